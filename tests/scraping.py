@@ -33,18 +33,18 @@ class Answer:
         self.text = response.read().decode()
 
 
-def ask(connection, path, method="GET", **headers):
+def ask(connection, path, method="GET", body=None, **headers):
     """One request on a connection of its own."""
     try:
-        connection.request(method, path, headers={name.replace("_", "-"): text for name, text in headers.items()})
+        connection.request(method, path, body, {name.replace("_", "-"): text for name, text in headers.items()})
         return Answer(connection.getresponse())
     finally:
         connection.close()
 
 
-def get(port, path, method="GET", host="127.0.0.1", timeout=20, **headers):
+def get(port, path, method="GET", host="127.0.0.1", timeout=20, body=None, **headers):
     """One request over TCP."""
-    return ask(http.client.HTTPConnection(host, port, timeout=timeout), path, method, **headers)
+    return ask(http.client.HTTPConnection(host, port, timeout=timeout), path, method, body, **headers)
 
 
 class Metrics:

@@ -19,6 +19,7 @@ import pytest
 
 import machine
 import rawclient as wire
+from httpfixtures import http_port, reload, start  # noqa: F401 (fixtures)
 from pooler import ROOT
 from scraping import OPEN, Metrics, UnixConnection, ask, get, scrape
 
@@ -48,32 +49,6 @@ EXPORTER = {
 POOL_COUNTERS = """received_bytes_total sent_bytes_total prepared_statement_hits_total session_looks_total
     session_cleans_total unclean_closes_total server_moves_total server_evictions_total client_logins_total""".split()
 HISTOGRAMS = ["wait_seconds", "query_seconds", "transaction_seconds", "client_login_seconds"]
-
-
-@pytest.fixture
-def http_port():
-    port = machine.free_port()
-    yield port
-    machine.release_port(port)
-
-
-@pytest.fixture
-def start(start_pooler, newest_pg, http_port):
-    """Starts a pooler that answers HTTP; `pooler.http` is its port."""
-    def start_one(pg=newest_pg, **settings):
-        pooler = start_pooler(pg, **{"http_listen": f"127.0.0.1:{http_port}"} | settings)
-        pooler.http = http_port
-        if pooler.settings["http_listen"]:  # its sockets are opened after those for clients
-            pooler.expect_log("process up")
-        return pooler
-    return start_one
-
-
-def reload(pooler, **settings):
-    """Changes settings in the file, and reads it again."""
-    pooler.settings |= settings
-    pooler.write_files()
-    pooler.console("RELOAD")
 
 
 # -- metrics
@@ -406,6 +381,24 @@ def test_tokens(start, tmp_path_factory):
     assert status("/metrics", token="scrapers-own-token") == 401
     assert status("/drain", "POST", token="another-of-operators") == 200
     assert status("/readyz") == 503
+
+
+@pytest.mark.shows("http_max_login_failures")
+def test_wrong_tokens_are_throttled(start):
+    """Guesses at one page count at all others; health checks have no token, and go on."""
+    pooler = start(http_max_login_failures=2)
+    tokens = pooler.folder / "tokens"
+    tokens.write_text("admin operators-own-token\n")
+    machine.give_to_service(tokens)
+    reload(pooler, http_tokens=tokens)
+    right = {"Authorization": "Bearer operators-own-token"}
+    assert get(pooler.http, "/metrics", **right).status == 200
+    for number in range(2):
+        assert get(pooler.http, "/metrics", Authorization=f"Bearer guess-number-{number}").status == 401
+    for path, method in [("/metrics", "GET"), ("/drain", "POST"), ("/api/v1/session", "GET")]:
+        refused = get(pooler.http, path, method, **right)
+        assert refused.status == 429 and 0 < int(refused.headers["Retry-After"]) <= 30, path
+    assert get(pooler.http, "/readyz").status == 200
 
 
 # -- bad input

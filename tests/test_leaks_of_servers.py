@@ -13,6 +13,7 @@ from leaks import line as lines
 from leaks import stage as stages
 from pooler import default_users
 from rawclient import COPY_DONE, FLUSH, SYNC, bind, close, copy_data, copy_fail, describe, execute, function_call, parse, query
+from test_certificates import opaque, read
 
 pytestmark = pytest.mark.pgweir_only("it carries no session state in transaction mode")
 CELLS = [(clusters.VERSIONS[0], False), (clusters.VERSIONS[-1], False), (clusters.VERSIONS[-1], True)]
@@ -157,6 +158,8 @@ def test_another_database_takes_the_name(stage, cluster, how):
         with one.pooled() as client, one.pooled() as other:
             client.query("SELECT f()")
             assert other.value(LOCKS) == "0"
+        assert read(one.pooler, name, stages.USER)["state"] == "known"
+        assert opaque(one.pooler, name) == {("function", "f"): ("LOCK|OPAQUE", "NONE")}
     finally:
         for suffix in ("_old", "_new"):
             cluster.run(f"DROP DATABASE IF EXISTS {name}{suffix} WITH (FORCE)")

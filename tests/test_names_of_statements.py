@@ -1,10 +1,9 @@
-"""SQL that speaks of prepared statements which the server at hand does not have, or can't make any more: the client
-hears what it would of a server of its own."""
+"""SQL that refers to prepared statements which the server at hand has under other names, or can't make any more."""
 
 import pytest
 
 import rawclient as wire
-from rawclient import SYNC, bind, close, execute, extended, parse, queries, query, run
+from rawclient import SYNC, bind, close, errors, execute, extended, parse, queries, query, rows, run
 from test_startup_values import differences, told
 
 # The view lacks what can't be made: it is read all the same, and has nothing of others.
@@ -26,51 +25,23 @@ def gone(*steps):
 
 # name: what the client says, each step at once; and what somebody else does, as words.
 GONE = {
-    "executed": gone(*queries("EXECUTE p", "EXECUTE p; SELECT 1", "EXECUTE pp (1, 2)", "EXECUTE p"), ran("EXECUTE p"),
-                     *queries("EXPLAIN EXECUTE p", "EXECUTE s", "SELECT 1; EXECUTE s"), ran("EXECUTE s")),
-    "bound": gone(run("p") + SYNC, run("pp", 1, 2) + SYNC, run("s") + SYNC, run("nothing") + SYNC),
-    "deallocated": gone(*queries("DEALLOCATE p", "EXECUTE p", "DEALLOCATE p", "DEALLOCATE PREPARE s", "EXECUTE s"),
-                        run("s") + SYNC, run("p") + SYNC, *queries("DEALLOCATE pp", "EXECUTE pp (1, 2)"), NAMES),
-    "deallocated by the extended protocol": gone(
-        ran("DEALLOCATE p"), ran("EXECUTE p"), ran("DEALLOCATE s"), ran("EXECUTE s"), run("s") + SYNC, *queries("DEALLOCATE pp"),
-        NAMES),
+    "deallocated": gone(*queries("DEALLOCATE PREPARE s", "EXECUTE s"), run("s") + SYNC),
+    "deallocated by the extended protocol": gone(ran("DEALLOCATE s"), ran("EXECUTE s"), run("s") + SYNC),
     "deallocated in a pipeline": gone(
-        extended("SELECT 1") + extended("DEALLOCATE p") + SYNC + extended("EXECUTE p") + SYNC, ran("EXECUTE p"),
-        ran("DEALLOCATE s") + ran("EXECUTE s"), query("SELECT 1") + query("DEALLOCATE pp") + query("SELECT 2"), NAMES),
-    "executed, then deallocated": gone(
-        *queries("EXECUTE p; DEALLOCATE p", "EXECUTE s; DEALLOCATE s"), ran("EXECUTE p") + ran("DEALLOCATE p"),
-        ran("EXECUTE s") + ran("DEALLOCATE s"), ran("EXECUTE s"), *queries("DEALLOCATE pp"), NAMES),
+        extended("SELECT 1") + extended("DEALLOCATE s") + SYNC + ran("EXECUTE s"), query("SELECT 1") + query("DEALLOCATE s")),
     "closed": gone(close("S", "p") + SYNC, *queries("EXECUTE p"), close("S", "s") + SYNC, *queries("EXECUTE s"),
                    close("S", "pp") + SYNC, *queries("EXECUTE pp (1, 2)"), NAMES),
     "closed in a failed transaction": gone(
         *queries("BEGIN", "SELECT 1/0"), close("S", "p") + SYNC, *queries("ROLLBACK", "EXECUTE p")),
-    "made anew": gone(
-        *queries("DEALLOCATE p", "PREPARE p AS SELECT 7", "EXECUTE p", "DEALLOCATE s", "PREPARE s AS SELECT 8",
-             "EXECUTE s", "DEALLOCATE pp"), run("s") + SYNC, NAMES),
-    "in a transaction, executed": gone(*queries("BEGIN", "EXECUTE p", "ROLLBACK", "BEGIN", "EXECUTE s", "ROLLBACK")),
     "in a transaction, deallocated": gone(*queries(
         "BEGIN", "DEALLOCATE p", "DEALLOCATE s", "SELECT 1", "COMMIT", "EXECUTE p", "EXECUTE s")),
-    "in a transaction, with a savepoint": gone(*queries(
-        "BEGIN", "SAVEPOINT a", "EXECUTE s", "ROLLBACK TO a", "DEALLOCATE s", "SAVEPOINT b", "EXECUTE p",
-        "ROLLBACK TO b", "SELECT 1", "EXECUTE s", "ROLLBACK TO a", "DEALLOCATE p", "SELECT 2", "COMMIT")),
     "the table is back": gone(CREATE, *queries("EXECUTE p", "EXECUTE pp (1, 2)", "EXECUTE s"), run("p") + SYNC, run("s") + SYNC),
     "the table is back, in a transaction": gone(
         *queries("BEGIN", "SELECT 1"), CREATE, *queries("EXECUTE p", "EXECUTE s", "EXECUTE pp (1, 2)", "COMMIT")),
     "the table is made in the transaction": gone(
         *queries("BEGIN", CREATE, "EXECUTE p", "EXECUTE s", "SAVEPOINT a", DROP, "EXECUTE s", "ROLLBACK", "EXECUTE p")),
-    "the table is back for one that keeps its server": gone(
-        *queries("CREATE TEMP TABLE own ()", "EXECUTE p", "EXECUTE s"), CREATE, *queries("EXECUTE p", "EXECUTE s"), DROP,
-        *queries("EXECUTE s", "DEALLOCATE p", "EXECUTE p", "DROP TABLE own")),
     "nothing asked for": [*queries('PREPARE "p" AS SELECT', "EXECUTE p", 'EXECUTE p', "DEALLOCATE p")],
     "all deallocated": gone(*queries("DEALLOCATE ALL", "EXECUTE p", "EXECUTE s"), NAMES),
-    "seen, then executed": gone(*queries("BEGIN"), SEES, *queries("EXECUTE s", "ROLLBACK", "BEGIN"), SEES, *queries("EXECUTE p"),
-                                *queries("ROLLBACK")),
-    "seen, then used, those of SQL": gone(
-        *queries("SELECT 1", "BEGIN", "SAVEPOINT a"), SEES, *queries("EXECUTE p", "ROLLBACK TO a"), SEES, run("p") + SYNC,
-        *queries("ROLLBACK TO a"), SEES, extended("SELECT 1") + run("p") + SYNC, *queries("ROLLBACK TO a"), SEES,
-        ran("EXECUTE p"), *queries("ROLLBACK"), SEES, CREATE, *queries("EXECUTE p", "EXECUTE pp (1, 2)"), NAMES),
-    "seen, then bound": gone(*queries("BEGIN"), SEES, run("s") + SYNC, *queries("ROLLBACK", "BEGIN"), SEES, run("p") + SYNC,
-                             *queries("ROLLBACK")),
 }
 
 
@@ -83,16 +54,6 @@ def lost(*steps):
 DROPS = extended("SELECT 1") + extended("DROP TABLE later")
 SEEN = extended("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'PGWEIR%'")
 LOST = {
-    "seen": lost(DROPS + SEEN + SYNC),
-    "seen in a transaction": lost(*queries("BEGIN"), DROPS + SEEN + SYNC, SEEN + SYNC, *queries("COMMIT")),
-    "seen, then bound": lost(DROPS + SEEN + run("s") + SYNC, *queries("SELECT 1", CREATE), run("s") + SYNC,
-        DROPS + SEEN + run("p") + SYNC),
-    "seen, then bound in a transaction": lost(
-        *queries("BEGIN", "SAVEPOINT a"), DROPS + SEEN + SYNC, run("s") + SYNC, *queries("ROLLBACK TO a"), run("s") + SYNC, run("p") + SYNC,
-        *queries("EXECUTE s", "EXECUTE p", "COMMIT")),
-    "seen, then executed": lost(*queries("BEGIN"), DROPS + SEEN + SYNC, ran("EXECUTE s"), *queries("ROLLBACK")),
-    "seen, then deallocated": lost(DROPS + SEEN + ran("DEALLOCATE s")),
-    "seen, then closed": lost(DROPS + SEEN + close("S", "s") + SEEN + SYNC),
     "seen, then made anew": lost(SEEN + parse("SELECT 3", "s") + SYNC, run("s") + SYNC,
                                  SEEN + close("S", "s") + parse("SELECT 3", "s") + run("s") + SYNC, run("s") + SYNC),
     "deallocated": lost(DROPS + extended("DEALLOCATE s") + SYNC, DROPS + extended("DEALLOCATE p") + SYNC),
@@ -116,6 +77,11 @@ LOST = {
         parse("SELECT 1", "s") + extended("DEALLOCATE s") + bind(name="s") + execute() + extended("EXECUTE s") + SYNC,
         parse("SELECT 2", "s") + SYNC, run("s") + SYNC,
         query("SELECT 3") + query("DEALLOCATE s") + ran("EXECUTE s") + run("s") + SYNC, NAMES],
+    "deallocated, then used in the next request of the same write": [
+        parse("SELECT 1", "s") + extended('DEALLOCATE "s"') + bind(name="s") + SYNC + bind(name="s") + SYNC, NAMES,
+        parse("SELECT 1", "s") + SYNC, extended('DEALLOCATE "s"') + bind(name="s") + SYNC + bind(name="s") + SYNC, NAMES,
+        parse("SELECT 1", "s") + SYNC, *queries("BEGIN", "SAVEPOINT a"),
+        extended('DEALLOCATE "s"') + bind(name="s") + SYNC, query("ROLLBACK TO a"), bind(name="s") + SYNC, query("ROLLBACK")],
     "one deallocated, another used": [
         parse("SELECT 1", "s") + parse("SELECT 2", "t") + SYNC, extended("DEALLOCATE s") + extended("EXECUTE t") + SYNC,
         parse("SELECT 1", "s") + SYNC, query("DEALLOCATE s") + run("t") + SYNC + run("s") + SYNC, NAMES,
@@ -181,7 +147,7 @@ def play_with_ddl(pg, client, steps, before):
 
 @pytest.mark.parametrize("scripts", [GONE, FAILED, LOST], ids=["gone", "failed", "lost"])
 def test_as_if_alone(start_pooler, either_pg, scripts):
-    weir = start_pooler(either_pg, workers=1, default_pool_size=1)
+    weir = start_pooler(either_pg, workers=1, default_pool_size=2)
     either_pg.run("GRANT CREATE ON SCHEMA public TO trusty", dbname="app")
     wrong = []
     with weir.raw() as other:
@@ -195,3 +161,71 @@ def test_as_if_alone(start_pooler, either_pg, scripts):
             wrong += [(name, *what) for what in differences(expected, found)]
     either_pg.run(DROP, dbname="app")
     assert not wrong, "\n".join(map(str, wrong))
+
+
+VIEW = "SELECT name FROM pg_prepared_statements ORDER BY name"
+# What takes the client's own names on the server, with what it answers.
+TAKES_NAMES = {"executed": ("EXECUTE s", ["7"]), "seen": (VIEW, ["s", "t"]),
+               "seen by words in a string": (f"SELECT U&\"name\" FROM ({VIEW}) AS v", ["s", "t"]),
+               "deallocated with more": ("DEALLOCATE t; EXECUTE s", ["7"])}
+
+
+@pytest.fixture
+def two_clients(start_pooler, either_pg):
+    """Two clients of one server, each with statements `s` and `t`."""
+    weir = start_pooler(either_pg, workers=1, default_pool_size=1, pinned_overflow=0, query_wait_notify=0)
+    with weir.raw() as one, weir.raw() as two:
+        for client, number in ((one, 7), (two, 8)):
+            assert not errors(client.send(parse(f"SELECT {number}", "s") + parse("SELECT 't'", "t") + SYNC).until_ready())
+        yield one, two
+
+
+@pytest.mark.parametrize("text, answer", TAKES_NAMES.values(), ids=TAKES_NAMES)
+def test_a_client_keeps_the_server_that_has_its_names(two_clients, text, answer):
+    one, two = two_clients
+    assert one.values(text) == answer
+    assert one.values("SELECT 1; EXECUTE s") == ["1", "7"]
+    two.send(run("s") + SYNC)
+    two.quiet(0.4)
+    one.query("DEALLOCATE ALL")
+    assert rows(two.until_ready()) == [("8",)]
+    assert one.values(VIEW) == []
+    assert rows(two.send(run("s") + SYNC).until_ready()) == [("8",)], "nothing is left that keeps the server"
+
+
+@pytest.mark.parametrize("way", [query, ran], ids=["simple", "extended"])
+def test_deallocate_by_itself_keeps_no_server(two_clients, way):
+    one, two = two_clients
+    for name in "st":
+        assert not errors(one.send(way(f"DEALLOCATE {name}")).until_ready())
+        assert rows(two.send(run("s") + SYNC).until_ready()) == [("8",)]
+        assert errors(one.send(run(name) + SYNC).until_ready())[0][0] == "26000"
+    assert not errors(one.send(parse("SELECT 9", "s") + SYNC).until_ready())
+    assert rows(one.send(run("s") + SYNC).until_ready()) == [("9",)]
+    assert two.values(VIEW) == ["s", "t"]
+
+
+def test_a_client_that_leaves_takes_its_names_along(two_clients):
+    one, two = two_clients
+    assert one.values(VIEW) == ["s", "t"]
+    one.close()
+    assert rows(two.send(run("s") + SYNC).until_ready()) == [("8",)]
+    assert two.values(VIEW) == ["s", "t"]
+
+
+def test_a_statement_that_can_not_be_made(start_pooler, either_pg):
+    """It is missing where names are the client's; the client's others are there, and none is anybody else's."""
+    weir = start_pooler(either_pg, workers=1, default_pool_size=1)
+    either_pg.run(f"{DROP}; {CREATE}", dbname="app")
+    with weir.raw() as client:
+        for name, text in (("a", "SELECT 1"), ("b", "SELECT a FROM later"), ("c", "SELECT 3")):
+            assert not errors(client.send(parse(text, name) + SYNC).until_ready())
+        either_pg.run(DROP, dbname="app")
+        assert client.values(VIEW) == ["a", "c"]
+        assert errors(client.query("EXECUTE b"))[0][0] == "26000"
+        assert client.values("EXECUTE c") == ["3"]
+        client.query("BEGIN")
+        assert errors(client.query(VIEW))[0][0] in ("42P01", "25P02")
+        client.query("ROLLBACK")
+        for name, number in (("a", "1"), ("c", "3")):
+            assert rows(client.send(run(name) + SYNC).until_ready()) == [(number,)]

@@ -91,6 +91,26 @@ def test_an_idle_client_goes_whether_it_is_pinned_or_not(start_pooler, newest_pg
 # -- why
 
 
+@pytest.mark.parametrize("how", ["a client waits", "after a while"])
+def test_an_inspection_that_fails_is_repeated(start_pooler, newest_pg, how):
+    """Nobody knows what the session holds, so that its client keeps the server: until an inspection succeeds."""
+    denied = "FUNCTION pg_catalog.pg_lock_status() {} PUBLIC"
+    pooler = start_pooler(newest_pg, default_pool_size=1, workers=1, settle_after=0.2)
+    newest_pg.run("REVOKE EXECUTE ON " + denied.format("FROM"), dbname="app")
+    try:
+        with pooler.raw() as keeper, pooler.raw() as other:
+            keeper.query("DO $$ BEGIN PERFORM set_config('app.kept', 'mine', false); END $$")
+            machine.wait_until(lambda: [row["reason"] for row in pooler.console("SHOW PINS")] == ["unknown state"], what="it fails")
+            newest_pg.run("GRANT EXECUTE ON " + denied.format("TO"), dbname="app")
+            if how == "a client waits":
+                assert other.value("SELECT current_setting('app.kept', true)") in (None, "")
+            machine.wait_until(lambda: not pooler.console("SHOW PINS"), what="it succeeds")
+            assert keeper.value("SELECT current_setting('app.kept', true)") == "mine"
+    finally:
+        newest_pg.run("GRANT EXECUTE ON " + denied.format("TO"), dbname="app")
+
+
+
 @pytest.mark.shows("database.dedicated", "user.dedicated")
 @pytest.mark.parametrize("scope", ["database", "user"])
 def test_dedicated(start_pooler, newest_pg, scope, workers):

@@ -157,6 +157,28 @@ def test_what_a_server_owes_is_bounded(start_pooler, newest_pg, state):
             assert client.value("SELECT 'in step'") == "in step"
 
 
+@pytest.mark.pgweir_only("it has no such limit")
+@BOTH_MODES
+def test_what_a_server_owes_is_bounded_where_reads_end_within_messages(start_pooler, newest_pg, state):
+    """Each write ends inside the body of a Bind. The messages that are held are answered in their order."""
+    pooler = start_pooler(newest_pg, workers=1, session_state=state, max_pipelined_messages=200)
+    first = wire.query("SELECT pg_sleep(2)") + wire.parse("SELECT $1::int") + wire.SYNC
+    requests = [wire.bind([1_000_000 + number]) + wire.execute() + wire.SYNC for number in range(6000)]
+    at_once = 300 * len(requests[0])
+    flood, owed = b"".join(requests), []
+    with pooler.raw(timeout=30) as client:
+        client.send(first, flood[:10])
+        for number in machine.every(0.02, times=19):
+            client.send(flood[10 + number * at_once:10 + (number + 1) * at_once])
+            owed.append(max(row["pipelined"] for row in pooler.console("SHOW SERVERS")))
+        client.send(flood[10 + 19 * at_once:])
+        answers = [message for _ in range(6002) for message in client.until("Z", keep="DE")]
+        assert not wire.errors(answers)
+        assert [int(row[0]) for row in wire.rows(answers)[1:]] == list(range(1_000_000, 1_006_000))
+        assert client.value("SELECT 'in step'") == "in step"
+    assert 200 < max(owed) < 200 + 2 * 300, "two writes above the limit"
+
+
 @BOTH_MODES
 def test_copy_data_behind_many_syncs(start_pooler, newest_pg, state):
     """A server that reads COPY data ignores Syncs: none of them is waited for."""

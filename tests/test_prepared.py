@@ -86,6 +86,20 @@ SCRIPTS = {
     "unnamed, made anew": [
         parse("SELECT 1") + SYNC, parse("SELECT 2") + SYNC, bind() + execute() + SYNC,
         parse("SELEKT") + SYNC, bind() + execute() + SYNC],
+    "unnamed, another skipped": [
+        parse("SELECT 1") + SYNC, run("none") + parse("SELECT 2") + SYNC, run("") + SYNC],
+    "unnamed, others skipped in two requests": [
+        parse("SELECT 1") + SYNC, run("none") + parse("SELECT 2") + SYNC + run("none") + parse("SELECT 3") + SYNC, run("") + SYNC],
+    "unnamed, one failed and another skipped": [
+        parse("SELECT 1") + SYNC, parse("SELEKT") + parse("SELECT 2") + SYNC, run("") + SYNC],
+    "unnamed, one failed, another skipped later": [
+        parse("SELECT 1") + SYNC, parse("SELEKT") + SYNC + run("none") + parse("SELECT 2") + SYNC, run("") + SYNC],
+    "unnamed in a transaction, another skipped": [
+        query("BEGIN"), parse("SELECT 1") + run("") + SYNC, query("SAVEPOINT a"), parse("SELECT 2") + run("") + SYNC,
+        parse("ROLLBACK TO a", "R") + SYNC, run("none") + parse("SELECT 3") + SYNC, run("R") + SYNC, run("") + SYNC, query("COMMIT")],
+    "unnamed in a transaction, one made and another skipped": [
+        query("BEGIN"), query("SAVEPOINT a"), parse("ROLLBACK TO a", "R") + SYNC,
+        parse("SELECT 2") + run("") + run("none") + parse("SELECT 3") + SYNC, run("R") + SYNC, run("") + SYNC, query("COMMIT")],
     "unnamed, ended by a query": [
         parse("SELECT 1") + SYNC, query("SELECT 2"), bind() + execute() + SYNC],
     "unnamed, closed": [
@@ -237,6 +251,16 @@ def test_unnamed_statements_of_others(start_pooler, newest_pg):
         other.send(parse("SELECT 'other'") + SYNC).until_ready()
         one.send(bind() + execute() + SYNC)
         assert rows(one.until_ready()) == [("one",)]
+
+
+def test_the_unnamed_statement_survives_a_query_that_the_server_skips(start_pooler, newest_pg):
+    weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
+    for connect in (newest_pg.raw, weir.raw):
+        with connect() as one:
+            one.send(parse("SELECT 'one'") + SYNC).until_ready()
+            one.send(run("none"), query("SELECT 2"), SYNC)
+            assert kinds(one.until_ready()) == "EZ"
+            assert rows(one.send(run("") + SYNC).until_ready()) == [("one",)]
 
 
 def test_changed_result_type(start_pooler, newest_pg):

@@ -2,6 +2,7 @@
 
 import machine
 import pytest
+import rawclient as wire
 from test_certificates import catalog, opaque, read
 
 TRIGGER = """
@@ -53,6 +54,27 @@ def test_ddl_in_session_mode(weir, prepared):
             db.execute(function, prepare=True)
             db.execute(trigger, prepare=True)
         machine.wait_until(lambda: opaque_after_reading(weir) == TAINTED, 10, "the trigger is seen")
+
+
+BY_CODE = """
+    CREATE FUNCTION migrates() RETURNS int LANGUAGE plpgsql SECURITY DEFINER AS $m$ BEGIN EXECUTE $d$ {} $d$; RETURN 1; END $m$
+"""
+
+
+@pytest.mark.parametrize("how", ["query", "prepared", "call"])
+def test_ddl_by_a_function_in_session_mode(weir, newest_pg, how):
+    """The catalog shows that the function may do DDL: its use counts, whatever the text begins with."""
+    newest_pg.run(BY_CODE.format(TRIGGER), dbname="app")
+    try:
+        read(weir)
+        oid = newest_pg.value("SELECT 'migrates'::regproc::oid::int", dbname="app")
+        with weir.raw(dbname="migrations") as client:
+            said = {"query": wire.query("SELECT migrates()"), "call": wire.function_call(oid, ()),
+                    "prepared": wire.parse("SELECT migrates()", "m") + wire.SYNC + wire.run("m") + wire.SYNC}[how]
+            assert not wire.errors(client.ask(said))
+            machine.wait_until(lambda: TAINTED.items() <= opaque_after_reading(weir).items(), 10, "the trigger is seen")
+    finally:
+        newest_pg.run("DROP FUNCTION migrates()", dbname="app")
 
 
 def opaque_after_reading(weir):

@@ -42,3 +42,33 @@ def test_others_get_the_server_soon(start_pooler, newest_pg, text):
             assert quiet.value("SELECT 1") == "1"
             assert time.monotonic() - began < WAIT_S
         assert all(after > 0 for after in said) and before != said
+
+
+@pytest.mark.pgweir_only("it carries no session state in transaction mode")
+@pytest.mark.shows("settle_after")
+def test_one_waiter_takes_one_kept_server(start_pooler, newest_pg):
+    """The server goes that was kept longest; the other clients go on with theirs at no cost."""
+    pooler = start_pooler(newest_pg, default_pool_size=3, workers=1, settle_after="1h")
+
+    def kept():
+        modes = [row["mode"] for row in pooler.console("SHOW SERVERS")]
+        return modes.count("kept")
+
+    with contextlib.ExitStack() as ending:
+        keepers = [ending.enter_context(pooler.raw()) for _ in range(3)]
+        backends = []
+        for keeper in keepers:
+            keeper.query("BEGIN")
+            backends.append(keeper.value("SELECT pg_backend_pid()"))
+        for keeper in keepers:
+            keeper.query("DO $$ BEGIN PERFORM set_config('app.kept', 'mine', false); END $$; COMMIT")
+            machine.wait_until(lambda: kept() > 0, what="its server is kept")
+        machine.wait_until(lambda: kept() == 3, what="all servers are kept")
+        others = [ending.enter_context(pooler.raw()) for _ in range(2)]
+        for number, other in enumerate(others):
+            other.query("BEGIN")
+            assert other.value("SELECT pg_backend_pid()") == backends[number]
+            assert kept() == 2 - number
+        for other in others:
+            other.query("COMMIT")
+        assert [keeper.value("SELECT current_setting('app.kept')") for keeper in keepers] == ["mine"] * 3

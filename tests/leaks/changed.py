@@ -43,6 +43,24 @@ ROWS = [
 ]
 
 
+REPLACES = definer("plpgsql", "BEGIN EXECUTE $e$ CREATE OR REPLACE FUNCTION {x}_g() RETURNS int LANGUAGE sql AS"
+                   f" $q${LOCKS}$q$ $e$; END")
+# In session mode no text is inspected; the catalog of the other entries shows which functions may do DDL.
+ELSEWHERE = [
+    changed("by a function in session mode", By("_session", "SELECT {x}_c()"), setup=REPLACES),
+    changed("by a function of a function in session mode", By("_session", "SELECT {x}_d()"), setup=REPLACES
+            + "CREATE FUNCTION {x}_d() RETURNS void LANGUAGE sql AS 'SELECT {x}_c()';"),
+    changed("by a trigger in session mode", By("_session", "INSERT INTO {x}_t VALUES (1)"), setup=REPLACES
+            + "CREATE TABLE {x}_t (a int); CREATE FUNCTION {x}_d() RETURNS trigger LANGUAGE plpgsql AS"
+            " $k$ BEGIN PERFORM {x}_c(); RETURN NEW; END $k$; CREATE TRIGGER t BEFORE INSERT ON {x}_t FOR EACH ROW"
+            " EXECUTE FUNCTION {x}_d();"),
+    changed("by a function through another name of the host", By("_elsewhere", "SELECT {x}_c()"), setup=REPLACES),
+    changed("by a procedure in session mode", By("_session", "CALL {x}_p()"), setup=REPLACES
+            + "CREATE PROCEDURE {x}_p() LANGUAGE plpgsql AS $k$ BEGIN PERFORM {x}_c(); COMMIT; END $k$;"),
+    changed("by DO in session mode", By("_session", "DO $k$ BEGIN PERFORM {x}_c(); END $k$"), setup=REPLACES),
+]
+
+
 def own(words, *says, setup):
     """Objects of PostgreSQL itself."""
     return line(words, *says, setup=setup, alone=True)
@@ -56,4 +74,4 @@ OWN = [
         + "UPDATE pg_operator SET oprcode = '{x}_f'::regproc WHERE oid = '=(int,int)'::regoperator"),
 ]
 
-CLASSES = {"catalogs that are changed by rows": ROWS, "objects of PostgreSQL itself": OWN}
+CLASSES = {"catalogs that are changed by rows": ROWS, "catalogs that are changed elsewhere": ELSEWHERE, "objects of PostgreSQL itself": OWN}

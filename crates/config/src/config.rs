@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    AuthType, Database, Micros, Note, Peer, Place, PoolMode, Scope, SessionState, SettingInfo,
-    Settings, SyslogFacility, UserSettings,
+    AuthType, Database, Micros, Note, Peer, Place, PoolMode, Scope, Secret, SessionState,
+    SettingInfo, Settings, SyslogFacility, UserSettings,
     check::{PACKET_MAX, PACKET_MIN},
     value::Value,
 };
@@ -31,6 +31,8 @@ pub struct Config {
     pub users: BTreeMap<String, UserSettings>,
     /// Section `[peers]` by number.
     pub peers: BTreeMap<u32, Peer>,
+    /// The texts of the entries of `[databases]` and `[users]`, as they were written.
+    pub entries: BTreeMap<(Scope, String), Secret>,
     /// Messages for the operator about this configuration, to be logged once.
     pub notes: Vec<Note>,
     /// The settings in the file that only pgweir has: PgBouncer would refuse such a file.

@@ -5,6 +5,7 @@
 //! Nothing here opens a file: the caller of [`Config::load`] passes what reads one.
 
 mod bypass;
+mod changes;
 mod check;
 mod config;
 mod connstr;
@@ -22,6 +23,7 @@ mod table;
 mod value;
 
 pub use bypass::BypassUsers;
+pub use changes::{Changes, entry_pairs, entry_text};
 pub use config::{Config, ConfigRow, RESERVED_DATABASES, is_console};
 pub use http::{HttpAddress, HttpListen};
 pub use kinds::{

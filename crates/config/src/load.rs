@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::{
-    Config, Database, Effect, Note, Peer, Place, Problem, ProblemKind, Problems, Scope,
-    UserSettings, connstr,
+    Changes, Config, Database, Effect, Note, Peer, Place, Problem, ProblemKind, Problems, Scope,
+    Secret, UserSettings, connstr,
     ini::{self, Line},
     is_console,
     suggest::{nearest_key, nearest_section, scopes_of},
@@ -50,6 +50,33 @@ impl Config {
             },
         );
         loader.finish(path)
+    }
+
+    /// Returns this configuration with changed entries of `[databases]` and `[users]`, as if the file had them so.
+    ///
+    /// # Errors
+    /// All problems of the entries.
+    pub fn with_changes(&self, changes: &Changes) -> Result<Self, Problems> {
+        let mut loader = Loader {
+            read: &mut |_| Err(io::ErrorKind::Unsupported.into()),
+            config: self.clone(),
+            section: Section::None,
+            files: Vec::new(),
+            problems: Vec::new(),
+            notes: BTreeMap::new(),
+        };
+        for (scope, name, change) in changes.iter() {
+            match (&change.text, scope) {
+                (None, _) => loader.remove(scope, name),
+                (Some(text), Scope::User) => loader.user(name, text.expose(), &change.place),
+                (Some(text), _) => loader.database(name, text.expose(), &change.place),
+            }
+        }
+        if !loader.problems.is_empty() {
+            return Err(Problems(loader.problems));
+        }
+        loader.config.notes.extend(once_each(loader.notes));
+        Ok(loader.config)
     }
 
     /// Returns this configuration with one key of `[pgbouncer]` changed, as if the file set it so, and a message for
@@ -179,9 +206,24 @@ impl Loader<'_> {
         }) {
             return;
         }
+        self.keep_text(Scope::Database, name, value);
         match name {
             "*" => self.config.fallback = Some(database),
             _ => drop(self.config.databases.insert(name.to_owned(), database)),
+        }
+    }
+
+    fn keep_text(&mut self, scope: Scope, name: &str, text: &str) {
+        let key = (scope, name.to_owned());
+        self.config.entries.insert(key, Secret::new(text));
+    }
+
+    fn remove(&mut self, scope: Scope, name: &str) {
+        self.config.entries.remove(&(scope, name.to_owned()));
+        match (scope, name) {
+            (Scope::User, _) => drop(self.config.users.remove(name)),
+            (_, "*") => self.config.fallback = None,
+            _ => drop(self.config.databases.remove(name)),
         }
     }
 
@@ -190,6 +232,7 @@ impl Loader<'_> {
         if self.keys(Scope::User, name, value, place, &mut |key, value| {
             user.set(key, value)
         }) {
+            self.keep_text(Scope::User, name, value);
             self.config.users.insert(name.to_owned(), user);
         }
     }

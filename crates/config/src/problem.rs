@@ -102,6 +102,26 @@ pub enum ProblemKind {
     NeedsRestart(String),
 }
 
+impl ProblemKind {
+    /// Returns the key, or the name of the entry or section, that the problem is about.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        match self {
+            Self::NoSection(key)
+            | Self::UnknownKey { key, .. }
+            | Self::WrongSection { key, .. }
+            | Self::BadValue { key, .. }
+            | Self::NeedsRestart(key) => Some(key),
+            Self::UnknownSection { name, .. } | Self::ReservedDatabase(name) => Some(name),
+            Self::BadEntry { entry, .. } => Some(entry),
+            Self::Unreadable(_)
+            | Self::UnreadableInclude { .. }
+            | Self::IncludeTooDeep
+            | Self::Syntax(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for ProblemKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

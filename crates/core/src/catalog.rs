@@ -281,12 +281,35 @@ impl Catalog {
         })
     }
 
+    /// Begins to ask a server for the identity of its database, if the database is not known, for an entry whose servers
+    /// read no catalog. Where that of another entry for the same database was read, it shows which functions may do DDL.
+    pub fn begin_identity(&self, now: Time) -> Option<Reading> {
+        let mut state = self.real().state.lock();
+        let is_read = state.begun_at.is_some_and(|at| now.since(at) < READING_MAX);
+        let is_known = state.identity.is_some() && !state.is_unsure;
+        if is_read || is_known || state.is_mixed || !self.is_any_read() {
+            return None;
+        }
+        state.begun_at = Some(now);
+        Some(Reading {
+            changes: state.changes,
+            begun_at: now,
+            is_of_identity: true,
+        })
+    }
+
     /// Ends a reading. `facts` are the facts if the reading succeeded, `address` is the address of the server.
     pub fn finish(&self, reading: Reading, facts: Option<Facts>, address: &str, now: Time) {
         let facts = facts.filter(Facts::is_whole);
         let identity = facts.as_ref().and_then(|facts| facts.identity(address));
         if reading.is_of_identity {
-            return self.real().identity_told(reading, identity.as_ref());
+            let real = self.real();
+            if real.identity_told(reading, identity.as_ref())
+                && let Some(identity) = identity
+            {
+                real.identify(&identity);
+            }
+            return;
         }
         let is_of_standby = facts.as_ref().is_some_and(Facts::are_of_standby);
         let read = facts.map(|facts| Certificates::from_facts(0, facts));

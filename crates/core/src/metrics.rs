@@ -26,6 +26,7 @@ pub struct Measurement {
 pub(crate) struct PoolCounts {
     pub(crate) times: Times,
     pub(crate) pins: [u64; Pin::ALL.len()],
+    pub(crate) pinned: u64,
 }
 
 /// A group of clients that the metrics count together.
@@ -94,6 +95,8 @@ pub struct PoolMetrics {
     pub stats: Stats,
     /// Histograms.
     pub times: Times,
+    /// The number of clients that are pinned to a server now.
+    pub pinned: u64,
     /// How often clients were pinned for each reason; reasons with a count of zero are left out.
     pub pins: Vec<(&'static str, u64)>,
 }

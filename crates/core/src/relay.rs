@@ -9,7 +9,6 @@ mod channels;
 mod client_names;
 mod client_to_server;
 mod ddl;
-mod failed_statements;
 mod fence;
 mod internal_query;
 mod named;

@@ -12,7 +12,7 @@ use std::{
 };
 
 use crossbeam_channel::{Sender, unbounded};
-use pgweir_config::Settings;
+use pgweir_config::{Changes, Settings};
 use pgweir_core::{Directory, Level, Snapshot, Worker, WorkerId, console};
 
 use self::error::{StartError, no_elder, where_asked};
@@ -40,6 +40,7 @@ struct Plan {
     tls: Contexts,
     /// The tokens of the file `http_tokens`.
     http_tokens: Option<Arc<http::Tokens>>,
+    changes: Changes,
     notes: Vec<String>,
     /// The psql command that connects to a quick start.
     psql: Option<String>,
@@ -247,6 +248,7 @@ fn plan(cli: &Cli) -> Result<Plan, StartError> {
             snapshot: start.snapshot,
             tls: start.tls,
             http_tokens: None,
+            changes: Changes::default(),
             notes: start.notes,
             psql: Some(start.psql),
             first_login: Some(start.first_login),
@@ -263,6 +265,7 @@ fn plan(cli: &Cli) -> Result<Plan, StartError> {
         snapshot: loaded.snapshot,
         tls: loaded.tls,
         http_tokens: loaded.http_tokens,
+        changes: loaded.changes,
         psql: None,
         first_login: None,
     })
@@ -320,6 +323,7 @@ impl Start {
         let workers = crew.start(&directory)?;
         let text = format!("process up: {}, epoll, {count} workers", console::VERSION);
         lines.say(clock.now(), Level::Log, text);
+        let around = crew.http_surroundings(&directory);
         drop(crew);
         let other_process = Arc::<OtherProcess>::default();
         if let Some(inheritance) = inheritance {
@@ -347,7 +351,6 @@ impl Start {
             }
             .start()?;
         }
-        let around = http::Surroundings::new(&directory, &mailboxes, &resolver, clock, &log);
         let http = Http::start(around, self.http, settings, &plan.tls, &plan.http_tokens)?;
         let notifier = Notifier::new(std::env::var_os("NOTIFY_SOCKET").as_deref());
         notifier.ready();
@@ -368,6 +371,7 @@ impl Start {
             tls: plan.tls,
             http,
             http_tokens: plan.http_tokens,
+            changes: plan.changes,
             pid_file,
             restart: Restart::new(self.program, post, other_process),
         };
@@ -479,6 +483,16 @@ impl Crew {
                 builder.spawn(move || work(driver, farewell))
             })
             .collect()
+    }
+
+    fn http_surroundings(&self, directory: &Arc<Directory>) -> http::Surroundings {
+        http::Surroundings::new(
+            directory,
+            (&self.mailboxes, &self.load),
+            &self.resolver,
+            self.clock,
+            (&self.log, &self.control),
+        )
     }
 
     fn surroundings(&self, id: WorkerId, directory: &Directory) -> Surroundings {

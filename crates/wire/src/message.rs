@@ -257,8 +257,30 @@ impl<'a> MessageWriter<'a> {
             out.extend_from_slice(&[0; 2]); // no formats
         })
         .message(frontend::EXECUTE, |out| out.extend_from_slice(&[0; 5]))
-        .message(frontend::CLOSE, |out| out.extend_from_slice(b"S\0"))
+        .statement(frontend::CLOSE, b"")
         .sync()
+    }
+
+    /// Appends Parse, Bind, Execute, Close and Sync for a server: a command without parameters, as the unnamed
+    /// statement, which is closed afterwards.
+    pub fn unnamed_command(&mut self, text: &[u8]) -> &mut Self {
+        self.message(frontend::PARSE, |out| {
+            out.push(0);
+            cstr(out, text);
+            out.extend_from_slice(&[0; 2]); // no types
+        })
+        .message(frontend::BIND, |out| out.extend_from_slice(&[0; 8]))
+        .message(frontend::EXECUTE, |out| out.extend_from_slice(&[0; 5]))
+        .statement(frontend::CLOSE, b"")
+        .sync()
+    }
+
+    /// Appends Describe ('D') or Close ('C') of a statement for a server.
+    pub fn statement(&mut self, tag: u8, name: &[u8]) -> &mut Self {
+        self.message(tag, |out| {
+            out.push(b'S');
+            cstr(out, name);
+        })
     }
 
     /// Appends Sync ('S') for a server.

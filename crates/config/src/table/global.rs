@@ -435,11 +435,24 @@ settings! {
         /// is answered only to requests with one of these tokens (`Authorization: Bearer TOKEN`); a token of an
         /// `admin` may order pgweir to drain. A token has at least 16 characters.
         http_tokens: Option<String> = "", reloads, now;
+        /// The file in which changes of databases and users by the HTTP API are saved, if a request asks for it. It is
+        /// read after the ini file, which is never written: its entries take the place of those of the same name, and
+        /// its sections `[removed databases]` and `[removed users]` take entries away. It need not exist. Its folder must
+        /// be writable for pgweir.
+        api_config_file: Option<String> = "", reloads, now;
         /// The most HTTP connections at once. When it is reached, a new connection takes the place of the
         /// oldest one whose request is not complete; if all requests are, the new one is refused.
         http_max_connections: u32 = "64", reloads, now, between::<1, 10_000>;
         /// An HTTP connection ends after this time, answered or not.
         http_timeout: Micros = "10", reloads, now, above_zero;
+        /// The most wrong tokens and passwords that may come over HTTP from one address in a minute (from one /64
+        /// network of IPv6). Further requests with credentials from there are refused with status 429, right or wrong.
+        http_max_login_failures: u32 = "10", reloads, now, between::<1, 1_000_000>;
+        /// How often a sample of each pool is taken for the plots of the live page, which show the last 15 minutes;
+        /// at least a second. 0: no samples are taken.
+        http_history_interval: Micros = "5", reloads, now;
+        /// The most pools of which samples are taken.
+        http_history_pools: u32 = "50", reloads, now, between::<1, 10_000>;
         /// Workers are asked for their counts at most once in this time; requests for metrics that come sooner
         /// wait for the next time, and share its counts.
         metrics_interval: Micros = "0.1", reloads, now;

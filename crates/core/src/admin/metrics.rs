@@ -13,7 +13,7 @@ use crate::{
     pin::Pin,
     pool::PoolKey,
     stats::Stats,
-    worker::Worker,
+    worker::{Worker, pins_of},
 };
 
 /// The longest `application_name` that is shown, in bytes: PostgreSQL truncates it there.
@@ -51,6 +51,11 @@ impl Measurement {
                 Conn::Server(server) => {
                     let database = &*server.shared.key.database;
                     *servers.entry((database, &server.endpoint)).or_default() += 1;
+                    let client = worker.client_of(server);
+                    if client.and_then(pins_of).is_some() {
+                        let key = server.shared.key.clone();
+                        self.pools.entry(key).or_default().pinned += 1;
+                    }
                 }
                 Conn::Cancel(_) => {}
             }
@@ -91,6 +96,7 @@ impl Measurement {
                 user: (*key.user).into(),
                 stats,
                 times: counts.times,
+                pinned: counts.pinned,
                 pins: pins
                     .filter(|(_, count)| *count > 0)
                     .map(|(pin, count)| (pin.name(), count))

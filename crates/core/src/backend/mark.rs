@@ -16,6 +16,9 @@ pub struct Mark {
     pub swallow: bool,
     /// What the message changes, unless the server skips it.
     pub change: Option<Box<Change>>,
+    /// Whether messages without a mark were sent between the mark before this one, or the Sync, and this message: an
+    /// error may be the answer to one of those.
+    pub follows_unmarked: bool,
 }
 
 /// The kinds of messages with marks.
@@ -46,8 +49,8 @@ pub enum Change {
     Evicted(Arc<Statement>),
     /// The client closes the statement that has this name.
     Unnamed(Box<[u8]>, Arc<Statement>),
-    /// The server gets a statement under this name, which the client gave it.
-    Given(Box<[u8]>),
+    /// The server gets one of the client's statements under the client's name, as all of them.
+    Given,
     /// The client prepares this statement under this name, which is its name on the server, too.
     Named(Box<[u8]>, Arc<Statement>),
     /// Nothing: the messages behind this one wait for its reply.
@@ -64,6 +67,13 @@ impl Mark {
     #[must_use]
     pub fn change(&self) -> Option<&Change> {
         self.change.as_deref()
+    }
+
+    /// Returns whether the message is a Parse of the unnamed statement.
+    #[must_use]
+    #[inline]
+    pub fn is_unnamed_parse(&self) -> bool {
+        self.kind == MarkKind::Parse && self.change.is_none()
     }
 
     /// Is the message a Describe?
@@ -106,6 +116,7 @@ impl Mark {
             kind,
             swallow: false,
             change: None,
+            follows_unmarked: false,
         }
     }
 
@@ -116,6 +127,7 @@ impl Mark {
             kind,
             swallow: true,
             change: Some(Box::new(change)),
+            follows_unmarked: false,
         }
     }
 
@@ -126,6 +138,7 @@ impl Mark {
             kind,
             swallow: false,
             change: Some(Box::new(change)),
+            follows_unmarked: false,
         }
     }
 }

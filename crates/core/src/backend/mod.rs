@@ -22,8 +22,9 @@ pub use prepared::{Prepared, Version};
 pub use replies::{Front, Replies};
 pub use request::{InternalQuery, Request};
 pub(crate) use server::OUTDATED;
-pub use server::{Duty, Server, Unnamed};
+pub use server::{AnsweredUnnamed, Duty, Server, Unnamed};
 pub use session::{
-    CatalogRows, InspectionAnswers, SIGNALS, Sequences, ServerSession, UnexplainedParameters,
+    CatalogRows, FailedInspections, InspectionAnswers, SIGNALS, Sequences, ServerSession,
+    UnexplainedParameters,
 };
 pub use stream::{Downstream, Expected, Step, Violation};

@@ -42,6 +42,8 @@ pub struct Replies {
     copy_ends: CopyEnds,
     /// Whether messages of the extended protocol arrived after the last Sync,
     unsynced: bool,
+    /// and whether messages without a mark were sent after the last mark or Sync,
+    unmarked: bool,
     /// and whether some of these were sent to the server,
     asked: bool,
     /// and whether all of those have been answered, since the client's next message has waited for that.
@@ -109,6 +111,7 @@ impl Replies {
             | frontend::DESCRIBE
             | frontend::EXECUTE
             | frontend::CLOSE => {
+                self.unmarked |= !matches!(tag, frontend::PARSE | frontend::CLOSE);
                 // In the middle of COPY data these messages are an error; pgweir can't predict the server's reply.
                 self.is_uncertain |= self.copy_in;
                 self.begins_or_goes_on();
@@ -119,8 +122,9 @@ impl Replies {
 
     /// Notes a Parse or Close that pgweir or the client sends to the server.
     #[inline]
-    pub fn mark_sent(&mut self, mark: Mark) {
+    pub fn mark_sent(&mut self, mut mark: Mark) {
         self.begins_or_goes_on();
+        mark.follows_unmarked = std::mem::take(&mut self.unmarked);
         self.marks.push(mark);
     }
 
@@ -151,12 +155,6 @@ impl Replies {
         self.dropping.begin();
     }
 
-    /// Returns whether the request that is being sent has such a text.
-    #[must_use]
-    pub fn drops_statements(&self) -> bool {
-        self.dropping.has_begun()
-    }
-
     /// Makes the statement names uncertain until all requests that were sent are answered.
     pub fn wait_for_all(&mut self) {
         self.dropping.set(self.requests.len());
@@ -183,7 +181,11 @@ impl Replies {
     /// Returns whether the client's next messages need wait no longer. Returns `true` only once for each wait.
     #[inline]
     pub fn take_awaited(&mut self) -> bool {
-        let done = self.awaited && !self.is_unsure() && !self.is_checking() && !self.holds_back();
+        let done = self.awaited
+            && !self.is_full
+            && !self.is_unsure()
+            && !self.is_checking()
+            && !self.holds_back();
         self.awaited &= !done;
         done
     }
@@ -224,6 +226,7 @@ impl Replies {
 
     fn end_segment(&mut self) {
         self.unsynced = false;
+        self.unmarked = false;
         self.asked = false;
         self.is_fenced = false;
         self.skipping = false;
@@ -506,7 +509,7 @@ impl Replies {
         self.is_full
     }
 
-    /// Stops reading from the client until the outstanding replies are down to half of `most`.
+    /// Notes that the client is held until the outstanding replies are down to half of `most`.
     pub fn set_full(&mut self) {
         self.is_full = true;
     }

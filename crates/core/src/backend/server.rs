@@ -75,6 +75,17 @@ pub enum Unnamed {
     Unknown,
 }
 
+/// The unnamed statement that a server had at its last answer to a Parse of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnsweredUnnamed {
+    /// None, or that of another client.
+    Foreign,
+    /// The one that its client had before the Parses which are not answered yet.
+    Former,
+    /// One of those that its client has sent since.
+    Later,
+}
+
 /// One server connection.
 #[derive(Debug)]
 pub struct Server {
@@ -110,6 +121,8 @@ pub struct Server {
     pub params: Option<u64>,
     /// The client whose unnamed statement the server has.
     pub unnamed: Unnamed,
+    /// The unnamed statement that the server has if it skips all Parses of one that it has not answered yet.
+    pub answered_unnamed: AnsweredUnnamed,
     /// The status in the last ReadyForQuery: `I`, `T` or `E`.
     pub status: u8,
     /// The values of the tracked parameters.
@@ -177,6 +190,7 @@ impl Server {
             prepared: Prepared::default(),
             params: None,
             unnamed: Unnamed::None,
+            answered_unnamed: AnsweredUnnamed::Foreign,
             status: b'I',
             tracked,
             session: ServerSession::default(),
@@ -203,6 +217,12 @@ impl Server {
         if !std::mem::replace(&mut self.reads, true) {
             self.shared.ledger.lock().began_reading(now);
         }
+    }
+
+    /// Returns whether the server reads the catalog, or was announced to waiters.
+    #[must_use]
+    pub fn reads(&self) -> bool {
+        self.reads
     }
 
     /// Ends the reading of the catalog, after its answer or its loss. Returns `false` if the server read nothing.

@@ -52,6 +52,8 @@ pub struct ServerSession {
     pub is_listed: bool,
     /// When the server was inspected last.
     pub inspected_at: Option<Time>,
+    /// The inspections since then that have failed, and that are to be repeated.
+    pub failed_inspections: FailedInspections,
     /// Other clients wait for the server until this time, unless its client sends something before.
     pub turn_until: Option<Time>,
     /// The values of the parameters that no setting has changed.
@@ -123,6 +125,7 @@ pub struct ServerSession {
 const HARMLESS: Effects = Effects::SEQUENCE
     .and(Effects::READS_SEQUENCE)
     .and(Effects::STATEMENTS_VIEW)
+    .and(Effects::CHANNELS_VIEW)
     .and(Effects::SAVEPOINT)
     .and(Effects::ROLE)
     .and(SIGNALS);
@@ -203,6 +206,35 @@ pub struct InspectionAnswers {
     pub cleans: bool,
     /// Whether the query has failed, or its result was not understood.
     pub failed: bool,
+    /// Whether a value is too long to be read, so that the query would fail again.
+    pub is_too_long: bool,
+}
+
+/// Inspections of one server that have failed in a row, for reasons that may pass.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FailedInspections {
+    count: u8,
+    /// When the next one may begin.
+    again_at: Option<Time>,
+}
+
+impl FailedInspections {
+    /// The pause after the first failure, in microseconds. It doubles with each further one.
+    const PAUSE: u64 = 200_000;
+    /// How often the pause doubles at most: up to 51 seconds.
+    const DOUBLED_MAX: u8 = 8;
+
+    /// Notes that an inspection has failed.
+    pub fn failed(&mut self, now: Time) {
+        self.again_at = Some(now.after(Self::PAUSE << self.count));
+        self.count = (self.count + 1).min(Self::DOUBLED_MAX);
+    }
+
+    /// Returns when the next inspection may begin, if the last one has failed.
+    #[must_use]
+    pub fn again_at(&self) -> Option<Time> {
+        self.again_at
+    }
 }
 
 impl ServerSession {
@@ -340,7 +372,6 @@ impl ServerSession {
         let is_reported = self.report.is_some() && self.may_have_changed();
         is_reported
             || self.effects.intersects(Effects::LISTEN)
-            || self.client_names.need_inspection()
             || !self.reset_parameters.is_empty()
             || self.needs_exact_inspection
     }
@@ -348,9 +379,6 @@ impl ServerSession {
     /// Returns whether the session must be inspected before another client uses it. The extension reports this itself.
     #[must_use]
     pub fn may_have_changed(&self) -> bool {
-        if !self.client_names.is_empty() {
-            return true;
-        }
         match self.report {
             // The extension sees neither the protocol's Close, nor what a function of another extension keeps.
             Some(_) => self.has_reported || self.effects.intersects(NOT_REPORTED),
@@ -458,7 +486,6 @@ impl ServerSession {
 
     /// Notes that a request of the client has failed.
     pub fn has_failed(&mut self) {
-        self.client_names.failed();
         self.dirt.undone();
         self.changed_roles.clear();
     }
@@ -503,27 +530,21 @@ impl ServerSession {
 
     /// Notes that the session is as it was after login.
     pub fn cleaned(&mut self) {
-        self.held = Settings::default();
+        self.sequences = Sequences::None;
+        self.settings_cleaned();
         self.sql = SqlStatements::default();
         self.client_names.clear();
         self.effects = Effects::default();
-        self.dirt.cleaned();
         self.counts = None;
         self.inspected_at = None;
+        self.failed_inspections = FailedInspections::default();
         self.turn_until = None;
         self.has_new_settings = false;
         self.recent_texts.clear();
-        self.named.clear();
-        self.reset_parameters.clear();
-        self.needs_exact_inspection = false;
-        self.has_reported = false;
-        self.is_uninspected = false;
         self.ready_is_held = false;
         self.reads_notices = false;
         self.signals = None;
         self.changed_roles.clear();
-        self.unclean = false;
         self.notified = Vec::new();
-        self.sequences = Sequences::None;
     }
 }

@@ -49,12 +49,13 @@ impl Catalog {
         self.put(&mut state, unknown);
     }
 
-    /// Ends a reading of the identity by the first server connection after a time without any. `identity` is `None` if
-    /// the server could not report it.
-    pub(super) fn identity_told(&self, reading: Reading, identity: Option<&Identity>) {
+    /// Ends a reading of the identity: by the first server connection after a time without any, or for an entry whose
+    /// servers read no catalog. `identity` is `None` if the server could not report it. Returns whether the database is
+    /// to be identified.
+    pub(super) fn identity_told(&self, reading: Reading, identity: Option<&Identity>) -> bool {
         let mut state = self.state.lock();
         if state.begun_at != Some(reading.begun_at) {
-            return;
+            return false;
         }
         state.begun_at = None;
         let kept = state.kept.take();
@@ -68,6 +69,11 @@ impl Catalog {
             state.is_stale = false;
             self.put(&mut state, known);
         }
+        if state.is_unsure && identity.is_some() {
+            state.is_unsure = false;
+            state.identity = None;
+        }
+        state.identity.is_none()
     }
 }
 

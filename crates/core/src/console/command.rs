@@ -222,6 +222,34 @@ impl Show {
     }
 }
 
+/// A table of the console.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableInfo {
+    /// The name after SHOW, in upper case.
+    pub name: &'static str,
+    /// The line of SHOW HELP about the table.
+    pub about: &'static str,
+    /// Whether only `admin_users` may see the table.
+    pub is_for_admins: bool,
+}
+
+/// Returns all tables that SHOW can show.
+pub fn tables() -> impl Iterator<Item = TableInfo> {
+    let tables = Show::ALL.iter();
+    tables
+        .filter(|(_, show, _)| *show != Show::Help)
+        .map(|&(name, show, about)| TableInfo {
+            name,
+            about,
+            is_for_admins: Command::Show(show).right() == Right::Operate,
+        })
+}
+
+/// Returns the forms of all commands but SHOW, as SHOW HELP lists them, each with a line about it.
+pub fn command_forms() -> impl Iterator<Item = (&'static str, &'static str)> {
+    COMMANDS.into_iter()
+}
+
 /// The other commands, as SHOW HELP lists them.
 const COMMANDS: [(&str, &str); 15] = [
     (

@@ -18,6 +18,7 @@ pub(crate) use self::{
     tour::{Collection, Counted, PeerCount, PoolCount, RoundTask, Task},
 };
 pub use self::{
+    command::{TableInfo, command_forms, tables},
     conversation::Console,
     rows::{Cell, Column, Kind, Table},
     tour::{HostEntry, KnownNames, WorkerRound, ZoneEntry},

@@ -108,6 +108,8 @@ pub struct Client {
     pub unnamed: Option<Box<[u8]>>,
     /// Whether the unnamed statement was not stored, and may change the session.
     pub unnamed_is_opaque: bool,
+    /// The definition of the unnamed statement that stays if the server skips all Parses that it has not answered yet.
+    pub unnamed_before: Option<Box<[u8]>>,
     /// Which certificates (`Certificates::id`) held when the unnamed statement was parsed.
     pub unnamed_judged_by: u64,
     /// Counts the unnamed statements, to recognize an older one on a server.
@@ -207,6 +209,7 @@ impl Client {
             statements: Names::default(),
             unnamed: None,
             unnamed_is_opaque: false,
+            unnamed_before: None,
             unnamed_judged_by: 0,
             unnamed_version: 0,
             key_pid: 0,

@@ -1,20 +1,44 @@
-//! A client whose server owes it a great deal is not read until half of that is answered: what a pipeline may take
-//! of our memory is bounded (`max_pipelined_messages`).
+//! Bounds the replies that a server owes its client (`max_pipelined_messages`): above the limit, pgweir does not read
+//! from the client until half of the replies have arrived.
 
 use pgweir_wire::tag::frontend;
 
-use super::client_to_server::ClientMessages;
-use crate::{Actions, ReadMode, Token, worker::Worker};
+use super::client_to_server::{ClientMessages, Cursor};
+use crate::{Actions, ReadMode, Token, frontend::Head, worker::Worker};
 
 impl ClientMessages<'_> {
-    /// The server owes so much that the client is not read until it has answered: at the end of a message, so
-    /// that a Flush can follow. Without one, PostgreSQL answers messages that have no Sync yet only when its
-    /// buffer is full, and that Sync may be what the client is about to send.
+    /// Stops reading from the client after all input was passed on. A client whose input ends inside a message's body
+    /// is held before its next message instead: see [`Self::holds_back_before`].
     #[cold]
     pub(super) fn hold_back(&mut self, out: &mut Actions) {
-        if !self.client.stream.is_at_boundary() {
+        if self.client.stream.is_in_body() {
             return;
         }
+        self.demand_replies(out);
+        out.read(self.client_conn, ReadMode::Hold);
+    }
+
+    /// Keeps this message and all input behind it until half of the outstanding replies, which are too many, have
+    /// arrived. Returns whether it does: a server that reads COPY data may owe them until it has read the data.
+    #[cold]
+    pub(super) fn holds_back_before(
+        &mut self,
+        head: &Head,
+        bytes: &[u8],
+        cursor: &mut Cursor,
+        out: &mut Actions,
+    ) -> bool {
+        if self.server.replies.is_copy_in() {
+            return false;
+        }
+        self.wait(head, bytes, cursor, out);
+        self.demand_replies(out);
+        true
+    }
+
+    /// Sends a Flush if the server has messages without a Sync: PostgreSQL answers these only when its buffer is full,
+    /// and the Sync may be what the client is about to send.
+    fn demand_replies(&mut self, out: &mut Actions) {
         let replies = &mut self.server.replies;
         replies.set_full();
         if replies.is_unsynced() {
@@ -22,17 +46,18 @@ impl ClientMessages<'_> {
                 made.extend_from_slice(&[frontend::FLUSH, 0, 0, 0, 4]);
             });
         }
-        out.read(self.client_conn, ReadMode::Hold);
     }
 }
 
 impl Worker {
-    /// A client was not read since its server owed too much: it is read on once half of that is answered.
+    /// Reads from the client again once the server has sent half of the replies for which the client was held.
     #[inline]
     pub(super) fn read_on_if_answered(&mut self, conn: Token, client: Token, out: &mut Actions) {
         let owed_max = self.snapshot.config.settings.max_pipelined_messages as usize;
         if let Some(server) = self.table.server(conn)
             && server.replies.take_full(owed_max)
+            // Input that was kept goes to the server before any new input.
+            && !server.replies.is_awaited()
             && !server.blocked
         {
             out.read(client, ReadMode::Deliver);

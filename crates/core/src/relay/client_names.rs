@@ -1,23 +1,19 @@
-//! Handles texts that refer to prepared statements: SQL's PREPARE, EXECUTE and DEALLOCATE, and the view of the
-//! statements. SQL and protocol have one namespace, so the server gets these statements under the client's names, for
-//! the length of the transaction.
+//! Handles texts that may change the session, among them those that refer to prepared statements: SQL's PREPARE,
+//! EXECUTE and DEALLOCATE, and the view of the statements.
 
-use std::{borrow::Cow, sync::Arc};
+use std::borrow::Cow;
 
 use pgweir_wire::{Header, MessageWriter, tag::frontend};
 
-use super::{
-    client_to_server::{ClientMessages, Flow, Ours},
-    named::Named,
-};
+use super::client_to_server::{ClientMessages, Flow};
 use crate::{
     Actions,
-    backend::{Change, InternalQuery, Mark, MarkKind},
+    backend::InternalQuery,
     pin::Pin,
     session::{
-        Context, Effects, Resets, Statement, changed_roles, changes_schema, left_database,
+        Effects, ResetParameters, Resets, Statement, changed_roles, changes_schema, left_database,
         literal_sets, scan,
-        scan::{Discard, Phrase, custom_names, is_broken, phrases},
+        scan::{Phrase, custom_names, is_broken, phrases},
     },
 };
 
@@ -55,7 +51,7 @@ const DROPS: Effects = Effects::PREPARE.and(Effects::DISCARD);
 const TAKES_BACK: Effects = Effects::SETTING.and(Effects::DISCARD).and(Effects::OPAQUE);
 
 /// A text that can't be read as a whole may still speak of statements, or look at them all.
-fn effects_of_unread_text(text: &[u8], effects: Effects) -> Effects {
+pub(super) fn effects_of_unread_text(text: &[u8], effects: Effects) -> Effects {
     const VIEW: &[u8] = b"pg_prepared_statement";
     if !effects.contains(Effects::OPAQUE) || effects.contains(NAMES) {
         return Effects::NONE;
@@ -93,35 +89,35 @@ impl ClientMessages<'_> {
         out: &mut Actions,
     ) -> Flow {
         let body = rest.get(..header.body_len as usize);
-        if header.tag == frontend::QUERY
-            && let Some(text) = body.and_then(|body| body.strip_suffix(b"\0"))
-            && (self.answers_reset(text, out) || self.answers_deallocate(text, out))
-        {
-            return Flow::Taken;
-        }
         let text = match (header.tag, body) {
             (frontend::PARSE, Some(body)) => body.get(1..).unwrap_or_default(),
             (frontend::QUERY, Some(body)) => body,
             _ => rest,
         };
         let text = until_nul(text);
+        if header.tag == frontend::QUERY && body.is_some() && self.answers_reset(text, out) {
+            return Flow::Taken;
+        }
         if self.only_executes(text, effects) {
             return Flow::Pass;
         }
         let effects = effects | effects_of_unread_text(text, effects);
-        if effects.intersects(NAMES) && self.most > 0 {
-            if self.waits_for_answers(text, effects) {
-                self.server.replies.wait_for_all();
-            }
-            if self.server.replies.is_unsure() {
-                self.postpone(header, &[rest], out);
-                return Flow::Wait;
-            }
-            self.prepare_client_names(text, effects, out);
-        }
-        if self.server.session.has_listening_client && effects.intersects(Effects::STATEMENTS_VIEW)
-        {
+        if self.server.session.has_listening_client && effects.intersects(Effects::CHANNELS_VIEW) {
             self.give_channels(out);
+        }
+        let deallocates = match effects.contains(Effects::PREPARE) && body.is_some() {
+            true => self.deallocate(header.tag, text, out),
+            false => None,
+        };
+        match deallocates {
+            Some(Flow::Taken) => return Flow::Taken,
+            Some(Flow::Pass) => {}
+            Some(Flow::Wait) | None => {
+                if deallocates.is_some() || self.prepare_for_names(text, effects, out) {
+                    self.postpone(header, &[rest], out);
+                    return Flow::Wait;
+                }
+            }
         }
         self.note(effects, text);
         if header.tag == frontend::QUERY
@@ -142,7 +138,7 @@ impl ClientMessages<'_> {
     }
 
     /// Returns whether the text only executes SQL-prepared statements that leave no trace.
-    fn only_executes(&self, text: &[u8], effects: Effects) -> bool {
+    pub(super) fn only_executes(&self, text: &[u8], effects: Effects) -> bool {
         let session = &self.server.session;
         // What was suspect before may have changed what they are.
         if effects != Effects::EXECUTE
@@ -191,43 +187,18 @@ impl ClientMessages<'_> {
             self.note_names(text);
         }
         if effects.intersects(DROPS)
-            && phrases(text).any(|phrase| {
-                matches!(
-                    phrase,
-                    Phrase::Deallocate(None) | Phrase::Discard(Discard::All)
-                )
-            })
+            && phrases(text)
+                .any(|phrase| matches!(phrase, Phrase::Deallocate(None) | Phrase::DiscardAll))
         {
             self.server.replies.statements_dropped();
         }
-        let has_sql = |context: &Context| !context.sql.is_empty();
-        if effects.intersects(DROPS) && self.client.context.as_deref().is_some_and(has_sql) {
-            self.server.session.needs_exact_inspection = true;
-        }
         if effects.intersects(TAKES_BACK)
             && let Some(context) = &self.client.context
-            && !context.implied.is_empty()
         {
-            let implied = &context.implied;
-            let is_implied = |name: &[u8]| implied.get(&name.to_ascii_lowercase()).is_some();
-            self.server.session.needs_exact_inspection |=
-                phrases(text).any(|phrase| match phrase {
-                    Phrase::Reset(name)
-                    | Phrase::Set {
-                        name,
-                        to_default: true,
-                        ..
-                    } => is_implied(&name),
-                    Phrase::ResetAll | Phrase::Discard(Discard::All) => true,
-                    _ => false,
-                });
-        }
-        if effects.intersects(TAKES_BACK)
-            && let Some(context) = &self.client.context
-            && !context.base.is_empty()
-        {
-            let taken_back = &mut self.server.session.reset_parameters;
-            if taken_back.note(text, &context.base) {
+            let session = &mut self.server.session;
+            session.needs_exact_inspection |=
+                ResetParameters::default().note(text, &context.implied);
+            if session.reset_parameters.note(text, &context.base) {
                 self.server.replies.startup_values_taken();
             }
         }
@@ -260,11 +231,11 @@ impl ClientMessages<'_> {
         let (Some(resets), Some(context)) = (Resets::read(text), &mut self.client.context) else {
             return false;
         };
-        let is_heard = resets.pins && self.client.listening.is_some();
+        let is_heard = resets.contains(Resets::PINS) && self.client.listening.is_some();
         if is_heard || !context.needs_no_server(resets) {
             return false;
         }
-        if resets.statements {
+        if resets.contains(Resets::STATEMENTS) {
             context.sql = Default::default();
             self.client.statements.clear(self.bindings);
         }
@@ -318,78 +289,6 @@ impl ClientMessages<'_> {
         });
     }
 
-    /// Is it about a name that means the same to the server?
-    #[inline]
-    pub(super) fn is_client_name(&self, named: &Named<'_>) -> bool {
-        let session = &self.server.session;
-        (!session.client_names.is_empty() || !session.sql.is_empty())
-            && named
-                .name()
-                .is_some_and(|name| self.means_the_same(named, name))
-    }
-
-    fn means_the_same(&self, named: &Named<'_>, name: &[u8]) -> bool {
-        let session = &self.server.session;
-        let is_free = || self.client.statements.find(self.bindings, name).is_none();
-        if matches!(named, Named::Bind { .. } | Named::Describe(_))
-            && session.client_names.is_stand_in(name)
-            && !is_free()
-        {
-            return false;
-        }
-        session.client_names.has(name)
-            || session.sql.has(name)
-            || session.client_names.is_mentioned(name) && is_free()
-    }
-
-    /// A Parse or Close of such a name passes: the mark for it.
-    pub(super) fn mark_of_client_name(&mut self, named: &Named<'_>) -> Option<Mark> {
-        match *named {
-            Named::Parse { name, definition } => {
-                self.stats.client_parse_count += 1;
-                self.stats.server_parse_count += 1;
-                // Whatever SQL had of that name.
-                self.server.session.client_names.give(name);
-                let statement = self.statements.intern(definition);
-                self.note_parse(&statement);
-                if self.client.statements.find(self.bindings, name).is_some() {
-                    // SQL may have taken the name away on the server.
-                    let change = Change::Duplicate(name.into(), statement);
-                    return Some(Mark::clients(MarkKind::Parse, change));
-                }
-                self.client.statements.define(
-                    self.bindings,
-                    name,
-                    &statement,
-                    self.server.schema(),
-                );
-                let change = Change::Named(name.into(), statement);
-                Some(Mark::clients(MarkKind::Parse, change))
-            }
-            Named::Close(name) => {
-                self.server.session.note(Effects::PREPARE, b"");
-                let known = self.client.statements.remove(self.bindings, name);
-                Some(match known {
-                    Some(statement) => {
-                        Mark::clients(MarkKind::Close, Change::Unnamed(name.into(), statement))
-                    }
-                    None => Mark::plain(MarkKind::Close),
-                })
-            }
-            _ => None,
-        }
-    }
-
-    /// Does a statement that is about to be used speak of others?
-    #[inline]
-    pub(super) fn speaks_of_names(&self, ours: Option<Ours>) -> bool {
-        let Some(Ours::Statement(binding)) = ours.filter(|_| self.is_carried) else {
-            return false;
-        };
-        let statement = self.bindings.statement(binding);
-        statement.is_some_and(|statement| self.effects_of(statement).intersects(NAMES))
-    }
-
     #[inline]
     pub(super) fn effects_of(&self, statement: &Statement) -> Effects {
         let effects = statement.effects(self.server.session.dialect, self.certificates);
@@ -407,45 +306,5 @@ impl ClientMessages<'_> {
             self.note(effects, text);
             self.note_ddl(effects, text);
         }
-    }
-
-    /// Before a message uses a statement, gives the server the client's names that the statement's text refers to.
-    #[cold]
-    pub(super) fn prepare_for_use(&mut self, ours: Option<Ours>, out: &mut Actions) {
-        let Some(Ours::Statement(binding)) = ours else {
-            return;
-        };
-        let Some(statement) = self.bindings.statement(binding).cloned() else {
-            return;
-        };
-        self.prepare_for_statement(&statement, out);
-    }
-
-    /// A statement is about to be made or used that may speak of others. What it gives depends on
-    /// those, so that the server makes it once they have their names.
-    pub(super) fn prepare_for_statement(&mut self, statement: &Arc<Statement>, out: &mut Actions) {
-        let effects = self.effects_of(statement);
-        let text = until_nul(statement.definition());
-        let has_given = self.prepare_names_for_text(text, effects, out);
-        if has_given && self.server.prepared.touch(statement.id()) {
-            self.server.prepared.forget(statement.id());
-            self.send_close(Arc::clone(statement), out);
-        }
-    }
-
-    /// A text is about to be run that may change the session: `true` if the server has got names for it.
-    #[cold]
-    pub(super) fn prepare_names_for_text(
-        &mut self,
-        text: &[u8],
-        effects: Effects,
-        out: &mut Actions,
-    ) -> bool {
-        if self.only_executes(text, effects) {
-            return false;
-        }
-        let effects = effects | effects_of_unread_text(text, effects);
-        self.note(effects, text);
-        effects.intersects(NAMES) && self.most > 0 && self.prepare_client_names(text, effects, out)
     }
 }

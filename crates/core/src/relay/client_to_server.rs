@@ -3,9 +3,9 @@
 
 use std::{ops::Range, sync::Arc};
 
-use pgweir_wire::tag::frontend;
+use pgweir_wire::{MessageWriter, tag::frontend};
 
-use super::{client_names::NAMES, fence::is_simple, named::Named};
+use super::{fence::is_simple, named::Named};
 use crate::{
     Actions, Token,
     backend::{Change, Mark, MarkKind, Server},
@@ -109,6 +109,7 @@ impl ClientMessages<'_> {
     /// Sends the received bytes to the server.
     pub(super) fn run(&mut self, bytes: &[u8], out: &mut Actions) -> Result<(), Stopped> {
         let mut cursor = Cursor::default();
+        let mut is_first = true;
         if !self.client.stream.is_at_boundary() {
             self.read_on(bytes);
         }
@@ -140,6 +141,12 @@ impl ClientMessages<'_> {
                     return Err(Stopped::Refused(fault));
                 }
             };
+            if std::mem::take(&mut is_first)
+                && self.server.replies.outstanding() > self.owed_max
+                && self.holds_back_before(&head, bytes, &mut cursor, out)
+            {
+                return Ok(());
+            }
             let tag = head.header.tag;
             if let Some(stopped) = self.stopped_by(tag) {
                 out.send_input(self.server_conn, cursor.sent, head.start);
@@ -172,7 +179,7 @@ impl ClientMessages<'_> {
             }
             match tag {
                 frontend::FLUSH => self.flush_early(out),
-                frontend::QUERY => {
+                frontend::QUERY if !self.server.replies.is_skipping() => {
                     self.forget_unnamed();
                     cursor.unused = None;
                 }
@@ -261,17 +268,24 @@ impl ClientMessages<'_> {
         if named == Named::Unnamed {
             if cursor.unused.is_none() && self.is_to_judge_unnamed(tag) {
                 cursor.flush(self.server_conn, head, out);
-                self.judge_unnamed(out);
+                if self.judge_unnamed(out) {
+                    return Ok(self.wait(head, bytes, cursor, out));
+                }
             }
             if self.needs_unnamed(tag) {
                 cursor.flush(self.server_conn, head, out);
                 self.send_unnamed(out);
             }
+            if tag == frontend::PARSE {
+                self.keep_unnamed_before();
+            }
         }
         let mut ours = self.resolve(&named);
-        if self.speaks_of_names(ours) {
+        if self.refers_to_names(&named, ours) {
             cursor.flush(self.server_conn, head, out);
-            self.prepare_for_use(ours, out);
+            if self.prepare_for_message(&named, ours, out) {
+                return Ok(self.wait(head, bytes, cursor, out));
+            }
             ours = self.resolve(&named);
         }
         self.note_unknown_effects(&named, ours.is_some());
@@ -317,8 +331,8 @@ impl ClientMessages<'_> {
     /// Notes the mark of a Parse, Close or Describe that is sent as it is.
     #[inline]
     pub(super) fn mark_passing(&mut self, tag: u8, body: &[u8], named: &Named<'_>) {
-        if self.is_client_name(named) {
-            if let Some(mark) = self.mark_of_client_name(named) {
+        if self.has_own_names() && named.is_named() {
+            if let Some(mark) = self.mark_of_own_name(named) {
                 self.server.replies.mark_sent(mark);
             }
             return;
@@ -341,7 +355,7 @@ impl ClientMessages<'_> {
     /// Returns the meaning of a message about a statement that pgweir follows, or about a reserved name.
     #[inline]
     pub(super) fn resolve(&self, named: &Named<'_>) -> Option<Ours> {
-        if self.is_client_name(named) {
+        if self.has_own_names() {
             return None;
         }
         match named {
@@ -418,9 +432,6 @@ impl ClientMessages<'_> {
         if let Some(taken) = self.client.statements.find(self.bindings, name) {
             return self.parse_again(taken, name, definition, out);
         }
-        if self.has_failed_statement(name) {
-            self.forget_failed_statement(name);
-        }
         let statement = self.statements.intern(definition);
         if self.client.statements.bytes() + Names::cost(&statement) > self.most_bytes {
             return self.refuse(Fault::TooManyStatements, out);
@@ -430,14 +441,9 @@ impl ClientMessages<'_> {
         self.client
             .statements
             .define(self.bindings, name, &statement, schema);
-        let speaks = self.is_carried && self.effects_of(&statement).intersects(NAMES);
-        if speaks {
-            self.prepare_for_statement(&statement, out);
-        }
         let (replies, prepared) = (&mut self.server.replies, &mut self.server.prepared);
         let session = &self.server.session;
-        let is_good = !speaks
-            && !session.may_have_role()
+        let is_good = !session.may_have_role()
             && prepared.is_fresh(statement.id(), schema)
             && (statement.literals() == Literals::None
                 || prepared.is_analysed_under(statement.id(), session.settings_now()))
@@ -472,17 +478,16 @@ impl ClientMessages<'_> {
     /// Drops a client's name. Its statement stays on the servers, for other clients that have it too.
     fn close(&mut self, name: &[u8], out: &mut Actions) {
         let known = self.client.statements.remove(self.bindings, name);
-        // A name that pgweir does not follow may be one that SQL's PREPARE made.
         let is_hidden = known.is_some() || name.starts_with(RESERVED);
+        if !is_hidden && self.is_of_sql(name) {
+            self.server.session.note(Effects::PREPARE, b"");
+        }
         let mark = match known {
             Some(statement) => {
                 Mark::clients(MarkKind::Close, Change::Unnamed(name.into(), statement))
             }
             None => Mark::plain(MarkKind::Close),
         };
-        if self.has_failed_statement(name) {
-            self.forget_failed_statement(name);
-        }
         self.server.replies.mark_sent(mark);
         let name = if is_hidden { NO_SUCH_NAME } else { name };
         send_target(self.server_conn, frontend::CLOSE, name, out);
@@ -499,7 +504,6 @@ impl ClientMessages<'_> {
             self.send_close(evicted, out);
         }
         self.stats.server_parse_count += 1;
-        self.server.session.client_names.mixed();
         send_parse(
             self.server_conn,
             statement.name(),
@@ -515,10 +519,10 @@ impl ClientMessages<'_> {
             self.server.prepared.analysed_under_role(statement.id());
         }
         let swallow = client_name.is_none();
-        self.server.replies.mark_sent(Mark {
-            kind: MarkKind::Parse,
-            swallow,
-            change: Some(Box::new(Change::Made(statement, client_name))),
+        let change = Change::Made(statement, client_name);
+        self.server.replies.mark_sent(match swallow {
+            true => Mark::own(MarkKind::Parse, change),
+            false => Mark::clients(MarkKind::Parse, change),
         });
     }
 
@@ -561,10 +565,6 @@ pub(super) fn send_parse(server: Token, name: &[u8], definition: &[u8], out: &mu
 /// Sends a Describe or Close of a statement.
 pub(super) fn send_target(server: Token, tag: u8, name: &[u8], out: &mut Actions) {
     out.send_made(server, |made| {
-        made.push(tag);
-        made.extend_from_slice(&(4 + 1 + name.len() as u32 + 1).to_be_bytes());
-        made.push(b'S');
-        made.extend_from_slice(name);
-        made.push(0);
+        MessageWriter::new(made).statement(tag, name);
     });
 }

@@ -5,7 +5,7 @@ use pgweir_wire::tag::frontend;
 use super::client_to_server::ClientMessages;
 use crate::{
     frontend::Head,
-    session::{Change, Effects, begins_plainly, catalog_change, scan::DdlWords},
+    session::{Change, Effects, catalog_change, scan::DdlWords},
 };
 
 impl ClientMessages<'_> {
@@ -57,12 +57,14 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// A message of a client whose session is not followed: other entries may lead to the same database.
+    /// Notes a message of a client whose session state is not carried: other entries may lead to the same database.
     #[inline]
     pub(super) fn note_ddl_elsewhere(&mut self, head: &Head, bytes: &[u8], at: usize) {
         let tag = head.header.tag;
-        let is_of_interest = matches!(tag, frontend::QUERY | frontend::PARSE)
-            || tag == frontend::EXECUTE && self.client.prepares_ddl;
+        let is_of_interest = matches!(
+            tag,
+            frontend::QUERY | frontend::PARSE | frontend::FUNCTION_CALL
+        ) || tag == frontend::EXECUTE && self.client.prepares_ddl;
         if is_of_interest && self.server.shared.catalog.is_any_read() {
             self.note_ddl_of(head, bytes, at);
         }
@@ -71,6 +73,9 @@ impl ClientMessages<'_> {
     fn note_ddl_of(&mut self, head: &Head, bytes: &[u8], at: usize) {
         if head.header.tag == frontend::EXECUTE {
             return self.begin_ddl(Change::Any);
+        }
+        if head.header.tag == frontend::FUNCTION_CALL {
+            return self.note_call(&bytes[at..]);
         }
         let len = head.header.body_len as usize;
         let Some(body) = bytes.get(at..at + len) else {
@@ -81,8 +86,13 @@ impl ClientMessages<'_> {
             frontend::PARSE => parts.nth(1),
             _ => parts.next(),
         };
-        if let Some(text) = text.filter(|text| !text.is_empty() && !begins_plainly(text)) {
-            self.note_ddl(Effects::OPAQUE, text);
+        if let Some(text) = text.filter(|text| !text.is_empty()) {
+            let effects = match self.certificates.has_ddl_code() {
+                // Functions and triggers change the catalog, too, and a text may reach them without their names.
+                true => Effects::OPAQUE,
+                false => self.note_text_effects(Some(text)),
+            };
+            self.note_ddl(effects, text);
         }
         let is_parse = head.header.tag == frontend::PARSE;
         self.client.prepares_ddl |= is_parse && self.server.session.ddl.is_some();

@@ -126,6 +126,7 @@ impl Worker {
             (InternalQuery::Probe, _, _) => {
                 if let Some(answers) = &mut server.session.answers {
                     answers.failed = true;
+                    answers.is_too_long = report.code == VALUE_TOO_LONG;
                 }
             }
             // The server still has another client's values, and this client may ask for them next.
@@ -229,6 +230,8 @@ fn is_residue(session: &ServerSession, own: InternalQuery, report: &Report<'_>) 
     is_likely && !session.held.is_empty()
 }
 
+/// A division by zero, by which an inspection fails if a value is too long.
+const VALUE_TOO_LONG: &[u8] = b"22012";
 const INSUFFICIENT_PRIVILEGE: &[u8] = b"42501";
 const INVALID_VALUE: &[u8] = b"22023";
 /// A session that has used temporary tables does not take another value of this parameter.

@@ -34,17 +34,6 @@ impl<'b> Named<'b> {
         !matches!(self, Self::Nothing | Self::Unclear | Self::Unnamed)
     }
 
-    /// The name that it is about.
-    pub(super) fn name(&self) -> Option<&'b [u8]> {
-        match *self {
-            Self::Parse { name, .. }
-            | Self::Bind { name, .. }
-            | Self::Describe(name)
-            | Self::Close(name) => Some(name),
-            Self::Nothing | Self::Unclear | Self::Unnamed => None,
-        }
-    }
-
     /// Reads the beginning of a message whose body has `len` bytes.
     pub(super) fn read(tag: u8, body: &'b [u8], len: usize) -> Self {
         let is_whole = body.len() >= len;

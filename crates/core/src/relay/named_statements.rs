@@ -1,34 +1,31 @@
-//! Statements that the server gets under the names that its client gave them, since SQL speaks of these.
+//! SQL that refers to protocol-level statements: EXECUTE and DEALLOCATE of a name that the client gave in a Parse, and
+//! the view `pg_prepared_statements`.
 //!
-//! Making such a statement may fail, since the objects in it may be gone. On a direct connection the client would get
-//! that error at EXECUTE, so pgweir keeps the server's error until then
-//! ([`FailedStatements`](crate::session::FailedStatements)), and no transaction fails for it.
+//! SQL and the protocol share one namespace, but servers have such statements under pgweir's names. A DEALLOCATE by
+//! itself, which drivers send, is answered or gets a stand-in. Before any other such text, the server gets all the
+//! client's statements under the client's names, and loses all others. The client then keeps the server, and its
+//! messages pass as they are, until it has no protocol-level statement any more.
 
-use std::{borrow::Cow, sync::Arc};
+use std::borrow::Cow;
 
 use pgweir_wire::{MessageWriter, tag::frontend};
 
 use super::{
-    client_names::statement_named_by,
-    client_to_server::{ClientMessages, send_parse, send_target},
+    client_names::{NAMES, statement_named_by},
+    client_to_server::{ClientMessages, Flow, Ours, send_parse, send_target},
+    named::Named,
 };
 use crate::{
     Actions,
     backend::{Change, InternalQuery, Mark, MarkKind},
     session::{
-        Effects, RESERVED, Statement,
+        Effects, Names, RESERVED,
         scan::{Phrase, phrases},
     },
 };
 
-/// Effects that may change whether a statement can be made.
-const CHANGES: Effects = Effects::SETTING
-    .and(Effects::OPAQUE)
-    .and(Effects::TEMP)
-    .and(Effects::DISCARD);
-
-/// A statement that every server understands: what a DEALLOCATE takes away in place of the client's statement, which
-/// the server has under another name and for others too.
+/// The definition of a statement that every server understands: DEALLOCATE removes it in place of the client's
+/// statement, which the server has under another name and for other clients too.
 const STAND_IN: &[u8] = b"\0\0\0";
 
 /// Returns the name that a text deallocates, if the text does nothing else.
@@ -41,6 +38,12 @@ fn deallocated(text: &[u8]) -> Option<Cow<'_, [u8]>> {
 }
 
 impl ClientMessages<'_> {
+    /// Returns whether the server has the client's statements under the client's names.
+    #[inline]
+    pub(super) fn has_own_names(&self) -> bool {
+        self.server.session.client_names.are_own()
+    }
+
     /// Returns whether the meaning of a name depends on outstanding replies.
     #[inline]
     pub(super) fn is_unsure(&mut self) -> bool {
@@ -52,223 +55,193 @@ impl ClientMessages<'_> {
         replies.is_unsure()
     }
 
-    /// Does it depend on what the client has asked before whether the server can make the statements
-    /// that this text speaks of? A transaction may begin there, or a failed one end.
-    pub(super) fn waits_for_answers(&self, text: &[u8], effects: Effects) -> bool {
-        let replies = &self.server.replies;
-        if replies.is_unsynced() || replies.is_copy_in() || replies.owed_to_client() == 0 {
-            return false;
+    /// Handles a DEALLOCATE of a protocol-level statement in a message by itself. `None` for any other text.
+    pub(super) fn deallocate(&mut self, tag: u8, text: &[u8], out: &mut Actions) -> Option<Flow> {
+        if self.most == 0 || self.has_own_names() {
+            return None;
         }
-        let own = &self.server.session.client_names;
-        let lacks = |name: &[u8]| {
-            let is_known = self.client.statements.find(self.bindings, name).is_some();
-            (is_known || self.has_failed_statement(name)) && !own.has(name)
-        };
-        wants_all(effects, text) && !own.has_all()
-            || phrases(text)
-                .filter_map(statement_named_by)
-                .any(|name| lacks(&name))
+        let name = deallocated(text)?;
+        self.client.statements.find(self.bindings, &name)?;
+        if self.waits_for_replies() {
+            return Some(Flow::Wait);
+        }
+        let has_failed = self.server.status == b'E' && !self.server.replies.is_unsynced();
+        if has_failed || tag == frontend::QUERY && !self.server.replies.is_settled() {
+            return None;
+        }
+        let statement = self.client.statements.remove(self.bindings, &name)?;
+        if tag == frontend::QUERY {
+            self.answer_query(out, |made| {
+                MessageWriter::new(made).command_complete("DEALLOCATE");
+            });
+            return Some(Flow::Taken);
+        }
+        self.server.session.client_names.mix();
+        send_parse(self.server_conn, &name, STAND_IN, out);
+        let change = Change::Unnamed(name.into(), statement);
+        self.server
+            .replies
+            .mark_sent(Mark::own(MarkKind::Parse, change));
+        Some(Flow::Pass)
     }
 
-    /// Returns whether this is a statement of SQL that the server could not make.
-    pub(super) fn has_failed_statement(&self, name: &[u8]) -> bool {
-        let session = &self.server.session;
-        let context = self.client.context.as_ref();
-        context.is_some_and(|context| context.sql.has(name))
-            && !session.sql.has(name)
-            && !session.client_names.is_prepared(name)
-    }
-
-    /// The client gives up a statement of SQL, or makes another one of its name, which the server lacks.
-    #[cold]
-    pub(super) fn forget_failed_statement(&mut self, name: &[u8]) {
-        if let Some(context) = &mut self.client.context {
-            context.sql = context.sql.without(&[name.to_vec()]);
-        }
-    }
-
-    /// A DEALLOCATE of one statement that the server knows by another name, or lacks, is answered at once.
-    pub(super) fn answers_deallocate(&mut self, text: &[u8], out: &mut Actions) -> bool {
-        let Some(name) = deallocated(text) else {
-            return false;
-        };
-        let is_settled = self.server.replies.is_settled() && self.server.status != b'E';
-        if self.most == 0 || !is_settled || self.server.session.client_names.has(&name) {
-            return false;
-        }
-        if self.has_failed_statement(&name) {
-            self.forget_failed_statement(&name);
-        } else if self
-            .client
-            .statements
-            .remove(self.bindings, &name)
-            .is_none()
-        {
-            return false;
-        }
-        self.answer_query(out, |made| {
-            MessageWriter::new(made).command_complete("DEALLOCATE");
-        });
-        true
-    }
-
-    /// Prepares, under the client's names, the statements that a text refers to. Returns whether there are any.
-    pub(super) fn prepare_client_names(
+    /// Before a text that refers to statement names, gives the server the client's names if the text needs them.
+    /// Returns whether the message with the text must wait for replies first.
+    pub(super) fn prepare_for_names(
         &mut self,
         text: &[u8],
         effects: Effects,
         out: &mut Actions,
     ) -> bool {
-        let begins = !self.server.replies.is_unsynced();
-        if self.server.replies.is_skipping() {
+        if !effects.intersects(NAMES) {
             return false;
         }
-        if begins && self.server.status == b'E' {
-            // Nothing can be made there. A text that ends the failed transaction finds no names of ours.
-            return wants_all(effects, text) && self.deallocate_pooled_names(out);
-        }
-        let mut has_given = false;
-        if wants_all(effects, text) && !self.server.session.client_names.has_all() {
-            has_given = self.prepare_all_names(out);
-        }
-        let is_deallocated = deallocated(text).is_some();
-        for phrase in phrases(text) {
-            let executes = matches!(phrase, Phrase::Execute(_));
-            let Some(name) = statement_named_by(phrase) else {
-                continue;
-            };
-            if executes {
-                self.deallocate_stand_in(&name, out);
-            }
-            let statement = self.client.statements.get(self.bindings, &name);
-            let statement = statement.map(Arc::clone);
-            if is_deallocated && (statement.is_some() || self.has_failed_statement(&name)) {
-                has_given |= self.stand_in(&name, out);
-                if !self.server.session.client_names.is_missing(&name) {
-                    self.server.session.client_names.leave(&name);
-                }
-            } else if let Some(statement) = statement {
-                has_given |= self.give(&name, statement, out);
-            } else if !self.server.session.sql.has(&name) {
-                self.try_again(&name, out);
-                self.server.session.client_names.mention(&name);
-            }
-        }
-        has_given
+        let mut names = phrases(text).filter_map(statement_named_by);
+        let sees_all =
+            effects.intersects(Effects::STATEMENTS_VIEW) || names.any(|name| is_reserved(&name));
+        let mut names = phrases(text).filter_map(statement_named_by);
+        let is_of_protocol =
+            |name: &[u8]| self.client.statements.find(self.bindings, name).is_some();
+        (sees_all || names.any(|name| is_of_protocol(&name)))
+            && self.change_to_own_names(sees_all, out)
     }
 
-    /// Deallocates all statements under pgweir's names. Returns whether there were any.
-    fn deallocate_pooled_names(&mut self, out: &mut Actions) -> bool {
-        let ours = self.server.prepared.take_all();
-        let has_taken = !ours.is_empty();
+    /// Does the same before a message that uses a statement with such a text, or that prepares a statement under a
+    /// name that SQL's PREPARE has taken: the server itself then refuses the name.
+    pub(super) fn prepare_for_message(
+        &mut self,
+        named: &Named<'_>,
+        ours: Option<Ours>,
+        out: &mut Actions,
+    ) -> bool {
+        match (named, ours) {
+            (Named::Parse { .. }, Some(_)) => self.change_to_own_names(false, out),
+            (_, Some(Ours::Statement(binding))) => {
+                let statement = self.bindings.statement(binding).cloned();
+                statement.is_some_and(|statement| {
+                    let effects = self.effects_of(&statement);
+                    self.prepare_for_names(statement.text(), effects, out)
+                })
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns whether [`prepare_for_message`](Self::prepare_for_message) has something to do.
+    #[inline]
+    pub(super) fn refers_to_names(&self, named: &Named<'_>, ours: Option<Ours>) -> bool {
+        if !self.is_carried {
+            return false;
+        }
+        match (named, ours) {
+            (Named::Parse { name, .. }, Some(_)) => self.is_of_sql(name),
+            (_, Some(Ours::Statement(binding))) => {
+                let statement = self.bindings.statement(binding);
+                statement.is_some_and(|statement| self.effects_of(statement).intersects(NAMES))
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns whether SQL's PREPARE may have made a statement of this name on the server.
+    pub(super) fn is_of_sql(&self, name: &[u8]) -> bool {
+        let session = &self.server.session;
+        session.sql.has(name) || session.client_names.prepared(name).next().is_some()
+    }
+
+    /// Gives the server all the client's statements under the client's names, in place of pgweir's. Returns whether
+    /// the client's message must wait first. In a failed transaction the server can only lose pgweir's names.
+    fn change_to_own_names(&mut self, sees_all: bool, out: &mut Actions) -> bool {
+        if self.most == 0 || self.has_own_names() {
+            return false;
+        }
+        if self.waits_for_replies() {
+            return true;
+        }
         let begins = !self.server.replies.is_unsynced();
-        for statement in ours {
+        let has_failed = begins && self.server.status == b'E';
+        if has_failed && !sees_all {
+            return false;
+        }
+        if self.server.replies.needs_fence() {
+            self.fence(out);
+            return true;
+        }
+        for statement in self.server.prepared.take_all() {
             self.send_close(statement, out);
         }
-        if begins && has_taken {
+        if begins && self.server.replies.is_unsynced() {
             self.sync(out);
         }
-        has_taken
-    }
-
-    /// Nothing but what is its own is to be seen.
-    fn prepare_all_names(&mut self, out: &mut Actions) -> bool {
-        let mut has_given = self.deallocate_pooled_names(out);
-        let begins = !self.server.replies.is_unsynced();
-        // Is a request going on that may have changed what statements speak of, or who one is? Its failure would be
-        // the client's, and a statement that is only seen does not fail.
-        let may_fail = !begins && self.server.session.effects.intersects(CHANGES);
-        for (name, statement) in self.client.statements.all(self.bindings) {
-            if may_fail {
-                has_given |= self.stand_in(&name, out);
-            } else {
-                has_given |= self.give(&name, statement, out);
+        if has_failed {
+            return false;
+        }
+        self.server.session.note(Effects::PREPARE, b"");
+        self.server.session.client_names.use_own();
+        let mut statements = self.client.statements.all(self.bindings);
+        // PostgreSQL describes an EXECUTE by the statement that it names, which must be there before.
+        statements.sort_by_key(|(_, statement)| self.effects_of(statement).intersects(NAMES));
+        for (name, statement) in statements {
+            self.note_parse(&statement);
+            // An earlier change that failed may have left the name.
+            send_target(self.server_conn, frontend::CLOSE, &name, out);
+            self.server.replies.mark_sent(Mark {
+                swallow: true,
+                ..Mark::plain(MarkKind::Close)
+            });
+            send_parse(self.server_conn, &name, statement.definition(), out);
+            self.server
+                .replies
+                .mark_sent(Mark::own(MarkKind::Parse, Change::Given));
+            if begins {
+                self.sync(out);
             }
         }
-        self.server.session.client_names.prepare_all_names();
-        has_given
+        false
     }
 
-    /// The server gets a statement of the protocol: in a request of its own, if the client's has not begun.
-    fn give(&mut self, name: &[u8], statement: Arc<Statement>, out: &mut Actions) -> bool {
-        let begins = !self.server.replies.is_unsynced();
-        let own = &self.server.session.client_names;
-        // A failure would be that of the client's request.
-        let would_fail = !begins && own.is_missing(name);
-        if own.is_prepared(name) || would_fail || self.is_discarded_before(name) {
-            return false;
+    /// Returns whether the client's message, which begins a request, must wait until earlier requests are answered.
+    fn waits_for_replies(&mut self) -> bool {
+        let replies = &mut self.server.replies;
+        let waits = !replies.is_unsynced() && !replies.is_copy_in() && replies.owed_to_client() > 0;
+        if waits {
+            replies.wait_for_all();
         }
-        if begins {
-            self.set_savepoint(out);
-        }
-        self.note_parse(&statement);
-        self.server.session.client_names.give(name);
-        self.prepare_under_client_name(name, statement.definition(), out);
-        if begins {
-            self.roll_back_to_savepoint(out);
-        }
-        true
+        waits
     }
 
-    /// A statement of SQL that the server could not make before may be what it can make now.
-    fn try_again(&mut self, name: &[u8], out: &mut Actions) {
-        if self.server.replies.is_unsynced() || !self.has_failed_statement(name) {
-            return;
-        }
-        let context = self.client.context.as_deref();
-        if let Some(text) = context.and_then(|context| context.sql.text(name)) {
-            let text = text.to_vec();
-            self.set_savepoint(out);
-            self.ask(&text, out);
-            self.roll_back_to_savepoint(out);
-            self.server.session.needs_exact_inspection = true;
-        }
-    }
-
-    /// A statement is executed for which something else stands in: that goes.
-    fn deallocate_stand_in(&mut self, name: &[u8], out: &mut Actions) {
-        if !self.server.session.client_names.is_stand_in(name) {
-            return;
-        }
-        let begins = !self.server.replies.is_unsynced();
-        self.server.session.client_names.gone(name);
-        send_target(self.server_conn, frontend::CLOSE, name, out);
-        self.server.replies.mark_sent(Mark {
-            swallow: true,
-            ..Mark::plain(MarkKind::Close)
-        });
-        if begins {
-            self.sync(out);
-        }
-    }
-
-    /// Prepares a stand-in of this name, where only the name is needed.
-    fn stand_in(&mut self, name: &[u8], out: &mut Actions) -> bool {
-        if self.server.session.client_names.is_prepared(name) || self.is_discarded_before(name) {
-            return false;
-        }
-        self.server.session.client_names.stand_in(name);
-        self.server.session.note(Effects::PREPARE, b"");
-        self.prepare_under_client_name(name, STAND_IN, out);
-        true
-    }
-
-    /// A text in front of this one takes all statements away: they are not to come back, should it succeed.
-    fn is_discarded_before(&mut self, name: &[u8]) -> bool {
-        let are_going = self.server.replies.drops_statements();
-        if are_going {
-            self.server.session.client_names.miss(name);
-        }
-        are_going
-    }
-
-    fn prepare_under_client_name(&mut self, name: &[u8], definition: &[u8], out: &mut Actions) {
-        let begins = !self.server.replies.is_unsynced();
-        send_parse(self.server_conn, name, definition, out);
-        let mark = Mark::own(MarkKind::Parse, Change::Given(name.into()));
-        self.server.replies.mark_sent(mark);
-        if begins {
-            self.sync(out);
+    /// Notes a message about a statement that passes under the client's name. Returns its mark.
+    pub(super) fn mark_of_own_name(&mut self, named: &Named<'_>) -> Option<Mark> {
+        match *named {
+            Named::Parse { name, definition } => {
+                self.stats.client_parse_count += 1;
+                self.stats.server_parse_count += 1;
+                let statement = self.statements.intern(definition);
+                self.note_parse(&statement);
+                let schema = self.server.schema();
+                let names = &mut self.client.statements;
+                if names.bytes() + Names::cost(&statement) > self.most_bytes {
+                    // The server has it; its use may do anything, as far as pgweir knows.
+                    return Some(Mark::plain(MarkKind::Parse));
+                }
+                let change = match names.define(self.bindings, name, &statement, schema) {
+                    true => Change::Named(name.into(), statement),
+                    // SQL may have taken the name away on the server.
+                    false => Change::Duplicate(name.into(), statement),
+                };
+                Some(Mark::clients(MarkKind::Parse, change))
+            }
+            Named::Close(name) => {
+                self.server.session.note(Effects::PREPARE, b"");
+                let known = self.client.statements.remove(self.bindings, name);
+                Some(match known {
+                    Some(statement) => {
+                        Mark::clients(MarkKind::Close, Change::Unnamed(name.into(), statement))
+                    }
+                    None => Mark::plain(MarkKind::Close),
+                })
+            }
+            _ => None,
         }
     }
 
@@ -280,34 +253,8 @@ impl ClientMessages<'_> {
             .replies
             .internal_sync_sent(InternalQuery::Statements);
     }
-
-    /// Sets a savepoint, so that pgweir's attempts do not fail the client's transaction.
-    fn set_savepoint(&mut self, out: &mut Actions) {
-        if self.server.status == b'T' {
-            self.ask(b"SAVEPOINT \"PGWEIR\"", out);
-        }
-    }
-
-    fn roll_back_to_savepoint(&mut self, out: &mut Actions) {
-        if self.server.status == b'T' {
-            self.ask(b"ROLLBACK TO \"PGWEIR\"; RELEASE \"PGWEIR\"", out);
-            // Until then it may look like a transaction that has failed.
-            self.server.replies.wait_for_all();
-        }
-    }
-
-    fn ask(&mut self, text: &[u8], out: &mut Actions) {
-        self.server.ask(InternalQuery::Statements);
-        out.send_made(self.server_conn, |made| {
-            MessageWriter::new(made).query(text);
-        });
-    }
 }
 
-/// Who says names of ours finds none of those either.
-fn wants_all(effects: Effects, text: &[u8]) -> bool {
-    effects.intersects(Effects::STATEMENTS_VIEW)
-        || phrases(text)
-            .filter_map(statement_named_by)
-            .any(|name| name.starts_with(RESERVED))
+fn is_reserved(name: &[u8]) -> bool {
+    name.starts_with(RESERVED)
 }

@@ -64,6 +64,7 @@ impl Worker {
             // A row.
             if let Some(answers) = &mut server.session.answers {
                 answers.failed = true;
+                answers.is_too_long = true;
             }
             return;
         }

@@ -6,7 +6,7 @@ use pgweir_wire::{HEADER_LEN, MessageWriter, Report, Severity, tag::backend};
 
 use crate::{
     Action, Actions, Level, Time, Token,
-    backend::{Change, Mark, MarkKind, Request, Unnamed},
+    backend::{AnsweredUnnamed, Change, Mark, MarkKind, Request, Unnamed},
     session::{NO_SUCH_NAME, RESERVED, Statement},
     worker::Worker,
 };
@@ -29,6 +29,9 @@ impl Worker {
             return false;
         };
         if let Some(mark) = server.replies.completed(kind) {
+            if mark.is_unnamed_parse() {
+                server.answered_unnamed = AnsweredUnnamed::Later;
+            }
             if let Some(Change::Duplicate(name, statement)) = mark.change() {
                 // What goes under its own name is an ordinary Parse.
                 let is_ours = mark.kind == MarkKind::Refused;
@@ -48,11 +51,14 @@ impl Worker {
             .server(conn)
             .and_then(|server| server.relays_for());
         let schema = self.table.server(conn).map_or(0, |server| server.schema());
+        let first = marks.first();
+        let has_failed =
+            first.is_some_and(|mark| mark.is_unnamed_parse() && !mark.follows_unmarked);
+        if marks.iter().any(Mark::is_unnamed_parse) {
+            self.unnamed_was_not_made(conn, client, has_failed);
+        }
         for mark in marks.into_iter().rev() {
             let Some(change) = mark.change else {
-                if mark.kind == MarkKind::Parse {
-                    self.unnamed_is_unclear(conn, client);
-                }
                 continue;
             };
             match *change {
@@ -79,30 +85,56 @@ impl Worker {
                     }
                 }
                 Change::Named(name, _) => {
-                    if let Some(server) = self.table.server(conn) {
-                        server.session.client_names.miss(&name);
-                    }
                     if let Some(client) = client.and_then(|client| self.table.client(client)) {
                         client.statements.remove(&mut self.bindings, &name);
                     }
                 }
-                Change::Given(name) => self.note_missing_statement(conn, &name),
+                Change::Given => {
+                    if let Some(server) = self.table.server(conn) {
+                        server.session.client_names.mix();
+                    }
+                }
                 Change::Refused(_) | Change::Duplicate(..) | Change::Fence => {}
             }
         }
     }
 
-    /// A Parse of the unnamed statement failed, or was skipped.
-    fn unnamed_is_unclear(&mut self, server: Token, client: Option<Token>) {
-        if let Some(server) = self.table.server(server) {
-            if server.replies.make_unnamed() {
-                // A later request makes the statement again.
-                return;
+    /// Handles that the server has not made an unnamed statement. A Parse that fails drops the former one, and one that
+    /// is skipped does not. Where an error may also answer a message in front of the Parse, the Parse counts as skipped:
+    /// a server that has the former statement tells what is true.
+    fn unnamed_was_not_made(&mut self, conn: Token, client: Option<Token>, has_failed: bool) {
+        let Some((client, server)) = client.and_then(|client| self.table.pair(client, conn)) else {
+            if let Some(server) = self.table.server(conn) {
+                server.unnamed = Unnamed::Unknown;
             }
-            server.unnamed = Unnamed::Unknown;
+            return;
+        };
+        if has_failed {
+            server.answered_unnamed = AnsweredUnnamed::Foreign;
+            client.unnamed_before = None;
         }
-        if let Some(client) = client.and_then(|client| self.table.client(client)) {
-            client.forget_unnamed();
+        if server.replies.make_unnamed() {
+            // A later request makes the statement again.
+            return;
+        }
+        client.forget_unnamed();
+        let own = Unnamed::Of(client.id, client.unnamed_version);
+        let before = client.unnamed_before.take();
+        match server.answered_unnamed {
+            AnsweredUnnamed::Foreign => {
+                server.unnamed = Unnamed::Unknown;
+                client.unnamed = before;
+            }
+            AnsweredUnnamed::Former => {
+                server.unnamed = own;
+                client.unnamed_is_opaque = before.is_none();
+                client.unnamed = before;
+            }
+            AnsweredUnnamed::Later => {
+                server.unnamed = own;
+                // Its definition was not stored.
+                client.unnamed_is_opaque = true;
+            }
         }
     }
 
@@ -137,7 +169,7 @@ impl Worker {
         }
     }
 
-    /// Processes a CommandComplete of a length that `DISCARD ALL` or `DEALLOCATE ALL` has.
+    /// Processes a CommandComplete of a command that changes the session's statements or sequence values.
     pub(super) fn command_completed(&mut self, conn: Token, body: &[u8]) {
         if !matches!(
             body,
@@ -222,7 +254,6 @@ impl Worker {
             Some(Change::Duplicate(name, _)) if report.code == b"42P05" => (None, Some(&**name)),
             _ => (None, None),
         };
-        self.note_failed_statement(conn, &marks, body);
         // The names are those that the client had when it sent the request.
         let told = self.in_clients_words(conn, &marks, duplicate, body);
         let is_duplicate = duplicate.is_some();
@@ -231,12 +262,6 @@ impl Worker {
             let mut made = Vec::new();
             fault.write(Severity::Error, &mut made);
             return Some(made);
-        }
-        if report.code == b"26000"
-            && told.is_none()
-            && let Some(said) = self.error_of_failed_statement(conn, quoted(report.message))
-        {
-            return Some(said);
         }
         match report.code {
             b"26000" | b"42P05" => {

@@ -58,7 +58,7 @@ impl ClientMessages<'_> {
 
     /// What may a text do? One without its end is not understood.
     #[inline]
-    fn note_text_effects(&mut self, text: Option<&[u8]>) -> Effects {
+    pub(super) fn note_text_effects(&mut self, text: Option<&[u8]>) -> Effects {
         let dialect = self.server.session.dialect;
         let text = text.filter(|text| !self.may_be_misread(text));
         text.map_or(Effects::OPAQUE, |text| {

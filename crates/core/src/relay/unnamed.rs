@@ -5,13 +5,13 @@ use std::ops::Range;
 use pgweir_wire::tag::frontend;
 
 use super::{
-    client_names::until_nul,
+    client_names::{effects_of_unread_text, until_nul},
     client_to_server::{ClientMessages, send_parse, send_target},
     named::UNNAMED_MAX,
 };
 use crate::{
     Actions,
-    backend::{Mark, MarkKind, Unnamed},
+    backend::{AnsweredUnnamed, Mark, MarkKind, Unnamed},
     session::Effects,
 };
 
@@ -82,18 +82,41 @@ impl ClientMessages<'_> {
         is_used && self.is_carried && (self.client.has_kept_unnamed() || is_outdated)
     }
 
-    /// What may the unnamed statement do, which was parsed before?
+    /// Notes what the unnamed statement may do, which was parsed before. Returns whether its use must wait for replies
+    /// first.
     #[cold]
-    pub(super) fn judge_unnamed(&mut self, out: &mut Actions) {
+    pub(super) fn judge_unnamed(&mut self, out: &mut Actions) -> bool {
         let Some(definition) = self.client.unnamed.take() else {
             self.note(Effects::OPAQUE, b"");
-            return self.note_ddl(Effects::OPAQUE, b"");
+            self.note_ddl(Effects::OPAQUE, b"");
+            return false;
         };
+        let text = until_nul(&definition);
         let effects = self.note_definition_effects(&definition);
-        if !effects.is_empty() {
-            self.prepare_names_for_text(until_nul(&definition), effects, out);
+        let mut waits = false;
+        if !effects.is_empty() && !self.only_executes(text, effects) {
+            let effects = effects | effects_of_unread_text(text, effects);
+            waits = self.prepare_for_names(text, effects, out);
+            if !waits {
+                self.note(effects, text);
+            }
         }
         self.client.unnamed = Some(definition);
+        waits
+    }
+
+    /// Before a Parse of the unnamed statement is sent, keeps the statement that stays if the server skips the Parse.
+    #[inline]
+    pub(super) fn keep_unnamed_before(&mut self) {
+        if self.server.replies.make_unnamed() {
+            // The statement is kept that stays if all of them are skipped.
+            return;
+        }
+        self.client.unnamed_before = self.client.unnamed.take();
+        self.server.answered_unnamed = match self.server.unnamed == self.own_unnamed() {
+            true => AnsweredUnnamed::Former,
+            false => AnsweredUnnamed::Foreign,
+        };
     }
 
     #[inline]
@@ -105,6 +128,7 @@ impl ClientMessages<'_> {
     /// The server gets the client's unnamed statement, or loses that of another client.
     #[cold]
     pub(super) fn send_unnamed(&mut self, out: &mut Actions) {
+        let own = self.own_unnamed();
         let Some(definition) = &self.client.unnamed else {
             self.server.unnamed = Unnamed::None;
             send_target(self.server_conn, frontend::CLOSE, b"", out);
@@ -113,8 +137,12 @@ impl ClientMessages<'_> {
                 ..Mark::plain(MarkKind::Close)
             });
         };
+        if !self.server.replies.make_unnamed() {
+            self.client.unnamed_before = Some(definition.clone());
+            self.server.answered_unnamed = AnsweredUnnamed::Foreign;
+        }
         send_parse(self.server_conn, b"", definition, out);
-        self.server.unnamed = self.own_unnamed();
+        self.server.unnamed = own;
         self.server.replies.mark_sent(Mark {
             swallow: true,
             ..Mark::plain(MarkKind::Parse)

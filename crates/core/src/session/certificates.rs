@@ -441,6 +441,7 @@ fn serious(found: Effects) -> Effects {
     const PLAIN: Effects = Effects::SEQUENCE
         .and(Effects::READS_SEQUENCE)
         .and(Effects::STATEMENTS_VIEW)
+        .and(Effects::CHANNELS_VIEW)
         .and(Effects::TERMINATES)
         .and(Effects::CANCELS)
         .and(Effects::READS_SESSION);

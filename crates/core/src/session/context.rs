@@ -1,9 +1,6 @@
 //! The session state that a client expects, as far as pgweir carries it from server to server.
 
-use super::{
-    FailedStatements, Fingerprint, Resets, Settings, SqlStatements, outlasts_reset,
-    plan::ENDS_WITH_ERRORS,
-};
+use super::{Fingerprint, Resets, Settings, SqlStatements, outlasts_reset, plan::ENDS_WITH_ERRORS};
 use crate::Time;
 use crate::pin::{Pin, Pins};
 
@@ -19,8 +16,6 @@ pub struct Context {
     pub implied: Settings,
     /// The client's SQL-prepared statements.
     pub sql: SqlStatements,
-    /// The client's statements that its server could not prepare.
-    pub failed_statements: FailedStatements,
     /// Whether the session may have sequence values.
     pub has_sequences: bool,
     /// Whether no server has seen the startup values yet. The login waits until a server reports what they become.
@@ -105,8 +100,9 @@ impl Context {
     /// Returns whether all this can be reset without a server.
     #[must_use]
     pub fn needs_no_server(&self, resets: Resets) -> bool {
-        let is_as_at_login = !resets.settings || self.wanted.is_same(&self.base);
-        !self.is_pinned() && is_as_at_login && !(resets.sequences && self.has_sequences)
+        let is_as_at_login = !resets.contains(Resets::SETTINGS) || self.wanted.is_same(&self.base);
+        let has_values = resets.contains(Resets::SEQUENCES) && self.has_sequences;
+        !self.is_pinned() && is_as_at_login && !has_values
     }
 
     /// Pins the client to its server, since the client is likely to read the sequence values there.

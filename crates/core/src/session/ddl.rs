@@ -161,44 +161,6 @@ pub fn catalog_change(text: &[u8], dialect: Dialect, certificates: &Certificates
     reader.change
 }
 
-/// Returns whether the text is one statement that begins without DDL. Costs less than [`catalog_change`]: functions in
-/// the text are not examined.
-#[must_use]
-pub fn begins_plainly(text: &[u8]) -> bool {
-    const WORDS: [&[u8]; 12] = [
-        b"select",
-        b"insert",
-        b"update",
-        b"delete",
-        b"values",
-        b"with",
-        b"begin",
-        b"rollback",
-        b"set",
-        b"show",
-        b"fetch",
-        b"savepoint",
-    ];
-    let text = text.trim_ascii();
-    let text = text.strip_suffix(b";").unwrap_or(text);
-    let len = text
-        .iter()
-        .take_while(|byte| byte.is_ascii_alphabetic())
-        .count();
-    let (word, rest) = text.split_at(len);
-    let ends = rest
-        .first()
-        .is_none_or(|&byte| byte.is_ascii_whitespace() || byte == b'(');
-    // A text without a semicolon is one statement, however strings and comments are to be read. A statement that writes
-    // may write to a system catalog.
-    let may_write = is_any(word, &[b"insert", b"update", b"delete", b"with"]);
-    let names_catalog = || {
-        rest.windows(3)
-            .any(|part| part.eq_ignore_ascii_case(b"pg_"))
-    };
-    ends && is_any(word, &WORDS) && !rest.contains(&b';') && !(may_write && names_catalog())
-}
-
 struct Reader<'c> {
     certificates: &'c Certificates,
     utf8: bool,
@@ -475,32 +437,6 @@ mod tests {
             Change::Any,
             "what was known counts"
         );
-    }
-
-    #[test]
-    fn texts_that_begin_plainly() {
-        for text in [
-            "SELECT 1",
-            " insert into t values ('create');",
-            "values(1)",
-            "BEGIN",
-        ] {
-            assert!(begins_plainly(text.as_bytes()), "{text}");
-        }
-        for text in [
-            "select 1; create type t as ()",
-            "select '\\'; create type t as ()",
-            "selects",
-            "select_x",
-            "commit prepared 'x'",
-            "/* x */ create type t as ()",
-            "do $$begin end$$",
-            "update pg_proc set prosrc = 'select 2'",
-            "with a as (select 1) delete from PG_Trigger",
-            "",
-        ] {
-            assert!(!begins_plainly(text.as_bytes()), "{text}");
-        }
     }
 
     #[test]

@@ -13,16 +13,7 @@ const TEXT_MAX: usize = 256;
 
 /// The parts of a session that a text resets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Resets {
-    /// Parameters, `role` and `session_authorization` among them.
-    pub settings: bool,
-    /// Prepared statements.
-    pub statements: bool,
-    /// State that pins a client to its server: temporary objects, locks, cursors, channels, ...
-    pub pins: bool,
-    /// Sequence values.
-    pub sequences: bool,
-}
+pub struct Resets(u8);
 
 /// PostgreSQL's answer to a statement.
 #[derive(Debug, Clone, Copy)]
@@ -33,60 +24,63 @@ enum Answer {
     Void(&'static str),
 }
 
-const SETTINGS: Resets = Resets {
-    settings: true,
-    ..NONE
-};
-const STATEMENTS: Resets = Resets {
-    statements: true,
-    ..NONE
-};
-const PINS: Resets = Resets { pins: true, ..NONE };
-const SEQUENCES: Resets = Resets {
-    sequences: true,
-    ..NONE
-};
-const ALL: Resets = Resets {
-    settings: true,
-    statements: true,
-    pins: true,
-    sequences: true,
-};
-const NONE: Resets = Resets {
-    settings: false,
-    statements: false,
-    pins: false,
-    sequences: false,
-};
-
 /// A statement that PostgreSQL refuses as one of several statements.
 const ONLY_ALONE: &str = "DISCARD ALL";
 
 /// The known statements, with one space between their words.
 const KNOWN: [(&str, Answer, Resets); 14] = [
-    (ONLY_ALONE, Tag("DISCARD ALL"), ALL),
-    ("RESET ALL", Tag("RESET"), SETTINGS),
-    ("RESET ROLE", Tag("RESET"), SETTINGS),
-    ("RESET SESSION AUTHORIZATION", Tag("RESET"), SETTINGS),
-    ("SET SESSION AUTHORIZATION DEFAULT", Tag("SET"), SETTINGS),
-    ("SET ROLE NONE", Tag("SET"), SETTINGS),
-    ("DEALLOCATE ALL", Tag("DEALLOCATE ALL"), STATEMENTS),
-    ("CLOSE ALL", Tag("CLOSE CURSOR ALL"), PINS),
-    ("UNLISTEN *", Tag("UNLISTEN"), PINS),
-    ("DISCARD TEMP", Tag("DISCARD TEMP"), PINS),
-    ("DISCARD SEQUENCES", Tag("DISCARD SEQUENCES"), SEQUENCES),
-    ("DISCARD PLANS", Tag("DISCARD PLANS"), NONE),
-    ("SELECT pg_advisory_unlock_all()", UNLOCK_ALL, PINS),
+    (ONLY_ALONE, Tag("DISCARD ALL"), Resets::ALL),
+    ("RESET ALL", Tag("RESET"), Resets::SETTINGS),
+    ("RESET ROLE", Tag("RESET"), Resets::SETTINGS),
+    (
+        "RESET SESSION AUTHORIZATION",
+        Tag("RESET"),
+        Resets::SETTINGS,
+    ),
+    (
+        "SET SESSION AUTHORIZATION DEFAULT",
+        Tag("SET"),
+        Resets::SETTINGS,
+    ),
+    ("SET ROLE NONE", Tag("SET"), Resets::SETTINGS),
+    ("DEALLOCATE ALL", Tag("DEALLOCATE ALL"), Resets::STATEMENTS),
+    ("CLOSE ALL", Tag("CLOSE CURSOR ALL"), Resets::PINS),
+    ("UNLISTEN *", Tag("UNLISTEN"), Resets::PINS),
+    ("DISCARD TEMP", Tag("DISCARD TEMP"), Resets::PINS),
+    (
+        "DISCARD SEQUENCES",
+        Tag("DISCARD SEQUENCES"),
+        Resets::SEQUENCES,
+    ),
+    ("DISCARD PLANS", Tag("DISCARD PLANS"), Resets::NONE),
+    ("SELECT pg_advisory_unlock_all()", UNLOCK_ALL, Resets::PINS),
     (
         "SELECT pg_catalog.pg_advisory_unlock_all()",
         UNLOCK_ALL,
-        PINS,
+        Resets::PINS,
     ),
 ];
 
 const UNLOCK_ALL: Answer = Answer::Void("pg_advisory_unlock_all");
 
 impl Resets {
+    const NONE: Self = Self(0);
+    /// Parameters, `role` and `session_authorization` among them.
+    pub const SETTINGS: Self = Self(1);
+    /// Prepared statements.
+    pub const STATEMENTS: Self = Self(1 << 1);
+    /// State that pins a client to its server: temporary objects, locks, cursors, channels, ...
+    pub const PINS: Self = Self(1 << 2);
+    /// Sequence values.
+    pub const SEQUENCES: Self = Self(1 << 3);
+    const ALL: Self = Self(0xf);
+
+    /// Returns whether the text resets this part.
+    #[must_use]
+    pub fn contains(self, part: Self) -> bool {
+        self.0 & part.0 != 0
+    }
+
     /// Returns what this text resets, or `None` if the text does anything else.
     #[must_use]
     #[inline]
@@ -104,19 +98,14 @@ impl Resets {
     }
 
     fn read_all(text: &[u8]) -> Option<Self> {
-        let mut resets = NONE;
+        let mut resets = Self::NONE;
         let mut count = 0;
         let mut is_alone = false;
         for (statement, _, more) in statements(text) {
             let more = more?;
             is_alone |= statement == ONLY_ALONE;
             count += 1;
-            resets = Self {
-                settings: resets.settings | more.settings,
-                statements: resets.statements | more.statements,
-                pins: resets.pins | more.pins,
-                sequences: resets.sequences | more.sequences,
-            };
+            resets.0 |= more.0;
         }
         (count > 0 && !(is_alone && count > 1)).then_some(resets)
     }
@@ -212,26 +201,18 @@ mod tests {
     fn texts() {
         let check =
             |text: &str, expect| assert_eq!(Resets::read(text.as_bytes()), expect, "{text}");
-        check("DISCARD ALL", Some(ALL));
-        check("discard\n ALL ;; ", Some(ALL));
-        check("deallocate all", Some(STATEMENTS));
-        check("RESET /* it */ ALL -- now", Some(SETTINGS));
-        let resets = Resets {
-            settings: true,
-            pins: true,
-            ..NONE
-        };
-        check(ASYNCPG, Some(resets));
+        check("DISCARD ALL", Some(Resets::ALL));
+        check("discard\n ALL ;; ", Some(Resets::ALL));
+        check("deallocate all", Some(Resets::STATEMENTS));
+        check("RESET /* it */ ALL -- now", Some(Resets::SETTINGS));
+        check(ASYNCPG, Some(Resets(Resets::SETTINGS.0 | Resets::PINS.0)));
         check(
             "SET SESSION AUTHORIZATION DEFAULT;RESET ALL",
-            Some(SETTINGS),
+            Some(Resets::SETTINGS),
         );
         check(
             "DISCARD SEQUENCES; DISCARD TEMP",
-            Some(Resets {
-                pins: true,
-                ..SEQUENCES
-            }),
+            Some(Resets(Resets::SEQUENCES.0 | Resets::PINS.0)),
         );
         for text in [
             "",

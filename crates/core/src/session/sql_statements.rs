@@ -131,59 +131,24 @@ impl SqlStatements {
         found.ok().map(|at| &entries[at])
     }
 
-    /// Appends the messages that give these statements to a server that may have those in `held`, and no others.
-    /// Returns, for each Sync among the messages, the position of the statement that is made before it, if there is
-    /// one. Each statement is made by itself, so that a failing one does not affect the next.
+    /// Appends the messages that give these statements to a server in place of those in `held`. Returns, for each Sync
+    /// among the messages, the position of the statement that is made before it, if there is one. Each statement is made
+    /// by itself, so that a failing one does not affect the next.
     pub fn write_plan(&self, held: &Self, out: &mut Vec<u8>) -> Vec<Option<u32>> {
+        for entry in held.iter() {
+            MessageWriter::new(out).statement(frontend::CLOSE, &entry.name);
+        }
         let mut syncs = Vec::new();
-        let mut closes = false;
-        for entry in held
-            .iter()
-            .filter(|held| self.find(&held.name) != Some(held))
-        {
-            closes = true;
-            target(frontend::CLOSE, &entry.name, out);
-        }
-        for (at, entry) in self.iter().enumerate() {
-            if held.find(&entry.name) == Some(entry) {
-                continue;
-            }
-            entry.write(out);
-            syncs.push(Some(at as u32));
-            closes = false;
-        }
-        if closes {
+        if !held.is_empty() {
             MessageWriter::new(out).sync();
             syncs.push(None);
         }
+        for (at, entry) in self.iter().enumerate() {
+            MessageWriter::new(out).unnamed_command(&entry.text);
+            syncs.push(Some(at as u32));
+        }
         syncs
     }
-}
-
-impl Entry {
-    /// Appends the request that makes the statement.
-    fn write(&self, out: &mut Vec<u8>) {
-        MessageWriter::new(out)
-            .message(frontend::PARSE, |out| {
-                out.push(0);
-                out.extend_from_slice(&self.text);
-                out.extend_from_slice(&[0; 3]);
-            })
-            .message(frontend::BIND, |out| out.extend_from_slice(&[0; 8]))
-            .message(frontend::EXECUTE, |out| out.extend_from_slice(&[0; 5]));
-        // Otherwise, an unnamed statement that belongs to no client would be left.
-        target(frontend::CLOSE, b"", out);
-        MessageWriter::new(out).sync();
-    }
-}
-
-/// Appends Close or Describe of a statement.
-fn target(tag: u8, name: &[u8], out: &mut Vec<u8>) {
-    MessageWriter::new(out).message(tag, |out| {
-        out.push(b'S');
-        out.extend_from_slice(name);
-        out.push(0);
-    });
 }
 
 /// Returns the text of the PREPARE that made the statement of this name, cut out of the whole query.
@@ -274,17 +239,12 @@ mod tests {
         let both: Vec<_> = [made(a.1), made(b.1)].concat();
         let both: Vec<_> = both.iter().map(String::as_str).collect();
         check(&none, &none, &[]);
-        check(&of(&[a, b]), &of(&[b, a]), &[]);
-        check(&of(&[a, b]), &none, &both);
+        check(&of(&[b, a]), &none, &both);
         check(&none, &of(&[a, b]), &["CSa", "CSb", "S"]);
-        check(&of(&[b]), &of(&[a]), &[&["CSa"][..], &both[5..]].concat());
-        let other = ("a", "PREPARE a AS SELECT 3");
-        let made_anew = made(other.1);
-        let made_anew: Vec<_> = made_anew.iter().map(String::as_str).collect();
         check(
-            &of(&[other, b]),
-            &of(&[a, b]),
-            &[&["CSa"][..], &made_anew].concat(),
+            &of(&[b]),
+            &of(&[a]),
+            &[&["CSa", "S"][..], &both[5..]].concat(),
         );
     }
 

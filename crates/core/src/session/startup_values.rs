@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::{
     Settings,
     plan::is_identity,
-    scan::{Discard, Phrase, phrases},
+    scan::{Phrase, phrases},
 };
 
 /// Parameters with startup values that texts may have reset since [`ResetParameters::clear`].
@@ -25,6 +25,9 @@ impl ResetParameters {
     /// some.
     #[cold]
     pub fn note(&mut self, text: &[u8], base: &Settings) -> bool {
+        if base.is_empty() {
+            return false;
+        }
         let mut takes = false;
         let mut insert = |taken: &mut Self, name: &[u8]| {
             let name = name.to_ascii_lowercase();
@@ -44,7 +47,7 @@ impl ResetParameters {
                 Phrase::Set { name, .. } | Phrase::SetConfig(Some(name)) => {
                     self.names.remove(&name.to_ascii_lowercase());
                 }
-                Phrase::ResetAll | Phrase::Discard(Discard::All) => {
+                Phrase::ResetAll | Phrase::DiscardAll => {
                     for (name, _) in base.iter().filter(|(name, _)| !is_identity(name)) {
                         insert(self, name);
                     }

@@ -70,6 +70,12 @@ impl Statement {
         self.literals
     }
 
+    /// Returns the text.
+    #[must_use]
+    pub fn text(&self) -> &[u8] {
+        Self::text_of(&self.definition)
+    }
+
     /// Returns the text of a definition.
     fn text_of(definition: &[u8]) -> &[u8] {
         let end = definition.iter().position(|&byte| byte == 0);

@@ -24,7 +24,7 @@ impl LocalPool {
     /// Adopts the catalog if another worker has read it.
     #[inline]
     pub(crate) fn use_current_catalog(&mut self) {
-        if self.terms.engine && self.shared.catalog.generation() != self.certificates.generation() {
+        if self.shared.catalog.generation() != self.certificates.generation() {
             self.take_certificates();
         }
     }
@@ -57,10 +57,14 @@ impl Worker {
             pool.use_current_catalog();
         }
         match self.pool(pool) {
-            Some(pool) if pool.terms.engine && pool.catalog_due <= now && interval > 0 => {
+            Some(pool) if pool.catalog_due <= now && interval > 0 => {
                 let catalog = Arc::clone(&pool.shared.catalog);
-                let reading = catalog.begin(interval, now);
-                let pause = if reading.is_none() && catalog.is_stale() {
+                let is_whole = pool.terms.engine;
+                let reading = match is_whole {
+                    true => catalog.begin(interval, now),
+                    false => catalog.begin_identity(now),
+                };
+                let pause = if is_whole && reading.is_none() && catalog.is_stale() {
                     ASKED_AGAIN
                 } else {
                     ASKED_EVERY

@@ -109,7 +109,7 @@ impl Worker {
             client.request_at = now;
         }
         if !is_native {
-            self.settle_kept(shared.id, now, out);
+            self.settle_for_waiters(shared.id, now, out);
         }
         if self.logs_scheduling {
             self.log_decision(conn, Decision::Waits(shared.id), now, out);

@@ -103,6 +103,7 @@ impl Worker {
             unexplained: doubted,
             cleans,
             failed: false,
+            is_too_long: false,
         }));
         server.ask(InternalQuery::Probe);
         let pool = server.pool();
@@ -143,6 +144,7 @@ impl Worker {
             unexplained: doubted,
             cleans,
             failed,
+            is_too_long,
         } = *answers;
         take_shown(&mut state, &probe.all);
         if let Some(doubted) = doubted {
@@ -184,6 +186,7 @@ impl Worker {
                 .push((b"session_authorization".to_vec(), who.to_vec()));
         }
         let look = match failed {
+            true if is_too_long => Inspection::TooLong,
             true => Inspection::Failed,
             false if cleans => Inspection::Cleaned,
             false => Inspection::Known,
@@ -213,8 +216,10 @@ impl Worker {
 /// The result of an inspection of a server's session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Inspection {
-    /// The session state is unknown.
+    /// The session state is unknown. The inspection is repeated later.
     Failed,
+    /// The session state is unknown, since a value is too long to be read.
+    TooLong,
     /// The session state is known.
     Known,
     /// The session state is known, and the server has reset the settings since.
@@ -288,7 +293,7 @@ fn more_to_ask(probe: &Probe, state: &State) -> Option<Probe> {
 fn is_of_channels(server: &mut Server) -> bool {
     let session = &mut server.session;
     let is_enough = session.dirt.is_of_channels()
-        && session.client_names.is_empty()
+        && session.client_names.are_pooled()
         && session.reset_parameters.is_empty();
     if is_enough {
         cleans_nothing(server);

@@ -306,7 +306,7 @@ impl Worker {
         {
             self.place_server(server, now, out);
         }
-        self.settle_kept(pool_id, now, out);
+        self.settle_for_waiters(pool_id, now, out);
         let notes = shared.ledger.lock().answered(self.id, now);
         self.deliver(notes, shared, out);
         // Only now is it known whether another server may be opened instead.

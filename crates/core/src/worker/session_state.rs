@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     Actions, Directory, ReadMode, Time, Token,
-    backend::{InternalQuery, Phase, Request, Server, ServerSession, Settling},
+    backend::{FailedInspections, InternalQuery, Phase, Request, Server, ServerSession, Settling},
     client_listen::{ChannelMove, fence, fences_to_move, send_backlog},
     frontend::Client,
     listen::Stage,
@@ -215,7 +215,7 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
-        let failed = look == Inspection::Failed;
+        let failed = matches!(look, Inspection::Failed | Inspection::TooLong);
         let directory = Arc::clone(&self.directory);
         let server = self.table.server(conn);
         let Some((client_conn, settling)) =
@@ -245,6 +245,12 @@ impl Worker {
         let pins_by_parameter = is_too_much || Self::is_pinning(context, server, pinning);
         pins.insert_if(Pin::Parameter, pins_by_parameter);
         server.session.dirt.inspected();
+        if look == Inspection::Failed {
+            server.session.failed_inspections.failed(now);
+            server.session.dirt.demand_inspection();
+        } else {
+            server.session.failed_inspections = FailedInspections::default();
+        }
         let goes_back = settling.releases && pins.is_empty();
         let is_cleaned = look == Inspection::Cleaned;
         if is_cleaned {
@@ -375,9 +381,11 @@ impl Worker {
             });
         }
         let is_pinned = client.context.as_ref().is_some_and(|own| own.is_pinned());
+        let pool = server.pool();
         let early = begin(client_conn, client, conn, server, out);
         if is_pinned {
             self.note_pinned_after_inspection(conn, now, out);
+            self.settle_for_waiters(pool, now, out);
         }
         self.relay_early(client_conn, early, now, out);
     }
@@ -554,6 +562,7 @@ fn found_pins(
     let mut pins = pins(context, probe, state, server.session.dirt.effects());
     let is_privileged = !state.privileged.is_empty() && Rights::of(names, server) != Rights::All;
     pins.insert_if(Pin::Privileged, is_privileged);
+    pins.insert_if(Pin::Statement, server.session.client_names.are_own());
     // What the extension can't determine, no inspection finds for sure.
     let report = server.session.report.as_deref();
     pins.insert_if(

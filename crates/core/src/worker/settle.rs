@@ -11,7 +11,7 @@
 //!                                                   \-> Dedicated (pinned)
 //! ```
 
-use std::{ops::RangeInclusive, sync::Arc};
+use std::{collections::VecDeque, ops::RangeInclusive, sync::Arc};
 
 use pgweir_wire::MessageWriter;
 
@@ -86,7 +86,9 @@ impl Worker {
             return !is_pinned;
         }
         let looked_at = server.session.inspected_at;
-        let looked_lately = looked_at.is_some_and(|at| is_pinned && now.since(at) < LOOK_PAUSE);
+        let again_at = server.session.failed_inspections.again_at();
+        let looked_lately = looked_at.is_some_and(|at| is_pinned && now.since(at) < LOOK_PAUSE)
+            || again_at.is_some_and(|at| is_pinned && now < at);
         if is_due && !looked_lately {
             self.settle(server_conn, now, out);
             return true;
@@ -243,15 +245,27 @@ impl Worker {
     /// about to wait.
     pub(super) fn announce_kept_servers(&mut self, id: PoolId, now: Time) {
         let kept = self.pool(id).map_or(0, |pool| pool.kept.len());
+        let needed = self.kept_needed(id, now).saturating_add(1);
+        let mut announced = 0;
         for at in 0..kept {
+            if announced == needed {
+                break;
+            }
             let conn = self.pool(id).and_then(|pool| pool.kept.get(at).copied());
             if let Some(conn) = conn.filter(|&conn| self.is_kept(conn, id))
                 && let Some(server) = self.table.server(conn)
                 && server.session.turn_until.is_none()
             {
                 server.begins_reading(now);
+                announced += 1;
             }
         }
+    }
+
+    /// Returns how many kept servers of a pool are needed.
+    fn kept_needed(&mut self, id: PoolId, now: Time) -> usize {
+        let pool = self.pool(id);
+        pool.map_or(0, |pool| pool.shared.ledger.lock().kept_needed(now))
     }
 
     /// Withdraws the announcement of a server that the inspection found pinned: its waiters need another one.
@@ -268,25 +282,57 @@ impl Worker {
             return;
         }
         let shared = Arc::clone(&server.shared);
-        let notes = shared.ledger.lock().tick(now);
+        let notes = shared.ledger.lock().kept_was_pinned(now);
         self.deliver(notes, &shared, out);
     }
 
-    /// Settles all kept servers of a pool: a client waits for one, or the pool drains.
+    /// Settles as many kept servers of a pool as clients wait for, those first that are kept longest.
+    pub(super) fn settle_for_waiters(&mut self, id: PoolId, now: Time, out: &mut Actions) {
+        let worker = self.id;
+        let Some(pool) = self.pool(id) else { return };
+        let (mut kept, shared) = (std::mem::take(&mut pool.kept), Arc::clone(&pool.shared));
+        let mut left = VecDeque::new();
+        while let Some(server) = kept.pop_front() {
+            let is_announced = self
+                .table
+                .server(server)
+                .is_some_and(|server| server.reads());
+            match is_announced || shared.ledger.lock().kept_needed(now) > 0 {
+                true => self.settle_one(server, id, now, out),
+                false => left.push_back(server),
+            }
+        }
+        if left.is_empty() {
+            return;
+        }
+        shared.ledger.lock().withholds(worker);
+        if let Some(pool) = self.pool(id) {
+            // What was listed meanwhile has been kept for less long.
+            left.append(&mut pool.kept);
+            pool.kept = left;
+        }
+    }
+
+    /// Settles all kept servers of a pool: the pool drains.
     pub(super) fn settle_kept(&mut self, id: PoolId, now: Time, out: &mut Actions) {
         let Some(pool) = self.pool(id) else { return };
         for server in std::mem::take(&mut pool.kept) {
-            let is_kept = self.is_kept(server, id);
-            self.unlist(server);
-            if !is_kept {
-                continue;
-            }
-            self.release_if_done(server, now, out);
-            let stays = |server: &mut Server| server.relays_for().is_some();
-            if self.table.server(server).is_some_and(stays) {
-                // The server was announced to the waiters, but its client is pinned.
-                self.note_pinned_after_inspection(server, now, out);
-            }
+            self.settle_one(server, id, now, out);
+        }
+    }
+
+    /// Settles a server that was in its pool's list of kept ones.
+    fn settle_one(&mut self, server: Token, id: PoolId, now: Time, out: &mut Actions) {
+        let is_kept = self.is_kept(server, id);
+        self.unlist(server);
+        if !is_kept {
+            return;
+        }
+        self.release_if_done(server, now, out);
+        let stays = |server: &mut Server| server.relays_for().is_some();
+        if self.table.server(server).is_some_and(stays) {
+            // The server was announced to the waiters, but its client is pinned.
+            self.note_pinned_after_inspection(server, now, out);
         }
     }
 
@@ -306,6 +352,10 @@ impl Worker {
         let Some(Conn::Server(server)) = self.table.look(conn) else {
             return None;
         };
+        if server.session.failed_inspections.again_at().is_some() {
+            // The client is pinned until an inspection succeeds.
+            return None;
+        }
         match server.duty.phase()? {
             Phase::Settling(_) => Some("settling"),
             Phase::Kept { .. } if server.session.is_to_clean() => Some("kept"),
@@ -369,7 +419,9 @@ impl Worker {
             Some(_) => return self.release_if_done(conn, now, out),
             None => {}
         }
+        let again_at = server.session.failed_inspections.again_at();
         let due_at = since.after(self.kept_at_most(class));
+        let due_at = again_at.map_or(due_at, |at| due_at.max(at));
         if now < due_at || *left == 0 || is_being_cancelled {
             let at = due_at.max(now.after(RETRY_PAUSE));
             return self.list_kept(conn, since, Some(at));
@@ -399,7 +451,7 @@ impl Worker {
             clean.changes_plans = true;
         }
         let follows = self.snapshot.config.settings.max_prepared_statements > 0;
-        let knows_all = !is_unknown && follows && server.session.client_names.is_empty();
+        let knows_all = !is_unknown && follows && server.session.client_names.are_pooled();
         let sql = server.session.sql.clone();
         let statements = match knows_all {
             true => ToDeallocate::Named(sql.pairs().map(|(name, _)| name).collect()),

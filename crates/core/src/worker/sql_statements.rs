@@ -19,7 +19,7 @@ impl Worker {
         };
         let is_known = |name: &[u8], sql: &SqlStatements| sql.has(name);
         let session = &server.session;
-        !session.client_names.is_empty()
+        !session.client_names.are_pooled()
             || !session.sql.is_empty()
             || state
                 .statements
@@ -45,14 +45,7 @@ impl Worker {
         let Some(context) = client.context.as_deref_mut() else {
             return;
         };
-        // Statements of the extended protocol that SQL (`DEALLOCATE`) has removed.
         let session = &mut server.session;
-        for (name, _) in client.statements.all(&self.bindings) {
-            let is_touched = session.client_names.is_prepared(&name) || session.sql.has(&name);
-            if is_touched && !state.named.iter().any(|named| **named == *name) {
-                client.statements.remove(&mut self.bindings, &name);
-            }
-        }
         let fits = |sql: &SqlStatements| {
             sql.len() <= most && sql.bytes() + client.statements.bytes() <= most_bytes
         };
@@ -60,17 +53,12 @@ impl Worker {
             let text = text.as_deref().or_else(|| context.sql.text(name))?;
             Some((name.clone(), text.to_vec()))
         });
-        // The client keeps a statement that this server could not prepare: it may succeed another time. But another
-        // statement may have had its name, and have been removed.
-        let is_named = |name: &[u8]| state.named.iter().any(|named| **named == *name);
-        let is_there = |name: &[u8]| !session.client_names.is_prepared(name) || is_named(name);
+        // The client keeps a statement that this server could not prepare: another one may be able to.
+        let is_found = |name: &[u8]| state.statements.iter().any(|(found, _)| found == name);
         let unmade: Vec<_> = context
             .sql
             .pairs()
-            .filter(|&(name, _)| {
-                let is_found = state.statements.iter().any(|(found, _)| found == name);
-                !session.sql.has(name) && !is_found && is_there(name)
-            })
+            .filter(|&(name, _)| !session.sql.has(name) && !is_found(name))
             .map(|(name, text)| (name.to_vec(), text.to_vec()))
             .collect();
         let found = found.chain(unmade.iter().cloned().map(Some));
@@ -87,16 +75,19 @@ impl Worker {
                 let names: Vec<_> = unmade.into_iter().map(|(name, _)| name).collect();
                 session.sql = session.sql.without(&names);
             }
-            session.client_names.clear();
+            session.client_names.forget_texts();
         } else {
             context.sql = SqlStatements::default();
             session.sql = SqlStatements::default();
-            session.client_names.forget();
         }
-        let sql = &context.sql;
-        context
-            .failed_statements
-            .retain(|name| sql.has(name) && !session.sql.has(name));
+        let has_reserved = state.ours.is_some_and(|ours| ours > server.prepared.len());
+        if session.client_names.are_own() && (has_reserved || !state.named.is_empty()) {
+            return;
+        }
+        if session.client_names.are_own() {
+            client.statements.clear(&mut self.bindings);
+        }
+        session.client_names.use_pooled();
         let gone = state.named.iter();
         let mut gone: Vec<_> = gone.map(|name| name.clone().into()).collect();
         if state.ours.is_some_and(|ours| ours != server.prepared.len()) {
@@ -131,13 +122,7 @@ impl Worker {
         }
         let mut syncs = Vec::new();
         out.send_made(conn, |bytes| {
-            if !session.is_sql_made_for(client.id, wanted) {
-                // All are prepared anew, even those with the same name and text: their literals mean something else
-                // here.
-                let none = SqlStatements::default();
-                syncs = none.write_plan(&std::mem::take(&mut session.sql), bytes);
-            }
-            syncs.extend(context.sql.write_plan(&session.sql, bytes));
+            syncs = context.sql.write_plan(&session.sql, bytes);
         });
         session.sql_made = (client.id, Some(wanted.clone()));
         for made in syncs {
@@ -177,11 +162,7 @@ fn close(conn: Token, server: &mut Server, names: &[Box<[u8]>], out: &mut Action
     }
     out.send_made(conn, |bytes| {
         for name in names {
-            MessageWriter::new(bytes).message(frontend::CLOSE, |bytes| {
-                bytes.push(b'S');
-                bytes.extend_from_slice(name);
-                bytes.push(0);
-            });
+            MessageWriter::new(bytes).statement(frontend::CLOSE, name);
         }
         MessageWriter::new(bytes).sync();
     });

@@ -9,6 +9,14 @@ use crate::{
 };
 
 impl Worker {
+    /// Records that a new client came to another listener of this process by TLS, which passes the client's bytes on
+    /// over a local socket. Channel binding is impossible for such a client.
+    pub fn came_by_tls(&mut self, conn: Token, facts: TlsFacts) {
+        if let Some(client) = self.table.client(conn) {
+            client.tls = Some(Box::new(facts));
+        }
+    }
+
     /// Begins the login on a new server connection, or asks for TLS first. `nonce` is for the login.
     pub(super) fn open_login(&mut self, conn: Token, nonce: [u8; 18], out: &mut Actions) {
         let terms = self.snapshot.tls.servers;

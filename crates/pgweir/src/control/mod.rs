@@ -3,6 +3,7 @@
 //! The control thread is the process's main thread. Workers never wait for it.
 
 mod auth_check;
+mod change;
 mod derive;
 mod ldap;
 mod ldap_conf;
@@ -20,6 +21,7 @@ mod supervisor;
 mod threads;
 
 pub(crate) use auth_check::Inquirer;
+pub(crate) use change::{ChangeError, EntryChange};
 pub(crate) use derive::Deriver;
 pub(crate) use reload::{LoadError, Loaded, Origin, credentials, http_tokens, load, net_options};
 pub(crate) use resolver::{Lookup, Resolver};

@@ -11,10 +11,11 @@ use pgweir_auth::{
     hba::{HbaProblem, IdentMaps, Rules, Wrong},
     userlist::Userlist,
 };
-use pgweir_config::{AuthType, Config, Place, Problems, Settings};
+use pgweir_config::{AuthType, Changes, Config, Place, Problems, Settings};
 use pgweir_core::Snapshot;
 
 use super::{
+    change::with_changes,
     pam,
     resolver::{LookupError, check_resolv_conf},
 };
@@ -43,6 +44,8 @@ pub(crate) struct Loaded {
     pub(crate) tls: Contexts,
     /// The tokens of the file `http_tokens`.
     pub(crate) http_tokens: Option<Arc<http::Tokens>>,
+    /// The changes of the file `api_config_file`, which the snapshot has already.
+    pub(crate) changes: Changes,
     /// Messages in addition to the notes of the ini file.
     notes: Vec<String>,
 }
@@ -116,6 +119,12 @@ pub(crate) enum LoadError {
     /// Lines of `auth_file` can't be parsed.
     #[error("{}", .0.join("\n"))]
     Users(Vec<String>),
+    /// `api_config_file` can't be read.
+    #[error("api_config_file: {0}: cannot be read: {1}{hint}", hint = remedy(.1, Wanted::Read))]
+    ApiConfigFile(PathBuf, #[source] io::Error),
+    /// An address of `http_listen` can't be used.
+    #[error("{0}")]
+    Http(#[from] http::HttpListenError),
     /// One of these errors, with the place of the setting that caused it.
     #[error("{}", placed(.place, .key, .error))]
     At {
@@ -133,6 +142,8 @@ impl LoadError {
             Self::Tls(error) => Some(&error.key),
             Self::AuthFile(..) => Some("auth_file"),
             Self::HttpTokens(..) => Some("http_tokens"),
+            Self::ApiConfigFile(..) => Some("api_config_file"),
+            Self::Http(_) => None,
             Self::RuleFile { key, .. } => Some(key),
             Self::NoRuleFile | Self::NoLdapOptions => Some("auth_type"),
             Self::NoPam(what) if what.starts_with("auth_type") => Some("auth_type"),
@@ -170,7 +181,12 @@ impl LoadError {
 pub(crate) fn load(ini: &Path, before: &Contexts) -> Result<Loaded, LoadError> {
     let config = Config::load(ini, &mut read)?;
     let places = config.places.clone();
-    complete(config, before).map_err(|error| error.at(&places))
+    let completed = with_changes(config).and_then(|(config, changes)| {
+        let mut loaded = complete(config, before)?;
+        loaded.changes = changes;
+        Ok(loaded)
+    });
+    completed.map_err(|error| error.at(&places))
 }
 
 /// Reads the files that a configuration names.
@@ -200,6 +216,7 @@ fn complete(config: Config, before: &Contexts) -> Result<Loaded, LoadError> {
         },
         tls,
         http_tokens,
+        changes: Changes::default(),
         notes,
     })
 }
@@ -213,7 +230,7 @@ fn knows_users_by_list(auth_type: AuthType) -> bool {
 }
 
 /// Returns a file's text. The error names the user who could not read the file.
-fn read(path: &Path) -> io::Result<String> {
+pub(super) fn read(path: &Path) -> io::Result<String> {
     fs::read_to_string(path).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => {
             io::Error::new(error.kind(), format!("{error} for user {}", who()))
@@ -255,13 +272,17 @@ pub(crate) fn credentials(
         None => Userlist::default(),
     };
     let rules = load_rules(settings, notes)?;
-    if let Some(rule) = rules.by_roles()
-        && !has_auth_user(config)
-    {
-        let file = settings.auth_hba_file.as_deref().unwrap_or_default();
-        return Err(LoadError::NobodyToAsk(file.into(), rule.line));
-    }
+    check_roles(config, &rules)?;
     Ok((users, rules))
+}
+
+/// Checks that some server can be asked for the members of roles, if a rule is about them.
+pub(super) fn check_roles(config: &Config, rules: &Rules) -> Result<(), LoadError> {
+    let file = config.settings.auth_hba_file.as_deref().unwrap_or_default();
+    match rules.by_roles().filter(|_| !has_auth_user(config)) {
+        Some(rule) => Err(LoadError::NobodyToAsk(file.into(), rule.line)),
+        None => Ok(()),
+    }
 }
 
 /// Returns whether some database has a user as whom its server can be asked for the members of roles.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use pgweir_config::{AuthType, Settings};
+use pgweir_config::{AuthType, Changes, Settings};
 use pgweir_core::{
     Control, Directory, Halt, Level, Shutdown, Snapshot, Stats, Token, WorkerId,
     fault::Fault,
@@ -17,7 +17,8 @@ use pgweir_core::{
 };
 
 use super::{
-    Origin, Resolver, Restart, Signal, StatsReport, credentials, http_tokens, load, net_options,
+    EntryChange, Origin, Resolver, Restart, Signal, StatsReport, credentials, http_tokens, load,
+    net_options,
 };
 use crate::{
     clock::Clock,
@@ -41,6 +42,8 @@ pub(crate) enum Request {
     Signal(Signal),
     /// A request of the console.
     Core(Control),
+    /// A change of a database or user by the HTTP API.
+    ChangeEntry(EntryChange),
     /// The next step of an online restart.
     Takeover(Step),
     /// A worker's thread has ended. `error` is the reason, if that was not a shutdown.
@@ -71,6 +74,8 @@ pub(crate) struct Supervisor {
     pub(crate) tls: Contexts,
     pub(crate) http: Http,
     pub(crate) http_tokens: Option<Arc<Tokens>>,
+    /// What the HTTP API has changed since the ini file was read.
+    pub(crate) changes: Changes,
     /// The pid file, which is removed at the end.
     pub(crate) pid_file: Option<PidFile>,
     pub(crate) restart: Restart,
@@ -137,6 +142,9 @@ impl Supervisor {
                     | Control::Lend(_)
                     | Control::CancelElsewhere(_)),
                 )) => self.heard_from_core(control),
+                Ok(Request::ChangeEntry(change)) => {
+                    self.change_entry(change, ending.has_begun());
+                }
                 Ok(Request::Takeover(step)) => self.takeover(step, &mut ending),
                 Ok(Request::Ended { worker, error }) => self.on_ended(worker, error, &mut ending),
                 Err(RecvTimeoutError::Timeout) if !ending.is_immediate() => self.ask_for_stats(),
@@ -413,11 +421,12 @@ impl Supervisor {
         config.settings.verbose = config.settings.verbose.max(self.verbose);
         self.tls = loaded.tls;
         self.http_tokens = loaded.http_tokens;
+        self.changes = loaded.changes;
         self.apply(Arc::new(loaded.snapshot), opened);
         Ok(())
     }
 
-    fn apply(&mut self, snapshot: Arc<Snapshot>, opened: Opened) {
+    pub(super) fn apply(&mut self, snapshot: Arc<Snapshot>, opened: Opened) {
         let settings = &snapshot.config.settings;
         self.resolver.configure(settings);
         let options = Arc::new(net_options(&snapshot, &self.tls, self.files));

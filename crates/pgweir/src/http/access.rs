@@ -76,6 +76,13 @@ impl Tokens {
     fn role(&self, token: &str) -> Option<Role> {
         self.0.get(&hash(token)).copied()
     }
+
+    /// Returns a token's role, and what the log calls the token: the first digits of its hash.
+    pub(super) fn find(&self, token: &str) -> Option<(Role, String)> {
+        let hash = hash(token);
+        let digits = hash[..4].iter().map(|byte| format!("{byte:02x}"));
+        Some((*self.0.get(&hash)?, digits.collect()))
+    }
 }
 
 impl fmt::Debug for Tokens {

@@ -11,17 +11,19 @@ use std::{
 
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
+use pgweir_core::TlsFacts;
 use rustix::process::geteuid;
-use rustls::ServerConfig;
+use rustls::{ProtocolVersion, ServerConfig};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
     task::{self, AbortHandle, JoinHandle},
     time,
 };
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use super::{
+    console_link::Origin,
     pages::{Sender, answer},
     sockets::{Socket, SocketFile},
     state::{State, count},
@@ -112,10 +114,15 @@ impl Connections {
             let sender = Sender {
                 is_own_user: false,
                 name: from.to_string().into(),
+                origin: Origin::Tcp {
+                    remote: from,
+                    local: stream.local_addr().unwrap_or(from),
+                    tls: None,
+                },
             };
             let tls = state.options().tls;
             self.begin(state, |state, is_dispensable| async move {
-                serve_tcp(stream, tls, &sender, &state, &is_dispensable).await;
+                serve_tcp(stream, tls, sender, &state, &is_dispensable).await;
             });
         }
     }
@@ -227,18 +234,36 @@ fn sender_on(stream: &UnixStream) -> Sender {
     Sender {
         is_own_user: uid.is_some_and(|uid| uid == 0 || uid == geteuid().as_raw()),
         name: name.into(),
+        origin: Origin::Unix { uid },
+    }
+}
+
+/// What the console is told of a request's TLS session.
+fn tls_facts<S>(stream: &TlsStream<S>) -> TlsFacts {
+    let (_, session) = stream.get_ref();
+    let protocol = match session.protocol_version() {
+        Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
+        _ => "TLSv1.3",
+    };
+    TlsFacts {
+        protocol,
+        cipher: "https",
+        group: None,
+        peer: None,
+        end_point: None,
+        is_agreed: false,
     }
 }
 
 async fn serve_tcp(
     mut stream: TcpStream,
     tls: Option<(Arc<ServerConfig>, bool)>,
-    sender: &Sender,
+    mut sender: Sender,
     state: &Rc<State>,
     is_dispensable: &Cell<bool>,
 ) {
     let Some((config, is_demanded)) = tls else {
-        return serve(stream, sender, state, is_dispensable).await;
+        return serve(stream, &sender, state, is_dispensable).await;
     };
     let mut first = [0];
     match stream.peek(&mut first).await {
@@ -248,14 +273,17 @@ async fn serve_tcp(
     if first[0] == HANDSHAKE {
         // Who fails at it has heard so by an alert.
         if let Ok(stream) = TlsAcceptor::from(config).accept(stream).await {
-            serve(stream, sender, state, is_dispensable).await;
+            if let Origin::Tcp { tls, .. } = &mut sender.origin {
+                *tls = Some(tls_facts(&stream));
+            }
+            serve(stream, &sender, state, is_dispensable).await;
         }
     } else if is_demanded {
         if stream.write_all(NEEDS_TLS).await.is_ok() {
             linger(&mut stream).await;
         }
     } else {
-        serve(stream, sender, state, is_dispensable).await;
+        serve(stream, &sender, state, is_dispensable).await;
     }
 }
 

@@ -4,14 +4,21 @@
 //! after the other by mail, one at a time.
 //!
 //! - `sockets`: the listening sockets. `connections`: one request on each connection, and their bounds.
-//! - `pages`: what is answered. `access`: to whom. `state`: what the thread knows.
+//! - `pages`: what is answered. `access`, `identity`: to whom. `state`: what the thread knows.
+//! - `api`: the console as JSON. `console_link`: a client of the console.
+//! - `live_page`: the page that shows the API's answers. `history`: samples of pools for it.
 //! - `gathering`: asks workers for their counts. `series`, `process`: what becomes of the counts.
 //! - `exposition`, `negotiation`: Prometheus' text formats.
 
 mod access;
+mod api;
 mod connections;
+mod console_link;
 mod exposition;
 mod gathering;
+mod history;
+mod identity;
+mod live_page;
 mod negotiation;
 mod pages;
 mod process;
@@ -28,21 +35,31 @@ use std::{
     time::Duration,
 };
 
+use crossbeam_channel::Sender;
 use pgweir_config::{HttpAddress, HttpTls, Settings};
 use pgweir_core::{Directory, metrics::Metrics};
 use rustls::ServerConfig;
 use tokio::{
     runtime,
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    task::{JoinHandle as Task, LocalSet},
+    task::{self, JoinHandle as Task, LocalSet},
+    time::{self, MissedTickBehavior},
 };
 
 pub(crate) use self::{
     access::Tokens,
     sockets::{Bound, HttpListenError, Others},
 };
-use self::{connections::Connections, gathering::Gatherer, state::State};
-use crate::{clock::Clock, control::Resolver, log::Log, net::Mailboxes, tls::Contexts};
+use self::{
+    connections::Connections, console_link::Switchboard, gathering::Gatherer, state::State,
+};
+use crate::{
+    clock::Clock,
+    control::{Request, Resolver},
+    log::Log,
+    net::{Load, Mailboxes},
+    tls::Contexts,
+};
 
 /// By how much the thread's nice value is raised: workers come first.
 const NICE: i32 = 5;
@@ -55,6 +72,10 @@ pub(crate) struct Options {
     interval: Duration,
     /// What TCP connections are encrypted with, and whether they must be.
     tls: Option<(Arc<ServerConfig>, bool)>,
+    /// The most failed logins of one address a minute.
+    login_failures_max: u32,
+    history_interval: Duration,
+    history_pools_max: usize,
     tokens: Option<Arc<Tokens>>,
 }
 
@@ -70,6 +91,9 @@ impl Options {
             connections_max: settings.http_max_connections as usize,
             interval: Duration::from_micros(settings.metrics_interval.0),
             tls,
+            login_failures_max: settings.http_max_login_failures,
+            history_interval: Duration::from_micros(settings.http_history_interval.0),
+            history_pools_max: settings.http_history_pools as usize,
             tokens,
         }
     }
@@ -78,27 +102,31 @@ impl Options {
 /// What the thread needs of the process.
 #[derive(Debug, Clone)]
 pub(crate) struct Surroundings {
-    directory: Arc<Directory>,
-    mailboxes: Mailboxes,
+    switchboard: Switchboard,
     resolver: Arc<Resolver>,
     clock: Clock,
     log: Log,
+    control: Sender<Request>,
 }
 
 impl Surroundings {
     pub(crate) fn new(
         directory: &Arc<Directory>,
-        mailboxes: &Mailboxes,
+        (mailboxes, load): (&Mailboxes, &Load),
         resolver: &Arc<Resolver>,
         clock: Clock,
-        log: &Log,
+        (log, control): (&Log, &Sender<Request>),
     ) -> Self {
         Self {
-            directory: Arc::clone(directory),
-            mailboxes: mailboxes.clone(),
+            switchboard: Switchboard {
+                directory: Arc::clone(directory),
+                mailboxes: mailboxes.clone(),
+                load: load.clone(),
+            },
             resolver: Arc::clone(resolver),
             clock,
             log: log.clone(),
+            control: control.clone(),
         }
     }
 }
@@ -298,15 +326,21 @@ fn port(address: &HttpAddress) -> Option<u16> {
 /// The thread's work, until the control thread has left.
 async fn obey(mut orders: UnboundedReceiver<Order>, surroundings: Surroundings) {
     let Surroundings {
-        directory,
-        mailboxes,
+        switchboard,
         resolver,
         clock,
         log,
+        control,
     } = surroundings;
-    let gatherer = Gatherer::new(mailboxes, resolver, clock);
-    let state = State::new(directory, Rc::clone(&gatherer), clock, log.buffer());
+    let gatherer = Gatherer::new(switchboard.mailboxes.clone(), resolver, clock);
+    let state = State::new(
+        (switchboard, control),
+        Rc::clone(&gatherer),
+        clock,
+        log.buffer(),
+    );
     let state = Rc::new(state);
+    let mut housekeeper: Option<Task<()>> = None;
     let connections = Rc::<Connections>::default();
     let mut listening = HashMap::<HttpAddress, Vec<Task<()>>>::new();
     while let Some(order) = orders.recv().await {
@@ -329,7 +363,24 @@ async fn obey(mut orders: UnboundedReceiver<Order>, surroundings: Surroundings) 
                         .filter_map(|socket| connections.accept_on(socket, &state).ok());
                     listening.insert(bound.address, tasks.collect());
                 }
+                if listening.is_empty() {
+                    housekeeper.take().iter().for_each(Task::abort);
+                    state.history.borrow_mut().clear();
+                } else if housekeeper.is_none() {
+                    housekeeper = Some(task::spawn_local(keep_house(Rc::clone(&state))));
+                }
             }
         }
+    }
+}
+
+/// What happens each second while somebody may ask: samples for the live page, and the end of an idle link.
+async fn keep_house(state: Rc<State>) {
+    let mut seconds = time::interval(Duration::from_secs(1));
+    seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        seconds.tick().await;
+        state.close_idle_link();
+        state.sample().await;
     }
 }

@@ -1,13 +1,14 @@
 //! What is answered to which request.
 
-use std::{borrow::Cow, fmt, rc::Rc};
+use std::{borrow::Cow, error::Error, fmt, rc::Rc};
 
 use http_body_util::Full;
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
-    body::Bytes,
+    body::{Body, Bytes},
     header::{
-        ACCEPT, ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE,
+        ACCEPT, ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER,
+        WWW_AUTHENTICATE,
     },
 };
 use percent_encoding::percent_decode_str;
@@ -15,9 +16,12 @@ use pgweir_core::{console::Cell, metrics::Metrics};
 
 use super::{
     access::{Credentials, Denied, may_look, may_order},
+    api,
+    console_link::Origin,
+    live_page,
     negotiation::format_for,
     series::{self, Source},
-    state::State,
+    state::{State, count},
 };
 
 pub(super) type Answer = Response<Full<Bytes>>;
@@ -29,6 +33,7 @@ pub(super) struct Sender {
     pub(super) is_own_user: bool,
     /// As the log names it.
     pub(super) name: Rc<str>,
+    pub(super) origin: Origin,
 }
 
 /// A page.
@@ -38,14 +43,17 @@ pub(super) enum Page {
     Health,
     Ready,
     Drain,
+    Api,
     Unknown,
 }
 
 const CONTENTS: &str = "pgweir answers here:\n\
+    GET /: in a browser, what happens now and in the last 15 minutes\n\
     GET /metrics: series for Prometheus\n\
     GET /healthz: does the process live?\n\
     GET /readyz: does it accept clients? With ?database=NAME: does that database?\n\
-    POST /drain: say no to /readyz from now on\n";
+    POST /drain: say no to /readyz from now on\n\
+    GET /api/v1/openapi.json: the API, for what the console shows and does\n";
 
 impl Page {
     fn of(path: &str) -> Self {
@@ -54,6 +62,7 @@ impl Page {
             "/healthz" => Self::Health,
             "/readyz" => Self::Ready,
             "/drain" => Self::Drain,
+            _ if is_of_api(path) => Self::Api,
             _ => Self::Unknown,
         }
     }
@@ -65,6 +74,7 @@ impl Page {
             Self::Health => "/healthz",
             Self::Ready => "/readyz",
             Self::Drain => "/drain",
+            Self::Api => api::ROOT,
             Self::Unknown => "other",
         }
     }
@@ -84,6 +94,11 @@ impl Page {
     }
 }
 
+fn is_of_api(path: &str) -> bool {
+    let rest = path.strip_prefix(api::ROOT);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// Why a request gets no answer of the kind that it asked for.
 #[derive(Debug, PartialEq, Eq)]
 enum Refusal {
@@ -91,6 +106,8 @@ enum Refusal {
     Method(Page),
     Query(String),
     Denied(Denied),
+    /// Too many wrong tokens have come from the address: try again after so many seconds.
+    Throttled(u64),
     CrossSite,
     NotReady(Cow<'static, str>),
     NoDatabase,
@@ -105,6 +122,7 @@ impl Refusal {
             Self::Query(_) => StatusCode::BAD_REQUEST,
             Self::Denied(Denied::Unknown) => StatusCode::UNAUTHORIZED,
             Self::Denied(Denied::Forbidden) | Self::CrossSite => StatusCode::FORBIDDEN,
+            Self::Throttled(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::NotReady(_) | Self::Silent => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
@@ -120,6 +138,10 @@ impl fmt::Display for Refusal {
                 f.write_str("this needs `Authorization: Bearer TOKEN`, with a token of http_tokens")
             }
             Self::Denied(Denied::Forbidden) => f.write_str("this needs the token of an admin"),
+            Self::Throttled(seconds) => write!(
+                f,
+                "too many wrong tokens have come from this address: try again in {seconds} s (http_max_login_failures)"
+            ),
             Self::CrossSite => f.write_str("requests of other sites' pages are refused"),
             Self::NotReady(why) => write!(f, "not ready: {why}"),
             Self::NoDatabase => f.write_str("there is no such database"),
@@ -129,8 +151,17 @@ impl fmt::Display for Refusal {
 }
 
 /// Answers a request.
-pub(super) async fn answer<B>(state: &Rc<State>, sender: &Sender, request: Request<B>) -> Answer {
+pub(super) async fn answer<B>(state: &Rc<State>, sender: &Sender, request: Request<B>) -> Answer
+where
+    B: Body,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
     let page = Page::of(request.uri().path());
+    if page == Page::Api {
+        let answer = api::answer(state, sender, request).await;
+        state.answered(page, answer.status());
+        return answer;
+    }
     let outcome = match admit(page, state, sender, &request) {
         Ok(()) => serve(page, state, sender, &request).await,
         Err(refusal) => Err(refusal),
@@ -162,14 +193,26 @@ fn admit<B>(
         is_own_user: sender.is_own_user,
     };
     let tokens = state.tokens();
+    let address = sender.address();
+    let is_guarded = matches!(page, Page::Metrics | Page::Drain);
+    if is_guarded
+        && who.token.is_some()
+        && let Some(seconds) = state.failures.pause(address, state.now())
+    {
+        count(&state.throttled);
+        return Err(Refusal::Throttled(seconds));
+    }
     let right = match page {
         Page::Metrics => may_look(tokens.as_deref(), who),
         // A browser sends this header with whatever another site's page makes it send.
         Page::Drain if headers.contains_key("origin") => return Err(Refusal::CrossSite),
         Page::Drain => may_order(tokens.as_deref(), who),
-        Page::Health | Page::Ready | Page::Unknown => Ok(()),
+        Page::Health | Page::Ready | Page::Api | Page::Unknown => Ok(()),
     };
     right.map_err(|denied| {
+        if who.token.is_some() && denied == Denied::Unknown {
+            state.failures.add(address, state.now());
+        }
         state.say_denied(sender, page);
         Refusal::Denied(denied)
     })
@@ -203,7 +246,8 @@ async fn serve<B>(
                 "draining: /readyz says no from now on",
             ))
         }
-        Page::Unknown => Ok(plain(StatusCode::OK, CONTENTS.trim_end())),
+        Page::Unknown if live_page::is_wanted(request.headers()) => Ok(state.page.answer()),
+        Page::Api | Page::Unknown => Ok(plain(StatusCode::OK, CONTENTS.trim_end())),
     }
 }
 
@@ -313,6 +357,9 @@ fn refused(refusal: &Refusal) -> Answer {
         }
         Refusal::Denied(Denied::Unknown) => {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        Refusal::Throttled(seconds) => {
+            headers.insert(RETRY_AFTER, HeaderValue::from(*seconds));
         }
         _ => {}
     }

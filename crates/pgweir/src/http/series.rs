@@ -18,6 +18,10 @@ pub(super) struct HttpCounts {
     pub(super) refused: u64,
     pub(super) displaced: u64,
     pub(super) timeouts: u64,
+    /// Requests with credentials from addresses that had failed too often.
+    pub(super) throttled: u64,
+    /// Pools without samples.
+    pub(super) history_left_out: u64,
     /// Answers by page and status.
     pub(super) answers: Vec<(&'static str, u16, u64)>,
     pub(super) is_draining: bool,

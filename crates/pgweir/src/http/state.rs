@@ -11,17 +11,25 @@ use std::{
 
 use hyper::StatusCode;
 use pgweir_core::{Directory, Halt, Level, Time};
+use tokio::{sync::Mutex, time};
 
 use super::{
     Options, Tokens,
+    console_link::{Link, LinkError, Reply, Switchboard},
     gathering::{Gatherer, Scrape},
+    history::History,
+    identity::{Failures, Identity, Trusted},
+    live_page::LivePage,
     pages::{Page, Sender},
     series::{HttpCounts, Names},
 };
-use crate::{clock::Clock, log::LogBuffer};
+use crate::{clock::Clock, control::Request, log::LogBuffer};
 
 /// Requests without a right are logged at most once in this time, in microseconds.
 const DENIED_PAUSE: u64 = 1_000_000;
+
+/// After this time without a question, the link to the console ends, in microseconds.
+const LINK_IDLE_US: u64 = 5_000_000;
 
 /// What the HTTP thread knows, and counts.
 #[derive(Debug)]
@@ -42,17 +50,30 @@ pub(super) struct State {
     answers: RefCell<BTreeMap<(Page, u16), u64>>,
     /// When a request without a right was last logged, and how many were not since.
     denied: Cell<(Option<Time>, u64)>,
+    pub(super) switchboard: Switchboard,
+    /// Asks the control thread for changes of the configuration.
+    pub(super) control: crossbeam_channel::Sender<Request>,
+    /// The link for tables of the console, and when it was used last.
+    link: Mutex<Option<(Link, Time)>>,
+    /// The link that has ordered SUSPEND.
+    pub(super) suspender: RefCell<Option<Link>>,
+    pub(super) failures: Failures,
+    pub(super) trusted: Trusted,
+    /// Requests that were not looked at, since too many from their address had failed.
+    pub(super) throttled: Cell<u64>,
+    pub(super) history: RefCell<History>,
+    pub(super) page: LivePage,
 }
 
 impl State {
     pub(super) fn new(
-        directory: Arc<Directory>,
+        (switchboard, control): (Switchboard, crossbeam_channel::Sender<Request>),
         gatherer: Rc<Gatherer>,
         clock: Clock,
         lines: LogBuffer,
     ) -> Self {
         Self {
-            directory,
+            directory: Arc::clone(&switchboard.directory),
             names: Names::default(),
             gatherer,
             clock,
@@ -66,11 +87,25 @@ impl State {
             timeouts: Cell::new(0),
             answers: RefCell::default(),
             denied: Cell::default(),
+            switchboard,
+            control,
+            link: Mutex::default(),
+            suspender: RefCell::default(),
+            failures: Failures::default(),
+            trusted: Trusted::default(),
+            throttled: Cell::new(0),
+            history: RefCell::default(),
+            page: LivePage::default(),
         }
     }
 
     pub(super) fn configure(&self, options: Options) {
         self.gatherer.configure(options.interval);
+        self.failures.configure(options.login_failures_max);
+        self.trusted.clear();
+        let mut history = self.history.borrow_mut();
+        history.configure(options.history_interval, options.history_pools_max);
+        drop(history);
         self.options.replace(options);
     }
 
@@ -86,11 +121,94 @@ impl State {
         self.clock.now()
     }
 
-    /// Fresh counts; `None` if the workers don't answer in half of the time that a connection has.
-    pub(super) async fn scrape(&self) -> Option<Rc<Scrape>> {
+    /// How long a request waits for workers: half of the time that a connection has.
+    pub(super) fn patience(&self) -> Duration {
         const PATIENCE: Duration = Duration::from_secs(5);
-        let patience = (self.options.borrow().timeout / 2).min(PATIENCE);
-        self.gatherer.scrape(patience).await
+        (self.options.borrow().timeout / 2).min(PATIENCE)
+    }
+
+    /// Fresh counts; `None` if the workers don't answer in time.
+    pub(super) async fn scrape(&self) -> Option<Rc<Scrape>> {
+        self.gatherer.scrape(self.patience()).await
+    }
+
+    /// The answer to a SHOW of the console.
+    ///
+    /// # Errors
+    /// The console refuses the command, or does not answer in time.
+    pub(super) async fn show(&self, command: &str) -> Result<Reply, LinkError> {
+        let answered = time::timeout(self.patience(), self.show_by_link(command));
+        answered.await.unwrap_or(Err(LinkError::Silent))
+    }
+
+    async fn show_by_link(&self, command: &str) -> Result<Reply, LinkError> {
+        let mut place = self.link.lock().await;
+        // Taken out, so that a link whose answer was not awaited is not used again.
+        if let Some((mut link, _)) = place.take() {
+            match link.run(command).await {
+                Err(LinkError::Ended) => {}
+                outcome => {
+                    self.keep_link(&mut place, link, &outcome);
+                    return outcome;
+                }
+            }
+        }
+        let mut link = self.switchboard.open_own("http").await?;
+        let outcome = link.run(command).await;
+        self.keep_link(&mut place, link, &outcome);
+        outcome
+    }
+
+    fn keep_link(
+        &self,
+        place: &mut Option<(Link, Time)>,
+        link: Link,
+        outcome: &Result<Reply, LinkError>,
+    ) {
+        let is_usable = matches!(outcome, Ok(_) | Err(LinkError::Command(_)));
+        // A shutdown waits for clients to leave.
+        if is_usable && !self.directory.operator().is_ending() {
+            *place = Some((link, self.now()));
+        }
+    }
+
+    /// Closes the link to the console if nobody has asked for a while, or the process is ending.
+    pub(super) fn close_idle_link(&self) {
+        let is_ending = self.directory.operator().is_ending();
+        if is_ending {
+            self.suspender.take();
+        }
+        let now = self.now();
+        if let Ok(mut place) = self.link.try_lock() {
+            place.take_if(|(_, used)| is_ending || now.since(*used) > LINK_IDLE_US);
+        }
+    }
+
+    /// Takes a sample of all pools, if it is time for one.
+    pub(super) async fn sample(&self) {
+        let now = self.now().0;
+        if !self.history.borrow().is_due(now) {
+            return;
+        }
+        if let Some(scrape) = self.scrape().await {
+            self.history.borrow_mut().add(&scrape.metrics, now);
+        }
+    }
+
+    /// Writes a line about a command that somebody has given.
+    pub(super) fn audit(
+        &self,
+        level: Level,
+        identity: &Identity,
+        sender: &Sender,
+        what: &str,
+        outcome: &str,
+    ) {
+        let (who, from) = (&identity.name, &sender.name);
+        self.say(
+            level,
+            format!("audit: {who} from {from}: {what}: {outcome}"),
+        );
     }
 
     /// Are clients accepted?
@@ -130,17 +248,18 @@ impl State {
 
     /// A request had no right to what it asked for.
     pub(super) fn say_denied(&self, sender: &Sender, page: Page) {
+        self.say_refused(sender, page.name(), "wrong token or role");
+    }
+
+    /// Writes a line about a refused request, at most one in a second.
+    pub(super) fn say_refused(&self, sender: &Sender, what: &str, why: &str) {
         let now = self.now();
         let (logged_at, unsaid) = self.denied.get();
         if logged_at.is_some_and(|at| now.since(at) < DENIED_PAUSE) {
             return self.denied.set((logged_at, unsaid + 1));
         }
         self.denied.set((Some(now), 0));
-        let mut text = format!(
-            "refused {} to {}: wrong token or role",
-            page.name(),
-            sender.name
-        );
+        let mut text = format!("refused {what} to {}: {why}", sender.name);
         if unsaid > 0 {
             text += &format!("; {unsaid} more since the last line about this");
         }
@@ -159,6 +278,8 @@ impl State {
             refused: self.refused.get(),
             displaced: self.displaced.get(),
             timeouts: self.timeouts.get(),
+            throttled: self.throttled.get(),
+            history_left_out: self.history.borrow().left_out(),
             answers: answers
                 .iter()
                 .map(|((page, status), count)| (page.name(), *status, *count))

@@ -1,6 +1,7 @@
 //! Accepts new clients, a few per turn, and distributes them over the workers.
 
 use std::{
+    net::SocketAddr,
     os::fd::OwnedFd,
     sync::{
         Arc,
@@ -8,12 +9,13 @@ use std::{
     },
 };
 
-use pgweir_core::{Address, Level, LogLine, Peer, ReadMode, Time, WorkerId};
+use pgweir_core::{Address, Level, LogLine, Peer, ReadMode, Time, TlsFacts, WorkerId};
 use rand::Rng;
 use rustix::io::Errno;
 
 use super::{
-    Listeners, Parcel, driver::Driver, io::Io, pooler::Pooler, table::Connection, timers::Timer,
+    Listeners, Mailboxes, Parcel, driver::Driver, io::Io, pooler::Pooler, table::Connection,
+    timers::Timer,
 };
 
 /// The largest number of clients that are accepted in one turn: a burst of logins must not delay queries.
@@ -36,6 +38,49 @@ pub(crate) struct AcceptedClient {
     pub(super) same_uid: bool,
     pub(super) uid: Option<u32>,
     pub(super) pid: u32,
+    /// The TLS session by which the client came to another listener of this process.
+    pub(super) tls: Option<Box<TlsFacts>>,
+}
+
+impl AcceptedClient {
+    /// Creates a client of the console on a socket pair of this process, which acts for itself.
+    pub(crate) fn for_itself(fd: OwnedFd, port: u16) -> Self {
+        Self {
+            same_uid: true,
+            pid: std::process::id(),
+            ..Self::for_unix(fd, Some(rustix::process::geteuid().as_raw()), port)
+        }
+    }
+
+    /// Creates a client on a socket pair of this process, whose login is checked as that of a user on a Unix socket.
+    pub(crate) fn for_unix(fd: OwnedFd, uid: Option<u32>, port: u16) -> Self {
+        Self {
+            fd,
+            remote: Address::Unix,
+            local: Address::Unix,
+            port,
+            same_uid: false,
+            uid,
+            pid: 0,
+            tls: None,
+        }
+    }
+
+    /// Creates a client on a socket pair of this process, whose login is checked as that of a client with these remote
+    /// and local addresses.
+    pub(crate) fn for_tcp(
+        fd: OwnedFd,
+        (remote, local): (SocketAddr, SocketAddr),
+        port: u16,
+        tls: Option<TlsFacts>,
+    ) -> Self {
+        Self {
+            remote: Address::Tcp(remote),
+            local: Address::Tcp(local),
+            tls: tls.map(Box::new),
+            ..Self::for_unix(fd, None, port)
+        }
+    }
 }
 
 /// The number of clients of each worker (including those that are on their way to it).
@@ -70,6 +115,12 @@ impl Load {
             .iter()
             .map(|count| count.load(Ordering::Relaxed))
             .sum()
+    }
+
+    /// Passes a client that no worker has accepted to this worker.
+    pub(crate) fn give(&self, client: AcceptedClient, worker: WorkerId, mailboxes: &Mailboxes) {
+        self.add(worker);
+        mailboxes.send(worker, Parcel::Client(client));
     }
 
     /// Counts a client that arrived from another process.
@@ -259,6 +310,7 @@ impl<P: Pooler> Driver<P> {
             same_uid,
             uid,
             pid,
+            tls,
         } = accepted_client;
         let mut peer = Peer {
             remote,
@@ -271,6 +323,9 @@ impl<P: Pooler> Driver<P> {
         };
         self.io.random.fill_bytes(&mut peer.entropy);
         let token = self.pooler.accepted(&peer, self.io.now, &mut self.actions);
+        if let Some(facts) = tls {
+            self.pooler.came_by_tls(token, *facts);
+        }
         let mut connection = Connection::new(fd, ReadMode::Deliver, true);
         // The kernel reported the connection with its first bytes: no further event is needed to read them.
         let has_spoken = self.io.options.socket.defer_accept && matches!(remote, Address::Tcp(_));

@@ -291,6 +291,7 @@ impl Listener {
                 same_uid,
                 uid: peer.map(|peer| peer.uid.as_raw()),
                 pid,
+                tls: None,
             });
         };
         let remote = remote
@@ -310,6 +311,7 @@ impl Listener {
             same_uid: false,
             uid: None,
             pid: 0,
+            tls: None,
         })
     }
 

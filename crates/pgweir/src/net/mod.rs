@@ -29,7 +29,7 @@ mod table;
 mod tests;
 mod timers;
 
-pub(crate) use accept::Load;
+pub(crate) use accept::{AcceptedClient, Load};
 pub(crate) use driver::{Driver, Surroundings};
 pub(crate) use inherited::Passed;
 pub(crate) use listener::{

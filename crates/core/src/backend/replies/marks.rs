@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::super::mark::{Change, Mark, MarkKind};
+use super::super::mark::{Change, Mark};
 
 /// Marks in the order in which they were sent. Each has a number, counted from the first mark of the
 /// connection on; a request keeps the number at which its marks end.
@@ -50,7 +50,7 @@ impl Marks {
         self.present.all += usize::from(mark.change.is_some());
         self.present.removals += usize::from(is_removal(&mark));
         self.awaited += usize::from(mark.is_awaited());
-        self.unnamed += usize::from(is_unnamed_parse(&mark));
+        self.unnamed += usize::from(mark.is_unnamed_parse());
         self.next += 1;
         self.queue.push_back(mark);
     }
@@ -96,7 +96,7 @@ impl Marks {
         let number = self.first();
         let mut mark = self.queue.pop_front()?;
         self.awaited -= usize::from(mark.is_awaited());
-        self.unnamed -= usize::from(is_unnamed_parse(&mark));
+        self.unnamed -= usize::from(mark.is_unnamed_parse());
         let is_removal = is_removal(&mark);
         if is_removal && number < self.gone {
             mark.change = None;
@@ -155,8 +155,4 @@ fn is_removal(mark: &Mark) -> bool {
         mark.change(),
         Some(Change::Evicted(_) | Change::Unnamed(..))
     )
-}
-
-fn is_unnamed_parse(mark: &Mark) -> bool {
-    mark.kind == MarkKind::Parse && mark.change.is_none()
 }

@@ -48,6 +48,31 @@ impl Ledger {
         }
     }
 
+    /// Returns how many of the servers that clients keep after their transactions are needed: one for each waiter for
+    /// whom no other server is about to come free.
+    #[must_use]
+    pub fn kept_needed(&self, now: Time) -> usize {
+        if self.caps.must_go(false, now) || self.is_exclusive_turn(now) {
+            return usize::MAX;
+        }
+        self.waiting.saturating_sub(self.reading as usize)
+    }
+
+    /// `worker` has kept servers that are not needed now: it is asked again when the next client waits.
+    pub fn withholds(&mut self, worker: WorkerId) {
+        self.offers_to_ledger.remove(worker);
+    }
+
+    /// A kept server that was to serve a waiter stays with its client: workers may have others.
+    pub fn kept_was_pinned(&mut self, now: Time) -> Notes {
+        let mut notes = Notes::default();
+        if self.kept_needed(now) > 0 {
+            self.ask_owners_to_offer(&mut notes);
+        }
+        self.plan(0, true, &mut notes, now);
+        notes
+    }
+
     /// A client keeps its server from here on.
     pub fn pin(&mut self, now: Time) -> Notes {
         self.pinned += 1;

@@ -20,6 +20,7 @@ pub enum Class {
 impl Effects {
     /// The effects that leave nothing in the session.
     const HARMLESS: Self = Self::STATEMENTS_VIEW
+        .and(Self::CHANNELS_VIEW)
         .and(Self::TERMINATES)
         .and(Self::CANCELS)
         // A cursor WITH HOLD has the effect OPAQUE, too; CLOSE leaves nothing.

@@ -54,7 +54,7 @@ pub(super) const TRACES: [(&str, Effects); 50] = [
     ("pg_advisory_unlock_all", Effects::LOCK),
     ("pg_prepared_statement", VIEW),
     ("pg_prepared_statements", VIEW),
-    ("pg_listening_channels", VIEW),
+    ("pg_listening_channels", Effects::CHANNELS_VIEW),
     ("pg_terminate_backend", Effects::TERMINATES),
     ("pg_cancel_backend", Effects::CANCELS),
     ("pg_replication_origin_session_setup", LIBRARY),

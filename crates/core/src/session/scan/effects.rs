@@ -41,8 +41,7 @@ impl Effects {
     /// Any effect: DO, CALL, functions and relations without a certificate, and anything that the scanner does not
     /// understand.
     pub const OPAQUE: Self = Self(1 << 12);
-    /// The text reads the session's prepared statements or channels. On a server of pgweir's, these differ from the
-    /// client's.
+    /// The text reads the session's prepared statements. On a server of pgweir's, these differ from the client's.
     pub const STATEMENTS_VIEW: Self = Self(1 << 13);
 
     /// `pg_terminate_backend`: of no consequence for its own session, but perhaps for another client.
@@ -62,7 +61,10 @@ impl Effects {
     /// are analysed meanwhile can't be shared with other clients.
     pub const ROLE: Self = Self(1 << 18);
 
-    const NAMES: [&str; 19] = [
+    /// The text reads the session's channels. On a server of pgweir's, these differ from the client's.
+    pub const CHANNELS_VIEW: Self = Self(1 << 19);
+
+    const NAMES: [&str; 20] = [
         "SETTING",
         "LISTEN",
         "PREPARE",
@@ -82,6 +84,7 @@ impl Effects {
         "SAVEPOINT",
         "READS_SESSION",
         "ROLE",
+        "CHANNELS_VIEW",
     ];
 
     /// Returns whether these effects include all of `other`.

@@ -35,7 +35,7 @@ pub use literal_sets::{LiteralSets, literal_sets};
 pub use parameters::{
     Touched, affects_compilation, outlasts_reset, shapes_plans, touched_parameters,
 };
-pub use phrase::{CustomNames, Discard, Phrase, Phrases, custom_names, is_broken, phrases};
+pub use phrase::{CustomNames, Phrase, Phrases, custom_names, is_broken, phrases};
 use reader::Look;
 #[cfg(test)]
 pub(in crate::session) use session_readers::SESSION_READERS;

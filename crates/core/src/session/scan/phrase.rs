@@ -49,23 +49,10 @@ pub enum Phrase<'a> {
     Execute(Cow<'a, [u8]>),
     /// DEALLOCATE, of one name or of all.
     Deallocate(Option<Cow<'a, [u8]>>),
-    /// DISCARD.
-    Discard(Discard),
+    /// DISCARD ALL.
+    DiscardAll,
     /// Any other statement, or one that is not understood.
     Other,
-}
-
-/// The argument of DISCARD.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Discard {
-    /// DISCARD ALL
-    All,
-    /// DISCARD PLANS
-    Plans,
-    /// DISCARD SEQUENCES
-    Sequences,
-    /// DISCARD TEMP
-    Temp,
 }
 
 /// Iterates over the phrases of a text in their order. Each statement has at least one, and several if it sets several

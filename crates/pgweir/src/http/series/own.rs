@@ -182,6 +182,16 @@ fn write_troubles(source: Source<'_>, kept: &Kept<(String, String)>, text: &mut 
         failing.add(names.clone(), text_of(error).is_some().into());
         retries.raise(names, rows::number(row, retry));
     }
+    let help = "Clients that are pinned to a server.";
+    let mut family = text.family("pgweir_pool_clients_pinned", Kind::Gauge, help);
+    let mut pinned = Sums::default();
+    for pool in &source.metrics.pool_metrics {
+        let names = kept.names(&pool.database, &pool.user).map(str::to_owned);
+        pinned.add(names, pool.pinned);
+    }
+    for (values, value) in pinned.iter() {
+        family.add(&zip(["database", "user"], values), value);
+    }
     let help =
         "Clients that wait for a server, by what keeps them waiting (wait_reason of SHOW POOLS).";
     let mut family = text.family("pgweir_pool_clients_waiting", Kind::Gauge, help);
@@ -332,6 +342,14 @@ fn write_http(source: Source<'_>, text: &mut Exposition) {
         let name = format!("pgweir_http_connections_{name}");
         text.family(&name, Kind::Counter, help).add(&[], value);
     }
+    let help = "Requests with credentials that were refused because too many from their address had been wrong.";
+    let mut family = text.family("pgweir_http_throttled", Kind::Counter, help);
+    family.add(&[], http.throttled);
+    text.gauge(
+        "pgweir_http_history_left_out",
+        "Pools without samples for the live page: see http_history_pools.",
+        http.history_left_out,
+    );
     let help = "HTTP requests, by page and by the status of the answer.";
     let mut family = text.family("pgweir_http_requests", Kind::Counter, help);
     for (page, status, count) in &http.answers {

@@ -153,6 +153,8 @@ impl Pooler for Probe {
         unreachable!("no test takes over")
     }
 
+    fn came_by_tls(&mut self, _: Token, _: TlsFacts) {}
+
     fn tick(&mut self, _: Time, _: &mut Actions) {}
 
     fn next_tick(&self) -> Option<Time> {

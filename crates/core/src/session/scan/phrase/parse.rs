@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::VecDeque};
 
-use super::{Discard, Phrase, name};
+use super::{Phrase, name};
 use crate::session::scan::lexer::{Kind, Lexer, Token};
 
 /// Reads to the end of the next statement. Adds no phrase only at the end of the text.
@@ -76,7 +76,7 @@ impl<'a> Reader<'a, '_> {
             b"prepare" => self.prepare(first),
             b"execute" => self.identifier().map(Phrase::Execute),
             b"deallocate" => self.deallocate(),
-            b"discard" => self.discard(),
+            b"discard" if *self.peek() == *b"all" => Some(Phrase::DiscardAll),
             b"explain" | b"create" => {
                 self.execute_within();
                 None
@@ -253,16 +253,6 @@ impl<'a> Reader<'a, '_> {
             return Some(Phrase::Deallocate(None));
         }
         name::identifier(&self.lexer, token).map(|name| Phrase::Deallocate(Some(name)))
-    }
-
-    fn discard(&mut self) -> Option<Phrase<'a>> {
-        Some(Phrase::Discard(match &*self.word() {
-            b"all" => Discard::All,
-            b"plans" => Discard::Plans,
-            b"sequences" => Discard::Sequences,
-            b"temp" | b"temporary" => Discard::Temp,
-            _ => return None,
-        }))
     }
 
     /// Finds `EXPLAIN .. EXECUTE name` and `CREATE TABLE .. AS EXECUTE name`. The word EXECUTE may be a name elsewhere,

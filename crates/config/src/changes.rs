@@ -1,0 +1,232 @@
+//! Entries of `[databases]` and `[users]` that were added, changed or removed while the process runs, and the text of the
+//! file that keeps them (`api_config_file`).
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    Place, Problem, ProblemKind, Problems, Scope, Secret, connstr,
+    ini::{self, Line},
+};
+
+/// Before the name of a section: its entries are removed.
+const REMOVED: &str = "removed ";
+
+const HEAD: &str = "; Changes of databases and users by the HTTP API, which pgweir reads after its own file.\n\
+    ; The API writes this file anew at each change that is saved.\n";
+
+/// The change of one entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// The entry's text, `key=value key='a value'`; `None` if the entry is removed.
+    pub(crate) text: Option<Secret>,
+    pub(crate) place: Place,
+}
+
+/// Changed entries of `[databases]` and `[users]`. A password in one of them appears in no `Debug` output.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Changes(BTreeMap<(Scope, String), Change>);
+
+/// The sections whose entries can be changed.
+const SCOPES: [Scope; 2] = [Scope::Database, Scope::User];
+
+impl Changes {
+    /// Reads the text of a file of changes.
+    ///
+    /// # Errors
+    /// All lines that say nothing. Whether the entries are right shows when they are applied:
+    /// [`Config::with_changes`](crate::Config::with_changes).
+    pub fn parse(text: &str, file: &Path) -> Result<Self, Problems> {
+        let mut changes = Self::default();
+        let mut problems = Vec::new();
+        let mut section = None;
+        for (line, meaning) in ini::lines(text) {
+            let place = Place {
+                file: file.to_owned(),
+                line,
+            };
+            let mut wrong = |kind| {
+                let place = place.clone();
+                problems.push(Problem { place, kind });
+            };
+            match meaning {
+                Ok(Line::Section(name)) => {
+                    section = section_of(&name);
+                    if section.is_none() {
+                        wrong(ProblemKind::Syntax(
+                            "[databases], [users], [removed databases] or [removed users]",
+                        ));
+                    }
+                }
+                Ok(Line::Include(_)) => wrong(ProblemKind::Syntax("no %include in this file")),
+                Ok(Line::Entry { key, value }) => match section {
+                    Some((scope, is_removed)) => {
+                        let text = (!is_removed).then(|| Secret::new(value));
+                        changes.0.insert((scope, key), Change { text, place });
+                    }
+                    None => wrong(ProblemKind::NoSection(key)),
+                },
+                Err(expected) => wrong(ProblemKind::Syntax(expected)),
+            }
+        }
+        match problems.is_empty() {
+            true => Ok(changes),
+            false => Err(Problems(problems)),
+        }
+    }
+
+    /// Adds the change of an entry: its text as the ini file has it, or `None` to remove it. The change of the same entry
+    /// before it is dropped.
+    pub fn set(&mut self, scope: Scope, name: &str, text: Option<Secret>) {
+        let place = Place {
+            file: PathBuf::from("HTTP API"),
+            line: 0,
+        };
+        let key = (scope, name.to_owned());
+        self.0.insert(key, Change { text, place });
+    }
+
+    /// Returns whether an entry was changed.
+    #[must_use]
+    pub fn has(&self, scope: Scope, name: &str) -> bool {
+        self.0.contains_key(&(scope, name.to_owned()))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Scope, &str, &Change)> {
+        let all = self.0.iter();
+        all.map(|((scope, name), change)| (*scope, &**name, change))
+    }
+
+    /// Returns the text of a file with these changes. The text may have passwords.
+    #[must_use]
+    pub fn file_text(&self) -> Secret {
+        let mut text = HEAD.to_owned();
+        for scope in SCOPES {
+            for is_removed in [false, true] {
+                let mut of_section = self
+                    .iter()
+                    .filter(|(of, _, change)| *of == scope && change.text.is_none() == is_removed)
+                    .peekable();
+                if of_section.peek().is_some() {
+                    let prefix = if is_removed { REMOVED } else { "" };
+                    // A String takes everything.
+                    let _ = writeln!(text, "\n[{prefix}{}]", scope.section());
+                }
+                for (_, name, change) in of_section {
+                    let name = name.replace('"', "\"\"");
+                    let entry = change.text.as_ref().map_or("", Secret::expose);
+                    let _ = writeln!(text, "\"{name}\" = {entry}");
+                }
+            }
+        }
+        Secret::new(text)
+    }
+}
+
+fn section_of(name: &str) -> Option<(Scope, bool)> {
+    let rest = name.strip_prefix(REMOVED);
+    let section = rest.unwrap_or(name);
+    let scope = SCOPES.into_iter().find(|scope| scope.section() == section);
+    scope.map(|scope| (scope, rest.is_some()))
+}
+
+/// Returns the text of an entry with these keys and values.
+///
+/// # Errors
+/// The first key that is none, or whose value can't stand in a file.
+pub fn entry_text(pairs: &[(String, String)]) -> Result<Secret, String> {
+    let mut text = String::new();
+    for (key, value) in pairs {
+        let is_key = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if key.is_empty() || !key.chars().all(is_key) || value.contains(char::is_control) {
+            return Err(key.clone());
+        }
+        let separator = if text.is_empty() { "" } else { " " };
+        // A String takes everything.
+        let _ = write!(text, "{separator}{key}='{}'", value.replace('\'', "''"));
+    }
+    Ok(Secret::new(text))
+}
+
+/// Returns the keys and values of an entry's text, in their order.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn entry_pairs(text: &str) -> Result<Vec<(String, String)>, &'static str> {
+    let pairs = connstr::pairs(text)?;
+    let owned = pairs
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value));
+    Ok(owned.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(text: &str) -> Option<Secret> {
+        Some(Secret::new(text))
+    }
+
+    #[test]
+    fn a_file_of_changes_is_read_as_it_was_written() {
+        let mut changes = Changes::default();
+        changes.set(
+            Scope::Database,
+            "app",
+            secret("host='a b' password='it''s; #x'"),
+        );
+        changes.set(
+            Scope::Database,
+            "an \"odd\" [name] = ;",
+            secret("host='x\\'"),
+        );
+        changes.set(Scope::Database, "old", None);
+        changes.set(Scope::User, "*", None);
+        changes.set(Scope::User, "ann", secret("pool_size='3'"));
+        let text = changes.file_text();
+        let read = Changes::parse(text.expose(), Path::new("api.ini")).expect("no problem");
+        let content = |changes: &Changes| {
+            let all = changes.iter();
+            let all =
+                all.map(|(scope, name, change)| (scope, name.to_owned(), change.text.clone()));
+            all.collect::<Vec<_>>()
+        };
+        assert_eq!(content(&read), content(&changes));
+        assert_eq!(read.file_text(), text);
+        assert!(read.has(Scope::Database, "old") && !read.has(Scope::User, "old"));
+        assert!(!format!("{changes:?}").contains("it''s"));
+    }
+
+    #[test]
+    fn lines_that_say_nothing() {
+        for (text, line) in [
+            ("[pgbouncer]\nlisten_port = 1", 1),
+            ("app = host=x", 1),
+            ("[databases]\n%include /etc/passwd", 2),
+            ("[databases]\nnonsense", 2),
+        ] {
+            let problems = Changes::parse(text, Path::new("api.ini")).expect_err("a problem");
+            assert_eq!(problems.0[0].place.line, line, "{text}");
+        }
+    }
+
+    #[test]
+    fn values_are_quoted() {
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let text = entry_text(&[pair("host", "a, b"), pair("password", "it's")]);
+        assert_eq!(text, Ok(Secret::new("host='a, b' password='it''s'")));
+        for (key, value) in [
+            ("a=b", "x"),
+            ("", "x"),
+            ("host", "a\nb"),
+            ("host", "\0"),
+            ("a b", "x"),
+        ] {
+            assert_eq!(entry_text(&[pair(key, value)]), Err(key.to_owned()));
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! The console's commands as requests: `POST /api/v1/commands/pause` with `{"database": "app"}`.
+
+use hyper::StatusCode;
+use pgweir_core::Level;
+use serde_json::{Map, Value, json};
+use tokio::time;
+
+use super::problem::{Problem, json_answer};
+use crate::http::{
+    console_link::{LinkError, Reply},
+    identity::Identity,
+    pages::{Answer, Sender},
+    state::State,
+};
+
+/// A command of the console.
+#[derive(Debug, PartialEq)]
+pub(super) struct Command {
+    pub(super) path: &'static str,
+    /// The first word of the command.
+    pub(super) verb: &'static str,
+    pub(super) about: &'static str,
+    pub(super) argument: Argument,
+}
+
+/// What a command is about.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Argument {
+    None,
+    /// `database`, or all databases if there is none.
+    AnyDatabase,
+    /// `database`.
+    Database,
+    /// `client`: the number of a client, as SHOW CLIENTS has it.
+    Client,
+    /// `key` and `value` of a setting.
+    Setting,
+    /// `mode`: see [`MODES`].
+    Mode,
+}
+
+/// How SHUTDOWN ends the process.
+pub(super) const MODES: [&str; 3] = ["immediate", "wait_for_servers", "wait_for_clients"];
+
+impl Argument {
+    /// The members of the body, each with whether it must be there and what it is.
+    pub(super) fn members(self) -> &'static [(&'static str, bool, &'static str)] {
+        match self {
+            Self::None => &[],
+            Self::AnyDatabase => &[(
+                "database",
+                false,
+                "The database; all of them if it is left out",
+            )],
+            Self::Database => &[("database", true, "The database")],
+            Self::Client => &[("client", true, "The client's id or ptr in SHOW CLIENTS")],
+            Self::Setting => &[
+                ("key", true, "The setting"),
+                ("value", true, "Its new value"),
+            ],
+            Self::Mode => &[(
+                "mode",
+                false,
+                "immediate (if it is left out), wait_for_servers or wait_for_clients",
+            )],
+        }
+    }
+}
+
+macro_rules! commands {
+    ($($name:literal, $verb:literal, $argument:ident, $about:literal;)+) => {
+        &[$(Command {
+            path: concat!("/commands/", $name),
+            verb: $verb,
+            about: $about,
+            argument: Argument::$argument,
+        }),+]
+    };
+}
+
+/// All commands but SHOW.
+pub(super) const COMMANDS: &[Command] = commands![
+    "set", "SET", Setting, "Change a setting until the next RELOAD or restart";
+    "reload", "RELOAD", None, "Read the configuration again";
+    "pause", "PAUSE", AnyDatabase, "Wait until no server is in use, close all, and let clients wait";
+    "resume", "RESUME", AnyDatabase, "End PAUSE, SUSPEND or KILL";
+    "disable", "DISABLE", Database, "Refuse new clients of a database";
+    "enable", "ENABLE", Database, "End DISABLE";
+    "reconnect", "RECONNECT", AnyDatabase, "Replace servers as they come free; try failed logins at once";
+    "kill", "KILL", AnyDatabase, "Disconnect clients and servers at once, and PAUSE";
+    "kill_client", "KILL_CLIENT", Client, "Disconnect a client";
+    "wait_close", "WAIT_CLOSE", AnyDatabase, "Wait until servers that RECONNECT or RELOAD outdated are closed";
+    "suspend", "SUSPEND", None, "Let all connections come to rest, and hold them there until RESUME";
+    "restart", "RESTART", None, "Let a new process take over sockets and clients";
+    "shutdown", "SHUTDOWN", Mode, "End the process";
+];
+
+/// A command as the console takes it.
+#[derive(Debug, PartialEq)]
+struct Text {
+    command: String,
+    /// As the log names it: without the value of a setting, which may be a secret.
+    logged: String,
+}
+
+impl Command {
+    /// Makes the console's command of a body.
+    fn text(&self, body: &Map<String, Value>) -> Result<Text, Problem> {
+        let members = self.argument.members();
+        let mut errors = Vec::new();
+        for key in body.keys() {
+            if !members.iter().any(|(name, ..)| name == key) {
+                errors.push((key.clone(), expected(members)));
+            }
+        }
+        let mut values = Vec::new();
+        for &(name, is_needed, what) in members {
+            match body.get(name).map(text_of) {
+                Some(Some(text)) if !text.contains('\0') && !text.is_empty() => {
+                    values.push(text);
+                }
+                Some(Some(text)) if text.is_empty() && name == "value" => values.push(text),
+                None if !is_needed => {}
+                _ => errors.push((name.to_owned(), format!("expected a text: {what}"))),
+            }
+        }
+        let unknown_mode = |mode: &String| !MODES.contains(&mode.as_str());
+        if self.argument == Argument::Mode && values.first().is_some_and(unknown_mode) {
+            errors.push(("mode".to_owned(), expected_mode()));
+        }
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        let verb = self.verb;
+        let same = |command: String| Text {
+            logged: command.clone(),
+            command,
+        };
+        Ok(match (self.argument, values.as_slice()) {
+            (Argument::Setting, [key, value]) => Text {
+                command: format!("SET {} = {}", quoted(key, '"'), quoted(value, '\'')),
+                logged: format!("SET {}", quoted(key, '"')),
+            },
+            (Argument::Mode, [mode]) if mode != MODES[0] => {
+                same(format!("{verb} {}", mode.to_ascii_uppercase()))
+            }
+            (Argument::Mode, _) | (_, []) => same(verb.to_owned()),
+            (_, [one, ..]) => same(format!("{verb} {}", quoted(one, '"'))),
+        })
+    }
+}
+
+fn expected(members: &[(&str, bool, &str)]) -> String {
+    if members.is_empty() {
+        return "no such member: this command has none".to_owned();
+    }
+    let names: Vec<_> = members.iter().map(|(name, ..)| *name).collect();
+    format!("no such member: expected {}", names.join(" and "))
+}
+
+fn expected_mode() -> String {
+    format!("expected one of {}", MODES.join(", "))
+}
+
+fn text_of(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(value) => Some(u8::from(*value).to_string()),
+        _ => None,
+    }
+}
+
+fn quoted(text: &str, quote: char) -> String {
+    let doubled = text.replace(quote, &format!("{quote}{quote}"));
+    format!("{quote}{doubled}{quote}")
+}
+
+/// Carries out a command, and writes a line about it to the log.
+pub(super) async fn run(
+    state: &State,
+    identity: &Identity,
+    sender: &Sender,
+    command: &Command,
+    body: &Map<String, Value>,
+) -> Result<Answer, Problem> {
+    let text = command.text(body)?;
+    let audit = |level, outcome: &str| {
+        state.audit(level, identity, sender, &text.logged, outcome);
+    };
+    let answered = time::timeout(
+        state.patience(),
+        send(state, sender, command, &text.command),
+    );
+    let (status, outcome, notices) = match answered.await {
+        Ok(Ok(reply)) => (StatusCode::OK, "done", reply.notices),
+        // The process ends before it can answer.
+        Ok(Err(LinkError::Ended)) if command.argument == Argument::Mode => {
+            (StatusCode::ACCEPTED, "begun", Vec::new())
+        }
+        Ok(Err(LinkError::Command(error))) => {
+            audit(Level::Warning, &format!("refused: {error}"));
+            let hint = error.hint.as_ref();
+            let hint = hint.map_or(String::new(), |hint| format!(": {hint}"));
+            return Err(Problem::refused(format!("{error}{hint}")));
+        }
+        Ok(Err(error)) => {
+            audit(Level::Warning, &format!("failed: {error}"));
+            return Err(Problem::unavailable(error.to_string()));
+        }
+        Err(_) if command.verb == "SUSPEND" => {
+            audit(
+                Level::Warning,
+                "ended: not all connections came to rest in time",
+            );
+            let detail = "not all connections came to rest in time, and go on: try again";
+            return Err(Problem::unavailable(detail));
+        }
+        Err(_) => (StatusCode::ACCEPTED, "begun", Vec::new()),
+    };
+    audit(Level::Log, outcome);
+    let body = json!({"command": text.logged, "outcome": outcome, "notices": notices});
+    Ok(json_answer(status, &body, "application/json"))
+}
+
+async fn send(
+    state: &State,
+    sender: &Sender,
+    command: &Command,
+    text: &str,
+) -> Result<Reply, LinkError> {
+    // SUSPEND lasts as long as the link that ordered it, and no other link is served meanwhile.
+    if command.verb == "RESUME"
+        && let Some(mut link) = state.suspender.take()
+    {
+        let outcome = link.run(text).await;
+        if !matches!(outcome, Ok(_) | Err(LinkError::Ended)) {
+            state.suspender.replace(Some(link));
+        }
+        return outcome;
+    }
+    let name = format!("http {}", sender.name);
+    let mut link = state.switchboard.open_own(&name).await?;
+    let reply = link.run(text).await?;
+    if command.verb == "SUSPEND" {
+        state.suspender.replace(Some(link));
+    }
+    Ok(reply)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use pgweir_core::console::command_forms;
+
+    use super::*;
+
+    fn text(name: &str, body: &Value) -> Result<String, Problem> {
+        let path = format!("/commands/{name}");
+        let command = COMMANDS.iter().find(|command| command.path == path);
+        let body = body.as_object().expect("an object");
+        let text = command.expect("a command").text(body);
+        text.map(|text| text.command)
+    }
+
+    #[test]
+    fn every_command_of_the_console_is_here() {
+        let verb = |form: &'static str| form.split(' ').next();
+        let console: BTreeSet<_> = command_forms().filter_map(|(form, _)| verb(form)).collect();
+        let here: BTreeSet<_> = COMMANDS.iter().map(|command| command.verb).collect();
+        assert_eq!(here, console);
+    }
+
+    #[test]
+    fn bodies_become_commands() {
+        for (name, body, expected) in [
+            ("reload", json!({}), "RELOAD"),
+            ("pause", json!({}), "PAUSE"),
+            (
+                "pause",
+                json!({"database": "a \"b\""}),
+                "PAUSE \"a \"\"b\"\"\"",
+            ),
+            ("kill_client", json!({"client": 7}), "KILL_CLIENT \"7\""),
+            (
+                "set",
+                json!({"key": "pool_mode", "value": "it's"}),
+                "SET \"pool_mode\" = 'it''s'",
+            ),
+            ("set", json!({"key": "a", "value": true}), "SET \"a\" = '1'"),
+            ("set", json!({"key": "a", "value": ""}), "SET \"a\" = ''"),
+            ("shutdown", json!({}), "SHUTDOWN"),
+            ("shutdown", json!({"mode": "immediate"}), "SHUTDOWN"),
+            (
+                "shutdown",
+                json!({"mode": "wait_for_clients"}),
+                "SHUTDOWN WAIT_FOR_CLIENTS",
+            ),
+        ] {
+            assert_eq!(text(name, &body), Ok(expected.to_owned()), "{body}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_command() {
+        for (name, body) in [
+            ("reload", json!({"database": "app"})),
+            ("disable", json!({})),
+            ("disable", json!({"database": ["app"]})),
+            ("disable", json!({"database": "a\u{0}b"})),
+            ("pause", json!({"database": ""})),
+            ("shutdown", json!({"mode": "now"})),
+            ("set", json!({"key": "a"})),
+        ] {
+            assert!(text(name, &body).is_err(), "{name} {body}");
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The console's tables as JSON.
+
+use hyper::StatusCode;
+use percent_encoding::percent_decode_str;
+use pgweir_core::console::{TableInfo, tables};
+use serde_json::{Map, Value, json};
+
+use super::problem::{Problem, json_answer};
+use crate::http::{
+    access::Role,
+    console_link::{ColumnType, LinkError, Reply},
+    identity::Identity,
+    pages::Answer,
+    state::State,
+};
+
+/// The rows of an answer if the request does not say how many.
+const ROWS: usize = 1000;
+const ROWS_MAX: usize = 100_000;
+
+/// What a request asks of a table.
+#[derive(Debug, PartialEq, Eq)]
+struct Question {
+    limit: usize,
+    /// The column to sort by, and whether the largest value comes first.
+    sort: Option<(String, bool)>,
+    /// Columns, and the values that rows must have there.
+    filters: Vec<(String, String)>,
+}
+
+/// Splits a query into names and values.
+pub(super) fn pairs(query: &str) -> Result<Vec<(String, String)>, Problem> {
+    let decoded = |text: &str| {
+        let text = text.replace('+', " ");
+        let text = percent_decode_str(&text).decode_utf8();
+        let text = text.map_err(|_| Problem::bad_query("the query is not UTF-8"))?;
+        Ok(text.into_owned())
+    };
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Ok((decoded(name)?, decoded(value)?))
+        })
+        .collect()
+}
+
+impl Question {
+    fn parse(query: &str) -> Result<Self, Problem> {
+        let mut question = Self {
+            limit: ROWS,
+            sort: None,
+            filters: Vec::new(),
+        };
+        for (name, value) in pairs(query)? {
+            match name.as_str() {
+                "limit" => {
+                    let limit = value.parse().ok();
+                    let limit = limit.filter(|limit| (1..=ROWS_MAX).contains(limit));
+                    question.limit = limit.ok_or_else(|| {
+                        Problem::bad_query(format!("limit: expected 1 to {ROWS_MAX}"))
+                    })?;
+                }
+                "sort" => {
+                    let column = value.strip_prefix('-');
+                    let falls = column.is_some();
+                    question.sort = Some((column.unwrap_or(&value).to_owned(), falls));
+                }
+                _ => question.filters.push((name, value)),
+            }
+        }
+        Ok(question)
+    }
+
+    /// Takes the rows that are asked for. Returns them with the number of all that fit.
+    fn answer(&self, mut reply: Reply) -> Result<Value, Problem> {
+        let at = |name: &str| {
+            let mut columns = reply.columns.iter();
+            columns
+                .position(|(column, _)| column == name)
+                .ok_or_else(|| {
+                    let names: Vec<_> = reply.columns.iter().map(|(name, _)| &**name).collect();
+                    let names = names.join(", ");
+                    Problem::bad_query(format!("there is no column {name:?}; there are {names}"))
+                })
+        };
+        for (name, value) in &self.filters {
+            let at = at(name)?;
+            let fits = |row: &Vec<Option<String>>| row[at].as_deref().unwrap_or_default() == value;
+            reply.rows.retain(fits);
+        }
+        if let Some((name, falls)) = &self.sort {
+            let at = at(name)?;
+            let is_number = reply.columns[at].1 == ColumnType::Number;
+            reply.rows.sort_by(|one, other| {
+                let (one, other) = (one[at].as_deref(), other[at].as_deref());
+                let order = match is_number {
+                    true => number(one).total_cmp(&number(other)),
+                    false => one.cmp(&other),
+                };
+                if *falls { order.reverse() } else { order }
+            });
+        }
+        let total = reply.rows.len();
+        reply.rows.truncate(self.limit);
+        let columns: Vec<Value> = reply
+            .columns
+            .iter()
+            .map(|(name, kind)| json!({"name": name, "type": kind.name()}))
+            .collect();
+        let rows: Vec<Value> = reply
+            .rows
+            .into_iter()
+            .map(|row| object(&reply.columns, row))
+            .collect();
+        Ok(json!({"columns": columns, "rows": rows, "total": total}))
+    }
+}
+
+fn number(text: Option<&str>) -> f64 {
+    text.and_then(|text| text.parse().ok())
+        .unwrap_or(f64::NEG_INFINITY)
+}
+
+fn object(columns: &[(String, ColumnType)], row: Vec<Option<String>>) -> Value {
+    let members = columns.iter().zip(row).map(|((name, kind), value)| {
+        let value = match value {
+            None => Value::Null,
+            Some(text) if *kind == ColumnType::Number => match text.parse::<u64>() {
+                Ok(number) => number.into(),
+                Err(_) => text.parse::<f64>().map_or(Value::String(text), Value::from),
+            },
+            Some(text) => Value::String(text),
+        };
+        (name.clone(), value)
+    });
+    Value::Object(members.collect::<Map<_, _>>())
+}
+
+impl ColumnType {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Text => "string",
+            Self::Number => "number",
+        }
+    }
+}
+
+/// The tables that a role may see.
+fn visible(role: Role) -> impl Iterator<Item = TableInfo> {
+    tables().filter(move |table| !table.is_for_admins || role == Role::Admin)
+}
+
+/// Lists the tables.
+pub(super) fn list(identity: &Identity) -> Answer {
+    let tables = visible(identity.role).map(|table| {
+        let name = table.name.to_ascii_lowercase();
+        json!({"name": name, "about": table.about})
+    });
+    let tables: Vec<Value> = tables.collect();
+    json_answer(
+        StatusCode::OK,
+        &json!({"tables": tables}),
+        "application/json",
+    )
+}
+
+/// Answers with a table.
+pub(super) async fn table(
+    state: &State,
+    identity: &Identity,
+    name: &str,
+    query: &str,
+) -> Result<Answer, Problem> {
+    let question = Question::parse(query)?;
+    let found = tables().find(|table| table.name.eq_ignore_ascii_case(name));
+    let Some(table) = found else {
+        let names: Vec<_> = visible(identity.role)
+            .map(|table| table.name.to_ascii_lowercase())
+            .collect();
+        let detail = format!("there is no such table; there are {}", names.join(", "));
+        return Err(Problem::new(StatusCode::NOT_FOUND, detail));
+    };
+    if table.is_for_admins && identity.role < Role::Admin {
+        let detail = "only admin_users, and tokens of an admin, may see this table";
+        return Err(Problem::new(StatusCode::FORBIDDEN, detail));
+    }
+    let reply = state.show(&format!("SHOW {}", table.name)).await;
+    let reply = reply.map_err(|error| match error {
+        LinkError::Command(error) => Problem::refused(error.to_string()),
+        other => Problem::unavailable(other.to_string()),
+    })?;
+    let body = question.answer(reply)?;
+    Ok(json_answer(StatusCode::OK, &body, "application/json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply() -> Reply {
+        let text = |text: &str| Some(text.to_owned());
+        Reply {
+            columns: vec![
+                ("name".to_owned(), ColumnType::Text),
+                ("count".to_owned(), ColumnType::Number),
+            ],
+            rows: vec![
+                vec![text("a"), text("9")],
+                vec![text("b"), text("10")],
+                vec![None, None],
+            ],
+            ..Reply::default()
+        }
+    }
+
+    fn ask(query: &str) -> Result<Value, Problem> {
+        Question::parse(query)?.answer(reply())
+    }
+
+    #[test]
+    fn rows_are_objects_with_numbers_and_nulls() {
+        let all = ask("").expect("a table");
+        assert_eq!(all["total"], 3);
+        assert_eq!(all["rows"][1], json!({"name": "b", "count": 10}));
+        assert_eq!(all["rows"][2], json!({"name": null, "count": null}));
+        assert_eq!(
+            all["columns"][1],
+            json!({"name": "count", "type": "number"})
+        );
+    }
+
+    #[test]
+    fn rows_are_filtered_sorted_and_counted() {
+        let names = |query: &str| {
+            let table = ask(query).expect("a table");
+            let rows = table["rows"].as_array().expect("rows").iter();
+            let names: Vec<_> = rows
+                .map(|row| row["name"].as_str().unwrap_or("-").to_owned())
+                .collect();
+            (names.join(" "), table["total"].as_u64())
+        };
+        assert_eq!(names("sort=-count"), ("b a -".to_owned(), Some(3)));
+        assert_eq!(names("sort=count&limit=2"), ("- a".to_owned(), Some(3)));
+        assert_eq!(names("sort=-name&limit=1"), ("b".to_owned(), Some(3)));
+        assert_eq!(names("name=a"), ("a".to_owned(), Some(1)));
+        assert_eq!(names("count=10"), ("b".to_owned(), Some(1)));
+        assert_eq!(names("name=%62"), ("b".to_owned(), Some(1)));
+        assert_eq!(names("name="), ("-".to_owned(), Some(1)));
+    }
+
+    #[test]
+    fn wrong_questions() {
+        for query in [
+            "limit=0",
+            "limit=x",
+            "limit=100001",
+            "nothing=1",
+            "sort=nothing",
+            "name=%ff",
+        ] {
+            assert!(ask(query).is_err(), "{query}");
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! Who sends a request: the owner of a token, a user of the console with a password, or pgweir's own user on a Unix
+//! socket. Wrong tokens and passwords are throttled by address.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    net::IpAddr,
+    rc::Rc,
+};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use hyper::{HeaderMap, header::AUTHORIZATION};
+use pgweir_core::Time;
+use sha2::{Digest, Sha256};
+use tokio::time;
+use zeroize::Zeroizing;
+
+use super::{
+    access::Role,
+    console_link::{LinkError, Origin},
+    pages::Sender,
+    state::{State, count},
+};
+
+/// For how long a checked password is trusted without another check, in microseconds.
+const TRUST_US: u64 = 60_000_000;
+/// The most passwords that are trusted so.
+const TRUSTED_MAX: usize = 64;
+/// The most addresses whose failures are remembered.
+const ADDRESSES_MAX: usize = 4096;
+const MINUTE_US: u64 = 60_000_000;
+
+/// A sender with rights.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) role: Role,
+    /// As the log names the sender: `user "ann"`, `token 5f0c2a1b`, `user id 0`.
+    pub(super) name: Rc<str>,
+}
+
+/// Why a sender has no rights.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unidentified {
+    /// The request has no credentials.
+    None,
+    /// The token is unknown, or the console refuses the login.
+    Wrong,
+    /// Too many wrong ones have come from this address: try again after so many seconds.
+    Throttled(u64),
+    /// The login could not be checked.
+    Unavailable(String),
+}
+
+/// What `Authorization` has.
+#[derive(PartialEq)]
+pub(super) enum Credentials {
+    Token(Zeroizing<String>),
+    Password {
+        user: String,
+        password: Zeroizing<String>,
+    },
+}
+
+impl Credentials {
+    /// Reads the header.
+    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+        let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
+        let (scheme, text) = value.split_once(' ')?;
+        let text = text.trim();
+        if scheme.eq_ignore_ascii_case("bearer") {
+            return Some(Self::Token(Zeroizing::new(text.to_owned())));
+        }
+        if !scheme.eq_ignore_ascii_case("basic") {
+            return None;
+        }
+        let decoded = Zeroizing::new(BASE64_STANDARD.decode(text).ok()?);
+        let text = std::str::from_utf8(&decoded).ok()?;
+        let (user, password) = text.split_once(':')?;
+        let is_clean = !user.is_empty() && !text.contains('\0');
+        is_clean.then(|| Self::Password {
+            user: user.to_owned(),
+            password: Zeroizing::new(password.to_owned()),
+        })
+    }
+}
+
+/// Passwords that the console has accepted lately, by their hashes with a random salt.
+#[derive(Debug)]
+pub(super) struct Trusted {
+    salt: [u8; 32],
+    until: RefCell<HashMap<[u8; 32], Time>>,
+}
+
+impl Default for Trusted {
+    fn default() -> Self {
+        Self {
+            salt: rand::random(),
+            until: RefCell::default(),
+        }
+    }
+}
+
+impl Trusted {
+    fn key(&self, user: &str, password: &str, address: Option<IpAddr>) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        hash.update(self.salt);
+        // No user has a zero byte in the name: Credentials has none.
+        for part in [user, password] {
+            hash.update(part.as_bytes());
+            hash.update([0]);
+        }
+        hash.update(format!("{address:?}"));
+        hash.finalize().into()
+    }
+
+    fn has(&self, key: &[u8; 32], now: Time) -> bool {
+        self.until
+            .borrow()
+            .get(key)
+            .is_some_and(|until| *until > now)
+    }
+
+    fn add(&self, key: [u8; 32], now: Time) {
+        let mut until = self.until.borrow_mut();
+        until.retain(|_, until| *until > now);
+        if until.len() < TRUSTED_MAX {
+            until.insert(key, now.after(TRUST_US));
+        }
+    }
+
+    /// Trusts nobody any more: the configuration has changed.
+    pub(super) fn clear(&self) {
+        self.until.borrow_mut().clear();
+    }
+}
+
+/// Failed logins by address, each forgotten after its part of a minute.
+#[derive(Debug, Default)]
+pub(super) struct Failures {
+    by_address: RefCell<HashMap<Option<IpAddr>, Level>>,
+    /// The most failures a minute (`http_max_login_failures`).
+    most: Cell<u32>,
+}
+
+/// How many failures are not forgotten yet, as it was at a time.
+#[derive(Debug, Clone, Copy)]
+struct Level {
+    failures: u32,
+    at: Time,
+}
+
+impl Level {
+    /// Forgets what has become old.
+    fn settle(&mut self, interval: u64, now: Time) {
+        let forgotten = now.since(self.at) / interval;
+        let left = u64::from(self.failures).saturating_sub(forgotten);
+        self.failures = u32::try_from(left).unwrap_or(u32::MAX);
+        self.at = match left {
+            0 => now,
+            _ => self.at.after(forgotten * interval),
+        };
+    }
+}
+
+impl Failures {
+    pub(super) fn configure(&self, most: u32) {
+        self.most.set(most);
+    }
+
+    fn interval(&self) -> u64 {
+        MINUTE_US / u64::from(self.most.get().max(1))
+    }
+
+    /// Returns for how many seconds an address may not try again, if it has failed too often.
+    pub(super) fn pause(&self, address: Option<IpAddr>, now: Time) -> Option<u64> {
+        let mut by_address = self.by_address.borrow_mut();
+        let level = by_address.get_mut(&network(address))?;
+        level.settle(self.interval(), now);
+        let passed = now.since(level.at);
+        let is_full = level.failures >= self.most.get();
+        is_full.then(|| self.interval().saturating_sub(passed).div_ceil(1_000_000))
+    }
+
+    pub(super) fn add(&self, address: Option<IpAddr>, now: Time) {
+        let interval = self.interval();
+        let mut by_address = self.by_address.borrow_mut();
+        let address = network(address);
+        if by_address.len() >= ADDRESSES_MAX && !by_address.contains_key(&address) {
+            by_address.retain(|_, level| {
+                level.settle(interval, now);
+                level.failures > 0
+            });
+            if by_address.len() >= ADDRESSES_MAX {
+                let mildest = by_address.iter().min_by_key(|(_, level)| level.failures);
+                let mildest = mildest.map(|(address, _)| *address);
+                mildest.map(|address| by_address.remove(&address));
+            }
+        }
+        let fresh = Level {
+            failures: 0,
+            at: now,
+        };
+        let level = by_address.entry(address).or_insert(fresh);
+        level.settle(interval, now);
+        level.failures += 1;
+    }
+}
+
+/// The addresses that somebody has who has one: of IPv6, a /64.
+fn network(address: Option<IpAddr>) -> Option<IpAddr> {
+    address.map(|address| match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(six) => {
+            let [a, b, c, d, ..] = six.segments();
+            IpAddr::from([a, b, c, d, 0, 0, 0, 0])
+        }
+    })
+}
+
+/// Finds out who sends a request, and logs a failure.
+pub(super) async fn identify(
+    state: &State,
+    sender: &Sender,
+    headers: &HeaderMap,
+) -> Result<Identity, Unidentified> {
+    let Some(credentials) = Credentials::of(headers) else {
+        return match sender.is_own_user && !headers.contains_key(AUTHORIZATION) {
+            true => Ok(Identity {
+                role: Role::Admin,
+                name: Rc::clone(&sender.name),
+            }),
+            false => Err(Unidentified::None),
+        };
+    };
+    let address = sender.address();
+    if let Some(seconds) = state.failures.pause(address, state.now()) {
+        count(&state.throttled);
+        return Err(Unidentified::Throttled(seconds));
+    }
+    let outcome = match credentials {
+        Credentials::Token(token) => by_token(state, &token),
+        Credentials::Password { user, password } => {
+            by_password(state, sender, &user, password).await
+        }
+    };
+    if outcome == Err(Unidentified::Wrong) {
+        state.failures.add(address, state.now());
+    }
+    outcome
+}
+
+fn by_token(state: &State, token: &str) -> Result<Identity, Unidentified> {
+    let tokens = state.tokens();
+    let found = tokens.and_then(|tokens| tokens.find(token));
+    let (role, name) = found.ok_or(Unidentified::Wrong)?;
+    Ok(Identity {
+        role,
+        name: format!("token {name}").into(),
+    })
+}
+
+async fn by_password(
+    state: &State,
+    sender: &Sender,
+    user: &str,
+    password: Zeroizing<String>,
+) -> Result<Identity, Unidentified> {
+    let key = state.trusted.key(user, &password, sender.address());
+    if !state.trusted.has(&key, state.now()) {
+        let login = state.switchboard.open_as(user, password, &sender.origin);
+        match time::timeout(state.patience(), login).await {
+            Ok(Ok(_)) => state.trusted.add(key, state.now()),
+            Ok(Err(LinkError::Refused(error))) if is_denial(&error.code) => {
+                return Err(Unidentified::Wrong);
+            }
+            Ok(Err(error)) => return Err(Unidentified::Unavailable(error.to_string())),
+            Err(_) => {
+                let what = "the login was not answered in time".to_owned();
+                return Err(Unidentified::Unavailable(what));
+            }
+        }
+    }
+    let snapshot = state.directory.snapshot();
+    let is_admin = {
+        let mut admins = snapshot.config.settings.admin_users.iter();
+        admins.any(|admin| admin == user)
+    };
+    Ok(Identity {
+        role: if is_admin { Role::Admin } else { Role::Stats },
+        name: format!("user {user:?}").into(),
+    })
+}
+
+/// Returns whether an error says that the user may not log in, rather than that nobody can at the moment.
+fn is_denial(code: &str) -> bool {
+    // Too many connections, an operator's intervention, a failed connection, an error of the system.
+    const OTHERS: [&str; 4] = ["53", "57", "58", "08006"];
+    !OTHERS.iter().any(|other| code.starts_with(other))
+}
+
+impl Sender {
+    /// The IP address of a sender who came by TCP.
+    pub(super) fn address(&self) -> Option<IpAddr> {
+        match &self.origin {
+            Origin::Tcp { remote, .. } => Some(remote.ip()),
+            Origin::Unix { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    fn of(value: &'static str) -> Option<Credentials> {
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, HeaderValue::from_static(value));
+        Credentials::of(&headers)
+    }
+
+    fn token(text: &str) -> Option<Credentials> {
+        Some(Credentials::Token(Zeroizing::new(text.to_owned())))
+    }
+
+    #[test]
+    fn credentials_are_read_from_their_header() {
+        assert!(of("Bearer abc") == token("abc"));
+        assert!(of("bearer  abc ") == token("abc"));
+        let ann = Some(Credentials::Password {
+            user: "ann".to_owned(),
+            password: Zeroizing::new("a:b".to_owned()),
+        });
+        assert!(of("Basic YW5uOmE6Yg==") == ann);
+        // No colon, no user, no base64, and a zero byte.
+        for value in [
+            "Basic YW5u",
+            "Basic OmE=",
+            "Basic %",
+            "Basic YQA6Yg==",
+            "abc",
+            "Digest a",
+        ] {
+            assert!(of(value).is_none(), "{value}");
+        }
+        assert!(Credentials::of(&HeaderMap::new()).is_none());
+    }
+
+    #[test]
+    fn failures_are_counted_by_address_and_forgotten() {
+        let failures = Failures::default();
+        failures.configure(2);
+        let (one, other) = (Some(IpAddr::from([10, 0, 0, 1])), None);
+        let at = |seconds: u64| Time(seconds * 1_000_000);
+        failures.add(one, at(1));
+        assert_eq!(failures.pause(one, at(1)), None);
+        failures.add(one, at(2));
+        assert_eq!(failures.pause(one, at(2)), Some(29));
+        assert_eq!(failures.pause(other, at(2)), None);
+        assert_eq!(failures.pause(one, at(30)), Some(1));
+        assert_eq!(failures.pause(one, at(31)), None);
+        failures.add(one, at(31));
+        assert_eq!(failures.pause(one, at(31)), Some(30));
+        assert_eq!(failures.pause(one, at(1000)), None);
+    }
+
+    #[test]
+    fn addresses_are_bounded() {
+        let failures = Failures::default();
+        failures.configure(1);
+        for number in 0..ADDRESSES_MAX as u32 + 20 {
+            failures.add(Some(IpAddr::from(number.to_be_bytes())), Time(0));
+        }
+        assert_eq!(failures.by_address.borrow().len(), ADDRESSES_MAX);
+    }
+
+    #[test]
+    fn an_ipv6_network_counts_as_one() {
+        let address = |text: &str| network(text.parse().ok());
+        assert_eq!(address("2001:db8::1"), address("2001:db8::ffff:2"));
+        assert_ne!(address("2001:db8::1"), address("2001:db8:0:1::1"));
+        assert_ne!(address("10.0.0.1"), address("10.0.0.2"));
+    }
+
+    #[test]
+    fn a_checked_password_is_trusted_for_a_while() {
+        let trusted = Trusted::default();
+        let key = trusted.key("ann", "secret", None);
+        let now = Time(1_000_000);
+        assert!(!trusted.has(&key, now));
+        trusted.add(key, now);
+        assert!(trusted.has(&key, now));
+        assert!(!trusted.has(&trusted.key("ann", "secre", None), now));
+        assert!(!trusted.has(&trusted.key("anns", "ecret", None), now));
+        assert!(!trusted.has(&key, now.after(TRUST_US)));
+        trusted.clear();
+        assert!(!trusted.has(&key, now));
+    }
+}
