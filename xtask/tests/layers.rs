@@ -37,9 +37,9 @@ const LAYERS: &[&[&str]] = &[
     &["loan"],
     &["effect"],
     &["cancel_requests", "parked_logins", "pooling", "suspension"],
-    &["client_timeouts", "listeners", "statistics"],
-    &["client_listen", "maintenance", "operator_orders"],
-    &["reconfiguration", "role_settings", "shutdown", "timers"],
+    &["client_timeouts", "listeners", "shutdown", "statistics"],
+    &["client_listen", "login", "maintenance", "operator_orders"],
+    &["reconfiguration", "role_settings", "timers"],
     &["worker"],
     &["admin", "relay"],
 ];

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    Action, Actions, Search, Time, Token, WorkerId,
+    Action, Actions, Search, Shutdown, Time, Token, WorkerId,
     directory::{Directory, Snapshot},
     fault::Fault,
     listen::{ListenerOpening, Question},
@@ -23,6 +23,8 @@ pub(crate) struct Env<'w> {
     pub(crate) directory: &'w Directory,
     /// The worker's configuration.
     pub(crate) snapshot: &'w Arc<Snapshot>,
+    /// How the process is to end, once that was ordered.
+    pub(crate) shutdown: Option<Shutdown>,
     /// When the event happened.
     pub(crate) now: Time,
 }
@@ -43,6 +45,15 @@ pub(crate) enum Effect {
     DismissFor(Token, Fault),
     /// Send a client this error, and close its connection.
     Refuse(Token, Fault),
+    /// Let a client that has authenticated share the servers of its pool. If its session moves between servers, the
+    /// parameters of its startup packet are given.
+    JoinPool(Token, Option<Vec<(Vec<u8>, Vec<u8>)>>),
+    /// Let a client that logs in wait for a server of this pool.
+    WaitAtLogin(Token, PoolId),
+    /// Give a client a server for the request that it has sent.
+    CheckOut(Token),
+    /// Serve a client of the console, which has sent these bytes together with the end of its login.
+    ServeConsole(Token, Vec<u8>),
     /// End a client with this error, and cancel its query.
     EndClient(Token, Fault),
     /// Close the client and the server connection that it keeps, since the client has hung up too long ago.

@@ -26,6 +26,7 @@ pub mod listen;
 mod listeners;
 mod loan;
 mod log;
+mod login;
 
 mod auth_cache;
 mod exclusive_server;

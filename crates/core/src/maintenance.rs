@@ -183,11 +183,7 @@ pub(crate) fn make_forced_pools(
             user: user.as_str().into(),
         };
         let shared = env.directory.pool(&key, config, entry);
-        if pools.get(shared.id).is_none() {
-            // A tick removes the pool if no client uses it.
-            connections.schedule(env.now);
-            pools.get_or_add(&shared, env.directory, env.snapshot, env.now);
-        }
+        pools.open(env, connections, &shared);
     }
 }
 

@@ -21,7 +21,12 @@ pub(crate) use self::{
     notes::deliver,
     terms::Terms,
 };
-use crate::{Directory, SharedPool, Snapshot, Time, effect::Effect, pool::PoolId};
+use crate::{
+    SharedPool,
+    connections::Connections,
+    effect::{Effect, Env},
+    pool::PoolId,
+};
 
 /// This worker's part of each pool that it has used.
 #[derive(Debug, Default)]
@@ -44,19 +49,22 @@ impl LocalPools {
     }
 
     /// Returns this worker's part of a pool, creating it if need be.
-    pub(crate) fn get_or_add(
+    pub(crate) fn open(
         &mut self,
+        env: &Env<'_>,
+        connections: &mut Connections,
         shared: &Arc<SharedPool>,
-        directory: &Directory,
-        snapshot: &Arc<Snapshot>,
-        now: Time,
     ) -> &mut LocalPool {
         let index = shared.id.index();
         if self.pools.len() <= index {
             self.pools.resize_with(index + 1, || None);
         }
-        self.pools[index]
-            .get_or_insert_with(|| Box::new(LocalPool::new(shared, directory, snapshot, now)))
+        self.pools[index].get_or_insert_with(|| {
+            // A tick removes the pool if no client uses it.
+            connections.schedule(env.now);
+            let pool = LocalPool::new(shared, env.directory, env.snapshot, env.now);
+            Box::new(pool)
+        })
     }
 
     /// Forgets this worker's part of a pool.

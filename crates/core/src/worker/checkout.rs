@@ -136,7 +136,9 @@ impl Worker {
         };
         client.duty = ClientDuty::Idle;
         if let Some(login) = client.login.take() {
-            return self.serve_lookup(server, waiter.client, login, now, out);
+            return self.log_in(now, out, |event, out| {
+                event.serve_lookup(server, waiter.client, login, out)
+            });
         }
         if at_login && self.table.server(server).is_some_and(|it| is_redefined(it)) {
             let pool = self.table.client(waiter.client).and_then(|own| own.pool);
@@ -150,7 +152,7 @@ impl Worker {
         }
         if at_login {
             // The client only waited until a server had logged in.
-            self.welcome_client(waiter.client, now, out);
+            self.log_in(now, out, |event, out| event.welcome(waiter.client, out));
             return false;
         }
         self.lend(server, waiter.client, now, out)

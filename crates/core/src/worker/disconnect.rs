@@ -42,7 +42,7 @@ impl Worker {
         };
         if client.is_some_and(logs_in) {
             let result = LoginResult::of_sqlstate(fault.sqlstate());
-            self.logins.add(result);
+            self.logins.results_mut().add(result);
         }
         let server = self.table.client(conn).and_then(|client| client.server());
         let mid_message = server
@@ -86,7 +86,7 @@ impl Worker {
             && let Some(client) = self.table.client(conn)
             && client.tls.is_none()
         {
-            self.logins.client_tls_failed += 1;
+            self.logins.results_mut().client_tls_failed += 1;
         }
         let why = match why {
             Closed::Eof => "client unexpected eof".to_owned(),
@@ -163,7 +163,7 @@ impl Worker {
             let clients = parts.listening_clients;
             clients.stop(&parts.env, conn, *listening, out);
         }
-        self.clients -= 1;
+        self.logins.client_left();
         self.directory
             .client_left(client.names.as_deref(), client.is_parked());
         if client.pool.is_some() && self.directory.stays_no_more() {

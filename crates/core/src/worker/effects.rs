@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use super::Worker;
 use crate::{
-    Actions, Time, Token,
+    Actions, SharedPool, Time, Token,
     cancel_requests::CancelRequests,
     client_listen::ListeningClients,
     client_timeouts,
     connections::Connections,
     effect::{Effect, Env, PoolEffect, RestartEffect},
     listeners::Listeners,
+    login::{ClientLogins, LoginEvent, refuse_waiters},
     operator_orders,
-    parked_logins::ParkedLogins,
     pool::PoolId,
     pooling::{self, LocalPools},
     reconfiguration, role_settings,
@@ -31,7 +31,7 @@ pub(crate) struct Parts<'w> {
     pub(crate) listening_clients: &'w mut ListeningClients,
     pub(crate) listeners: &'w mut Listeners,
     pub(crate) statistics: &'w mut Statistics,
-    pub(crate) parked_logins: &'w mut ParkedLogins,
+    pub(crate) logins: &'w mut ClientLogins,
     pub(crate) suspension: &'w mut Suspension,
     pub(crate) shutdown: &'w mut ShutdownState,
 }
@@ -54,6 +54,10 @@ impl Worker {
                 Effect::EndClient(client, fault) => self.dispatch(now, out, |parts, out| {
                     client_timeouts::end_client(&parts.env, parts.connections, client, fault, out)
                 }),
+                Effect::JoinPool(client, asked) => self.join_pool(client, asked, now, out),
+                Effect::WaitAtLogin(client, pool) => self.wait(client, pool, true, now, out),
+                Effect::CheckOut(client) => self.check_out(client, now, out),
+                Effect::ServeConsole(client, early) => self.serve_console(client, &early, now, out),
                 Effect::EndHungUpClient(client) => self.end_hung_up_clients(client, now, out),
                 Effect::CloseServer(server, why) => self.close_server(server, why, now, out),
                 Effect::CloseServerFor(server, fault) => {
@@ -195,6 +199,7 @@ impl Worker {
             worker: self.id,
             directory: &self.directory,
             snapshot: &self.snapshot,
+            shutdown: self.shutdown.order(),
             now,
         }
     }
@@ -206,6 +211,7 @@ impl Worker {
                 worker: self.id,
                 directory: &self.directory,
                 snapshot: &self.snapshot,
+                shutdown: self.shutdown.order(),
                 now,
             },
             connections: &mut self.table,
@@ -214,9 +220,48 @@ impl Worker {
             listening_clients: &mut self.listening_clients,
             listeners: &mut self.listeners,
             statistics: &mut self.statistics,
-            parked_logins: &mut self.parked_logins,
+            logins: &mut self.logins,
             suspension: &mut self.suspension,
             shutdown: &mut self.shutdown,
         }
+    }
+
+    /// Passes an event of a client that logs in to the module for logins, and carries out what follows.
+    pub(crate) fn log_in<R>(
+        &mut self,
+        now: Time,
+        out: &mut Actions,
+        handle: impl FnOnce(&mut LoginEvent<'_>, &mut Actions) -> R,
+    ) -> R {
+        let parts = self.parts(now);
+        let mut event = LoginEvent {
+            env: parts.env,
+            connections: parts.connections,
+            pools: parts.pools,
+            cancel_requests: parts.cancel_requests,
+            logins: parts.logins,
+            effects: Vec::new(),
+        };
+        let result = handle(&mut event, out);
+        let effects = event.effects;
+        self.carry_out(effects, now, out);
+        result
+    }
+
+    /// Counts parked logins again once all workers have processed pending disconnects.
+    pub(super) fn count_parked_logins(&mut self, now: Time, out: &mut Actions) {
+        for parked in self.logins.pending_processed() {
+            // A login that is refused makes room for the next one.
+            self.log_in(now, out, |event, out| event.count_again(parked, out));
+        }
+        let parts = self.parts(now);
+        parts.logins.ask_for_pending(&parts.env, out);
+    }
+
+    /// Refuses clients that wait for servers of a pool to which logins fail.
+    pub(super) fn refuse_waiters(&mut self, pool: &SharedPool, now: Time, out: &mut Actions) {
+        let parts = self.parts(now);
+        let refused = refuse_waiters(&parts.env, parts.connections, pool);
+        self.carry_out(refused, now, out);
     }
 }

@@ -41,7 +41,7 @@ impl Worker {
         let key = client.cancel_key();
         let names = client.names.clone();
         self.directory.client_came();
-        self.clients += 1;
+        self.logins.client_taken_over();
         self.schedule(now);
         let conn = self.table.insert(Conn::Client(Box::new(client)));
         self.cancel_requests.take_key(&key, conn);
@@ -204,7 +204,7 @@ impl Worker {
         let knows = self.pool(pool).is_some_and(|pool| pool.shared.is_known());
         match (knows, self.is_unproven(conn)) {
             (true, true) => self.check_out(conn, now, out),
-            (true, false) => self.welcome_client(conn, now, out),
+            (true, false) => self.log_in(now, out, |event, out| event.welcome(conn, out)),
             (false, _) => self.wait(conn, pool, true, now, out),
         }
     }

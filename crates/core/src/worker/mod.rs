@@ -2,8 +2,6 @@
 //!
 //! The driver calls one method of [`Worker`] per event: bytes, timers, mail. The worker answers with [`Actions`].
 
-mod admit;
-mod authenticate;
 mod bypass;
 mod catalog;
 mod check;
@@ -19,9 +17,7 @@ mod handover_in;
 mod handover_out;
 mod hang_up;
 mod inspection;
-mod login;
-mod login_failure;
-mod lookup;
+mod join;
 mod notification_forwarding;
 mod pins;
 mod release;
@@ -46,8 +42,8 @@ use pgweir_auth::scram::DerivedKeys;
 pub use self::handover_in::TakenOverClient;
 pub(crate) use self::{early::send_early, effects::Parts, pins::pins_of, server_loss::Loss};
 use crate::{
-    Action, Actions, Address, Closed, ConnectError, Control, Directory, Peer, ReadMode, SharedPool,
-    Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
+    Action, Actions, Address, AuthCheckResult, Closed, ConnectError, Control, Directory, Peer,
+    ReadMode, SharedPool, Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
     backend::{Duty, Server},
     cancel_requests::{self, CancelRequests},
     client_listen::{self, ListeningClients},
@@ -55,16 +51,15 @@ use crate::{
     fault::Fault,
     frontend::ClientDuty,
     listeners::Listeners,
+    login::ClientLogins,
     mail::Mail,
-    operator_orders,
-    parked_logins::{self, ParkedLogins},
+    operator_orders, parked_logins,
     pool::{Notes, PoolId},
     pooling::{self, LocalPool, LocalPools},
     reconfiguration,
     session::Bindings,
     shutdown::ShutdownState,
     statistics::Statistics,
-    stats::Logins,
     suspension::Suspension,
 };
 
@@ -97,10 +92,7 @@ pub struct Worker {
     pub(crate) handover_out: Option<Box<handover_out::HandoverOut>>,
     /// Clients that were handed over and still listen through this process.
     pub(crate) forwarded_clients: notification_forwarding::ForwardedClients,
-    pub(crate) clients: usize,
-    pub(crate) parked_logins: ParkedLogins,
-    /// Counts of logins and TLS handshakes by result.
-    pub(crate) logins: Logins,
+    pub(crate) logins: ClientLogins,
 }
 
 impl Worker {
@@ -130,15 +122,15 @@ impl Worker {
             suspension: Suspension::default(),
             handover_out: None,
             forwarded_clients: notification_forwarding::ForwardedClients::default(),
-            clients: 0,
-            parked_logins: ParkedLogins::default(),
-            logins: Logins::default(),
+            logins: ClientLogins::default(),
         }
     }
 
     /// Takes a new client connection. Its read mode is `Deliver` at first.
-    pub fn accepted(&mut self, peer: &Peer, now: Time, _out: &mut Actions) -> Token {
-        self.begin_login(peer, now)
+    pub fn accepted(&mut self, peer: &Peer, now: Time, out: &mut Actions) -> Token {
+        let conn = self.log_in(now, out, |event, _| event.begin(peer));
+        self.suspension.add(conn);
+        conn
     }
 
     /// Handles a connection in mode `Notify` that has bytes to read (its mode is `Hold` from here on).
@@ -162,7 +154,9 @@ impl Worker {
             },
             Some(Conn::Client(client)) => match client.duty {
                 ClientDuty::Active(_) => self.relay_up(conn, bytes, now, out),
-                ClientDuty::Login(_) => self.login_bytes(conn, bytes, now, out),
+                ClientDuty::Login(_) => {
+                    self.log_in(now, out, |event, out| event.received(conn, bytes, out));
+                }
                 ClientDuty::Console(_) => self.console_bytes(conn, bytes, now, out),
                 ClientDuty::Discarding(_) => self.discard(conn, bytes, now, out),
                 ClientDuty::CancelRequest { .. } => {}
@@ -293,7 +287,9 @@ impl Worker {
     /// Handles the end of the TLS handshake that [`Action::StartTls`] began.
     pub fn secured(&mut self, conn: Token, facts: TlsFacts, now: Time, out: &mut Actions) {
         match self.table.get(conn) {
-            Some(Conn::Client(_)) => self.client_secured(conn, facts, now, out),
+            Some(Conn::Client(_)) => {
+                self.log_in(now, out, |event, out| event.secured(conn, facts, out));
+            }
             Some(Conn::Server(_)) => self.server_secured(conn, facts, now, out),
             Some(Conn::Cancel(_)) => cancel_requests::send(&mut self.table, conn, out),
             None => {}
@@ -320,10 +316,24 @@ impl Worker {
     /// Takes the keys that [`Action::Derive`] asked for. Ignored if the connection is gone by now.
     pub fn derived(&mut self, conn: Token, keys: DerivedKeys, now: Time, out: &mut Actions) {
         match self.table.get(conn) {
-            Some(Conn::Client(_)) => self.login_derived(conn, &keys, now, out),
+            Some(Conn::Client(_)) => {
+                self.log_in(now, out, |event, out| event.keys_derived(conn, &keys, out));
+            }
             Some(Conn::Server(_)) => self.server_derived(conn, &keys, now, out),
             _ => {}
         }
+        self.check_shutdown(now, out);
+    }
+
+    /// Takes the answer to [`Action::CheckAuth`]. Ignored if the client has gone.
+    pub fn auth_checked(
+        &mut self,
+        conn: Token,
+        result: AuthCheckResult,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        self.log_in(now, out, |event, out| event.auth_checked(conn, result, out));
         self.check_shutdown(now, out);
     }
 
@@ -357,7 +367,9 @@ impl Worker {
                 self.carry_out(effects, now, out);
             }
             Mail::Diagnose(diagnosis) => self.examine(*diagnosis, now, out),
-            Mail::LookUpAgain(client) => self.look_up_again(client, now, out),
+            Mail::LookUpAgain(client) => {
+                self.log_in(now, out, |event, out| event.look_up_again(client, out));
+            }
             Mail::ListenerRequest(request) => {
                 let parts = self.parts(now);
                 let (env, connections) = (&parts.env, parts.connections);
@@ -372,9 +384,9 @@ impl Worker {
                     .handle(env, connections, *event, out);
                 self.carry_out(effects, now, out);
             }
-            Mail::Failed(pool) => self.fail_waiters(&pool, now, out),
+            Mail::Failed(pool) => self.refuse_waiters(&pool, now, out),
             Mail::ProcessPending(from) => parked_logins::confirm_pending_processed(from, out),
-            Mail::PendingProcessed => self.count_parked(now, out),
+            Mail::PendingProcessed => self.count_parked_logins(now, out),
             Mail::Cancel { from, request, key } => {
                 let parts = self.parts(now);
                 let effect = parts.cancel_requests.cancel(
@@ -547,12 +559,8 @@ impl Worker {
 
     /// Returns this worker's part of a pool, and creates it if need be.
     pub(crate) fn local_pool(&mut self, shared: &Arc<SharedPool>, now: Time) -> &mut LocalPool {
-        if self.pools.get(shared.id).is_none() {
-            // A tick removes the pool if no client uses it.
-            self.schedule(now);
-        }
-        self.pools
-            .get_or_add(shared, &self.directory, &self.snapshot, now)
+        let parts = self.parts(now);
+        parts.pools.open(&parts.env, parts.connections, shared)
     }
 
     #[inline]

@@ -358,6 +358,7 @@ impl Worker {
             directory: &self.directory,
             snapshot: &self.snapshot,
             now,
+            shutdown: self.shutdown.order(),
         };
         ask_fence(&env, (conn, listening), shared, Stage::Fenced, true, out);
     }

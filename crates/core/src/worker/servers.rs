@@ -14,6 +14,7 @@ use crate::{
     connections::Conn,
     listen::{ListenerKey, ListenerOpening, Opened, OpeningPurpose},
     listeners::complete_parameters,
+    login::note_lost_lookup,
     operator_orders,
     pool::{Above, Connecting, Opening},
     shared_pool::{Failure, ServerParameters},
@@ -534,7 +535,7 @@ impl Worker {
         };
         let _ = uncount_kept(&mut server);
         if let Some(lookup) = server.session.lookup.take() {
-            self.lookup_lost(&lookup, out);
+            note_lost_lookup(self.id, &lookup, out);
         }
         if let Some(key) = &server.key {
             let holders = self.directory.holders();

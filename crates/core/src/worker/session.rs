@@ -281,7 +281,7 @@ impl Worker {
             }
         }
         client.duty = ClientDuty::Idle;
-        self.welcome_client(client_conn, now, out);
+        self.log_in(now, out, |event, out| event.welcome(client_conn, out));
         self.give_back(server_conn, false, now, out);
     }
 }

@@ -81,7 +81,7 @@ impl Worker {
 
     /// Returns whether clients that have logged in have to be checked for timeouts.
     fn has_client_timeouts(&self) -> bool {
-        self.clients > 0 && self.snapshot.config.has_client_timeouts()
+        self.logins.has_clients() && self.snapshot.config.has_client_timeouts()
     }
 
     /// Returns what the timeouts of this worker's clients depend on.
