@@ -124,8 +124,8 @@ def test_check_warns_of_users_who_cannot_look_up(program, folder):
     (folder / "a.ini").write_text("[databases]\na = auth_dbname=b\nc =\n[pgbouncer]\nauth_user = looker\n")
     said = warnings(run(program, "check", "a.ini", folder=folder))
     assert [line for line in said if line.startswith("auth_")] == [
-        "auth_dbname: b is no entry of [databases]: looker can look nobody up there",
-        "auth_user: there is no password for looker in auth_file: servers must let looker in without"]
+        "auth_dbname: b is not in [databases]: looker can't run auth_query there",
+        "auth_user: there is no password for looker in auth_file: servers must accept looker without a password"]
 
 
 def test_check_warns_of_ports_in_use(program, new_pooler):
@@ -168,7 +168,7 @@ def test_check_warns_of_files_that_all_can_read(program, folder_with):
         (folder / name).chmod(0o644)
     said = warnings(run(program, "check", "pgweir.ini", folder=folder))
     assert [line for line in said if "every user of this machine" in line] == [
-        f"{name} holds secrets, and every user of this machine can get at it: chmod o= {name}"
+        f"{name} holds secrets, and every user of this machine can read it: chmod o= {name}"
         for name in ("pgweir.ini", "userlist.txt")]
 
 
@@ -271,8 +271,8 @@ def test_an_imported_pooler_serves(program, folder, new_pooler, newest_pg):
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ('[general]\nadmin_password = "hush\n', "pgcat.toml:2: this is no TOML"),
-    ("[databases]\n", "pgcat.toml: this is no configuration of PgCat: it has no [pools]"),
+    ('[general]\nadmin_password = "hush\n', "pgcat.toml:2: not valid TOML"),
+    ("[databases]\n", "pgcat.toml: not a configuration of PgCat: it has no [pools]"),
 ])
 def test_import_of_something_else(program, folder, text, said):
     (folder / "pgcat.toml").write_text(text)

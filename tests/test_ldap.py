@@ -133,7 +133,7 @@ def test_a_server_that_does_not_answer(start):
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         options = f"ldapserver=127.0.0.1 ldapport={deaf.getsockname()[1]} ldapprefix=uid="
         pooler = start(options, auth_threads=1, auth_queue=1, client_login_timeout=2)
-        machine.wait_until(lambda: [name for name in _threads(pooler) if name.startswith("inquire")] == ["inquire-0"])
+        machine.wait_until(lambda: [name for name in _threads(pooler) if name.startswith("auth")] == ["auth-0"])
         outcomes = []
 
         def log_in():

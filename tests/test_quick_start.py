@@ -151,7 +151,7 @@ def ends_with_error(process, *words, seconds=5):
 
 @pytest.mark.parametrize("user, password, dbname, words", [
     (USER, "wrong", "app", ('FATAL password authentication failed for user "scrammed"', "PGPASSWORD")),
-    (USER, PASSWORD, "nowhere", ('FATAL database "nowhere" does not exist', "name a database")),
+    (USER, PASSWORD, "nowhere", ('FATAL database "nowhere" does not exist', "name an existing database")),
     ("nobody", "x", "app", ("FATAL", "nobody")),
 ])
 def test_servers_words_are_told(quick_start, pg, user, password, dbname, words):
@@ -161,7 +161,7 @@ def test_servers_words_are_told(quick_start, pg, user, password, dbname, words):
 
 def test_wrong_password_in_the_url_is_told_without_it(quick_start, pg):
     process = quick_start(f"postgres://{USER}:wr0ng@{pg.host}:{pg.port}/app")
-    ends_with_error(process, "password authentication failed", "the password is that of the URL")
+    ends_with_error(process, "password authentication failed", "the password came from the URL")
     assert "wr0ng" not in process.log.read_text()
 
 

@@ -23,7 +23,7 @@ const LAYERS: &[&[&str]] = &[
         "time",
         "token",
     ],
-    &["cancel", "auth_cache", "pool", "tls"],
+    &["cancel", "auth_cache", "events", "pool", "tls"],
     &["fault"],
     &["client_counts", "exclusive_server", "operator", "session"],
     &["catalog", "console", "signal"],

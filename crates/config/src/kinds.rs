@@ -198,6 +198,16 @@ choices! {
 }
 
 choices! {
+    /// The form of log lines.
+    pub enum LogFormat {
+        /// As PgBouncer writes them.
+        Pgbouncer = "pgbouncer",
+        /// JSON objects.
+        Json = "json",
+    }
+}
+
+choices! {
     /// Whether `http_listen` uses TLS.
     pub enum HttpTls {
         /// As for clients (`client_tls_sslmode`).

@@ -27,8 +27,8 @@ pub use changes::{Changes, entry_pairs, entry_text};
 pub use config::{Config, ConfigRow, RESERVED_DATABASES, is_console};
 pub use http::{HttpAddress, HttpListen};
 pub use kinds::{
-    AuthType, FairWindow, FileMode, HandoverClean, HttpTls, LoadBalance, Micros, PoolMode, Secret,
-    SessionState, SslMode, SyslogFacility, TlsNegotiation, Unclean,
+    AuthType, FairWindow, FileMode, HandoverClean, HttpTls, LoadBalance, LogFormat, Micros,
+    PoolMode, Secret, SessionState, SslMode, SyslogFacility, TlsNegotiation, Unclean,
 };
 pub use problem::{Note, Place, Problem, ProblemKind, Problems};
 pub use share::Share;

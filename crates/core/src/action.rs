@@ -11,7 +11,7 @@ use crate::{
     address::{Address, Endpoint},
     backend::Server,
     cancel::CancelKey,
-    log::{Level, LogLine},
+    log::{Audit, Level, LogLine},
     mail::Mail,
     metrics::Metrics,
     operator::Shutdown,
@@ -218,10 +218,17 @@ impl Actions {
         subject: impl Into<String>,
         text: impl Into<String>,
     ) {
+        self.list
+            .push(Action::Log(LogLine::new(level, subject, text)));
+    }
+
+    /// Adds an audit line to the log.
+    pub(crate) fn audit(&mut self, subject: String, audit: Audit) {
         self.list.push(Action::Log(LogLine {
-            level,
-            subject: subject.into(),
-            text: text.into(),
+            level: Level::Log,
+            subject,
+            text: audit.text(),
+            audit: Some(Box::new(audit)),
         }));
     }
 }

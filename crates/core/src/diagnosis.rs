@@ -81,7 +81,7 @@ impl State {
         }
     }
 
-    fn words(self) -> &'static str {
+    pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Busy => "busy",
             Self::IdleInTransaction => "idle in transaction",

@@ -24,6 +24,7 @@ use crate::{
     bypass::Bypass,
     catalog::{Catalog, Catalogs},
     client_counts::ClientCounts,
+    events::{EventKind, Events},
     listen::Holders,
     occupancy::Occupancies,
     operator::Operator,
@@ -79,6 +80,7 @@ pub struct Directory {
     operator: Operator,
     holders: Holders,
     takeover: Takeover,
+    events: Events,
 }
 
 /// The pools that exist.
@@ -144,6 +146,7 @@ impl Directory {
             operator: Operator::default(),
             holders: Holders::default(),
             takeover: Takeover::default(),
+            events: Events::default(),
         }
     }
 
@@ -351,6 +354,18 @@ impl Directory {
     #[must_use]
     pub fn operator(&self) -> &Operator {
         &self.operator
+    }
+
+    /// The latest events, for SHOW EVENTS.
+    #[must_use]
+    pub fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// Records an event about a database and a user, each of which may be empty.
+    pub fn note_event(&self, kind: EventKind, about: (&str, &str), text: &str, now: Time) {
+        let most = self.snapshot.read().config.settings.event_history as usize;
+        self.events.add(kind, about, text, most, now);
     }
 
     /// How many online restarts there were, modulo 256.

@@ -19,6 +19,7 @@ pub mod console;
 mod diagnosis;
 mod directory;
 mod effect;
+pub mod events;
 pub mod fault;
 pub mod frontend;
 mod inbox;
@@ -64,7 +65,7 @@ pub use bypass::Bypass;
 pub use catalog::{Catalog, CatalogReport, Catalogs, Connected, Ddl, Reading};
 pub use diagnosis::Diagnosis;
 pub use directory::{Directory, Snapshot};
-pub use log::{Level, LogLine};
+pub use log::{Audit, Level, LogLine};
 
 pub use auth_cache::{Answer, AuthCache, CacheLimits, Topic, UserQuestion};
 pub use exclusive_server::{ExclusiveServer, Replication};

@@ -24,4 +24,53 @@ pub struct LogLine {
     pub subject: String,
     /// The message. It never holds a secret.
     pub text: String,
+    /// The parts of an audit line, for logs that a program reads.
+    pub audit: Option<Box<Audit>>,
+}
+
+impl LogLine {
+    /// Creates a line that is not an audit line.
+    #[must_use]
+    pub fn new(level: Level, subject: impl Into<String>, text: impl Into<String>) -> Self {
+        Self {
+            level,
+            subject: subject.into(),
+            text: text.into(),
+            audit: None,
+        }
+    }
+}
+
+/// Who did something that is audited, from where, and with which outcome.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Audit {
+    /// `command` or `login`.
+    pub action: &'static str,
+    /// The command, with secrets hidden; empty for a login.
+    pub command: String,
+    /// The user, as the client named it.
+    pub user: String,
+    /// The database, as the client named it.
+    pub database: String,
+    /// The client's address.
+    pub address: String,
+    /// `ok`, or the reason of the failure.
+    pub outcome: String,
+}
+
+impl Audit {
+    /// Returns the message of the log line.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let Self {
+            action,
+            command,
+            outcome,
+            ..
+        } = self;
+        match command.is_empty() {
+            true => format!("audit: {action}: {outcome}"),
+            false => format!("audit: {action} \"{command}\": {outcome}"),
+        }
+    }
 }

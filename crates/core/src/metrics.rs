@@ -63,6 +63,8 @@ pub struct Metrics {
     pub logins: Logins,
     /// The number of workers.
     pub workers: usize,
+    /// The number of entries of SHOW EVENTS, and of dropped ones.
+    pub events: (usize, u64),
     /// Whether PAUSE of all databases is in force.
     pub is_paused: bool,
     /// Whether SUSPEND is in force.

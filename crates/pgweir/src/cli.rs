@@ -57,15 +57,15 @@ pub(crate) struct Cli {
     #[arg(short, long, action = ArgAction::Help, global = true)]
     help: Option<bool>,
 
-    /// What to do instead of running.
+    /// The command, if pgweir shall not run as a pooler.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 }
 
-/// What pgweir does besides running.
+/// Commands besides running as a pooler.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Tell what a configuration comes to, what is ignored, and what is doubtful.
+    /// Check a configuration: show its effect, ignored settings, and warnings.
     Check {
         /// The configuration file.
         ini: PathBuf,
@@ -73,24 +73,24 @@ pub(crate) enum Command {
         #[arg(long)]
         reach: bool,
     },
-    /// Print the ini file and the userlist that do what a configuration of PgCat did.
+    /// Convert a configuration of PgCat: print the ini file and the userlist.
     Import {
         /// PgCat's configuration.
         file: PathBuf,
-        /// Write pgweir.ini and userlist.txt into this folder instead.
+        /// Write pgweir.ini and userlist.txt into this folder instead of printing them.
         #[arg(short, long, value_name = "DIR")]
         output: Option<PathBuf>,
     },
 }
 
 impl Cli {
-    /// What the command line says.
+    /// Parses the command line.
     ///
     /// # Errors
-    /// How the process ends instead: with 0 after `--help` and `--version`, with 1 after a mistake.
+    /// The exit code, if the process has to end: 0 after `--help` and `--version`, 1 after an invalid command line.
     pub(crate) fn from_command_line() -> Result<Self, ExitCode> {
         Self::try_parse().map_err(|said| {
-            // Nobody may be there to read it.
+            // The terminal may be gone.
             let _ = said.print();
             if said.use_stderr() {
                 ExitCode::FAILURE
@@ -154,7 +154,7 @@ mod tests {
         }
     }
 
-    /// pgweir(1); `PGWEIR_WRITE=1 cargo test -p pgweir manual_page` writes it.
+    /// Compares pgweir(1) with the file. `PGWEIR_WRITE=1 cargo test -p pgweir manual_page` writes the file.
     #[test]
     fn the_manual_page_is_current() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/man/pgweir.1");
@@ -170,7 +170,7 @@ mod tests {
     }
 
     fn manual_page() -> String {
-        // The settings have a page of their own.
+        // pgweir.ini(5) has the settings.
         let command = Cli::command().after_help(None).after_long_help(None);
         let commands: Vec<_> = command.get_subcommands().cloned().collect();
         let man = clap_mangen::Man::new(command)

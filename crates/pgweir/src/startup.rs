@@ -13,14 +13,14 @@ use std::{
 
 use crossbeam_channel::{Sender, unbounded};
 use pgweir_config::{Changes, Settings};
-use pgweir_core::{Directory, Level, Snapshot, Worker, WorkerId, console};
+use pgweir_core::{Directory, Level, Snapshot, Worker, WorkerId, console, events::EventKind};
 
-use self::error::{StartError, no_elder, where_asked};
+use self::error::{StartError, no_handover, where_asked};
 use crate::{
     cli::Cli,
     clock::Clock,
     control::{
-        Caught, Deriver, Inquirer, Origin, Program, Request, Resolver, Restart, StatsReport,
+        AuthChecker, Caught, Deriver, Origin, Program, Request, Resolver, Restart, StatsReport,
         Supervisor, load, net_options, stats_period_us,
     },
     http::{self, Http},
@@ -93,7 +93,7 @@ fn start(cli: &Cli, mut plan: Plan) -> Result<ExitCode, StartError> {
         (_, None) => None,
         (Some(new_process), Some(path)) => Some(PidFile::succeed(path, new_process.pid())?),
         (None, Some(path)) if cli.reboot => {
-            Some(PidFile::take(path).map_err(|error| no_elder(settings, &error))?)
+            Some(PidFile::take(path).map_err(|error| no_handover(settings, &error))?)
         }
         (None, Some(path)) => Some(PidFile::take(path)?),
     };
@@ -182,7 +182,7 @@ fn listen(
     let (listeners, mut notes) =
         match Listeners::open(&listen_plan, &options, Passed::by_environment()) {
             Err(error) if cli.reboot && error.is_in_use() => {
-                return Err(no_elder(settings, &error));
+                return Err(no_handover(settings, &error));
             }
             opened => opened?,
         };
@@ -307,6 +307,7 @@ impl Start {
             move |signal| drop(control.send(Request::Signal(signal)))
         })?;
         let (departures, departing) = unbounded();
+        let occupancies = directory.occupancies();
         let crew = Crew {
             clock,
             departures,
@@ -315,13 +316,14 @@ impl Start {
             mailboxes: mailboxes.clone(),
             options: Arc::new(net_options(&snapshot, &plan.tls, files)),
             resolver: Arc::clone(&resolver),
-            deriver: Deriver::start(settings, &mailboxes, &directory.occupancies().keys)?,
-            inquirer: Inquirer::start(settings, &mailboxes, &directory.occupancies().inquiries)?,
+            deriver: Deriver::start(settings, &mailboxes, &occupancies.keys)?,
+            auth_checker: AuthChecker::start(settings, &mailboxes, &occupancies.inquiries)?,
             control: control.clone(),
             log: log.clone(),
         };
         let workers = crew.start(&directory)?;
         let text = format!("process up: {}, epoll, {count} workers", console::VERSION);
+        directory.note_event(EventKind::Started, ("", ""), &text, clock.now());
         lines.say(clock.now(), Level::Log, text);
         let around = crew.http_surroundings(&directory);
         drop(crew);
@@ -448,7 +450,7 @@ struct Crew {
     options: Arc<NetOptions>,
     resolver: Arc<Resolver>,
     deriver: Deriver,
-    inquirer: Inquirer,
+    auth_checker: AuthChecker,
     control: Sender<Request>,
     departures: Sender<Outgoing>,
     log: Log,
@@ -507,7 +509,7 @@ impl Crew {
             options: Arc::clone(&self.options),
             resolver: Arc::clone(&self.resolver),
             deriver: self.deriver.clone(),
-            inquirer: self.inquirer.clone(),
+            auth_checker: self.auth_checker.clone(),
             control: self.control.clone(),
             departures: self.departures.clone(),
             log: self.log.buffer(),

@@ -19,7 +19,7 @@ pub(super) fn entries() -> Vec<Entry> {
         ),
         entry(
             Fault::CommandNotAllowed,
-            "The user is in `stats_users`, who may only look.",
+            "The user is in `stats_users`, and may only run SHOW commands.",
             "Log in as one of `admin_users`.",
         ),
         entry(
@@ -31,21 +31,21 @@ pub(super) fn entries() -> Vec<Entry> {
         entry(
             command("invalid command 'TEXT', use SHOW HELP;"),
             "The console has its own commands, and knows no SQL.",
-            "`SHOW HELP` explains each in a line.",
+            "`SHOW HELP` lists them, with an explanation of each.",
         ),
         entry(
             command("bad arguments"),
             "A command has more arguments than it takes.",
-            "`SHOW HELP` has its form.",
+            "`SHOW HELP` has its syntax.",
         ),
         entry(
             command("a database is required"),
-            "`DISABLE` and `ENABLE` are about one database.",
-            "Name it: `DISABLE NAME`.",
+            "`DISABLE` and `ENABLE` need the name of a database.",
+            "Add the name: `DISABLE NAME`.",
         ),
         entry(
             command("cannot pause admin db: pgbouncer"),
-            "The command does not work on the console's own database; other commands say so in the same words.",
+            "The command does not work on the console's own database; other commands have similar messages.",
             "Name another database.",
         ),
         entry(
@@ -55,17 +55,17 @@ pub(super) fn entries() -> Vec<Entry> {
         ),
         entry(
             command("client not found"),
-            "The client that `KILL_CLIENT` names has left meanwhile.",
+            "The client that `KILL_CLIENT` names has disconnected meanwhile.",
             "Nothing, or take another id from `SHOW CLIENTS`.",
         ),
         entry(
             command("already suspended/paused"),
-            "`PAUSE` or `SUSPEND` is in force already.",
+            "`PAUSE` or `SUSPEND` is in effect already.",
             "`RESUME` ends it.",
         ),
         entry(
             command("cannot suspend with paused databases"),
-            "Single databases are paused, whose clients would never become quiet.",
+            "Some databases are paused, so `SUSPEND` would wait for their clients without end.",
             "`RESUME NAME` for each of them first; `SHOW DATABASES` shows them.",
         ),
         entry(

@@ -28,40 +28,40 @@ fn passwords() -> Vec<Entry> {
         ),
         entry(
             Fault::Sasl,
-            "The same, where the client proves its password by SCRAM.",
+            "The password is wrong, or there is no such user, and the client logs in by SCRAM.",
             "As above. A user whose secret in `auth_file` begins with `md5` can't log in by SCRAM: store the password or \
              the `SCRAM-SHA-256$...` secret.",
         ),
         entry(
             Fault::Trust,
-            "`auth_type = trust` asks for no password, but the user still has to be known.",
+            "`auth_type = trust` asks for no password, but the user still has to exist.",
             "Add the user to `auth_file` (`\"user\" \"\"`), or use `auth_query`.",
         ),
         entry(
             Fault::Login(LoginFault::NoSuchUser),
-            "Neither `auth_file` nor `auth_query` knows the user.",
+            "The user is neither in `auth_file` nor found by `auth_query`.",
             "Add the user to `auth_file`, or set `auth_user` so that pgweir asks the database \
              ([recipe](recipes.md#users-from-the-database)).",
         ),
         entry(
             Fault::Login(LoginFault::NoMethod),
-            "`auth_type = hba`, and no line of `auth_hba_file` fits the client's address, user and database.",
-            "Add a line for it. The first line that fits decides.",
+            "`auth_type = hba`, and no line of `auth_hba_file` matches the client's address, user and database.",
+            "Add a line for it. The first line that matches decides.",
         ),
         entry(
             Fault::Login(LoginFault::Rejected),
-            "A line of `auth_hba_file` with the method `reject` fits the client.",
-            "If that is not meant, put a line that lets the client in above it.",
+            "A line of `auth_hba_file` with the method `reject` matches the client.",
+            "If the client should get in, put a line that accepts it above this one.",
         ),
         entry(
             Fault::Login(LoginFault::Peer),
-            "The method `peer` compares the system's user at the other end of the Unix socket with the user's name, and \
-             they differ.",
+            "With the method `peer`, the system user of the client's process must have the name of the database user, and \
+             the names differ.",
             "Connect as that system user, or map the names in `auth_ident_file` (`map=` in the rule).",
         ),
         entry(
             Fault::Login(LoginFault::Certificate),
-            "`auth_type = cert`, and the client has shown no certificate, or one with another name.",
+            "`auth_type = cert`, and the client has no certificate, or one with another name.",
             "The certificate's common name or a DNS name must be the user's; in a rule, `map=` allows others. Set \
              `sslcert` and `sslkey` in the client.",
         ),
@@ -110,7 +110,7 @@ fn names() -> Vec<Entry> {
             Fault::NoSuchDatabase("NAME".to_owned()),
             "The configuration has no entry for this database, and no `*` entry. A console command that names such a \
              database says so, too.",
-            "Add `NAME = host=...` under `[databases]`, or connect to a database that is there: `SHOW DATABASES` lists \
+            "Add `NAME = host=...` under `[databases]`, or connect to an existing database: `SHOW DATABASES` lists \
              them.",
         ),
         entry(
@@ -130,18 +130,18 @@ fn names() -> Vec<Entry> {
         ),
         entry(
             Fault::UnsupportedParameter("NAME".to_owned()),
-            "The client sets a parameter in its startup packet that pgweir can't carry in this pool mode. In transaction \
-             mode with `session_state = transparent` any parameter is carried.",
+            "The client sets a parameter in its startup packet that pgweir can't apply in this pool mode. In transaction \
+             mode with `session_state = transparent` every parameter works.",
             "List it in `ignore_startup_parameters`; then it has no effect.",
         ),
         entry(
             Fault::UnsupportedOption("NAME".to_owned()),
-            "The same, inside the startup parameter `options` (`PGOPTIONS`).",
+            "The client sets such a parameter inside the startup parameter `options` (`PGOPTIONS`).",
             "List it in `ignore_startup_parameters`; then it has no effect.",
         ),
         entry(
             Fault::OptionsSyntax,
-            "The startup parameter `options` has something else in it than settings.",
+            "The startup parameter `options` has something other than settings.",
             "Write `-c name=value`, with a backslash before each blank inside a value.",
         ),
         entry(
@@ -151,9 +151,9 @@ fn names() -> Vec<Entry> {
         ),
         entry(
             Fault::InvalidParameters,
-            "PostgreSQL does not take the value of a parameter that the client has sent at login, such as a `TimeZone` \
+            "PostgreSQL does not accept the value of a parameter that the client has sent at login, such as a `TimeZone` \
              that does not exist.",
-            "Correct the value. PostgreSQL's own words are in the log.",
+            "Correct the value. PostgreSQL's error is in the log.",
         ),
     ]
 }
@@ -190,11 +190,11 @@ fn places() -> Vec<Entry> {
         entry(
             Fault::LoginTimeout,
             "The client did not finish its login within `client_login_timeout`.",
-            "Look for a slow network, or a client that opens a connection and says nothing, such as a health check.",
+            "Look for a slow network, or a client that opens a connection and sends nothing, such as a health check.",
         ),
         entry(
             Fault::LoginTimeoutServerDown,
-            "The login was complete but for the first server connection of its pool, which could not be opened within \
+            "The login waited for the first server connection of its pool, which could not be opened within \
              `client_login_timeout`.",
             "Check that PostgreSQL runs and can be reached: `pgweir check --reach`. The log has the failed attempts.",
         ),
@@ -205,26 +205,26 @@ fn places() -> Vec<Entry> {
 pub(super) fn protocol() -> Vec<Entry> {
     let http = i32::from_be_bytes(*b"GET ");
     let old = ProtocolVersion { major: 2, minor: 0 };
-    let strange = "Something else than a PostgreSQL client connects to this port, or the client library has a fault.";
-    let look = "Find out who it is by the address in the log. Health checks should log in, or only open and close.";
+    let strange = "A program that is not a PostgreSQL client connects to this port, or the client library has a bug.";
+    let look = "The log has the program's address. Health checks should log in, or only open and close a connection.";
     vec![
         entry(Fault::Startup(StartupError::Length(http)), strange, look),
         entry(Fault::Startup(StartupError::Layout), strange, look),
         entry(Fault::Startup(StartupError::Request), strange, look),
         entry(
             Fault::Startup(StartupError::Version(old)),
-            "The client speaks a version of the protocol that PostgreSQL has given up.",
-            "Use a client library of this century: protocol 3.0 is of 2003.",
+            "The client uses a version of the protocol that PostgreSQL no longer supports.",
+            "Use a newer client library: protocol 3.0 exists since 2003.",
         ),
         entry(
             Fault::Tls(TlsFault::EarlyData("SSL")),
-            "The client sent more before it had an answer to its request for encryption. Someone in between may have \
-             put it there.",
-            "Look at what stands between client and pgweir.",
+            "The client sent further bytes before it got the answer to its request for encryption. An attacker between client \
+             and pgweir may have inserted them.",
+            "Check the network between client and pgweir.",
         ),
         entry(
             Fault::Tls(TlsFault::NoAlpn),
-            "The client began with TLS at once (`sslnegotiation=direct`) and did not say that it speaks PostgreSQL's \
+            "The client began with TLS at once (`sslnegotiation=direct`) without naming PostgreSQL's \
              protocol (ALPN).",
             "Use a client library of PostgreSQL 17 or newer for it, or `sslnegotiation=postgres`.",
         ),
@@ -248,7 +248,7 @@ pub(super) fn protocol() -> Vec<Entry> {
         ),
         entry(
             Fault::TooLong(b'p'),
-            "A message of the login or to the console is longer than it can be.",
+            "A message of the login or to the console is longer than allowed.",
             "Update the client library.",
         ),
         entry(

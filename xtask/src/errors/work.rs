@@ -25,8 +25,8 @@ pub(super) fn waiting() -> Vec<Entry> {
         ),
         entry(
             Fault::ServersShutDown,
-            "pgweir is about to end (SIGINT, or `SHUTDOWN WAIT_FOR_SERVERS`) and lends no more servers.",
-            "Connect again, to the process that takes its place. An [online restart](restart.md) spares clients this.",
+            "pgweir is shutting down (SIGINT, or `SHUTDOWN WAIT_FOR_SERVERS`), and waiting clients get no servers any more.",
+            "Connect again, to the process that replaces it. An [online restart](restart.md) avoids this.",
         ),
     ]
 }
@@ -52,48 +52,48 @@ pub(super) fn servers() -> Vec<Entry> {
             failing("REASON"),
             "The last login to the server failed for this reason, and pgweir waits for `server_login_retry` before the \
              next one.",
-            "Repair what the reason names: a wrong password, a database that is not there, a server that is down. Then \
+            "Remove the cause, such as a wrong password, a missing database, or a server that is down. Then \
              `RECONNECT` or `RELOAD` lets pgweir try again at once.",
         ),
         entry(
             refused("REASON"),
-            "pgweir could not log in to the server: it is down, or the way to it is blocked. The DETAIL has the address and \
+            "pgweir could not log in to the server: it is down, or the network blocks the connection. The DETAIL has the address and \
              the system's error.",
             "Check `host` and `port`, and that PostgreSQL runs: `pgweir check --reach pgweir.ini`.",
         ),
         entry(
             refused("wrong password type"),
-            "The server asks for a password, and pgweir has none that fits: an md5 secret can't answer SCRAM, and a \
-             client that logged in without a password has left none.",
+            "The server asks for a password, and pgweir has no suitable one: SCRAM needs more than an md5 secret, and pgweir has \
+             no password of a client that logged in without one.",
             "Put the password in clear text into `auth_file`, or `user=` and `password=` into the database's entry. See \
              [what a server gets](authentication.md#servers).",
         ),
         entry(
             Fault::OwnServer("REASON".to_owned()),
-            "The client needs a server of its own (replication, `bypass_users`), and the login there failed. The DETAIL \
+            "The client needs an exclusive server (replication, `bypass_users`), and the login to the server failed. The DETAIL \
              has the reason.",
-            "Repair what the reason names. For replication the user needs `REPLICATION`, and `pg_hba.conf` a line.",
+            "Remove the cause. For replication the user needs `REPLICATION`, and `pg_hba.conf` a line.",
         ),
         entry(
             Fault::ServerSaid(words),
-            "The server has ended the connection, and these are its own words.",
+            "The server has ended the connection with this error.",
             "See PostgreSQL's log. The client may connect again.",
         ),
         entry(
             Fault::ServerCrashed,
-            "The server connection broke in the middle of a transaction or a query: PostgreSQL was stopped, a process of \
-             its was killed, or the network failed.",
-            "Look into PostgreSQL's log. Whether the last statement took effect is not known: look before you repeat it.",
+            "The server connection broke in the middle of a transaction or a query: PostgreSQL was stopped, one of its \
+             processes was killed, or the network failed.",
+            "See PostgreSQL's log. The last statement may or may not have taken effect: check before you repeat it.",
         ),
         entry(
             Fault::ServerProtocol("WHAT IT DID".to_owned()),
-            "What answered is not PostgreSQL, or something in between changes the bytes.",
-            "Check `host` and `port`. If it is PostgreSQL, this is a fault of pgweir: report it, please.",
+            "The program that answered is not PostgreSQL, or the network changes the bytes.",
+            "Check `host` and `port`. If it is PostgreSQL, this is a bug of pgweir: please report it.",
         ),
         entry(
             Fault::ServerUnclean("REASON".to_owned()),
-            "pgweir could not remove from a server what another client had left in the session; it has closed that server.",
-            "Repeat the request. If it comes again, look into the log and report it, please.",
+            "pgweir could not reset the session state that another client had left on a server, and has closed the server.",
+            "Repeat the request. If the error comes again, see the log, and please report it.",
         ),
         entry(
             Fault::DatabaseChanged,
@@ -105,7 +105,7 @@ pub(super) fn servers() -> Vec<Entry> {
             Fault::ListenerLost("REASON".to_owned()),
             "The client listens, and the connection on which pgweir listens for it was lost. Notifications may have been \
              missed.",
-            "Connect again, `LISTEN` again, and look at the tables that the notifications tell of.",
+            "Connect again, `LISTEN` again, and read the tables that the notifications are about.",
         ),
     ]
 }
@@ -135,9 +135,9 @@ pub(super) fn limits() -> Vec<Entry> {
         ),
         entry(
             Fault::PinTimeout(Pins::default()),
-            "The client kept a server for what its session holds (a temporary table, an advisory lock, ...), and was idle \
-             for longer than `pin_timeout`. The DETAIL names what it was.",
-            "Drop, close or unlock it when it is not needed any more, or raise `pin_timeout`.",
+            "The client kept a server because of its session state (a temporary table, an advisory lock, ...), and was idle \
+             for longer than `pin_timeout`. The DETAIL names the reason.",
+            "Drop the table or release the lock when it is not needed any more, or raise `pin_timeout`.",
         ),
         entry(
             Fault::NotificationBacklog,
@@ -162,12 +162,12 @@ pub(super) fn limits() -> Vec<Entry> {
 pub(super) fn ended() -> Vec<Entry> {
     let again = "Connect again.";
     vec![
-        entry(Fault::ShuttingDown, "pgweir is about to end.", again),
+        entry(Fault::ShuttingDown, "pgweir is shutting down.", again),
         entry(
             Fault::TakeoverTimeout,
             "After an online restart the client stayed with the old process (in a transaction, over TLS, ...) until \
              `takeover_timeout`.",
-            "Connect again; the new process answers. See [who stays](restart.md#who-stays-with-the-old-process).",
+            "Connect again; the new process answers. See [clients that stay](restart.md#clients-that-stay-with-the-old-process).",
         ),
         entry(
             Fault::Killed,
@@ -186,8 +186,8 @@ pub(super) fn ended() -> Vec<Entry> {
         ),
         entry(
             Fault::DatabaseRemoved,
-            "The database's entry was taken out of the configuration.",
-            "Connect to a database that is there, or put the entry back.",
+            "The database's entry was removed from the configuration.",
+            "Connect to another database, or restore the entry.",
         ),
     ]
 }
@@ -210,17 +210,17 @@ pub(super) fn statements() -> Vec<Entry> {
         entry(
             Fault::SimpleQuery,
             "`disable_pqexec` is set, and the client has sent a simple query.",
-            "Use parameters (the extended query protocol), or take `disable_pqexec` out.",
+            "Use parameters (the extended query protocol), or remove `disable_pqexec`.",
         ),
         entry(
             Fault::SettingRefused(Box::new(refused)),
-            "The session has set something that the server no longer accepts, since the role was dropped or the privilege was revoked. Nothing runs without a setting that the client has made, so the connection ends.",
-            "Connect again. Keep roles and the like for as long as sessions use them.",
+            "The server no longer accepts a setting of the session, because a role was dropped or a privilege was revoked. pgweir never runs statements without a setting that the client has made, so it disconnects the client.",
+            "Connect again. Don't drop roles while sessions use them.",
         ),
         entry(
             Fault::StalePlan,
-            "A table has changed under a prepared statement, and the client was told of other columns. PostgreSQL says the \
-             same without a pooler, so that drivers do not misread a row.",
+            "A table has changed under a prepared statement, and the client knows the statement with other columns. PostgreSQL sends \
+             the same error without a pooler, so that drivers do not misread a row.",
             "Repeat the transaction, or prepare the statement again; drivers do so by themselves after this error. With \
              `SELECT *`, name the columns.",
         ),
@@ -238,11 +238,11 @@ pub(super) fn statements() -> Vec<Entry> {
         entry(
             Fault::CommandCanceled,
             "The client was cancelled while it waited for a server, or while a console command waited.",
-            "Nothing: somebody has asked for it.",
+            "Nothing to do: the cancellation was requested.",
         ),
         entry(
             Fault::NotSupported("WHAT"),
-            "PostgreSQL can do this, and pgweir can't yet.",
+            "PostgreSQL supports this, but pgweir does not yet.",
             "Connect to PostgreSQL directly for it.",
         ),
     ]

@@ -2,8 +2,8 @@
 
 use super::settings;
 use crate::{
-    AuthType, BypassUsers, FairWindow, FileMode, HandoverClean, HttpListen, HttpTls, Micros,
-    PoolMode, Secret, SessionState, Share, SslMode, TlsNegotiation, Unclean,
+    AuthType, BypassUsers, FairWindow, FileMode, HandoverClean, HttpListen, HttpTls, LogFormat,
+    Micros, PoolMode, Secret, SessionState, Share, SslMode, TlsNegotiation, Unclean,
     check::{
         above_zero, allow_prefers, between, extension_names, facility, not_console, packet_size,
         port_to_listen_on,
@@ -11,219 +11,224 @@ use crate::{
 };
 
 settings! {
-    /// Section `[pgbouncer]`: what holds for the whole process.
+    /// Section `[pgbouncer]`: the settings of the whole process.
     pub struct Settings(Global)
 
     "Where clients connect" {
-        /// Addresses or host names to listen on for TCP, separated by commas; `*` is all addresses, of
-        /// IPv4 and IPv6. If empty, there are only Unix sockets.
+        /// Addresses or host names to listen on for TCP, separated by commas. `*` is all addresses, of IPv4 and
+        /// IPv6. If empty, pgweir listens on the Unix socket only.
         listen_addr: Vec<String> = "", restarts, now;
-        /// The port to listen on, also in the names of Unix sockets. 0: one that the system chooses, for each
-        /// address another.
+        /// The port to listen on. It is also a part of the Unix socket's name. 0: the system chooses a port for each
+        /// address.
         listen_port: u16 = "6432", restarts, now, port_to_listen_on;
-        /// How many new connections the kernel may queue for each listening socket.
+        /// The number of new connections that the kernel may queue for each listening socket.
         listen_backlog: i32 = "128", restarts, now;
-        /// The directory of the Unix socket to listen on, and of the sockets of databases without
-        /// `host`. Starts with `@` for an abstract socket. Empty: no Unix sockets.
+        /// The directory of the Unix socket to listen on, and the default for `host` in `[databases]`. A name that
+        /// starts with `@` is an abstract socket. Empty: no Unix sockets.
         unix_socket_dir: Option<String> = "/tmp", restarts, now;
         /// Permissions of the Unix socket; a leading 0 means octal.
         unix_socket_mode: FileMode = "0777", restarts, now;
         /// Group of the Unix socket, by name or number.
         unix_socket_group: Option<String> = "", restarts, now;
-        /// Let several processes listen on the same TCP port; each needs a `unix_socket_dir` of its own.
-        /// One process uses all cores, so that this is only for replacing or isolating processes.
+        /// Let several processes listen on the same TCP port; each needs its own `unix_socket_dir`. One process uses
+        /// all cores, so this is only needed to replace or to isolate processes.
         so_reuseport: bool = "0", restarts, now;
-        /// Have the kernel report a TCP connection only once its first bytes are there.
+        /// Let the kernel report a TCP connection only when its first bytes have arrived.
         tcp_defer_accept: bool = "1", reloads, now;
     }
 
     "Pools and limits" {
-        /// When a server goes back to its pool: when its client leaves (`session`), when the
-        /// transaction ends (`transaction`), or when the statement ends (`statement`).
+        /// When a server goes back to its pool: when its client disconnects (`session`), when the transaction ends
+        /// (`transaction`), or when the statement ends (`statement`).
         pool_mode: PoolMode = "session", reloads, now;
-        /// The most clients at once. Each takes a file descriptor.
+        /// The largest number of clients. Each client takes a file descriptor.
         max_client_conn: u32 = "100", reloads, now;
-        /// The most servers of each pool. A pool is one database and one user. 0: no limit.
+        /// The largest number of servers in each pool. There is one pool for each database and user. 0: no limit.
         default_pool_size: u32 = "20", reloads, now;
-        /// Keep at least so many servers in each pool that has clients or a forced user, as far as
-        /// `pool_size` and the caps allow.
+        /// The number of servers to keep open in each pool that has clients or a forced user, as far as `pool_size`
+        /// and the caps allow.
         min_pool_size: u32 = "0", reloads, now;
-        /// So many more servers in a pool whose clients wait longer than `reserve_pool_timeout`.
+        /// The number of additional servers for a pool whose clients wait longer than `reserve_pool_timeout`.
         reserve_pool_size: u32 = "0", reloads, now;
-        /// After this wait a client may use the reserve (`reserve_pool_size`). 0: never.
+        /// The wait after which a client may use the reserve (`reserve_pool_size`). 0: never.
         reserve_pool_timeout: Micros = "5", reloads, now;
-        /// So many more servers in a pool in which more than `overflow_waiting` clients wait, at once. As
-        /// servers of the reserve, they go when they have been idle for `server_idle_timeout`.
+        /// The number of additional servers for a pool in which more than `overflow_waiting` clients wait at the
+        /// same time. Like servers of the reserve, they are closed when they have been idle for
+        /// `server_idle_timeout`.
         overflow_size: u32 = "0", reloads, now;
-        /// The most clients that wait in a pool before it opens servers of its overflow (`overflow_size`).
+        /// The number of clients that may wait in a pool before it opens servers of its overflow (`overflow_size`).
         overflow_waiting: u32 = "10", reloads, now;
-        /// The most servers of each database, over all users. 0: no limit. When it is reached, the server
-        /// that has been idle longest is closed for a pool in need.
+        /// The largest number of servers of each database, over all users. 0: no limit. When the limit is reached,
+        /// pgweir closes the server that has been idle longest if another pool needs one.
         max_db_connections: u32 = "0", reloads, now;
-        /// The most clients of each database. 0: no limit.
+        /// The largest number of clients of each database. 0: no limit.
         max_db_client_connections: u32 = "0", reloads, now;
-        /// The most servers of each user, over all databases. 0: no limit. When it is reached, the server
-        /// that has been idle longest is closed for a pool in need.
+        /// The largest number of servers of each user, over all databases. 0: no limit. When the limit is reached,
+        /// pgweir closes the server that has been idle longest if another pool needs one.
         max_user_connections: u32 = "0", reloads, now;
-        /// The most clients of each user. 0: no limit.
+        /// The largest number of clients of each user. 0: no limit.
         max_user_client_connections: u32 = "0", reloads, now;
-        /// The most servers of the process, over all databases and users. 0: no limit. When it is reached,
-        /// idle servers of pools that have more than their share of it are closed for pools in need, and
-        /// any that have been idle for half a second; a pool below its share that has waited for half a
-        /// second also gets the next server that comes free above one. Shares are by the databases'
-        /// `weight`, among the pools that have servers or want some.
+        /// The largest number of servers of the process, over all databases and users. 0: no limit. When the limit
+        /// is reached and a pool needs a server, pgweir closes idle servers of pools that have more than their share
+        /// of the limit, and any server that has been idle for half a second. A pool below its share whose clients
+        /// have waited for half a second also gets the next server that becomes free in a pool above its share. The
+        /// limit is shared in proportion to the databases' `weight`, among the pools that have or need servers.
         max_server_conn: u32 = "0", reloads, now;
-        /// Clients that get a server of their own as they log in, outside of all pools, for as long as they
-        /// stay: for administrators when a pool is exhausted. A list of `db/user`, `db/*` and `*/user`, by
-        /// the names that clients log in with. No limit on clients or servers holds for them
-        /// (`max_client_conn`, `pool_size`, the caps) but `bypass_max`, and no timeout of queries and
-        /// transactions. PAUSE and DISABLE do. PostgreSQL needs room for them too: see its
-        /// `superuser_reserved_connections`. Replication is not meant, nor is anybody under `auth_type = any`.
+        /// Clients that get their own server when they log in, outside of all pools, until they disconnect: for
+        /// administrators when a pool is exhausted. A list of `db/user`, `db/*` and `*/user`, with the names that
+        /// clients log in with. The limits on clients and servers (`max_client_conn`, `pool_size`, the caps) don't
+        /// apply to these clients, except for `bypass_max`; nor do the timeouts of queries and transactions. PAUSE
+        /// and DISABLE do apply. PostgreSQL must have room for these servers, too: see its
+        /// `superuser_reserved_connections`. Replication connections are never included, nor is any client with
+        /// `auth_type = any`.
         bypass_users: BypassUsers = "", reloads, now;
-        /// The most clients at once with such a server. Others of `bypass_users` are served like
-        /// everybody, and told so.
+        /// The largest number of clients with such a server at the same time. Further `bypass_users` get servers
+        /// from pools like other clients, and a notice about it.
         bypass_max: u32 = "3", reloads, now;
-        /// Use idle servers in turn, rather than the one that was used last. Each worker does so with the
-        /// servers that it has.
+        /// Use idle servers in turn, instead of the one that was used last. Each worker does this with its own
+        /// servers.
         server_round_robin: bool = "0", reloads, now;
-        /// Forget databases that came from `*` when unused for so long.
+        /// Forget databases that were created from `*` after this time without use.
         autodb_idle_timeout: Micros = "3600", reloads, now;
-        /// Forget pools that had neither client nor server for so long. 0: never.
+        /// Forget pools after this time without clients and servers. 0: never.
         pool_idle_timeout: Micros = "0", reloads, now;
-        /// How many server connections of one pool may be logging in at once. Until a login has gone
-        /// well, and after one that has not, it is one.
+        /// The number of server connections of one pool that may log in at the same time. Before the first
+        /// successful login, and after a failed one, only one may.
         server_connect_limit: u32 = "4", reloads, now, between::<1, 10_000>;
-        /// How much younger than the oldest waiting client one may be and yet be served before it,
-        /// because a server came free on its own worker. `auto`: the larger of 2 ms and a quarter of
-        /// the oldest's wait. 0: strict order, which costs time when there is more than one worker.
+        /// How much younger than the oldest waiting client another client may be and still be served first, because
+        /// a server became free on its own worker. `auto`: the larger of 2 ms and a quarter of the oldest client's
+        /// wait. 0: strict order, which costs time with more than one worker.
         fair_window: FairWindow = "auto", reloads, now;
     }
 
     "What a session keeps" {
-        /// What of a session clients find on every server, in `transaction` mode. `transparent`: as if
-        /// each had a server of its own, as far as this version goes. `off`: what PgBouncer follows, as it
-        /// does: a prepared statement's name that is unknown, or taken, ends the connection.
+        /// Which session state clients keep in `transaction` mode, where they share servers. `transparent`: `SET`,
+        /// prepared statements, roles, LISTEN and other session state work as if each client had its own server; see
+        /// the page on sessions. `off`: as in PgBouncer, only tracked parameters and prepared statements of the
+        /// protocol; a client that uses an unknown name of a prepared statement, or one that exists already, is
+        /// disconnected.
         session_state: SessionState = "transparent", reloads, now;
-        /// With `session_state = transparent`: how often to look for functions and relations that may change
-        /// a session in ways that can't be seen in a query's text. A change by clients of this process is
-        /// noticed when it is sent, through whichever entry; one that was made elsewhere, after this time:
-        /// until then, what a new trigger sets can be left to the next client of the server. The
-        /// same holds for ALTER ROLE SET and ALTER DATABASE SET, for clients that log in later.
-        /// 0: never look; then each transaction is followed by a look at the session.
+        /// With `session_state = transparent`: how often to search the catalog for functions and relations that may
+        /// change a session in ways that the text of a query does not show. A change by a client of this process is
+        /// noticed at once, whichever entry of `[databases]` it uses. A change made elsewhere is noticed after this
+        /// time; until then, session state that a new trigger sets may remain on the server for its next client. The
+        /// same holds for ALTER ROLE SET and ALTER DATABASE SET, for clients that log in later. 0: never search;
+        /// then pgweir inspects the session after each transaction.
         catalog_check_interval: Micros = "10", reloads, now;
-        /// Parameters to follow besides `client_encoding`, `DateStyle`, `TimeZone`,
-        /// `standard_conforming_strings` and `application_name`: each client finds its own value on
-        /// every server. Only parameters that the server reports can be followed.
+        /// Parameters to track in addition to `client_encoding`, `DateStyle`, `TimeZone`,
+        /// `standard_conforming_strings` and `application_name`: each client has its own value, on every server.
+        /// Only parameters that the server reports can be tracked.
         track_extra_parameters: Vec<String> = "IntervalStyle", restarts, now;
-        /// Parameters in a client's startup packet that are to be ignored. Others that cannot be
-        /// followed are refused. `options` here ignores unknown parameters inside of `options`.
+        /// Parameters in a client's startup packet to ignore. Others that can't be tracked are refused. The entry
+        /// `options` ignores unknown parameters inside of `options`.
         ignore_startup_parameters: Vec<String> = "", reloads, now;
-        /// A query that cleans a server before another client gets it, in `session` mode. Empty: none.
+        /// The query that resets a server before another client gets it, in `session` mode. Empty: none.
         server_reset_query: String = "DISCARD ALL", reloads, now;
-        /// Run `server_reset_query` in the other modes too.
+        /// Run `server_reset_query` in the other pool modes, too.
         server_reset_query_always: bool = "0", reloads, now;
-        /// How many of the clients' prepared statements (those of the protocol, not of SQL's PREPARE)
-        /// to keep on each server, in the modes other than `session`. One that is needed on a server
-        /// that lacks it is made there first; those that were not used for longest are closed. 0: do
-        /// not follow prepared statements. A change from or to 0, like one of `pool_mode` from or to
-        /// `session`, makes connected clients lose the statements that they have.
+        /// The number of clients' prepared statements (those of the protocol, not of SQL's PREPARE) to keep on each
+        /// server, in the modes other than `session`. A statement that is needed on a server without it is prepared
+        /// there first; the least recently used ones are closed. 0: don't track prepared statements. A change from
+        /// or to 0, like a change of `pool_mode` from or to `session`, makes connected clients lose their
+        /// statements.
         max_prepared_statements: u32 = "200", reloads, now;
-        /// The most bytes that the prepared statements of one client may take: their texts, and 128
-        /// bytes for each. Texts that clients share are stored once, and still count for each of
-        /// them. More is refused (SQLSTATE 53400).
+        /// The largest number of bytes of the prepared statements of one client: their texts, and 128 bytes for
+        /// each. Texts that clients share are stored once, but count for each client. Statements beyond this are
+        /// refused (SQLSTATE 53400).
         max_client_prepared_bytes: u32 = "16777216", reloads, now;
-        /// The most bytes of parameters, names and values, that a client's session takes from server to
-        /// server. A client that sets more keeps its server as long as it does. Only with
-        /// `session_state = transparent`.
+        /// The largest number of bytes of parameters, names and values, that pgweir sets on each server for one
+        /// client. A client that sets more keeps its server until it sets less. Only with `session_state =
+        /// transparent`.
         max_client_settings_bytes: u32 = "65536" in "bytes", reloads, now;
-        /// The most listeners of each pool: connections on which LISTEN is done for all clients of the pool
-        /// that use it, one for each `client_encoding` among them. They count against
-        /// `max_db_connections`, `max_user_connections` and `max_server_conn`, not against `pool_size`. A
-        /// client that none can take keeps the server on which it said LISTEN.
+        /// The largest number of listeners of each pool. A listener is a server connection on which pgweir runs
+        /// LISTEN for many clients of the pool; each `client_encoding` among these clients needs its own. Listeners
+        /// count against `max_db_connections`, `max_user_connections` and `max_server_conn`, but not against
+        /// `pool_size`. A client that no listener can serve keeps the server on which it ran LISTEN.
         max_listeners: u32 = "4", reloads, now;
-        /// The most channels of each listener; a client that needs another one keeps its server.
+        /// The largest number of channels of each listener. A client that needs another channel keeps its server.
         max_listen_channels: u32 = "10000", reloads, now;
-        /// The most channels of each client that a listener takes; beyond that it keeps its server.
+        /// The largest number of channels of each client on a listener. A client with more keeps its server.
         max_client_channels: u32 = "1000", reloads, now;
-        /// Close a listener that nobody has needed for so long.
+        /// Close a listener after this time without clients.
         listener_idle_timeout: Micros = "10", reloads, now;
-        /// Give up a listener that has not answered for so long, and end its clients (SQLSTATE 57P01). 0:
+        /// Close a listener that has not answered for this time, and disconnect its clients (SQLSTATE 57P01). 0:
         /// never.
         listener_timeout: Micros = "60", reloads, now;
-        /// The most bytes of notifications that wait for one client, because it is in a transaction or
-        /// does not read. A client with more is ended (SQLSTATE 53400).
+        /// The largest number of bytes of notifications that wait for one client, while the client is in a
+        /// transaction or does not read. A client with more is disconnected (SQLSTATE 53400).
         notification_backlog: u32 = "1048576", reloads, now, between::<16_384, 2_147_483_647>;
         /// Add the client's address to the `application_name` that it connects with.
         application_name_add_host: bool = "0", reloads, now;
-        /// Refuse the simple query protocol, in which one message may hold several statements: what an SQL
-        /// injection needs. The console is not affected.
+        /// Refuse the simple query protocol, in which one message may have several statements, as SQL injection
+        /// needs. The console is not affected.
         disable_pqexec: bool = "0", restarts, now;
     }
 
     "Clients that keep a server" {
-        /// In `transaction` mode with `session_state = transparent`, a client keeps its server for as long
-        /// as its session holds what can't be moved to another one, such as a temporary table: it is
-        /// pinned (SHOW PINS). So many servers of each pool, or so much of `pool_size`, may be kept like
-        /// that. More may be (a client can't do without its session), but for each beyond this the pool
-        /// may have one more server, up to `pinned_overflow`, so that some are left for others.
+        /// In `transaction` mode with `session_state = transparent`, a client is pinned, which means that it keeps
+        /// its server, as long as its session has state that can't be moved to another server, such as a temporary
+        /// table (SHOW PINS). This is the number of servers of each pool, or the part of `pool_size`, that pinned
+        /// clients may keep without compensation. More clients may be pinned, but for each of them the pool may open
+        /// one more server, up to `pinned_overflow`, so that other clients still find servers.
         max_pinned: Share = "75%", reloads, now;
-        /// The most servers that a pool may have above its size because of `max_pinned`. The caps hold.
+        /// The largest number of servers that a pool may have above its size because of `max_pinned`. The caps on
+        /// servers still apply.
         pinned_overflow: u32 = "5", reloads, now;
         /// Disconnect clients that have been pinned and idle, outside of a transaction, for longer than this.
         /// 0: no limit.
         pin_timeout: Micros = "0", reloads, now;
-        /// Parameters that pin a client when it changes them, rather than to be set again on each server.
+        /// Parameters that pin a client when it changes them, instead of being set again on each server.
         pin_parameters: Vec<String> = "", reloads, now;
-        /// Extensions that pin a client for good when it calls one of their functions, or one in a language of
-        /// theirs, also by way of views and other functions: those that keep something in the session that
-        /// nothing tells. A change counts from the next reading of a database's catalog on.
+        /// Extensions that pin a client until it disconnects when it calls one of their functions, or a function in
+        /// one of their languages, directly or through views and other functions: name here extensions that keep
+        /// state in the session which pgweir can't see. A change takes effect when pgweir reads a database's catalog
+        /// the next time.
         pin_extensions: Vec<String> = "", reloads, now, extension_names;
-        /// Functions that keep nothing in the session, whatever pgweir reads of them: names without a schema. A
-        /// change counts from the next reading of a database's catalog on. SHOW CATALOG names functions that
-        /// make statements opaque.
+        /// Functions that keep no state in the session, whatever pgweir concludes from their source: names without a
+        /// schema. A change takes effect when pgweir reads a database's catalog the next time. SHOW CATALOG lists
+        /// functions whose effect on the session pgweir can't determine.
         certified_functions: Vec<String> = "", reloads, now;
-        /// What becomes of a server on which statements ran that pgweir can't judge, in a database whose functions
-        /// may keep what no clean takes away (those in languages like PL/Perl and PL/Python, those in C that pgweir
-        /// does not know, dblink; SHOW CATALOG names one). `close`: it is closed. `ignore`: it is cleaned as far as
-        /// that goes, and what those functions keep is left to the next client.
+        /// What to do with a server on which statements ran that pgweir can't analyse, in a database with functions
+        /// that may keep state which no reset removes (functions in languages like PL/Perl and PL/Python, C
+        /// functions that pgweir does not know, dblink; SHOW CATALOG names one). `close`: close the server.
+        /// `ignore`: reset it as far as possible, and accept that the next client may see what those functions keep.
         unclean: Unclean = "close", reloads, now;
-        /// As long as a pool has no more clients than this, each keeps the server that it has got, as far
-        /// as there are enough. 0: servers go back at the end of each transaction.
+        /// As long as a pool has at most this number of clients, each client keeps the server that it got, if there
+        /// are enough servers. 0: servers go back to the pool at the end of each transaction.
         share_after: u32 = "0", reloads, now;
         /// In `transaction` mode with `session_state = transparent`, a server on which a client may have changed its
-        /// session stays with that client until another client needs a server, or for at most this long. Only then
-        /// is the session looked at and cleaned. After texts that do nothing but set parameters, it stays for at
+        /// session stays with that client until another client needs a server, or for at most this time. Only then
+        /// does pgweir inspect and reset the session. After texts that only set parameters, the server stays for at
         /// most 50 ms.
         settle_after: Micros = "0.2", reloads, now;
-        /// When a server is cleaned before another client gets it: `auto`, when it is known or suspected to
-        /// hold something of a session; `always`, each time that it goes back, at the cost of a round trip
-        /// and of its prepared statements.
+        /// When to reset a server before another client gets it. `auto`: when it has, or may have, session state of
+        /// the last client. `always`: each time that it goes back to the pool, at the cost of a round trip and of
+        /// its prepared statements.
         handover_clean: HandoverClean = "auto", reloads, now;
-        /// Log which client is pinned, and why: each worker writes one line for each reason and
-        /// pool in ten seconds.
+        /// Log which client is pinned, and why. Each worker writes at most one line for each reason and pool in ten
+        /// seconds.
         log_pins: bool = "1", reloads, now;
     }
 
     "How clients log in" {
-        /// How clients prove who they are. `scram-sha-256`: by SCRAM. `md5`: by an MD5 hash, or by SCRAM
-        /// where `auth_file` has a SCRAM secret. `plain`: by the password in clear text. `trust`: no
-        /// proof, but the user must be known. `any`: no proof and any name; each database must then
-        /// have a `user`. `cert`: by the name in the client's TLS certificate. `hba`: as the rules in
-        /// `auth_hba_file` say. `ldap`: by the password, which an LDAP server
-        /// checks. `pam`: by the password, which PAM checks as its service `pgbouncer` says
-        /// (`/etc/pam.d/pgbouncer`). With `ldap` and `pam`, users need not be in `auth_file`, and servers that
-        /// ask for a password get the client's.
+        /// How clients prove their identity. `scram-sha-256`: by SCRAM. `md5`: by an MD5 hash, or by SCRAM if
+        /// `auth_file` has a SCRAM secret. `plain`: by the password in clear text. `trust`: without proof, but the
+        /// user must be known. `any`: without proof and with any name; each database must then have a `user`.
+        /// `cert`: by the name in the client's TLS certificate. `hba`: as the rules in `auth_hba_file` say. `ldap`:
+        /// by the password, which an LDAP server checks. `pam`: by the password, which PAM checks, with the service
+        /// `pgbouncer` (`/etc/pam.d/pgbouncer`). With `ldap` and `pam`, users need not be in `auth_file`, and pgweir
+        /// uses the client's password for servers that ask for one.
         auth_type: AuthType = "md5", reloads, now;
         /// The file with users and their secrets: lines of `"user" "secret"`, the secret in clear text,
         /// as `md5...` or as `SCRAM-SHA-256$...`.
         auth_file: Option<String>, reloads, now;
-        /// Iterations of SCRAM secrets that are made from clear-text passwords.
+        /// The number of iterations for SCRAM secrets that pgweir makes from clear-text passwords.
         scram_iterations: u32 = "4096", reloads, now, between::<1, 2_147_483_647>;
-        /// So many threads derive the keys of SCRAM from passwords in clear text, of clients and of servers: a
-        /// millisecond or more of a core each, for which logins wait and queries don't.
+        /// The number of threads that derive SCRAM keys from clear-text passwords, of clients and of servers. A
+        /// derivation takes a core for a millisecond or more; logins wait for it, queries don't.
         scram_threads: u32 = "2", restarts, now, between::<1, 64>;
-        /// So many derivations may wait for them; whose login would be one more is refused. A client that leaves
-        /// does not take its own along.
+        /// The number of derivations that may wait for these threads. Further logins are refused. A derivation stays
+        /// in the queue even if its client disconnects.
         scram_queue: u32 = "16384", restarts, now, between::<1, 100_000>;
         /// The file with rules by address, user and database, for `auth_type = hba`: lines of `local
         /// DATABASE USER METHOD`, or `host` (`hostssl`, `hostnossl`) `DATABASE USER ADDRESS METHOD`, as in
@@ -234,26 +239,27 @@ settings! {
         /// `password`, `cert` or `peer`, which may have `map=NAME`, `ldap` with its options, or `pam`, which may have
         /// `pamservice=NAME` (`pgbouncer` if not). A line that can't be understood makes the file unusable.
         auth_hba_file: Option<String> = "", reloads, now;
-        /// The file with maps for `map=` of the methods `cert` and `peer`: lines of `MAP SYSTEM-USER USER`. The
-        /// system user may be a `/regular expression`, and `\1` in the user is then what its first group
-        /// has matched; the user may be `all` or a `/regular expression`.
+        /// The file with maps for `map=` of the methods `cert` and `peer`: lines of `MAP SYSTEM-USER USER`.
+        /// SYSTEM-USER may be a `/regular expression`; then `\1` in USER stands for the match of its first group.
+        /// USER may be `all` or a `/regular expression`.
         auth_ident_file: Option<String>, reloads, now;
-        /// Look up users who are not in `auth_file` in the database, logged in as this user. Members of
-        /// roles (`+role` in `auth_hba_file`) are looked up like that too.
+        /// The user as whom pgweir logs in to run `auth_query`, for users who are not in `auth_file`. pgweir also
+        /// looks up members of roles (`+role` in `auth_hba_file`) as this user.
         auth_user: Option<String>, reloads, now;
-        /// The query that looks a user up: `$1` is the name; the answer is one row of name and secret, or none.
-        /// A user whose secret is null exists, and has no password that is right. A third column, if there is
-        /// one, is the number of seconds until the secret's VALID UNTIL, for `auth_cache_ttl`; null or infinity
-        /// if it has no end. The default query is asked with it.
+        /// The query that looks a user up. `$1` is the name. The result is one row with name and secret, or none. A
+        /// user with a null secret exists, but can't log in by password. An optional third column is the number of
+        /// seconds until the secret's VALID UNTIL, for `auth_cache_ttl`; null or infinity if there is no such limit.
+        /// The default query is sent with this column.
         auth_query: String = "SELECT rolname, CASE WHEN rolvaliduntil < now() THEN NULL ELSE rolpassword END FROM pg_authid WHERE rolname=$1 AND rolcanlogin", reloads, now;
-        /// The database that users are looked up in. If not set, the one that the client asked for.
+        /// The database in which `auth_query` runs. If not set, the database that the client asked for.
         auth_dbname: Option<String>, reloads, now, not_console;
-        /// How long an answer of `auth_query` is good for other logins too; 0 asks each time, as PgBouncer does,
-        /// so that a change (of a password, VALID UNTIL, NOLOGIN) counts at once. An answer with an end (see
-        /// `auth_query`) is not kept beyond it. With a wrong password it is asked again within the login; by SCRAM,
-        /// which can't begin anew, the login fails and the next one asks again. RELOAD forgets all answers.
+        /// How long a result of `auth_query` is used for other logins. 0: run the query for each login, as PgBouncer
+        /// does, so that a change (of a password, VALID UNTIL, NOLOGIN) takes effect at once. A result is not used
+        /// after its VALID UNTIL (see `auth_query`). After a wrong password the query runs again, within the same
+        /// login. With SCRAM, which can't start again within a login, the login fails, and the next login runs the
+        /// query. RELOAD empties the cache.
         auth_cache_ttl: Micros = "0", reloads, now;
-        /// At most so many answers are kept.
+        /// The largest number of results in this cache.
         auth_cache_size: u32 = "1000", reloads, now;
         /// Options of LDAP, for `auth_type = ldap`, as PostgreSQL's `pg_hba.conf` has them: `ldapserver`, `ldapport`,
         /// `ldapscheme`, `ldaptls`, then `ldapprefix` and `ldapsuffix` to bind as the user at once, or
@@ -262,60 +268,61 @@ settings! {
         /// behind the method `ldap`. Certificates of LDAP servers are checked as `ldap.conf` says
         /// (`TLS_CACERT`, `TLS_CACERTDIR`, `TLS_REQCERT`; `LDAPCONF` names the file).
         auth_ldap_options: Option<Secret>, reloads, now;
-        /// So many threads ask LDAP servers, PAM and the system about clients that log in.
+        /// The number of threads that check clients at LDAP servers, by PAM, or by the system's list of users.
         auth_threads: u32 = "4", restarts, now, between::<1, 64>;
-        /// So many questions may wait for them; whose login would be one more is refused.
+        /// The number of checks that may wait for these threads. Further logins are refused.
         auth_queue: u32 = "1000", restarts, now, between::<1, 100_000>;
-        /// A notice to each client after its login.
+        /// A notice that each client gets after its login.
         login_notify_message: Option<String> = "", reloads, now;
     }
 
     "Console" {
-        /// Users who may do everything on the console, the database `pgbouncer` or `pgweir`. With
-        /// `auth_type = any` it is everybody.
+        /// Users who may run all commands on the console, the database `pgbouncer` or `pgweir`. With `auth_type =
+        /// any`, everybody may.
         admin_users: Vec<String> = "", reloads, now;
-        /// Users who may only look: the SHOW commands.
+        /// Users who may run the SHOW commands on the console.
         stats_users: Vec<String> = "", reloads, now;
     }
 
     "Timeouts" {
-        /// A client must have logged in within this time, also if it has to wait for the first server of its
-        /// pool. 0: no limit.
+        /// A client must have logged in within this time, including the wait for the first server of its pool. 0: no
+        /// limit.
         client_login_timeout: Micros = "60", reloads, now;
         /// How long a query may wait for a server before its client is disconnected. 0: no limit.
         query_wait_timeout: Micros = "120", reloads, now;
-        /// A client that has waited this long for a server gets a notice that says why: what keeps the
-        /// pool from opening one more, and who has those that there are. The error of
-        /// `query_wait_timeout` and the log say so too. 0: no notice.
+        /// A client that has waited this long for a server gets a notice with the reason: why the pool can't open
+        /// another server, and which clients use the present ones. The error of `query_wait_timeout` and the log
+        /// have the reason, too. 0: no notice.
         query_wait_notify: Micros = "5", reloads, now;
-        /// How long a cancel request may wait to be passed on. 0: no limit.
+        /// How long a cancel request may wait for its connection to the server. 0: no limit.
         cancel_wait_timeout: Micros = "10", reloads, now;
         /// A server connection must be open and logged in within this time. 0: no limit.
         server_connect_timeout: Micros = "15", reloads, now;
-        /// After a failed login to a server, wait so long before the next try. As long as a pool has
-        /// never had a server, clients that log in meanwhile get the error at once, and one that waits for
-        /// the first try gets it unless the next try comes within `server_connect_timeout` of its login; all
-        /// others wait, up to `query_wait_timeout`. RELOAD and RECONNECT let the next try come at once. If PostgreSQL itself refuses the login and the pool has no server
-        /// left, clients that log in get PostgreSQL's words at once, and so do all that wait if the user may not log in or
-        /// the database does not exist.
+        /// After a failed login to a server, pgweir waits this long before the next attempt. As long as the pool has
+        /// never had a server, clients that log in meanwhile get the error at once, and a client that waits for the
+        /// first attempt gets it unless the next attempt comes within `server_connect_timeout` of the client's
+        /// login. All other clients wait, up to `query_wait_timeout`. RELOAD and RECONNECT cause the next attempt at
+        /// once. If PostgreSQL itself refuses the login and the pool has no server left, clients that log in get
+        /// PostgreSQL's error at once; so do all waiting clients if the user may not log in or the database does not
+        /// exist.
         server_login_retry: Micros = "15", reloads, now;
-        /// Close servers that were idle for so long. 0: never.
+        /// Close servers that were idle for this time. 0: never.
         server_idle_timeout: Micros = "600", reloads, now;
-        /// Replace servers that have been connected for longer than this (up to a tenth less, so that
-        /// they don't all go at once), once they are free. Where the pool is in use and below its size,
-        /// the successor is opened first. 0: use each server once.
+        /// Replace servers that have been connected for longer than this (or up to a tenth less, so that they don't
+        /// all end at once), as soon as they are free. If the pool is in use and below its size, the new server is
+        /// opened first. 0: use each server once.
         server_lifetime: Micros = "3600", reloads, now;
-        /// Lend a server without a check if it was in use so recently. 0: check always.
+        /// Use a server without a check if it was in use within this time. 0: check always.
         server_check_delay: Micros = "30", reloads, now;
-        /// The query that checks a server before it is lent; `<empty>` is the empty query. Empty: no
-        /// check. A server that fails, or does not answer within `server_connect_timeout`, is closed,
-        /// and the client gets another one.
+        /// The query that checks a server before a client gets it; `<empty>` is the empty query. Empty: no check. A
+        /// server that fails the check, or does not answer within `server_connect_timeout`, is closed, and the
+        /// client gets another one.
         server_check_query: String = "<empty>", reloads, now;
-        /// In `session` mode, close servers that are to be replaced at the end of a transaction, not of
-        /// the session.
+        /// In `session` mode, close servers that have to be replaced at the end of a transaction instead of the
+        /// session.
         server_fast_close: bool = "0", reloads, now;
-        /// Cancel queries that run longer than this, and disconnect the server and the client. The time that
-        /// the client takes to send its request does not count. 0: no limit.
+        /// Cancel queries that run longer than this, and disconnect the server and the client. The time in which the
+        /// client sends its request does not count. 0: no limit.
         query_timeout: Micros = "0", reloads, now;
         /// Disconnect clients that are idle for longer than this, and have no server. 0: no limit.
         client_idle_timeout: Micros = "0", reloads, now;
@@ -324,64 +331,66 @@ settings! {
         idle_transaction_timeout: Micros = "0", reloads, now;
         /// Disconnect clients whose transaction lasts longer than this, and their server. 0: no limit.
         transaction_timeout: Micros = "0", reloads, now;
-        /// In an online restart, end the clients that have not moved to the new process after this time: those in a
-        /// transaction, with a server of their own, or with a connection that can't move. 0: wait for them as long as
-        /// they stay.
+        /// In an online restart, disconnect the clients that have not moved to the new process after this time:
+        /// those that are in a transaction, that keep their server, or whose connection can't be moved. 0: wait
+        /// until they disconnect.
         takeover_timeout: Micros = "600", reloads, now;
-        /// After SUSPEND, close connections that are in the middle of something for longer than this. 0:
-        /// never.
+        /// After SUSPEND, close connections that have not finished their current message within this time. 0: never.
         suspend_timeout: Micros = "10", reloads, now;
-        /// How long the unsent bytes of a connection that we closed are kept.
+        /// How long pgweir keeps the unsent bytes of a connection that it has closed.
         close_flush_timeout: Micros = "5", reloads, now;
-        /// When a client leaves in mid-query, read the server's answer to its end for so long, to be
-        /// able to use the server again; then close it.
+        /// When a client disconnects during a query, read the server's answer to its end for at most this time, so
+        /// that the server can be used again. Then close the server.
         abandoned_query_timeout: Micros = "5", reloads, now;
     }
 
     "TLS with clients" {
-        /// Whether clients that come by TCP may or must use TLS. `disable`: they can't. `allow`, `prefer`: they
-        /// may. `require`: they must. `verify-ca`, `verify-full`: they must, and show a certificate that
-        /// `client_tls_ca_file` vouches for. All but `disable` need a key and a certificate. Clients may also
-        /// begin with TLS at once (libpq's `sslnegotiation=direct`, of PostgreSQL 17). Over a Unix socket there
-        /// is no TLS.
+        /// Whether clients on TCP may or must use TLS. `disable`: they can't. `allow`, `prefer`: they may.
+        /// `require`: they must. `verify-ca`, `verify-full`: they must, with a certificate that an authority in
+        /// `client_tls_ca_file` has signed. All modes but `disable` need a key and a certificate. Clients may also
+        /// begin with TLS at once (libpq's `sslnegotiation=direct`, since PostgreSQL 17). Unix sockets don't use
+        /// TLS.
         client_tls_sslmode: SslMode = "disable", reloads, now;
-        /// Our private key, in PEM, without a password.
+        /// pgweir's private key for clients, in PEM, without a password.
         client_tls_key_file: Option<String> = "", reloads, now;
-        /// Our certificate, and those between it and its authority, in PEM. Read again at RELOAD; nobody is
-        /// dropped for it.
+        /// pgweir's certificate for clients, and the certificates between it and its authority, in PEM. RELOAD reads
+        /// the file again; connected clients stay.
         client_tls_cert_file: Option<String> = "", reloads, now;
-        /// Certificates of those who may sign clients' certificates, in PEM. With it, clients are asked for
-        /// a certificate, and one that is shown must be good, whatever the mode.
+        /// The certificates of authorities that may sign clients' certificates, in PEM. With this file, pgweir asks
+        /// clients for a certificate. A certificate that a client shows must be valid, in every mode.
         client_tls_ca_file: Option<String> = "", reloads, now;
-        /// Versions, separated by commas: `tlsv1.2`, `tlsv1.3`; `secure`, `default` and `all` are both; `!` before
-        /// a name takes it out. `tlsv1.0` and `tlsv1.1` are taken, but never spoken.
+        /// Versions, separated by commas: `tlsv1.2`, `tlsv1.3`; `secure`, `default` and `all` are both. `!` before a
+        /// name excludes it. `tlsv1.0` and `tlsv1.1` are accepted here, but never used.
         client_tls_protocols: String = "secure", reloads, now;
-        /// Ciphers of TLS 1.2, in OpenSSL's syntax. There are those of ECDHE with AES-GCM and CHACHA20; what
-        /// means others is passed over.
+        /// Ciphers of TLS 1.2, in OpenSSL's syntax. pgweir supports ECDHE with AES-GCM and CHACHA20, and ignores
+        /// other ciphers.
         client_tls_ciphers: String = "default", reloads, now;
         /// Ciphers of TLS 1.3, by OpenSSL's names, separated by colons. Not set: all.
         client_tls13_ciphers: Option<String>, reloads, now;
         /// Groups of the key exchange, by OpenSSL's names, separated by colons, the preferred one first:
         /// `X25519`, `prime256v1`, `secp384r1`, `X25519MLKEM768`; `auto` is all of them.
         client_tls_ecdhcurve: String = "auto", reloads, now;
-        /// Group of the Diffie-Hellman key exchange: there is only the one over elliptic curves.
+        /// PgBouncer's group for the Diffie-Hellman key exchange. pgweir supports only the exchange over elliptic
+        /// curves.
         client_tls_dheparams: String = "auto", reloads, never;
     }
 
     "TLS with servers" {
-        /// Whether servers are asked for TLS (not over Unix sockets). `disable`: no. `allow`, `prefer`: if the
-        /// server says no, the login goes on without. `require`: TLS or nothing. `verify-ca`: and its certificate
-        /// must be one that `server_tls_ca_file` vouches for. `verify-full`: and it must be for the host's name.
-        /// When this or another setting of this group changes, server connections are replaced.
+        /// Whether to use TLS with servers (not over Unix sockets). `disable`: no. `allow`, `prefer`: if the server
+        /// supports TLS. `require`: always. `verify-ca`: always, with a certificate that an authority in
+        /// `server_tls_ca_file` has signed. `verify-full`: the certificate must also be for the host's name. When
+        /// this or another setting of this group changes, server connections are replaced.
         server_tls_sslmode: SslMode = "prefer", reloads, now, allow_prefers;
-        /// How TLS begins: `postgres` asks the server first; `direct` doesn't, which saves a round trip, and needs
-        /// PostgreSQL 17 and `server_tls_sslmode` = `require` or more.
+        /// How TLS begins. `postgres`: pgweir asks the server first. `direct`: pgweir begins TLS at once, which
+        /// saves a round trip, and needs PostgreSQL 17 and `server_tls_sslmode` = `require`, `verify-ca` or
+        /// `verify-full`.
         server_tls_negotiation: TlsNegotiation = "postgres", reloads, now;
-        /// Our private key, for servers that ask for a certificate.
+        /// pgweir's private key, for servers that ask for a certificate.
         server_tls_key_file: Option<String> = "", reloads, now;
-        /// Our certificate.
+        /// pgweir's certificate, for servers that ask for one.
         server_tls_cert_file: Option<String> = "", reloads, now;
-        /// Certificates of those who may sign servers' certificates; or servers' own.
+        /// The certificates of authorities that may sign servers' certificates, or the servers' certificates
+        /// themselves.
         server_tls_ca_file: Option<String> = "", reloads, now;
         /// Versions, as in `client_tls_protocols`.
         server_tls_protocols: String = "secure", reloads, now;
@@ -394,56 +403,64 @@ settings! {
     "Log and statistics" {
         /// The log file. If not set, the log goes to standard error only.
         logfile: Option<String> = "", reloads, now;
-        /// Above 0: more detail in the log, such as each address that is tried. So does `-v` on the command
-        /// line.
+        /// Above 0: more detail in the log, such as each address that is tried. The option `-v` has the same effect.
         verbose: i32 = "0", reloads, now;
+        /// `pgbouncer`: lines as PgBouncer writes them. `json`: each line is a JSON object with `time` (UTC), `pid`, `level`,
+        /// `connection` (if the line is about one), `message`, and `audit` in audit lines (`log_audit`). Syslog always gets
+        /// PgBouncer's form.
+        log_format: LogFormat = "pgbouncer", reloads, now;
         /// Log each login.
         log_connections: bool = "1", reloads, now;
-        /// Log the end of each connection, and why.
+        /// Log the end of each connection, with the reason.
         log_disconnections: bool = "1", reloads, now;
-        /// Log the errors that clients get from us.
+        /// Log the errors that pgweir itself sends to clients.
         log_pooler_errors: bool = "1", reloads, now;
-        /// Log each decision about servers: which client gets one, waits for one and why, gives one back or
-        /// keeps it and why; and which server goes to another worker. For a look at a pool, not for all days.
+        /// Log who gave which command on the console, from where and with which outcome, and each failed login: lines
+        /// whose message begins with `audit:`.
+        log_audit: bool = "1", reloads, now;
+        /// Log each decision about servers: which client gets one, waits for one, gives one back or keeps it, and
+        /// why; and which server moves to another worker. For short examinations of a pool, not for permanent use.
         log_scheduling: bool = "0", reloads, now;
+        /// How many of the latest events SHOW EVENTS shows: reloads, commands, lost servers, failed logins, and the like.
+        /// Equal events within a minute are one entry with a count. 0: none are kept.
+        event_history: u32 = "1000" in "events", reloads, now, between::<0, 100_000>;
         /// Log statistics each `stats_period`.
         log_stats: bool = "1", reloads, now;
         /// The time over which SHOW STATS takes its averages, and between two lines of `log_stats`.
         stats_period: Micros = "60", reloads, now;
         /// Log to syslog, too.
         syslog: bool = "0", reloads, now;
-        /// The part of the system that our lines in syslog come from: `auth`, `authpriv`, `daemon`, `user` or
-        /// `local0` to `local7`. Any other name is `daemon`.
+        /// The facility of pgweir's lines in syslog: `auth`, `authpriv`, `daemon`, `user` or `local0` to `local7`.
+        /// Any other name is `daemon`.
         syslog_facility: String = "daemon", reloads, now, facility;
-        /// Our name in syslog.
+        /// pgweir's name in syslog.
         syslog_ident: String = "pgbouncer", reloads, now;
-        /// The socket of the syslog daemon. Lines that it does not take at once are lost, and counted.
+        /// The socket of the syslog daemon. Lines that the socket does not accept at once are lost, and counted.
         syslog_socket: String = "/dev/log", reloads, now;
     }
 
     "Metrics and health over HTTP" {
-        /// Where HTTP requests are answered: a list of `ADDRESS:PORT` and absolute paths of Unix sockets, such as
-        /// `127.0.0.1:9127`, `[::1]:9127`, `*:9127` or `/run/pgweir/http.sock`. The page on monitoring says what
-        /// is answered: metrics for Prometheus, health checks, and the order to drain. Unix sockets have the
-        /// permissions of `unix_socket_mode` and `unix_socket_group`. Empty: nowhere.
+        /// Where to answer HTTP requests: a list of `ADDRESS:PORT` and absolute paths of Unix sockets, such as
+        /// `127.0.0.1:9127`, `[::1]:9127`, `*:9127` or `/run/pgweir/http.sock`. The page on monitoring describes the
+        /// requests: metrics for Prometheus, health checks, and draining. Unix sockets have the permissions of
+        /// `unix_socket_mode` and `unix_socket_group`. Empty: no HTTP.
         http_listen: HttpListen = "", reloads, now;
-        /// `client`: the addresses of `http_listen` speak TLS as `client_tls_sslmode` demands it of clients, with the
-        /// same certificates; with `allow` and `prefer`, requests may come with TLS and without. `disable`: they
-        /// never do.
+        /// `client`: HTTP over TCP uses TLS as `client_tls_sslmode` demands of clients, with the same certificates;
+        /// with `allow` and `prefer`, requests may come with or without TLS. `disable`: HTTP never uses TLS.
         http_tls: HttpTls = "client", reloads, now;
-        /// A file with tokens for HTTP requests, each on a line: `stats TOKEN` or `admin TOKEN`. With it, `/metrics`
-        /// is answered only to requests with one of these tokens (`Authorization: Bearer TOKEN`); a token of an
-        /// `admin` may order pgweir to drain. A token has at least 16 characters.
+        /// A file with tokens for HTTP requests, one per line: `stats TOKEN` or `admin TOKEN`. With this file,
+        /// `/metrics` needs one of the tokens (`Authorization: Bearer TOKEN`), and a request with an `admin` token
+        /// may make pgweir drain. A token has at least 16 characters.
         http_tokens: Option<String> = "", reloads, now;
         /// The file in which changes of databases and users by the HTTP API are saved, if a request asks for it. It is
         /// read after the ini file, which is never written: its entries take the place of those of the same name, and
         /// its sections `[removed databases]` and `[removed users]` take entries away. It need not exist. Its folder must
         /// be writable for pgweir.
         api_config_file: Option<String> = "", reloads, now;
-        /// The most HTTP connections at once. When it is reached, a new connection takes the place of the
-        /// oldest one whose request is not complete; if all requests are, the new one is refused.
+        /// The largest number of HTTP connections. When it is reached, a new connection replaces the oldest one
+        /// whose request is not complete; if all requests are complete, the new connection is refused.
         http_max_connections: u32 = "64", reloads, now, between::<1, 10_000>;
-        /// An HTTP connection ends after this time, answered or not.
+        /// An HTTP connection is closed after this time, even if its request was not answered.
         http_timeout: Micros = "10", reloads, now, above_zero;
         /// The most wrong tokens and passwords that may come over HTTP from one address in a minute (from one /64
         /// network of IPv6). Further requests with credentials from there are refused with status 429, right or wrong.
@@ -453,14 +470,14 @@ settings! {
         http_history_interval: Micros = "5", reloads, now;
         /// The most pools of which samples are taken.
         http_history_pools: u32 = "50", reloads, now, between::<1, 10_000>;
-        /// Workers are asked for their counts at most once in this time; requests for metrics that come sooner
-        /// wait for the next time, and share its counts.
+        /// The shortest time between two measurements of all workers. Requests for metrics that come sooner wait for
+        /// the next measurement, and share it.
         metrics_interval: Micros = "0.1", reloads, now;
-        /// The most pools, and the most databases, with series of their own in `/metrics`: those that were seen
-        /// first. The others are added up under `(other)`.
+        /// The largest number of pools, and of databases, with their own series in `/metrics`: the first ones that
+        /// were seen. The others are added up under `(other)`.
         metrics_max_pools: u32 = "200", reloads, now, between::<1, 100_000>;
-        /// The most `application_name`s with series of their own in `/metrics`: those of most clients. The others
-        /// are added up under `(other)`.
+        /// The largest number of `application_name`s with their own series in `/metrics`: those with the most
+        /// clients. The others are added up under `(other)`.
         metrics_max_applications: u32 = "100", reloads, now, between::<1, 100_000>;
         /// Show the counters `pgbouncer_stats_totals_...` also as `pgbouncer_stats_...`, for dashboards that were
         /// made for older exporters.
@@ -468,63 +485,62 @@ settings! {
     }
 
     "Process" {
-        /// How many threads serve connections. 0: as many as there are cores.
+        /// The number of threads that serve connections. 0: as many as there are cores.
         workers: u32 = "0", restarts, now, between::<0, 64>;
-        /// The Unix user to become after start, when started as root.
+        /// The Unix user to switch to after a start as root.
         user: Option<String>, restarts, now;
-        /// A file that holds our process id while we run.
+        /// The file that has pgweir's process id while it runs.
         pidfile: Option<String> = "", restarts, now;
-        /// The ini file that the next RELOAD reads. If not set, the one on the command line.
+        /// The ini file that the next RELOAD reads. If not set, the file on the command line.
         conffile: Option<String>, reloads, now;
         /// Name of a Windows service.
         service_name: Option<String>, restarts, never;
         /// Another name for `service_name`.
         job_name: String = "pgbouncer", restarts, never;
-        /// Our number among the `[peers]`. 0: there are none.
+        /// The number of this process among the `[peers]`. 0: no peers.
         peer_id: u32 = "0", reloads, now, between::<0, 16_383>;
     }
 
     "Network" {
-        /// Find dead peers by TCP keepalive. The three settings that follow refine it.
+        /// Use TCP keepalive to detect peers that are gone. The next three settings adjust it.
         tcp_keepalive: bool = "1", reloads, now;
-        /// How many unanswered keepalive probes end a connection. 0: the system's default.
+        /// The number of unanswered keepalive probes that end a connection. 0: the system's default.
         tcp_keepcnt: u32 = "0", reloads, now;
-        /// After how long without traffic the first keepalive probe is sent. 0: the system's default.
+        /// The time without traffic before the first keepalive probe. 0: the system's default.
         tcp_keepidle: u32 = "0" in "seconds", reloads, now;
-        /// Time between keepalive probes. 0: the system's default.
+        /// The time between keepalive probes. 0: the system's default.
         tcp_keepintvl: u32 = "0" in "seconds", reloads, now;
         /// How long sent bytes may stay unacknowledged before TCP gives up. 0: the system's default.
         tcp_user_timeout: u32 = "0" in "milliseconds", reloads, now;
-        /// Size of each socket's buffers in the kernel. 0: the system's default; for clients, going back
-        /// to it takes a restart.
+        /// Size of each socket's buffers in the kernel. 0: the system's default; a change back to 0 takes effect for
+        /// clients at the next restart.
         tcp_socket_buffer: u32 = "0" in "bytes", reloads, now;
-        /// The largest message that is passed on, in either direction.
+        /// The largest message that pgweir forwards, in either direction.
         max_packet_size: u32 = "2147483647" in "bytes", reloads, now, packet_size;
-        /// How many messages of one client a server may still have to answer (Query, FunctionCall and Sync,
-        /// and those that make or close prepared statements) before the client is not read any more. It is
-        /// read on when half of them are answered. The column `pipelined` of SHOW CLIENTS and SHOW SERVERS has
-        /// their present number.
+        /// The number of messages of one client to which the server's answers may be outstanding (Query,
+        /// FunctionCall, Sync, and messages that create or close prepared statements). A client with more is not
+        /// read until half of them are answered. The column `pipelined` of SHOW CLIENTS and SHOW SERVERS has the
+        /// present number.
         max_pipelined_messages: u32 = "10000", reloads, now, between::<100, 1_000_000>;
         /// The largest startup packet that a client may send.
         startup_packet_limit: u32 = "10000" in "bytes", reloads, now, between::<1_024, 1_048_576>;
         /// Size of the buffer that each worker reads into.
         read_buffer: u32 = "262144" in "bytes", restarts, now, between::<16_384, 1_048_576>;
-        /// PgBouncer's buffer for each connection. There is no such buffer here: see `read_buffer`.
+        /// PgBouncer's buffer for each connection. pgweir has no such buffer: see `read_buffer`.
         pkt_buf: u32 = "4096" in "bytes", restarts, never;
         /// How often PgBouncer fills its buffer from one connection before it turns to the next.
         sbuf_loopcnt: u32 = "5", reloads, never;
-        /// How long the addresses of a host name are kept. When they have changed after that, servers at
-        /// the old ones are closed as they come free. Of several addresses, each new connection starts
-        /// with the next one.
+        /// How long to keep the addresses of a host name. If they have changed after that, servers at the old
+        /// addresses are closed when they are free. With several addresses, each new connection starts with the next
+        /// one.
         dns_max_ttl: Micros = "15", reloads, now;
-        /// How long a failed look-up of a host name is kept.
+        /// How long to keep the result of a failed look-up of a host name.
         dns_nxdomain_ttl: Micros = "15", reloads, now;
-        /// How often to check whether the serials of the DNS zones of host names (all behind a name's first
-        /// dot) have changed; then their names are looked up again. 0: never.
+        /// How often to check whether the serials of the host names' DNS zones (everything after a name's first dot)
+        /// have changed. After a change, the zone's names are looked up again. 0: never.
         dns_zone_check_period: Micros = "0", reloads, now;
-        /// Ask the name servers of this file, in the form of `resolv.conf`, for the addresses of hosts,
-        /// after `/etc/hosts`. A server may have a port: `nameserver [ADDRESS]:PORT`. If not set, the
-        /// system's resolver is asked.
+        /// Use the name servers of this file, in the format of `resolv.conf`, to look up hosts, after `/etc/hosts`.
+        /// A name server may have a port: `nameserver [ADDRESS]:PORT`. If not set, the system's resolver is used.
         resolv_conf: Option<String> = "", restarts, now;
     }
 }

@@ -1,4 +1,4 @@
-//! The tables of settings, and the macro that makes everything else of them.
+//! The tables of settings, and the macro that generates parsers, SHOW CONFIG and documentation from them.
 
 pub mod database;
 pub mod global;
@@ -10,7 +10,7 @@ use crate::{
     value::{BadValue, Value},
 };
 
-/// Where a setting can stand.
+/// The section of the ini file that a setting belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
     /// In section `[pgbouncer]`, for the whole process.
@@ -24,10 +24,10 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// All of them, in the order of the reference page.
+    /// All scopes, in the order of the reference page.
     pub const ALL: [Scope; 4] = [Scope::Global, Scope::Database, Scope::User, Scope::Peer];
 
-    /// The section's name in the ini file.
+    /// Returns the section's name in the ini file.
     #[must_use]
     pub const fn section(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ impl Scope {
         }
     }
 
-    /// The settings of this scope, in the order of the reference page.
+    /// Returns the settings of this scope, in the order of the reference page.
     #[must_use]
     pub const fn settings(self) -> &'static [SettingInfo] {
         match self {
@@ -50,57 +50,57 @@ impl Scope {
     }
 }
 
-/// What a setting does in this version.
+/// Whether a setting has an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// What its description says.
+    /// The setting has the effect that its description says.
     Now,
-    /// Nothing, ever: it is taken so that a file of PgBouncer's loads.
+    /// The setting has no effect. It exists so that PgBouncer's configuration files load.
     Never,
 }
 
-/// One setting, as the table declares it.
+/// The declaration of one setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SettingInfo {
-    /// Its key.
+    /// The key.
     pub name: &'static str,
-    /// Where it stands.
+    /// The section that the setting belongs to.
     pub scope: Scope,
-    /// The heading under which the reference page has it.
+    /// The heading of the setting's group on the reference page.
     pub group: &'static str,
-    /// Its type, in words.
+    /// The type, in words.
     pub kind: &'static str,
     /// The unit of a bare number.
     pub unit: Option<&'static str>,
-    /// Its default as the ini file would have it; `None` if it is not set by default.
+    /// The default as text for the ini file, or `None` if the setting is not set by default.
     pub default: Option<&'static str>,
-    /// Does a RELOAD put a new value in force? Else a restart does.
+    /// Whether a new value takes effect at RELOAD, instead of the next restart.
     pub reloadable: bool,
-    /// What it does in this version.
+    /// Whether the setting has an effect.
     pub effect: Effect,
-    /// May its value be shown?
+    /// Whether the value must not be shown.
     pub secret: bool,
-    /// What it means: lines, each with a space before it.
+    /// The description: lines, each after a space.
     pub doc: &'static str,
 }
 
-/// What became of a text that was set.
+/// The result of setting a value.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Accepted {
     /// The setting.
     pub(crate) info: &'static SettingInfo,
-    /// It has its default value now.
+    /// Whether the new value is the default.
     pub(crate) is_default: bool,
-    /// What the operator should know.
+    /// A message for the operator.
     pub(crate) note: Option<&'static str>,
 }
 
-/// Why a text could not be set.
+/// The reason why a value could not be set.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SetError {
-    /// There is no such setting in this scope.
+    /// The scope has no such setting.
     Unknown,
-    /// The value is wrong.
+    /// The value is invalid.
     Bad(&'static SettingInfo, BadValue),
 }
 
@@ -129,10 +129,10 @@ pub(crate) fn put<T: Value>(
     })
 }
 
-/// The value of a default in a table.
+/// Parses a default of a table.
 ///
 /// # Panics
-/// If the default is not of the setting's type: a fault of the table, which a test finds.
+/// When the default is not of the setting's type. A test finds such a fault of the table.
 pub(crate) fn default_of<T: Value>(text: Option<&str>) -> T {
     let value = match text {
         Some(text) => T::parse(text).ok(),
@@ -141,7 +141,7 @@ pub(crate) fn default_of<T: Value>(text: Option<&str>) -> T {
     value.expect("a default in the table of settings is of the setting's type")
 }
 
-/// The text that a console shows; `None` for what is neither set nor has a default.
+/// Returns the text that the console shows, or `None` if the setting is not set and has no default.
 pub(crate) fn shown<T: Value>(value: &T, info: &SettingInfo) -> Option<String> {
     let text = value.show();
     if text.is_empty() && info.default.is_none() {
@@ -218,21 +218,21 @@ macro_rules! settings {
                 }
             }
 
-            /// Each setting with its value in text.
+            /// Returns each setting with its value as text.
             #[allow(dead_code, reason = "not every scope has a console page of its settings")]
             pub(crate) fn texts(&self) -> Vec<(&'static $crate::SettingInfo, Option<String>)> {
                 let texts = [$($($crate::table::shown(&self.$key, &SETTINGS[Index::$key as usize]),)+)+];
                 SETTINGS.iter().zip(texts).collect()
             }
 
-            /// The settings whose values differ.
+            /// Returns the settings whose values differ.
             #[allow(dead_code, reason = "only the global scope has settings that need a restart")]
             pub(crate) fn differing(&self, other: &Self) -> Vec<&'static $crate::SettingInfo> {
                 let differs = [$($(self.$key != other.$key,)+)+];
                 SETTINGS.iter().zip(differs).filter(|(_, differs)| *differs).map(|(info, _)| info).collect()
             }
 
-            /// Takes those values from `other` that only a restart could change.
+            /// Copies the values from `other` that only a restart can change.
             #[allow(dead_code, reason = "only the global scope has settings that need a restart")]
             pub(crate) fn keep_fixed(&mut self, other: &Self) {
                 $($(if !SETTINGS[Index::$key as usize].reloadable {

@@ -11,10 +11,9 @@ settings! {
     "Where the peer is" {
         /// A host name, an address, or the directory of a Unix socket. Must be set.
         host: Option<String>, reloads, now;
-        /// Its port.
+        /// The peer's port.
         port: u16 = "6432", reloads, now, port;
-        /// The most cancel requests that are on their way to it at once. If not set,
-        /// `default_pool_size`.
+        /// The largest number of cancel requests that are being sent to the peer. If not set, `default_pool_size`.
         pool_size: Option<u32>, reloads, now;
     }
 }

@@ -152,6 +152,7 @@ impl Worker {
             return;
         };
         let tag = console.take_tag();
+        self.audit_command(conn, tag.clone(), "", outcome.as_ref().err(), now, out);
         match outcome {
             Ok(note) => {
                 if let Some(Note { text, detail }) = note {

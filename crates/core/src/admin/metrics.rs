@@ -130,6 +130,7 @@ impl Measurement {
                 .collect(),
             logins: self.logins,
             workers: worker.directory.workers(),
+            events: worker.directory.events().counts(),
             is_paused: halt == Halt::Paused,
             is_suspended: halt == Halt::Suspended,
         }

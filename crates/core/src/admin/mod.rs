@@ -1,5 +1,6 @@
 //! The console's commands, carried out on the workers.
 
+mod audit;
 mod console;
 mod metrics;
 mod operator_commands;

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use pgweir_config::{Scope, is_console};
+use pgweir_config::is_console;
 
 use crate::{
     Action, Actions, Control, Halt, Level, SharedPool, Shutdown, Time, Token,
-    console::{Awaiting, Command, RoundTask, write_done},
+    console::{Awaiting, Command, RoundTask, shown_setting, write_done},
     fault::Fault,
     operator_orders,
     worker::Worker,
@@ -22,14 +22,20 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
+        let (shown, database) = (command.shown(), command.database().to_owned());
+        let is_kill_client = matches!(command, Command::KillClient(_));
         let outcome = match command {
             Command::Set { key, value } => return self.ask_for_set(conn, key, value, out),
             Command::Reload => return self.ask_for_reload(conn, out),
             Command::Restart => {
                 out.list.push(Action::Control(Control::Restart));
-                return out.send_made(conn, |bytes| write_done("RESTART", bytes));
+                out.send_made(conn, |bytes| write_done("RESTART", bytes));
+                Ok(())
             }
-            Command::Shutdown(how) => return self.ask_for_shutdown(conn, how, out),
+            Command::Shutdown(how) => {
+                self.ask_for_shutdown(conn, how, out);
+                Ok(())
+            }
             Command::Pause(database) => self.pause(conn, database, now, out),
             Command::Suspend => self.suspend(conn, now, out),
             Command::Resume(database) => self.resume(conn, &database, now, out),
@@ -43,6 +49,11 @@ impl Worker {
                 Ok(())
             }
         };
+        // The outcome of KILL_CLIENT is known when all workers have looked for the client.
+        if !is_kill_client || outcome.is_err() {
+            let failure = outcome.as_ref().err();
+            self.audit_command(conn, shown, &database, failure, now, out);
+        }
         if let Err(fault) = outcome {
             self.console_fault(conn, &fault, out);
         }
@@ -308,12 +319,7 @@ impl Worker {
     }
 
     fn ask_for_set(&mut self, conn: Token, key: String, value: String, out: &mut Actions) {
-        let shown = if is_secret(&key) {
-            SECRET_SHOWN
-        } else {
-            &value
-        };
-        self.await_control(conn, format!("SET {key}={shown}"));
+        self.await_control(conn, shown_setting(&key, &value));
         out.list.push(Action::Control(Control::Set {
             worker: self.id,
             console: conn,
@@ -344,15 +350,6 @@ impl Worker {
             out.send_made(conn, |bytes| write_done("SHUTDOWN", bytes));
         }
     }
-}
-
-/// The text in SHOW CONFIG in place of a secret.
-const SECRET_SHOWN: &str = "****";
-
-/// Returns whether the setting is a secret, which SHOW CONFIG hides.
-fn is_secret(key: &str) -> bool {
-    let mut settings = Scope::Global.settings().iter();
-    settings.any(|info| info.secret && info.name.eq_ignore_ascii_case(key))
 }
 
 fn issued(command: &str, database: &str, out: &mut Actions) {

@@ -81,13 +81,20 @@ impl Worker {
             RoundTask::Settle(tag) => self.answer(console, Ok(&tag), now, out),
             RoundTask::ApplyOrders(what) => self.console_awaits(console, what, now, out),
             RoundTask::Kill(_) => self.answer(console, Ok("KILL"), now, out),
-            RoundTask::KillClient { found: true, .. } => {
+            RoundTask::KillClient { id, found: true } => {
+                self.audit_command(console, kill_client(id), "", None, now, out);
                 self.answer(console, Ok("KILL_CLIENT"), now, out);
             }
-            RoundTask::KillClient { found: false, .. } => {
+            RoundTask::KillClient { id, found: false } => {
                 let fault = Fault::Command("client not found".to_owned());
+                self.audit_command(console, kill_client(id), "", Some(&fault), now, out);
                 self.answer(console, Err(&fault), now, out);
             }
         }
     }
+}
+
+/// Returns the command as the log shows it.
+fn kill_client(id: u64) -> String {
+    format!("KILL_CLIENT {id}")
 }

@@ -1,5 +1,7 @@
 //! The console's commands, and which users may give them.
 
+use pgweir_config::Scope;
+
 use super::grammar::{Sentence, parse};
 use crate::{Shutdown, fault::Fault};
 
@@ -55,6 +57,7 @@ pub(crate) enum Show {
     Databases,
     DnsHosts,
     DnsZones,
+    Events,
     Fds,
     Help,
     Internal,
@@ -76,6 +79,7 @@ pub(crate) enum Show {
     Totals,
     Users,
     Version,
+    Waiters,
 }
 
 /// Which threads contribute to a SHOW.
@@ -127,6 +131,11 @@ impl Show {
             "Host names and their addresses",
         ),
         ("DNS_ZONES", Self::DnsZones, "DNS zones and their serials"),
+        (
+            "EVENTS",
+            Self::Events,
+            "The latest events: reloads, commands, lost servers, failed logins",
+        ),
         ("FDS", Self::Fds, "Connections with their file descriptors"),
         ("HELP", Self::Help, "This text"),
         ("INTERNAL", Self::Internal, "What pgweir does for itself"),
@@ -192,6 +201,11 @@ impl Show {
         ("TOTALS", Self::Totals, "The same, of all databases"),
         ("USERS", Self::Users, "Users, their limits and connections"),
         ("VERSION", Self::Version, "The version"),
+        (
+            "WAITERS",
+            Self::Waiters,
+            "Clients that wait for a server, who holds the servers, and what to do",
+        ),
     ];
 
     pub(crate) fn source(self) -> Source {
@@ -199,6 +213,7 @@ impl Show {
             Self::AuthCache
             | Self::Catalog
             | Self::Config
+            | Self::Events
             | Self::Help
             | Self::Opaque
             | Self::Peers
@@ -315,6 +330,47 @@ impl Command {
         }
     }
 
+    /// Returns the command as the log shows it: without secrets.
+    pub(crate) fn shown(&self) -> String {
+        let of = |verb: &str, argument: &str| match argument {
+            "" => verb.to_owned(),
+            _ => format!("{verb} {argument}"),
+        };
+        match self {
+            Self::Empty | Self::SetParameter => String::new(),
+            Self::Show(_) | Self::Parameter(..) => "SHOW".to_owned(),
+            Self::Set { key, value } => shown_setting(key, value),
+            Self::Reload => "RELOAD".to_owned(),
+            Self::Shutdown(Shutdown::Immediate) => "SHUTDOWN".to_owned(),
+            Self::Shutdown(Shutdown::WaitForServers) => "SHUTDOWN WAIT_FOR_SERVERS".to_owned(),
+            Self::Shutdown(Shutdown::WaitForClients) => "SHUTDOWN WAIT_FOR_CLIENTS".to_owned(),
+            Self::Restart => "RESTART".to_owned(),
+            Self::Suspend => "SUSPEND".to_owned(),
+            Self::Pause(database) => of("PAUSE", database),
+            Self::Resume(database) => of("RESUME", database),
+            Self::Kill(database) => of("KILL", database),
+            Self::Reconnect(database) => of("RECONNECT", database),
+            Self::WaitClose(database) => of("WAIT_CLOSE", database),
+            Self::Disable(database) => of("DISABLE", database),
+            Self::Enable(database) => of("ENABLE", database),
+            Self::KillClient(id) => of("KILL_CLIENT", id),
+        }
+    }
+
+    /// Returns the database that the command is about; empty if it is about none or all.
+    pub(crate) fn database(&self) -> &str {
+        match self {
+            Self::Pause(database)
+            | Self::Resume(database)
+            | Self::Kill(database)
+            | Self::Reconnect(database)
+            | Self::WaitClose(database)
+            | Self::Disable(database)
+            | Self::Enable(database) => database,
+            _ => "",
+        }
+    }
+
     fn set(key: String, value: String) -> Result<Self, Fault> {
         if key.is_empty() {
             return Err(Fault::Command("bad arguments".to_owned()));
@@ -380,6 +436,17 @@ impl Command {
     }
 }
 
+/// The text in place of a secret's value, in SHOW CONFIG, in the log and in the tag of SET.
+const SECRET_SHOWN: &str = "****";
+
+/// Returns `SET key=value`, with a secret hidden.
+pub(crate) fn shown_setting(key: &str, value: &str) -> String {
+    let mut settings = Scope::Global.settings().iter();
+    let is_secret = settings.any(|info| info.secret && info.name.eq_ignore_ascii_case(key));
+    let shown = if is_secret { SECRET_SHOWN } else { value };
+    format!("SET {key}={shown}")
+}
+
 fn parameter(name: &str) -> Option<(&'static str, &'static str)> {
     PARAMETERS
         .into_iter()
@@ -413,6 +480,7 @@ mod tests {
         check("SET a = 'x y''s'", set("a", "x y's"));
         check("reload;", Some(Command::Reload));
         check("reload app", None);
+        check("show events", Some(Command::Show(Show::Events)));
         check(
             "shutdown wait_for_servers",
             Some(Command::Shutdown(Shutdown::WaitForServers)),
@@ -427,6 +495,17 @@ mod tests {
     fn an_empty_key_is_a_bad_argument() {
         let fault = Command::parse("set \"\" = 1").unwrap_err();
         assert_eq!(fault.to_string(), "bad arguments");
+    }
+
+    #[test]
+    fn commands_as_they_are_logged() {
+        let check = |text: &str, expect| {
+            assert_eq!(Command::parse(text).unwrap().shown(), expect, "{text}");
+        };
+        check("pause app", "PAUSE app");
+        check("kill;", "KILL");
+        check("shutdown wait_for_clients", "SHUTDOWN WAIT_FOR_CLIENTS");
+        check("set query_timeout = '5'", "SET query_timeout=5");
     }
 
     #[test]

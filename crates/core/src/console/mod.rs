@@ -12,10 +12,13 @@ mod rows;
 mod tour;
 
 pub(crate) use self::{
-    command::{Command, Show, Source},
+    command::{Command, Show, Source, shown_setting},
     conversation::{Awaiting, Step, write_done, write_fault, write_ready, write_welcome},
     rows::{date, write_table},
-    tour::{Collection, Counted, PeerCount, PoolCount, RoundTask, Task},
+    tour::{
+        Collection, Counted, Holders, LongestHolder, PeerCount, PoolCount, RoundTask, Task,
+        WaitingClient,
+    },
 };
 pub use self::{
     command::{TableInfo, command_forms, tables},

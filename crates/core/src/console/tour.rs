@@ -45,6 +45,10 @@ pub(crate) struct Collection {
     pub(crate) pools: BTreeMap<PoolKey, PoolCount>,
     pub(crate) pins: BTreeMap<PoolKey, PinCounts>,
     pub(crate) internal: BTreeMap<(PoolKey, Task), Work>,
+    /// Waiting clients, for SHOW WAITERS.
+    pub(crate) waiters: Vec<WaitingClient>,
+    /// The servers in use of each pool, for SHOW WAITERS.
+    pub(crate) holders: BTreeMap<PoolKey, Holders>,
     /// Cancel requests for peers, by the peer's number.
     pub(crate) peers: BTreeMap<u32, PeerCount>,
     /// What was counted for the console itself.
@@ -180,6 +184,8 @@ impl Collection {
             pools: BTreeMap::new(),
             pins: BTreeMap::new(),
             internal: BTreeMap::new(),
+            waiters: Vec::new(),
+            holders: BTreeMap::new(),
             peers: BTreeMap::new(),
             console: Counted::default(),
             past: Stats::default(),
@@ -190,6 +196,51 @@ impl Collection {
             local_pools: 0,
             began: now,
             names: KnownNames::default(),
+        }
+    }
+}
+
+/// A client that waits for a server connection.
+#[derive(Debug)]
+pub(crate) struct WaitingClient {
+    pub(crate) pool: PoolKey,
+    /// The user as the client named it.
+    pub(crate) user: Box<str>,
+    pub(crate) id: u64,
+    pub(crate) since: Time,
+}
+
+/// The clients of a pool that have server connections.
+#[derive(Debug, Default)]
+pub(crate) struct Holders {
+    pub(crate) count: usize,
+    /// The client that has had its server connection for longest.
+    pub(crate) longest: Option<LongestHolder>,
+}
+
+/// A client that has had its server connection for long.
+#[derive(Debug)]
+pub(crate) struct LongestHolder {
+    pub(crate) client: u64,
+    /// The user as the client named it.
+    pub(crate) user: Box<str>,
+    /// Microseconds for which the client has had its server connection.
+    pub(crate) held: u64,
+    /// What the client does, in the terms of the notices to waiting clients.
+    pub(crate) state: &'static str,
+    /// Why the client keeps its server connection between transactions; empty if it does not.
+    pub(crate) pins: String,
+    /// The fingerprint of its statement and the text without literals, if they are known.
+    pub(crate) statement: Option<(String, String)>,
+}
+
+impl Holders {
+    /// Adds a holder.
+    pub(crate) fn add(&mut self, holder: LongestHolder) {
+        self.count += 1;
+        let longest = self.longest.as_ref();
+        if longest.is_none_or(|longest| longest.held < holder.held) {
+            self.longest = Some(holder);
         }
     }
 }

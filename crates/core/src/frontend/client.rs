@@ -7,7 +7,7 @@ use crate::cancel::CancelKey;
 use pgweir_wire::Header;
 
 use crate::{
-    Address, ExclusiveServer, Replication, Time, TlsFacts, Token,
+    Address, Audit, ExclusiveServer, Replication, Time, TlsFacts, Token,
     console::Console,
     listen::Listening,
     pool::{PoolId, PoolKey, Ticket},
@@ -306,6 +306,28 @@ impl Client {
     pub fn replication(&self) -> Replication {
         let exclusive = self.exclusive.as_ref();
         exclusive.map_or(Replication::None, |exclusive| exclusive.replication)
+    }
+
+    /// Returns the database and the user, as the client named them; empty before the startup packet.
+    #[must_use]
+    pub fn database_and_user(&self) -> (&str, &str) {
+        self.names
+            .as_ref()
+            .map_or(("", ""), |names| (&*names.database, &*names.user))
+    }
+
+    /// Returns the parts of an audit line about what this client has done. `command` may be empty.
+    #[must_use]
+    pub fn audit(&self, action: &'static str, command: String, outcome: String) -> Audit {
+        let (database, user) = self.database_and_user();
+        Audit {
+            action,
+            command,
+            user: user.to_owned(),
+            database: database.to_owned(),
+            address: self.remote.with_port(self.port),
+            outcome,
+        }
     }
 
     /// The client's name in the log.

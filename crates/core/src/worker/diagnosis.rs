@@ -10,6 +10,7 @@ use crate::{
     Action, Actions, Level, Time, Token, WorkerId,
     connections::Conn,
     diagnosis::{Diagnosis, Holder, State},
+    events::EventKind,
     fault::{Fault, Reason},
     frontend::ClientDuty,
     mail::Mail,
@@ -179,7 +180,16 @@ impl Worker {
             return;
         }
         pool.explained_at = Some(now);
-        let key = &pool.shared.key;
+        let shared = Arc::clone(&pool.shared);
+        let key = &shared.key;
+        let limit = shared.ledger.lock().wait_reason(now).name();
+        let text = format!(
+            "clients wait: {}",
+            limit.unwrap_or("all servers are in use")
+        );
+        let about = (&*key.database, &*key.user);
+        self.directory
+            .note_event(EventKind::ClientsWait, about, &text, now);
         let subject = format!("{}/{}", key.database, key.user);
         out.log(
             Level::Warning,

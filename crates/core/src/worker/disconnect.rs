@@ -12,6 +12,7 @@ use crate::{
     Action, Actions, Closed, Level, ReadMode, Shutdown, Time, Token,
     backend::{Duty, InternalQuery, Sequences},
     connections::Conn,
+    events::EventKind,
     fault::Fault,
     frontend::{Client, ClientDuty},
     session::Class,
@@ -43,6 +44,7 @@ impl Worker {
         if client.is_some_and(logs_in) {
             let result = LoginResult::of_sqlstate(fault.sqlstate());
             self.logins.results_mut().add(result);
+            self.record_failed_login(conn, result, fault, now, out);
         }
         let server = self.table.client(conn).and_then(|client| client.server());
         let mid_message = server
@@ -59,6 +61,35 @@ impl Worker {
             }
         }
         self.disconnect_client(conn, now, out);
+    }
+
+    /// Records a failed login: an event without the user, whose name anybody can choose, and an audit line.
+    fn record_failed_login(
+        &mut self,
+        conn: Token,
+        result: LoginResult,
+        fault: &Fault,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let config = &self.snapshot.config;
+        let Some(client) = self.table.client(conn) else {
+            return;
+        };
+        let (database, _) = client.database_and_user();
+        let is_known = config.database(database).is_some();
+        let about = if is_known { database } else { "" };
+        let text = format!(
+            "login of a client failed: {}, SQLSTATE {}",
+            result.name(),
+            fault.sqlstate()
+        );
+        self.directory
+            .note_event(EventKind::LoginFailed, (about, ""), &text, now);
+        if config.settings.log_audit {
+            let audit = client.audit("login", String::new(), format!("failed: {fault}"));
+            out.audit(client.subject(), audit);
+        }
     }
 
     fn log_end(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {

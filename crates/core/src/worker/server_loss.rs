@@ -9,6 +9,7 @@ use super::{Worker, early::send_early};
 use crate::{
     Action, Actions, Closed, Level, SharedPool, Time, Token,
     backend::{Duty, Phase},
+    events::EventKind,
     fault::Fault,
     mail::Mail,
     pool::Connecting,
@@ -84,6 +85,15 @@ impl Worker {
 
     fn lose_server(&mut self, conn: Token, fault: Fault, text: &str, now: Time, out: &mut Actions) {
         let is_pinned = self.has_pinned_client(conn);
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        if !matches!(server.duty, Duty::Login(_)) {
+            let key = &server.shared.key;
+            let about = (&*key.database, &*key.user);
+            self.directory
+                .note_event(EventKind::ServerLost, about, text, now);
+        }
         let Some(server) = self.table.server(conn) else {
             return;
         };
@@ -164,6 +174,10 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
+        let about = (&*shared.key.database, &*shared.key.user);
+        let text = format!("login to the server failed: {}", why.text);
+        self.directory
+            .note_event(EventKind::PoolError, about, &text, now);
         let pool = self.local_pool(shared, now);
         pool.stats.now.server_login_failure_count += 1;
         let hosts = pool.terms.endpoints.len();

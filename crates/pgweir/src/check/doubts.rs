@@ -1,4 +1,4 @@
-//! What an operator should look at again.
+//! Warnings of `pgweir check`: settings that are valid, but probably not what the operator wants.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
@@ -9,21 +9,21 @@ use pgweir_core::Snapshot;
 use super::report::all;
 use crate::process::FileLimit;
 
-/// All doubts about a configuration.
+/// Returns all warnings about a configuration.
 pub(super) fn all_of(ini: &Path, snapshot: &Snapshot, files: FileLimit) -> Vec<String> {
     let config = &snapshot.config;
     let mut doubts = Vec::new();
     doubts.extend(readable(ini, snapshot));
-    doubts.extend(open_door(config));
+    doubts.extend(login_without_password(config));
     doubts.extend(admins(snapshot));
-    doubts.extend(strangers(snapshot));
-    doubts.extend(inquirers(snapshot));
+    doubts.extend(forced_users(snapshot));
+    doubts.extend(auth_users(snapshot));
     doubts.extend(files.warning(snapshot));
     doubts.extend(needlessly_ignored(config));
     doubts
 }
 
-/// Names in `ignore_startup_parameters`, if clients of all databases may use them: pgweir carries them.
+/// Warns about `ignore_startup_parameters` if no database needs it, since pgweir carries the parameters of all clients.
 fn needlessly_ignored(config: &Config) -> Option<String> {
     let names = &config.settings.ignore_startup_parameters;
     let is_carried = |database: &Database| {
@@ -45,7 +45,7 @@ fn needlessly_ignored(config: &Config) -> Option<String> {
     })
 }
 
-/// Files with secrets that everybody can read.
+/// Warns about files with secrets that every user of the machine can read.
 fn readable(ini: &Path, snapshot: &Snapshot) -> Vec<String> {
     let config = &snapshot.config;
     let has_secret = all(config).any(|(_, database)| database.password.is_some());
@@ -58,15 +58,15 @@ fn readable(ini: &Path, snapshot: &Snapshot) -> Vec<String> {
         .filter(is_open)
         .map(|path| {
             format!(
-                "{0} holds secrets, and every user of this machine can get at it: chmod o= {0}",
+                "{0} holds secrets, and every user of this machine can read it: chmod o= {0}",
                 path.display()
             )
         })
         .collect()
 }
 
-/// Clients that come from elsewhere without a password.
-fn open_door(config: &Config) -> Option<String> {
+/// Warns if clients from other machines can log in without a password.
+fn login_without_password(config: &Config) -> Option<String> {
     let settings = &config.settings;
     let is_here = |address: &String| {
         address == "localhost"
@@ -114,8 +114,8 @@ fn asks_for_passwords(config: &Config) -> bool {
     )
 }
 
-/// Servers that are logged in to by a user whose password is not known.
-fn strangers(snapshot: &Snapshot) -> Vec<String> {
+/// Warns about databases with a forced user whose password pgweir does not know.
+fn forced_users(snapshot: &Snapshot) -> Vec<String> {
     let config = &snapshot.config;
     let mut doubts = Vec::new();
     for (name, database) in all(config) {
@@ -128,12 +128,12 @@ fn strangers(snapshot: &Snapshot) -> Vec<String> {
         };
         match snapshot.users.get(user).map(|secret| &**secret) {
             None => doubts.push(format!(
-                "{name}: there is no password for {user}, neither here nor in auth_file: its servers must let {user} \
-                 in without"
+                "{name}: there is no password for {user}, neither here nor in auth_file: its servers must accept \
+                 {user} without a password"
             )),
             Some(Secret::Scram(_)) => doubts.push(format!(
-                "{name}: auth_file has a SCRAM secret for {user}, which is no help at its servers: give the password \
-                 itself, here or there"
+                "{name}: auth_file has a SCRAM secret for {user}, with which pgweir can't log in to servers: give the \
+                 password itself, here or in auth_file"
             )),
             Some(_) => {}
         }
@@ -141,8 +141,8 @@ fn strangers(snapshot: &Snapshot) -> Vec<String> {
     doubts
 }
 
-/// Users who look others up, and can't log in for that, or nowhere.
-fn inquirers(snapshot: &Snapshot) -> Vec<String> {
+/// Warns about users for `auth_query` whose database is missing, or whose password pgweir does not know.
+fn auth_users(snapshot: &Snapshot) -> Vec<String> {
     let config = &snapshot.config;
     let settings = &config.settings;
     let mut doubts = Vec::new();
@@ -158,7 +158,7 @@ fn inquirers(snapshot: &Snapshot) -> Vec<String> {
         let Some(asked) = asked else {
             let at = named.map_or(name, String::as_str);
             doubts.push(format!(
-                "auth_dbname: {at} is no entry of [databases]: {user} can look nobody up there"
+                "auth_dbname: {at} is not in [databases]: {user} can't run auth_query there"
             ));
             continue;
         };
@@ -168,17 +168,18 @@ fn inquirers(snapshot: &Snapshot) -> Vec<String> {
         }
         match snapshot.users.get(user).map(|secret| &**secret) {
             None => doubts.push(format!(
-                "auth_user: there is no password for {user} in auth_file: servers must let {user} in without"
+                "auth_user: there is no password for {user} in auth_file: servers must accept {user} \
+                 without a password"
             )),
             Some(Secret::Scram(_)) => doubts.push(format!(
-                "auth_user: auth_file has a SCRAM secret for {user}, which is no help at servers: give the \
+                "auth_user: auth_file has a SCRAM secret for {user}, with which pgweir can't log in to servers: give the \
                  password itself"
             )),
             Some(_) => {}
         }
     }
-    // Many databases have the same.
-    let mut said = std::collections::BTreeSet::new();
-    doubts.retain(|doubt| said.insert(doubt.clone()));
+    // Many databases give rise to the same warning.
+    let mut seen = std::collections::BTreeSet::new();
+    doubts.retain(|doubt| seen.insert(doubt.clone()));
     doubts
 }

@@ -1,4 +1,4 @@
-//! `pgweir check INI`: tells what a configuration comes to, before anybody relies on it.
+//! `pgweir check INI`: shows the effect of a configuration without starting the pooler.
 
 mod doubts;
 mod obstacles;
@@ -24,9 +24,9 @@ use crate::{
     tls::Contexts,
 };
 
-/// Prints what would be used, what is ignored and what is doubtful. The process ends with 1 if the
-/// pooler would not start with it; what is doubtful is no reason for that. `reach`: connect to each server, and
-/// end with 1 if one can't be reached.
+/// Prints the databases, limits, ignored settings and warnings of a configuration. Returns exit code 1 if the pooler
+/// would not start with the configuration; warnings don't change the exit code. With `reach`, also connects to each
+/// server, and returns exit code 1 if one can't be reached.
 pub(crate) fn run(ini: &Path, reach: bool) -> ExitCode {
     let (loaded, is_user) = match load_as_user(ini) {
         Ok(loaded) => loaded,
@@ -49,7 +49,7 @@ pub(crate) fn run(ini: &Path, reach: bool) -> ExitCode {
     doubts.extend(ports::doubts(settings));
     if let Some(user) = settings.user.as_deref().filter(|_| !is_user) {
         doubts.push(format!(
-            "user = {user}: whether this user can read and write the files is known only if {user} or root asks"
+            "user = {user}: the files were not checked for this user: run pgweir check as {user} or root"
         ));
     }
     let mut tables = report::tables(snapshot, files);
@@ -76,12 +76,13 @@ pub(crate) fn run(ini: &Path, reach: bool) -> ExitCode {
         text.push('\n');
         text.push_str(&table.aligned());
     }
-    // Whoever closed standard output does not want to know.
+    // Standard output may be closed; the exit code still has the result.
     let _ = io::stdout().write_all(text.as_bytes());
     code
 }
 
-/// The configuration as the user sees it that it would run as, where we can be that one; and whether we are.
+/// Loads the configuration, as the user that the setting `user` names if this process can switch to that user. Also
+/// returns whether this process runs as the user that the pooler would run as.
 fn load_as_user(ini: &Path) -> Result<(Loaded, bool), String> {
     let load = || load(ini, &Contexts::default()).map_err(|error| error.to_string());
     let loaded = load()?;
@@ -100,7 +101,7 @@ fn with_place(places: &Places, key: &str, error: &dyn Display) -> String {
     }
 }
 
-/// Connects to each server: those that are there, and what is wrong with the others.
+/// Connects to each server. Returns the servers that answer, and one message for each other server.
 fn reach_servers(snapshot: &Snapshot) -> (Vec<String>, Vec<String>) {
     let (mut reached, mut complaints) = (Vec::new(), Vec::new());
     for (host, port) in report::endpoints(&snapshot.config) {
@@ -112,7 +113,7 @@ fn reach_servers(snapshot: &Snapshot) -> (Vec<String>, Vec<String>) {
     (reached, complaints)
 }
 
-/// A table of one column; none if there is nothing to say.
+/// Returns a table of one column, or none without lines.
 fn list(title: &'static str, lines: Vec<String>) -> Option<Table> {
     (!lines.is_empty()).then(|| Table {
         title,

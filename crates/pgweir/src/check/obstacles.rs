@@ -1,4 +1,4 @@
-//! What a start would fail on. Nothing is made or listened on to find out.
+//! Errors that a start would fail with. The checks create no file and listen on no port.
 
 use std::{
     fs, io,
@@ -19,16 +19,16 @@ use crate::{
     process::PidFile,
 };
 
-/// What is found out.
+/// The results of the checks.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
-    /// A start fails on these; each with its key.
+    /// Errors that a start would fail with, each with its setting.
     pub(super) obstacles: Vec<(&'static str, String)>,
-    /// And only warns of these.
+    /// Problems for which a start would only log a warning.
     pub(super) doubts: Vec<String>,
 }
 
-/// Tries what a start would try. `is_user`: we are the user that it would run as.
+/// Checks what a start would need. `is_user`: this process runs as the user that the pooler would run as.
 pub(super) fn find(settings: &Settings, is_user: bool) -> Findings {
     let mut findings = Findings::default();
     addresses(settings, &mut findings);
@@ -65,7 +65,7 @@ pub(super) fn find(settings: &Settings, is_user: bool) -> Findings {
     findings
 }
 
-/// Each address must have a meaning, and one of them must be this machine's.
+/// Checks that each name in `listen_addr` can be resolved, and that this machine has one of the addresses.
 fn addresses(settings: &Settings, findings: &mut Findings) {
     let mut is_usable = false;
     let mut failed = Vec::new();
@@ -74,7 +74,7 @@ fn addresses(settings: &Settings, findings: &mut Findings) {
             is_usable = true;
             continue;
         }
-        // Any port and no stream: nobody notices.
+        // A UDP socket on any port tells whether the machine has the address, and disturbs no TCP listener.
         match addresses_of(name, 0) {
             Err(error) => {
                 let error = ListenError::Lookup(name.clone(), error);
@@ -116,7 +116,7 @@ fn unix_socket(settings: &Settings, is_user: bool) -> Option<String> {
     let path = unix_path(dir, settings.listen_port);
     if SocketAddrUnix::new(path.as_str()).is_err() {
         return Some(format!(
-            "unix_socket_dir = {dir}: this is too long for a socket: name a folder with a shorter path"
+            "unix_socket_dir = {dir}: the socket's path would be too long: name a folder with a shorter path"
         ));
     }
     let error = write_into(Path::new(dir)).err();
@@ -127,7 +127,7 @@ fn unix_socket(settings: &Settings, is_user: bool) -> Option<String> {
     ))
 }
 
-/// Where a file of a socket would be made.
+/// Returns the folder in which the file of the Unix socket would be created.
 fn socket_folder(settings: &Settings) -> Option<&str> {
     let dir = settings.unix_socket_dir.as_deref();
     dir.filter(|dir| !dir.is_empty() && !dir.starts_with('@'))
@@ -154,12 +154,13 @@ fn unix_group(settings: &Settings, is_user: bool) -> Option<String> {
     })
 }
 
-/// Of files of another user, only what is not there is known.
+/// Returns whether the pooler would get this error, too. A missing permission of this process says nothing about the
+/// permissions of another user.
 fn is_known(error: &io::Error, is_user: bool) -> bool {
     is_user || error.kind() != io::ErrorKind::PermissionDenied
 }
 
-/// Could this file be opened, or made?
+/// Checks whether this file could be opened, or created if it does not exist.
 fn open_file(path: &Path, need: Access) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(file) if file.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
@@ -169,7 +170,7 @@ fn open_file(path: &Path, need: Access) -> io::Result<()> {
     }
 }
 
-/// Could a file be made in this folder?
+/// Checks whether a file could be created in this folder.
 fn write_into(folder: &Path) -> io::Result<()> {
     if !fs::metadata(folder)?.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());
@@ -182,7 +183,7 @@ fn folder_of(path: &Path) -> PathBuf {
     folder.unwrap_or(Path::new(".")).to_owned()
 }
 
-/// What would be right, for a file at this path.
+/// Returns advice for the end of an error message about the file at this path.
 fn hint(error: &io::Error, path: &str) -> String {
     let folder = folder_of(Path::new(path));
     let folder = folder.display();
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_found_and_nothing_is_made() {
+    fn each_error_is_found_and_no_file_is_created() {
         type Change<'a> = &'a dyn Fn(&mut Settings);
         let folder = tempfile::tempdir().expect("folder");
         let at = |name: &str| Some(folder.path().join(name).to_str().expect("UTF-8").to_owned());

@@ -1,4 +1,4 @@
-//! Whether others listen where a configuration says. A port is bound to find out, never listened on.
+//! Checks whether other processes listen on the configured addresses. The check binds a port, but never listens on it.
 
 use std::fs;
 
@@ -11,16 +11,17 @@ use crate::net::{
     tcp_socket, unix_path,
 };
 
-/// What is doubtful about the places that would be listened on.
+/// Returns warnings about the addresses and the Unix socket on which the pooler would listen.
 pub(super) fn doubts(settings: &Settings) -> Vec<String> {
     let port = settings.listen_port;
     let mut doubts = Vec::new();
     let mut needs_right = geteuid().is_root() && port < first_of_everybody();
     let names = settings.listen_addr.iter().filter(|_| port != 0);
-    // Whether a name can be resolved is asked elsewhere.
+    // `obstacles` reports names that can't be resolved.
     let addresses = names.filter_map(|name| addresses_of(name, port).ok());
     for address in addresses.flatten() {
-        // As a listener would; one that listens already is in the way, but nobody can notice ours.
+        // Binds the port as a listener would: this fails if a process listens there. No client can connect to a socket
+        // that is only bound.
         let bound = tcp_socket(address, settings.so_reuseport).and_then(|fd| bind(&fd, &address));
         match bound {
             Err(Errno::ADDRINUSE) => {
@@ -28,7 +29,7 @@ pub(super) fn doubts(settings: &Settings) -> Vec<String> {
                 doubts.push(in_use("listen_addr", &address.to_string(), holder));
             }
             Err(Errno::ACCESS) => needs_right = true,
-            // Whether it is an address of this machine is asked elsewhere.
+            // `obstacles` reports addresses that this machine does not have.
             _ => {}
         }
     }
@@ -49,7 +50,7 @@ pub(super) fn doubts(settings: &Settings) -> Vec<String> {
     doubts
 }
 
-/// The lowest port that needs no privilege.
+/// Returns the lowest port that needs no privilege.
 fn first_of_everybody() -> u16 {
     let text = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
     text.ok()

@@ -1,4 +1,4 @@
-//! What a configuration comes to.
+//! The tables of `pgweir check`: addresses, databases, users, limits, differences from PgBouncer.
 
 use pgweir_config::{AuthType, Config, Database, Micros, PoolMode, SessionState};
 use pgweir_core::{Endpoint, Snapshot};
@@ -6,7 +6,7 @@ use pgweir_core::{Endpoint, Snapshot};
 use super::table::Table;
 use crate::{process::FileLimit, startup::worker_count};
 
-/// Settings that bound something, in the order of the report.
+/// Settings that are limits, in the order of the report.
 const LIMITS: &[&str] = &[
     "max_client_conn",
     "max_db_client_connections",
@@ -38,7 +38,7 @@ pub(super) fn tables(snapshot: &Snapshot, files: FileLimit) -> Vec<Table> {
 fn listening(config: &Config) -> Table {
     let settings = &config.settings;
     let port = match settings.listen_port {
-        0 => "that the system chooses".to_owned(),
+        0 => "chosen by the system".to_owned(),
         port => port.to_string(),
     };
     let tcp = settings
@@ -83,7 +83,7 @@ fn databases(snapshot: &Snapshot) -> Table {
         ]
     };
     Table {
-        title: "Databases (sizes are of each pool: one for each user, or one in all if the user is forced)",
+        title: "Databases (sizes are per pool; a database has one pool per user, or one pool if the user is forced)",
         columns: &[
             "name",
             "server",
@@ -103,7 +103,7 @@ fn databases(snapshot: &Snapshot) -> Table {
     }
 }
 
-/// All entries of `[databases]`, `*` last.
+/// Returns all entries of `[databases]`, `*` last.
 pub(super) fn all(config: &Config) -> impl Iterator<Item = (&str, &Database)> {
     let named = config
         .databases
@@ -127,7 +127,7 @@ fn hosts(config: &Config, database: &Database) -> impl Iterator<Item = (String, 
     hosts.map(move |host| (host, port))
 }
 
-/// Each address that servers are at, once.
+/// Returns the addresses of all servers, each once.
 pub(super) fn endpoints(config: &Config) -> Vec<(String, u16)> {
     let mut endpoints: Vec<_> = all(config)
         .flat_map(|(_, database)| hosts(config, database))
@@ -145,7 +145,7 @@ fn session(config: &Config, database: &Database, mode: PoolMode) -> &'static str
     }
 }
 
-/// How clients of the database log in.
+/// Returns how clients of the database log in.
 fn logins(snapshot: &Snapshot, database: &Database) -> String {
     let settings = &snapshot.config.settings;
     let method = settings.auth_type.to_string();
@@ -177,7 +177,7 @@ fn users(config: &Config) -> Table {
         ]
     };
     Table {
-        title: "Users with settings of their own",
+        title: "Users with their own settings",
         columns: &[
             "name",
             "pool_size",
@@ -213,13 +213,13 @@ fn limits(snapshot: &Snapshot, files: FileLimit) -> Table {
         format!("{} needed, limit {limit}", files.needed(snapshot)),
     ]);
     Table {
-        title: "Limits (of each database or user where it has none of its own; times in seconds)",
+        title: "Limits (a database or user may have its own; times in seconds)",
         columns: &["limit", "is"],
         rows,
     }
 }
 
-/// What is not as with PgBouncer.
+/// Returns the differences from PgBouncer with this configuration.
 pub(super) fn differences(snapshot: &Snapshot) -> Vec<String> {
     let config = &snapshot.config;
     let transparent: Vec<_> = all(config)
@@ -230,13 +230,13 @@ pub(super) fn differences(snapshot: &Snapshot) -> Vec<String> {
         .map(|(name, _)| name)
         .collect();
     let mut lines = vec![match worker_count(&config.settings) {
-        1 => "1 thread serves all connections, as there".to_owned(),
+        1 => "1 thread serves all connections, as in PgBouncer".to_owned(),
         count => format!("{count} threads serve connections (workers): one process uses all cores"),
     }];
     if !transparent.is_empty() {
         lines.push(format!(
-            "clients find their session on every server (session_state = transparent) in {}: what PgBouncer loses in \
-             transaction mode is kept; session_state = off is as there",
+            "SET, prepared statements and other session state keep working in transaction mode (session_state = \
+             transparent) in {}; session_state = off works as in PgBouncer",
             transparent.join(", ")
         ));
     }
@@ -247,7 +247,7 @@ pub(super) fn differences(snapshot: &Snapshot) -> Vec<String> {
             .map(|(scope, name)| format!("{name} in [{}]", scope.section()))
             .collect();
         lines.push(format!(
-            "PgBouncer does not know {}, and refuses this file as long as they stand in it",
+            "PgBouncer does not know {}, and refuses a file that has them",
             named.join(", ")
         ));
     }

@@ -1,4 +1,4 @@
-//! Tables of text.
+//! Tables as text.
 
 /// A table with a title. Without columns, it is a list.
 #[derive(Debug)]
@@ -9,7 +9,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Columns below each other.
+    /// Returns the table as text with aligned columns.
     pub(super) fn aligned(&self) -> String {
         let mut widths: Vec<usize> = self.columns.iter().map(|name| name.len()).collect();
         for row in &self.rows {

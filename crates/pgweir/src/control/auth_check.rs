@@ -1,4 +1,4 @@
-//! What may take its time to be found out about clients, on threads of its own.
+//! Checks about clients that may block: passwords by LDAP or PAM, and names of system users. They run on their own threads.
 
 use std::{io, sync::Arc};
 
@@ -9,28 +9,29 @@ use pgweir_core::{AuthCheck, AuthCheckResult, Service, Token, WorkerId, occupanc
 use super::{Overloaded, ldap, pam, threads::Threads};
 use crate::net::{Mailboxes, Parcel};
 
-/// Takes questions; the answers come by mail.
+/// Accepts checks. The results are sent to the worker's mailbox.
 #[derive(Debug, Clone)]
-pub(crate) struct Inquirer(Threads<AuthCheck>);
+pub(crate) struct AuthChecker(Threads<AuthCheck>);
 
-impl Inquirer {
-    /// Starts `auth_threads` threads, for which `auth_queue` questions may wait. They end when the last `Inquirer` is gone.
+impl AuthChecker {
+    /// Starts `auth_threads` threads, for which `auth_queue` checks may wait. They end when the last `AuthChecker` is
+    /// dropped.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system refuses a thread.
     pub(crate) fn start(
         settings: &Settings,
         mailboxes: &Mailboxes,
         occupancy: &Arc<Occupancy>,
     ) -> io::Result<Self> {
         let (count, queue) = (settings.auth_threads as usize, settings.auth_queue as usize);
-        Threads::start("inquire", count, queue, mailboxes, occupancy, found).map(Self)
+        Threads::start("auth", count, queue, mailboxes, occupancy, found).map(Self)
     }
 
-    /// Takes a question.
+    /// Accepts a check.
     ///
     /// # Errors
-    /// When too many wait already.
+    /// When the queue is full.
     pub(crate) fn submit(
         &self,
         worker: WorkerId,

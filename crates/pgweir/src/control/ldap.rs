@@ -1,4 +1,4 @@
-//! Passwords are checked by LDAP servers.
+//! Checks passwords at LDAP servers.
 
 use std::time::Duration;
 
@@ -9,12 +9,15 @@ use pgweir_auth::{LdapMode, LdapOptions, LdapScope};
 
 use super::ldap_conf::{LdapConf, Trust};
 
-/// How long it may take to reach a server, and to begin TLS with it: less than clients wait.
+/// The time to reach a server and to begin TLS with it, shorter than clients usually wait.
 const CONNECT: Duration = Duration::from_secs(2);
-/// How long a server may take to answer.
+/// The time that a server has to answer.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// Is this the user's password? If not, or if nobody can tell, what the log has to say.
+/// Checks the user's password.
+///
+/// # Errors
+/// The log's text, if the password is wrong or could not be checked.
 pub(super) fn check(options: &LdapOptions, user: &str, password: &str) -> Result<(), String> {
     let conf = LdapConf::load()?;
     let (mut connection, url) = connect(options, &conf)?;
@@ -42,18 +45,18 @@ pub(super) fn check(options: &LdapOptions, user: &str, password: &str) -> Result
     };
     let bound = bind(&mut connection, &dn, password)
         .map_err(|why| format!("LDAP login failed for user \"{dn}\" on server \"{url}\": {why}"));
-    // The server hears that we leave, if it still listens.
+    // The server may be gone already.
     let _ = connection.unbind();
     bound
 }
 
-/// The first server that can be reached.
+/// Connects to the first server that can be reached. Also returns its URL.
 fn connect<'o>(options: &'o LdapOptions, conf: &LdapConf) -> Result<(LdapConn, &'o str), String> {
     let mut why = String::from("no LDAP server is named");
     for url in &options.urls {
         if options.starttls && url.starts_with("ldaps:") {
             return Err(format!(
-                "ldaptls=1 would begin TLS within the TLS of \"{url}\": leave one of them out"
+                "ldaptls=1 would begin TLS within the TLS of \"{url}\": remove ldaptls=1, or use ldap:// instead of ldaps://"
             ));
         }
         let mut settings = LdapConnSettings::new()
@@ -62,7 +65,7 @@ fn connect<'o>(options: &'o LdapOptions, conf: &LdapConf) -> Result<(LdapConn, &
         if options.starttls || url.starts_with("ldaps:") {
             settings = match conf.trust()? {
                 Trust::Anybody => settings.set_no_tls_verify(true),
-                Trust::Only(config) => settings.set_config(config),
+                Trust::Verified(config) => settings.set_config(config),
             };
         }
         match LdapConn::with_settings(settings, url) {
@@ -85,7 +88,7 @@ fn bind(connection: &mut LdapConn, dn: &str, password: &str) -> Result<(), Strin
         .map(drop)
 }
 
-/// The one entry that the filter finds.
+/// Returns the name of the only entry that the filter finds.
 fn find(
     connection: &mut LdapConn,
     base: &str,
@@ -98,7 +101,7 @@ fn find(
         LdapScope::Sub => Scope::Subtree,
     };
     connection.with_timeout(ANSWER);
-    // No attribute of the entry is wanted.
+    // "1.1" asks for entries without attributes (RFC 4511).
     let answer = connection.search(base, scope, filter, ["1.1"]);
     let (entries, _) = answer
         .and_then(ldap3::SearchResult::success)
@@ -113,7 +116,7 @@ fn find(
     }
 }
 
-/// The filter for a user: a name means itself, whatever characters it has.
+/// Returns the filter for a user. Special characters in the name are escaped.
 fn with_user(filter: &str, user: &str) -> String {
     let filter = filter.replace("$username", &ldap_escape(user));
     // As in libldap, the outer parentheses may be left out.

@@ -1,5 +1,5 @@
-//! What `ldap.conf` says of TLS, as libldap reads it: the file that `LDAPCONF` names, or
-//! `/etc/ldap/ldap.conf`; variables of the environment (`LDAPTLS_CACERT`, ...) come before it.
+//! The TLS options of `ldap.conf`, as libldap reads them: from the file that `LDAPCONF` names, or from
+//! `/etc/ldap/ldap.conf`. Environment variables (`LDAPTLS_CACERT`, ...) override the file.
 
 use std::{
     env, fs,
@@ -13,31 +13,31 @@ use rustls::{
 };
 
 const USUAL: &str = "/etc/ldap/ldap.conf";
-/// Where systems have the certificates of known authorities.
+/// The files in which distributions keep the certificates of public authorities.
 const AUTHORITIES: [&str; 2] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
 ];
 
-/// The options that matter to us.
+/// The options that pgweir uses.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct LdapConf {
     ca_file: Option<PathBuf>,
     ca_folder: Option<PathBuf>,
-    /// A server that has no good certificate will do.
-    careless: bool,
+    /// Whether a server's certificate does not have to be valid.
+    accepts_any_certificate: bool,
 }
 
-/// Who may be an LDAP server.
+/// The LDAP servers to trust.
 pub(super) enum Trust {
-    /// Whoever answers.
+    /// Any server.
     Anybody,
-    /// Who has a good certificate.
-    Only(Arc<ClientConfig>),
+    /// Servers with a valid certificate.
+    Verified(Arc<ClientConfig>),
 }
 
 impl LdapConf {
-    /// Reads the file, and the environment.
+    /// Reads the file and the environment.
     ///
     /// # Errors
     /// When a file that `LDAPCONF` names can't be read.
@@ -79,18 +79,19 @@ impl LdapConf {
             "TLS_CACERT" => self.ca_file = Some(value.into()),
             "TLS_CACERTDIR" => self.ca_folder = Some(value.into()),
             "TLS_REQCERT" => {
-                self.careless = matches!(value.to_ascii_lowercase().as_str(), "never" | "allow");
+                self.accepts_any_certificate =
+                    matches!(value.to_ascii_lowercase().as_str(), "never" | "allow");
             }
             _ => {}
         }
     }
 
-    /// Who is trusted, by this.
+    /// Returns the servers to trust.
     ///
     /// # Errors
-    /// When there is no certificate of an authority.
+    /// When no certificate of an authority is found.
     pub(super) fn trust(&self) -> Result<Trust, String> {
-        if self.careless {
+        if self.accepts_any_certificate {
             return Ok(Trust::Anybody);
         }
         let mut roots = RootCertStore::empty();
@@ -101,7 +102,7 @@ impl LdapConf {
         }
         if roots.is_empty() {
             return Err(
-                "no certificates of authorities for LDAP servers: set TLS_CACERT in ldap.conf"
+                "no certificate of an authority to check LDAP servers with: set TLS_CACERT in ldap.conf"
                     .to_owned(),
             );
         }
@@ -109,7 +110,7 @@ impl LdapConf {
         let config = ClientConfig::builder_with_provider(provider.into())
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?;
-        Ok(Trust::Only(Arc::new(
+        Ok(Trust::Verified(Arc::new(
             config.with_root_certificates(roots).with_no_client_auth(),
         )))
     }
@@ -154,7 +155,7 @@ mod tests {
         let expect = LdapConf {
             ca_file: Some("/a/b.pem".into()),
             ca_folder: None,
-            careless: true,
+            accepts_any_certificate: true,
         };
         assert_eq!(conf, expect);
         assert_eq!(

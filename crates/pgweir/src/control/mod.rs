@@ -1,4 +1,4 @@
-//! What is rare: signals, files, names and everything that takes its time.
+//! Work outside of the event loops: signals, files, host names, and everything that may block.
 //!
 //! The control thread is the process's main thread. Workers never wait for it.
 
@@ -20,7 +20,7 @@ mod stats_report;
 mod supervisor;
 mod threads;
 
-pub(crate) use auth_check::Inquirer;
+pub(crate) use auth_check::AuthChecker;
 pub(crate) use change::{ChangeError, EntryChange};
 pub(crate) use derive::Deriver;
 pub(crate) use reload::{LoadError, Loaded, Origin, credentials, http_tokens, load, net_options};

@@ -1,4 +1,4 @@
-//! Passwords are checked by PAM.
+//! Checks passwords by PAM.
 
 use std::{cell::RefCell, net::IpAddr};
 
@@ -8,13 +8,16 @@ use nonstick::{
 };
 use pgweir_auth::PamOptions;
 
-/// Can PAM check passwords?
+/// Whether PAM can check passwords.
 pub(super) const IS_BUILT_IN: bool = true;
-/// What the log repeats at most of what modules say, in characters.
+/// The largest number of characters of PAM modules' messages that the log repeats.
 const SAID_MAX: usize = 300;
 
-/// Is this the user's password, and may the user come in now? If not, or if nobody can tell, what the log
-/// has to say. Takes as long as the modules do: none can be interrupted.
+/// Checks the user's password, and whether the account may log in now. Blocks as long as the PAM modules do; they
+/// can't be interrupted.
+///
+/// # Errors
+/// The log's text, if the login is refused or could not be checked.
 pub(super) fn check(
     options: &PamOptions,
     user: &str,
@@ -29,7 +32,7 @@ pub(super) fn check(
             said: &said,
         })
         .map_err(|error| format!("pam_start() failed: {error}"))?;
-    // As PgBouncer calls the other end of a Unix socket.
+    // PgBouncer's name for clients of the Unix socket.
     let host = address.map_or_else(|| "unix".to_owned(), |address| address.to_string());
     transaction
         .items_mut()
@@ -42,7 +45,7 @@ pub(super) fn check(
         let colon = if said.is_empty() { "" } else { ": " };
         format!("{call} failed: {error}{colon}{said}")
     };
-    // Who has no password at all does not get in with any.
+    // An account without a password can't log in.
     let flags = AuthnFlags::SILENT | AuthnFlags::DISALLOW_NULL_AUTHTOK;
     transaction
         .authenticate(flags)
@@ -52,10 +55,10 @@ pub(super) fn check(
         .map_err(|error| failed("pam_acct_mgmt()", error))
 }
 
-/// What modules are told that ask: the password, and nothing else.
+/// Answers the questions of PAM modules: only those for a password.
 struct Answers<'a> {
     password: &'a str,
-    /// What they said of errors.
+    /// The modules' error messages.
     said: &'a RefCell<String>,
 }
 

@@ -98,7 +98,7 @@ pub(crate) enum LoadError {
         "{0} needs PAM, which this pgweir was built without (by --no-default-features, as static binaries are): use another method, or a build with PAM"
     )]
     NoPam(String),
-    /// The rule of this line is about the members of a role, and no server can be asked for them.
+    /// A rule names a role's members, but no `auth_user` is set to ask a server for them.
     #[error(
         "{0}:{1}: +role and samerole need auth_user, as whom the database is asked for the roles of a user: set \
          auth_user in [pgbouncer], or for the databases that the rule is about"

@@ -13,6 +13,7 @@ use std::{
 use crossbeam_channel::Sender;
 use pgweir_core::{
     Control, Level, Shutdown, TakeoverMail, WorkerId,
+    events::EventKind,
     takeover::{Begin, Message},
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -115,10 +116,9 @@ impl Supervisor {
                 return self.say(Level::Error, format!("cannot start {path}: {error}"));
             }
         };
-        self.say(
-            Level::Log,
-            format!("online restart: started process {}", child.id()),
-        );
+        let text = format!("online restart: started process {}", child.id());
+        self.note_event(EventKind::Restart, &text);
+        self.say(Level::Log, text);
         let mut lines = self.log.buffer();
         let clock = self.clock;
         // Waits for the process, so that it leaves no zombie if it fails.
@@ -134,7 +134,7 @@ impl Supervisor {
                 lines.say(clock.now(), Level::Error, text);
             }
         };
-        let builder = thread::Builder::new().name("heir".to_owned());
+        let builder = thread::Builder::new().name("new process".to_owned());
         if builder.spawn(wait).is_err() {
             self.say(Level::Warning, "cannot wait for the new process");
         }
@@ -149,6 +149,7 @@ impl Supervisor {
                 self.http.hand_over();
                 let text =
                     format!("online restart: process {pid} accepts clients, ours leave for it");
+                self.note_event(EventKind::Restart, &text);
                 self.say(Level::Log, text);
             }
             Step::Failed(why) => self.takeover_failed(&why),
@@ -189,7 +190,9 @@ impl Supervisor {
 
     /// Handles the end of the new process: this process owns everything again.
     fn takeover_failed(&mut self, why: &str) {
-        self.say(Level::Warning, format!("online restart failed: {why}"));
+        let text = format!("online restart failed: {why}");
+        self.note_event(EventKind::RestartFailed, &text);
+        self.say(Level::Warning, text);
         let settings = &self.directory.snapshot().config.settings;
         if let Err(error) = self.http.take_back(settings) {
             self.say(Level::Error, error.to_string());

@@ -20,6 +20,21 @@ pub(crate) enum Signal {
     Alrm,
 }
 
+impl Signal {
+    /// Returns the signal's name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Hup => "SIGHUP",
+            Self::Int => "SIGINT",
+            Self::Quit => "SIGQUIT",
+            Self::Term => "SIGTERM",
+            Self::Usr1 => "SIGUSR1",
+            Self::Usr2 => "SIGUSR2",
+            Self::Alrm => "SIGALRM",
+        }
+    }
+}
+
 /// Signals that are caught already and kept until [`listen`](Caught::listen) is called.
 #[derive(Debug)]
 pub(crate) struct Caught(iterator::Signals);

@@ -12,6 +12,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use pgweir_config::{AuthType, Changes, Settings};
 use pgweir_core::{
     Control, Directory, Halt, Level, Shutdown, Snapshot, Stats, Token, WorkerId,
+    events::EventKind,
     fault::Fault,
     mail::{Mail, Note},
 };
@@ -200,6 +201,7 @@ impl Supervisor {
     }
 
     fn on_signal(&mut self, signal: Signal, ending: &mut Ending) {
+        self.note_event(EventKind::Signal, signal.name());
         let down = ending.shutdown.is_some();
         match signal {
             Signal::Hup if down => self.say(Level::Log, "got SIGHUP while shutting down, ignoring"),
@@ -288,8 +290,8 @@ impl Supervisor {
     fn on_ended(&mut self, worker: WorkerId, error: Option<String>, ending: &mut Ending) {
         ending.workers_left -= 1;
         if let Some(error) = error {
-            // The worker's clients are gone, and pools may still count its server connections. A visible end is better
-            // than going on with half a process.
+            // The worker's clients are gone, and pools may still count its server connections. The process ends, so that
+            // a service manager can start it again.
             self.say(
                 Level::Fatal,
                 format!("worker {} failed, going down: {error}", worker.0),
@@ -318,6 +320,10 @@ impl Supervisor {
             self.configure_log();
         }
         self.notifier.ready();
+        match &outcome {
+            Ok(()) => self.note_event(EventKind::Reloaded, "the configuration was read again"),
+            Err(problems) => self.note_event(EventKind::ReloadFailed, problems),
+        }
         if let Some((worker, console)) = console {
             let outcome = outcome.map(|()| None);
             self.report(worker, console, outcome.map_err(Fault::ReloadFailed));
@@ -458,6 +464,11 @@ impl Supervisor {
                 format!("cannot open the log file {path}: {error}; the old one stays in use"),
             );
         }
+    }
+
+    pub(super) fn note_event(&self, kind: EventKind, text: &str) {
+        self.directory
+            .note_event(kind, ("", ""), text, self.clock.now());
     }
 
     pub(super) fn say(&mut self, level: Level, text: impl Into<String>) {

@@ -318,6 +318,7 @@ mod tests {
             workers: 1,
             is_paused: false,
             is_suspended: false,
+            events: (0, 0),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Lines of an ini file and of a userlist, quoted so that they mean what they should.
+//! Lines of an ini file and of a userlist, with the necessary quotes.
 
 use zeroize::Zeroizing;
 
@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 pub(super) struct Lines(Vec<String>);
 
 impl Lines {
-    /// A remark for the operator. Never holds a value, as that may be a secret.
+    /// Adds a comment for the operator. `text` must not contain values of settings, since they may be secret.
     pub(super) fn comment(&mut self, text: &str) {
         let one_line: String = text
             .chars()
@@ -16,16 +16,16 @@ impl Lines {
         self.0.push(format!("; {one_line}"));
     }
 
-    /// `key = value`. `false`, and no line, if the form has no way to say this value.
+    /// Adds `key = value`. Adds nothing and returns `false` if an ini file can't represent the value.
     pub(super) fn setting(&mut self, key: &str, value: &str) -> bool {
-        let can_be_said = !value.chars().any(char::is_control) && !value.ends_with('\\');
-        if can_be_said {
+        let is_representable = !value.chars().any(char::is_control) && !value.ends_with('\\');
+        if is_representable {
             self.0.push(format!("{key} = {value}"));
         }
-        can_be_said
+        is_representable
     }
 
-    /// An entry of `[databases]` or `[users]`. `false`, and no line, if the form has no way to say it.
+    /// Adds an entry of `[databases]` or `[users]`. Adds nothing and returns `false` if an ini file can't represent it.
     pub(super) fn entry(&mut self, name: &str, pairs: &[(&str, String)]) -> bool {
         let texts = || std::iter::once(name).chain(pairs.iter().map(|(_, value)| value.as_str()));
         if texts().any(|text| text.is_empty() || text.chars().any(char::is_control)) {
@@ -44,13 +44,13 @@ impl Lines {
         self.0.is_empty()
     }
 
-    /// The section's text.
+    /// Returns the section's text.
     pub(super) fn section(&self, name: &str) -> String {
         format!("[{name}]\n{}\n", self.0.join("\n"))
     }
 }
 
-/// As a value of an entry: between single quotes, unless it is plain.
+/// Quotes a value of an entry, if necessary.
 fn quoted(value: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-/,:@".contains(c);
     match value.chars().all(is_plain) {
@@ -59,7 +59,7 @@ fn quoted(value: &str) -> String {
     }
 }
 
-/// As a key: between double quotes, unless it is plain.
+/// Quotes a name of an entry, if necessary.
 fn quoted_name(name: &str) -> String {
     match name
         .chars()
@@ -70,7 +70,7 @@ fn quoted_name(name: &str) -> String {
     }
 }
 
-/// A line of the userlist; `None` if its form has no way to say this.
+/// Returns a line of the userlist, or `None` if a userlist can't represent the name or the secret.
 pub(super) fn userlist_line(user: &str, secret: &str) -> Option<Zeroizing<String>> {
     let forbidden = |text: &str| text.contains(['\n', '\r', '\0']);
     if forbidden(user) || forbidden(secret) {
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn users_are_quoted() {
-        let line = userlist_line("a\"b", "c\"").expect("can be said");
+        let line = userlist_line("a\"b", "c\"").expect("representable");
         assert_eq!(*line, "\"a\"\"b\" \"c\"\"\"\n");
         assert_eq!(userlist_line("a", "b\nc"), None);
     }

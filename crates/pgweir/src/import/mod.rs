@@ -1,5 +1,4 @@
-//! `pgweir import pgcat.toml`: prints the ini file and the userlist that do what a configuration of
-//! PgCat did.
+//! `pgweir import pgcat.toml`: converts a configuration of PgCat to an ini file and a userlist.
 
 mod ini;
 mod pgcat;
@@ -21,7 +20,7 @@ pub(crate) use pgcat::ConvertError;
 const INI: &str = "pgweir.ini";
 const USERLIST: &str = "userlist.txt";
 
-/// Why nothing was imported.
+/// The reason why nothing was imported.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ImportError {
     #[error("{0}: cannot be read: {1}")]
@@ -32,16 +31,16 @@ pub(crate) enum ImportError {
     Write(PathBuf, #[source] io::Error),
 }
 
-/// The two texts.
+/// The contents of the two files.
 struct Imported {
     ini: Zeroizing<String>,
     userlist: Zeroizing<String>,
 }
 
-/// Reads PgCat's file, and prints what it comes to, or writes it into files of a folder.
+/// Converts PgCat's file. Prints the results, or writes them to files in `folder`.
 ///
 /// # Errors
-/// When the file can't be read or understood, or one of the new ones is there already.
+/// When PgCat's file can't be read or parsed, or one of the new files already exists.
 pub(crate) fn run(source: &Path, folder: Option<&Path>) -> Result<(), ImportError> {
     let text = fs::read_to_string(source).map(Zeroizing::new);
     let text = text.map_err(|error| ImportError::Read(source.to_owned(), error))?;
@@ -58,7 +57,7 @@ pub(crate) fn run(source: &Path, folder: Option<&Path>) -> Result<(), ImportErro
         return printed.map_err(|error| ImportError::Write("standard output".into(), error));
     };
     let [ini, userlist] = [INI, USERLIST].map(|name| folder.join(name));
-    // Both, before anything is written: a file that is there already is left as it is.
+    // Creates both files before it writes to any: creation fails if the file already exists.
     let mut ini_file = create(&ini)?;
     let mut userlist_file = create(&userlist).inspect_err(|_| drop(fs::remove_file(&ini)))?;
     let write = |file: &mut File, text: &str| file.write_all(text.as_bytes());
@@ -67,7 +66,7 @@ pub(crate) fn run(source: &Path, folder: Option<&Path>) -> Result<(), ImportErro
         .map_err(|error| ImportError::Write(userlist, error))
 }
 
-/// A file that only we can read: there are passwords in it.
+/// Creates a file that only this user can read, since it has passwords.
 fn create(path: &Path) -> Result<File, ImportError> {
     OpenOptions::new()
         .write(true)

@@ -1,28 +1,28 @@
-//! PgCat's configuration to ours, key by key. What has no equivalent is said in a comment.
+//! Converts PgCat's configuration, key by key. A comment in the result names each key without an equivalent.
 
 use toml::{Table, Value};
 use zeroize::Zeroizing;
 
 use super::{Imported, ini::Lines, pool, users::Users};
 
-/// Why a file is no configuration of PgCat. Holds none of its text, as that may be a secret.
+/// The reason why a file is not a configuration of PgCat. Never contains text of the file, which may be secret.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConvertError {
     #[error("{line}: {words}")]
     Syntax { line: usize, words: String },
-    #[error(" this is no configuration of PgCat: it has no [pools]")]
+    #[error(" not a configuration of PgCat: it has no [pools]")]
     NoPools,
 }
 
-/// What becomes of a key.
+/// What a key is converted to.
 enum Fate {
-    /// It has this name, and the same meaning.
+    /// The setting of this name, with the same value.
     Same(&'static str),
-    /// The same, in seconds instead of milliseconds.
+    /// The setting of this name, in seconds instead of milliseconds.
     Seconds(&'static str),
-    /// It is dealt with by name.
+    /// Code below converts this key.
     ByName,
-    /// Nothing: why.
+    /// Nothing, for this reason.
     Nothing(&'static str),
 }
 
@@ -62,23 +62,25 @@ const GENERAL: &[(&str, Fate)] = &[
     ("auth_query_password", ByName),
     (
         "enable_prometheus_exporter",
-        Nothing("SHOW STATS, SHOW POOLS and SHOW LISTS have the figures"),
+        Nothing("set http_listen: pgweir serves /metrics there"),
     ),
     (
         "prometheus_exporter_port",
-        Nothing("there is no exporter: SHOW STATS, SHOW POOLS and SHOW LISTS have the figures"),
+        Nothing("set http_listen: pgweir serves /metrics there"),
     ),
     (
         "healthcheck_timeout",
-        Nothing("a check of a server is bounded by query_wait_timeout of its client"),
+        Nothing("the client's query_wait_timeout also limits the check of a server"),
     ),
     (
         "shutdown_timeout",
-        Nothing("TERM waits for clients without end; a second TERM ends the process at once"),
+        Nothing(
+            "SIGTERM waits for all clients without a limit; a second SIGTERM ends the process at once",
+        ),
     ),
     (
         "ban_time",
-        Nothing("a host that fails is tried again in its turn; see server_login_retry"),
+        Nothing("pgweir tries all hosts of a list in turn; see server_login_retry"),
     ),
     (
         "autoreload",
@@ -92,20 +94,14 @@ const GENERAL: &[(&str, Fate)] = &[
         "dns_cache_enabled",
         Nothing("addresses are always kept for dns_max_ttl"),
     ),
-    (
-        "verify_config",
-        Nothing("pgweir check tells what is wrong with a file"),
-    ),
-    (
-        "validate_config",
-        Nothing("pgweir check tells what is wrong with a file"),
-    ),
+    ("verify_config", Nothing("run pgweir check")),
+    ("validate_config", Nothing("run pgweir check")),
 ];
 
-/// The ini file and the userlist that do the same as `text`. The ini file names `auth_file`.
+/// Converts `text`, PgCat's file, to an ini file and a userlist. The ini file gets this value of `auth_file`.
 ///
 /// # Errors
-/// The text is no TOML, or not PgCat's.
+/// When the text is not TOML, or not a configuration of PgCat.
 pub(super) fn convert(text: &str, auth_file: &str) -> Result<Imported, ConvertError> {
     let file: Table = text.parse().map_err(|error| syntax(text, &error))?;
     let Some(Value::Table(pools)) = file.get("pools") else {
@@ -147,7 +143,7 @@ pub(super) fn convert(text: &str, auth_file: &str) -> Result<Imported, ConvertEr
     })
 }
 
-/// The parser's own text shows the line, which may hold a password.
+/// Converts an error of the TOML parser, whose own message shows the line, which may have a password.
 fn syntax(text: &str, error: &toml::de::Error) -> ConvertError {
     let at = error.span().map_or(0, |span| span.start).min(text.len());
     ConvertError::Syntax {
@@ -156,7 +152,7 @@ fn syntax(text: &str, error: &toml::de::Error) -> ConvertError {
             .filter(|&&byte| byte == b'\n')
             .count()
             + 1,
-        words: "this is no TOML".to_owned(),
+        words: "not valid TOML".to_owned(),
     }
 }
 
@@ -166,11 +162,9 @@ fn general_settings(general: &Table, auth_file: &str, out: &mut Lines, users: &m
     out.setting("listen_addr", text("host").as_deref().unwrap_or("0.0.0.0"));
     out.setting("listen_port", text("port").as_deref().unwrap_or("5432"));
     out.setting("pool_mode", "transaction");
-    out.comment("PgCat has no limit of clients.");
+    out.comment("PgCat does not limit the number of clients.");
     out.setting("max_client_conn", "10000");
-    out.comment(
-        "As PgCat asks for passwords. scram-sha-256 is safer, and known to all drivers of today.",
-    );
+    out.comment("PgCat uses md5. scram-sha-256 is safer, and all current drivers support it.");
     out.setting("auth_type", "md5");
     out.setting("auth_file", auth_file);
     if let Some(admin) = text("admin_username") {
@@ -182,7 +176,7 @@ fn general_settings(general: &Table, auth_file: &str, out: &mut Lines, users: &m
     auth_query("general", general, users, &mut |key, value| {
         if !out.setting(key, &value) {
             out.comment(&format!(
-                "general.{key}: has a form that this file can't have"
+                "general.{key}: an ini file can't represent the value"
             ));
         }
     });
@@ -196,7 +190,7 @@ fn general_settings(general: &Table, auth_file: &str, out: &mut Lines, users: &m
         (true, true) => {
             out.setting("server_tls_sslmode", "verify-full");
             out.comment(
-                "The certificates of Debian and its likes; name those of your servers' authority.",
+                "This file is Debian's. Name the file with the certificates of your servers' authority.",
             );
             out.setting("server_tls_ca_file", "/etc/ssl/certs/ca-certificates.crt");
         }
@@ -205,7 +199,7 @@ fn general_settings(general: &Table, auth_file: &str, out: &mut Lines, users: &m
         let known = GENERAL.iter().find(|(name, _)| name == key);
         match known.map(|(_, fate)| fate) {
             Some(ByName) => {}
-            // What is off is not missed.
+            // A feature that is switched off needs no equivalent.
             Some(Nothing(_)) if value.as_bool() == Some(false) => {}
             Some(Nothing(why)) => out.comment(&format!("general.{key}: has no equivalent: {why}")),
             Some(Same(name)) => take(out, key, name, scalar(value)),
@@ -221,7 +215,7 @@ fn take(out: &mut Lines, key: &str, name: &str, value: Option<String>) {
     }
 }
 
-/// The keys of auth_query, of `[general]` or of a pool.
+/// Converts the keys of `auth_query`, in `[general]` or in a pool.
 pub(super) fn auth_query(
     scope: &str,
     table: &Table,
@@ -236,12 +230,12 @@ pub(super) fn auth_query(
         }
     }
     if let Some(query) = text("auth_query") {
-        // PgCat puts the name into the text; here it is a parameter.
+        // PgCat replaces `$1` in the text; pgweir sends the name as a parameter.
         set("auth_query", query.replace("'$1'", "$1"));
     }
 }
 
-/// A value that is text as the ini file has it.
+/// Returns a value as text for the ini file, unless it is a table or an array.
 pub(super) fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -252,7 +246,7 @@ pub(super) fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-/// Milliseconds as seconds.
+/// Converts milliseconds to seconds.
 pub(super) fn seconds(value: &Value) -> Option<String> {
     let millis = u64::try_from(value.as_integer()?).ok()?;
     Some(match (millis / 1000, millis % 1000) {
@@ -272,7 +266,7 @@ mod tests {
 
     use super::*;
 
-    /// The two files, as pgweir understands them; and all comments.
+    /// Returns the two files as pgweir parses them, and all comments.
     fn imported(text: &str) -> (Config, Userlist, String) {
         let imported = convert(text, "userlist.txt").expect("it is PgCat's");
         let ini = imported.ini.to_string();

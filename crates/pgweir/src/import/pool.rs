@@ -1,4 +1,4 @@
-//! A pool of PgCat's to entries of `[databases]`.
+//! Converts a pool of PgCat to entries of `[databases]`.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::{
     users::{Share, Users},
 };
 
-/// Keys that are dealt with by name.
+/// Keys that code below converts.
 const BY_NAME: &[&str] = &[
     "pool_mode",
     "default_role",
@@ -24,12 +24,12 @@ const BY_NAME: &[&str] = &[
     "users",
 ];
 
-/// Why other keys have no equivalent.
+/// Other known keys, with the reason why they have no equivalent.
 const NOTHING: &[(&str, &str)] = &[
     ("load_balancing_mode", "hosts of a list are used in turn"),
     (
         "query_parser_enabled",
-        "queries are not sent to one server or the other by what they are: read from the replicas' entry",
+        "pgweir does not parse queries to choose a server: connect to the replicas' entry to read from them",
     ),
     (
         "query_parser_read_write_splitting",
@@ -47,31 +47,31 @@ const NOTHING: &[(&str, &str)] = &[
     ("table_mutation_cache_ms_ttl", "see query_parser_enabled"),
     (
         "sharding_function",
-        "there is no sharding: a shard is a database",
+        "pgweir has no sharding: each shard becomes a database",
     ),
     (
         "sharding_key_regex",
-        "there is no sharding: a shard is a database",
+        "pgweir has no sharding: each shard becomes a database",
     ),
     (
         "shard_id_regex",
-        "there is no sharding: a shard is a database",
+        "pgweir has no sharding: each shard becomes a database",
     ),
     (
         "regex_search_limit",
-        "there is no sharding: a shard is a database",
+        "pgweir has no sharding: each shard becomes a database",
     ),
     (
         "automatic_sharding_key",
-        "there is no sharding: a shard is a database",
+        "pgweir has no sharding: each shard becomes a database",
     ),
     (
         "default_shard",
-        "there is no sharding: a shard is a database",
+        "pgweir has no sharding: each shard becomes a database",
     ),
     (
         "idle_timeout",
-        "there is one for all databases, server_idle_timeout",
+        "pgweir has one setting for all databases, server_idle_timeout",
     ),
     (
         "checkout_failure_limit",
@@ -79,17 +79,17 @@ const NOTHING: &[(&str, &str)] = &[
     ),
     (
         "cleanup_server_connections",
-        "a client finds its own session on every server (session_state)",
+        "pgweir restores each client's session state on every server (session_state)",
     ),
     (
         "log_client_parameter_status_changes",
-        "there is no such log",
+        "pgweir does not log this",
     ),
     (
         "prepared_statements_cache_size",
-        "there is one for all databases, max_prepared_statements",
+        "pgweir has one setting for all databases, max_prepared_statements",
     ),
-    ("plugins", "there are none"),
+    ("plugins", "pgweir has no plugins"),
 ];
 
 /// A server of a shard.
@@ -121,7 +121,7 @@ pub(super) fn convert(name: &str, pool: &Table, out: &mut Lines, users: &mut Use
         .unwrap_or(&nothing);
     if shards.len() > 1 {
         out.comment(&format!(
-            "pools.{name}: there is no sharding: each shard is a database, which clients choose by its name"
+            "pools.{name}: pgweir has no sharding: each shard is a database, which clients choose by its name"
         ));
     }
     let role = pool
@@ -144,7 +144,7 @@ pub(super) fn convert(name: &str, pool: &Table, out: &mut Lines, users: &mut Use
         }
         if shard.contains_key("mirrors") {
             out.comment(&format!(
-                "{path}.mirrors: has no equivalent: there is no mirroring"
+                "{path}.mirrors: has no equivalent: pgweir has no mirroring"
             ));
         }
         entries(&entry, &hosts(&path, shard, out), role, &keys, &logins, out);
@@ -154,7 +154,7 @@ pub(super) fn convert(name: &str, pool: &Table, out: &mut Lines, users: &mut Use
     }
 }
 
-/// What holds for all entries of the pool.
+/// Returns the keys that all entries of the pool have.
 fn common_keys(
     name: &str,
     pool: &Table,
@@ -177,7 +177,7 @@ fn common_keys(
     }
     auth_query(name, pool, users, &mut |key, value| keys.push((key, value)));
     for (key, value) in pool {
-        // What is off is not missed.
+        // A feature that is switched off needs no equivalent.
         if BY_NAME.contains(&key.as_str()) || value.as_bool() == Some(false) {
             continue;
         }
@@ -196,7 +196,7 @@ struct Login {
     min_pool_size: Option<u64>,
     pool_mode: Option<String>,
     query_timeout: Option<String>,
-    /// Another name, and password, for servers.
+    /// The name and password for servers, if they differ from the client's.
     server: Option<(String, Option<String>)>,
 }
 
@@ -258,7 +258,7 @@ fn logins(pool: &str, table: &Table, out: &mut Lines) -> Vec<Login> {
     logins
 }
 
-/// The size that most users' pools have; the larger of two that are as frequent.
+/// Returns the most frequent pool size of the users; of equally frequent ones, the largest.
 fn common_size(logins: &[Login]) -> Option<u64> {
     let mut counts = BTreeMap::new();
     for size in logins.iter().filter_map(|login| login.pool_size) {
@@ -278,7 +278,7 @@ fn sizes(pool: &str, logins: &[Login], out: &mut Lines) -> Vec<(&'static str, St
             .any(|login| login.min_pool_size != Some(least))
     {
         out.comment(&format!(
-            "pools.{pool}: min_pool_size = {least} is that of some users, and here of all users of the database"
+            "pools.{pool}: some users have min_pool_size = {least}; here it holds for all users of the database"
         ));
     }
     let sizes = [("pool_size", common_size(logins)), ("min_pool_size", least)];
@@ -304,13 +304,15 @@ fn hosts(path: &str, shard: &Table, out: &mut Lines) -> Vec<Host> {
                 port,
                 role: role.unwrap_or_default().to_lowercase(),
             }),
-            _ => out.comment(&format!("{path}.servers: one of them is not understood")),
+            _ => out.comment(&format!(
+                "{path}.servers: one of the servers was not understood"
+            )),
         }
     }
     hosts
 }
 
-/// The entries of one shard: the one that clients ask for, and one for the replicas.
+/// Adds the entries of one shard: the entry with the shard's name, and one for its replicas.
 fn entries(
     name: &str,
     hosts: &[Host],
@@ -326,7 +328,7 @@ fn entries(
     let only_replicas = default_role.eq_ignore_ascii_case("replica") || primary.is_empty();
     if !only_replicas && default_role.eq_ignore_ascii_case("any") && !replicas.is_empty() {
         out.comment(&format!(
-            "{name}: PgCat sent clients to any server; here they get the primary, and the replicas as {name}_replica"
+            "{name}: PgCat sent clients to any server; here {name} is the primary, and {name}_replica the replicas"
         ));
     }
     let first = match only_replicas {
@@ -339,7 +341,7 @@ fn entries(
     }
 }
 
-/// An entry for these hosts, and one for each user who has another name or password there.
+/// Adds an entry for these hosts, and one for each user with another name or password on the servers.
 fn for_all(
     name: &str,
     hosts: &[Host],
@@ -355,7 +357,7 @@ fn for_all(
     for login in logins.iter().filter(|login| login.server.is_some()) {
         let own = format!("{name}_{}", login.name);
         out.comment(&format!(
-            "User {:?} logs in to servers as somebody else, so that its database is {own}",
+            "User {:?} logs in to servers with another name or password, so this user's database is {own}",
             login.name
         ));
         entry(&own, hosts, keys, login.server.as_ref(), out);
@@ -386,13 +388,13 @@ fn entry(
     pairs.extend(keys.iter().cloned());
     if !out.entry(name, &pairs) {
         out.comment(&format!(
-            "{name}: has a name or a value that can't stand in this file"
+            "{name}: an ini file can't represent the name or a value"
         ));
     }
     for host in elsewhere {
         out.comment(&format!(
-            "{name}: hosts of a list have one port, so that port {} of {} is left out",
-            host.port, host.name
+            "{name}: all hosts of a list have the same port: host {} with port {} is left out",
+            host.name, host.port
         ));
     }
 }
@@ -418,7 +420,7 @@ mod tests {
         );
         assert!(
             text.contains(
-                "; db_replica: hosts of a list have one port, so that port 3 of d is left out"
+                "; db_replica: all hosts of a list have the same port: host d with port 3 is left out"
             ),
             "{text}"
         );
@@ -446,7 +448,9 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("; pools.db.sharding_function: has no equivalent: there is no sharding"),
+            text.contains(
+                "; pools.db.sharding_function: has no equivalent: pgweir has no sharding"
+            ),
             "{text}"
         );
         assert!(text.contains("; pools.db.shards.1.mirrors: "), "{text}");
@@ -465,7 +469,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("; pools.db: min_pool_size = 2 is that of some users"),
+            text.contains("; pools.db: some users have min_pool_size = 2"),
             "{text}"
         );
         assert!(

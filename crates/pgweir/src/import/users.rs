@@ -1,4 +1,4 @@
-//! The users of all pools, who become the userlist and the section `[users]`.
+//! Converts the users of all pools to the userlist and the section `[users]`.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use zeroize::Zeroizing;
 
 use super::ini::{Lines, userlist_line};
 
-/// What PgCat has of a user of one pool, and pgweir of the user.
+/// Settings that PgCat has per user and pool, and pgweir per user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Share {
     pub(super) pool: String,
-    /// `None`: as most users of the database.
+    /// `None`: the size that most users of the pool have.
     pub(super) pool_size: Option<u64>,
     pub(super) pool_mode: Option<String>,
-    /// In seconds, as the ini file has it.
+    /// In seconds, as text for the ini file.
     pub(super) query_timeout: Option<String>,
 }
 
@@ -22,13 +22,13 @@ pub(super) struct Share {
 pub(super) struct Users {
     secrets: BTreeMap<String, Zeroizing<String>>,
     shares: BTreeMap<String, Vec<Share>>,
-    /// For the operator, in the userlist.
+    /// Comments for the operator in the userlist.
     remarks: Vec<String>,
 }
 
 impl Users {
-    /// A user's password. One that differs from what another pool has for the same name is kept under
-    /// another name, as a userlist knows one for each.
+    /// Adds a user's password. A userlist has one password per user: if another pool has a different one, this one is
+    /// added under another name, with a comment.
     pub(super) fn secret(&mut self, name: &str, secret: &str, pool: &str) {
         let known = self.secrets.get(name);
         if known.is_none_or(|known| known.as_str() == secret) {
@@ -38,8 +38,8 @@ impl Users {
         }
         let other = format!("{name}@{pool}");
         self.remarks.push(format!(
-            "user {name:?} has another password in {pool:?} than elsewhere. There can be one for each user: \
-             this one stands here as that of {other:?}, choose"
+            "user {name:?} has another password in {pool:?} than in other pools. A userlist has one password per user: \
+             {other:?} has this one, choose"
         ));
         self.secrets
             .insert(other, Zeroizing::new(secret.to_owned()));
@@ -49,7 +49,7 @@ impl Users {
         self.shares.entry(name.to_owned()).or_default().push(share);
     }
 
-    /// The lines of `[users]`.
+    /// Returns the lines of `[users]`.
     pub(super) fn section(&self) -> Lines {
         let mut lines = Lines::default();
         for (name, shares) in &self.shares {
@@ -59,7 +59,7 @@ impl Users {
                 if shares.iter().any(|share| of(share) != first) {
                     let pools: Vec<_> = shares.iter().map(|share| share.pool.as_str()).collect();
                     lines.comment(&format!(
-                        "{key} of user {name:?} is not the same in its databases {}: there can be one for each user",
+                        "{key} of user {name:?} differs between the databases {}: here a user has one value",
                         pools.join(", ")
                     ));
                 } else if let Some(value) = first {
@@ -73,14 +73,14 @@ impl Users {
             take("query_timeout", &|share| share.query_timeout.clone());
             if !pairs.is_empty() && !lines.entry(name, &pairs) {
                 lines.comment(&format!(
-                    "user {name:?} has a name that can't stand in this file"
+                    "user {name:?}: an ini file can't represent the name"
                 ));
             }
         }
         lines
     }
 
-    /// The text of the userlist.
+    /// Returns the text of the userlist.
     pub(super) fn userlist(&self) -> Zeroizing<String> {
         let mut text = Zeroizing::new(String::new());
         for remark in &self.remarks {
@@ -90,7 +90,7 @@ impl Users {
             match userlist_line(name, secret) {
                 Some(line) => text.push_str(&line),
                 None => text.push_str(&format!(
-                    "; user {name:?}: name or password have a line break, which can't stand here\n"
+                    "; user {name:?}: a userlist can't represent a line break in a name or password\n"
                 )),
             }
         }

@@ -1,8 +1,10 @@
-//! The log: one line per event in PgBouncer's form, to standard error, the log file and syslog.
+//! The log: one line per event in PgBouncer's form or as JSON, to standard error, the log file and syslog. Syslog gets
+//! PgBouncer's form.
 //!
 //! Each thread collects its lines and writes them at once at the end of its turn, so that a burst of logins costs few
 //! system calls.
 
+mod json;
 mod syslog;
 
 use std::{
@@ -19,7 +21,7 @@ use std::{
 
 use jiff::{Timestamp, tz::TimeZone};
 use parking_lot::RwLock;
-use pgweir_config::Settings;
+use pgweir_config::{LogFormat, Settings};
 use pgweir_core::{Level, LogLine, Time};
 
 use self::syslog::{Record, Syslog, SyslogPlan};
@@ -41,6 +43,8 @@ struct Sink {
     /// Whether there is a file or standard error to write to.
     to_files: AtomicBool,
     to_syslog: AtomicBool,
+    /// Whether lines are JSON objects.
+    is_json: AtomicBool,
     syslog: Syslog,
     /// The number of lines that the log file did not accept since the last accepted line.
     lost: AtomicU64,
@@ -55,6 +59,7 @@ impl Log {
             file: RwLock::new(None),
             to_files: AtomicBool::new(stderr),
             to_syslog: AtomicBool::new(false),
+            is_json: AtomicBool::new(false),
             syslog: Syslog::new(),
             lost: AtomicU64::new(0),
         }))
@@ -68,6 +73,8 @@ impl Log {
     pub(crate) fn configure(&self, settings: &Settings) -> Result<(), (PathBuf, io::Error)> {
         self.0.verbose.store(settings.verbose, Ordering::Relaxed);
         self.0.to_syslog.store(settings.syslog, Ordering::Relaxed);
+        let is_json = settings.log_format == LogFormat::Json;
+        self.0.is_json.store(is_json, Ordering::Relaxed);
         self.0.syslog.set(settings.syslog.then(|| SyslogPlan {
             socket: PathBuf::from(&settings.syslog_socket),
             ident: settings.syslog_ident.clone(),
@@ -100,6 +107,7 @@ impl Log {
             date: String::new(),
             abbreviation: String::new(),
             syslog_time: String::new(),
+            utc: String::new(),
         }
     }
 
@@ -150,11 +158,12 @@ pub(crate) struct LogBuffer {
     bytes: String,
     /// Lines for syslog.
     records: Vec<Record>,
-    /// The second to which the three cached times belong.
+    /// The second to which the cached times belong.
     second: u64,
     date: String,
     abbreviation: String,
     syslog_time: String,
+    utc: String,
 }
 
 impl LogBuffer {
@@ -173,20 +182,26 @@ impl LogBuffer {
         if !self.log.0.to_files.load(Ordering::Relaxed) {
             return;
         }
-        let level = match line.level {
-            Level::Debug => "DEBUG",
-            Level::Log => "LOG",
-            Level::Warning => "WARNING",
-            Level::Error => "ERROR",
-            Level::Fatal => "FATAL",
-        };
+        let mut bytes = mem::take(&mut self.bytes);
+        self.push_line(&mut bytes, millis, line);
+        self.bytes = bytes;
+        if self.bytes.len() >= BUFFER_BYTES {
+            self.flush();
+        }
+    }
+
+    /// Appends a line in the form that the settings ask for.
+    fn push_line(&self, bytes: &mut String, millis: u64, line: &LogLine) {
+        if self.log.0.is_json.load(Ordering::Relaxed) {
+            return json::push(bytes, &self.utc, millis, self.pid, line);
+        }
         let Self {
             date,
             abbreviation,
             pid,
-            bytes,
             ..
         } = self;
+        let level = json::level_name(line.level);
         // Writing to a string can't fail.
         let _ = write!(bytes, "{date}.{millis:03} {abbreviation} [{pid}] {level} ");
         if !line.subject.is_empty() {
@@ -195,9 +210,6 @@ impl LogBuffer {
         }
         push_clean(bytes, &line.text);
         bytes.push('\n');
-        if self.bytes.len() >= BUFFER_BYTES {
-            self.flush();
-        }
     }
 
     fn record(&mut self, line: &LogLine) {
@@ -220,39 +232,24 @@ impl LogBuffer {
     /// Adds a detail, if the settings ask for details.
     pub(crate) fn detail(&mut self, now: Time, text: impl FnOnce() -> String) {
         if self.log.is_verbose() {
-            let line = LogLine {
-                level: Level::Debug,
-                subject: String::new(),
-                text: text(),
-            };
-            self.line(now, &line);
+            self.line(now, &LogLine::new(Level::Debug, "", text()));
         }
     }
 
     /// Adds a line that is about no connection, and writes it.
     pub(crate) fn say(&mut self, now: Time, level: Level, text: impl Into<String>) {
-        self.line(
-            now,
-            &LogLine {
-                level,
-                subject: String::new(),
-                text: text.into(),
-            },
-        );
+        self.line(now, &LogLine::new(level, "", text));
         self.flush();
     }
 
     /// Writes the collected lines.
     pub(crate) fn flush(&mut self) {
         if !self.bytes.is_empty() {
-            let Self {
-                date,
-                abbreviation,
-                pid,
-                ..
-            } = &*self;
             self.log.write(self.bytes.as_bytes(), |text| {
-                format!("{date}.000 {abbreviation} [{pid}] WARNING {text}\n")
+                let mut warning = String::new();
+                let line = LogLine::new(Level::Warning, "", text);
+                self.push_line(&mut warning, 0, &line);
+                warning
             });
             self.bytes.clear();
             self.bytes.shrink_to(BUFFER_BYTES);
@@ -270,6 +267,7 @@ impl LogBuffer {
         self.date = local.strftime("%Y-%m-%d %H:%M:%S").to_string();
         self.abbreviation = local.strftime("%Z").to_string();
         self.syslog_time = local.strftime("%b %e %H:%M:%S").to_string();
+        self.utc = timestamp.strftime("%Y-%m-%dT%H:%M:%S").to_string();
         self.second = second;
     }
 }
@@ -305,15 +303,8 @@ mod tests {
     fn lines_have_pgbouncers_form() {
         let mut buffer = buffer();
         let now = Time(1_795_255_200_123_456);
-        let subject = "C-0x1f: db/user@127.0.0.1:4711".to_owned();
-        buffer.line(
-            now,
-            &LogLine {
-                level: Level::Log,
-                subject,
-                text: "login attempt".to_owned(),
-            },
-        );
+        let subject = "C-0x1f: db/user@127.0.0.1:4711";
+        buffer.line(now, &LogLine::new(Level::Log, subject, "login attempt"));
         let expected =
             "2026-11-21 10:00:00.123 UTC [42] LOG C-0x1f: db/user@127.0.0.1:4711 login attempt\n";
         assert_eq!(buffer.bytes, expected);
@@ -322,15 +313,8 @@ mod tests {
     #[test]
     fn nobody_forges_a_line() {
         let mut buffer = buffer();
-        let text = "no such user: a\n2026-11-21 LOG b\u{1b}[2J".to_owned();
-        buffer.line(
-            Time(0),
-            &LogLine {
-                level: Level::Warning,
-                subject: String::new(),
-                text,
-            },
-        );
+        let text = "no such user: a\n2026-11-21 LOG b\u{1b}[2J";
+        buffer.line(Time(0), &LogLine::new(Level::Warning, "", text));
         assert!(
             buffer
                 .bytes
@@ -341,11 +325,7 @@ mod tests {
     #[test]
     fn details_are_for_the_verbose() {
         let mut buffer = buffer();
-        let line = LogLine {
-            level: Level::Debug,
-            subject: String::new(),
-            text: "detail".to_owned(),
-        };
+        let line = LogLine::new(Level::Debug, "", "detail");
         buffer.line(Time(0), &line);
         assert_eq!(buffer.bytes, "");
         buffer.log.0.verbose.store(1, Ordering::Relaxed);

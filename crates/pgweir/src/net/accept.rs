@@ -260,12 +260,8 @@ impl Io {
     }
 
     fn warn(&mut self, text: String) {
-        let line = LogLine {
-            level: Level::Warning,
-            subject: String::new(),
-            text,
-        };
-        self.log.line(self.now, &line);
+        self.log
+            .line(self.now, &LogLine::new(Level::Warning, "", text));
     }
 }
 

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    control::{Deriver, Inquirer, Request, Resolver},
+    control::{AuthChecker, Deriver, Request, Resolver},
     log::LogBuffer,
     takeover::{Arriving, Outgoing},
 };
@@ -46,7 +46,7 @@ pub(crate) struct Surroundings {
     pub(crate) options: Arc<NetOptions>,
     pub(crate) resolver: Arc<Resolver>,
     pub(crate) deriver: Deriver,
-    pub(crate) inquirer: Inquirer,
+    pub(crate) auth_checker: AuthChecker,
     pub(crate) control: crossbeam_channel::Sender<Request>,
     /// Receives clients that leave for another process.
     pub(crate) departures: crossbeam_channel::Sender<Outgoing>,
@@ -100,7 +100,7 @@ impl<P: Pooler> Driver<P> {
             mailboxes: around.mailboxes,
             resolver: around.resolver,
             deriver: around.deriver,
-            inquirer: around.inquirer,
+            auth_checker: around.auth_checker,
             control: around.control,
             departures: around.departures,
             log: around.log,

@@ -99,7 +99,7 @@ impl Io {
                 }
             }
             Action::CheckAuth { conn, auth_check } => {
-                if let Err(Overloaded) = self.inquirer.submit(self.id, conn, auth_check) {
+                if let Err(Overloaded) = self.auth_checker.submit(self.id, conn, auth_check) {
                     self.pending.push_back(Pending::Unanswered(conn));
                 }
             }

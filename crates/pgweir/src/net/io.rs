@@ -19,7 +19,7 @@ use super::{
     timers::Timers,
 };
 use crate::{
-    control::{Deriver, Inquirer, Request, Resolver},
+    control::{AuthChecker, Deriver, Request, Resolver},
     log::LogBuffer,
     takeover::{Companion, Departing, Outgoing},
     tls::TlsSession,
@@ -74,7 +74,7 @@ pub(super) struct Io {
     pub(super) mailboxes: Mailboxes,
     pub(super) resolver: Arc<Resolver>,
     pub(super) deriver: Deriver,
-    pub(super) inquirer: Inquirer,
+    pub(super) auth_checker: AuthChecker,
     pub(super) control: crossbeam_channel::Sender<Request>,
     pub(super) departures: crossbeam_channel::Sender<Outgoing>,
     pub(super) log: LogBuffer,
@@ -136,7 +136,7 @@ impl Io {
         };
         connection.mode = mode;
         let due = match mode {
-            ReadMode::Hold => connection.hung_up && !connection.hung_up_told,
+            ReadMode::Hold => connection.hung_up && !connection.hang_up_reported,
             ReadMode::Notify | ReadMode::Deliver => connection.has_input(),
         };
         if due {
@@ -212,7 +212,7 @@ impl Io {
         // The other worker's poller reports all events again, but not that the peer has ended its encryption.
         connection.readable = false;
         connection.hung_up = connection.tls.as_deref().is_some_and(TlsSession::has_ended);
-        connection.hung_up_told = false;
+        connection.hang_up_reported = false;
         connection.queued = false;
         connection.frozen = false;
         connection.peek = false;

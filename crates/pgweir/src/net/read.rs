@@ -152,8 +152,8 @@ impl<P: Pooler> Driver<P> {
         if let Some(error) = connection.failed {
             return self.end(token, error_text(error));
         }
-        if connection.hung_up && !connection.hung_up_told {
-            connection.hung_up_told = true;
+        if connection.hung_up && !connection.hang_up_reported {
+            connection.hang_up_reported = true;
             self.call(|pooler, now, out| pooler.hung_up(token, now, out));
             // The core may still want to know about the bytes.
             self.queue_if_readable(token);

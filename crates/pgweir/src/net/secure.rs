@@ -247,7 +247,7 @@ impl<P: Pooler> Driver<P> {
             return false;
         };
         let has_ended = connection.tls.as_deref().is_some_and(TlsSession::has_ended);
-        if has_ended && !connection.hung_up_told {
+        if has_ended && !connection.hang_up_reported {
             // The end is reported first: a client that only closes its connection needs no server.
             connection.hung_up = true;
             self.io.queue(token);

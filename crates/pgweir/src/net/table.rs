@@ -18,7 +18,7 @@ pub(crate) struct Connection {
     /// Whether the peer will send nothing after the bytes that are in the socket now.
     pub(crate) hung_up: bool,
     /// Whether the core knows about the hang-up.
-    pub(crate) hung_up_told: bool,
+    pub(crate) hang_up_reported: bool,
     /// Whether the connection is in the run queue.
     pub(crate) queued: bool,
     /// Whether the connection is frozen: the driver neither reads it nor reports its events.
@@ -52,7 +52,7 @@ impl Connection {
             mode,
             readable: false,
             hung_up: false,
-            hung_up_told: false,
+            hang_up_reported: false,
             queued: false,
             frozen: false,
             peek: false,

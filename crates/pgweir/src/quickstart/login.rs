@@ -1,4 +1,4 @@
-//! The first login: shows that a URL leads to a database before clients are let in.
+//! The login to the server at the start with a URL, before pgweir accepts clients: a wrong URL or password ends the start.
 
 use std::{
     io::{self, Read, Write},
@@ -16,12 +16,12 @@ use pgweir_core::{
 use super::reach::{self, Stream};
 use crate::tls::{Contexts, SessionError, TlsSession};
 
-/// The most bytes that are read at once, what was kept of a TLS record included.
+/// The largest number of bytes of one read, including the beginning of a TLS record from earlier reads.
 const BUFFER_BYTES: usize = 64 * 1024;
 /// The message that ends a session.
 const TERMINATE: &[u8] = b"X\0\0\0\x04";
 
-/// A login to be tried once.
+/// A login to try once.
 #[derive(Debug)]
 pub(crate) struct FirstLogin {
     pub(super) host: String,
@@ -30,13 +30,13 @@ pub(crate) struct FirstLogin {
     pub(super) tls: Contexts,
     /// `channel_binding=require`.
     pub(super) needs_channel_binding: bool,
-    /// For all of it: names, connection and login.
+    /// The time for the look-up of the host, the connection and the login together.
     pub(super) patience: Duration,
-    /// Where the password comes from.
+    /// The source of the password, for the error message.
     pub(super) password_source: String,
 }
 
-/// Why the first login failed.
+/// The reason why the first login failed.
 #[derive(Debug, thiserror::Error)]
 enum Cause {
     #[error("{0}")]
@@ -61,7 +61,7 @@ impl From<LoginError> for Cause {
     }
 }
 
-/// The first login failed: the server's words, and what to do.
+/// The first login failed. The message has the server's error and advice.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot log in to {place} as user \"{user}\", database \"{database}\": {cause}{remedy}")]
 pub(crate) struct FirstLoginError {
@@ -69,15 +69,15 @@ pub(crate) struct FirstLoginError {
     user: String,
     database: String,
     cause: Cause,
-    /// Begins with a colon, if there is one.
+    /// Advice that begins with a colon, or nothing.
     remedy: String,
 }
 
 impl FirstLogin {
-    /// Logs in, and out again.
+    /// Logs in and out again.
     ///
     /// # Errors
-    /// The server can't be reached, refuses the login, or does not answer in time.
+    /// When the server can't be reached, refuses the login, or does not answer in time.
     pub(crate) fn run(self) -> Result<(), Box<FirstLoginError>> {
         let place = Endpoint::of(&self.host, self.port).to_string();
         let (user, database) = (
@@ -86,7 +86,7 @@ impl FirstLogin {
         );
         let (source, patience) = (self.password_source.clone(), self.patience);
         let (done, outcome) = mpsc::channel();
-        // A name server may take longer than we have patience: the thread ends with the process then.
+        // The look-up of the host can't be interrupted: after a timeout, the thread goes on until the process ends.
         let login = thread::Builder::new().name("first login".to_owned());
         let started = login.spawn(move || drop(done.send(self.attempt())));
         let outcome = match started {
@@ -132,7 +132,7 @@ impl FirstLogin {
                     .ask_for_tls(rand::random(), terms.required, &mut talk.out);
                 talk.send()?;
                 let mut answer = [0];
-                // One byte: whatever else comes before TLS would not be encrypted.
+                // Reads only one byte: further bytes before TLS would not be encrypted.
                 talk.stream.read_exact(&mut answer).map_err(lost)?;
                 talk.login.push(&answer);
                 if talk.login.tls_answer(&mut talk.out)? == TlsAnswer::Yes {
@@ -144,20 +144,20 @@ impl FirstLogin {
         if self.needs_channel_binding && !talk.login.is_bound() {
             return Err(Cause::NotBound);
         }
-        // It was let in: how it leaves is nobody's concern.
+        // The login has succeeded. Whether the server receives the last message does not matter.
         talk.out.extend_from_slice(TERMINATE);
         let _ = talk.send();
         Ok(())
     }
 }
 
-/// A login under way.
+/// A login in progress.
 struct Talk {
     stream: Stream,
     tls: Option<TlsSession>,
     login: ServerLogin,
     names: TrackedNames,
-    /// What is to be sent, not encrypted.
+    /// Bytes to be sent, before encryption.
     out: Vec<u8>,
 }
 
@@ -213,7 +213,7 @@ impl Talk {
         };
         let (mut plain, mut out) = (Vec::new(), Vec::new());
         let outcome = tls.receive(&mut buffer, &mut plain, &mut out);
-        // Also if it failed: the server is told why. That it may be gone is no news then.
+        // After a failure, `out` has the alert for the server. An error of the write matters only without another one.
         let sent = self.stream.write_all(&out);
         outcome?;
         sent.map_err(lost)?;
@@ -244,7 +244,7 @@ fn lost(error: io::Error) -> Cause {
     }
 }
 
-/// What to do about it, after a colon.
+/// Returns advice after a colon, or nothing.
 fn remedy(cause: &Cause, password_source: &str) -> String {
     let what = match cause {
         Cause::Reach(error) => reach::hint(error),
@@ -252,14 +252,14 @@ fn remedy(cause: &Cause, password_source: &str) -> String {
             "is it PostgreSQL that listens there, and is there a firewall in between?"
         }
         Cause::Login(LoginError::Refused(words)) => match words.code.as_str() {
-            "28P01" => return format!(": the password is that of {password_source}"),
+            "28P01" => return format!(": the password came from {password_source}"),
             "28000" if words.message.contains("no encryption") => {
                 "the server wants TLS: add sslmode=require to the URL"
             }
-            "28000" => "pg_hba.conf on the server and the role's LOGIN say who may log in",
-            "3D000" => "name a database in the URL that exists (psql -l lists them)",
+            "28000" => "check pg_hba.conf on the server, and that the role has LOGIN",
+            "3D000" => "name an existing database in the URL (psql -l lists them)",
             "53300" => {
-                "the server has no connection to spare: end some, or raise its max_connections"
+                "the server has reached max_connections: close connections, or raise max_connections"
             }
             "57P03" => "start pgweir again when the server is up",
             _ => {
@@ -271,13 +271,13 @@ fn remedy(cause: &Cause, password_source: &str) -> String {
             }
         },
         Cause::Login(LoginError::Tls("server refused SSL")) => {
-            "the server speaks no TLS, which the URL's sslmode demands"
+            "the URL's sslmode demands TLS, which the server does not support"
         }
         Cause::Login(_) | Cause::Lost(_) | Cause::Closed => "is it PostgreSQL that listens there?",
         Cause::Handshake(_) => {
-            "sslrootcert=FILE names the authority that vouches for the server (sslmode=require asks for none)"
+            "set sslrootcert=FILE to the certificate of the server's authority (sslmode=require needs none)"
         }
-        Cause::NotBound => "the server has to offer TLS and SCRAM-SHA-256-PLUS",
+        Cause::NotBound => "the server must support TLS and SCRAM-SHA-256-PLUS",
     };
     format!(": {what}")
 }

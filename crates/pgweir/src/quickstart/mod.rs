@@ -28,16 +28,16 @@ use url::Url;
 use crate::tls::{Contexts, TlsError};
 pub(crate) use url::UrlError;
 
-/// Where Unix sockets of PostgreSQL are, if the URL names no host.
+/// The folders to search for PostgreSQL's Unix socket if the URL names no host.
 const SOCKET_FOLDERS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 const DEFAULT_PORT: u16 = 5432;
-/// How long the first login may take, unless `connect_timeout` says something else.
+/// The time for the first login without `connect_timeout` in the URL.
 const FIRST_LOGIN: Duration = Duration::from_secs(5);
 
-/// Why there is no quick start.
+/// The reason why a quick start failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum QuickStartError {
-    /// The URL can't be used as it is.
+    /// The URL is invalid or unsupported.
     #[error(transparent)]
     Url(#[from] UrlError),
     /// TLS can't be set up.
@@ -46,58 +46,58 @@ pub(crate) enum QuickStartError {
     /// The password could not be taken out of the process title.
     #[error(transparent)]
     Scrub(#[from] ScrubError),
-    /// Neither the URL nor the system says who logs in.
+    /// The URL names no user, and the system has no name for this process's user.
     #[error(
-        "the URL names no user, and the system has no name for this one: write postgres://USER@HOST/DATABASE"
+        "the URL names no user, and this system user has no name: write postgres://USER@HOST/DATABASE"
     )]
     NoUser,
-    /// Without a password, whoever can reach the port could be anybody.
+    /// There is no password with which clients could prove their identity.
     #[error(
-        "no password for {0}: put it into PGPASSWORD, ~/.pgpass or the URL (clients must prove the same one; \
-         for a server that asks for none, write an ini file)"
+        "no password for {0}: put it into PGPASSWORD, ~/.pgpass or the URL (clients must log in with the same password; \
+         for a server that asks for no password, write an ini file)"
     )]
     NoPassword(String),
-    /// There is a password file, but it can't be trusted or read.
+    /// The password file can't be read, or other users can read it.
     #[error(transparent)]
     PasswordFile(#[from] pgpass::Refused),
-    /// The console has this name.
+    /// The database has the name of the console.
     #[error(
         "database name \"{0}\" is reserved for the console; write an ini file with another name and dbname={0}"
     )]
     Reserved(String),
 }
 
-/// A configuration made of a URL.
+/// The configuration that a URL stands for.
 #[derive(Debug)]
 pub(crate) struct QuickStart {
     pub(crate) snapshot: Snapshot,
-    /// The command that connects.
+    /// The psql command that connects to pgweir.
     pub(crate) psql: String,
-    /// What connections are encrypted with.
+    /// The TLS contexts of both sides.
     pub(crate) tls: Contexts,
-    /// To be tried before clients are let in.
+    /// The login to the server, to be tried before pgweir accepts clients.
     pub(crate) first_login: FirstLogin,
-    /// Parameters of the URL that have no effect.
+    /// Messages about parameters of the URL that have no effect.
     pub(crate) notes: Vec<String>,
 }
 
-/// Does the command line name a URL rather than a file?
+/// Returns whether the argument is a URL of a database, as opposed to a file.
 pub(crate) fn is_url(target: &str) -> bool {
     url::SCHEMES.iter().any(|scheme| target.starts_with(scheme))
 }
 
-/// Was a URL, or a connection string, meant by what is neither of ours nor a file?
+/// Returns whether an argument that is neither a file nor a URL of a database looks like a URL or a connection string.
 pub(crate) fn is_mistyped(target: &str) -> bool {
     ["://", "@", "host=", "postgres:"]
         .iter()
         .any(|sign| target.contains(sign))
 }
 
-/// Makes the configuration. If the URL holds a password, the process starts itself again
-/// without it first, and this function does not return.
+/// Creates the configuration. If the URL has a password, this function starts the program again without the password in
+/// the command line, and does not return.
 ///
 /// # Errors
-/// When something is missing or can't be understood.
+/// When something is missing or invalid.
 pub(crate) fn from_url(text: &str) -> Result<QuickStart, QuickStartError> {
     let mut url = Url::parse(text)?;
     if let Some(password) = &url.password {
@@ -161,8 +161,7 @@ pub(crate) fn from_url(text: &str) -> Result<QuickStart, QuickStartError> {
     })
 }
 
-/// The password, and where it comes from. libpq's order, after the URL itself: the environment, then the
-/// password file.
+/// Returns the password and its source. The sources are tried in libpq's order: the URL, `PGPASSWORD`, the password file.
 fn find_password(
     host: &str,
     port: u16,
@@ -213,7 +212,7 @@ fn psql_line(config: &Config, user: &str, dbname: &str) -> String {
     )
 }
 
-/// A word for a shell.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

@@ -1,4 +1,4 @@
-//! libpq's connection parameters in a URL: which of them pgweir honours, ignores or refuses.
+//! libpq's connection parameters in a URL: which of them pgweir uses, ignores or refuses.
 
 use std::{env, path::Path};
 
@@ -6,20 +6,20 @@ use pgweir_config::{Config, ProblemKind, SslMode};
 
 use super::UrlError;
 
-/// Where distributions keep the certificates of public authorities, as OpenSSL's default file.
+/// The files in which distributions keep the certificates of public authorities (OpenSSL's default file).
 const SYSTEM_ROOTS: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 ];
-/// Parameters that need nothing of pgweir, each with the reason.
+/// Parameters that pgweir ignores, each with the reason.
 const IGNORED: &[(&str, &str)] = &[
     (
         "fallback_application_name",
-        "each client names its own application",
+        "each client sets its own application_name",
     ),
-    ("load_balance_hosts", "there is one host"),
+    ("load_balance_hosts", "the URL has one host"),
     ("sslcompression", "TLS compression is never used"),
     ("sslsni", "the host's name is always sent"),
     ("sslcertmode", "sslcert is sent if the server asks for it"),
@@ -90,10 +90,10 @@ const SETTINGS: &[(&str, &str)] = &[
     ("sslnegotiation", "server_tls_negotiation"),
 ];
 
-/// What the parameters of a URL ask for, where to connect excepted.
+/// The parameters of a URL, except for those about where to connect.
 #[derive(Default)]
 pub(super) struct Parameters {
-    /// Keys of `[pgbouncer]`, with the parameter that each value comes from.
+    /// Settings of `[pgbouncer]`, each with its value and the parameter that the value comes from.
     settings: Vec<(&'static str, String, &'static str)>,
     pub(super) sslmode: Option<SslMode>,
     sslrootcert: Option<String>,
@@ -104,10 +104,10 @@ pub(super) struct Parameters {
     pub(super) passfile: Option<String>,
     application_name: Option<String>,
     client_encoding: Option<String>,
-    /// TLS versions from `ssl_min_protocol_version` to `ssl_max_protocol_version`.
+    /// `ssl_min_protocol_version` and, below, `ssl_max_protocol_version`, as indexes of [`VERSIONS`].
     tls_from: Option<usize>,
     tls_to: Option<usize>,
-    /// A line for the operator about each parameter that has no effect.
+    /// One message for the operator about each parameter that has no effect.
     pub(super) ignored: Vec<String>,
 }
 
@@ -118,12 +118,12 @@ impl Parameters {
     /// Takes a parameter that is not about where to connect.
     ///
     /// # Errors
-    /// libpq has no such parameter or value, or ignoring the parameter would not do what is asked.
+    /// When libpq has no such parameter or value, or when pgweir does not support the parameter and must not ignore it.
     pub(super) fn set(&mut self, key: &str, value: String) -> Result<(), UrlError> {
         let unknown = |value: String, known| UrlError::Value(key.to_owned(), value, known);
         match key {
             "sslmode" => self.sslmode = Some(sslmode(value)?),
-            // libpq takes JDBC's spelling.
+            // libpq accepts JDBC's spelling.
             "ssl" if value == "true" => self.sslmode = Some(SslMode::Require),
             "requiressl" if value == "1" => self.sslmode = Some(SslMode::Require),
             "requiressl" if value == "0" => {}
@@ -132,7 +132,10 @@ impl Parameters {
                 "prefer" => {}
                 "require" => self.needs_channel_binding = true,
                 "disable" => {
-                    self.ignore(key, "channels are bound wherever the server offers it");
+                    self.ignore(
+                        key,
+                        "pgweir uses channel binding wherever the server offers it",
+                    );
                 }
                 _ => return Err(unknown(value, "disable, prefer or require")),
             },
@@ -148,14 +151,14 @@ impl Parameters {
                 _ => {
                     return Err(UrlError::Refused(
                         key.to_owned(),
-                        "use sslmode=require: pgweir encrypts by TLS",
+                        "use sslmode=require: pgweir supports TLS only",
                     ));
                 }
             },
             "target_session_attrs" if value != "any" => {
                 return Err(UrlError::Refused(
                     key.to_owned(),
-                    "name the host that clients are to reach",
+                    "name the host that clients shall reach",
                 ));
             }
             "target_session_attrs" => {}
@@ -172,11 +175,14 @@ impl Parameters {
                 }
             }
             "options" if value.starts_with("endpoint=") || value.starts_with("project=") => {
-                self.ignore(key, "the host's name tells the endpoint, by SNI");
+                self.ignore(key, "the host's name selects the endpoint, by SNI");
             }
-            "options" => self.ignore(key, "clients give their own options, which pgweir carries"),
+            "options" => self.ignore(
+                key,
+                "clients send their own options, which pgweir applies to their servers",
+            ),
             "application_name" => self.application_name = Some(value),
-            // `auto` is the locale of a terminal.
+            // In libpq, `auto` takes the encoding from the terminal's locale; pgweir has no terminal.
             "client_encoding" => self.client_encoding = Some(value).filter(|name| name != "auto"),
             "passfile" => self.passfile = Some(value).filter(|path| !path.is_empty()),
             _ => return self.set_by_table(key, value),
@@ -189,7 +195,7 @@ impl Parameters {
             table.iter().find(|(name, _)| *name == key)
         };
         if let Some((name, setting)) = of(SETTINGS) {
-            // A negative number is the system's default, as 0 is.
+            // Here 0 stands for the system's default, in libpq any negative number, too.
             let value = if value.starts_with('-') {
                 "0".to_owned()
             } else {
@@ -211,10 +217,10 @@ impl Parameters {
             .push(format!("the URL's parameter \"{key}\" is ignored: {why}"));
     }
 
-    /// The configuration with all that the parameters ask for.
+    /// Returns the configuration with the parameters applied.
     ///
     /// # Errors
-    /// A value that is none, or authorities that can't be found.
+    /// When a value is invalid, or when no authorities are found.
     pub(super) fn apply(&mut self, mut config: Config) -> Result<Config, UrlError> {
         if let Some(mode) = self.tls_mode()? {
             config.settings.server_tls_sslmode = mode;
@@ -260,7 +266,7 @@ impl Parameters {
         Ok(config)
     }
 
-    /// `sslmode`, and what other parameters make of it, as in libpq.
+    /// Returns `sslmode`, adjusted to the other parameters as in libpq.
     fn tls_mode(&mut self) -> Result<Option<SslMode>, UrlError> {
         let is_system = self.sslrootcert.as_deref() == Some("system");
         Ok(match self.sslmode {
@@ -272,7 +278,7 @@ impl Parameters {
                 ));
             }
             Some(SslMode::Require) if self.sslrootcert.is_some() => Some(SslMode::VerifyCa),
-            // The authorities of the system vouch for anybody's host: only the name makes that safe.
+            // The system's authorities sign certificates for everybody: only the check of the name makes them safe.
             Some(SslMode::VerifyCa) if self.sslrootcert.is_none() && own_roots().is_none() => {
                 self.ignored.push("sslmode=verify-ca without sslrootcert is taken for verify-full, by the system's authorities".to_owned());
                 Some(SslMode::VerifyFull)
@@ -286,7 +292,7 @@ impl Parameters {
         })
     }
 
-    /// The file with the authorities, if the mode needs one.
+    /// Returns the file with the authorities, if the mode needs one.
     fn authorities(&self, mode: SslMode) -> Result<Option<String>, UrlError> {
         match self.sslrootcert.as_deref() {
             _ if !mode.verifies() => Ok(None),
@@ -297,7 +303,7 @@ impl Parameters {
     }
 }
 
-/// `~/.postgresql/root.crt`, where libpq looks first.
+/// Returns `~/.postgresql/root.crt`, libpq's first choice, if it exists.
 fn own_roots() -> Option<String> {
     let path = env::home_dir()?.join(".postgresql/root.crt");
     path.exists().then(|| path.to_str().map(str::to_owned))?
@@ -317,7 +323,7 @@ fn wrong(name: &str, value: &str, error: &ProblemKind) -> UrlError {
     UrlError::Setting(name.to_owned(), value.to_owned(), error.to_string())
 }
 
-/// The place of a TLS version in [`VERSIONS`]; `None` for an older one, or no bound.
+/// Returns the index of a TLS version in [`VERSIONS`], or `None` for an older version or no bound.
 fn tls_version(name: &str) -> Result<Option<usize>, &'static str> {
     let same = |known: &&str| known.eq_ignore_ascii_case(name);
     if ["", "TLSv1", "TLSv1.1"].iter().any(same) {

@@ -9,7 +9,7 @@ use std::{
 
 use zeroize::Zeroizing;
 
-/// The login that a password is looked for.
+/// The login for which a password is searched.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted<'a> {
     /// `localhost` for the default folder of Unix sockets.
@@ -19,7 +19,7 @@ pub(super) struct Wanted<'a> {
     pub(super) user: &'a str,
 }
 
-/// Why a password file was not used.
+/// The reason why a password file was not used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
     #[error("password file {0} is not a plain file: it was not used")]
@@ -32,7 +32,7 @@ pub(crate) enum Refused {
     Unreadable(PathBuf, #[source] io::Error),
 }
 
-/// The file that PGPASSFILE names, or `~/.pgpass`.
+/// Returns the file that PGPASSFILE names, or `~/.pgpass`.
 pub(super) fn default_path() -> Option<PathBuf> {
     env::var_os("PGPASSFILE")
         .filter(|path| !path.is_empty())
@@ -40,7 +40,7 @@ pub(super) fn default_path() -> Option<PathBuf> {
         .or_else(|| env::home_dir().map(|home| home.join(".pgpass")))
 }
 
-/// The password in a password file; none if there is no such file.
+/// Returns the password in a password file, or `None` if the file does not exist or has no line for the login.
 pub(super) fn look_into(
     path: &Path,
     wanted: &Wanted<'_>,
@@ -63,7 +63,7 @@ pub(super) fn look_into(
     Ok(find(&text, wanted))
 }
 
-/// The password of the first line that fits.
+/// Returns the password of the first line that matches.
 fn find(text: &str, wanted: &Wanted<'_>) -> Option<Zeroizing<String>> {
     let port = wanted.port.to_string();
     let fields = [wanted.host, &port, wanted.dbname, wanted.user];
@@ -78,7 +78,7 @@ fn find(text: &str, wanted: &Wanted<'_>) -> Option<Zeroizing<String>> {
         })
 }
 
-/// What follows the first field of `line`, if that field stands for `wanted`.
+/// Returns the rest of `line` after its first field, if that field matches `wanted`.
 fn after_field<'a>(line: &'a str, wanted: &str) -> Option<&'a str> {
     if let Some(rest) = line.strip_prefix("*:") {
         return Some(rest);
@@ -98,7 +98,7 @@ fn after_field<'a>(line: &'a str, wanted: &str) -> Option<&'a str> {
     None
 }
 
-/// The password: the rest of the line; a colon ends it.
+/// Returns the password at the beginning of `rest`. A colon ends it.
 fn unescape(rest: &str) -> Zeroizing<String> {
     let mut password = Zeroizing::new(String::with_capacity(rest.len()));
     let mut characters = rest.chars();

@@ -1,4 +1,4 @@
-//! Is a server there at all?
+//! Connects to a server once, to find out whether it can be reached.
 
 use std::{
     io::{self, Read, Write},
@@ -12,10 +12,10 @@ use std::{
 
 use pgweir_core::Endpoint;
 
-/// How long to wait for each address.
+/// The time to wait for each address.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A connection of either kind.
+/// A TCP connection, or one to a Unix socket.
 pub(super) type Stream = Box<dyn ReadWrite>;
 
 /// A connection that can be read and written.
@@ -23,7 +23,7 @@ pub(super) trait ReadWrite: Read + Write + Send {}
 
 impl<T: Read + Write + Send> ReadWrite for T {}
 
-/// Connects to the server once; what to say if that fails. Takes its time.
+/// Connects to the server once. Returns a message if that fails. Blocks.
 pub(crate) fn complaint(host: &str, port: u16) -> Option<String> {
     let error = connect(host, port, PATIENCE).err()?;
     let place = Endpoint::of(host, port);
@@ -33,7 +33,7 @@ pub(crate) fn complaint(host: &str, port: u16) -> Option<String> {
     ))
 }
 
-/// What may be wrong.
+/// Returns the probable cause, as a question.
 pub(super) fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
@@ -45,7 +45,7 @@ pub(super) fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Opens a connection to the first address that answers. `patience` is for each of them.
+/// Opens a connection to the first address that answers. `patience` is the time for each address.
 pub(super) fn connect(host: &str, port: u16, patience: Duration) -> io::Result<Stream> {
     let path = match Endpoint::of(host, port) {
         Endpoint::Unix(path) => path,
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_does_not_answer_is_complained_about() {
+    fn only_a_server_that_does_not_answer_causes_a_message() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let port = listener.local_addr().expect("address").port();
         assert_eq!(complaint("127.0.0.1", port), None);

@@ -1,8 +1,8 @@
-//! Takes a password out of the command line, where every user of the machine can read it.
+//! Removes a password from the command line, where every user of the machine can read it.
 //!
 //! A process can't safely write over its own arguments, so it starts itself again in the same
-//! process (`exec`), without the password in the URL. The password goes along in an anonymous file
-//! in memory, as standard input.
+//! process (`exec`), without the password in the URL. The second start reads the password from standard input, an
+//! anonymous file in memory.
 
 use std::{
     env,
@@ -17,15 +17,15 @@ use std::{
 use rustix::fs::{MemfdFlags, memfd_create};
 use zeroize::Zeroizing;
 
-/// Set if standard input holds the password. The variable itself holds nothing.
+/// The environment variable that is set if standard input has the password. Its value is empty.
 pub(super) const PASSWORD_ON_STDIN: &str = "PGWEIR_PASSWORD_ON_STDIN";
 
-/// Why the password could not be hidden; nothing goes on with a visible one.
+/// The password could not be hidden. pgweir does not start with a visible password.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ScrubError {
     #[error("cannot start again without the password in the command line: {0}")]
     Start(#[source] io::Error),
-    #[error("cannot take the password over from the first start: {0}")]
+    #[error("cannot read the password that was removed from the command line: {0}")]
     Take(#[source] io::Error),
 }
 
@@ -41,7 +41,7 @@ pub(super) fn start_again<T>(url: &str, scrubbed: &str, password: &str) -> Resul
             argument
         }
     });
-    // The path proper rather than the link in /proc, which would become the process's name.
+    // The real path instead of /proc/self/exe, which would become the process's name.
     let program = env::current_exe().ok().filter(|path| path.exists());
     let error = Command::new(program.unwrap_or_else(|| PathBuf::from("/proc/self/exe")))
         .arg0(name)
@@ -52,7 +52,7 @@ pub(super) fn start_again<T>(url: &str, scrubbed: &str, password: &str) -> Resul
     Err(ScrubError::Start(error))
 }
 
-/// The password that the first start left; standard input is empty after that.
+/// Reads the password that the first start left. Afterwards standard input is empty.
 pub(super) fn take_password() -> Result<Zeroizing<String>, ScrubError> {
     let mut password = Zeroizing::new(String::new());
     io::stdin()

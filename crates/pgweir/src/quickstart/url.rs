@@ -8,7 +8,7 @@ use super::parameters::Parameters;
 /// Both spellings of the scheme.
 pub(super) const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 
-/// Why a URL can't be used. No variant holds a part that may be secret.
+/// The reason why a URL can't be used. No variant contains a part of the URL that may be secret.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum UrlError {
     /// `%` without two hexadecimal digits, a NUL, or bytes that are not UTF-8.
@@ -17,7 +17,7 @@ pub(crate) enum UrlError {
     /// Not 1 to 65535.
     #[error("the URL's port must be a number from 1 to 65535")]
     Port,
-    /// `[` without `]`, or something behind it.
+    /// `[` without `]`, or with something else than the port behind it.
     #[error("the URL's IPv6 address must stand alone between [ and ]")]
     Brackets,
     /// Several hosts.
@@ -26,32 +26,32 @@ pub(crate) enum UrlError {
          (an ini file with host=a,b spreads connections over all of them)"
     )]
     Hosts,
-    /// Not a parameter of libpq's.
+    /// The parameter does not exist in libpq.
     #[error("the URL's parameter \"{0}\" is unknown to PostgreSQL's clients (libpq): leave it out")]
     Parameter(String),
-    /// A parameter whose wish can't be fulfilled, with the remedy.
+    /// pgweir does not support the parameter. The second field is advice.
     #[error("the URL's parameter \"{0}\" can't be used here: {1}")]
     Refused(String, &'static str),
-    /// A parameter with a wrong value, and right ones.
-    #[error("the URL's parameter \"{0}\" can't be \"{1}\": it is {2}")]
+    /// The parameter has an invalid value. The last field lists valid ones.
+    #[error("the URL's parameter \"{0}\" can't be \"{1}\": it must be {2}")]
     Value(String, String, &'static str),
-    /// A parameter whose value the setting does not take that stands for it.
+    /// The setting that corresponds to the parameter does not accept the value.
     #[error("the URL's parameter \"{0}\" can't be \"{1}\": {2}")]
     Setting(String, String, String),
-    /// There is nobody to vouch for the server.
+    /// No authorities are found to check the server's certificate with.
     #[error(
         "the certificates of public authorities are not installed on this machine: install ca-certificates, or \
          name the server's authority by sslrootcert=FILE"
     )]
     NoSystemRoots,
-    /// Not one of libpq's.
+    /// The mode does not exist in libpq.
     #[error(
-        "sslmode \"{0}\" is unknown: there are disable, allow, prefer, require, verify-ca and verify-full"
+        "sslmode \"{0}\" is unknown: valid modes are disable, allow, prefer, require, verify-ca and verify-full"
     )]
     SslMode(String),
 }
 
-/// What a URL says.
+/// The contents of a URL.
 #[derive(Default)]
 pub(super) struct Url {
     pub(super) user: Option<String>,
@@ -63,22 +63,22 @@ pub(super) struct Url {
     pub(super) parameters: Parameters,
 }
 
-/// The raw pieces of a URL.
+/// The pieces of a URL, still percent-encoded.
 struct Pieces<'a> {
     scheme: &'a str,
     user: Option<&'a str>,
     password: Option<&'a str>,
     host_and_port: &'a str,
-    /// With its `/`.
+    /// The path with its leading `/`.
     path: &'a str,
     query: Option<&'a str>,
 }
 
 impl Url {
-    /// Reads a URL that begins with one of the [`SCHEMES`].
+    /// Parses a URL that begins with one of the [`SCHEMES`].
     ///
     /// # Errors
-    /// When it is not well-formed, or asks for what pgweir can't do.
+    /// When the URL is malformed, or has a parameter that pgweir does not support.
     pub(super) fn parse(text: &str) -> Result<Self, UrlError> {
         let pieces = split(text);
         let user = pieces
@@ -135,7 +135,7 @@ impl Url {
         }
     }
 
-    /// The parameters behind the `?` count more than the rest, as in libpq.
+    /// Sets a parameter behind the `?`. As in libpq, it overrides the rest of the URL.
     fn set_parameter(&mut self, parameter: &str) -> Result<(), UrlError> {
         let (key, raw) = parameter.split_once('=').unwrap_or((parameter, ""));
         let key = decode(key, "parameter")?;
@@ -176,7 +176,7 @@ impl Url {
     }
 }
 
-/// The same URL without its password.
+/// Returns the URL without its password.
 pub(super) fn without_password(text: &str) -> String {
     let Pieces {
         scheme,
@@ -210,7 +210,7 @@ fn split(text: &str) -> Pieces<'_> {
         .find(|scheme| text.starts_with(**scheme))
         .map_or(0, |scheme| scheme.len());
     let (scheme, rest) = text.split_at(start);
-    // As libpq has it: who logs in ends at the first `@` that comes before any `/`.
+    // As in libpq: user and password end at the first `@` that comes before any `/`.
     let login = rest
         .find(['@', '/'])
         .filter(|at| rest[*at..].starts_with('@'));
@@ -259,7 +259,7 @@ fn decode(text: &str, what: &'static str) -> Result<String, UrlError> {
 mod tests {
     use super::*;
 
-    /// Shows a URL as `user:password@host:port/dbname`, `-` for what is not there.
+    /// Formats a URL as `user:password@host:port/dbname`, with `-` for missing parts.
     fn check(text: &str, expected: &str) {
         let shown = match Url::parse(text) {
             Err(error) => error.to_string(),
@@ -350,11 +350,11 @@ mod tests {
         );
         check(
             "postgres://b?target_session_attrs=read-write",
-            "the URL's parameter \"target_session_attrs\" can't be used here: name the host that clients are to reach",
+            "the URL's parameter \"target_session_attrs\" can't be used here: name the host that clients shall reach",
         );
         check(
             "postgres://b?channel_binding=yes",
-            "the URL's parameter \"channel_binding\" can't be \"yes\": it is disable, prefer or require",
+            "the URL's parameter \"channel_binding\" can't be \"yes\": it must be disable, prefer or require",
         );
         check(
             "postgres://b?sslpassword=secret",

@@ -1,4 +1,4 @@
-//! Why pgweir did not start.
+//! The errors that keep pgweir from starting.
 
 use std::{io, path::PathBuf};
 
@@ -14,11 +14,11 @@ use crate::{
     takeover::{self, TakeoverError},
 };
 
-/// Why pgweir did not start.
+/// An error that keeps pgweir from starting.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error(
-        "no configuration: pgweir pgweir.ini, or pgweir postgres://user@host/database (--help says more)"
+        "no configuration: start pgweir pgweir.ini, or pgweir postgres://user@host/database (see --help)"
     )]
     NoTarget,
     // The text is not shown: it may hold a password.
@@ -43,16 +43,16 @@ pub(crate) enum StartError {
     #[error("cannot open the log file {0}: {1}{hint}", hint = remedy(.1, Wanted::Write))]
     LogFile(PathBuf, #[source] io::Error),
     #[error(
-        "cannot take over: no process that can hand over answers at {place}, where listen_port and unix_socket_dir \
-         (or pidfile, if there is none) have it. If one of them was changed: stop the running process, and start \
-         without -R ({why})"
+        "cannot take over: no process that can hand over answers at {place}, the place given by listen_port and \
+         unix_socket_dir (by pidfile without unix_socket_dir). If one of these settings was changed: stop the running \
+         process, and start without -R ({why})"
     )]
-    NoElder { place: String, why: String },
+    NoHandover { place: String, why: String },
     #[error("cannot take over: {0}")]
     Takeover(#[from] TakeoverError),
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
-    /// Something of these, with the place of the key that it comes of.
+    /// Another of these errors, with the place of the setting that caused it.
     #[error("{}", placed(.0, .1, .2))]
     At(Place, &'static str, #[source] Box<StartError>),
 }
@@ -73,15 +73,15 @@ impl StartError {
     }
 }
 
-/// Somebody runs, and can't be asked to hand over.
-pub(super) fn no_elder(settings: &Settings, why: &dyn std::error::Error) -> StartError {
-    StartError::NoElder {
+/// The error for a running process that can't be asked to hand over.
+pub(super) fn no_handover(settings: &Settings, why: &dyn std::error::Error) -> StartError {
+    StartError::NoHandover {
         place: where_asked(settings),
         why: why.to_string(),
     }
 }
 
-/// Where a running process would be asked.
+/// Returns the place of the socket on which a running process accepts the request to hand over.
 pub(super) fn where_asked(settings: &Settings) -> String {
-    takeover::place(settings).map_or("no place".to_owned(), |place| place.display().to_string())
+    takeover::place(settings).map_or("no socket".to_owned(), |place| place.display().to_string())
 }

@@ -22,7 +22,7 @@ use rustix::{
 
 use super::TakeoverError;
 
-/// The most descriptors of one frame. The kernel takes 253.
+/// The largest number of descriptors in one frame. The kernel allows 253.
 pub(super) const DESCRIPTORS_MAX: usize = 128;
 
 /// One end of the connection between the two processes.

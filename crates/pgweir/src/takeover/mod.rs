@@ -4,9 +4,10 @@
 //! `PIDFILE.takeover`). [`pgweir_core::takeover`] has the protocol; file descriptors are sent with its messages. A
 //! process replies only to processes of the same user.
 //!
-//! - `channel`: frames and descriptors on a socket. `post`: where a running process is asked.
-//! - `elder`: the process that goes. `heir`: the one that comes.
-//! - `partner`: the other process, as the rest of this one reaches it.
+//! - `channel`: frames and descriptors on a socket.
+//! - `takeover_socket`: the socket on which a running process accepts the request to hand over.
+//! - `old_process` and `new_process`: the two sides of a restart.
+//! - `other_process`: the connection to the other side, for all threads of this process.
 
 mod channel;
 mod new_process;
@@ -89,13 +90,13 @@ pub(crate) enum TakeoverError {
     Ended,
     #[error("the other process does not answer")]
     Silent,
-    #[error("talking to the other process: {0}")]
+    #[error("cannot exchange messages with the other process: {0}")]
     Io(#[source] io::Error),
-    #[error("the other process says something that is not understood: {0}")]
+    #[error("the other process sent a message that can't be parsed: {0}")]
     Frame(#[from] BadFrame),
     #[error("the running process refuses to hand over: {0}")]
     Refused(String),
-    #[error("the other process says something else than it should")]
+    #[error("the other process sent an unexpected message")]
     Unexpected,
     #[error("the other process is another user's (uid {0})")]
     Stranger(u32),

@@ -182,7 +182,7 @@ impl Inheritance {
             let count = receive(&mut channel, &directory, &mailboxes, &other_process);
             let alone = Parcel::Mail(TakeoverMail::Alone.into());
             directory.set_partner(false);
-            other_process.lost_elder();
+            other_process.old_process_gone();
             mailboxes.send(WorkerId(0), alone);
             let text =
                 format!("the process before this one has ended; {count} clients came from it");

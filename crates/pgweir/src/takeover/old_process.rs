@@ -50,7 +50,7 @@ pub(crate) enum Step {
 #[derive(Debug)]
 pub(crate) struct OldProcess {
     pub(crate) post: Arc<TakeoverSocket>,
-    /// The last process that has the sockets removes their files, and that is not this one.
+    /// Weak: this thread must not keep the sockets open, or their files in place.
     pub(crate) listeners: Weak<Listeners>,
     pub(crate) directory: Arc<Directory>,
     pub(crate) mailboxes: Mailboxes,
@@ -95,7 +95,8 @@ impl OldProcess {
                 Ok(stream) => stream,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    let why = format!("nobody can ask for it any more: {error}");
+                    let why =
+                        format!("this process can't be asked for a handover any more: {error}");
                     return self.tell(Step::Failed(why));
                 }
             };
@@ -108,14 +109,14 @@ impl OldProcess {
                 }
             };
             // The clients are back before the workers learn that the handover has ended.
-            for client in self.other_process.lost_heir() {
+            for client in self.other_process.new_process_gone() {
                 take_back(client, &self.mailboxes);
             }
             self.tell(Step::Failed(error.to_string()));
         }
     }
 
-    /// One handover. If it succeeds, no client is left in this process.
+    /// Hands over all clients. After success, no client is left in this process.
     fn hand_over(&self, mut channel: Channel) -> Result<(), TakeoverError> {
         channel.set_patience(PATIENCE, PATIENCE)?;
         if let Err(why) = self.greet(&mut channel)? {
@@ -126,14 +127,14 @@ impl OldProcess {
             return Err(TakeoverError::Unexpected);
         };
         self.begin(&channel)?;
-        let heir = loop {
+        let pid = loop {
             match channel.receive()?.0 {
                 Message::Up { pid } => break pid,
                 Message::Received(count) => self.arrived(count),
                 _ => return Err(TakeoverError::Unexpected),
             }
         };
-        self.tell(Step::Up(heir));
+        self.tell(Step::Up(pid));
         self.listen_to(channel)
     }
 
@@ -195,14 +196,14 @@ impl OldProcess {
         Ok(Ok(()))
     }
 
-    /// Why no process can take over yet. An older process gets some time to end.
+    /// Returns the reason if no process can take over yet. Waits a while for the end of an older process.
     fn is_occupied(&self) -> Option<String> {
-        let elder = self.other_process.elder();
-        if let Some(pid) = elder {
+        let old_process = self.other_process.old_process();
+        if let Some(pid) = old_process {
             self.tell(Step::Waits(pid));
             self.other_process.wait_for_end(PATIENCE / 3);
         }
-        let reason = || match elder {
+        let reason = || match old_process {
             Some(pid) => busy(pid),
             None => "another online restart is under way".to_owned(),
         };
@@ -234,7 +235,8 @@ impl OldProcess {
             }
             if self.departures.is_empty() && self.other_process.has_all() {
                 self.tell(Step::Done);
-                // Closed only after the servers.
+                // The new process counts this one's servers until the connection ends, so only the end of the process
+                // closes it.
                 std::mem::forget(channel);
                 return Ok(());
             }
@@ -264,7 +266,7 @@ impl OldProcess {
     }
 }
 
-/// Why the next online restart has to wait.
+/// Returns the reason why the next online restart has to wait.
 pub(crate) fn busy(pid: u32) -> String {
     format!(
         "process {pid}, of the last online restart, still has clients: until they leave or takeover_timeout, or until \
@@ -300,7 +302,7 @@ pub(super) fn listening(
     mailboxes.send(to, Parcel::Mail(word.into()));
 }
 
-/// A client that could not be handed over is served on here.
+/// Gives a client that could not be handed over back to its worker.
 fn take_back(client: Departing, mailboxes: &Mailboxes) {
     let workers = mailboxes.workers().count();
     let to = client.record.cancel_key().worker(workers);

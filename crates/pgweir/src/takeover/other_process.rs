@@ -29,9 +29,9 @@ pub(crate) struct OtherProcess {
 struct Line {
     /// A thread must not wait for this lock while it holds the connection's lock: confirmations must be received
     /// meanwhile.
-    voice: Arc<Mutex<Channel>>,
+    channel: Arc<Mutex<Channel>>,
     /// The old process's pid, if the other process is the old one.
-    elder: Option<u32>,
+    old_process: Option<u32>,
     /// Clients that were sent, or are about to be sent, and were not confirmed.
     under_way: VecDeque<Departing>,
     /// How many clients were confirmed.
@@ -39,35 +39,36 @@ struct Line {
 }
 
 impl OtherProcess {
-    /// The connection is open; `elder` is the other process's pid if that is the old process. The holder of the
-    /// returned lock sends before all other threads.
-    pub(super) fn found(&self, channel: Channel, elder: Option<u32>) -> Arc<Mutex<Channel>> {
+    /// Records the open connection. `old_process` is the other process's pid if that is the old process. The caller can
+    /// hold the returned lock to send before all other threads.
+    pub(super) fn found(&self, channel: Channel, old_process: Option<u32>) -> Arc<Mutex<Channel>> {
         self.is_last.store(false, Ordering::Relaxed);
-        let voice = Arc::new(Mutex::new(channel));
+        let channel = Arc::new(Mutex::new(channel));
         *self.line.lock() = Some(Line {
-            voice: Arc::clone(&voice),
-            elder,
+            channel: Arc::clone(&channel),
+            old_process,
             under_way: VecDeque::new(),
             arrived: 0,
         });
-        voice
+        channel
     }
 
-    /// The old process is gone.
-    pub(super) fn lost_elder(&self) {
-        drop(self.line.lock().take_if(|line| line.elder.is_some()));
+    /// Records that the old process is gone.
+    pub(super) fn old_process_gone(&self) {
+        drop(self.line.lock().take_if(|line| line.old_process.is_some()));
         self.gone.notify_all();
     }
 
-    /// The new process is gone, or was refused: the clients that were not confirmed still belong to this process.
-    pub(super) fn lost_heir(&self) -> VecDeque<Departing> {
-        let line = self.line.lock().take_if(|line| line.elder.is_none());
+    /// Records that the new process is gone, or was refused. Returns the clients that it did not confirm: they still belong
+    /// to this process.
+    pub(super) fn new_process_gone(&self) -> VecDeque<Departing> {
+        let line = self.line.lock().take_if(|line| line.old_process.is_none());
         line.map(|line| line.under_way).unwrap_or_default()
     }
 
-    /// The old process's pid, while it still has clients.
-    pub(super) fn elder(&self) -> Option<u32> {
-        self.line.lock().as_ref().and_then(|line| line.elder)
+    /// Returns the old process's pid, while it still has clients.
+    pub(super) fn old_process(&self) -> Option<u32> {
+        self.line.lock().as_ref().and_then(|line| line.old_process)
     }
 
     /// Waits until the other process is gone, at most this long.
@@ -79,21 +80,22 @@ impl OtherProcess {
 
     /// Sends a message to the other process, if there is one.
     pub(crate) fn say(&self, message: &Message) {
-        if let Some(voice) = self.voice() {
+        if let Some(channel) = self.channel() {
             // The receiving thread notices that the other process is gone.
-            let _ = voice.lock().send(message, &[]);
+            let _ = channel.lock().send(message, &[]);
         }
     }
 
-    fn voice(&self) -> Option<Arc<Mutex<Channel>>> {
+    fn channel(&self) -> Option<Arc<Mutex<Channel>>> {
         let line = self.line.lock();
-        line.as_ref().map(|line| Arc::clone(&line.voice))
+        line.as_ref().map(|line| Arc::clone(&line.channel))
     }
 
-    /// Sends a client to the other process. If that fails half-way, the client is among the [`lost`](Self::lost).
+    /// Sends a client to the other process. If that fails half-way, the client is among those that
+    /// [`new_process_gone`](Self::new_process_gone) returns.
     ///
     /// # Errors
-    /// There is no other process, or the client can't be sent: it still belongs to this process.
+    /// Returns the client if there is no other process, or if the client can't be sent.
     pub(super) fn send(&self, client: Departing) -> Result<(), Departing> {
         let Ok(fd) = client.fd.try_clone() else {
             return Err(client);
@@ -122,29 +124,30 @@ impl OtherProcess {
         let Ok(frame) = frame else {
             return Err(client);
         };
-        let voice = {
+        let channel = {
             let mut line = self.line.lock();
             let Some(line) = &mut *line else {
                 return Err(client);
             };
             line.under_way.push_back(client);
-            Arc::clone(&line.voice)
+            Arc::clone(&line.channel)
         };
-        let voice = voice.lock();
+        let channel = channel.lock();
         let descriptors: Vec<BorrowedFd<'_>> = [Some(&fd), server_fd.as_ref()]
             .into_iter()
             .flatten()
             .map(AsFd::as_fd)
             .collect();
-        if voice.send_frame(&frame, &descriptors).is_err() {
+        if channel.send_frame(&frame, &descriptors).is_err() {
             // The frame may be incomplete, so nothing can follow. The receiving thread then sees the end of the
             // connection.
-            voice.end();
+            channel.end();
         }
         Ok(())
     }
 
-    /// The other process has confirmed so many clients in all. Returns the servers of the newly confirmed ones.
+    /// Records that the other process has confirmed `count` clients in all. Returns the servers of the newly confirmed
+    /// clients.
     pub(super) fn received(&self, count: u64) -> Vec<Companion> {
         let mut gone = Vec::new();
         if let Some(line) = &mut *self.line.lock() {
@@ -158,12 +161,12 @@ impl OtherProcess {
         gone
     }
 
-    /// No client is left in this process.
+    /// Records that no client is left in this process.
     pub(crate) fn set_last(&self) {
         self.is_last.store(true, Ordering::Relaxed);
     }
 
-    /// Were all clients confirmed?
+    /// Returns whether all clients were confirmed.
     pub(super) fn has_all(&self) -> bool {
         let line = self.line.lock();
         let is_empty = line.as_ref().is_some_and(|line| line.under_way.is_empty());

@@ -161,8 +161,8 @@ impl TlsSession {
     /// Processes bytes of the peer. Appends plaintext to `plain`, and bytes to be sent to `out`, even after a failure,
     /// as the peer gets an alert with the reason.
     ///
+    /// # Errors
     /// When nothing more can be read from the connection.
-    /// Nothing more can be had of this connection.
     pub(crate) fn receive(
         &mut self,
         bytes: &mut [u8],
@@ -184,7 +184,7 @@ impl TlsSession {
         };
         if let Err(error) = outcome {
             self.failed = true;
-            self.tell_of_failure(&mut bytes[at..], out);
+            self.append_alert(&mut bytes[at..], out);
             return Err(of_rustls(&error));
         }
         if !self.ended {
@@ -252,7 +252,7 @@ impl TlsSession {
             }
         }
         self.failed = true;
-        Err(SessionError("the connection takes nothing".to_owned()))
+        Err(SessionError("the connection accepts no data".to_owned()))
     }
 
     /// Returns the properties of the connection that the handshake has shown.
@@ -277,7 +277,7 @@ impl TlsSession {
 
     /// Appends the alert with the reason of a failure. `bytes` are the bytes that could not be parsed: the deframer
     /// remembers its position in them.
-    fn tell_of_failure(&mut self, bytes: &mut [u8], out: &mut Vec<u8>) {
+    fn append_alert(&mut self, bytes: &mut [u8], out: &mut Vec<u8>) {
         let (mut at, mut plain) = (0, Vec::new());
         loop {
             let next = on_side!(&mut self.side, connection => {
@@ -382,7 +382,7 @@ fn name_of(endpoint: &Endpoint) -> Result<ServerName<'static>, SessionError> {
 }
 
 fn switched_off() -> SessionError {
-    SessionError("TLS was switched off meanwhile".to_owned())
+    SessionError("RELOAD has disabled TLS meanwhile".to_owned())
 }
 
 fn of_rustls(error: &Error) -> SessionError {
@@ -390,7 +390,7 @@ fn of_rustls(error: &Error) -> SessionError {
         Error::InvalidCertificate(why) => format!("certificate verify failed: {}", reason(why)),
         Error::AlertReceived(alert) => format!("the other side says: {}", alert_name(*alert)),
         Error::NoCertificatesPresented => "peer did not return a certificate".to_owned(),
-        Error::PeerIncompatible(why) => format!("no common ground: {why:?}"),
+        Error::PeerIncompatible(why) => format!("no common TLS parameters: {why:?}"),
         Error::NoApplicationProtocol => "no application protocol in common (ALPN)".to_owned(),
         other => other.to_string(),
     })

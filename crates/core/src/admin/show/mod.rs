@@ -1,6 +1,7 @@
 //! The tables behind SHOW, with PgBouncer's columns.
 
 mod catalog;
+mod events;
 mod fds;
 mod few;
 mod group;
@@ -11,6 +12,7 @@ mod pins;
 pub(in crate::admin) mod pools;
 pub(in crate::admin) mod stats;
 pub(in crate::admin) mod users;
+mod waiters;
 
 use crate::{
     Time,
@@ -26,6 +28,7 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
         }
         Show::Fds => fds::add(worker, collection),
         Show::Pins | Show::PinStats => pins::add(worker, collection, now),
+        Show::Waiters => waiters::add(worker, collection, now),
         Show::Internal => internal::add(worker, collection),
         Show::Listeners => listeners::add(worker, collection),
         Show::PeerPools => group::add(worker, collection),
@@ -65,6 +68,7 @@ pub(super) fn table(worker: &Worker, mut collection: Collection, now: Time) -> T
         Show::Fds => fds::table(collection),
         Show::Pins => pins::pins(collection),
         Show::PinStats => pins::stats(&collection),
+        Show::Waiters => waiters::table(worker, &collection, now),
         Show::Internal => internal::table(worker, collection),
         Show::Listeners => listeners::table(collection),
         Show::Pools => pools::pools(worker, &collection, now),
@@ -78,6 +82,7 @@ pub(super) fn table(worker: &Worker, mut collection: Collection, now: Time) -> T
         Show::Totals => stats::totals(worker, &collection, now),
         Show::Catalog => catalog::catalogs(worker, now),
         Show::Opaque => catalog::opaque(worker),
+        Show::Events => events::table(worker),
         Show::Peers => group::peers(worker),
         Show::PeerPools => group::peer_pools(worker, &collection),
         Show::State => few::state(worker),

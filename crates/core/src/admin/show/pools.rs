@@ -11,7 +11,7 @@ use crate::{
     connections::Conn,
     console::{Cell, Collection, Column, Kind, PoolCount, Table},
     frontend::{Client, ClientDuty},
-    pool::{PoolKey, WaitReason},
+    pool::PoolKey,
     worker::Worker,
 };
 
@@ -169,14 +169,7 @@ fn trouble(pool: Option<&SharedPool>, waiting: usize, now: Time) -> [Cell; 3] {
             ledger.retry_at().filter(|at| *at > now),
         )
     };
-    let reason = match wait_reason {
-        WaitReason::Size => Some("pool_size"),
-        WaitReason::Cap { by, .. } => Some(by.setting()),
-        WaitReason::Failed(_) => Some("server_login_retry"),
-        WaitReason::Paused => Some("paused"),
-        WaitReason::Connecting => Some("connecting"),
-        WaitReason::None => None,
-    };
+    let reason = wait_reason.name();
     let facts = pool.facts.lock();
     let error = facts.failure.as_ref().map(|failure| match &failure.detail {
         Some(detail) => format!("{}: {detail}", failure.text),

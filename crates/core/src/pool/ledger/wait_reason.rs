@@ -25,6 +25,21 @@ pub enum WaitReason {
     None,
 }
 
+impl WaitReason {
+    /// Returns the reason in a word: the setting that is the limit, or the state that the pool waits for.
+    #[must_use]
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Size => Some("pool_size"),
+            Self::Cap { by, .. } => Some(by.setting()),
+            Self::Failed(_) => Some("server_login_retry"),
+            Self::Paused => Some("paused"),
+            Self::Connecting => Some("connecting"),
+            Self::None => None,
+        }
+    }
+}
+
 impl Ledger {
     /// Why the pool opens no more servers.
     #[must_use]

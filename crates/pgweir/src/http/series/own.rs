@@ -268,11 +268,22 @@ fn write_memory(source: Source<'_>, text: &mut Exposition) {
 
 fn write_process(source: Source<'_>, text: &mut Exposition) {
     let metrics = source.metrics;
+    text.family(
+        "pgweir_events_dropped",
+        Kind::Counter,
+        "Entries of SHOW EVENTS that event_history has dropped.",
+    )
+    .add(&[], metrics.events.1);
     for (name, help, value) in [
         (
             "pgweir_workers",
             "Threads that serve connections.",
             metrics.workers as u64,
+        ),
+        (
+            "pgweir_events",
+            "Entries of SHOW EVENTS.",
+            metrics.events.0 as u64,
         ),
         (
             "pgweir_paused",

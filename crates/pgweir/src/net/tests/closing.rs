@@ -1,10 +1,10 @@
-//! Closing without loss, and within bounds.
+//! Connections close without loss of bytes, and within bounds.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
 use super::*;
 
-/// Until no connection is on its way out; for at most three seconds.
+/// Runs the drivers until no connection is being closed, for at most three seconds.
 fn until_gone(world: &mut World) {
     for _ in 0..300 {
         if world.drivers[0].io.closing.is_empty() {
@@ -76,8 +76,8 @@ fn a_close_without_a_last_answer_does_not_linger() {
     assert_eq!(client.read(&mut [0; 8]).expect("no reset"), 0);
 }
 
-/// The case that a plain close gets wrong: unread bytes make the kernel send a reset, and the
-/// reset throws away what the client has not read yet.
+/// A plain close would fail this test: unread bytes make the kernel send a reset, and the reset discards bytes that
+/// the client has not read yet.
 #[test]
 fn an_error_reaches_a_tcp_client_that_goes_on_sending() {
     let plan = ListenPlan {

@@ -1,4 +1,4 @@
-//! Connections that we open.
+//! Connections that the driver opens.
 
 use std::{
     net::{SocketAddr, TcpListener},

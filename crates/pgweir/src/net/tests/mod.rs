@@ -28,11 +28,11 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    control::{Deriver, Inquirer, Resolver},
+    control::{AuthChecker, Deriver, Resolver},
     log::Log,
 };
 
-/// What the core was told, in short.
+/// An event that the stand-in for the core received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Seen {
     Accepted(Token),
@@ -51,7 +51,7 @@ enum Seen {
 
 type Answer = Box<dyn FnMut(Token, &Seen, &mut Actions)>;
 
-/// Writes down what it is told, and answers as the test says.
+/// The stand-in for the core: records its events, and answers them with the test's closure.
 struct Probe {
     seen: Vec<Seen>,
     answer: Answer,
@@ -203,8 +203,8 @@ impl World {
             Resolver::start(&settings, &mailboxes, clock, Log::new(0, false)).expect("threads");
         let occupancies = Occupancies::default();
         let deriver = Deriver::start(&settings, &mailboxes, &occupancies.keys).expect("threads");
-        let inquirer =
-            Inquirer::start(&settings, &mailboxes, &occupancies.inquiries).expect("threads");
+        let auth_checker =
+            AuthChecker::start(&settings, &mailboxes, &occupancies.inquiries).expect("threads");
         let driver = |id| {
             let around = Surroundings {
                 id,
@@ -215,7 +215,7 @@ impl World {
                 options: Arc::clone(&options),
                 resolver: Arc::clone(&resolver),
                 deriver: deriver.clone(),
-                inquirer: inquirer.clone(),
+                auth_checker: auth_checker.clone(),
                 control: crossbeam_channel::unbounded().0,
                 departures: crossbeam_channel::unbounded().0,
                 log: Log::new(0, false).buffer(),
@@ -237,12 +237,12 @@ impl World {
         }
     }
 
-    /// How the stand-in for the core answers.
+    /// Sets the closure with which the stand-in for the core answers events.
     fn answer(&mut self, answer: impl FnMut(Token, &Seen, &mut Actions) + 'static) {
         self.drivers[0].pooler.answer = Box::new(answer);
     }
 
-    /// A client that has been accepted.
+    /// Connects a client, and waits until it is accepted.
     fn client(&mut self) -> UnixStream {
         let path = self.folder.path().join(".s.PGSQL.5432");
         let client = UnixStream::connect(path).expect("connect");
@@ -253,7 +253,7 @@ impl World {
         client
     }
 
-    /// Turns of every driver, until the first has seen enough.
+    /// Runs turns of every driver, until `enough` holds for the events of the first.
     fn until(&mut self, enough: impl Fn(&[Seen]) -> bool) {
         for _ in 0..500 {
             if enough(&self.drivers[0].pooler.seen) {
@@ -264,7 +264,7 @@ impl World {
         panic!("never happened, seen: {:?}", self.drivers[0].pooler.seen);
     }
 
-    /// Some turns, for what should not happen.
+    /// Runs some turns, before a test asserts that an event did not happen.
     fn settle(&mut self) {
         for _ in 0..5 {
             self.turns();
@@ -277,7 +277,7 @@ impl World {
         }
     }
 
-    /// Does something in the core's name.
+    /// Executes an action as if the core had asked for it.
     fn act(&mut self, action: Action) {
         let driver = &mut self.drivers[0];
         driver.call(|_, _, out| out.list.push(action));
@@ -288,7 +288,7 @@ impl World {
         self.act(Action::Read { conn: FIRST, mode });
     }
 
-    /// What was seen since the last call, but for the acceptance.
+    /// Returns the events since the last call, without those of accepted clients.
     fn seen(&mut self) -> Vec<Seen> {
         let mut seen = std::mem::take(&mut self.drivers[0].pooler.seen);
         seen.retain(|one| !matches!(one, Seen::Accepted(_)));
@@ -378,7 +378,7 @@ fn the_socket_file_goes_with_the_listeners() {
     assert!(matches!(again(), Err(super::ListenError::InUse(_))));
     drop(world.drivers);
     assert!(!path.exists());
-    // A file that a killed process left behind is no hindrance.
+    // A file that a killed process left behind is replaced.
     drop(std::os::unix::net::UnixListener::bind(&path).expect("bind"));
     assert!(path.exists());
     again().expect("stale file replaced");

@@ -25,7 +25,7 @@ fn a_notice_comes_once_and_leaves_the_bytes() {
     write(&mut client, b"Q2");
     world.settle();
     assert_eq!(world.seen(), [Seen::Readable]);
-    // No new edge comes for these bytes: the mode alone must bring them.
+    // epoll reports no new edge for these bytes: the change of the mode must deliver them.
     world.mode(ReadMode::Deliver);
     assert_eq!(world.seen(), [Seen::Received(b"Q1Q2".to_vec())]);
 }
@@ -131,7 +131,7 @@ fn one_connection_gets_its_share_of_a_turn_and_no_more() {
 
 #[test]
 fn bytes_that_were_read_are_not_announced_again() {
-    // Both clients' events are in one batch; the first one's has the second one's bytes read.
+    // Both clients' events are in one batch. The answer to the first reads the second client's bytes.
     let mut world = World::new();
     let mut first = world.client();
     let mut second = world.client();

@@ -1,8 +1,8 @@
-//! What a socket does not take at once.
+//! Bytes that a socket does not accept at once.
 
 use super::*;
 
-/// More than any socket buffer.
+/// More bytes than any socket buffer has.
 const MUCH: usize = 4 << 20;
 
 fn pattern(length: usize) -> Vec<u8> {
@@ -55,7 +55,7 @@ fn a_failed_write_is_reported_once_after_the_last_words() {
     world.settle();
     write(&mut client, b"last words");
     drop(client);
-    // The write fails before the driver has heard of the end.
+    // The write fails before epoll reports the end to the driver.
     world.drivers[0].call(|_, _, out| {
         send(FIRST, b"into the void", out);
         send(

@@ -1,0 +1,40 @@
+//! SHOW EVENTS: the latest events of the process.
+
+use crate::{
+    console::{Column, Kind, Table, date},
+    worker::Worker,
+};
+
+use Kind::{Int8, Text};
+
+const COLUMNS: [Column; 9] = [
+    ("id", Int8),
+    ("time", Text),
+    ("last_time", Text),
+    ("count", Int8),
+    ("severity", Text),
+    ("kind", Text),
+    ("database", Text),
+    ("user", Text),
+    ("event", Text),
+];
+
+/// Returns the table, oldest event first.
+pub(super) fn table(worker: &Worker) -> Table {
+    let most = worker.snapshot.config.settings.event_history as usize;
+    let events = worker.directory.events().list(most);
+    let rows = events.into_iter().map(|event| {
+        vec![
+            event.id.into(),
+            date(event.first),
+            date(event.last),
+            event.count.into(),
+            event.kind.severity().into(),
+            event.kind.name().into(),
+            (*event.database).into(),
+            (*event.user).into(),
+            (*event.text).into(),
+        ]
+    });
+    (COLUMNS.into(), rows.collect())
+}

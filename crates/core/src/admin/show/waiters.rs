@@ -1,0 +1,275 @@
+//! SHOW WAITERS: the clients that wait for a server connection, the limit that lets them wait, who holds the servers
+//! under this limit, and what an operator can do.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    Time,
+    connections::Conn,
+    console::{Cell, Collection, Column, Holders, Kind, LongestHolder, Table, WaitingClient, date},
+    diagnosis::State,
+    frontend::ClientDuty,
+    pool::{PoolKey, Scope, WaitReason},
+    worker::{Worker, pins_of},
+};
+
+use Kind::{Int4, Int8, Text};
+
+const COLUMNS: [Column; 16] = [
+    ("database", Text),
+    ("user", Text),
+    ("client_id", Int8),
+    ("waiting_since", Text),
+    ("wait_us", Int8),
+    ("waiting", Int4),
+    ("limit", Text),
+    ("holders", Int4),
+    ("holder_client_id", Int8),
+    ("holder_user", Text),
+    ("holder_us", Int8),
+    ("holder_state", Text),
+    ("holder_pin_reason", Text),
+    ("fingerprint", Text),
+    ("statement", Text),
+    ("advice", Text),
+];
+
+/// A request that has taken longer than this many microseconds is a reason to look at its statement.
+const LONG: u64 = 1_000_000;
+
+/// Adds one worker's clients.
+pub(super) fn add(worker: &Worker, collection: &mut Collection, now: Time) {
+    for (_, conn) in worker.table.iter() {
+        match conn {
+            Conn::Client(client) if matches!(client.duty, ClientDuty::Waiting { .. }) => {
+                let pool = client.pool.and_then(|pool| worker.pools.get(pool));
+                let Some(pool) = pool else { continue };
+                collection.waiters.push(WaitingClient {
+                    pool: pool.shared.key.clone(),
+                    user: client.database_and_user().1.into(),
+                    id: client.id,
+                    since: client.request_at,
+                });
+            }
+            Conn::Server(server) if !server.bypass => {
+                let Some(client) = worker.client_of(server) else {
+                    continue;
+                };
+                let pins = pins_of(client);
+                let state = match State::of(server) {
+                    State::IdleInSession if pins.is_some() => State::Pinned,
+                    state => state,
+                };
+                let pinned_by = client
+                    .context
+                    .as_ref()
+                    .and_then(|context| context.pinned_by.as_ref());
+                let holders = collection.holders.entry(server.shared.key.clone());
+                holders.or_default().add(LongestHolder {
+                    client: client.id,
+                    user: client.database_and_user().1.into(),
+                    held: now.since(server.lent_at),
+                    state: state.words(),
+                    pins: pins.map(|pins| pins.to_string()).unwrap_or_default(),
+                    statement: pinned_by.map(|by| (by.to_string(), by.text.to_string())),
+                });
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns the table; the client that has waited for longest comes first.
+pub(super) fn table(worker: &Worker, collection: &Collection, now: Time) -> Table {
+    let reasons: BTreeMap<PoolKey, WaitReason> = worker
+        .directory
+        .pools()
+        .iter()
+        .map(|pool| (pool.key.clone(), pool.ledger.lock().wait_reason(now)))
+        .collect();
+    let mut waiting = BTreeMap::<&PoolKey, usize>::new();
+    for waiter in &collection.waiters {
+        *waiting.entry(&waiter.pool).or_default() += 1;
+    }
+    let mut waiters: Vec<&WaitingClient> = collection.waiters.iter().collect();
+    waiters.sort_by_key(|waiter| (waiter.since, waiter.id));
+    let row = |waiter: &WaitingClient| {
+        let reason = reasons.get(&waiter.pool).copied();
+        let reason = reason.unwrap_or(WaitReason::None);
+        let holders = holders(&collection.holders, &waiter.pool, reason);
+        let mut row: Vec<Cell> = vec![
+            (*waiter.pool.database).into(),
+            (*waiter.user).into(),
+            waiter.id.into(),
+            date(waiter.since),
+            now.since(waiter.since).into(),
+            waiting[&waiter.pool].into(),
+            reason.name().into(),
+            holders.0.into(),
+        ];
+        row.extend(of_holder(holders.1));
+        row.push(advice(reason, holders.1).into());
+        row
+    };
+    (COLUMNS.into(), waiters.into_iter().map(row).collect())
+}
+
+/// Returns how many servers are in use under the limit that lets clients of this pool wait, and the client that has had
+/// its server for longest.
+fn holders<'h>(
+    all: &'h BTreeMap<PoolKey, Holders>,
+    pool: &PoolKey,
+    reason: WaitReason,
+) -> (usize, Option<&'h LongestHolder>) {
+    let is_under_limit = |key: &PoolKey| match reason {
+        WaitReason::Cap { by, .. } => match by {
+            Scope::Process => true,
+            Scope::Database => key.database == pool.database,
+            Scope::User => key.user == pool.user,
+        },
+        _ => key == pool,
+    };
+    let held = all.iter().filter(|(key, _)| is_under_limit(key));
+    let (mut count, mut longest) = (0, None::<&LongestHolder>);
+    for (_, holders) in held {
+        count += holders.count;
+        longest = longest
+            .into_iter()
+            .chain(&holders.longest)
+            .max_by_key(|holder| holder.held);
+    }
+    (count, longest)
+}
+
+fn of_holder(holder: Option<&LongestHolder>) -> [Cell; 7] {
+    let Some(holder) = holder else {
+        return [const { Cell::Null }; 7];
+    };
+    let (fingerprint, statement) = holder.statement.clone().unzip();
+    let pins = (!holder.pins.is_empty()).then(|| holder.pins.clone());
+    [
+        holder.client.into(),
+        (*holder.user).into(),
+        holder.held.into(),
+        holder.state.into(),
+        pins.into(),
+        fingerprint.into(),
+        statement.into(),
+    ]
+}
+
+/// Returns the one thing that helps most.
+fn advice(reason: WaitReason, holder: Option<&LongestHolder>) -> String {
+    let limit = match reason {
+        WaitReason::Paused => return "give RESUME: an operator has paused the pool".to_owned(),
+        WaitReason::Failed(_) => {
+            return "repair the login to the server: see last_error in SHOW POOLS".to_owned();
+        }
+        WaitReason::Connecting => return "wait: a server connection is logging in".to_owned(),
+        WaitReason::None => return "wait: the next free server is this pool's".to_owned(),
+        WaitReason::Size | WaitReason::Cap { .. } => reason.name().unwrap_or_default(),
+    };
+    let raise = format!("raise {limit}: short requests keep all servers busy");
+    let Some(LongestHolder {
+        client,
+        state,
+        held,
+        ..
+    }) = holder
+    else {
+        return raise;
+    };
+    match *state {
+        _ if *held < LONG => raise,
+        "idle in transaction" => format!(
+            "end the idle transaction of client {client} (KILL_CLIENT {client}), and set idle_transaction_timeout"
+        ),
+        "idle and pinned" => {
+            format!(
+                "end the session of client {client} (KILL_CLIENT {client}), and set pin_timeout"
+            )
+        }
+        "idle in session" => format!(
+            "end the idle session of client {client} (KILL_CLIENT {client}), or use pool_mode = transaction"
+        ),
+        "busy" => {
+            format!(
+                "make the long request of client {client} faster, or end it (KILL_CLIENT {client})"
+            )
+        }
+        _ => raise,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(client: u64, state: State, held: u64) -> LongestHolder {
+        LongestHolder {
+            client,
+            user: "ann".into(),
+            held,
+            state: state.words(),
+            pins: String::new(),
+            statement: None,
+        }
+    }
+
+    fn key(database: &str, user: &str) -> PoolKey {
+        PoolKey {
+            database: database.into(),
+            user: user.into(),
+        }
+    }
+
+    #[test]
+    fn the_one_thing_to_do() {
+        let check = |state, held, expect: &str| {
+            let text = advice(WaitReason::Size, Some(&holder(7, state, held)));
+            assert!(text.starts_with(expect), "{text}");
+        };
+        check(
+            State::IdleInTransaction,
+            5 * LONG,
+            "end the idle transaction of client 7",
+        );
+        check(State::Pinned, 5 * LONG, "end the session of client 7");
+        check(
+            State::Busy,
+            5 * LONG,
+            "make the long request of client 7 faster",
+        );
+        check(State::IdleInTransaction, 5, "raise pool_size");
+        check(State::Busy, 5, "raise pool_size");
+        let by = Scope::Database;
+        let cap = WaitReason::Cap { by, limit: 3 };
+        assert!(advice(cap, None).starts_with("raise max_db_connections"));
+        assert!(advice(WaitReason::Paused, None).starts_with("give RESUME"));
+        assert!(advice(WaitReason::Failed(Time(0)), None).starts_with("repair the login"));
+    }
+
+    #[test]
+    fn holders_under_the_limit() {
+        let mut all = BTreeMap::new();
+        for (database, user, client, held) in [
+            ("a", "ann", 1, 10),
+            ("a", "bob", 2, 20),
+            ("b", "ann", 3, 30),
+        ] {
+            let mut holders = Holders::default();
+            holders.add(holder(client, State::Busy, held));
+            holders.add(holder(9, State::Busy, 1));
+            all.insert(key(database, user), holders);
+        }
+        let check = |reason, expect| {
+            let (count, longest) = holders(&all, &key("a", "ann"), reason);
+            assert_eq!((count, longest.map(|holder| holder.client)), expect);
+        };
+        let cap = |by| WaitReason::Cap { by, limit: 1 };
+        check(WaitReason::Size, (2, Some(1)));
+        check(cap(Scope::Database), (4, Some(2)));
+        check(cap(Scope::User), (4, Some(3)));
+        check(cap(Scope::Process), (6, Some(3)));
+    }
+}

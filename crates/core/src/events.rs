@@ -1,0 +1,251 @@
+//! The latest events of the process, for SHOW EVENTS: reloads, commands of operators, lost servers, failed logins, and
+//! the like. No code on the data path records an event.
+//!
+//! Equal events that follow each other soon are one entry with a count, so that a storm of one kind of event does not
+//! push the others out.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+
+use crate::Time;
+
+/// Among this many latest entries an equal one is looked for.
+const COMPARED: usize = 64;
+/// The time after the last occurrence, in microseconds, within which an equal event is counted with the earlier one.
+const SAME_WITHIN: u64 = 60_000_000;
+/// The most bytes of a text that are kept.
+const TEXT_MAX: usize = 300;
+/// The most bytes of a name that are kept, as in PostgreSQL.
+const NAME_MAX: usize = 63;
+
+/// The kind of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    /// The process has started.
+    Started,
+    /// A new configuration is in force.
+    Reloaded,
+    /// The configuration could not be read.
+    ReloadFailed,
+    /// A command of the console, or an order over HTTP, was carried out.
+    Command,
+    /// Such a command was refused.
+    CommandFailed,
+    /// A signal was handled.
+    Signal,
+    /// A step of an online restart.
+    Restart,
+    /// An online restart has failed.
+    RestartFailed,
+    /// A server connection was lost that pgweir did not close.
+    ServerLost,
+    /// A login to a server has failed.
+    PoolError,
+    /// Clients of a pool wait for long.
+    ClientsWait,
+    /// A client's login has failed.
+    LoginFailed,
+}
+
+impl EventKind {
+    /// The name in SHOW EVENTS.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Started => "started",
+            Self::Reloaded => "reloaded",
+            Self::ReloadFailed => "reload_failed",
+            Self::Command => "command",
+            Self::CommandFailed => "command_failed",
+            Self::Signal => "signal",
+            Self::Restart => "restart",
+            Self::RestartFailed => "restart_failed",
+            Self::ServerLost => "server_lost",
+            Self::PoolError => "pool_error",
+            Self::ClientsWait => "clients_wait",
+            Self::LoginFailed => "login_failed",
+        }
+    }
+
+    /// The severity in SHOW EVENTS: `info`, `warning` or `error`.
+    #[must_use]
+    pub fn severity(self) -> &'static str {
+        match self {
+            Self::Started | Self::Reloaded | Self::Command | Self::Signal | Self::Restart => "info",
+            Self::CommandFailed | Self::ClientsWait | Self::LoginFailed => "warning",
+            Self::ReloadFailed | Self::RestartFailed | Self::ServerLost | Self::PoolError => {
+                "error"
+            }
+        }
+    }
+}
+
+/// An event, or several equal ones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// The number of the entry: entries are numbered from 1 on, without gaps.
+    pub id: u64,
+    /// When the event happened first.
+    pub first: Time,
+    /// When the event happened last.
+    pub last: Time,
+    /// How often it happened.
+    pub count: u64,
+    /// The kind.
+    pub kind: EventKind,
+    /// The database that it concerns; empty if none.
+    pub database: Box<str>,
+    /// The user whom it concerns; empty if none.
+    pub user: Box<str>,
+    /// What happened. Never holds a secret or a literal of a statement.
+    pub text: Box<str>,
+}
+
+/// The latest events, shared by all threads.
+#[derive(Debug, Default)]
+pub struct Events(Mutex<Ring>);
+
+#[derive(Debug, Default)]
+struct Ring {
+    entries: VecDeque<Event>,
+    dropped: u64,
+    added: u64,
+}
+
+impl Events {
+    /// Records an event about a database and a user, each of which may be empty. At most `most` entries are kept.
+    pub fn add(&self, kind: EventKind, about: (&str, &str), text: &str, most: usize, now: Time) {
+        let (database, user) = (cut(about.0, NAME_MAX), cut(about.1, NAME_MAX));
+        let text = cut(text, TEXT_MAX);
+        let mut ring = self.0.lock();
+        let mut latest = ring.entries.iter_mut().rev().take(COMPARED);
+        if let Some(same) = latest.find(|event| {
+            event.kind == kind
+                && *event.text == *text
+                && *event.database == *database
+                && *event.user == *user
+                && now.since(event.last) < SAME_WITHIN
+        }) {
+            same.count += 1;
+            same.last = now;
+            return;
+        }
+        if most == 0 {
+            return;
+        }
+        ring.added += 1;
+        let id = ring.added;
+        ring.entries.push_back(Event {
+            id,
+            first: now,
+            last: now,
+            count: 1,
+            kind,
+            database: database.into(),
+            user: user.into(),
+            text: text.into(),
+        });
+        ring.shrink(most);
+    }
+
+    /// Returns the entries, oldest first. At most `most` are kept from here on.
+    #[must_use]
+    pub fn list(&self, most: usize) -> Vec<Event> {
+        let mut ring = self.0.lock();
+        ring.shrink(most);
+        ring.entries.iter().cloned().collect()
+    }
+
+    /// Returns the number of entries, and of those that were dropped because of the limit.
+    #[must_use]
+    pub fn counts(&self) -> (usize, u64) {
+        let ring = self.0.lock();
+        (ring.entries.len(), ring.dropped)
+    }
+}
+
+impl Ring {
+    fn shrink(&mut self, most: usize) {
+        let over = self.entries.len().saturating_sub(most);
+        self.entries.drain(..over);
+        self.dropped += over as u64;
+    }
+}
+
+/// Returns the beginning of a text, up to the end of a character.
+fn cut(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    fn add(events: &Events, text: &str, at: u64) {
+        let now = Time(at * SECOND);
+        events.add(EventKind::ServerLost, ("app", "ann"), text, 3, now);
+    }
+
+    fn shown(events: &Events) -> Vec<(u64, String, u64)> {
+        let list = events.list(3).into_iter();
+        list.map(|event| (event.id, event.text.to_string(), event.count))
+            .collect()
+    }
+
+    #[test]
+    fn the_oldest_are_dropped() {
+        let events = Events::default();
+        for (at, text) in ["a", "b", "c", "d"].iter().enumerate() {
+            add(&events, text, at as u64);
+        }
+        let expect = [
+            (2, "b".to_owned(), 1),
+            (3, "c".to_owned(), 1),
+            (4, "d".to_owned(), 1),
+        ];
+        assert_eq!(shown(&events), expect);
+        assert_eq!(events.counts(), (3, 1));
+        assert_eq!(events.list(1).len(), 1);
+        assert_eq!(events.counts(), (1, 3));
+    }
+
+    #[test]
+    fn equal_events_are_counted() {
+        let events = Events::default();
+        for at in [0, 30, 60] {
+            add(&events, "a", at);
+            add(&events, "b", at);
+        }
+        add(&events, "a", 200);
+        let expect = [
+            (1, "a".to_owned(), 3),
+            (2, "b".to_owned(), 3),
+            (3, "a".to_owned(), 1),
+        ];
+        assert_eq!(shown(&events), expect);
+        let first = &events.list(3)[0];
+        assert_eq!((first.first, first.last), (Time(0), Time(60 * SECOND)));
+    }
+
+    #[test]
+    fn switched_off() {
+        let events = Events::default();
+        events.add(EventKind::Started, ("", ""), "x", 0, Time(0));
+        assert_eq!(events.counts(), (0, 0));
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        let events = Events::default();
+        let long = "é".repeat(400);
+        events.add(EventKind::Started, (&long, ""), &long, 1, Time(0));
+        let event = &events.list(1)[0];
+        assert_eq!(
+            (event.database.len(), event.text.len()),
+            (NAME_MAX - 1, TEXT_MAX)
+        );
+    }
+}
