@@ -37,8 +37,9 @@ const LAYERS: &[&[&str]] = &[
     &["loan"],
     &["effect"],
     &["cancel_requests", "parked_logins", "pooling", "suspension"],
-    &["listeners"],
-    &["client_listen"],
+    &["client_timeouts", "listeners", "shutdown", "statistics"],
+    &["client_listen", "login", "maintenance", "operator_orders"],
+    &["reconfiguration", "role_settings", "timers"],
     &["worker"],
     &["admin", "relay"],
 ];

@@ -8,6 +8,7 @@ use crate::{
     backend::Server,
     cancel::CancelConnection,
     frontend::Client,
+    pool::PoolId,
     session::{Settings, SqlStatements},
 };
 
@@ -20,6 +21,18 @@ pub(crate) enum Conn {
     Client(Box<Client>),
     Server(Box<Server>),
     Cancel(Box<CancelConnection>),
+}
+
+impl Conn {
+    /// Returns whether this is a server of the pool.
+    pub(crate) fn is_server_of(&self, pool: PoolId) -> bool {
+        matches!(self, Self::Server(server) if server.pool() == pool)
+    }
+
+    /// Returns whether this is a client of the pool.
+    pub(crate) fn is_client_of(&self, pool: PoolId) -> bool {
+        matches!(self, Self::Client(client) if client.pool == Some(pool))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -170,6 +183,12 @@ impl Connections {
         let client = self.server(server)?.client()?;
         let (of, server) = self.pair(client, server)?;
         Some((client, of, server))
+    }
+
+    /// Returns the tokens of the connections that are `wanted`.
+    pub(crate) fn tokens(&self, wanted: impl Fn(&Conn) -> bool) -> Vec<Token> {
+        let found = self.iter().filter(|(_, conn)| wanted(conn));
+        found.map(|(token, _)| token).collect()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Token, &Conn)> {

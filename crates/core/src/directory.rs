@@ -33,6 +33,7 @@ use crate::{
     shared_pool::{FreeIds, SharedPool},
     time::Time,
     tls::TlsTerms,
+    token::WorkerId,
 };
 
 use self::takeover::Takeover;
@@ -159,6 +160,11 @@ impl Directory {
     #[must_use]
     pub fn workers(&self) -> usize {
         self.workers
+    }
+
+    /// Returns the ids of all workers.
+    pub(crate) fn worker_ids(&self) -> impl Iterator<Item = WorkerId> + use<> {
+        (0..self.workers).map(|index| WorkerId(index as u8))
     }
 
     /// The parameters that PostgreSQL reports.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    Action, Actions, Search, Time, Token, WorkerId,
+    Action, Actions, Search, Shutdown, Time, Token, WorkerId,
     directory::{Directory, Snapshot},
     fault::Fault,
     listen::{ListenerOpening, Question},
@@ -22,7 +22,9 @@ pub(crate) struct Env<'w> {
     /// The data that workers share.
     pub(crate) directory: &'w Directory,
     /// The worker's configuration.
-    pub(crate) snapshot: &'w Snapshot,
+    pub(crate) snapshot: &'w Arc<Snapshot>,
+    /// How the process is to end, once that was ordered.
+    pub(crate) shutdown: Option<Shutdown>,
     /// When the event happened.
     pub(crate) now: Time,
 }
@@ -39,12 +41,47 @@ impl Env<'_> {
 pub(crate) enum Effect {
     /// Close a client's connection, and log the reason.
     Dismiss(Token, &'static str),
+    /// Close a client's connection without an error, and log this one as the reason.
+    DismissFor(Token, Fault),
     /// Send a client this error, and close its connection.
     Refuse(Token, Fault),
+    /// Let a client that has authenticated share the servers of its pool. If its session moves between servers, the
+    /// parameters of its startup packet are given.
+    JoinPool(Token, Option<Vec<(Vec<u8>, Vec<u8>)>>),
+    /// Let a client that logs in wait for a server of this pool.
+    WaitAtLogin(Token, PoolId),
+    /// Give a client a server for the request that it has sent.
+    CheckOut(Token),
+    /// Serve a client of the console, which has sent these bytes together with the end of its login.
+    ServeConsole(Token, Vec<u8>),
     /// End a client with this error, and cancel its query.
     EndClient(Token, Fault),
+    /// Close the client and the server connection that it keeps, since the client has hung up too long ago.
+    EndHungUpClient(Token),
     /// Close a server connection, and log the reason.
     CloseServer(Token, &'static str),
+    /// Close a server connection, since its client is ended with this error.
+    CloseServerFor(Token, Fault),
+    /// Do this with a pool.
+    Pool(PoolId, PoolEffect),
+    /// Close a server connection if it is being cleaned after its client.
+    CloseIfCleaning(Token),
+    /// Close a server connection that is outdated, if `server_fast_close` allows that before its session ends.
+    CloseIfOutdated(Token),
+    /// Close a server connection as soon as it is not in use, and log the reason.
+    Retire(Token, &'static str),
+    /// Close a server connection that was opened under other session defaults, as soon as it is not in use.
+    RetireRedefinedServer(Token),
+    /// End a server login that took longer than `server_connect_timeout`.
+    EndServerLogin(Token),
+    /// Close a server connection that has not answered the check before its loan.
+    FailCheck(Token),
+    /// End a cancel request that took longer than `cancel_wait_timeout`.
+    EndCancelRequest(Token),
+    /// Lend, keep or close a server that has become free.
+    PlaceServer(Token),
+    /// Answer a console client that waits, if what it waits for has happened.
+    CheckConsole(Token),
     /// Close a server connection that violates the protocol; how.
     ServerFault(Token, String),
     /// Open a connection that listens: [`Listeners::opened`](crate::listeners::Listeners::opened) gets the outcome.
@@ -55,8 +92,6 @@ pub(crate) enum Effect {
     DiscardRequest(Token),
     /// Settle or release a server connection that its client may need no longer.
     Settle(Token),
-    /// Make the servers of a pool available that clients keep without need.
-    FreeKeptServers(PoolId),
     /// Go on with a search for a server that may be closed for another pool.
     GoOnSearching(Box<Search>),
     /// End a search for a server that may be closed for another pool.
@@ -86,18 +121,52 @@ pub(crate) enum Effect {
         /// The new reasons.
         pins: Pins,
     },
-    /// Online restart: pass a notification on for a client that has left for the other process.
-    ForwardNotification(Token, Arc<[u8]>),
-    /// Online restart: the listener's answer for a client that has left for the other process.
-    ForwardedAnswered(Question, bool),
-    /// Online restart: the listener of a client that has left for the other process is lost, and why.
-    ForwardedLost(Token, Arc<str>),
-    /// Online restart: whether a listener now listens for a client that was taken over.
-    TakenOverListens(Token, bool),
-    /// Online restart: a client that was taken over has received all notifications up to now.
-    TakenOverFenced(Token),
+    /// Do this for a client that listens and moves to another process.
+    Restart(RestartEffect),
     /// Go on cleaning a server connection, to which no cancel request is on its way any more.
     GoOnCleaning(Token),
+}
+
+/// What a module asks another one to do with a pool.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum PoolEffect {
+    /// Apply PAUSE or RESUME, whichever is in force, to this pool.
+    ApplyOrders,
+    /// Apply the configured limits of this pool.
+    ApplyLimits,
+    /// Place each idle server of a pool again: there may be too many now.
+    PlaceIdleAgain,
+    /// Close the outdated servers of a pool as soon as they are not in use.
+    RetireOutdated,
+    /// Close the servers of a pool that were opened under other session defaults, as soon as they are not in use.
+    RetireRedefined,
+    /// Release the servers of a pool that clients keep without need.
+    ReleaseKept,
+    /// Open servers for the clients of a pool that bypass its limits and have waited for the end of a pause.
+    ServeHeldClients,
+    /// Make the servers of a pool available that clients keep without need.
+    FreeKeptServers,
+    /// Find out anew whether the clients of this pool keep their servers (`share_after`).
+    UpdateSharing,
+    /// Find out why clients of this worker wait in a pool, to send them the reason.
+    Diagnose,
+    /// Offer the servers of a pool that clients keep without need to clients that wait.
+    OfferKeptServers,
+}
+
+/// What a module asks for during an online restart, for a client that listens.
+#[derive(Debug)]
+pub(crate) enum RestartEffect {
+    /// Pass a notification on for a client that has left for the other process.
+    ForwardNotification(Token, Arc<[u8]>),
+    /// The listener's answer for a client that has left for the other process.
+    ForwardedAnswered(Question, bool),
+    /// The listener of a client that has left for the other process is lost, and why.
+    ForwardedLost(Token, Arc<str>),
+    /// Whether a listener now listens for a client that was taken over.
+    TakenOverListens(Token, bool),
+    /// A client that was taken over has received all notifications up to now.
+    TakenOverFenced(Token),
 }
 
 /// Wakes the consoles that wait: what they wait for may have happened.

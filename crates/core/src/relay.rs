@@ -33,6 +33,7 @@ use crate::{
     client_listen::{keep_direct_notification, unlisten_completed},
     fault::{Fault, STALE_PLAN, Words},
     frontend::ClientDuty,
+    operator_orders::retire_servers_of_database,
     worker::{Loss, Worker, send_early},
 };
 
@@ -107,7 +108,8 @@ impl Worker {
         };
         let ran = upward.run(bytes, out);
         if let Some(name) = upward.left_database.take() {
-            self.retire_servers_of_database(&name, now, out);
+            let config = &self.snapshot.config;
+            retire_servers_of_database(&self.directory, config, &name, now, out);
         }
         match ran {
             // A lone Flush or the end of a message changes nothing that a reply would report.

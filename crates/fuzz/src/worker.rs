@@ -219,7 +219,7 @@ impl World {
             }
             Action::CheckAuth { conn, .. } => {
                 self.worker
-                    .found(conn, AuthCheckResult::Overloaded, self.now, &mut self.out)
+                    .auth_checked(conn, AuthCheckResult::Overloaded, self.now, &mut self.out)
             }
             Action::Mail { mail, .. } | Action::MailAfterPending { mail, .. } => {
                 self.mail.push_back(mail)

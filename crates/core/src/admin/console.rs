@@ -16,6 +16,20 @@ use crate::{
 use pgweir_wire::{MessageWriter, sqlstate};
 
 impl Worker {
+    /// Serves a client that has logged in to the console. `early` arrived together with the end of its login.
+    pub(crate) fn serve_console(
+        &mut self,
+        conn: Token,
+        early: &[u8],
+        now: Time,
+        out: &mut Actions,
+    ) {
+        self.statistics.count_console().client_login_count += 1;
+        if !early.is_empty() {
+            self.console_bytes(conn, early, now, out);
+        }
+    }
+
     pub(crate) fn console_bytes(
         &mut self,
         conn: Token,
@@ -58,7 +72,7 @@ impl Worker {
             let mut step = Step::Hold;
             out.send_made(conn, |reply| step = console.next(reply));
             if step.is_of_command() {
-                let counted = &mut self.console_stats.now;
+                let counted = self.statistics.count_console();
                 counted.query_count += 1;
                 counted.xact_count += 1;
             }

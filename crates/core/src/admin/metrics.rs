@@ -153,7 +153,7 @@ impl Worker {
         show::add(self, &mut measurement.collection, now);
         measurement.add_pools(self);
         measurement.add_connections(self);
-        measurement.logins += self.logins;
+        measurement.logins += self.logins.results();
         let workers = self.directory.workers();
         if measurement.visited < workers {
             let to = WorkerId(((self.id.index() + 1) % workers) as u8);

@@ -9,6 +9,7 @@ use crate::{
     Action, Actions, Control, Halt, Level, SharedPool, Shutdown, Time, Token,
     console::{Awaiting, Command, RoundTask, shown_setting, write_done},
     fault::Fault,
+    operator_orders,
     worker::Worker,
 };
 
@@ -307,14 +308,14 @@ impl Worker {
         };
         self.end_await(conn, Err(&Fault::CommandCanceled), now, out);
         if taken_back.is_ok() {
-            self.announce_operator_orders(out);
+            operator_orders::announce(&self.directory, out);
         }
     }
 
     /// Handles the end of a console: its orders stay in force, but it no longer waits for them.
     pub(crate) fn console_left(&self, conn: Token, out: &mut Actions) {
         self.directory.operator().wait_no_more(self.id, conn);
-        self.resume_without_console(conn, out);
+        operator_orders::resume_without_console(&self.directory, (self.id, conn), out);
     }
 
     fn ask_for_set(&mut self, conn: Token, key: String, value: String, out: &mut Actions) {

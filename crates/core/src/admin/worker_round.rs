@@ -6,7 +6,8 @@ use crate::{
     console::{RoundTask, WorkerRound},
     fault::Fault,
     mail::Mail,
-    worker::Worker,
+    operator_orders,
+    worker::{Parts, Worker},
 };
 
 impl Worker {
@@ -38,11 +39,21 @@ impl Worker {
             match &mut round.task {
                 RoundTask::Show(collection) => show::add(self, collection, now),
                 RoundTask::Settle(_) | RoundTask::ApplyOrders(_) => {
-                    self.apply_operator_orders(now, out)
+                    self.apply_operator_orders(now, out);
                 }
-                RoundTask::Kill(database) => self.kill(database.as_deref(), now, out),
+                RoundTask::Kill(database) => self.dispatch(now, out, |parts, out| {
+                    let Parts {
+                        env,
+                        connections,
+                        pools,
+                        ..
+                    } = parts;
+                    operator_orders::kill(&env, connections, pools, database.as_deref(), out)
+                }),
                 RoundTask::KillClient { id, found } => {
-                    *found = *found || self.kill_client(*id, now, out);
+                    let effects = operator_orders::kill_client(&mut self.table, *id);
+                    *found |= !effects.is_empty();
+                    self.carry_out(effects, now, out);
                 }
             }
         }

@@ -21,8 +21,8 @@ pub use mark::{Change, Mark, MarkKind};
 pub use prepared::{Prepared, Version};
 pub use replies::{Front, Replies};
 pub use request::{InternalQuery, Request};
-pub(crate) use server::OUTDATED;
 pub use server::{AnsweredUnnamed, Duty, Server, Unnamed};
+pub(crate) use server::{OUTDATED, REDEFINED};
 pub use session::{
     CatalogRows, FailedInspections, InspectionAnswers, SIGNALS, Sequences, ServerSession,
     UnexplainedParameters,

@@ -1,6 +1,6 @@
 //! Keeps one server connection: its duty, its stream, its outstanding replies, its statements and its session state.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use super::{
     BackendKey, Downstream, InternalQuery, Loan, Phase, Prepared, Replies, ServerLogin,
@@ -16,6 +16,9 @@ use crate::{
 
 /// Why servers are closed that were opened before a RECONNECT, or before a change of their database's entry.
 pub(crate) const OUTDATED: &str = "database configuration changed";
+
+/// Why servers are closed that were opened under other session defaults.
+pub(crate) const REDEFINED: &str = "what sessions begin with has changed";
 
 /// What a server connection is used for, and by which client.
 ///
@@ -342,6 +345,23 @@ impl Server {
         );
         if let Some(client) = client {
             self.duty = Duty::Lent(Loan::new(client, phase));
+        }
+    }
+
+    /// Returns whether the server serves any client of its pool.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.owner.is_none() && self.listens.is_none()
+    }
+
+    /// Has the server closed when it is free, if it missed a RECONNECT or a change of the session defaults on its way
+    /// from another worker or process.
+    pub fn retire_if_outdated(&mut self) {
+        if self.epoch != self.shared.epochs.lock().present() {
+            self.retire.get_or_insert(OUTDATED);
+        }
+        if self.defaults != self.shared.defaults.load(Ordering::Acquire) && self.is_shared() {
+            self.retire.get_or_insert(REDEFINED);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::{
     Actions, Token,
     backend::{InternalQuery, Phase, Server, Settling},
     connections::Connections,
-    effect::{Effect, Env},
+    effect::{Effect, Env, RestartEffect},
     frontend::{Client, ClientDuty},
     listen::{READ_ALL, Stage},
     loan::{begin, enter},
@@ -124,7 +124,11 @@ impl ListeningClients {
         };
         let server_conn = match client.duty {
             ClientDuty::Preparing(server_conn) => server_conn,
-            ClientDuty::TakenOver => return vec![Effect::TakenOverListens(conn, granted)],
+            ClientDuty::TakenOver => {
+                return vec![Effect::Restart(RestartEffect::TakenOverListens(
+                    conn, granted,
+                ))];
+            }
             // The client has lost its server meanwhile.
             _ => return Vec::new(),
         };
@@ -169,7 +173,9 @@ impl ListeningClients {
         };
         let server_conn = match client.duty {
             ClientDuty::Preparing(server_conn) => server_conn,
-            ClientDuty::TakenOver => return vec![Effect::TakenOverFenced(conn)],
+            ClientDuty::TakenOver => {
+                return vec![Effect::Restart(RestartEffect::TakenOverFenced(conn))];
+            }
             // The client has lost its server meanwhile.
             _ => {
                 send_backlog_if_idle(connections, conn, out);

@@ -7,7 +7,7 @@ use super::{ListeningClients, forget_if_not_listening, listening_of};
 use crate::{
     Actions, Token,
     connections::Connections,
-    effect::{Effect, Env},
+    effect::{Effect, Env, RestartEffect},
     fault::Fault,
     frontend::ClientDuty,
     listen::{ListenerKey, Notification, Stage},
@@ -44,7 +44,10 @@ fn deliver(
     let most = env.snapshot.config.settings.notification_backlog as usize;
     let is_open = is_between_transactions(connections, conn);
     let Some(listening) = listening_of(connections, conn) else {
-        return Some(Effect::ForwardNotification(conn, Arc::clone(message)));
+        return Some(Effect::Restart(RestartEffect::ForwardNotification(
+            conn,
+            Arc::clone(message),
+        )));
     };
     if is_open && !listening.has_backlog() {
         out.send_made(conn, |bytes| bytes.extend_from_slice(message));

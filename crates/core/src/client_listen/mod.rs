@@ -20,7 +20,7 @@ use crate::{
     Action, Actions, SharedPool, Time, Token,
     backend::Request,
     connections::{Conn, Connections},
-    effect::{Effect, Env},
+    effect::{Effect, Env, RestartEffect},
     fault::Fault,
     listen::{
         Channel, ChannelClients, ListenerEvent, ListenerKey, ListenerRequest, Listening, Question,
@@ -174,7 +174,9 @@ impl ListeningClients {
     ) -> Vec<Effect> {
         let conn = question.client;
         let Some(listening) = listening_of(connections, conn) else {
-            return vec![Effect::ForwardedAnswered(question, granted)];
+            return vec![Effect::Restart(RestartEffect::ForwardedAnswered(
+                question, granted,
+            ))];
         };
         if !listening.awaits(question.number) {
             return Vec::new();
@@ -223,7 +225,7 @@ impl ListeningClients {
             Some(Conn::Client(_)) => {
                 Effect::EndClient(conn, Fault::ListenerLost(String::from(&**why)))
             }
-            _ => Effect::ForwardedLost(conn, Arc::clone(why)),
+            _ => Effect::Restart(RestartEffect::ForwardedLost(conn, Arc::clone(why))),
         };
         self.channels.clients(key).into_iter().map(end).collect()
     }

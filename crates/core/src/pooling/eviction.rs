@@ -9,7 +9,7 @@ use crate::{
     Action, Actions, Search, SharedPool, WorkerId,
     backend::{Duty, Server},
     connections::Connections,
-    effect::{Effect, Env},
+    effect::{Effect, Env, PoolEffect},
     mail::Mail,
     pool::{PoolId, Scope},
     shared_pool::Found,
@@ -43,7 +43,7 @@ impl LocalPools {
                 && let Some(pool) = self.get_mut(id)
             {
                 pool.offers_to_ledger = true;
-                effects.push(Effect::FreeKeptServers(id));
+                effects.push(Effect::Pool(id, PoolEffect::FreeKeptServers));
             }
         }
         effects.push(Effect::GoOnSearching(Box::new(search)));

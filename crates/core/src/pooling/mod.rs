@@ -21,7 +21,12 @@ pub(crate) use self::{
     notes::deliver,
     terms::Terms,
 };
-use crate::{Directory, SharedPool, Snapshot, Time, pool::PoolId};
+use crate::{
+    SharedPool,
+    connections::Connections,
+    effect::{Effect, Env},
+    pool::PoolId,
+};
 
 /// This worker's part of each pool that it has used.
 #[derive(Debug, Default)]
@@ -44,19 +49,22 @@ impl LocalPools {
     }
 
     /// Returns this worker's part of a pool, creating it if need be.
-    pub(crate) fn get_or_add(
+    pub(crate) fn open(
         &mut self,
+        env: &Env<'_>,
+        connections: &mut Connections,
         shared: &Arc<SharedPool>,
-        directory: &Directory,
-        snapshot: &Arc<Snapshot>,
-        now: Time,
     ) -> &mut LocalPool {
         let index = shared.id.index();
         if self.pools.len() <= index {
             self.pools.resize_with(index + 1, || None);
         }
-        self.pools[index]
-            .get_or_insert_with(|| Box::new(LocalPool::new(shared, directory, snapshot, now)))
+        self.pools[index].get_or_insert_with(|| {
+            // A tick removes the pool if no client uses it.
+            connections.schedule(env.now);
+            let pool = LocalPool::new(shared, env.directory, env.snapshot, env.now);
+            Box::new(pool)
+        })
     }
 
     /// Forgets this worker's part of a pool.
@@ -64,6 +72,16 @@ impl LocalPools {
         if let Some(pool) = self.pools.get_mut(id.index()) {
             *pool = None;
         }
+    }
+
+    /// Places each idle server of a pool again: there may be too many now.
+    pub(crate) fn place_idle_again(&mut self, id: PoolId) -> Vec<Effect> {
+        let Some(pool) = self.get_mut(id) else {
+            return Vec::new();
+        };
+        pool.offers_to_ledger = true;
+        let idle = std::mem::take(&mut pool.idle).into_iter();
+        idle.map(Effect::PlaceServer).collect()
     }
 
     /// Returns all pools that the worker has used.

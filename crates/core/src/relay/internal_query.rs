@@ -6,6 +6,7 @@ use crate::{
     Actions, Level, Time, Token,
     backend::{InternalQuery, Phase, ServerSession},
     fault::{Fault, Words},
+    login::note_neutral_session,
     worker::Worker,
 };
 
@@ -47,8 +48,10 @@ impl Worker {
             }
             (InternalQuery::Startup, Some(Phase::Equipping)) => self.startup_tried(conn, now, out),
             (InternalQuery::Catalog, _) => self.catalog_read(conn, now, out),
-            (InternalQuery::Neutral, _) => self.is_neutral(conn),
-            (InternalQuery::Lookup, _) => self.lookup_done(conn, now, out),
+            (InternalQuery::Neutral, _) => note_neutral_session(server),
+            (InternalQuery::Lookup, _) => {
+                self.log_in(now, out, |event, out| event.lookup_answered(conn, out));
+            }
             (InternalQuery::Clean, Some(Phase::Equipping)) => {
                 self.session_cleaned(conn);
                 self.cleaned_for_client(conn, now, out);

@@ -7,6 +7,7 @@ use super::Worker;
 use crate::{
     Action, Actions, Time, Token,
     backend::{Duty, InternalQuery, OUTDATED, Phase},
+    effect::Effect,
     fault::Fault,
     frontend::ClientDuty,
     loan::enter,
@@ -142,7 +143,11 @@ impl Worker {
             return;
         };
         if is_session && client.stream.is_at_boundary() {
-            self.end_client(client_conn, &Fault::DatabaseChanged, now, out);
+            self.carry_out(
+                [Effect::EndClient(client_conn, Fault::DatabaseChanged)],
+                now,
+                out,
+            );
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{Worker, scheduling::Decision};
 use crate::{
-    Action, Actions, Shutdown, Time, Token,
+    Action, Actions, Time, Token,
     backend::{InternalQuery, Phase},
     client_listen::fence_first,
     connections::Conn,
@@ -15,6 +15,7 @@ use crate::{
     frontend::ClientDuty,
     loan::{Early, begin, enter},
     pool::{PoolId, Waiter},
+    role_settings::is_redefined,
     session::{Class, discards_plans},
 };
 
@@ -72,7 +73,7 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
-        if self.shutdown == Some(Shutdown::WaitForServers) {
+        if self.shutdown.waits_for_servers() {
             return self.refuse(conn, &Fault::ServersShutDown, now, out);
         }
         let worker = self.id;
@@ -135,9 +136,11 @@ impl Worker {
         };
         client.duty = ClientDuty::Idle;
         if let Some(login) = client.login.take() {
-            return self.serve_lookup(server, waiter.client, login, now, out);
+            return self.log_in(now, out, |event, out| {
+                event.serve_lookup(server, waiter.client, login, out)
+            });
         }
-        if at_login && self.is_redefined(server) {
+        if at_login && self.table.server(server).is_some_and(|it| is_redefined(it)) {
             let pool = self.table.client(waiter.client).and_then(|own| own.pool);
             if let Some(pool) = pool {
                 self.wait(waiter.client, pool, true, now, out);
@@ -149,7 +152,7 @@ impl Worker {
         }
         if at_login {
             // The client only waited until a server had logged in.
-            self.welcome_client(waiter.client, now, out);
+            self.log_in(now, out, |event, out| event.welcome(waiter.client, out));
             return false;
         }
         self.lend(server, waiter.client, now, out)

@@ -12,7 +12,7 @@ use crate::{
     diagnosis::{Diagnosis, Holder, State},
     events::EventKind,
     fault::{Fault, Reason},
-    frontend::{Client, ClientDuty},
+    frontend::ClientDuty,
     mail::Mail,
     pool::{PoolId, WaitReason},
 };
@@ -28,23 +28,6 @@ const PATIENCE: u64 = 1_000_000;
 const LOG_INTERVAL: u64 = 1_000_000;
 
 impl Worker {
-    /// Returns whether a client has waited for `query_wait_notify` and was sent no notice yet.
-    pub(super) fn wants_wait_notice(&self, client: &Client, now: Time) -> bool {
-        let after = self.snapshot.config.settings.query_wait_notify.0;
-        let waits = matches!(
-            client.duty,
-            ClientDuty::Waiting {
-                at_login: false,
-                ..
-            }
-        );
-        waits
-            && after > 0
-            && !client.wait_notice_was_sent
-            && !client.blocked
-            && now.since(client.request_at) >= after
-    }
-
     /// Finds out why clients of this worker wait in a pool, to send them the reason.
     pub(super) fn diagnose(&mut self, id: PoolId, now: Time, out: &mut Actions) {
         let worker = self.id;
@@ -150,14 +133,15 @@ impl Worker {
         out: &mut Actions,
     ) {
         let (mut leave, mut stay) = (Vec::new(), Vec::new());
+        let timeouts = self.timeouts(now);
         for (token, conn) in self.table.iter() {
             let Conn::Client(client) = conn else { continue };
             if client.pool != Some(id) || !matches!(client.duty, ClientDuty::Waiting { .. }) {
                 continue;
             }
-            if let Some(Fault::QueryWaitTimeout(_)) = self.client_overdue(client, now) {
+            if let Some(Fault::QueryWaitTimeout(_)) = timeouts.overdue(client) {
                 leave.push(token);
-            } else if self.wants_wait_notice(client, now) {
+            } else if timeouts.is_wait_notice_due(client) {
                 stay.push(token);
             }
         }

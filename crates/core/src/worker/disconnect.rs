@@ -16,6 +16,7 @@ use crate::{
     fault::Fault,
     frontend::{Client, ClientDuty},
     session::Class,
+    shutdown,
     stats::LoginResult,
     takeover::ListenNote,
 };
@@ -42,7 +43,7 @@ impl Worker {
         };
         if client.is_some_and(logs_in) {
             let result = LoginResult::of_sqlstate(fault.sqlstate());
-            self.logins.add(result);
+            self.logins.results_mut().add(result);
             self.record_failed_login(conn, result, fault, now, out);
         }
         let server = self.table.client(conn).and_then(|client| client.server());
@@ -116,7 +117,7 @@ impl Worker {
             && let Some(client) = self.table.client(conn)
             && client.tls.is_none()
         {
-            self.logins.client_tls_failed += 1;
+            self.logins.results_mut().client_tls_failed += 1;
         }
         let why = match why {
             Closed::Eof => "client unexpected eof".to_owned(),
@@ -165,6 +166,14 @@ impl Worker {
         }
     }
 
+    /// Closes a server that is being cleaned after its client.
+    pub(crate) fn close_if_cleaning(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let server = self.table.server(conn);
+        if server.is_some_and(|server| server.is_cleaning()) {
+            self.close_server(conn, "unclean server", now, out);
+        }
+    }
+
     fn disconnect_client(&mut self, conn: Token, now: Time, out: &mut Actions) {
         out.list.push(Action::Close(conn));
         self.forget_client(conn, now, out);
@@ -185,11 +194,11 @@ impl Worker {
             let clients = parts.listening_clients;
             clients.stop(&parts.env, conn, *listening, out);
         }
-        self.clients -= 1;
+        self.logins.client_left();
         self.directory
             .client_left(client.names.as_deref(), client.is_parked());
         if client.pool.is_some() && self.directory.stays_no_more() {
-            self.announce_shutdown(Shutdown::WaitForClients, out);
+            shutdown::announce(self.id, &self.directory, Shutdown::WaitForClients, out);
         }
         let mut had = AbandonedSession {
             mid_message: !client.stream.is_at_boundary(),

@@ -92,7 +92,9 @@ impl Worker {
         if !bypass {
             self.exclusive_connected(&shared, true, now, out);
         }
-        self.greet(owner, server_parameters, now, out);
+        self.log_in(now, out, |event, out| {
+            event.greet(owner, server_parameters, out)
+        });
         self.count_assignment(shared.id, waited);
         let Some((client, server)) = self.table.pair(owner, conn) else {
             return;

@@ -11,6 +11,7 @@ use super::{Worker, notification_forwarding::send_listen_note};
 use crate::{
     Action, Actions, ReadMode, TakeoverMail, Time, Token,
     connections::Conn,
+    effect::{Effect, PoolEffect},
     fault::Fault,
     frontend::{Client, Origin, Upstream},
     pool::PoolKey,
@@ -40,7 +41,7 @@ impl Worker {
         let key = client.cancel_key();
         let names = client.names.clone();
         self.directory.client_came();
-        self.clients += 1;
+        self.logins.client_taken_over();
         self.schedule(now);
         let conn = self.table.insert(Conn::Client(Box::new(client)));
         self.cancel_requests.take_key(&key, conn);
@@ -142,7 +143,7 @@ impl Worker {
         pool.clients += 1;
         let engine = pool.terms.engine;
         if pool.paused {
-            self.apply_orders_to_pool(shared.id, now, out);
+            self.carry_out([Effect::Pool(shared.id, PoolEffect::ApplyOrders)], now, out);
         }
         let directory = Arc::clone(&self.directory);
         directory.stays();
@@ -203,7 +204,7 @@ impl Worker {
         let knows = self.pool(pool).is_some_and(|pool| pool.shared.is_known());
         match (knows, self.is_unproven(conn)) {
             (true, true) => self.check_out(conn, now, out),
-            (true, false) => self.welcome_client(conn, now, out),
+            (true, false) => self.log_in(now, out, |event, out| event.welcome(conn, out)),
             (false, _) => self.wait(conn, pool, true, now, out),
         }
     }

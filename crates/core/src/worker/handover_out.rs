@@ -16,6 +16,7 @@ use super::Worker;
 use crate::{
     Action, Actions, Control, SharedPool, Time, Token,
     connections::Conn,
+    effect::{Effect, PoolEffect},
     fault::Fault,
     frontend::{Client, ClientDuty},
     pool::PoolId,
@@ -39,7 +40,7 @@ impl Worker {
     /// Starts to hand clients over, since the new process is up.
     pub(super) fn begin_handover_out(&mut self, now: Time, out: &mut Actions) {
         self.handover_out = Some(Box::default());
-        for id in self.pool_ids() {
+        for id in self.pools.ids() {
             if let Some(pool) = self.pool(id) {
                 pool.clients_keep_servers = false;
             }
@@ -62,7 +63,9 @@ impl Worker {
 
     /// Closes the clients that have not left in time.
     pub(super) fn end_handover_timeout(&mut self, now: Time, out: &mut Actions) {
-        let left = self.tokens(|conn| matches!(conn, Conn::Client(client) if !is_own(client)));
+        let left = self
+            .table
+            .tokens(|conn| matches!(conn, Conn::Client(client) if !is_own(client)));
         for conn in left {
             self.refuse(conn, &Fault::TakeoverTimeout, now, out);
         }
@@ -101,7 +104,7 @@ impl Worker {
     fn hand_over_quiet_clients(&mut self, now: Time, out: &mut Actions) {
         let can_move =
             |conn: &Conn| matches!(conn, Conn::Client(client) if can_be_recorded(client));
-        for conn in self.tokens(can_move) {
+        for conn in self.table.tokens(can_move) {
             self.hand_over_client(conn, now, out);
         }
         self.release_server_places(now, out);
@@ -269,7 +272,7 @@ impl Worker {
 
     /// Closes servers that are free and not kept, and reports the rest to the new process.
     pub(super) fn release_server_places(&mut self, now: Time, out: &mut Actions) {
-        for id in self.pool_ids() {
+        for id in self.pools.ids() {
             self.release_server_places_of(id, now, out);
         }
         // Includes pools that only other workers know. A ledger's lock is never taken while this lock is held.
@@ -300,7 +303,7 @@ impl Worker {
             ledger.is_above_size()
         };
         if is_above {
-            self.place_idle_again(id, now, out);
+            self.carry_out([Effect::Pool(id, PoolEffect::PlaceIdleAgain)], now, out);
         }
     }
 

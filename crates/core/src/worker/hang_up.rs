@@ -5,11 +5,7 @@
 //! left.
 
 use super::Worker;
-use crate::{
-    Actions, Time, Token,
-    connections::Conn,
-    frontend::{Client, ClientDuty},
-};
+use crate::{Actions, Time, Token, frontend::ClientDuty};
 
 /// Why the client and its server are closed.
 const WHY: &str = "the client has left, and its last messages could not go on in time";
@@ -22,20 +18,6 @@ impl Worker {
         {
             client.hung_up_at = Some(now);
             self.schedule(now);
-        }
-    }
-
-    /// Returns whether the client hung up too long ago to keep its server.
-    pub(super) fn has_left_server(&self, client: &Client, now: Time) -> bool {
-        let patience = self.snapshot.config.settings.abandoned_query_timeout.0;
-        let (Some(hung_up_at), Some(server)) = (client.hung_up_at, client.server()) else {
-            return false;
-        };
-        match self.table.look(server) {
-            Some(Conn::Server(server)) => {
-                patience > 0 && now.since(hung_up_at.max(server.lent_at)) >= patience
-            }
-            _ => false,
         }
     }
 

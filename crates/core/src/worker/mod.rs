@@ -2,32 +2,25 @@
 //!
 //! The driver calls one method of [`Worker`] per event: bytes, timers, mail. The worker answers with [`Actions`].
 
-mod admit;
-mod authenticate;
 mod bypass;
 mod catalog;
 mod check;
 mod checkout;
-mod client_timeouts;
 mod defaults;
 mod diagnosis;
 mod discard;
 mod disconnect;
 mod early;
+mod effects;
 mod exclusive_server;
 mod handover_in;
 mod handover_out;
 mod hang_up;
 mod inspection;
-mod login;
-mod login_failure;
-mod lookup;
-mod maintenance;
+mod join;
 mod notification_forwarding;
-mod operator_orders;
 mod pins;
 mod release;
-mod role_settings;
 mod scheduling;
 mod server_handover;
 mod server_loss;
@@ -36,7 +29,6 @@ mod session;
 mod session_state;
 mod settle;
 mod sharing;
-mod shutdown;
 mod signal;
 mod sql_statements;
 mod timers;
@@ -48,24 +40,26 @@ use std::sync::Arc;
 use pgweir_auth::scram::DerivedKeys;
 
 pub use self::handover_in::TakenOverClient;
-pub(crate) use self::{early::send_early, pins::pins_of, server_loss::Loss};
+pub(crate) use self::{early::send_early, effects::Parts, pins::pins_of, server_loss::Loss};
 use crate::{
-    Action, Actions, Address, Closed, ConnectError, Control, Directory, Peer, ReadMode, SharedPool,
-    Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
+    Action, Actions, Address, AuthCheckResult, Closed, ConnectError, Control, Directory, Peer,
+    ReadMode, SharedPool, Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
     backend::{Duty, Server},
     cancel_requests::{self, CancelRequests},
     client_listen::{self, ListeningClients},
     connections::{Conn, Connections},
-    effect::{Effect, Env},
     fault::Fault,
     frontend::ClientDuty,
     listeners::Listeners,
+    login::ClientLogins,
     mail::Mail,
-    parked_logins::{self, ParkedLogins},
+    operator_orders, parked_logins,
     pool::{Notes, PoolId},
     pooling::{self, LocalPool, LocalPools},
+    reconfiguration,
     session::Bindings,
-    stats::{Logins, Periods, Stats},
+    shutdown::ShutdownState,
+    statistics::Statistics,
     suspension::Suspension,
 };
 
@@ -91,40 +85,14 @@ pub struct Worker {
     pub(crate) check_after: u64,
     /// Whether each decision about which client gets a server is logged.
     pub(crate) logs_scheduling: bool,
-    pub(crate) period_ends: Time,
-    /// The number of the present statistics period, counted from time zero.
-    pub(crate) period: u64,
-    /// When counting of statistics began.
-    pub(crate) began: Option<Time>,
-    /// The statistics of the console.
-    pub(crate) console_stats: Periods,
-    pub(crate) shutdown: Option<Shutdown>,
-    pub(crate) finished: bool,
-    /// Whether the last server connection has gone, and none will follow.
-    pub(crate) served: bool,
+    pub(crate) statistics: Statistics,
+    pub(crate) shutdown: ShutdownState,
     pub(crate) suspension: Suspension,
     /// Set while clients are handed over to the new process (online restart).
     pub(crate) handover_out: Option<Box<handover_out::HandoverOut>>,
     /// Clients that were handed over and still listen through this process.
     pub(crate) forwarded_clients: notification_forwarding::ForwardedClients,
-    pub(crate) clients: usize,
-    pub(crate) parked_logins: ParkedLogins,
-    /// The statistics of pools that were removed.
-    pub(crate) past: Stats,
-    /// Counts of logins and TLS handshakes by result.
-    pub(crate) logins: Logins,
-}
-
-/// Mutable references to a worker's parts, for modules that own their state.
-pub(crate) struct Parts<'w> {
-    pub(crate) env: Env<'w>,
-    pub(crate) connections: &'w mut Connections,
-    pub(crate) pools: &'w mut LocalPools,
-    pub(crate) cancel_requests: &'w mut CancelRequests,
-    pub(crate) listening_clients: &'w mut ListeningClients,
-    pub(crate) listeners: &'w mut Listeners,
-    pub(crate) parked_logins: &'w mut ParkedLogins,
-    pub(crate) suspension: &'w mut Suspension,
+    pub(crate) logins: ClientLogins,
 }
 
 impl Worker {
@@ -149,26 +117,20 @@ impl Worker {
             logs_scheduling,
             settle_at: None,
             settled_lately: (Time(0), 0),
-            period_ends: Time(0),
-            period: 0,
-            began: None,
-            console_stats: Periods::default(),
-            shutdown: None,
-            finished: false,
-            served: false,
+            statistics: Statistics::default(),
+            shutdown: ShutdownState::default(),
             suspension: Suspension::default(),
             handover_out: None,
             forwarded_clients: notification_forwarding::ForwardedClients::default(),
-            clients: 0,
-            parked_logins: ParkedLogins::default(),
-            past: Stats::default(),
-            logins: Logins::default(),
+            logins: ClientLogins::default(),
         }
     }
 
     /// Takes a new client connection. Its read mode is `Deliver` at first.
-    pub fn accepted(&mut self, peer: &Peer, now: Time, _out: &mut Actions) -> Token {
-        self.begin_login(peer, now)
+    pub fn accepted(&mut self, peer: &Peer, now: Time, out: &mut Actions) -> Token {
+        let conn = self.log_in(now, out, |event, _| event.begin(peer));
+        self.suspension.add(conn);
+        conn
     }
 
     /// Handles a connection in mode `Notify` that has bytes to read (its mode is `Hold` from here on).
@@ -192,7 +154,9 @@ impl Worker {
             },
             Some(Conn::Client(client)) => match client.duty {
                 ClientDuty::Active(_) => self.relay_up(conn, bytes, now, out),
-                ClientDuty::Login(_) => self.login_bytes(conn, bytes, now, out),
+                ClientDuty::Login(_) => {
+                    self.log_in(now, out, |event, out| event.received(conn, bytes, out));
+                }
                 ClientDuty::Console(_) => self.console_bytes(conn, bytes, now, out),
                 ClientDuty::Discarding(_) => self.discard(conn, bytes, now, out),
                 ClientDuty::CancelRequest { .. } => {}
@@ -323,7 +287,9 @@ impl Worker {
     /// Handles the end of the TLS handshake that [`Action::StartTls`] began.
     pub fn secured(&mut self, conn: Token, facts: TlsFacts, now: Time, out: &mut Actions) {
         match self.table.get(conn) {
-            Some(Conn::Client(_)) => self.client_secured(conn, facts, now, out),
+            Some(Conn::Client(_)) => {
+                self.log_in(now, out, |event, out| event.secured(conn, facts, out));
+            }
             Some(Conn::Server(_)) => self.server_secured(conn, facts, now, out),
             Some(Conn::Cancel(_)) => cancel_requests::send(&mut self.table, conn, out),
             None => {}
@@ -350,10 +316,24 @@ impl Worker {
     /// Takes the keys that [`Action::Derive`] asked for. Ignored if the connection is gone by now.
     pub fn derived(&mut self, conn: Token, keys: DerivedKeys, now: Time, out: &mut Actions) {
         match self.table.get(conn) {
-            Some(Conn::Client(_)) => self.login_derived(conn, &keys, now, out),
+            Some(Conn::Client(_)) => {
+                self.log_in(now, out, |event, out| event.keys_derived(conn, &keys, out));
+            }
             Some(Conn::Server(_)) => self.server_derived(conn, &keys, now, out),
             _ => {}
         }
+        self.check_shutdown(now, out);
+    }
+
+    /// Takes the answer to [`Action::CheckAuth`]. Ignored if the client has gone.
+    pub fn auth_checked(
+        &mut self,
+        conn: Token,
+        result: AuthCheckResult,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        self.log_in(now, out, |event, out| event.auth_checked(conn, result, out));
         self.check_shutdown(now, out);
     }
 
@@ -379,9 +359,7 @@ impl Worker {
                 self.deliver(notes, &pool, out);
             }
             Mail::Search(search) => {
-                let parts = self.parts(now);
-                let effects = parts.pools.visit(&parts.env, *search);
-                self.carry_out(effects, now, out);
+                self.dispatch(now, out, |parts, _| parts.pools.visit(&parts.env, *search))
             }
             Mail::Evict(search) => {
                 let parts = self.parts(now);
@@ -389,7 +367,9 @@ impl Worker {
                 self.carry_out(effects, now, out);
             }
             Mail::Diagnose(diagnosis) => self.examine(*diagnosis, now, out),
-            Mail::LookUpAgain(client) => self.look_up_again(client, now, out),
+            Mail::LookUpAgain(client) => {
+                self.log_in(now, out, |event, out| event.look_up_again(client, out));
+            }
             Mail::ListenerRequest(request) => {
                 let parts = self.parts(now);
                 let (env, connections) = (&parts.env, parts.connections);
@@ -404,9 +384,9 @@ impl Worker {
                     .handle(env, connections, *event, out);
                 self.carry_out(effects, now, out);
             }
-            Mail::Failed(pool) => self.fail_waiters(&pool, now, out),
+            Mail::Failed(pool) => self.refuse_waiters(&pool, now, out),
             Mail::ProcessPending(from) => parked_logins::confirm_pending_processed(from, out),
-            Mail::PendingProcessed => self.count_parked(now, out),
+            Mail::PendingProcessed => self.count_parked_logins(now, out),
             Mail::Cancel { from, request, key } => {
                 let parts = self.parts(now);
                 let effect = parts.cancel_requests.cancel(
@@ -439,7 +419,10 @@ impl Worker {
             Mail::ConsoleRound(round) => self.continue_round(*round, now, out),
             Mail::OperatorOrders => self.apply_operator_orders(now, out),
             Mail::Names { console, names } => self.console_names(console, names, now, out),
-            Mail::AddressesGone { host, gone } => self.retire_servers_at(&host, &gone, now, out),
+            Mail::AddressesGone { host, gone } => {
+                let effects = operator_orders::retire_servers_at(&self.table, &host, &gone);
+                self.carry_out(effects, now, out);
+            }
             Mail::Awaited(console) => self.console_awaited(console, now, out),
             Mail::Config(snapshot) => self.reconfigure(snapshot, now, out),
             Mail::Configured { console, outcome } => {
@@ -447,9 +430,10 @@ impl Worker {
             }
             Mail::Takeover(word) => self.handle_takeover_mail(*word, now, out),
             Mail::Measure(measurement) => self.measure(*measurement, now, out),
-            Mail::Count => out
-                .list
-                .push(Action::Control(Control::Counted(self.counted()))),
+            Mail::Count => {
+                let counted = self.statistics.sum(&self.pools);
+                out.list.push(Action::Control(Control::Counted(counted)));
+            }
             Mail::Shutdown(how) => self.begin_shutdown(how, now, out),
         }
         self.check_shutdown(now, out);
@@ -462,9 +446,9 @@ impl Worker {
         // The flag is about the list of the previous worker.
         server.session.is_listed = false;
         self.local_pool(&server.shared, now).servers += 1;
+        server.retire_if_outdated();
         let token = self.table.insert(Conn::Server(server));
         self.schedule(now);
-        self.check_epoch(token);
         self.suspension.add(token);
         out.read(token, ReadMode::Deliver);
         match destined {
@@ -473,6 +457,43 @@ impl Worker {
         }
         self.check_shutdown(now, out);
         token
+    }
+
+    /// Ends an event: freezes connections at SUSPEND, hands clients over, and checks whether a shutdown is complete.
+    #[inline]
+    pub(crate) fn check_shutdown(&mut self, now: Time, out: &mut Actions) {
+        if self.suspension.is_on() {
+            let parts = self.parts(now);
+            parts.suspension.check(&parts.env, parts.connections, out);
+        }
+        if self.handover_out.is_some() {
+            self.hand_over_if_quiet(now, out);
+        }
+        if self.shutdown.is_on() {
+            let parts = self.parts(now);
+            parts.shutdown.check(&parts.env, parts.connections, out);
+        }
+    }
+
+    fn begin_shutdown(&mut self, how: Shutdown, now: Time, out: &mut Actions) {
+        self.directory.operator().begin_end();
+        self.dispatch(now, out, |parts, out| {
+            let (env, connections) = (&parts.env, parts.connections);
+            parts.suspension.obey(env, connections, out);
+            parts
+                .shutdown
+                .begin(env, connections, parts.pools, how, out)
+        });
+    }
+
+    /// Applies a new configuration.
+    pub(crate) fn reconfigure(&mut self, snapshot: Arc<Snapshot>, now: Time, out: &mut Actions) {
+        self.check_after = check::check_after(&snapshot.config.settings);
+        self.logs_scheduling = snapshot.config.settings.log_scheduling;
+        self.snapshot = snapshot;
+        self.dispatch(now, out, |parts, _| {
+            reconfiguration::apply(&parts.env, parts.connections, parts.pools)
+        });
     }
 
     /// Handles the timers that are due at [`Worker::next_tick`].
@@ -492,87 +513,18 @@ impl Worker {
         }
     }
 
-    /// Carries out what one module wants another module to do.
-    pub(crate) fn carry_out(
-        &mut self,
-        effects: impl IntoIterator<Item = Effect>,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        for effect in effects {
-            match effect {
-                Effect::Dismiss(client, why) => self.close_client(client, why, now, out),
-                Effect::Refuse(client, fault) => self.refuse(client, &fault, now, out),
-                Effect::EndClient(client, fault) => self.end_client(client, &fault, now, out),
-                Effect::CloseServer(server, why) => self.close_server(server, why, now, out),
-                Effect::ServerFault(server, what) => self.server_fault(server, &what, now, out),
-                Effect::OpenListener(opening) => self.open_listener(*opening, now, out),
-                Effect::EndConsoleCommand(client) => self.cancel_console(client, now, out),
-                Effect::DiscardRequest(client) => self.discard_request(client, now, out),
-                Effect::Settle(server) => self.release_if_done(server, now, out),
-                Effect::GoOnCleaning(server) => self.continue_cleaning(server, now, out),
-                Effect::EndSearch(search) => {
-                    pooling::end_search(&self.parts(now).env, *search, out);
-                }
-                Effect::FreeKeptServers(pool) => self.free_kept(pool, now, out),
-                Effect::GoOnSearching(search) => {
-                    let parts = self.parts(now);
-                    parts
-                        .pools
-                        .go_on_searching(&parts.env, parts.connections, *search, out);
-                }
-                Effect::Equip { server, client } => drop(self.equip(server, client, now, out)),
-                Effect::RelayEarly(client, early) => {
-                    self.relay_early(client, Some(early), now, out)
-                }
-                Effect::FinishWithFence(server) => self.finish_with_fence(server, now, out),
-                Effect::FinishRequest(server) => self.finish_fenced_request(server, now, out),
-                Effect::Count(pool, counted) => {
-                    if let Some(pool) = self.pool(pool) {
-                        pool.stats.now += *counted;
-                    }
-                }
-                Effect::CountPins {
-                    client,
-                    server,
-                    pins,
-                } => {
-                    self.count_reasons(client, server, pins, now, out);
-                }
-                Effect::ForwardNotification(client, message) => {
-                    self.forward(client, &message, now, out)
-                }
-                Effect::ForwardedAnswered(question, granted) => {
-                    self.forward_answered(question, granted, now, out);
-                }
-                Effect::ForwardedLost(client, why) => {
-                    self.fail_forwarded_client(client, &why, now, out);
-                }
-                Effect::TakenOverListens(client, granted) => {
-                    self.arriving_answered(client, granted, now, out);
-                }
-                Effect::TakenOverFenced(client) => self.finish_listen_takeover(client, now, out),
-            }
-        }
-    }
-
-    /// Splits the worker into the modules that own their state, their connections, and their environment.
-    pub(crate) fn parts(&mut self, now: Time) -> Parts<'_> {
-        Parts {
-            env: Env {
-                worker: self.id,
-                directory: &self.directory,
-                snapshot: &self.snapshot,
-                now,
-            },
-            connections: &mut self.table,
-            pools: &mut self.pools,
-            cancel_requests: &mut self.cancel_requests,
-            listening_clients: &mut self.listening_clients,
-            listeners: &mut self.listeners,
-            parked_logins: &mut self.parked_logins,
-            suspension: &mut self.suspension,
-        }
+    /// Applies the operators' orders, after they have changed.
+    pub(crate) fn apply_operator_orders(&mut self, now: Time, out: &mut Actions) {
+        self.dispatch(now, out, |parts, out| {
+            let Parts {
+                env,
+                connections,
+                pools,
+                suspension,
+                ..
+            } = parts;
+            operator_orders::apply(&env, connections, pools, suspension, out)
+        });
     }
 
     /// Handles bytes from a listener. An effect of a message is carried out before the next message is handled.
@@ -607,12 +559,8 @@ impl Worker {
 
     /// Returns this worker's part of a pool, and creates it if need be.
     pub(crate) fn local_pool(&mut self, shared: &Arc<SharedPool>, now: Time) -> &mut LocalPool {
-        if self.pools.get(shared.id).is_none() {
-            // A tick removes the pool if no client uses it.
-            self.schedule(now);
-        }
-        self.pools
-            .get_or_add(shared, &self.directory, &self.snapshot, now)
+        let parts = self.parts(now);
+        parts.pools.open(&parts.env, parts.connections, shared)
     }
 
     #[inline]

@@ -13,7 +13,7 @@ use crate::{
     Action, Actions, SharedPool, Time, Token,
     cancel::{CancelKey, Keys},
     client_listen::{ask_fence, send_backlog_if_idle},
-    effect::Env,
+    effect::{Effect, Env},
     fault::Fault,
     frontend::{Client, ClientDuty},
     listen::{Channel, ListenerKey, Listening, Question, Stage, TakenOverListener},
@@ -301,7 +301,7 @@ impl Worker {
             _ => {
                 send_listen_note(&key, ListenNote::Done, out);
                 let fault = Fault::ListenerLost("no listener can be had".to_owned());
-                self.end_client(conn, &fault, now, out);
+                self.carry_out([Effect::EndClient(conn, fault)], now, out);
             }
         }
     }
@@ -330,7 +330,11 @@ impl Worker {
             ListenNote::Fenced => self.fence_arriving(key, now, out),
             ListenNote::Lost(why) => {
                 if let Some(conn) = self.arriving(key) {
-                    self.end_client(conn, &Fault::ListenerLost(why), now, out);
+                    self.carry_out(
+                        [Effect::EndClient(conn, Fault::ListenerLost(why))],
+                        now,
+                        out,
+                    );
                 }
             }
         }
@@ -354,6 +358,7 @@ impl Worker {
             directory: &self.directory,
             snapshot: &self.snapshot,
             now,
+            shutdown: self.shutdown.order(),
         };
         ask_fence(&env, (conn, listening), shared, Stage::Fenced, true, out);
     }
@@ -380,7 +385,11 @@ impl Worker {
         let arriving = self.table.client(conn).and_then(arriving_of);
         if let Some(arriving) = arriving {
             if arriving.notified.len() + message.len() > most {
-                return self.end_client(conn, &Fault::NotificationBacklog, now, out);
+                return self.carry_out(
+                    [Effect::EndClient(conn, Fault::NotificationBacklog)],
+                    now,
+                    out,
+                );
             }
             arriving.notified.extend_from_slice(message);
         }
@@ -429,11 +438,12 @@ impl Worker {
     /// Ends clients that have no listener yet when the old process has ended: they may have missed notifications.
     pub(super) fn end_arriving(&mut self, now: Time, out: &mut Actions) {
         let is_arriving = |client: &Client| matches!(client.duty, ClientDuty::TakenOver);
-        let left =
-            self.tokens(|conn| matches!(conn, super::Conn::Client(client) if is_arriving(client)));
+        let left = self
+            .table
+            .tokens(|conn| matches!(conn, super::Conn::Client(client) if is_arriving(client)));
         for conn in left {
             let fault = Fault::ListenerLost(ENDED.to_owned());
-            self.end_client(conn, &fault, now, out);
+            self.carry_out([Effect::EndClient(conn, fault)], now, out);
         }
     }
 }

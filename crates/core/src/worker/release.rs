@@ -7,7 +7,7 @@ use pgweir_config::{HandoverClean, PoolMode, Unclean};
 
 use super::{Worker, pins::uncount_kept, scheduling::Decision};
 use crate::{
-    Action, Actions, ReadMode, SharedPool, Shutdown, Time, Token,
+    Action, Actions, ReadMode, SharedPool, Time, Token,
     backend::{Duty, Settling},
     frontend::ClientDuty,
     pool::{Grant, PoolId},
@@ -202,7 +202,7 @@ impl Worker {
         if let Some(why) = server.retire {
             return self.close_server(conn, why, now, out);
         }
-        if self.shutdown == Some(Shutdown::WaitForServers) {
+        if self.shutdown.waits_for_servers() {
             return self.close_server(conn, "pause mode", now, out);
         }
         if self.reads_catalog(conn, pool_id, now, out) {
@@ -214,7 +214,7 @@ impl Worker {
             }
             Some(pool) if pool.paused => {
                 let database = pool.shared.key.database.clone();
-                if self.is_paused(true, &database) {
+                if self.directory.operator().is_halted(&database) {
                     return self.close_server(conn, "pause mode", now, out);
                 }
                 self.offer(conn, pool_id, now, out);

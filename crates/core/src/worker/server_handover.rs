@@ -122,17 +122,17 @@ impl Worker {
         let (shared, epoch) = (Arc::clone(&pool.shared), pool.epoch);
         shared.epochs.lock().opened(epoch);
         let notes = shared.ledger.lock().adopted(self.id);
-        let server = self.server_of(record, client_conn, &shared, epoch, now);
+        let mut server = self.server_of(record, client_conn, &shared, epoch, now);
         if let Some(key) = &server.key {
             let holders = self.directory.holders();
             holders.add(&server.endpoint, key.pid, &server.holder);
         }
+        server.retire_if_outdated();
         let conn = self.table.insert(Conn::Server(Box::new(server)));
         if let Some((client, server)) = self.table.pair(client_conn, conn) {
             client.duty = ClientDuty::Active(conn);
             server.holder.set(client.key_pid);
         }
-        self.check_epoch(conn);
         self.suspension.add(conn);
         out.read(conn, ReadMode::Deliver);
         self.deliver(notes, &shared, out);

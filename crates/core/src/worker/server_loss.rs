@@ -1,16 +1,18 @@
 //! Lost and closed server connections: what their clients are sent, and whether a client can go on without its
 //! server.
 
-use std::fmt::Display;
+use std::{fmt::Display, sync::Arc};
 
 use pgweir_wire::MessageWriter;
 
 use super::{Worker, early::send_early};
 use crate::{
-    Action, Actions, Closed, Level, Time, Token,
+    Action, Actions, Closed, Level, SharedPool, Time, Token,
     backend::{Duty, Phase},
     events::EventKind,
     fault::Fault,
+    mail::Mail,
+    pool::Connecting,
     session::Effects,
     shared_pool::Failure,
 };
@@ -49,7 +51,7 @@ impl Worker {
             Closed::Tls(error) => Some(format!("TLS handshake failed: {error}")),
         };
         if matches!(why, Closed::Tls(_)) {
-            self.logins.server_tls_failed += 1;
+            self.logins.results_mut().server_tls_failed += 1;
         }
         if let Some(text) = lost {
             out.log(Level::Warning, self.server_subject(conn), text);
@@ -162,6 +164,47 @@ impl Worker {
         };
         context.servers_lost = context.servers_lost.saturating_add(u8::from(!is_ordered));
         context.servers_lost > LOSSES_MAX
+    }
+
+    /// Handles a failed login to a server. A server that refused the login would refuse the next one too.
+    pub(super) fn login_failed(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        why: Failure,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let about = (&*shared.key.database, &*shared.key.user);
+        let text = format!("login to the server failed: {}", why.text);
+        self.directory
+            .note_event(EventKind::PoolError, about, &text, now);
+        let pool = self.local_pool(shared, now);
+        pool.stats.now.server_login_failure_count += 1;
+        let hosts = pool.terms.endpoints.len();
+        let is_told = {
+            let mut facts = shared.facts.lock();
+            let is_refused = why.refusal.is_some();
+            let is_unreachable = why.detail.is_some();
+            facts.login_failed(why);
+            is_refused || (is_unreachable && facts.failures >= hosts)
+        };
+        let outdated = shared.epochs.lock().outdated();
+        let (notes, has_none) = {
+            let mut ledger = shared.ledger.lock();
+            let notes = ledger.connected(self.id, Connecting::Failed(now), now);
+            // Outdated servers serve no waiter.
+            let usable = (ledger.servers() - ledger.connecting()) as usize;
+            (notes, usable <= outdated)
+        };
+        self.deliver(notes, shared, out);
+        if is_told && has_none {
+            for to in self.directory.worker_ids() {
+                out.list.push(Action::Mail {
+                    to,
+                    mail: Mail::Failed(Arc::clone(shared)),
+                });
+            }
+        }
     }
 
     /// Closes a server that no client uses.

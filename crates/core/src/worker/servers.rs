@@ -14,6 +14,8 @@ use crate::{
     connections::Conn,
     listen::{ListenerKey, ListenerOpening, Opened, OpeningPurpose},
     listeners::complete_parameters,
+    login::note_lost_lookup,
+    operator_orders,
     pool::{Above, Connecting, Opening},
     shared_pool::{Failure, ServerParameters},
 };
@@ -102,7 +104,7 @@ impl Worker {
         out: &mut Actions,
     ) -> Opened {
         let (shared, key) = (&opening.shared, &opening.key);
-        if self.shutdown.is_some() {
+        if self.shutdown.is_on() {
             return Opened::Impossible;
         }
         let Some((endpoint, mut credentials)) = self.terms_of_login(shared, now) else {
@@ -533,14 +535,14 @@ impl Worker {
         };
         let _ = uncount_kept(&mut server);
         if let Some(lookup) = server.session.lookup.take() {
-            self.lookup_lost(&lookup, out);
+            note_lost_lookup(self.id, &lookup, out);
         }
         if let Some(key) = &server.key {
             let holders = self.directory.holders();
             holders.remove(&server.endpoint, key.pid, &server.holder);
         }
         if server.listens.is_none() {
-            self.count_closed(&server.shared, server.epoch, out);
+            operator_orders::count_closed(&self.directory, &server.shared, server.epoch, out);
         }
         if let Some(pool) = self.pool(server.pool()) {
             pool.servers -= 1;

@@ -5,10 +5,10 @@ use std::sync::{Arc, atomic::Ordering};
 
 use pgweir_wire::MessageWriter;
 
-use super::{Worker, role_settings::REDEFINED};
+use super::Worker;
 use crate::{
     Action, Actions, SharedPool, Source, Time, Token,
-    backend::{InternalQuery, Phase, Sequences, Server},
+    backend::{InternalQuery, Phase, REDEFINED, Sequences, Server},
     frontend::{Client, ClientDuty},
     loan::{begin, enter},
     session::{Context, Settings, SettingsTable, Startup, is_identity, login_plan, plan, shown},
@@ -281,7 +281,7 @@ impl Worker {
             }
         }
         client.duty = ClientDuty::Idle;
-        self.welcome_client(client_conn, now, out);
+        self.log_in(now, out, |event, out| event.welcome(client_conn, out));
         self.give_back(server_conn, false, now, out);
     }
 }

@@ -21,6 +21,7 @@ use crate::{
     listen::Stage,
     loan::{begin, enter},
     pin::{Pin, Pins},
+    role_settings,
     session::{Context, Effects, Probe, Settings, SettingsTable, State, TrackedNames, plan},
 };
 
@@ -143,7 +144,7 @@ impl Worker {
         server.session.ddl = None;
         enter(Phase::Settling(settling), client_conn, client, conn, server);
         out.read(client_conn, ReadMode::Hold);
-        self.renew_changed_roles(conn, out);
+        role_settings::renew_changed(&self.directory, &self.snapshot, &mut self.table, conn, out);
         self.inspect_session(conn, now, out);
     }
 

@@ -15,9 +15,9 @@ use std::{collections::VecDeque, ops::RangeInclusive, sync::Arc};
 
 use pgweir_wire::MessageWriter;
 
-use super::{Worker, operator_orders::is_server_of, pins::uncount_kept};
+use super::{Worker, pins::uncount_kept};
 use crate::{
-    Actions, Shutdown, Time, Token,
+    Actions, Time, Token,
     backend::{Duty, InternalQuery, Phase, Server, Settling},
     connections::Conn,
     pool::{PoolId, Wanted},
@@ -105,7 +105,7 @@ impl Worker {
     /// Returns whether a client waits for a server of this one's pool, or the pool drains.
     fn wanted(&mut self, server_conn: Token, now: Time) -> Wanted {
         let worker = self.id;
-        let departs = self.hands_clients_over() || self.shutdown == Some(Shutdown::WaitForServers);
+        let departs = self.hands_clients_over() || self.shutdown.waits_for_servers();
         let Some(server) = self.table.server(server_conn) else {
             return Wanted::No;
         };
@@ -339,7 +339,7 @@ impl Worker {
     /// Returns whether this server of the pool is kept with its client.
     fn is_kept(&mut self, conn: Token, id: PoolId) -> bool {
         match self.table.get(conn) {
-            Some(conn) if is_server_of(conn, id) => match conn {
+            Some(conn) if conn.is_server_of(id) => match conn {
                 Conn::Server(server) => server.unsettled_since().is_some(),
                 _ => false,
             },
@@ -382,7 +382,7 @@ impl Worker {
             (began, left) if now.since(began) < SETTINGS_KEPT => (left, began),
             _ => (SETTLED_AT_A_TIME, now),
         };
-        for id in self.pool_ids() {
+        for id in self.pools.ids() {
             let listed = self.pool(id).map_or(0, |pool| pool.kept.len());
             for _ in 0..listed {
                 let Some(conn) = self.pool(id).and_then(|pool| pool.kept.pop_front()) else {

@@ -8,10 +8,11 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use super::{Worker, operator_orders::is_server_of};
+use super::Worker;
 use crate::{
     Action, Actions, SharedPool, Time,
     mail::Mail,
+    operator_orders,
     pool::{PoolId, WaitReason},
 };
 
@@ -37,7 +38,7 @@ impl Worker {
         let before = shared.clients.fetch_sub(1, Ordering::Relaxed);
         self.announce_pool_clients(shared, before, before - 1, now, out);
         if before == 1 && shared.epochs.lock().left(now, 0) {
-            self.announce_operator_orders(out);
+            operator_orders::announce(&self.directory, out);
         }
     }
 
@@ -55,7 +56,7 @@ impl Worker {
         if is_same {
             return;
         }
-        for to in self.all_workers().filter(|&to| to != self.id) {
+        for to in self.directory.worker_ids().filter(|&to| to != self.id) {
             let mail = Mail::SharingChanged(Arc::clone(shared));
             out.list.push(Action::Mail { to, mail });
         }
@@ -97,12 +98,6 @@ impl Worker {
         }
     }
 
-    /// Returns whether there is a pool whose kept servers may yet be needed.
-    pub(super) fn may_offer_kept(&self) -> bool {
-        let mut pools = self.pools.iter();
-        pools.any(|pool| pool.offers_to_ledger && pool.clients_keep_servers && pool.servers > 0)
-    }
-
     /// Makes the servers of a pool available that clients keep without need.
     pub(super) fn free_kept(&mut self, id: PoolId, now: Time, out: &mut Actions) {
         match self.pool(id) {
@@ -118,7 +113,10 @@ impl Worker {
             _ => false,
         };
         self.settle_kept(id, now, out);
-        for server in self.tokens(|conn| is_server_of(conn, id) && lent(conn)) {
+        for server in self
+            .table
+            .tokens(|conn| conn.is_server_of(id) && lent(conn))
+        {
             self.release_if_done(server, now, out);
         }
     }

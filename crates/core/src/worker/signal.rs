@@ -156,7 +156,7 @@ impl Worker {
                 orders[named.worker(workers).index()].push(pid);
             }
         }
-        for (to, pids) in self.all_workers().zip(orders) {
+        for (to, pids) in self.directory.worker_ids().zip(orders) {
             let order = Order {
                 signal,
                 pids,

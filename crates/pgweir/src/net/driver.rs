@@ -275,7 +275,7 @@ impl<P: Pooler> Driver<P> {
             }
             Pending::Unanswered(token) => {
                 let result = AuthCheckResult::Overloaded;
-                self.call(|pooler, now, out| pooler.found(token, result, now, out));
+                self.call(|pooler, now, out| pooler.auth_checked(token, result, now, out));
             }
             Pending::Insecure(token, why) => self.broken(token, &why),
             Pending::Mail(mail) => self.call(|pooler, now, out| pooler.mail(mail, now, out)),
@@ -309,7 +309,7 @@ impl<P: Pooler> Driver<P> {
                 self.call(|pooler, now, out| pooler.derived(conn, keys, now, out))
             }
             Parcel::Found { conn, result } => {
-                self.call(|pooler, now, out| pooler.found(conn, result, now, out))
+                self.call(|pooler, now, out| pooler.auth_checked(conn, result, now, out))
             }
             Parcel::Resolved { conn, result } => self.io.resolved(conn, result),
             Parcel::Options(options) => self.io.options = options,

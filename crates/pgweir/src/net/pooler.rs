@@ -30,7 +30,7 @@ pub(crate) trait Pooler {
     fn connect_failed(&mut self, conn: Token, why: &ConnectError, now: Time, out: &mut Actions);
     fn derived(&mut self, conn: Token, keys: DerivedKeys, now: Time, out: &mut Actions);
     fn derive_refused(&mut self, conn: Token, now: Time, out: &mut Actions);
-    fn found(&mut self, conn: Token, result: AuthCheckResult, now: Time, out: &mut Actions);
+    fn auth_checked(&mut self, conn: Token, result: AuthCheckResult, now: Time, out: &mut Actions);
     fn mail(&mut self, mail: Mail, now: Time, out: &mut Actions);
     fn adopt(&mut self, server: Box<Server>, now: Time, out: &mut Actions) -> Token;
     fn take_over_client(
@@ -76,7 +76,7 @@ forward! {
     fn connect_failed(conn: Token, why: &ConnectError);
     fn derived(conn: Token, keys: DerivedKeys);
     fn derive_refused(conn: Token);
-    fn found(conn: Token, result: AuthCheckResult);
+    fn auth_checked(conn: Token, result: AuthCheckResult);
     fn mail(mail: Mail);
     fn adopt(server: Box<Server>) -> Token;
     fn take_over_client(record: Box<ClientRecord>, blocked: bool) -> TakenOverClient;

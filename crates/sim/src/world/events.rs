@@ -308,7 +308,8 @@ impl World {
                 desk.worker.derived(conn, keys, now, &mut desk.actions);
             }
             Parcel::Found { conn, finding } => {
-                desk.worker.found(conn, finding, now, &mut desk.actions);
+                desk.worker
+                    .auth_checked(conn, finding, now, &mut desk.actions);
             }
             Parcel::Client {
                 record,

@@ -3,6 +3,7 @@
 use crate::{
     Halt, Time,
     console::{Cell, Collection, Column, Kind, Table, VERSION},
+    login::cache_limits,
     worker::Worker,
 };
 
@@ -72,7 +73,7 @@ pub(super) fn auth_cache(worker: &Worker, now: Time) -> Table {
     let kept = worker
         .directory
         .auth_cache()
-        .list(worker.cache_limits(), now);
+        .list(cache_limits(&worker.snapshot.config.settings), now);
     let rows = kept.into_iter().map(|entry| {
         vec![
             (*entry.question.database).into(),

@@ -41,7 +41,8 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
         | Show::StatsTotals
         | Show::StatsAverages
         | Show::Totals => {
-            worker.turn_periods(now);
+            let parts = worker.parts(now);
+            parts.statistics.turn(&parts.env, parts.pools);
             pools::add(worker, collection, now);
         }
         _ => {}

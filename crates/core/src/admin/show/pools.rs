@@ -65,10 +65,10 @@ const CONSOLE_POOL_SIZE: u32 = 2;
 
 /// Adds this worker's part of each pool, and of the connections that belong to none.
 pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
-    let console = worker.console_stats;
-    collection.console.add(&console);
-    collection.past += worker.past;
-    collection.began = collection.began.min(worker.began.unwrap_or(now));
+    let statistics = &worker.statistics;
+    collection.console.add(statistics.console());
+    collection.past += statistics.removed_pools();
+    collection.began = collection.began.min(statistics.began().unwrap_or(now));
     for pool in worker.pools.iter() {
         let count = collection.pools.entry(pool.shared.key.clone()).or_default();
         count.stats.add(&pool.stats);

@@ -7,6 +7,7 @@ use pgweir_config::RESERVED_DATABASES;
 use crate::{
     Time,
     console::{Cell, Collection, Column, Counted, Kind, Table},
+    statistics::period,
     stats::Stats,
     worker::Worker,
 };
@@ -147,7 +148,7 @@ fn by_database(collection: &Collection) -> BTreeMap<&str, Counted> {
 /// Returns over how many microseconds the averages are taken: since the beginning of the last whole period, or of
 /// the process; at least a second.
 fn span(worker: &Worker, collection: &Collection, now: Time) -> u64 {
-    let period = worker.stats_period();
+    let period = period(&worker.snapshot.config.settings);
     let begin = Time((now.0 / period).saturating_sub(1) * period);
     now.since(begin.max(collection.began)).max(1_000_000)
 }

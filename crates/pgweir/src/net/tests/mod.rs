@@ -133,7 +133,7 @@ impl Pooler for Probe {
 
     fn derive_refused(&mut self, _: Token, _: Time, _: &mut Actions) {}
 
-    fn found(&mut self, _: Token, _: AuthCheckResult, _: Time, _: &mut Actions) {}
+    fn auth_checked(&mut self, _: Token, _: AuthCheckResult, _: Time, _: &mut Actions) {}
 
     fn mail(&mut self, _: Mail, _: Time, out: &mut Actions) {
         self.note(FIRST, Seen::Mail, out);

@@ -1,0 +1,288 @@
+//! Admission: clients that have authenticated get their place in a pool, or the console.
+//!
+//! A client that is the first of its pool waits until a server has logged in, since the client is sent that server's
+//! parameters. The login ends with the parameters, the cancel key and ReadyForQuery. Clients of `bypass_users` are
+//! exempt from the limits, and get an exclusive server that no ledger and no cap counts.
+
+use std::sync::Arc;
+
+use pgweir_auth::{scram::ClientKeys, userlist::Secret};
+use pgweir_config::is_console;
+use pgweir_wire::{Authentication, MessageWriter, Severity, sqlstate};
+
+use super::{LoginEvent, LoginStep, Next, authentication::is_own_user};
+use crate::{
+    Actions, Level, ReadMode, SharedPool, Token,
+    auth_cache::Answer,
+    client_counts::ClientLimits,
+    console::{self, Console},
+    effect::{Effect, Env, PoolEffect},
+    fault::{Fault, LoginFault},
+    frontend::{Client, ClientDuty, LoginRequest},
+    parked_logins::limits_of,
+    pool::PoolKey,
+    shared_pool::ServerParameters,
+    stats::LoginResult,
+};
+
+/// The warning for a client of `bypass_users` that connects when `bypass_max` is reached.
+const NOTICE: &str = "bypass_max is reached: this client is served from the pool, like others";
+
+/// A client that may use the console.
+#[derive(Debug)]
+pub(super) struct ConsoleLogin {
+    is_admin: bool,
+    /// Bytes that arrived together with the end of the login.
+    early: Vec<u8>,
+}
+
+/// A client that gets a place in its pool.
+#[derive(Debug)]
+pub(super) struct Admission {
+    shared: Arc<SharedPool>,
+    /// All parameters of the startup packet, if the client's session moves between servers.
+    asked: Option<Vec<(Vec<u8>, Vec<u8>)>>,
+    /// Bytes that arrived together with the end of the login.
+    early: Vec<u8>,
+}
+
+impl LoginStep<'_> {
+    /// Completes the authentication of the client, which has proven who it is.
+    ///
+    /// # Errors
+    /// The client may not use the database now.
+    pub(super) fn complete(&mut self, keys: Option<ClientKeys>) -> Result<Next, Fault> {
+        let Some(mut request) = self.login.request.take() else {
+            debug_assert!(false, "a client has authenticated without a startup packet");
+            let text = "a client has authenticated without a startup packet";
+            self.log(Level::Error, text.to_owned());
+            return Err(Fault::Login(LoginFault::Rejected));
+        };
+        let early = self.login.inbox.rest().to_vec();
+        self.out.send_made(self.conn, |bytes| {
+            MessageWriter::new(bytes).authentication(Authentication::Ok);
+        });
+        let config = &self.env.snapshot.config;
+        if is_console(&request.database) {
+            let is_own = is_own_user(&request.user, self.client.same_uid);
+            let is_admin = is_own || config.settings.admin_users.contains(&request.user);
+            return Ok(Next::Console(ConsoleLogin { is_admin, early }));
+        }
+        let Some(database) = config.database(&request.database) else {
+            return Err(Fault::NoSuchDatabase(request.database));
+        };
+        if self.env.directory.operator().is_disabled(&request.database) {
+            return Err(Fault::DatabaseDisabled(request.database));
+        }
+        if self.env.shutdown.is_some() {
+            return Err(Fault::ShuttingDown);
+        }
+        self.grant_exclusive_server(&mut request)?;
+        let key = PoolKey {
+            database: request.database.as_str().into(),
+            user: database.user_for(&request.user).into(),
+        };
+        self.env
+            .log_auto_database(self.client, &request.database, self.out);
+        let shared = self.env.directory.pool(&key, config, database);
+        if *key.user == *request.user {
+            self.keep_secret(&shared, &request.user, keys);
+        }
+        Ok(Next::Admit(Box::new(Admission {
+            shared,
+            asked: request.asked,
+            early,
+        })))
+    }
+
+    /// Keeps what the client's login has shown of the user's password for logins to servers.
+    fn keep_secret(&mut self, shared: &SharedPool, user: &str, keys: Option<ClientKeys>) {
+        let answer = match self.login.user_answer.take() {
+            Some(Answer::Secret(secret)) if !secret.is_empty() => Some(secret),
+            _ => None,
+        };
+        let secret = self.env.snapshot.users.get(user).or(answer.as_ref());
+        let is_scram = secret.is_some_and(|secret| matches!(**secret, Secret::Scram(_)));
+        let mut facts = shared.facts.lock();
+        if let Some(keys) = keys.filter(|_| is_scram) {
+            facts.keys = Some(keys);
+        }
+        if let Some(answer) = answer {
+            facts.secret = Some(answer);
+        }
+        facts.is_checked = self.login.is_checked;
+    }
+
+    /// Notes why the client gets an exclusive server, if it does, and counts it as exempt from the limits.
+    /// If `bypass_max` such clients exist already, the limits apply to it.
+    ///
+    /// # Errors
+    /// The client exceeds one of the limits.
+    fn grant_exclusive_server(&mut self, request: &mut LoginRequest) -> Result<(), Fault> {
+        let asks = request
+            .exclusive
+            .as_ref()
+            .is_some_and(|exclusive| exclusive.bypass);
+        let most = self.env.snapshot.config.settings.bypass_max;
+        let bypass = self.env.directory.bypass();
+        let granted = asks && bypass.take(most);
+        if asks && !granted {
+            request.give_up_bypass()?;
+            self.warn_of_limits(most);
+        }
+        self.client.exclusive = request.exclusive.take().map(Box::new);
+        if asks && !granted {
+            self.check_limits()?;
+        }
+        if granted {
+            let taken = bypass.taken();
+            let text = format!("past all limits: {taken} of bypass_max = {most}");
+            self.log(Level::Log, text);
+        }
+        Ok(())
+    }
+
+    fn warn_of_limits(&mut self, most: u32) {
+        let text = format!("bypass_max = {most} is reached: served from the pool");
+        self.log(Level::Warning, text);
+        self.out.send_made(self.conn, |bytes| {
+            let code = sqlstate::SUCCESSFUL_COMPLETION;
+            MessageWriter::new(bytes).notice(Severity::Warning, code, NOTICE);
+        });
+    }
+
+    /// Checks the limits that were skipped when the client connected.
+    fn check_limits(&self) -> Result<(), Fault> {
+        let Some(names) = &self.client.names else {
+            return Ok(());
+        };
+        let config = &self.env.snapshot.config;
+        let limits = ClientLimits {
+            total: Some(config.settings.max_client_conn as usize),
+            ..limits_of(config, names)
+        };
+        let counts = self.env.directory.client_counts();
+        // The client is counted already.
+        limits.admit(
+            self.env
+                .directory
+                .limited_clients(&counts)
+                .saturating_sub(1),
+            counts.of_database(&names.database).saturating_sub(1),
+            counts.of_user(&names.user).saturating_sub(1),
+        )
+    }
+}
+
+impl LoginEvent<'_> {
+    /// Gives a client that has authenticated its place in its pool.
+    pub(super) fn admit(&mut self, conn: Token, admission: Admission, out: &mut Actions) {
+        let Admission {
+            shared,
+            asked,
+            early,
+        } = admission;
+        let pool = self.open_pool(&shared);
+        pool.clients += 1;
+        if pool.paused {
+            self.effects
+                .push(Effect::Pool(shared.id, PoolEffect::ApplyOrders));
+        }
+        self.env.directory.stays();
+        let Some(client) = self.connections.client(conn) else {
+            debug_assert!(false, "a client vanished in its login");
+            return;
+        };
+        client.pool = Some(shared.id);
+        client.early = (!early.is_empty()).then(|| Box::new(early));
+        client.duty = ClientDuty::Idle;
+        out.read(conn, ReadMode::Hold);
+        let next = match client.exclusive {
+            Some(_) => Effect::WaitAtLogin(conn, shared.id),
+            None => Effect::JoinPool(conn, asked),
+        };
+        self.effects.push(next);
+    }
+
+    /// Serves a client that may use the console.
+    pub(super) fn open_console(&mut self, conn: Token, login: ConsoleLogin, out: &mut Actions) {
+        let ConsoleLogin { is_admin, early } = login;
+        let Some(client) = self.connections.client(conn) else {
+            debug_assert!(false, "a client vanished in its login");
+            return;
+        };
+        client.duty = ClientDuty::Console(Box::new(Console::new(is_admin)));
+        self.logins.results.add(LoginResult::Done);
+        let key = client.cancel_key();
+        out.send_made(conn, |bytes| {
+            console::write_welcome(bytes);
+            MessageWriter::new(bytes)
+                .backend_key_data(key.pid, &key.secret)
+                .ready_for_query(b'I');
+        });
+        self.effects.push(Effect::ServeConsole(conn, early));
+    }
+
+    /// Ends the login of a client whose pool has had a server: sends the parameters, the cancel key and
+    /// ReadyForQuery.
+    pub(crate) fn welcome(&mut self, conn: Token, out: &mut Actions) {
+        let Some(client) = self.connections.client(conn) else {
+            return;
+        };
+        let pool = client.pool.and_then(|pool| self.pools.get(pool));
+        let Some(server_parameters) = pool.and_then(|pool| pool.server_parameters()) else {
+            return;
+        };
+        client.tracked.fill(&server_parameters.tracked);
+        let has_early = client.early.is_some();
+        self.greet(conn, &server_parameters, out);
+        match has_early {
+            true => self.effects.push(Effect::CheckOut(conn)),
+            false => out.read(conn, ReadMode::Notify),
+        }
+    }
+
+    /// Sends a client its parameters, its cancel key and ReadyForQuery.
+    pub(crate) fn greet(
+        &mut self,
+        conn: Token,
+        server_parameters: &ServerParameters,
+        out: &mut Actions,
+    ) {
+        let env = self.env;
+        let Some(client) = self.connections.client(conn) else {
+            return;
+        };
+        client.request_at = env.now;
+        out.send_made(conn, |bytes| {
+            bytes.extend_from_slice(&server_parameters.messages);
+            let mut writer = MessageWriter::new(bytes);
+            for (name, value) in env.directory.names().pairs(&client.tracked) {
+                writer.parameter_status(name.as_bytes(), value);
+            }
+            let key = client.cancel_key();
+            writer.backend_key_data(key.pid, &key.secret);
+            if let Some(notice) = &env.snapshot.config.settings.login_notify_message {
+                writer.notice(Severity::Notice, sqlstate::SUCCESSFUL_COMPLETION, notice);
+            }
+            writer.ready_for_query(b'I');
+        });
+        let took = env.now.since(client.connected_at);
+        if let Some(pool) = client.pool.and_then(|pool| self.pools.get_mut(pool)) {
+            pool.stats.now.client_login_count += 1;
+            pool.times.login.observe(took);
+        }
+        self.logins.results.add(LoginResult::Done);
+    }
+}
+
+impl Env<'_> {
+    /// Logs the first client of a database that the entry `*` creates.
+    pub(super) fn log_auto_database(&self, client: &Client, name: &str, out: &mut Actions) {
+        let is_named = self.snapshot.config.databases.contains_key(name);
+        if !is_named && !self.directory.has_pool_of(name) {
+            let text = format!("registered new auto-database: {name}");
+            out.log(Level::Log, client.subject(), text);
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! Authentication of clients: by `auth_type`, or by the HBA rule that matches the client.
+//!
+//! The secret comes from `auth_file` or `auth_query`. A password for LDAP or PAM is checked outside the worker
+//! ([`Action::CheckAuth`](crate::Action::CheckAuth)).
+
+use std::sync::Arc;
+
+use pgweir_auth::{
+    Method,
+    hba::{Asked, Found, IdentMap},
+    userlist::Secret,
+};
+use pgweir_config::{AuthType, Settings, is_console};
+
+use super::{LoginStep, Next, user_lookup::Lookup};
+use crate::{
+    Address, AuthCheck, AuthCheckResult, Level, ReadMode, Replication, TlsFacts,
+    auth_cache::{Answer, UserQuestion},
+    fault::{Fault, LoginFault},
+    frontend::{AuthPlan, Login, Proof, Stage},
+};
+
+/// The user who needs no password over a Unix socket, if the client runs under pgweir's user id.
+const CONSOLE_USER: &str = "pgbouncer";
+
+/// The user and database that a client claims, and where it connects from.
+#[derive(Debug, Clone)]
+pub(super) struct Claim {
+    pub(super) user: Arc<str>,
+    pub(super) database: Arc<str>,
+    pub(super) to_console: bool,
+    is_physical: bool,
+    is_tls: bool,
+    same_uid: bool,
+    /// The client's address, if it connects by TCP.
+    address: Option<std::net::IpAddr>,
+}
+
+/// What `auth_type`, or an HBA rule, demands.
+#[derive(Debug, Clone)]
+struct Demand {
+    method: Method,
+    map: Option<Arc<IdentMap>>,
+}
+
+/// A part of the authentication that may need the answer of a database.
+#[derive(Debug)]
+enum Known<T> {
+    /// It is known now.
+    Now(T),
+    /// A database has to be asked first.
+    After(UserQuestion),
+}
+
+impl LoginStep<'_> {
+    /// Continues the login as far as possible before an answer arrives.
+    pub(super) fn authenticate(&mut self) -> Result<Next, Fault> {
+        let Some(claim) = self.claim() else {
+            debug_assert!(false, "authentication before the startup packet");
+            self.log(
+                Level::Error,
+                "authentication before the startup packet".to_owned(),
+            );
+            return Err(Fault::Login(LoginFault::Rejected));
+        };
+        let plan = match self.plan(&claim)? {
+            Known::Now(plan) => self.with_made_secret(plan, &claim.user),
+            Known::After(question) => return Ok(Next::LookUp(question)),
+        };
+        let iterations = self.env.snapshot.config.settings.scram_iterations;
+        let process_key = self.env.directory.process_key();
+        let start = self.out.scratch.len();
+        let proof = match self.login.repeated.take() {
+            Some(message) => self.login.repeat(plan, &message)?,
+            None => {
+                let bytes = &mut self.out.scratch;
+                self.login.challenge(plan, process_key, iterations, bytes)?
+            }
+        };
+        self.take_proof(proof, start)
+    }
+
+    fn claim(&self) -> Option<Claim> {
+        let (client, request) = (&self.client, self.login.request.as_ref()?);
+        let exclusive = request.exclusive.as_ref();
+        Some(Claim {
+            user: request.user.as_str().into(),
+            database: request.database.as_str().into(),
+            to_console: is_console(&request.database),
+            is_physical: exclusive
+                .is_some_and(|exclusive| exclusive.replication == Replication::Physical),
+            is_tls: client.tls.is_some(),
+            same_uid: client.same_uid,
+            address: match client.remote {
+                Address::Tcp(address) => Some(address.ip()),
+                Address::Unix => None,
+            },
+        })
+    }
+
+    /// Returns how the client has to authenticate.
+    fn plan(&mut self, claim: &Claim) -> Result<Known<AuthPlan>, Fault> {
+        let snapshot = self.env.snapshot;
+        let settings = &snapshot.config.settings;
+        if claim.to_console && is_own_user(&claim.user, claim.same_uid) {
+            return Ok(Known::Now(AuthPlan::Accept));
+        }
+        if claim.to_console && !may_use_console(settings, &claim.user) {
+            return Err(Fault::ConsoleNotAllowed);
+        }
+        if settings.auth_type == AuthType::Any {
+            // Which databases exist is shown only to clients that have logged in.
+            let database = snapshot.config.database(&claim.database);
+            if database.is_some_and(|database| database.user.is_none()) {
+                return Err(Fault::NoForcedUser);
+            }
+            return Ok(Known::Now(AuthPlan::Accept));
+        }
+        let demand = match self.demand(claim)? {
+            Known::Now(demand) => demand,
+            Known::After(question) => return Ok(Known::After(question)),
+        };
+        if matches!(demand.method, Method::Ldap(_) | Method::Pam(_)) {
+            // The LDAP or PAM service decides whether there is such a user.
+            self.login.address = claim.address;
+            return Ok(Known::Now(self.plan_for(demand, &claim.user, None)));
+        }
+        if let Some(secret) = snapshot.users.get(&claim.user) {
+            let plan = self.plan_for(demand, &claim.user, Some(secret));
+            return Ok(Known::Now(plan));
+        }
+        if self.login.user_answer.is_none()
+            && let Lookup::Needed(question) = self.look_up_user(claim, false)?
+        {
+            return Ok(Known::After(question));
+        }
+        let secret = match self.login.user_answer.clone() {
+            Some(Answer::Secret(secret)) => Some(secret),
+            // As in PgBouncer, other methods report the missing user.
+            Some(_) if demand.method != Method::ScramSha256 => {
+                return Err(Fault::Login(LoginFault::NoSuchUser));
+            }
+            _ => {
+                self.log(Level::Log, format!("no such user: {}", claim.user));
+                None
+            }
+        };
+        let plan = self.plan_for(demand, &claim.user, secret.as_ref());
+        Ok(Known::Now(plan))
+    }
+
+    /// Returns the method for this client.
+    fn demand(&mut self, claim: &Claim) -> Result<Known<Demand>, Fault> {
+        let method = match self.env.snapshot.config.settings.auth_type {
+            AuthType::Trust => Method::Trust,
+            AuthType::Plain => Method::Password,
+            AuthType::Md5 => Method::Md5,
+            AuthType::ScramSha256 => Method::ScramSha256,
+            AuthType::Cert => Method::Cert,
+            AuthType::Hba | AuthType::Ldap | AuthType::Pam => return self.demand_of_rule(claim),
+            // `any` ends before this point; a client that comes here has no method.
+            AuthType::Any => return Err(Fault::Login(LoginFault::NoMethod)),
+        };
+        Ok(Known::Now(Demand { method, map: None }))
+    }
+
+    fn demand_of_rule(&mut self, claim: &Claim) -> Result<Known<Demand>, Fault> {
+        let snapshot = self.env.snapshot;
+        loop {
+            let found = snapshot.rules.find(&Asked {
+                address: claim.address,
+                is_tls: claim.is_tls,
+                is_physical: claim.is_physical,
+                database: &claim.database,
+                user: &claim.user,
+                roles: self.login.roles.as_deref(),
+            });
+            let rule = match found {
+                Found::Rule(rule) if rule.method == Method::Reject => {
+                    return Err(Fault::Login(LoginFault::Rejected));
+                }
+                Found::Rule(rule) => {
+                    return Ok(Known::Now(Demand {
+                        method: rule.method.clone(),
+                        map: rule.map.clone(),
+                    }));
+                }
+                Found::Nothing => return Err(Fault::Login(LoginFault::NoMethod)),
+                Found::RolesWanted(rule) => rule,
+            };
+            if let Lookup::Needed(question) = self.look_up_user(claim, true)? {
+                return Ok(Known::After(question));
+            }
+            if self.login.roles.is_none() {
+                // To skip the rule might admit a client that the rule rejects.
+                let text = format!(
+                    "line {} of auth_hba_file is about members of a role, and nobody can be asked for them: database \
+                     \"{}\" is none, or has no auth_user",
+                    rule.line, claim.database
+                );
+                self.log(Level::Error, text);
+                return Err(Fault::Login(LoginFault::Rejected));
+            }
+        }
+    }
+
+    /// Returns the plan for a client of whom this is demanded, and whose user name has this secret.
+    fn plan_for(&mut self, demand: Demand, user: &str, secret: Option<&Arc<Secret>>) -> AuthPlan {
+        match demand.method {
+            Method::Cert => {
+                let tls = self.client.tls.as_deref();
+                match check_certificate(tls, demand.map.as_deref(), user, secret.is_some()) {
+                    Ok(()) => AuthPlan::Accept,
+                    Err(why) => {
+                        self.log(Level::Error, why);
+                        AuthPlan::Refuse(Fault::Login(LoginFault::Certificate))
+                    }
+                }
+            }
+            Method::Peer => match self.client.uid {
+                Some(uid) if secret.is_some() => AuthPlan::CheckAuth {
+                    auth_check: AuthCheck::SystemUser(uid),
+                    map: demand.map,
+                },
+                _ => AuthPlan::Refuse(Fault::Login(LoginFault::Peer)),
+            },
+            method => AuthPlan::new(&method, secret),
+        }
+    }
+
+    /// Reuses the SCRAM secret that was made for the user's last login.
+    fn with_made_secret(&self, plan: AuthPlan, user: &str) -> AuthPlan {
+        let iterations = self.env.snapshot.config.settings.scram_iterations;
+        let made = match &plan {
+            AuthPlan::MakeScram(secret) => self.env.directory.made_secret(user, secret, iterations),
+            _ => None,
+        };
+        made.map_or(plan, AuthPlan::Scram)
+    }
+
+    /// Handles a wrong proof. If the secret came from a cached answer, the database is asked again, since the
+    /// password may have changed. SCRAM can't start again within a login; the client's next login finds the new
+    /// secret.
+    ///
+    /// # Errors
+    /// The proof is wrong under the newest secret.
+    pub(super) fn check_again(&mut self, message: Vec<u8>, fault: Fault) -> Result<Next, Fault> {
+        let Some(question) = self.login.cached.take() else {
+            return Err(fault);
+        };
+        self.env.directory.auth_cache().forget(&question);
+        if !matches!(fault, Fault::Password) {
+            return Err(fault);
+        }
+        self.login.user_answer = None;
+        self.login.repeated = Some(message.into());
+        self.authenticate()
+    }
+
+    /// Takes the answer to [`Action::CheckAuth`](crate::Action::CheckAuth).
+    pub(super) fn take_check(&mut self, result: AuthCheckResult) -> Result<Next, Fault> {
+        if !matches!(
+            self.login.stage,
+            Stage::CheckingAuth(_) | Stage::Verifying(_)
+        ) {
+            return Ok(Next::Awaited);
+        }
+        self.out.read(self.conn, ReadMode::Deliver);
+        let (verdict, why) = check_claim(&mut self.login, result);
+        if let Some(why) = why {
+            self.log(Level::Error, why);
+        }
+        verdict?;
+        let start = self.out.scratch.len();
+        self.take_proof(Proof::Accepted(None), start)
+    }
+}
+
+/// Checks that the certificate is this user's. If not, returns the text for the log.
+fn check_certificate(
+    tls: Option<&TlsFacts>,
+    map: Option<&IdentMap>,
+    user: &str,
+    is_known: bool,
+) -> Result<(), String> {
+    let Some(tls) = tls else {
+        return Err("TLS connection required".to_owned());
+    };
+    let Some(shown) = &tls.peer else {
+        return Err("TLS client certificate required".to_owned());
+    };
+    if !is_known {
+        return Err(format!("no such user: {user}"));
+    }
+    let dns_names = shown.dns_names.iter().map(String::as_str);
+    let mut names = shown.common_name.as_deref().into_iter().chain(dns_names);
+    match map {
+        None if names.any(|name| name == user) => Ok(()),
+        None => Err("TLS certificate name mismatch".to_owned()),
+        Some(map) if names.any(|name| map.allows(name, user)) => Ok(()),
+        Some(map) => Err(format!("ident map: {} does not have a match", map.name())),
+    }
+}
+
+/// Returns whether the client is admitted, and a text for the log.
+fn check_claim(login: &mut Login, result: AuthCheckResult) -> (Result<(), Fault>, Option<String>) {
+    let map = match std::mem::replace(&mut login.stage, Stage::Startup) {
+        Stage::Verifying(service) => {
+            let refusal = Fault::Login(LoginFault::Service(service));
+            return match result {
+                AuthCheckResult::Password(Ok(())) => (Ok(()), None),
+                AuthCheckResult::Password(Err(why)) => (Err(refusal), Some(why)),
+                AuthCheckResult::SystemUser(_) => (Err(refusal), None),
+                AuthCheckResult::Overloaded => (Err(Fault::Overloaded), None),
+            };
+        }
+        Stage::CheckingAuth(map) => map,
+        _ => return (Err(Fault::Login(LoginFault::Rejected)), None),
+    };
+    let user = login.user();
+    match (result, map) {
+        (AuthCheckResult::Password(_), _) => (Err(Fault::Login(LoginFault::Rejected)), None),
+        (AuthCheckResult::Overloaded, _) => (Err(Fault::Overloaded), None),
+        (AuthCheckResult::SystemUser(Err(why)), _) => {
+            (Err(Fault::Login(LoginFault::Peer)), Some(why))
+        }
+        (AuthCheckResult::SystemUser(Ok(name)), None) if name == user => (Ok(()), None),
+        (AuthCheckResult::SystemUser(Ok(_)), None) => (Err(Fault::Login(LoginFault::Peer)), None),
+        (AuthCheckResult::SystemUser(Ok(name)), Some(map)) if map.allows(&name, user) => {
+            (Ok(()), None)
+        }
+        (AuthCheckResult::SystemUser(Ok(_)), Some(map)) => {
+            let why = format!("ident map {} cannot be matched", map.name());
+            (Err(Fault::Login(LoginFault::Peer)), Some(why))
+        }
+    }
+}
+
+/// Returns whether this is the user who needs no password on the console.
+pub(super) fn is_own_user(user: &str, same_uid: bool) -> bool {
+    same_uid && user == CONSOLE_USER
+}
+
+/// Returns whether this user may use the console, once authenticated.
+fn may_use_console(settings: &Settings, user: &str) -> bool {
+    let mut allowed = settings.admin_users.iter().chain(&settings.stats_users);
+    allowed.any(|name| name == user)
+}

@@ -1,0 +1,88 @@
+//! Clients that log in while logins to their servers fail: when a client is refused at once, and which waiting
+//! clients get the error.
+
+use crate::{
+    SharedPool, Time,
+    connections::{Conn, Connections},
+    effect::{Effect, Env},
+    fault::Fault,
+    frontend::{Client, ClientDuty},
+    pooling::LocalPool,
+    shared_pool::Failure,
+};
+
+/// Checks that there is a host to wait for.
+///
+/// # Errors
+/// The last logins to all hosts have failed, and no new login is due.
+pub(crate) fn check_hosts(pool: &LocalPool, now: Time) -> Result<(), Fault> {
+    let (hosts, shared) = (pool.terms.endpoints.len(), &pool.shared);
+    let lacks_database = {
+        let facts = shared.facts.lock();
+        facts.failure.as_ref().is_some_and(Failure::lacks_database)
+    };
+    if lacks_database {
+        // The database may exist by now.
+        shared.ledger.lock().allow_next_login();
+    }
+    let retry_at = shared.ledger.lock().retry_at();
+    if retry_at.is_none_or(|at| at <= now) {
+        return Ok(());
+    }
+    let facts = shared.facts.lock();
+    match &facts.failure {
+        // Hosts of a list that were not tried since may work.
+        Some(why) if facts.failures >= hosts => Err(why.cached()),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses waiters of a pool that has no server to lend. If a login was refused, clients that log in get the error,
+/// and the others go on waiting, unless the refusal is final. If the server could not be reached and the pool has
+/// never had one, clients that log in get the error, unless the next try comes within `server_connect_timeout` of
+/// their login.
+pub(crate) fn refuse_waiters(
+    env: &Env<'_>,
+    connections: &Connections,
+    shared: &SharedPool,
+) -> Vec<Effect> {
+    let Some(failure) = shared.facts.lock().failure.clone() else {
+        return Vec::new();
+    };
+    let only_at_login = failure.refusal.is_none();
+    let Some(fault) = failure.refusal.clone().or_else(|| failure.at_login()) else {
+        return Vec::new();
+    };
+    if only_at_login && shared.is_known() {
+        return Vec::new();
+    }
+    let settings = &env.snapshot.config.settings;
+    let patience = match settings.server_connect_timeout.0 {
+        0 => u64::MAX,
+        patience => patience,
+    };
+    let next_try = env.now.after(settings.server_login_retry.0);
+    let is_final = failure.is_final();
+    let is_refused = |client: &Client| match client.duty {
+        ClientDuty::Waiting { at_login, .. } if client.pool == Some(shared.id) => {
+            let is_late = next_try.since(client.connected_at) >= patience;
+            let is_in_login = at_login || client.login.is_some();
+            match only_at_login {
+                true => at_login && is_late,
+                false => is_in_login || is_final,
+            }
+        }
+        _ => false,
+    };
+    let refused = connections.iter().filter_map(|(token, conn)| match conn {
+        Conn::Client(client) if is_refused(client) => {
+            let fault = match client.login {
+                Some(_) => fault.clone().before_authentication(),
+                None => fault.clone(),
+            };
+            Some(Effect::Refuse(token, fault))
+        }
+        _ => None,
+    });
+    refused.collect()
+}

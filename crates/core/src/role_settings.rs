@@ -1,0 +1,94 @@
+//! ALTER ROLE SET, ALTER DATABASE SET and DROP ROLE in a client's text change the session defaults: the server
+//! connections concerned are replaced.
+//!
+//! Server connections of the pools concerned are closed as they become free, and the next login waits for a new
+//! one. Server connections that belong to one client, or that LISTEN, stay. A superuser's text concerns every pool
+//! on the same server that the text names. The text of any other client concerns the pools of the client's user, so
+//! that no client can close the server connections of other users.
+//!
+//! This module owns no state. The names of changed roles come in; counters of the shared pools change, and effects
+//! on servers go out.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use crate::{
+    Actions, Directory, Snapshot, Token,
+    backend::{REDEFINED, Server},
+    connections::{Conn, Connections},
+    effect::Effect,
+    operator_orders,
+    pool::PoolId,
+    pooling::{LocalPools, Terms},
+};
+
+/// Replaces the servers of roles and databases whose defaults the transaction that has finished on this server has
+/// changed.
+pub(crate) fn renew_changed(
+    directory: &Directory,
+    snapshot: &Snapshot,
+    connections: &mut Connections,
+    conn: Token,
+    out: &mut Actions,
+) {
+    let Some(server) = connections.server(conn) else {
+        return;
+    };
+    let names = std::mem::take(&mut server.session.changed_roles);
+    if names.is_empty() {
+        return;
+    }
+    let (own, at) = (Arc::clone(&server.shared), Arc::clone(&server.endpoint));
+    let is_superuser = directory.names().value(&server.tracked, b"is_superuser") == Some(b"on");
+    let has = |name: &str| names.iter().any(|found| found == name);
+    for pool in directory.pools() {
+        let key = &pool.key;
+        let terms = Terms::of(&pool, snapshot);
+        let database = snapshot.config.database(&key.database);
+        let is_named = has("all")
+            || has(&key.user)
+            || database.is_some_and(|entry| has(entry.dbname_for(&key.database)))
+            || key.user == own.key.user && ["current_user", "session_user"].into_iter().any(has);
+        let is_allowed = is_superuser || key.user == own.key.user;
+        if is_named && is_allowed && terms.engine && terms.endpoints.contains(&at) {
+            pool.defaults.fetch_add(1, Ordering::AcqRel);
+            pool.startups.lock().clear();
+        }
+    }
+    operator_orders::announce(directory, out);
+}
+
+/// Closes servers that were opened under other session defaults, as soon as they are not in use.
+pub(crate) fn retire_redefined(
+    connections: &Connections,
+    pools: &mut LocalPools,
+    id: PoolId,
+) -> Vec<Effect> {
+    let Some(pool) = pools.get_mut(id) else {
+        return Vec::new();
+    };
+    let present = pool.shared.defaults.load(Ordering::Acquire);
+    if std::mem::replace(&mut pool.defaults, present) == present {
+        return Vec::new();
+    }
+    let of_before = |conn: &Conn| {
+        matches!(conn, Conn::Server(server)
+            if server.pool() == id && server.defaults != present && server.is_shared())
+    };
+    let servers = connections.tokens(of_before).into_iter();
+    servers.map(Effect::RetireRedefinedServer).collect()
+}
+
+/// Closes a server that was opened under other session defaults, as soon as it is not in use.
+pub(crate) fn retire_server(connections: &mut Connections, conn: Token) -> Option<Effect> {
+    let server = connections.server(conn)?;
+    if server.client().is_none() {
+        return Some(Effect::CloseServer(conn, REDEFINED));
+    }
+    server.retire.get_or_insert(REDEFINED);
+    Some(Effect::Settle(conn))
+}
+
+/// Returns whether a client that logs in on this server would get outdated session defaults.
+pub(crate) fn is_redefined(server: &Server) -> bool {
+    server.retire == Some(REDEFINED)
+}
