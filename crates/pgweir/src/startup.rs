@@ -13,7 +13,7 @@ use std::{
 
 use crossbeam_channel::{Sender, unbounded};
 use pgweir_config::{Changes, Settings};
-use pgweir_core::{Directory, Level, Snapshot, Worker, WorkerId, console, events::EventKind};
+use pgweir_core::{Directory, Level, Snapshot, Time, Worker, WorkerId, console, events::EventKind};
 
 use self::error::{StartError, no_handover, where_asked};
 use crate::{
@@ -286,6 +286,13 @@ struct Start {
     caught: Caught,
 }
 
+/// Logs that the workers run, and notes the event.
+fn say_started(workers: usize, directory: &Directory, lines: &mut LogBuffer, now: Time) {
+    let text = format!("process up: {}, epoll, {workers} workers", console::VERSION);
+    directory.note_event(EventKind::Started, ("", ""), &text, now);
+    lines.say(now, Level::Log, text);
+}
+
 impl Start {
     fn supervise(mut self, mut pid_file: Option<PidFile>) -> Result<ExitCode, StartError> {
         let clock = Clock::start();
@@ -322,9 +329,7 @@ impl Start {
             log: log.clone(),
         };
         let workers = crew.start(&directory)?;
-        let text = format!("process up: {}, epoll, {count} workers", console::VERSION);
-        directory.note_event(EventKind::Started, ("", ""), &text, clock.now());
-        lines.say(clock.now(), Level::Log, text);
+        say_started(count, &directory, &mut lines, clock.now());
         let around = crew.http_surroundings(&directory);
         drop(crew);
         let other_process = Arc::<OtherProcess>::default();
