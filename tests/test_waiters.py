@@ -46,7 +46,7 @@ def test_an_idle_transaction(start_pooler, newest_pg, workers):
     assert row["advice"] == (f"end the idle transaction of client {number} (KILL_CLIENT {number}), "
                              "and set idle_transaction_timeout")
     assert "secret" not in str(rows) and "hidden" not in str(rows)
-    # What the advice says helps.
+    # The command that the advice names lets the waiting clients go on.
     pooler.console(f"KILL_CLIENT {number}")
     assert wire.value(first.until_ready()) == "hidden"
     assert wire.value(second.until_ready()) == "2"

@@ -14,7 +14,7 @@ use crate::{
     pooling::{LocalPool, LocalPools},
 };
 
-/// What the timeouts of clients depend on.
+/// The connections, pools and settings from which the timeouts of clients follow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timeouts<'w> {
     pub(crate) env: Env<'w>,

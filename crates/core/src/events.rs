@@ -98,7 +98,7 @@ pub struct Event {
     pub database: Box<str>,
     /// The user whom it concerns; empty if none.
     pub user: Box<str>,
-    /// What happened. Never holds a secret or a literal of a statement.
+    /// A description of the event, without secrets and literals of statements.
     pub text: Box<str>,
 }
 

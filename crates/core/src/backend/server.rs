@@ -20,7 +20,7 @@ pub(crate) const OUTDATED: &str = "database configuration changed";
 /// Why servers are closed that were opened under other session defaults.
 pub(crate) const REDEFINED: &str = "what sessions begin with has changed";
 
-/// What a server connection is used for, and by which client.
+/// The use of a server connection: login, idle, lent to a client, listening, or being cleaned.
 ///
 /// ```text
 /// Login -> Idle -> Lent -> [Cleaning] -> Idle

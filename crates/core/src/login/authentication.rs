@@ -46,9 +46,9 @@ struct Demand {
 /// A part of the authentication that may need the answer of a database.
 #[derive(Debug)]
 enum Known<T> {
-    /// It is known now.
+    /// This worker has the result without a query.
     Now(T),
-    /// A database has to be asked first.
+    /// The result needs this query to a database first.
     After(UserQuestion),
 }
 

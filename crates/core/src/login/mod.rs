@@ -132,7 +132,7 @@ pub(crate) struct LoginEvent<'w> {
     pub(crate) pools: &'w mut LocalPools,
     pub(crate) cancel_requests: &'w mut CancelRequests,
     pub(crate) logins: &'w mut ClientLogins,
-    /// What other modules have to do, in this order.
+    /// The effects that the worker carries out after the event, in this order.
     pub(crate) effects: Vec<Effect>,
 }
 

@@ -351,7 +351,7 @@ fn disturbs_inspection(name: &[u8], value: Option<&[u8]>) -> bool {
 pub(super) enum Rights {
     /// All: the user is a superuser.
     All,
-    /// Those that were granted to the user.
+    /// The parameters that were granted to the user (GRANT SET ON PARAMETER).
     Granted,
     /// None: the server does not support such grants.
     None,

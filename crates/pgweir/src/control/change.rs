@@ -91,7 +91,7 @@ fn write(path: &Path, text: &Secret) -> io::Result<()> {
             fs::rename(&temporary, path)
         });
     if written.is_err() {
-        // What is left of it helps nobody.
+        // A temporary file that was not written whole is of no use.
         let _ = fs::remove_file(&temporary);
     }
     written

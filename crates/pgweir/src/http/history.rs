@@ -41,7 +41,7 @@ const COUNTS: [(&str, &str); 5] = [
     ("maxwait", "longest_wait_s"),
 ];
 
-/// What was counted up to a sample.
+/// The counters of a pool at the time of a sample.
 #[derive(Debug, Clone, Copy, Default)]
 struct Totals {
     transactions: u64,

@@ -35,7 +35,7 @@ use crate::{
 /// The largest number of events that one wait returns.
 const EVENTS_MAX: usize = 1024;
 
-/// What a driver needs from the rest of the process.
+/// The parts of the process that a worker's driver uses: clock, sockets, channels, log.
 #[derive(Debug)]
 pub(crate) struct Surroundings {
     pub(crate) id: WorkerId,

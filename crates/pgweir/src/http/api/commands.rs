@@ -23,7 +23,7 @@ pub(super) struct Command {
     pub(super) argument: Argument,
 }
 
-/// What a command is about.
+/// The object that a command takes as its argument.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Argument {
     None,

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::http::access::Role;
 
-/// What all addresses begin with.
+/// The path with which all addresses of the API begin.
 pub(in crate::http) const ROOT: &str = "/api/v1";
 
 /// What an address does.
