@@ -40,7 +40,15 @@ const LAYERS: &[&[&str]] = &[
     &["client_timeouts", "listeners", "shutdown", "statistics"],
     &["client_listen", "login", "maintenance", "operator_orders"],
     &["reconfiguration", "role_settings", "timers"],
-    &["worker"],
+    &[
+        "client_signals",
+        "disconnect",
+        "early_answers",
+        "lending",
+        "server_connections",
+        "wait_notices",
+        "worker",
+    ],
     &["admin", "relay"],
 ];
 
