@@ -40,16 +40,14 @@ const LAYERS: &[&[&str]] = &[
     &["client_timeouts", "listeners", "shutdown", "statistics"],
     &["client_listen", "login", "maintenance", "operator_orders"],
     &["reconfiguration", "role_settings", "timers"],
+    &["early_answers", "lending", "server_connections", "worker"],
     &[
+        "admin",
         "client_signals",
         "disconnect",
-        "early_answers",
-        "lending",
-        "server_connections",
+        "relay",
         "wait_notices",
-        "worker",
     ],
-    &["admin", "relay"],
 ];
 
 fn core() -> PathBuf {
