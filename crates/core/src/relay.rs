@@ -31,10 +31,12 @@ use crate::{
     Action, Actions, Closed, ReadMode, Time, Token,
     backend::{Duty, Expected, Phase, Request, Step},
     client_listen::{keep_direct_notification, unlisten_completed},
+    early_answers::send_early,
     fault::{Fault, STALE_PLAN, Words},
     frontend::ClientDuty,
+    loan::Loss,
     operator_orders::retire_servers_of_database,
-    worker::{Loss, Worker, send_early},
+    worker::Worker,
 };
 
 impl Worker {
@@ -306,7 +308,7 @@ impl Worker {
                 true
             }
             backend::NOTICE_RESPONSE => {
-                self.noticed(conn, message, out);
+                self.noticed(conn, message, now, out);
                 true
             }
             _ => self.handle_error(conn, body, now, out),

@@ -8,12 +8,13 @@ use crate::{
     connections::Conn,
     console::{Show, VERSION},
     frontend::ClientDuty,
+    loan::pins_of,
     mail::Mail,
     metrics::{ClientCount, ClientGroup, Measurement, Metrics, PoolMetrics},
     pin::Pin,
     pool::PoolKey,
     stats::Stats,
-    worker::{Worker, pins_of},
+    worker::Worker,
 };
 
 /// The longest `application_name` that is shown, in bytes: PostgreSQL truncates it there.

@@ -53,12 +53,12 @@ impl Worker {
                 self.log_in(now, out, |event, out| event.lookup_answered(conn, out));
             }
             (InternalQuery::Clean, Some(Phase::Equipping)) => {
-                self.session_cleaned(conn);
+                self.session_cleaned(conn, now, out);
                 self.cleaned_for_client(conn, now, out);
             }
-            (InternalQuery::Clean, _) => self.session_cleaned(conn),
+            (InternalQuery::Clean, _) => self.session_cleaned(conn, now, out),
             (InternalQuery::Baseline, _) => self.adopt_baseline(conn),
-            (InternalQuery::Reset, _) => self.was_reset(conn),
+            (InternalQuery::Reset, _) => self.was_reset(conn, now, out),
             _ => {}
         }
     }

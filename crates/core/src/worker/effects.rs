@@ -3,23 +3,30 @@
 
 use std::sync::Arc;
 
-use super::Worker;
+use super::{Worker, notification_forwarding::send_listen_note};
 use crate::{
     Actions, SharedPool, Time, Token,
     cancel_requests::CancelRequests,
     client_listen::ListeningClients,
+    client_signals::ClientSignals,
     client_timeouts,
     connections::Connections,
-    effect::{Effect, Env, PoolEffect, RestartEffect},
+    disconnect::Disconnect,
+    effect::{Effect, Effects, Env, ListenerEffect, PoolEffect, RestartEffect, SessionEffect},
+    frontend::Client,
+    lending::Lending,
     listeners::Listeners,
     login::{ClientLogins, LoginEvent, refuse_waiters},
     operator_orders,
     pool::PoolId,
     pooling::{self, LocalPools},
     reconfiguration, role_settings,
+    server_connections::ServerConnections,
     shutdown::ShutdownState,
     statistics::Statistics,
     suspension::Suspension,
+    takeover::ListenNote,
+    wait_notices::WaitNotices,
 };
 
 /// Mutable references to a worker's parts, for modules that own their state.
@@ -37,7 +44,8 @@ pub(crate) struct Parts<'w> {
 }
 
 impl Worker {
-    /// Carries out what one module wants another module to do.
+    /// Carries out what one module wants other modules to do.
+    #[inline]
     pub(crate) fn carry_out(
         &mut self,
         effects: impl IntoIterator<Item = Effect>,
@@ -45,74 +53,264 @@ impl Worker {
         out: &mut Actions,
     ) {
         for effect in effects {
-            match effect {
-                Effect::Dismiss(client, why) => self.close_client(client, why, now, out),
-                Effect::DismissFor(client, fault) => {
-                    self.close_client(client, &fault.to_string(), now, out);
-                }
-                Effect::Refuse(client, fault) => self.refuse(client, &fault, now, out),
-                Effect::EndClient(client, fault) => self.dispatch(now, out, |parts, out| {
-                    client_timeouts::end_client(&parts.env, parts.connections, client, fault, out)
-                }),
-                Effect::JoinPool(client, asked) => self.join_pool(client, asked, now, out),
-                Effect::WaitAtLogin(client, pool) => self.wait(client, pool, true, now, out),
-                Effect::CheckOut(client) => self.check_out(client, now, out),
-                Effect::ServeConsole(client, early) => self.serve_console(client, &early, now, out),
-                Effect::EndHungUpClient(client) => self.end_hung_up_clients(client, now, out),
-                Effect::CloseServer(server, why) => self.close_server(server, why, now, out),
-                Effect::CloseServerFor(server, fault) => {
-                    self.close_server(server, &fault.to_string(), now, out);
-                }
-                Effect::CloseIfCleaning(server) => self.close_if_cleaning(server, now, out),
-                Effect::CloseIfOutdated(server) => self.close_if_outdated(server, now, out),
-                Effect::Retire(server, why) => self.retire(server, why, now, out),
-                Effect::RetireRedefinedServer(server) => {
-                    let effect = role_settings::retire_server(&mut self.table, server);
-                    self.carry_out(effect, now, out);
-                }
-                Effect::EndServerLogin(server) => self.server_login_overdue(server, now, out),
-                Effect::FailCheck(server) => {
-                    self.check_failed(server, "server check timeout", now, out);
-                }
-                Effect::EndCancelRequest(request) => self.dispatch(now, out, |parts, out| {
-                    let requests = parts.cancel_requests;
-                    requests.overdue(&parts.env, parts.connections, request, out)
-                }),
-                Effect::Pool(pool, effect) => self.carry_out_in_pool(pool, effect, now, out),
-                Effect::PlaceServer(server) => self.place_server(server, now, out),
-                Effect::CheckConsole(console) => self.console_awaited(console, now, out),
-                Effect::EndConsoleCommand(client) => self.cancel_console(client, now, out),
-                Effect::DiscardRequest(client) => self.discard_request(client, now, out),
-                Effect::Settle(server) => self.release_if_done(server, now, out),
-                Effect::GoOnCleaning(server) => self.continue_cleaning(server, now, out),
-                Effect::ServerFault(server, what) => self.server_fault(server, &what, now, out),
-                Effect::OpenListener(opening) => self.open_listener(*opening, now, out),
-                Effect::Equip { server, client } => drop(self.equip(server, client, now, out)),
-                Effect::RelayEarly(client, early) => {
-                    self.relay_early(client, Some(early), now, out)
-                }
-                Effect::FinishWithFence(server) => self.finish_with_fence(server, now, out),
-                Effect::FinishRequest(server) => self.finish_fenced_request(server, now, out),
-                Effect::Count(pool, counted) => {
-                    if let Some(pool) = self.pool(pool) {
-                        pool.stats.now += *counted;
-                    }
-                }
-                Effect::CountPins {
-                    client,
-                    server,
-                    pins,
-                } => self.count_reasons(client, server, pins, now, out),
-                Effect::Restart(effect) => self.carry_out_in_restart(effect, now, out),
-                Effect::EndSearch(search) => {
-                    pooling::end_search(&self.parts(now).env, *search, out);
-                }
-                Effect::GoOnSearching(search) => {
-                    let parts = self.parts(now);
-                    let (env, connections) = (&parts.env, parts.connections);
-                    parts.pools.go_on_searching(env, connections, *search, out);
+            self.carry_out_one(effect, now, out);
+        }
+    }
+
+    fn carry_out_one(&mut self, effect: Effect, now: Time, out: &mut Actions) {
+        match effect {
+            Effect::Session(server, effect) => {
+                self.carry_out_in_session(server, effect, now, out);
+            }
+            Effect::RelayEarly(client, early) => self.relay_again(client, &early, now, out),
+            Effect::Pool(pool, effect) => self.carry_out_in_pool(pool, effect, now, out),
+            Effect::Restart(effect) => self.carry_out_in_restart(effect, now, out),
+            Effect::Listener(effect) => self.carry_out_for_listener(effect, now, out),
+            Effect::Count(pool, counted) => {
+                if let Some(pool) = self.pool(pool) {
+                    pool.stats.now += *counted;
                 }
             }
+            Effect::CountPins {
+                client,
+                server,
+                pins,
+            } => self.count_reasons(client, server, pins, now, out),
+            Effect::EndSearch(search) => {
+                pooling::end_search(&self.parts(now).env, *search, out);
+            }
+            Effect::GoOnSearching(search) => {
+                let parts = self.parts(now);
+                let (env, connections) = (&parts.env, parts.connections);
+                parts.pools.go_on_searching(env, connections, *search, out);
+            }
+            Effect::FreezeIfSuspended(conn) => self.suspension.add(conn),
+            Effect::ServeConsole(client, early) => self.serve_console(client, &early, now, out),
+            Effect::CheckConsole(console) => self.console_awaited(console, now, out),
+            Effect::EndConsoleCommand(client) => self.cancel_console(client, now, out),
+            Effect::ConsoleLeft(client) => self.console_left(client, out),
+            Effect::EndCancelRequest(request) => self.dispatch(now, out, |parts, out| {
+                let requests = parts.cancel_requests;
+                requests.overdue(&parts.env, parts.connections, request, out)
+            }),
+            Effect::FinishWithFence(server) => self.finish_with_fence(server, now, out),
+            Effect::FinishRequest(server) => self.finish_fenced_request(server, now, out),
+            Effect::UndoMarks(server, marks) => self.undo(server, marks),
+            Effect::ReportServerLoss(client, loss) => {
+                self.report_server_loss(client, &loss, now, out);
+            }
+            Effect::GoOnAfterSignals(server) => {
+                self.signal_clients(now, out, |event, out| {
+                    event.go_on_after_signals(server, out)
+                });
+            }
+            effect => self.carry_out_for_client(effect, now, out),
+        }
+    }
+
+    /// Carries out what a module wants for a client: its login, its wait for a server, its end.
+    fn carry_out_for_client(&mut self, effect: Effect, now: Time, out: &mut Actions) {
+        match effect {
+            Effect::CheckOut(client) => self.check_out(client, now, out),
+            Effect::CheckOutAgain(client) => {
+                self.lend(now, out, |event, out| event.check_out_again(client, out));
+            }
+            Effect::JoinPool(client, asked) => {
+                self.lend(now, out, |event, out| event.join_pool(client, asked, out));
+            }
+            Effect::EnterPool(client) => {
+                self.lend(now, out, |event, out| event.enter_pool(client, out));
+            }
+            Effect::Wait {
+                client,
+                pool,
+                at_login,
+            } => self.wait(client, pool, at_login, now, out),
+            Effect::JoinQueue {
+                client,
+                pool,
+                at_login,
+            } => self.lend(now, out, |event, out| {
+                event.join_queue(client, pool, at_login, out);
+            }),
+            Effect::OpenForClient(client, shared) => {
+                self.use_servers(now, out, |event, out| {
+                    event.open_for_client(client, &shared, out);
+                });
+            }
+            Effect::ServeLookup {
+                server,
+                client,
+                login,
+            } => {
+                let is_used = self.log_in(now, out, |event, out| {
+                    event.serve_lookup(server, client, login, out)
+                });
+                if !is_used {
+                    self.place_server(server, now, out);
+                }
+            }
+            Effect::Welcome(client) => {
+                self.log_in(now, out, |event, out| event.welcome(client, out));
+            }
+            Effect::Greet(client, parameters) => {
+                self.log_in(now, out, |event, out| event.greet(client, &parameters, out));
+            }
+            Effect::BeginSession(client, asked) => self.begin_session_of(client, asked, now),
+            Effect::BeginRelaying { client, server } => self.lend(now, out, |event, out| {
+                event.begin_relaying(client, server, out);
+            }),
+            Effect::Dismiss(client, why) => self.close_client(client, why, now, out),
+            Effect::DismissFor(client, fault) => {
+                self.close_client(client, &fault.to_string(), now, out);
+            }
+            Effect::Refuse(client, fault) => self.refuse(client, &fault, now, out),
+            Effect::EndClient(client, fault) => self.dispatch(now, out, |parts, out| {
+                client_timeouts::end_client(&parts.env, parts.connections, client, fault, out)
+            }),
+            Effect::EndHungUpClient(client) => {
+                self.disconnect(now, out, |event, out| event.end_hung_up_client(client, out));
+            }
+            Effect::DiscardRequest(client) => {
+                self.disconnect(now, out, |event, out| event.discard_request(client, out));
+            }
+            Effect::ReleaseClient(conn, client) => self.release_client(conn, *client, now, out),
+            Effect::PoolClientLeft(shared) => {
+                self.lend(now, out, |event, out| {
+                    event.uncount_pool_client(&shared, out)
+                });
+            }
+            effect => self.carry_out_for_server(effect, now, out),
+        }
+    }
+
+    /// Carries out what a module wants for a server connection: its next use, its end.
+    fn carry_out_for_server(&mut self, effect: Effect, now: Time, out: &mut Actions) {
+        match effect {
+            Effect::PlaceServer(server) => self.place_server(server, now, out),
+            Effect::Settle(server) => self.release_if_done(server, now, out),
+            Effect::Equip { server, client } => {
+                self.lend(now, out, |event, out| event.equip(server, client, out));
+            }
+            Effect::CleanAbandonedServer(server, had) => self.lend(now, out, |event, out| {
+                event.clean_abandoned_server(server, had, out);
+            }),
+            Effect::GoOnCleaning(server) => self.continue_cleaning(server, now, out),
+            Effect::CloseIfCleaning(server) => {
+                self.lend(now, out, |event, _| event.close_if_cleaning(server));
+            }
+            Effect::CloseIfOutdated(server) => {
+                self.lend(now, out, |event, _| event.close_if_outdated(server));
+            }
+            Effect::FailCheck(server) => self.lend(now, out, |event, _| {
+                event.replace_server(server, "server check timeout");
+            }),
+            Effect::Retire(server, why) => self.retire(server, why, now, out),
+            Effect::RetireRedefinedServer(server) => {
+                let effect = role_settings::retire_server(&mut self.table, server);
+                self.carry_out(effect, now, out);
+            }
+            Effect::CloseServer(server, why) => {
+                self.use_servers(now, out, |event, out| event.close(server, why, out));
+            }
+            Effect::CloseServerFor(server, fault) => self.use_servers(now, out, |event, out| {
+                event.close(server, &fault.to_string(), out);
+            }),
+            Effect::ServerFault(server, what) => self.server_fault(server, &what, now, out),
+            Effect::DropServer(server, why) => {
+                self.use_servers(now, out, |event, out| event.drop_server(server, &why, out));
+            }
+            Effect::EndServerLogin(server) => {
+                self.use_servers(now, out, |event, out| event.end_overdue_login(server, out));
+            }
+            Effect::OpenListener(opening) => {
+                self.use_servers(now, out, |event, out| event.open_listener(opening, out));
+            }
+            effect => debug_assert!(false, "no module carries out {effect:?}"),
+        }
+    }
+
+    /// Carries out what a module wants for the session on a server connection.
+    #[inline]
+    fn carry_out_in_session(
+        &mut self,
+        server: Token,
+        effect: SessionEffect,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        match effect {
+            SessionEffect::Equip { client, waited } => {
+                self.equip_session(server, client, waited, now, out);
+            }
+            SessionEffect::TryStartup(client) => {
+                self.try_startup(server, client, now, out);
+            }
+            SessionEffect::SendDifferences(client) => {
+                if !self.send_plan(server, client, out) {
+                    self.lend(now, out, |event, out| event.hand_over(server, out));
+                }
+            }
+            SessionEffect::Inspect(settling) => self.inspect_late(server, settling, now, out),
+            SessionEffect::InspectHeld => self.inspect_held(server, now, out),
+            SessionEffect::KeepOrRelease { is_pinned, is_kept } => {
+                if !self.stays_kept(server, is_pinned, now, out) {
+                    self.lend(now, out, |event, out| {
+                        event.release_shared(server, is_pinned, is_kept, out);
+                    });
+                }
+            }
+            SessionEffect::CountPinned => self.count_kept(server, now, out),
+            SessionEffect::Clean => self.clean_session(server, now, out),
+            SessionEffect::ReadCatalogOrLend => {
+                let pool = self.table.server(server).map(|server| server.pool());
+                let reads = pool.is_some_and(|pool| self.reads_catalog(server, pool, now, out));
+                if !reads {
+                    self.lend(now, out, |event, out| event.place_ready_server(server, out));
+                }
+            }
+        }
+    }
+
+    /// Tells the owner of a connection that listens what has become of it.
+    fn carry_out_for_listener(&mut self, effect: ListenerEffect, now: Time, out: &mut Actions) {
+        self.dispatch(now, out, |parts, out| {
+            let (env, connections) = (&parts.env, parts.connections);
+            let listeners = parts.listeners;
+            match effect {
+                ListenerEffect::Opened(opening, opened) => {
+                    listeners.opened(env, connections, *opening, opened, out)
+                }
+                ListenerEffect::LoggedIn(conn) => listeners.logged_in(env, connections, conn, out),
+                ListenerEffect::Lost(lost) => {
+                    let listener = (lost.conn, &lost.key, &lost.shared);
+                    listeners.lost(env, connections, listener, &lost.why, out)
+                }
+            }
+        });
+    }
+
+    /// Lets each module release what it holds of a client that has gone.
+    fn release_client(&mut self, conn: Token, mut client: Client, now: Time, out: &mut Actions) {
+        client.statements.clear(&mut self.bindings);
+        self.cancel_requests.drop_key(conn, &client);
+        if let Some(listening) = client.listening.take() {
+            if listening.taken_over.is_some() {
+                send_listen_note(&client.cancel_key(), ListenNote::Done, out);
+            }
+            let parts = self.parts(now);
+            let clients = parts.listening_clients;
+            clients.stop(&parts.env, conn, *listening, out);
+        }
+    }
+
+    /// Begins the session of a client that has joined its pool.
+    fn begin_session_of(&mut self, client: Token, asked: Vec<(Vec<u8>, Vec<u8>)>, now: Time) {
+        let pool = self.table.client(client).and_then(|client| client.pool);
+        if let Some(pool) = pool.and_then(|pool| self.pool(pool)) {
+            let shared = Arc::clone(&pool.shared);
+            self.begin_session(client, &shared, asked);
+            self.dedicate(client, shared.id, now);
         }
     }
 
@@ -140,15 +338,25 @@ impl Worker {
             PoolEffect::RetireRedefined => {
                 role_settings::retire_redefined(connections, pools, pool)
             }
-            PoolEffect::ReleaseKept => return self.release_kept(pool, now, out),
-            PoolEffect::ServeHeldClients => return self.release_held(pool, now, out),
-            PoolEffect::FreeKeptServers => return self.free_kept(pool, now, out),
-            PoolEffect::UpdateSharing => {
-                let shared = pools.get(pool).map(|pool| Arc::clone(&pool.shared));
-                return shared.map_or((), |shared| self.update_sharing(&shared, now, out));
+            PoolEffect::SettleForWaiters => return self.settle_for_waiters(pool, now, out),
+            PoolEffect::SettleKeptServers => return self.settle_kept(pool, now, out),
+            PoolEffect::AnnounceKeptServers => return self.announce_kept_servers(pool, now),
+            PoolEffect::Diagnose => {
+                return self.notify_waiters(now, out, |event, out| event.diagnose(pool, out));
             }
-            PoolEffect::Diagnose => return self.diagnose(pool, now, out),
-            PoolEffect::OfferKeptServers => return self.offer_kept_servers(pool, now, out),
+            PoolEffect::OfferIdleServers => {
+                while self.lend(now, out, |event, out| event.offer_idle_server(pool, out)) {}
+                return;
+            }
+            PoolEffect::ReleaseKept
+            | PoolEffect::ReleaseLentServers
+            | PoolEffect::ServeHeldClients
+            | PoolEffect::FreeKeptServers
+            | PoolEffect::UpdateSharing
+            | PoolEffect::AnswerLedger
+            | PoolEffect::OfferKeptServers => {
+                return self.lend(now, out, |event, out| event.use_pool(pool, effect, out));
+            }
         };
         self.carry_out(effects, now, out);
     }
@@ -156,6 +364,12 @@ impl Worker {
     /// Carries out what a module wants for a client that listens, during an online restart.
     fn carry_out_in_restart(&mut self, effect: RestartEffect, now: Time, out: &mut Actions) {
         match effect {
+            RestartEffect::AskForServerPlace(shared) => self.request_server_place(&shared, out),
+            RestartEffect::RequestDone(client) => {
+                if let Some(handover) = &mut self.handover_out {
+                    handover.done.push(client);
+                }
+            }
             RestartEffect::ForwardNotification(client, message) => {
                 self.forward(client, &message, now, out);
             }
@@ -200,6 +414,7 @@ impl Worker {
             directory: &self.directory,
             snapshot: &self.snapshot,
             shutdown: self.shutdown.order(),
+            hands_clients_over: self.handover_out.is_some(),
             now,
         }
     }
@@ -212,6 +427,7 @@ impl Worker {
                 directory: &self.directory,
                 snapshot: &self.snapshot,
                 shutdown: self.shutdown.order(),
+                hands_clients_over: self.handover_out.is_some(),
                 now,
             },
             connections: &mut self.table,
@@ -246,6 +462,109 @@ impl Worker {
         let effects = event.effects;
         self.carry_out(effects, now, out);
         result
+    }
+
+    /// Passes an event of a client that asks for a server, or of a server that becomes free, to the module for lending,
+    /// and carries out what follows.
+    #[inline]
+    pub(crate) fn lend<R>(
+        &mut self,
+        now: Time,
+        out: &mut Actions,
+        handle: impl FnOnce(&mut Lending<'_>, &mut Actions) -> R,
+    ) -> R {
+        let parts = self.parts(now);
+        let mut event = Lending {
+            env: parts.env,
+            connections: parts.connections,
+            pools: parts.pools,
+            listening_clients: parts.listening_clients,
+            effects: Effects::default(),
+        };
+        let result = handle(&mut event, out);
+        let effects = event.effects;
+        self.carry_out(effects, now, out);
+        result
+    }
+
+    /// Passes an event to the module for server connections, and carries out what follows.
+    pub(crate) fn use_servers<R>(
+        &mut self,
+        now: Time,
+        out: &mut Actions,
+        handle: impl FnOnce(&mut ServerConnections<'_>, &mut Actions) -> R,
+    ) -> R {
+        let parts = self.parts(now);
+        let mut event = ServerConnections {
+            env: parts.env,
+            connections: parts.connections,
+            pools: parts.pools,
+            results: parts.logins.results_mut(),
+            effects: Effects::default(),
+        };
+        let result = handle(&mut event, out);
+        let effects = event.effects;
+        self.carry_out(effects, now, out);
+        result
+    }
+
+    /// Passes an event of a client that leaves to the module for disconnects, and carries out what follows.
+    pub(crate) fn disconnect(
+        &mut self,
+        now: Time,
+        out: &mut Actions,
+        handle: impl FnOnce(&mut Disconnect<'_>, &mut Actions),
+    ) {
+        let parts = self.parts(now);
+        let mut event = Disconnect {
+            env: parts.env,
+            connections: parts.connections,
+            pools: parts.pools,
+            logins: parts.logins,
+            effects: Effects::default(),
+        };
+        handle(&mut event, out);
+        let effects = event.effects;
+        self.carry_out(effects, now, out);
+    }
+
+    /// Passes an event of a client that signals others to the module for that, and carries out what follows.
+    pub(crate) fn signal_clients(
+        &mut self,
+        now: Time,
+        out: &mut Actions,
+        handle: impl FnOnce(&mut ClientSignals<'_>, &mut Actions),
+    ) {
+        let parts = self.parts(now);
+        let mut event = ClientSignals {
+            env: parts.env,
+            connections: parts.connections,
+            pools: parts.pools,
+            cancel_requests: parts.cancel_requests,
+            effects: Effects::default(),
+        };
+        handle(&mut event, out);
+        let effects = event.effects;
+        self.carry_out(effects, now, out);
+    }
+
+    /// Passes an event of clients that wait to the module for wait notices, and carries out what follows.
+    pub(crate) fn notify_waiters(
+        &mut self,
+        now: Time,
+        out: &mut Actions,
+        handle: impl FnOnce(&mut WaitNotices<'_>, &mut Actions),
+    ) {
+        let parts = self.parts(now);
+        let mut event = WaitNotices {
+            env: parts.env,
+            connections: parts.connections,
+            pools: parts.pools,
+            effects: Effects::default(),
+        };
+        handle(&mut event, out);
+        let effects = event.effects;
+        self.carry_out(effects, now, out);
     }
 
     /// Counts parked logins again once all workers have processed pending disconnects.

@@ -1,12 +1,13 @@
 //! Pinned clients, which keep their servers between transactions: counts by pool and reason, and log lines about
 //! them.
 
-use super::{Worker, scheduling::Decision};
+use super::Worker;
 use crate::{
     Actions, Level, Time, Token,
     backend::Server,
     connections::Conn,
     frontend::Client,
+    lending::Decision,
     pin::{Pin, Pins},
     pool::PoolId,
     pooling::LocalPool,
@@ -87,7 +88,7 @@ impl Worker {
             return;
         }
         let (client, shared) = (server.client(), std::sync::Arc::clone(&server.shared));
-        if let Some(client) = client.filter(|_| self.logs_scheduling) {
+        if let Some(client) = client {
             self.log_decision(client, Decision::Keeps(server_conn), now, out);
         }
         let notes = shared.ledger.lock().pin(now);
@@ -95,25 +96,6 @@ impl Worker {
         // `pin_timeout` may be near.
         self.schedule(now);
     }
-}
-
-/// Removes a server from the count of pinned ones: it is free or closed. Returns whether the pool had more servers
-/// because of the pinned client than it may have now.
-#[inline]
-pub(super) fn uncount_kept(server: &mut Server) -> bool {
-    if !std::mem::take(&mut server.session.is_counted) {
-        return false;
-    }
-    let mut ledger = server.shared.ledger.lock();
-    ledger.unpin();
-    ledger.is_above_size()
-}
-
-/// Returns why this client keeps its server, or `None` if any server will do.
-#[must_use]
-pub(crate) fn pins_of(client: &Client) -> Option<Pins> {
-    let context = client.context.as_ref()?;
-    (context.is_pinned() && client.server().is_some()).then_some(context.pins)
 }
 
 fn line(client: &Client, server: &Server, pin: Pin, not_logged: u64) -> String {

@@ -11,15 +11,15 @@ use super::{
     Worker,
     inspection::{Inspection, Rights},
     session::adopt_literal_settings,
-    signal::signals_at_end,
 };
 use crate::{
     Actions, Directory, ReadMode, Time, Token,
     backend::{FailedInspections, InternalQuery, Phase, Request, Server, ServerSession, Settling},
     client_listen::{ChannelMove, fence, fences_to_move, send_backlog},
+    client_signals::signals_at_end,
     frontend::Client,
     listen::Stage,
-    loan::{begin, enter},
+    loan::{begin, enter, send_unsent_parameters},
     pin::{Pin, Pins},
     role_settings,
     session::{Context, Effects, Probe, Settings, SettingsTable, State, TrackedNames, plan},
@@ -83,7 +83,7 @@ impl Worker {
             return;
         };
         if server.session.asks_for_rights() {
-            self.ask_for_rights(conn, out);
+            self.ask_for_rights(conn, now, out);
         } else if std::mem::take(&mut server.session.ready_is_held) {
             self.inspect_held(conn, now, out);
         }
@@ -423,23 +423,6 @@ fn note_sequences(client: &mut Client, server: &mut Server, is_end: bool, now: T
 
 /// The effects of texts that may have called `nextval`.
 const MAKES_VALUES: Effects = Effects::SEQUENCE.and(Effects::EXECUTE).and(Effects::OPAQUE);
-
-/// Sends a client the parameters that its server has reported meanwhile.
-pub(super) fn send_unsent_parameters(
-    names: &crate::session::TrackedNames,
-    client_conn: Token,
-    client: &mut Client,
-    server: &mut Server,
-    out: &mut Actions,
-) {
-    if !std::mem::take(&mut server.session.has_unsent_parameters) {
-        return;
-    }
-    let told = std::mem::replace(&mut client.tracked, server.tracked.clone());
-    out.send_made(client_conn, |bytes| {
-        names.report(&told, &server.tracked, bytes);
-    });
-}
 
 /// Returns the custom parameters that the client has set, and that are no longer reported as set.
 fn no_longer_set(context: &Context, state: &State) -> Vec<Box<[u8]>> {

@@ -15,7 +15,7 @@ use std::{collections::VecDeque, ops::RangeInclusive, sync::Arc};
 
 use pgweir_wire::MessageWriter;
 
-use super::{Worker, pins::uncount_kept};
+use super::Worker;
 use crate::{
     Actions, Time, Token,
     backend::{Duty, InternalQuery, Phase, Server, Settling},
@@ -59,7 +59,7 @@ impl Worker {
         let Some(server) = self.table.server(server_conn) else {
             return true;
         };
-        if !is_pinned && uncount_kept(server) {
+        if !is_pinned && server.uncount_pinned() {
             server.retire.get_or_insert("above pool_size");
         }
         let is_retired = server.retire.is_some();
@@ -193,17 +193,6 @@ impl Worker {
         let at = settle_at.unwrap_or_else(|| since.after(self.kept_at_most(class)));
         if self.settle_at.is_none_or(|next| next > at) {
             self.settle_at = Some(at);
-        }
-    }
-
-    /// Marks the server as dedicated to its client.
-    pub(super) fn become_dedicated(&mut self, server_conn: Token) {
-        if let Some(server) = self.table.server(server_conn)
-            && server.unsettled_since().is_none()
-        {
-            server.enter(Phase::Dedicated {
-                unsettled_since: None,
-            });
         }
     }
 
@@ -485,7 +474,7 @@ impl Worker {
     }
 
     /// Checks after a clean whether the session is as it was after the login.
-    pub(crate) fn session_cleaned(&mut self, conn: Token) {
+    pub(crate) fn session_cleaned(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
             return;
         };
@@ -501,7 +490,7 @@ impl Worker {
             Some(_) => server.session.cleaned(),
         }
         if counts.is_some_and(|counts| !counts.is_some_and(fits)) {
-            self.count_unclean_close(conn);
+            self.count_unclean_close(conn, now, out);
             if let Some(server) = self.table.server(conn) {
                 server
                     .retire

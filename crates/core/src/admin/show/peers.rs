@@ -8,9 +8,11 @@ use crate::{
     connections::Conn,
     console::{Cell, Collection, Column, Kind, Show, Table, date},
     frontend::{Client, ClientDuty},
+    lending,
+    loan::pins_of,
     pooling::LocalPool,
     tls::shown,
-    worker::{Worker, pins_of},
+    worker::Worker,
 };
 
 use Kind::{Int4, Text};
@@ -64,7 +66,10 @@ const BUFFER_COLUMNS: [Column; 7] = [
 ];
 
 pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
-    let (show, check_after) = (collection.show, worker.check_after);
+    let (show, check_after) = (
+        collection.show,
+        lending::check_after(&worker.snapshot.config.settings),
+    );
     let tokens = worker.table.tokens(|conn| is_wanted(conn, show));
     for token in tokens {
         let link = linked_id(worker, token);

@@ -6,8 +6,9 @@ use crate::{
     connections::Conn,
     console::{Cell, Collection, Column, Kind, Table, date},
     frontend::Client,
+    loan::pins_of,
     pin::{Pin, Pins},
-    worker::{Worker, pins_of},
+    worker::Worker,
 };
 
 use Kind::{Int4, Int8, Text};

@@ -9,8 +9,9 @@ use crate::{
     console::{Cell, Collection, Column, Holders, Kind, LongestHolder, Table, WaitingClient, date},
     diagnosis::State,
     frontend::ClientDuty,
+    loan::pins_of,
     pool::{PoolKey, Scope, WaitReason},
-    worker::{Worker, pins_of},
+    worker::Worker,
 };
 
 use Kind::{Int4, Int8, Text};
