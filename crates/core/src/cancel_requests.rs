@@ -56,15 +56,17 @@ impl CancelRequests {
     ) {
         let generation = directory.generation();
         // A peer may support only short keys.
-        client.secret_len = if has_long_secret && peer == 0 { 32 } else { 4 };
-        client.key_pid = if peer == 0 {
+        let is_long = has_long_secret && peer == 0;
+        client.key.set_secret_len(if is_long { 32 } else { 4 });
+        let pid = if peer == 0 {
             let pid = |number| CancelKey::pid(worker, generation, number);
             self.keys.new_pid(CancelKey::PIDS, pid)
         } else {
-            client.secret[3] |= CancelKey::HOPS;
+            client.key.allow_hops();
             let pid = |number| CancelKey::pid_among_peers(worker, peer, number);
             self.keys.new_pid(CancelKey::PIDS_AMONG_PEERS, pid)
         };
+        client.key.set_pid(pid);
         self.keys.insert(&client.cancel_key(), conn);
     }
 

@@ -54,8 +54,8 @@ pub(crate) fn begin(
             ReadMode::Deliver
         },
     );
-    if client.blocked {
+    if client.socket.blocked {
         out.read(server_conn, ReadMode::Hold);
     }
-    client.early.take()
+    client.socket.early.take()
 }

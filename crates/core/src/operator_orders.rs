@@ -203,7 +203,9 @@ pub(crate) fn kill(
 /// nothing if the client is not on this worker.
 pub(crate) fn kill_client(connections: &mut Connections, id: u64) -> Vec<Effect> {
     let is_it = |conn: &Conn| match conn {
-        Conn::Client(client) => client.id == id && !matches!(client.duty, ClientDuty::Login(_)),
+        Conn::Client(client) => {
+            client.origin.id == id && !matches!(client.duty, ClientDuty::Login(_))
+        }
         _ => false,
     };
     let Some(&conn) = connections.tokens(is_it).first() else {

@@ -68,10 +68,10 @@ impl Worker {
         // The queries that clean the server for this client may be in front of the client's first request.
         let replies = &server.replies;
         if replies.is_settled() || replies.owed_to_client() == 0 && replies.is_synced() {
-            client.request_at = now;
+            client.request.sent_at = now;
             if server.status == b'I' {
                 // In session mode the last transaction may have ended long ago.
-                client.transaction_at = now;
+                client.request.transaction_at = now;
             }
         }
         pool.stats.now.received += bytes.len() as u64;
@@ -412,10 +412,10 @@ impl Worker {
         let Some(client) = self.table.client(client_conn) else {
             return;
         };
-        let (request_at, transaction_at) = (client.request_at, client.transaction_at);
-        client.request_at = now;
+        let (request_at, transaction_at) = (client.request.sent_at, client.request.transaction_at);
+        client.request.sent_at = now;
         if is_idle {
-            client.transaction_at = now;
+            client.request.transaction_at = now;
         }
         let Some(pool) = self.pool(pool_id) else {
             return;
@@ -525,7 +525,7 @@ impl Worker {
         let must_go = is_session
             || loss.was_in_transaction
             || loss.mid_message
-            || !client.stream.is_at_boundary();
+            || !client.socket.stream.is_at_boundary();
         client.duty = ClientDuty::Idle;
         if must_go {
             if loss.mid_message {
@@ -543,7 +543,7 @@ impl Worker {
             });
         }
         match self.table.client(client_conn) {
-            Some(client) if client.early.is_some() => self.check_out(client_conn, now, out),
+            Some(client) if client.socket.early.is_some() => self.check_out(client_conn, now, out),
             _ => out.read(client_conn, ReadMode::Notify),
         }
         true

@@ -158,8 +158,9 @@ fn can_freeze(conn: &Conn) -> bool {
 fn is_quiet(conn: &Conn) -> bool {
     match conn {
         Conn::Client(client) => {
-            let Client { blocked, duty, .. } = client.as_ref();
-            !blocked && client.stream.is_at_boundary() && !matches!(duty, ClientDuty::Login(_))
+            let socket = &client.socket;
+            let logs_in = matches!(client.duty, ClientDuty::Login(_));
+            !socket.blocked && socket.stream.is_at_boundary() && !logs_in
         }
         Conn::Server(server) => {
             !server.blocked && server.stream.is_quiet() && !matches!(server.duty, Duty::Login(_))

@@ -219,10 +219,10 @@ fn answer_command(
         out.report_missing(NO_CLIENT);
         return Vec::new();
     };
-    let took = env.now.since(client.request_at);
+    let took = env.now.since(client.request.sent_at);
     // Any simple query drops the unnamed statement.
-    client.forget_unnamed();
-    let message = client.early.take();
+    client.unnamed.forget();
+    let message = client.socket.early.take();
     let counted = Stats {
         received: message.map_or(0, |message| message.len() as u64),
         query_count: 1,
@@ -306,7 +306,7 @@ fn equip_fenced(connections: &mut Connections, server_conn: Token, conn: Token) 
     let Some((client, server)) = connections.pair(conn, server_conn) else {
         return Vec::new();
     };
-    server.holder.set(client.key_pid);
+    server.holder.set(client.key.pid());
     vec![Effect::Equip {
         server: server_conn,
         client: conn,

@@ -124,7 +124,8 @@ fn is_between_transactions(connections: &mut Connections, conn: Token) -> bool {
         return false;
     };
     let listening = client.listening.as_ref();
-    if client.blocked || listening.is_some_and(|listening| listening.stage != Stage::Settled) {
+    if client.socket.blocked || listening.is_some_and(|listening| listening.stage != Stage::Settled)
+    {
         return false;
     }
     match client.duty {

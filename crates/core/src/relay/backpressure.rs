@@ -11,7 +11,7 @@ impl ClientMessages<'_> {
     /// is held before its next message instead: see [`Self::holds_back_before`].
     #[cold]
     pub(super) fn hold_back(&mut self, out: &mut Actions) {
-        if self.client.stream.is_in_body() {
+        if self.client.socket.stream.is_in_body() {
             return;
         }
         self.demand_replies(out);

@@ -262,7 +262,7 @@ impl ClientMessages<'_> {
     /// Answers a Query in the server's place, when nothing else is to be answered.
     pub(super) fn answer_query(&mut self, out: &mut Actions, answer: impl FnOnce(&mut Vec<u8>)) {
         // As by any query.
-        self.client.forget_unnamed();
+        self.client.unnamed.forget();
         let status = self.server.status;
         self.stats.query_count += 1;
         self.stats.xact_count += u64::from(status == b'I');

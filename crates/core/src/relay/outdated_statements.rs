@@ -49,7 +49,7 @@ impl ClientMessages<'_> {
                 || statement.literals() != Literals::None
                     && !prepared.is_analysed_for(
                         statement.id(),
-                        self.client.id,
+                        self.client.origin.id,
                         session.settings_now(),
                     ));
         if !effects.is_empty() {

@@ -111,29 +111,33 @@ impl Worker {
         };
         if has_failed {
             server.answered_unnamed = AnsweredUnnamed::Foreign;
-            client.unnamed_before = None;
+            client.unnamed.forget_former();
         }
         if server.replies.make_unnamed() {
             // A later request makes the statement again.
             return;
         }
-        client.forget_unnamed();
-        let own = Unnamed::Of(client.id, client.unnamed_version);
-        let before = client.unnamed_before.take();
+        client.unnamed.forget();
+        let own = Unnamed::Of(client.origin.id, client.unnamed.version());
+        let before = client.unnamed.take_former();
         match server.answered_unnamed {
             AnsweredUnnamed::Foreign => {
                 server.unnamed = Unnamed::Unknown;
-                client.unnamed = before;
+                if let Some(definition) = before {
+                    client.unnamed.keep(definition);
+                }
             }
             AnsweredUnnamed::Former => {
                 server.unnamed = own;
-                client.unnamed_is_opaque = before.is_none();
-                client.unnamed = before;
+                match before {
+                    Some(definition) => client.unnamed.keep(definition),
+                    None => client.unnamed.set_opaque(),
+                }
             }
             AnsweredUnnamed::Later => {
                 server.unnamed = own;
                 // Its definition was not stored.
-                client.unnamed_is_opaque = true;
+                client.unnamed.set_opaque();
             }
         }
     }

@@ -165,7 +165,7 @@ impl ClientMessages<'_> {
         if is_text {
             self.read_ddl_on_later(begun);
         }
-        self.client.unread = is_text.then(|| {
+        self.client.socket.unread = is_text.then(|| {
             let mut names = Box::new(CustomNames::default());
             names.read(begun);
             names
@@ -175,9 +175,9 @@ impl ClientMessages<'_> {
     /// More of a message has come that was begun before.
     #[cold]
     pub(super) fn read_on(&mut self, bytes: &[u8]) {
-        let (count, is_end) = self.client.stream.left_of(bytes.len());
+        let (count, is_end) = self.client.socket.stream.left_of(bytes.len());
         self.read_ddl_on(&bytes[..count], is_end);
-        let Some(names) = &mut self.client.unread else {
+        let Some(names) = &mut self.client.socket.unread else {
             return;
         };
         names.read(&bytes[..count]);
@@ -185,7 +185,7 @@ impl ClientMessages<'_> {
         if names.may_reset() && context.is_some_and(|own| !own.base.is_empty()) {
             self.server.session.reset_parameters.note_unread();
         }
-        if is_end && let Some(names) = self.client.unread.take() {
+        if is_end && let Some(names) = self.client.socket.unread.take() {
             self.note_custom_parameters(&names.finish());
         }
     }

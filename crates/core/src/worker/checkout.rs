@@ -26,7 +26,7 @@ impl Worker {
         let Some(client) = self.table.client(conn) else {
             return;
         };
-        client.request_at = now;
+        client.request.sent_at = now;
         let Some(pool) = client.pool else { return };
         let table = &self.table;
         let context = match table.look(conn) {
@@ -106,8 +106,8 @@ impl Worker {
         }
         if let Some(client) = self.table.client(conn) {
             client.duty = ClientDuty::Waiting { ticket, at_login };
-            client.wait_notice_was_sent = false;
-            client.request_at = now;
+            client.request.wait_notice_was_sent = false;
+            client.request.sent_at = now;
         }
         if !is_native {
             self.settle_for_waiters(shared.id, now, out);
@@ -191,7 +191,7 @@ impl Worker {
         let holder = server.holder.get();
         if let Some(listening) = &client.listening
             && holder != 0
-            && holder != client.key_pid
+            && holder != client.key.pid()
             && !self
                 .listening_clients
                 .have_delivered_before(listening, server.freed_at)
@@ -201,15 +201,15 @@ impl Worker {
             self.carry_out(effects, now, out);
             return true;
         }
-        client.transaction_at = now;
+        client.request.transaction_at = now;
         server.lent_at = now;
         if std::mem::take(&mut server.session.has_login_state) {
             server.session.dirt.raise(Class::Opaque);
         }
         server.session.has_listening_client = client.listening.is_some();
         server.session.notified.clear();
-        server.holder.set(client.key_pid);
-        let waited = now.since(client.request_at);
+        server.holder.set(client.key.pid());
+        let waited = now.since(client.request.sent_at);
         if client.context.is_some() {
             return self.equip_session(server_conn, client_conn, waited, now, out);
         }
@@ -342,7 +342,7 @@ impl Worker {
             return;
         };
         enter(Phase::Relaying, client_conn, client, server_conn, server);
-        client.transaction_at = now;
+        client.request.transaction_at = now;
         let early = begin(client_conn, client, server_conn, server, out);
         self.relay_early(client_conn, early, now, out);
     }

@@ -110,7 +110,7 @@ impl Worker {
                     held: now.since(server.lent_at),
                     state,
                     pins,
-                    client: client.id,
+                    client: client.origin.id,
                     user: client
                         .names
                         .as_ref()
@@ -163,7 +163,7 @@ impl Worker {
         let Some(client) = self.table.client(conn) else {
             return;
         };
-        client.wait_notice_was_sent = true;
+        client.request.wait_notice_was_sent = true;
         let detail = reason.map_or("", |reason| &reason.detail);
         out.send_made(conn, |bytes| {
             let code = sqlstate::SUCCESSFUL_COMPLETION;

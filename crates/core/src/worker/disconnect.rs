@@ -96,7 +96,7 @@ impl Worker {
         if self.snapshot.config.settings.log_disconnections
             && let Some(client) = self.table.client(conn)
         {
-            let age = now.since(client.connected_at) / 1_000_000;
+            let age = now.since(client.origin.connected_at) / 1_000_000;
             let text = format!("closing because: {why} (age={age}s)");
             out.log(Level::Log, client.subject(), text);
         }
@@ -144,12 +144,12 @@ impl Worker {
         // server has received all that the client has sent.
         let has_sent_all = matches!(client.duty, ClientDuty::Active(_))
             && first.is_none()
-            && client.early.is_none();
+            && client.socket.early.is_none();
         if client.server().is_some() && !has_sent_all {
             return;
         }
         // In the middle of a header the byte is no tag: a length may contain the byte of Terminate.
-        let is_tag = client.stream.partial().is_empty();
+        let is_tag = client.socket.stream.partial().is_empty();
         match first {
             None => {
                 out.list.push(Action::Close(conn));
@@ -158,7 +158,7 @@ impl Worker {
             Some(pgweir_wire::tag::frontend::TERMINATE) if is_tag => {
                 self.close_client(conn, "client close request", now, out)
             }
-            Some(_) if client.peeked && matches!(client.duty, ClientDuty::Idle) => {
+            Some(_) if client.socket.peeked && matches!(client.duty, ClientDuty::Idle) => {
                 self.check_out(conn, now, out);
             }
             // The client has sent a last request, which is served in its turn.
@@ -201,7 +201,7 @@ impl Worker {
             shutdown::announce(self.id, &self.directory, Shutdown::WaitForClients, out);
         }
         let mut had = AbandonedSession {
-            mid_message: !client.stream.is_at_boundary(),
+            mid_message: !client.socket.stream.is_at_boundary(),
             ..AbandonedSession::default()
         };
         if let Some(context) = &client.context {

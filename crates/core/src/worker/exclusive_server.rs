@@ -83,9 +83,9 @@ impl Worker {
         };
         let shared = Arc::clone(&server.shared);
         let bypass = server.bypass;
-        let waited = now.since(client.request_at);
+        let waited = now.since(client.request.sent_at);
         client.tracked = server.tracked.clone();
-        client.transaction_at = now;
+        client.request.transaction_at = now;
         client.duty = ClientDuty::Active(conn);
         server.lent_at = now;
         server.duty = Duty::Lent(Loan::new(owner, Phase::Relaying));

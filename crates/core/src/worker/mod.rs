@@ -213,7 +213,7 @@ impl Worker {
     pub fn blocked(&mut self, conn: Token, _now: Time, out: &mut Actions) {
         let other = match self.table.get(conn) {
             Some(Conn::Client(client)) => {
-                client.blocked = true;
+                client.socket.blocked = true;
                 if matches!(client.duty, ClientDuty::Idle) {
                     // A client that does not read gets no server.
                     out.read(conn, ReadMode::Hold);
@@ -235,7 +235,7 @@ impl Worker {
     pub fn drained(&mut self, conn: Token, now: Time, out: &mut Actions) {
         match self.table.get(conn) {
             Some(Conn::Client(client)) => {
-                client.blocked = false;
+                client.socket.blocked = false;
                 let listens = client.listening.is_some();
                 if matches!(client.duty, ClientDuty::Idle) {
                     out.read(conn, ReadMode::Notify);

@@ -53,8 +53,8 @@ impl Worker {
         let is_pinned = context.is_some_and(|own| own.is_pinned() && own.stays_pinned());
         let is_kept = is_pinned || keeps && client.context.is_some() && !is_retired;
         let is_carried = client.context.is_some();
-        let is_at_rest = client.stream.is_at_boundary() && !client.blocked;
-        if is_unjudged && is_carried && client.stream.is_at_boundary() {
+        let is_at_rest = client.socket.stream.is_at_boundary() && !client.socket.blocked;
+        if is_unjudged && is_carried && client.socket.stream.is_at_boundary() {
             return self.inspect_late(server_conn, Settling::default(), now, out);
         }
         if sharing
@@ -70,7 +70,7 @@ impl Worker {
         };
         // A client that reads slowly keeps its server until it has read everything. So the number of servers bounds
         // what is buffered for clients.
-        if !sharing || client.blocked || is_kept || !client.stream.is_at_boundary() {
+        if !sharing || client.socket.blocked || is_kept || !client.socket.stream.is_at_boundary() {
             if is_pinned {
                 self.become_dedicated(server_conn);
             }

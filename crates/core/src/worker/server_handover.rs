@@ -27,7 +27,7 @@ impl Worker {
         };
         let is_session = pool.terms.mode == PoolMode::Session
             && client.context.is_none()
-            && client.early.is_none()
+            && client.socket.early.is_none()
             && server.owner.is_none();
         let is_quiet = server.status == b'I'
             && server.replies.is_settled()
@@ -131,7 +131,7 @@ impl Worker {
         let conn = self.table.insert(Conn::Server(Box::new(server)));
         if let Some((client, server)) = self.table.pair(client_conn, conn) {
             client.duty = ClientDuty::Active(conn);
-            server.holder.set(client.key_pid);
+            server.holder.set(client.key.pid());
         }
         self.suspension.add(conn);
         out.read(conn, ReadMode::Deliver);

@@ -39,7 +39,7 @@ impl Worker {
         let is_equal = client.context.as_ref().is_some_and(|context| {
             context.wanted.is_same(&server.session.held)
                 && context.sql.is_same(&server.session.sql)
-                && (context.sql.is_empty() || server.session.sql_made.0 == client.id)
+                && (context.sql.is_empty() || server.session.sql_made.0 == client.origin.id)
         });
         if !is_equal && self.send_plan(server_conn, client_conn, out) {
             self.count_assignment(pool, waited);
@@ -48,7 +48,7 @@ impl Worker {
         let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
             return false;
         };
-        if server.session.has_foreign_sequences(client.id) {
+        if server.session.has_foreign_sequences(client.origin.id) {
             discard_sequences(server_conn, server, out);
         }
         if !client.tracked.is_same(&server.tracked) {
@@ -88,13 +88,16 @@ impl Worker {
             let is_tracked = |name: &[u8]| directory.names().tracked_position(name).is_some();
             shown(&context.wanted, &server.session.held, is_tracked)
         });
-        let has_statements = server
-            .session
-            .has_sql_for(&context.sql, client.id, &context.wanted);
+        let has_statements =
+            server
+                .session
+                .has_sql_for(&context.sql, client.origin.id, &context.wanted);
         if has_statements {
             // From now on the two are equal by address too, which the next comparison checks first.
             context.sql = server.session.sql.clone();
-            server.session.sql_used_by(client.id, &context.wanted);
+            server
+                .session
+                .sql_used_by(client.origin.id, &context.wanted);
         }
         if text.is_none() && has_statements {
             return false;
@@ -355,7 +358,7 @@ fn begin_preparing(
     server: &mut Server,
     out: &mut Actions,
 ) {
-    if server.session.has_foreign_sequences(client.id) {
+    if server.session.has_foreign_sequences(client.origin.id) {
         discard_sequences(server_conn, server, out);
     }
     enter(Phase::Equipping, client_conn, client, server_conn, server);

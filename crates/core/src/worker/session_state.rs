@@ -47,7 +47,7 @@ impl Worker {
             return true;
         }
         let signals = signals_at_end(client, server);
-        let is_end = is_last && !client.stream.is_in_body();
+        let is_end = is_last && !client.socket.stream.is_in_body();
         note_sequences(client, server, is_end, now);
         if is_end {
             let settings = &self.snapshot.config.settings;
@@ -399,7 +399,7 @@ impl Worker {
 fn note_sequences(client: &mut Client, server: &mut Server, is_end: bool, now: Time) {
     let effects = server.session.effects;
     if effects.intersects(MAKES_VALUES) {
-        server.session.touch_sequences(client.id);
+        server.session.touch_sequences(client.origin.id);
     }
     if !is_end {
         return;

@@ -27,7 +27,7 @@ pub(super) fn signals_at_end(client: &Client, server: &mut Server) -> Option<Box
     let session = &mut server.session;
     let signal = Signal::of(session.effects)?;
     let signals = session.signals.take();
-    if !server.replies.is_last() || !client.stream.is_at_boundary() {
+    if !server.replies.is_last() || !client.socket.stream.is_at_boundary() {
         return None;
     }
     // The next request asks for other things.

@@ -70,7 +70,7 @@ impl Worker {
                 .find(|known| known.is_equal(&sql));
             context.sql = known.cloned().unwrap_or(sql);
             session.sql = context.sql.clone();
-            session.sql_made = (client.id, None);
+            session.sql_made = (client.origin.id, None);
             if !unmade.is_empty() {
                 let names: Vec<_> = unmade.into_iter().map(|(name, _)| name).collect();
                 session.sql = session.sql.without(&names);
@@ -114,17 +114,17 @@ impl Worker {
             return false;
         };
         let (wanted, session) = (&context.wanted, &mut server.session);
-        if session.has_sql_for(&context.sql, client.id, wanted) {
+        if session.has_sql_for(&context.sql, client.origin.id, wanted) {
             // From now on the two are equal by address too, which the next comparison checks first.
             context.sql = session.sql.clone();
-            session.sql_used_by(client.id, wanted);
+            session.sql_used_by(client.origin.id, wanted);
             return false;
         }
         let mut syncs = Vec::new();
         out.send_made(conn, |bytes| {
             syncs = context.sql.write_plan(&session.sql, bytes);
         });
-        session.sql_made = (client.id, Some(wanted.clone()));
+        session.sql_made = (client.origin.id, Some(wanted.clone()));
         for made in syncs {
             server.ask(made.map_or(InternalQuery::Statements, InternalQuery::Sql));
         }

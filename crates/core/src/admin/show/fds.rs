@@ -39,8 +39,15 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection) {
                     continue;
                 }
                 let names = client.names.as_deref();
-                let at = (client.remote, client.port);
-                (client.id, "client", names, at.0, at.1, &client.tracked)
+                let at = (client.origin.remote, client.origin.port);
+                (
+                    client.origin.id,
+                    "client",
+                    names,
+                    at.0,
+                    at.1,
+                    &client.tracked,
+                )
             }
             Conn::Server(server) => {
                 let remote = server.addresses.map_or(Address::Unix, |(_, remote)| remote);

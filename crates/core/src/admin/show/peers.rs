@@ -73,7 +73,7 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
         let (id, mut row) = match worker.table.get(token) {
             Some(Conn::Client(client)) => {
                 let row = client_row(client, client_state(client, show), link, now);
-                (client.id, row)
+                (client.origin.id, row)
             }
             Some(Conn::Server(server)) => {
                 let is_stale = server.is_stale(check_after, now);
@@ -123,7 +123,7 @@ fn is_wanted(conn: &Conn, show: Show) -> bool {
         }
         (Show::Sockets, Conn::Server(_)) => true,
         (Show::ActiveSockets, Conn::Client(client)) => {
-            client.blocked || !client.stream.is_at_boundary()
+            client.socket.blocked || !client.socket.stream.is_at_boundary()
         }
         (Show::ActiveSockets, Conn::Server(server)) => {
             server.blocked || !server.stream.is_at_boundary()
@@ -175,7 +175,7 @@ fn linked_id(worker: &mut Worker, token: Token) -> Option<u64> {
         Conn::Cancel(_) => return None,
     };
     match worker.table.get(other)? {
-        Conn::Client(client) => Some(client.id),
+        Conn::Client(client) => Some(client.origin.id),
         Conn::Server(server) => Some(server.id),
         Conn::Cancel(_) => None,
     }
@@ -259,7 +259,7 @@ fn client_row(client: &Client, state: &'static str, link: Option<u64>, now: Time
         ClientDuty::Waiting { .. } | ClientDuty::Preparing(_) | ClientDuty::Opening(_)
     );
     let wait = if waits {
-        now.since(client.request_at)
+        now.since(client.request.sent_at)
     } else {
         0
     };
@@ -276,25 +276,28 @@ fn client_row(client: &Client, state: &'static str, link: Option<u64>, now: Time
         client.replication().name().into(),
         state.into(),
     ];
-    row.extend(end(client.remote, client.port));
-    row.extend(end(client.local, client.port));
-    row.extend([date(client.connected_at), date(client.request_at)]);
+    row.extend(end(client.origin.remote, client.origin.port));
+    row.extend(end(client.origin.local, client.origin.port));
+    row.extend([
+        date(client.origin.connected_at),
+        date(client.request.sent_at),
+    ]);
     row.extend([
         Cell::Int(wait / 1_000_000),
         Cell::Int(wait % 1_000_000),
         Cell::Int(0),
     ]);
     row.extend([
-        pointer(client.id),
+        pointer(client.origin.id),
         link.map_or_else(|| "".into(), pointer),
-        client.pid.into(),
+        client.origin.pid.into(),
         shown(client.tls.as_deref()).into(),
     ]);
     let name = String::from_utf8_lossy(client.tracked.application_name()).into_owned();
     row.extend([
         name.into(),
         client.statements.len().into(),
-        client.id.into(),
+        client.origin.id.into(),
     ]);
     row
 }

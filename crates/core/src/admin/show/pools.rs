@@ -120,7 +120,7 @@ fn add_client(client: &Client, count: &mut PoolCount, now: Time) {
     match client.duty {
         ClientDuty::Waiting { .. } | ClientDuty::Preparing(_) | ClientDuty::Opening(_) => {
             count.clients_waiting += 1;
-            count.maxwait = count.maxwait.max(now.since(client.request_at));
+            count.maxwait = count.maxwait.max(now.since(client.request.sent_at));
         }
         _ => count.clients_active += 1,
     }

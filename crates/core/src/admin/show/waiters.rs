@@ -47,8 +47,8 @@ pub(super) fn add(worker: &Worker, collection: &mut Collection, now: Time) {
                 collection.waiters.push(WaitingClient {
                     pool: pool.shared.key.clone(),
                     user: client.database_and_user().1.into(),
-                    id: client.id,
-                    since: client.request_at,
+                    id: client.origin.id,
+                    since: client.request.sent_at,
                 });
             }
             Conn::Server(server) if !server.bypass => {
@@ -66,7 +66,7 @@ pub(super) fn add(worker: &Worker, collection: &mut Collection, now: Time) {
                     .and_then(|context| context.pinned_by.as_ref());
                 let holders = collection.holders.entry(server.shared.key.clone());
                 holders.or_default().add(LongestHolder {
-                    client: client.id,
+                    client: client.origin.id,
                     user: client.database_and_user().1.into(),
                     held: now.since(server.lent_at),
                     state: state.words(),
