@@ -58,7 +58,9 @@ impl Timeouts<'_> {
             return false;
         };
         match self.connections.look(server) {
-            Some(Conn::Server(server)) => self.passed(hung_up_at.max(server.lent_at), patience),
+            Some(Conn::Server(server)) => {
+                self.passed(hung_up_at.max(server.times.lent_at), patience)
+            }
             _ => false,
         }
     }
@@ -98,7 +100,7 @@ impl Timeouts<'_> {
     /// The same as `overdue`, for a client that has a server.
     fn transaction_overdue(&self, client: &Client, server: &Server) -> Option<Fault> {
         // A replication stream is no query, and has no end. A client exempt from the limits delays no other client.
-        if server.replication != Replication::None || server.bypass {
+        if server.purpose.replication != Replication::None || server.purpose.bypass {
             return None;
         }
         let pool = self.pools.get(server.pool())?;
@@ -106,7 +108,7 @@ impl Timeouts<'_> {
         let is_busy = !server.replies.is_settled();
         let in_transaction = server.status != b'I';
         // The time in which the client still sends its request, such as the data of a COPY, does not count.
-        let asked_at = client.request.sent_at.max(server.heard_at);
+        let asked_at = client.request.sent_at.max(server.times.heard_at);
         if is_busy && self.passed(asked_at, patience.query) {
             Some(Fault::QueryTimeout)
         } else if !is_busy

@@ -48,7 +48,7 @@ pub(crate) fn begin(
     server.replies.wait_no_longer();
     out.read(
         client_conn,
-        if server.blocked {
+        if server.link.blocked {
             ReadMode::Hold
         } else {
             ReadMode::Deliver

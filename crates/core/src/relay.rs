@@ -53,9 +53,9 @@ impl Worker {
         let Some((client, server)) = self.table.pair(conn, server_conn) else {
             return;
         };
-        server.heard_at = now;
+        server.times.heard_at = now;
         let stale_plans = server.shared.catalog.stale_plans();
-        server.prepared.trust_since(stale_plans);
+        server.statements.prepared.trust_since(stale_plans);
         if !matches!(server.duty.phase(), Some(Phase::Relaying)) {
             server.enter(Phase::Relaying);
         }
@@ -64,7 +64,7 @@ impl Worker {
         };
         pool.use_current_catalog();
         // A server connection that belongs to one client keeps what the client makes there.
-        let is_shared = server.owner.is_none();
+        let is_shared = server.purpose.owner.is_none();
         // The queries that clean the server for this client may be in front of the client's first request.
         let replies = &server.replies;
         if replies.is_settled() || replies.owed_to_client() == 0 && replies.is_synced() {
@@ -182,7 +182,7 @@ impl Worker {
             match step {
                 Step::Pass { start, end } => {
                     // A description may have been too long to be inspected.
-                    server.params = None;
+                    server.statements.params = None;
                     run.add(to, start, end, out);
                 }
                 Step::PassHeld => {
@@ -405,7 +405,7 @@ impl Worker {
             return;
         };
         let (pool_id, is_idle) = (server.pool(), server.status == b'I');
-        let is_native = server.owner.is_some();
+        let is_native = server.purpose.owner.is_some();
         let Some(client_conn) = server.relays_for() else {
             return self.answered_during_inspection(conn, out);
         };
@@ -476,7 +476,7 @@ impl Worker {
         };
         if matches!(report.severity, b"FATAL" | b"PANIC") {
             // The server is about to close. The error that the client gets depends on what the server was doing.
-            server.last_words = Some(Words::of(&report));
+            server.link.last_words = Some(Words::of(&report));
             if matches!(server.duty, Duty::Idle) {
                 // The server may take its time to close, and must not be lent meanwhile.
                 out.list.push(Action::Close(conn));
@@ -499,7 +499,8 @@ impl Worker {
     #[cold]
     fn refuse_transaction(&mut self, client: Token, server: Token, now: Time, out: &mut Actions) {
         if let Some(server) = self.table.server(server) {
-            server.retire = Some("transaction blocks not allowed in statement pooling mode");
+            server.retirement.reason =
+                Some("transaction blocks not allowed in statement pooling mode");
         }
         self.refuse(client, &Fault::StatementMode, now, out);
     }

@@ -163,7 +163,9 @@ fn is_quiet(conn: &Conn) -> bool {
             !socket.blocked && socket.stream.is_at_boundary() && !logs_in
         }
         Conn::Server(server) => {
-            !server.blocked && server.stream.is_quiet() && !matches!(server.duty, Duty::Login(_))
+            !server.link.blocked
+                && server.stream.is_quiet()
+                && !matches!(server.duty, Duty::Login(_))
         }
         Conn::Cancel(_) => true,
     }

@@ -295,14 +295,14 @@ impl LoginEvent<'_> {
         };
         let clears = env.directory.auth_cache().clears();
         let lookup = backend::Lookup::new(conn, (**question).clone(), clears, now);
-        server.lent_at = now;
+        server.times.lent_at = now;
         server.duty = Duty::Cleaning {
             until: now.after(patience),
             rolled_back: false,
         };
         reset_parameters(env.directory, server_conn, server, out);
         server.replies.internal_sync_sent(InternalQuery::Lookup);
-        server.unnamed = Unnamed::None;
+        server.statements.unnamed = Unnamed::None;
         out.send_made(server_conn, |bytes| lookup.ask(bytes));
         server.session.lookup = Some(Box::new(lookup));
         if let Some(pool) = self.pools.get_mut(server.pool()) {

@@ -58,7 +58,7 @@ impl Worker {
             && server.replies.take_full(owed_max)
             // Input that was kept goes to the server before any new input.
             && !server.replies.is_awaited()
-            && !server.blocked
+            && !server.link.blocked
         {
             out.read(client, ReadMode::Deliver);
         }

@@ -445,7 +445,10 @@ impl ClientMessages<'_> {
         self.client
             .statements
             .define(self.bindings, name, &statement, schema);
-        let (replies, prepared) = (&mut self.server.replies, &mut self.server.prepared);
+        let (replies, prepared) = (
+            &mut self.server.replies,
+            &mut self.server.statements.prepared,
+        );
         let session = &self.server.session;
         let is_good = !session.may_have_role()
             && prepared.is_fresh(statement.id(), schema)
@@ -504,7 +507,7 @@ impl ClientMessages<'_> {
         out: &mut Actions,
     ) {
         self.note_parse(&statement);
-        while let Some(evicted) = self.server.prepared.evict(self.most) {
+        while let Some(evicted) = self.server.statements.prepared.evict(self.most) {
             self.send_close(evicted, out);
         }
         self.stats.server_parse_count += 1;
@@ -520,10 +523,14 @@ impl ClientMessages<'_> {
             self.server.session.settings_now().cloned(),
         );
         self.server
+            .statements
             .prepared
             .add(Arc::clone(&statement), schema, user);
         if self.server.session.may_have_role() {
-            self.server.prepared.analysed_under_role(statement.id());
+            self.server
+                .statements
+                .prepared
+                .analysed_under_role(statement.id());
         }
         let swallow = client_name.is_none();
         let change = Change::Made(statement, client_name);

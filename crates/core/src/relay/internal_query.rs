@@ -117,7 +117,7 @@ impl Worker {
             (InternalQuery::Catalog, _, _) => server.session.reading_failed(),
             (InternalQuery::Lookup | InternalQuery::Neutral, _, _) => {
                 if own == InternalQuery::Neutral {
-                    server.retire = Some("reset failed");
+                    server.retirement.reason = Some("reset failed");
                 }
                 if let Some(lookup) = &mut server.session.lookup {
                     lookup.fail(String::from_utf8_lossy(report.message).into_owned());
@@ -143,7 +143,7 @@ impl Worker {
             }
             _ => {
                 let message = String::from_utf8_lossy(report.message).into_owned();
-                server.retire = Some(match own {
+                server.retirement.reason = Some(match own {
                     InternalQuery::Check => "server check failed",
                     _ => "reset failed",
                 });
@@ -186,7 +186,7 @@ impl Worker {
         }
         let Some(context) = &mut client.context else {
             // PgBouncer ends such a client too: no server can meet its parameters.
-            server.retire = Some("invalid server parameter");
+            server.retirement.reason = Some("invalid server parameter");
             return self.refuse(client_conn, &Fault::ServerSaid(words), now, out);
         };
         if server.session.has_run_opaque_text
@@ -217,7 +217,7 @@ impl Worker {
         let Some((client, _, server)) = self.table.pair_of(conn) else {
             return;
         };
-        server.retire = Some("its client's startup parameters are refused");
+        server.retirement.reason = Some("its client's startup parameters are refused");
         let fault = Fault::SettingRefused(Box::new(Words::of(report)));
         self.refuse(client, &fault, now, out);
     }

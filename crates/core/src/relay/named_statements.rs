@@ -140,7 +140,7 @@ impl ClientMessages<'_> {
             is_any_sent = true;
         }
         if is_any_sent {
-            server.unnamed = Unnamed::None;
+            server.statements.unnamed = Unnamed::None;
             server.session.sql = sql.without(&missing);
         }
     }
@@ -206,7 +206,7 @@ impl ClientMessages<'_> {
             self.fence(out);
             return true;
         }
-        for statement in self.server.prepared.take_all() {
+        for statement in self.server.statements.prepared.take_all() {
             self.send_close(statement, out);
         }
         if begins && self.server.replies.is_unsynced() {

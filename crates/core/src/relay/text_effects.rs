@@ -21,7 +21,7 @@ impl ClientMessages<'_> {
             }
             frontend::PARSE if is_whole => {
                 if self.most == 0 && body.first() == Some(&0) {
-                    self.server.unnamed = self.own_unnamed();
+                    self.server.statements.unnamed = self.own_unnamed();
                 }
                 self.note_parse_effects(body)
             }
@@ -31,7 +31,7 @@ impl ClientMessages<'_> {
             // Without names that are followed, nobody knows what a statement of an earlier request does.
             frontend::BIND | frontend::DESCRIBE if self.most == 0 => self.suspect_use(tag, body),
             frontend::SYNC if self.most == 0 => {
-                self.server.unnamed = Unnamed::None;
+                self.server.statements.unnamed = Unnamed::None;
                 Effects::NONE
             }
             // What has not come as a whole may be anything.
@@ -49,7 +49,7 @@ impl ClientMessages<'_> {
             frontend::DESCRIBE => body.get(1) == Some(&0),
             _ => rest.cstr().is_ok() && rest.cstr().is_ok_and(|name| name.is_empty()),
         };
-        if is_unnamed && self.server.unnamed == self.own_unnamed() {
+        if is_unnamed && self.server.statements.unnamed == self.own_unnamed() {
             return Effects::NONE;
         }
         self.note_ddl(Effects::OPAQUE, b"");

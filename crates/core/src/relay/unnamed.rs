@@ -25,8 +25,9 @@ impl ClientMessages<'_> {
     #[inline]
     pub(super) fn needs_unnamed(&self, tag: u8) -> bool {
         matches!(tag, frontend::BIND | frontend::DESCRIBE)
-            && self.server.unnamed != self.own_unnamed()
-            && (self.client.unnamed.definition().is_some() || self.server.unnamed != Unnamed::None)
+            && self.server.statements.unnamed != self.own_unnamed()
+            && (self.client.unnamed.definition().is_some()
+                || self.server.statements.unnamed != Unnamed::None)
     }
 
     /// A message about the unnamed statement passes; a Parse has its definition in this range.
@@ -40,7 +41,7 @@ impl ClientMessages<'_> {
         match tag {
             frontend::PARSE => {
                 self.forget_unnamed();
-                self.server.unnamed = self.own_unnamed();
+                self.server.statements.unnamed = self.own_unnamed();
                 self.client.unnamed.parsed_under(self.certificates.id());
                 *unused = (definition.len() < UNNAMED_MAX).then_some(definition);
             }
@@ -113,16 +114,17 @@ impl ClientMessages<'_> {
             return;
         }
         self.client.unnamed.replace_with_next();
-        self.server.answered_unnamed = match self.server.unnamed == self.own_unnamed() {
-            true => AnsweredUnnamed::Former,
-            false => AnsweredUnnamed::Foreign,
-        };
+        self.server.statements.answered_unnamed =
+            match self.server.statements.unnamed == self.own_unnamed() {
+                true => AnsweredUnnamed::Former,
+                false => AnsweredUnnamed::Foreign,
+            };
     }
 
     #[inline]
     pub(super) fn forget_unnamed(&mut self) {
         self.client.unnamed.forget();
-        self.server.unnamed = Unnamed::None;
+        self.server.statements.unnamed = Unnamed::None;
     }
 
     /// The server gets the client's unnamed statement, or loses that of another client.
@@ -130,7 +132,7 @@ impl ClientMessages<'_> {
     pub(super) fn send_unnamed(&mut self, out: &mut Actions) {
         let own = self.own_unnamed();
         let Some(definition) = self.client.unnamed.definition() else {
-            self.server.unnamed = Unnamed::None;
+            self.server.statements.unnamed = Unnamed::None;
             send_target(self.server_conn, frontend::CLOSE, b"", out);
             return self.server.replies.mark_sent(Mark {
                 swallow: true,
@@ -140,9 +142,9 @@ impl ClientMessages<'_> {
         send_parse(self.server_conn, b"", definition, out);
         if !self.server.replies.make_unnamed() {
             self.client.unnamed.keep_as_former();
-            self.server.answered_unnamed = AnsweredUnnamed::Foreign;
+            self.server.statements.answered_unnamed = AnsweredUnnamed::Foreign;
         }
-        self.server.unnamed = own;
+        self.server.statements.unnamed = own;
         self.server.replies.mark_sent(Mark {
             swallow: true,
             ..Mark::plain(MarkKind::Parse)

@@ -131,7 +131,7 @@ impl Worker {
             return;
         };
         let catalog = Arc::clone(&server.shared.catalog);
-        let address = server.endpoint.to_string();
+        let address = server.link.endpoint.to_string();
         let facts = (!found.failed).then_some(found.facts);
         catalog.finish(found.reading, facts, &address, now);
         if let Some(reason) = catalog.news() {

@@ -86,7 +86,7 @@ impl Worker {
         let Some(client) = server.client() else {
             return;
         };
-        if let Some(why) = server.retire {
+        if let Some(why) = server.retirement.reason {
             return self.check_failed(conn, why, now, out);
         }
         if server.status != b'I' {
@@ -133,7 +133,7 @@ impl Worker {
             return;
         };
         let is_quiet = server.replies.is_settled() && server.status == b'I';
-        if server.retire != Some(OUTDATED) || !is_quiet {
+        if server.retirement.reason != Some(OUTDATED) || !is_quiet {
             return;
         }
         let pool = server.pool();

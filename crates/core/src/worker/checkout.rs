@@ -194,7 +194,7 @@ impl Worker {
             && holder != client.key.pid()
             && !self
                 .listening_clients
-                .have_delivered_before(listening, server.freed_at)
+                .have_delivered_before(listening, server.times.freed_at)
         {
             let parts = self.parts(now);
             let effects = fence_first(&parts.env, parts.connections, server_conn, client_conn, out);
@@ -202,7 +202,7 @@ impl Worker {
             return true;
         }
         client.request.transaction_at = now;
-        server.lent_at = now;
+        server.times.lent_at = now;
         if std::mem::take(&mut server.session.has_login_state) {
             server.session.dirt.raise(Class::Opaque);
         }
@@ -308,7 +308,7 @@ impl Worker {
                 return self.clean_session(server_conn, now, out);
             }
             if discards_plans(&context.wanted, &server.session.held) {
-                server.prepared.plans_discarded();
+                server.statements.prepared.plans_discarded();
             }
             server.session.holds(&context.wanted);
             server.session.has_unsent_parameters = false;

@@ -256,14 +256,14 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        if server.owner.is_some() {
+        if server.purpose.owner.is_some() {
             return self.close_server(conn, OWNER_LEFT, now, out);
         }
         if had.mid_message {
             return self.close_server(conn, "client left in the middle of a message", now, out);
         }
         if uncount_kept(server) {
-            server.retire.get_or_insert("above pool_size");
+            server.retirement.reason.get_or_insert("above pool_size");
         }
         // Reading from the server may have been held back for the client.
         out.read(conn, ReadMode::Deliver);
@@ -276,13 +276,16 @@ impl Worker {
             || server.session.has_reported
             || had.must_be_cleaned;
         if had.spoils || closes {
-            server.retire.get_or_insert("its session can't be cleaned");
+            server
+                .retirement
+                .reason
+                .get_or_insert("its session can't be cleaned");
         }
-        server.needs_reset |=
+        server.next_loan.needs_reset |=
             had.was_session || self.snapshot.config.settings.server_reset_query_always;
         if server.replies.is_settled()
             && server.status == b'I'
-            && !server.needs_reset
+            && !server.next_loan.needs_reset
             && !server.session.is_to_clean()
         {
             return self.give_back(conn, false, now, out);
@@ -329,7 +332,7 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        server.freed_at = now;
+        server.times.freed_at = now;
         let duty = Duty::Cleaning {
             until,
             rolled_back: false,
@@ -349,12 +352,18 @@ impl Worker {
             return;
         }
         if server.replies.is_uncertain() {
-            server.retire.get_or_insert("unexpected replies may follow");
+            server
+                .retirement
+                .reason
+                .get_or_insert("unexpected replies may follow");
         }
         if server.session.report_requires_close() {
-            server.retire.get_or_insert("its session can't be cleaned");
+            server
+                .retirement
+                .reason
+                .get_or_insert("its session can't be cleaned");
         }
-        if let Some(why) = server.retire {
+        if let Some(why) = server.retirement.reason {
             return self.close_server(conn, why, now, out);
         }
         if server.status != b'I' {
@@ -372,7 +381,7 @@ impl Worker {
                 MessageWriter::new(bytes).query(b"ROLLBACK");
             });
         }
-        if std::mem::take(&mut server.needs_reset) {
+        if std::mem::take(&mut server.next_loan.needs_reset) {
             let query = self.snapshot.config.settings.server_reset_query.as_bytes();
             if !query.is_empty() {
                 server.ask(InternalQuery::Reset);

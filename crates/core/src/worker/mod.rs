@@ -221,7 +221,7 @@ impl Worker {
                 client.server()
             }
             Some(Conn::Server(server)) => {
-                server.blocked = true;
+                server.link.blocked = true;
                 server.client()
             }
             _ => None,
@@ -250,7 +250,7 @@ impl Worker {
                 }
             }
             Some(Conn::Server(server)) => {
-                server.blocked = false;
+                server.link.blocked = false;
                 if let Some(client) = server.relays_for()
                     && !server.replies.is_awaited()
                     && !server.replies.is_full()
@@ -442,7 +442,7 @@ impl Worker {
     /// Takes a server handed over by another worker. The driver registers its socket under the returned
     /// token **before** it executes the actions.
     pub fn adopt(&mut self, mut server: Box<Server>, now: Time, out: &mut Actions) -> Token {
-        let destined = server.destined.take();
+        let destined = server.next_loan.destined.take();
         // The flag is about the list of the previous worker.
         server.session.is_listed = false;
         self.local_pool(&server.shared, now).servers += 1;

@@ -79,7 +79,7 @@ impl Worker {
         out: &mut Actions,
     ) {
         let held = match self.table.look(server) {
-            Some(Conn::Server(server)) => now.since(server.lent_at),
+            Some(Conn::Server(server)) => now.since(server.times.lent_at),
             _ => return,
         };
         self.log_decision(client, Decision::GivesBack(server, held), now, out);

@@ -40,7 +40,7 @@ impl Worker {
         let fault = match self
             .table
             .server(conn)
-            .and_then(|server| server.last_words.take())
+            .and_then(|server| server.link.last_words.take())
         {
             Some(words) => Fault::ServerSaid(words),
             None => Fault::ServerCrashed,
@@ -125,7 +125,7 @@ impl Worker {
                         .is_some_and(|settling| settling.ready_was_sent);
                 let loss = Loss {
                     // Session state that can't be moved is lost with the server as well.
-                    was_in_transaction: server.owner.is_some()
+                    was_in_transaction: server.purpose.owner.is_some()
                         || server.status != b'I'
                         || server.session.is_uninspected
                         || is_pinned

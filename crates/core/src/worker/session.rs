@@ -122,7 +122,7 @@ impl Worker {
         let Some((client_conn, _, server)) = self.table.pair_of(conn) else {
             return;
         };
-        if let Some(why) = server.retire {
+        if let Some(why) = server.retirement.reason {
             return self.check_failed(conn, why, now, out);
         }
         if self.is_unproven(client_conn) {
@@ -212,7 +212,7 @@ impl Worker {
         let Some(context) = &client.context else {
             return false;
         };
-        server.lent_at = now;
+        server.times.lent_at = now;
         // The query is empty if there is nothing to do: the parameters that the server holds were tried before.
         let text = login_plan(&context.wanted, &server.session.held).unwrap_or_default();
         enter(Phase::Equipping, client_conn, client, server_conn, server);
@@ -233,7 +233,7 @@ impl Worker {
             return self.clean_session(server_conn, now, out);
         }
         let shared = Arc::clone(&server.shared);
-        let is_redefined = server.retire == Some(REDEFINED);
+        let is_redefined = server.retirement.reason == Some(REDEFINED);
         let Some(context) = client.context.as_deref_mut() else {
             return;
         };
@@ -279,7 +279,7 @@ impl Worker {
             });
             // A change of the session defaults first counts up `defaults`, and then forgets all that is kept here.
             let mut startups = shared.startups.lock();
-            if is_usual && shared.defaults.load(Ordering::Acquire) == server.defaults {
+            if is_usual && shared.defaults.load(Ordering::Acquire) == server.retirement.defaults {
                 startups.keep(&others(&asked), startup);
             }
         }

@@ -60,9 +60,9 @@ impl Worker {
             return true;
         };
         if !is_pinned && uncount_kept(server) {
-            server.retire.get_or_insert("above pool_size");
+            server.retirement.reason.get_or_insert("above pool_size");
         }
-        let is_retired = server.retire.is_some();
+        let is_retired = server.retirement.reason.is_some();
         let is_settled = matches!(server.duty.phase(), Some(Phase::Settled));
         server.session.turn_until = turn_until;
         let is_wanted = wanted != Wanted::No && turn_until.is_none();
@@ -80,7 +80,7 @@ impl Worker {
             }
             return !is_due && !is_pinned;
         }
-        if is_due && server.cancels > 0 {
+        if is_due && server.next_loan.cancels > 0 {
             // A cancel request on its way to this server would hit the inspection.
             self.list_kept(server_conn, since, Some(now.after(RETRY_PAUSE)));
             return !is_pinned;
@@ -151,7 +151,7 @@ impl Worker {
             .unwrap_or(now)
             .after(within(TURN_PAUSE, look_time));
         let turn = within(TURN, LOOKS_IN_A_TURN * look_time);
-        let until = pause.min(server.lent_at.after(turn));
+        let until = pause.min(server.times.lent_at.after(turn));
         (until > now && (had.is_some() || turns.take())).then_some(until)
     }
 
@@ -412,7 +412,7 @@ impl Worker {
         };
         let dirt = &server.session.dirt;
         let (class, needs_look) = (dirt.class(), dirt.needs_inspection());
-        let is_being_cancelled = server.cancels > 0;
+        let is_being_cancelled = server.next_loan.cancels > 0;
         let since = server.unsettled_since().unwrap_or(now);
         match server.session.turn_until {
             Some(until) if until > now => return self.list_kept(conn, since, Some(until)),
@@ -456,7 +456,7 @@ impl Worker {
         let statements = match knows_all {
             true => ToDeallocate::Named(sql.pairs().map(|(name, _)| name).collect()),
             false => {
-                server.prepared.clear();
+                server.statements.prepared.clear();
                 ToDeallocate::All
             }
         };
@@ -490,10 +490,10 @@ impl Worker {
             return;
         };
         if clean_of(server).changes_plans {
-            server.prepared.plans_discarded();
+            server.statements.prepared.plans_discarded();
         }
         let counts = server.session.counts.take();
-        let expected = server.prepared.len();
+        let expected = server.statements.prepared.len();
         let fits =
             |counts: StatementCounts| counts.from_sql == 0 && counts.from_protocol == expected;
         match counts {
@@ -504,7 +504,8 @@ impl Worker {
             self.count_unclean_close(conn);
             if let Some(server) = self.table.server(conn) {
                 server
-                    .retire
+                    .retirement
+                    .reason
                     .get_or_insert("its prepared statements are not those that it was given");
             }
         }

@@ -80,7 +80,9 @@ impl Worker {
             context.sql = SqlStatements::default();
             session.sql = SqlStatements::default();
         }
-        let has_reserved = state.ours.is_some_and(|ours| ours > server.prepared.len());
+        let has_reserved = state
+            .ours
+            .is_some_and(|ours| ours > server.statements.prepared.len());
         if session.client_names.are_own() && (has_reserved || !state.named.is_empty()) {
             return;
         }
@@ -90,10 +92,13 @@ impl Worker {
         session.client_names.use_pooled();
         let gone = state.named.iter();
         let mut gone: Vec<_> = gone.map(|name| name.clone().into()).collect();
-        if state.ours.is_some_and(|ours| ours != server.prepared.len()) {
+        if state
+            .ours
+            .is_some_and(|ours| ours != server.statements.prepared.len())
+        {
             // Code that pgweir does not see has deallocated some statements that pgweir prepared, and it is unknown
             // which.
-            let ours = server.prepared.take_all();
+            let ours = server.statements.prepared.take_all();
             gone.extend(ours.iter().map(|statement| statement.name().into()));
         }
         close(conn, server, &gone, out);

@@ -50,7 +50,10 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection) {
                 )
             }
             Conn::Server(server) => {
-                let remote = server.addresses.map_or(Address::Unix, |(_, remote)| remote);
+                let remote = server
+                    .link
+                    .addresses
+                    .map_or(Address::Unix, |(_, remote)| remote);
                 let key = Some(&server.shared.key);
                 (server.id, "server", key, remote, 0, &server.tracked)
             }

@@ -51,7 +51,7 @@ pub(super) fn add(worker: &Worker, collection: &mut Collection, now: Time) {
                     since: client.request.sent_at,
                 });
             }
-            Conn::Server(server) if !server.bypass => {
+            Conn::Server(server) if !server.purpose.bypass => {
                 let Some(client) = worker.client_of(server) else {
                     continue;
                 };
@@ -68,7 +68,7 @@ pub(super) fn add(worker: &Worker, collection: &mut Collection, now: Time) {
                 holders.or_default().add(LongestHolder {
                     client: client.origin.id,
                     user: client.database_and_user().1.into(),
-                    held: now.since(server.lent_at),
+                    held: now.since(server.times.lent_at),
                     state: state.words(),
                     pins: pins.map(|pins| pins.to_string()).unwrap_or_default(),
                     statement: pinned_by.map(|by| (by.to_string(), by.text.to_string())),
