@@ -78,7 +78,11 @@ impl Worker {
         let is_carried = is_shared && client.context.is_some();
         if is_carried {
             let generation = pool.certificates.generation();
-            server.session.certified_by.get_or_insert(generation);
+            server
+                .session
+                .transaction
+                .certified_by
+                .get_or_insert(generation);
         }
         let mut upward = ClientMessages {
             client_conn: conn,
@@ -267,11 +271,14 @@ impl Worker {
         match message[0] {
             backend::READY_FOR_QUERY => {
                 server.status = body[0];
-                if server.session.schema.is_some() && body[0] == b'I' {
+                if server.session.transaction.schema.is_some() && body[0] == b'I' {
                     server.settle_schema();
                 }
-                if server.session.ddl.is_some() && body[0] == b'I' && server.replies.is_last() {
-                    server.session.ddl = None;
+                if server.session.transaction.ddl.is_some()
+                    && body[0] == b'I'
+                    && server.replies.is_last()
+                {
+                    server.session.transaction.ddl = None;
                 }
                 let is_known = matches!(body[0], b'I' | b'T' | b'E');
                 let is_plain = !server.session.must_act_before_ready();

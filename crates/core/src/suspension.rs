@@ -10,7 +10,7 @@ use crate::{
     connections::{Conn, Connections},
     effect::{Effect, Env, wake_waiting_consoles},
     fault::Fault,
-    frontend::{Client, ClientDuty},
+    frontend::ClientDuty,
 };
 
 /// Whether the worker is suspended, and how far that has come.

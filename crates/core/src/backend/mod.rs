@@ -27,7 +27,8 @@ pub use server::{
 };
 pub(crate) use server::{OUTDATED, REDEFINED};
 pub use session::{
-    CatalogRows, FailedInspections, InspectionAnswers, SIGNALS, Sequences, ServerSession,
-    UnexplainedParameters,
+    CatalogRows, ExtensionReports, FailedInspections, InspectionAnswers, Inspections,
+    InternalQueries, LastingState, SIGNALS, Sequences, ServerNotifications, ServerSession,
+    ServerSqlStatements, SessionSettings, TransactionState, UnexplainedParameters,
 };
 pub use stream::{Downstream, Expected, Step, Violation};

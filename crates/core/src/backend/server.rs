@@ -310,7 +310,7 @@ impl Server {
     #[must_use]
     #[inline]
     pub fn schema(&self) -> u32 {
-        let own = self.session.schema;
+        let own = self.session.transaction.schema;
         own.unwrap_or_else(|| self.shared.catalog.schema())
     }
 
@@ -319,7 +319,7 @@ impl Server {
     pub fn settle_schema(&mut self) {
         self.shared.catalog.schema_changed();
         if self.replies.is_last() || self.replies.is_settled() {
-            self.session.schema = None;
+            self.session.transaction.schema = None;
         }
     }
 

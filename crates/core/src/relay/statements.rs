@@ -203,7 +203,7 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        let sql = server.session.sql.clone();
+        let sql = server.session.sql_statements.held.clone();
         server.statements.prepared.clear();
         // Statements that were sent behind the command are made after it.
         let later: Vec<_> = server

@@ -71,7 +71,7 @@ impl ClientMessages<'_> {
     #[inline]
     pub(super) fn may_be_misread(&self, text: &[u8]) -> bool {
         let session = &self.server.session;
-        session.effects.class() >= Class::Settings
+        session.transaction.effects.class() >= Class::Settings
             && text.iter().any(|&byte| byte == b'\\' || byte >= 0x80)
     }
 
@@ -126,7 +126,13 @@ impl ClientMessages<'_> {
             .prepared(name)
             .map(<[u8]>::to_vec)
             .collect();
-        texts.extend(session.sql.prepared(name).map(<[u8]>::to_vec));
+        texts.extend(
+            session
+                .sql_statements
+                .held
+                .prepared(name)
+                .map(<[u8]>::to_vec),
+        );
         let given = self.client.statements.get(self.bindings, name);
         texts.extend(given.map(|given| until_nul(given.definition()).to_vec()));
         if session.client_names.has_hidden() {
@@ -183,7 +189,7 @@ impl ClientMessages<'_> {
         names.read(&bytes[..count]);
         let context = self.client.context.as_ref();
         if names.may_reset() && context.is_some_and(|own| !own.base.is_empty()) {
-            self.server.session.reset_parameters.note_unread();
+            self.server.session.settings.reset.note_unread();
         }
         if is_end && let Some(names) = self.client.socket.unread.take() {
             self.note_custom_parameters(&names.finish());
@@ -198,7 +204,7 @@ impl ClientMessages<'_> {
         let shared = &self.server.shared;
         let is_utf8 = self.server.tracked.client_encoding() == b"UTF8" && shared.is_utf8();
         let mut customs = shared.custom_parameters.lock();
-        let named = &mut self.server.session.named;
+        let named = &mut self.server.session.settings.named;
         let mut are_known = true;
         for name in names {
             are_known &= customs.insert(name, is_utf8) && named.len() < CustomParameters::MAX;

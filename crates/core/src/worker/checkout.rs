@@ -203,11 +203,11 @@ impl Worker {
         }
         client.request.transaction_at = now;
         server.times.lent_at = now;
-        if std::mem::take(&mut server.session.has_login_state) {
+        if std::mem::take(&mut server.session.lasting.is_from_login) {
             server.session.dirt.raise(Class::Opaque);
         }
-        server.session.has_listening_client = client.listening.is_some();
-        server.session.notified.clear();
+        server.session.notifications.has_listening_client = client.listening.is_some();
+        server.session.notifications.pending.clear();
         server.holder.set(client.key.pid());
         let waited = now.since(client.request.sent_at);
         if client.context.is_some() {
@@ -307,11 +307,11 @@ impl Worker {
             if server.session.unclean {
                 return self.clean_session(server_conn, now, out);
             }
-            if discards_plans(&context.wanted, &server.session.held) {
+            if discards_plans(&context.wanted, &server.session.settings.held) {
                 server.statements.prepared.plans_discarded();
             }
             server.session.holds(&context.wanted);
-            server.session.has_unsent_parameters = false;
+            server.session.settings.has_unsent = false;
             if !client.tracked.is_same(&server.tracked) {
                 let (names, settings) = (self.directory.names(), self.directory.settings());
                 let (told, found) = (&client.tracked, &server.tracked);

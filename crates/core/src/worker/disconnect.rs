@@ -273,7 +273,7 @@ impl Worker {
         }
         // The session state that the client left was not inspected.
         server.session.unclean |= server.session.dirt.class() == Class::Opaque
-            || server.session.has_reported
+            || server.session.extension.is_new
             || had.must_be_cleaned;
         if had.spoils || closes {
             server

@@ -444,7 +444,7 @@ impl Worker {
     pub fn adopt(&mut self, mut server: Box<Server>, now: Time, out: &mut Actions) -> Token {
         let destined = server.next_loan.destined.take();
         // The flag is about the list of the previous worker.
-        server.session.is_listed = false;
+        server.session.inspections.is_listed = false;
         self.local_pool(&server.shared, now).servers += 1;
         server.retire_if_outdated();
         let token = self.table.insert(Conn::Server(server));

@@ -38,14 +38,14 @@ impl Worker {
         }
         let generation = server.shared.catalog.generation();
         server.session.check_certificates(generation);
-        let (pool, is_counted) = (server.pool(), server.session.is_counted);
+        let (pool, is_counted) = (server.pool(), server.session.inspections.is_counted);
         let (is_retired, is_unjudged) = (
             server.retirement.reason.is_some(),
-            server.session.is_uninspected,
+            server.session.inspections.is_missing,
         );
         let is_costly = server.session.dirt.needs_clean()
-            || server.session.turn_until.is_some()
-            || std::mem::take(&mut server.session.has_new_settings);
+            || server.session.inspections.turn_until.is_some()
+            || std::mem::take(&mut server.session.settings.are_new);
         let (sharing, keeps) = self.pool(pool).map_or((false, false), |pool| {
             (pool.terms.mode != PoolMode::Session, pool.keeps_servers())
         });
@@ -127,7 +127,7 @@ impl Worker {
             server.retirement.reason.get_or_insert("above pool_size");
         }
         server.session.recent_texts.clear();
-        server.session.turn_until = None;
+        server.session.inspections.turn_until = None;
         server.session.unclean |= cleans;
         if closes {
             server
@@ -169,13 +169,13 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return false;
         };
-        if server.session.outlives_clean {
+        if server.session.lasting.outlives_clean {
             return true;
         }
         if server.session.dirt.class() != Class::Opaque {
             return false;
         }
-        let may_have_misread = server.session.may_have_misread_bodies;
+        let may_have_misread = server.session.lasting.may_have_misread_bodies;
         let id = server.pool();
         let Some(pool) = self.pool(id) else {
             return may_have_misread;
@@ -204,7 +204,7 @@ impl Worker {
             };
             return self.schedule(now);
         }
-        server.session.ddl = None;
+        server.session.transaction.ddl = None;
         server.duty = Duty::Idle;
         if let Some(why) = server.retirement.reason {
             return self.close_server(conn, why, now, out);

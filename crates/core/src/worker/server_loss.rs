@@ -127,13 +127,13 @@ impl Worker {
                     // Session state that can't be moved is lost with the server as well.
                     was_in_transaction: server.purpose.owner.is_some()
                         || server.status != b'I'
-                        || server.session.is_uninspected
+                        || server.session.inspections.is_missing
                         || is_pinned
                         // What the client has set there was not inspected.
                         || server.session.dirt.needs_inspection()
                         || is_held
                         // The client may have terminated its own session.
-                        || server.session.effects.contains(Effects::TERMINATES)
+                        || server.session.transaction.effects.contains(Effects::TERMINATES)
                         || !server.replies.can_be_answered_for(),
                     mid_message: !server.stream.is_at_boundary(),
                     owed: server.replies.owed_to_client(),

@@ -325,7 +325,7 @@ impl Worker {
             return;
         };
         server.tracked = server_parameters.tracked.clone();
-        server.session.report = server_parameters.report.clone();
+        server.session.extension.last = server_parameters.report.clone();
         server.session.read_as(directory.names(), &server.tracked);
         server.session.connected = Some(server.shared.catalog.connected());
         server.times.freed_at = now;
@@ -353,7 +353,7 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        server.session.has_login_state = shared.catalog.certificates().logins_leave_state();
+        server.session.lasting.is_from_login = shared.catalog.certificates().logins_leave_state();
         server.duty = Duty::Idle;
         let (epoch, defaults) = (server.retirement.epoch, server.retirement.defaults);
         let is_present = epoch == shared.epochs.lock().present()
@@ -535,7 +535,7 @@ impl Worker {
             return None;
         };
         let _ = uncount_kept(&mut server);
-        if let Some(lookup) = server.session.lookup.take() {
+        if let Some(lookup) = server.session.queries.lookup.take() {
             note_lost_lookup(self.id, &lookup, out);
         }
         if let Some(key) = &server.link.key {

@@ -69,7 +69,9 @@ fn task_of(server: &Server) -> Option<(Task, bool)> {
         Duty::Lent(exchange) => {
             matches!(exchange.phase(), Phase::Checking { .. }).then_some((Task::Check, true))
         }
-        Duty::Cleaning { .. } if server.session.lookup.is_some() => Some((Task::AuthQuery, true)),
+        Duty::Cleaning { .. } if server.session.queries.lookup.is_some() => {
+            Some((Task::AuthQuery, true))
+        }
         Duty::Cleaning { .. } if server.session.reads_catalog() => Some((Task::Catalog, true)),
         _ => None,
     }
