@@ -76,6 +76,14 @@ pub struct SessionSettings {
     pub reads_notices: bool,
 }
 
+impl SessionSettings {
+    /// Returns the value of a parameter that no setting has changed, if it is known.
+    #[must_use]
+    pub fn usual(&self, name: &[u8]) -> Option<&[u8]> {
+        self.baseline.as_ref()?.get(name)
+    }
+}
+
 /// The state of a session that no clean removes.
 #[derive(Debug, Default)]
 pub struct LastingState {
@@ -449,6 +457,16 @@ impl ServerSession {
     pub fn has_failed(&mut self) {
         self.dirt.undone();
         self.transaction.changed_roles.clear();
+    }
+
+    /// Notes that an inspection has read the session; `channels` if it has read those too.
+    pub fn inspected(&mut self, channels: Option<Vec<Vec<u8>>>) {
+        self.notifications.channels = channels;
+        self.transaction.effects = Effects::default();
+        self.inspections.is_missing = false;
+        self.inspections.must_be_exact = false;
+        self.settings.named.clear();
+        self.settings.reset.clear();
     }
 
     /// Notes that the settings were reset: nothing is left of what a text of class settings can leave.

@@ -476,12 +476,7 @@ fn adopt_settings(
     let channels = knows_channels.then(|| std::mem::take(&mut state.channels));
     let found = settings(context, probe, state, &server.session);
     context.recall_implied(&found, directory.names(), &server.tracked, table);
-    server.session.notifications.channels = channels;
-    server.session.transaction.effects = Effects::default();
-    server.session.inspections.is_missing = false;
-    server.session.settings.named.clear();
-    server.session.settings.reset.clear();
-    server.session.inspections.must_be_exact = false;
+    server.session.inspected(channels);
     let pairs = || found.iter().map(|(name, value)| (name, value));
     let bytes: usize = pairs().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > most as usize {
@@ -542,13 +537,7 @@ fn settings(
     let is_usual = |name: &[u8], value: &[u8]| {
         !probe.asks_all_settings()
             && context.base.get(name).is_none()
-            && (name == b"role" && value == b"none"
-                || session
-                    .settings
-                    .baseline
-                    .as_ref()
-                    .and_then(|usual| usual.get(name))
-                    == Some(value))
+            && (name == b"role" && value == b"none" || session.settings.usual(name) == Some(value))
     };
     let found = state.settings.into_iter();
     settings.extend(found.filter(|(name, value)| {
