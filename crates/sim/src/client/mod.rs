@@ -129,8 +129,7 @@ pub(crate) struct Client {
     alone: bool,
     /// Whether the client has read values of sequences.
     reads_values: bool,
-    /// Whether the client sets a custom parameter by a function that hides this, after it has named the parameter in a
-    /// text; the value tells whether it has named it.
+    /// Whether the client has named the custom parameter that a function of its own sets; `None` without such a function.
     whispers: Option<bool>,
     pub(crate) notifications: u64,
     /// The state of a client of the console.
