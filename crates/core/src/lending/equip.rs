@@ -22,24 +22,24 @@ impl Lending<'_> {
         let holder = server.holder.get();
         if let Some(listening) = &client.listening
             && holder != 0
-            && holder != client.key_pid
+            && holder != client.key.pid()
             && !self
                 .listening_clients
-                .have_delivered_before(listening, server.freed_at)
+                .have_delivered_before(listening, server.times.freed_at)
         {
             let env = self.env;
             let effects = fence_first(&env, self.connections, server_conn, client_conn, out);
             return self.effects.extend(effects);
         }
-        client.transaction_at = now;
-        server.lent_at = now;
-        if std::mem::take(&mut server.session.has_login_state) {
+        client.request.transaction_at = now;
+        server.times.lent_at = now;
+        if std::mem::take(&mut server.session.lasting.is_from_login) {
             server.session.dirt.raise(Class::Opaque);
         }
-        server.session.has_listening_client = client.listening.is_some();
-        server.session.notified.clear();
-        server.holder.set(client.key_pid);
-        let waited = now.since(client.request_at);
+        server.session.notifications.has_listening_client = client.listening.is_some();
+        server.session.notifications.pending.clear();
+        server.holder.set(client.key.pid());
+        let waited = now.since(client.request.sent_at);
         if client.context.is_some() {
             return self.effects.push(Effect::Session(
                 server_conn,
@@ -121,11 +121,11 @@ impl Lending<'_> {
                     .effects
                     .push(Effect::Session(server_conn, SessionEffect::Clean));
             }
-            if discards_plans(&context.wanted, &server.session.held) {
-                server.prepared.plans_discarded();
+            if discards_plans(&context.wanted, &server.session.settings.held) {
+                server.statements.prepared.plans_discarded();
             }
             server.session.holds(&context.wanted);
-            server.session.has_unsent_parameters = false;
+            server.session.settings.has_unsent = false;
             if !client.tracked.is_same(&server.tracked) {
                 let directory = self.env.directory;
                 let (names, settings) = (directory.names(), directory.settings());
@@ -150,7 +150,7 @@ impl Lending<'_> {
         let names = self.env.directory.names();
         out.send_made(client_conn, |bytes| names.report(&before, &spelled, bytes));
         enter(Phase::Relaying, client_conn, client, server_conn, server);
-        client.transaction_at = self.env.now;
+        client.request.transaction_at = self.env.now;
         let early = begin(client_conn, client, server_conn, server, out);
         if self.env.is_verbose() {
             self.log_spelling(client_conn, &before, &spelled, out);
