@@ -34,6 +34,7 @@ mod startups;
 mod state;
 mod statement;
 mod statement_description;
+mod word_list;
 
 pub use baseline::{BASELINE, Baseline, SHOWN};
 pub use certificates::{Certificates, Facts};
