@@ -202,7 +202,8 @@ impl Names {
         let id = bindings.acquire(name, statement, StatementDescription::not_described(schema));
         if self.sorted.len() == self.sorted.capacity() {
             // With a thousand statements a client, these lists make up most of the memory.
-            self.sorted.reserve_exact(4 + (self.sorted.len() / 8).min(28));
+            self.sorted
+                .reserve_exact(4 + (self.sorted.len() / 8).min(28));
         }
         self.sorted.insert(at, id);
         self.bytes += Self::cost(statement);
