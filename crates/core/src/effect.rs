@@ -178,6 +178,10 @@ pub(crate) enum Effect {
     CloseIfCleaning(Token),
     /// Close a server connection that is outdated, if `server_fast_close` allows that before its session ends.
     CloseIfOutdated(Token),
+    /// Close a server connection that has been idle for too long, unless its pool needs the server.
+    EndIdleServer(Token),
+    /// Open a successor of a server connection that will soon be too old.
+    OpenSuccessor(Token),
     /// Close a server connection as soon as it is not in use, and log the reason.
     Retire(Token, &'static str),
     /// Close a server connection that was opened under other session defaults, as soon as it is not in use.
@@ -319,6 +323,10 @@ pub(crate) enum PoolEffect {
     Diagnose,
     /// Offer the servers of a pool that clients keep without need to clients that wait.
     OfferKeptServers,
+    /// Offer the servers of a pool to clients that wait, if any may.
+    OfferWhileClientsWait,
+    /// Open servers for a pool that has too few, or remove a pool that has been unused for too long.
+    FillOrRemove,
     /// Offer the idle servers of a pool to clients that wait on any worker.
     OfferIdleServers,
     /// Inform the ledger of a pool that this worker has offered all of its servers.

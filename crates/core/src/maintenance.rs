@@ -21,28 +21,15 @@ use crate::{
 /// successor before it is closed.
 const IN_USE: u64 = 1_000_000;
 
-/// What happens to a server that is due.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Due {
-    /// Closed: the server has been idle for too long.
-    Idle(Token),
-    /// Closed: the server is too old.
-    Old(Token),
-    /// Taken back and closed: the server is too old, and its client keeps it without need.
-    Kept(Token),
-    /// Closed: the server is outdated, and with `server_fast_close` pgweir does not wait for the end of the
-    /// session.
-    Outdated(Token),
-    /// Another server is opened first: this one will soon be too old, and is needed.
-    Soon(Token),
-}
+/// The reason for closing a server that has reached its `server_lifetime`.
+const LIFETIME: &str = "server lifetime over";
 
-/// Returns the servers that have been idle or open for too long, for [`end_server`].
-pub(crate) fn due_servers(
+/// Ends the servers that have been idle or open for too long, and opens successors of those that soon will be.
+pub(crate) fn end_due_servers(
     env: &Env<'_>,
     connections: &Connections,
     pools: &LocalPools,
-) -> Vec<Due> {
+) -> Vec<Effect> {
     let found = connections.iter().filter_map(|(token, conn)| match conn {
         Conn::Server(server) => due(env, pools, token, server),
         _ => None,
@@ -50,7 +37,7 @@ pub(crate) fn due_servers(
     found.collect()
 }
 
-fn due(env: &Env<'_>, pools: &LocalPools, token: Token, server: &Server) -> Option<Due> {
+fn due(env: &Env<'_>, pools: &LocalPools, token: Token, server: &Server) -> Option<Effect> {
     if server.purpose.listens.is_some() {
         return None;
     }
@@ -60,23 +47,25 @@ fn due(env: &Env<'_>, pools: &LocalPools, token: Token, server: &Server) -> Opti
     let is_outdated =
         server.retirement.reason.is_some() && server.retirement.reason != Some(REDEFINED);
     if settings.server_fast_close && is_outdated && server.client().is_some() {
-        return Some(Due::Outdated(token));
+        // The session is ended, since pgweir does not wait for its end with this setting.
+        return Some(Effect::CloseIfOutdated(token));
     }
     let idle_max = settings.server_idle_timeout.0;
     let is_idle = matches!(server.duty, Duty::Idle);
     let idle_for = env.now.since(server.times.freed_at);
     let age = env.now.since(server.times.connected_at);
     if is_idle && idle_max > 0 && idle_for >= idle_max {
-        return Some(Due::Idle(token));
+        return Some(Effect::EndIdleServer(token));
     }
     if terms.server_lifetime == 0 {
         return None;
     }
     if is_idle && age >= terms.end_age(server.id) {
-        return Some(Due::Old(token));
+        return Some(Effect::CloseServer(token, LIFETIME));
     }
     if pool.may_keep(server) && age >= terms.end_age(server.id) {
-        return Some(Due::Kept(token));
+        // The client keeps the server without need.
+        return Some(Effect::Retire(token, LIFETIME));
     }
     // A client in session mode keeps its server for as long as it likes: no waiter counts on that server.
     let is_used = is_idle && idle_for < IN_USE.min(terms.server_lifetime / 4)
@@ -85,35 +74,34 @@ fn due(env: &Env<'_>, pools: &LocalPools, token: Token, server: &Server) -> Opti
     let is_shared = server.purpose.owner.is_none();
     let is_soon =
         is_shared && !server.retirement.has_successor && age >= terms.successor_age(server.id);
-    (is_soon && is_used).then_some(Due::Soon(token))
+    (is_soon && is_used).then_some(Effect::OpenSuccessor(token))
 }
 
-/// Ends a server that is due, or opens its successor. Whether an idle server is closed depends on how many are left, so
-/// the effect of one is carried out before the next one is ended.
-pub(crate) fn end_server(
-    env: &Env<'_>,
+/// Closes a server that has been idle for too long, unless it is kept for `min_pool_size`. That depends on how many are
+/// left, so the effect for one server is carried out before the next one is ended.
+pub(crate) fn end_idle_server(
     connections: &mut Connections,
     pools: &LocalPools,
-    due: Due,
-    out: &mut Actions,
+    conn: Token,
 ) -> Option<Effect> {
-    const LIFETIME: &str = "server lifetime over";
-    match due {
-        Due::Idle(conn) if is_kept_for_min(connections, pools, conn) => None,
-        Due::Idle(conn) => Some(Effect::CloseServer(conn, "server idle timeout")),
-        Due::Old(conn) => Some(Effect::CloseServer(conn, LIFETIME)),
-        Due::Kept(conn) => Some(Effect::Retire(conn, LIFETIME)),
-        Due::Outdated(conn) => Some(Effect::CloseIfOutdated(conn)),
-        Due::Soon(conn) => {
-            // The server may have been closed together with another one that was due.
-            let server = connections.server(conn)?;
-            server.retirement.has_successor = true;
-            let shared = Arc::clone(&server.shared);
-            let notes = shared.ledger.lock().replace(env.worker, env.now);
-            deliver(env.worker, env.directory, &notes, &shared, out);
-            None
-        }
-    }
+    let is_kept = is_kept_for_min(connections, pools, conn);
+    (!is_kept).then_some(Effect::CloseServer(conn, "server idle timeout"))
+}
+
+/// Opens a successor of a server that will soon be too old, and is needed.
+pub(crate) fn open_successor(
+    env: &Env<'_>,
+    connections: &mut Connections,
+    conn: Token,
+    out: &mut Actions,
+) {
+    // The server may have been closed together with another one that was due.
+    let Some(server) = connections.server(conn) else {
+        return;
+    };
+    server.retirement.has_successor = true;
+    let notes = (server.shared.ledger.lock()).replace(env.worker, env.now);
+    deliver(env.worker, env.directory, &notes, &server.shared, out);
 }
 
 fn is_kept_for_min(connections: &mut Connections, pools: &LocalPools, conn: Token) -> bool {
@@ -168,13 +156,27 @@ fn server_deadline(env: &Env<'_>, pools: &LocalPools, server: &Server) -> Option
     idle.into_iter().chain(old).min()
 }
 
-/// Creates the pools of databases with a forced user, which are kept filled from the start. The first worker
-/// does that.
-pub(crate) fn make_forced_pools(
+/// Looks after all pools of the worker; creates those that must exist without a client.
+pub(crate) fn maintain_pools(
     env: &Env<'_>,
     connections: &mut Connections,
     pools: &mut LocalPools,
-) {
+) -> Vec<Effect> {
+    if env.shutdown.is_none() {
+        make_forced_pools(env, connections, pools);
+    }
+    let maintain = |id| {
+        [
+            Effect::Pool(id, PoolEffect::OfferWhileClientsWait),
+            Effect::Pool(id, PoolEffect::FillOrRemove),
+        ]
+    };
+    pools.ids().into_iter().flat_map(maintain).collect()
+}
+
+/// Creates the pools of databases with a forced user, which are kept filled from the start. The first worker
+/// does that.
+fn make_forced_pools(env: &Env<'_>, connections: &mut Connections, pools: &mut LocalPools) {
     if env.worker != WorkerId(0) {
         return;
     }
@@ -210,8 +212,22 @@ pub(crate) fn offer_servers(
     Some(Effect::Pool(id, PoolEffect::OfferKeptServers))
 }
 
+/// Opens servers for a pool that has too few, or removes a pool that has been unused for too long.
+pub(crate) fn fill_or_remove(
+    env: &Env<'_>,
+    pools: &mut LocalPools,
+    statistics: &mut Statistics,
+    id: PoolId,
+    out: &mut Actions,
+) {
+    if env.shutdown.is_none() {
+        fill_pool(env, pools, id, out);
+    }
+    remove_if_unused(env, pools, statistics, id, out);
+}
+
 /// Opens servers for a pool that has too few.
-pub(crate) fn fill_pool(env: &Env<'_>, pools: &LocalPools, id: PoolId, out: &mut Actions) {
+fn fill_pool(env: &Env<'_>, pools: &LocalPools, id: PoolId, out: &mut Actions) {
     let Some(pool) = pools.get(id).filter(|pool| pool.keeps_min()) else {
         return;
     };
@@ -226,7 +242,7 @@ pub(crate) fn fill_pool(env: &Env<'_>, pools: &LocalPools, id: PoolId, out: &mut
 }
 
 /// Removes a pool that has been unused for too long.
-pub(crate) fn remove_if_unused(
+fn remove_if_unused(
     env: &Env<'_>,
     pools: &mut LocalPools,
     statistics: &mut Statistics,

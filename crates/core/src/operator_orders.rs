@@ -13,7 +13,7 @@ use pgweir_config::Config;
 
 use crate::{
     Action, Actions, Address, Directory, Endpoint, Level, SharedPool, Time, Token, WorkerId,
-    backend::OUTDATED,
+    backend::{OUTDATED, Server},
     connections::{Conn, Connections},
     effect::{Effect, Env, PoolEffect, wake_waiting_consoles},
     fault::Fault,
@@ -21,7 +21,7 @@ use crate::{
     listeners::Listeners,
     mail::Mail,
     pool::PoolId,
-    pooling::{self, LocalPools},
+    pooling::{self, LocalPool, LocalPools},
     suspension::Suspension,
 };
 
@@ -88,15 +88,37 @@ pub(crate) fn retire_outdated(
     pools: &mut LocalPools,
     id: PoolId,
 ) -> Vec<Effect> {
-    let Some(pool) = pools.get_mut(id) else {
+    let outdated = outdated_servers(
+        connections,
+        pools.get_mut(id),
+        |shared| shared.epochs.lock().present(),
+        |pool| &mut pool.epoch,
+        |server| server.retirement.epoch,
+    );
+    retire_all(outdated)
+}
+
+/// Returns the servers of a pool that were opened before a count of the pool reached its present value, if this worker
+/// does not know that value yet. `present` reads the value, `known` is the one that this worker knows, and `at_login` is
+/// the value when a server was opened.
+pub(crate) fn outdated_servers(
+    connections: &Connections,
+    pool: Option<&mut LocalPool>,
+    present: fn(&SharedPool) -> u32,
+    known: fn(&mut LocalPool) -> &mut u32,
+    at_login: fn(&Server) -> u32,
+) -> Vec<Token> {
+    let Some(pool) = pool else {
         return Vec::new();
     };
-    let present = pool.shared.epochs.lock().present();
-    if std::mem::replace(&mut pool.epoch, present) == present {
+    let (id, present) = (pool.shared.id, present(&pool.shared));
+    if std::mem::replace(known(pool), present) == present {
         return Vec::new();
     }
-    let outdated = |conn: &Conn| matches!(conn, Conn::Server(server) if server.pool() == id && server.retirement.epoch != present);
-    retire_all(connections.tokens(outdated))
+    connections.tokens(|conn| match conn {
+        Conn::Server(server) => server.pool() == id && at_login(server) != present,
+        _ => false,
+    })
 }
 
 /// Closes the servers at a host's old addresses as soon as they are not in use.

@@ -14,7 +14,7 @@ use std::sync::{Arc, atomic::Ordering};
 use crate::{
     Actions, Directory, Snapshot, Token,
     backend::{REDEFINED, Server},
-    connections::{Conn, Connections},
+    connections::Connections,
     effect::Effect,
     operator_orders,
     pool::PoolId,
@@ -66,24 +66,23 @@ pub(crate) fn retire_redefined(
     pools: &mut LocalPools,
     id: PoolId,
 ) -> Vec<Effect> {
-    let Some(pool) = pools.get_mut(id) else {
-        return Vec::new();
-    };
-    let present = pool.shared.defaults.load(Ordering::Acquire);
-    if std::mem::replace(&mut pool.defaults, present) == present {
-        return Vec::new();
-    }
-    let of_before = |conn: &Conn| {
-        matches!(conn, Conn::Server(server)
-            if server.pool() == id && server.retirement.defaults != present && server.is_shared())
-    };
-    let servers = connections.tokens(of_before).into_iter();
-    servers.map(Effect::RetireRedefinedServer).collect()
+    let redefined = operator_orders::outdated_servers(
+        connections,
+        pools.get_mut(id),
+        |shared| shared.defaults.load(Ordering::Acquire),
+        |pool| &mut pool.defaults,
+        |server| server.retirement.defaults,
+    );
+    let redefined = redefined.into_iter();
+    redefined.map(Effect::RetireRedefinedServer).collect()
 }
 
 /// Closes a server that was opened under other session defaults, as soon as it is not in use.
 pub(crate) fn retire_server(connections: &mut Connections, conn: Token) -> Option<Effect> {
-    let server = connections.server(conn)?;
+    // A server that belongs to one client, or that listens, stays.
+    let server = connections
+        .server(conn)
+        .filter(|server| server.is_shared())?;
     if server.client().is_none() {
         return Some(Effect::CloseServer(conn, REDEFINED));
     }

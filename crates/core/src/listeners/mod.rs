@@ -287,12 +287,8 @@ impl Listeners {
                 return Some(Effect::ServerFault(conn, what));
             }
         };
-        let Some(key) = &server.purpose.listens else {
-            out.report_missing(NO_KEY);
-            return None;
-        };
         // The listener may have been replaced, or a replacement given up, while the query was under way.
-        let listener = self.by_key.get_mut(key)?;
+        let listener = self.by_key.get_mut(key_of(connections, conn, out)?)?;
         match query {
             InternalQuery::Listen => {
                 listener.query_answered(env, connections, conn, has_failed, out)
@@ -313,10 +309,7 @@ impl Listeners {
         message: &[u8],
         out: &mut Actions,
     ) -> Option<Effect> {
-        let Some(key) = connections.server(conn)?.purpose.listens.clone() else {
-            out.report_missing(NO_KEY);
-            return None;
-        };
+        let key = key_of(connections, conn, out)?.clone();
         let listener = self.by_key.get_mut(&key)?;
         match listener.received(env, connections, conn, message) {
             Received::ByListener => listener.forward(env, connections, &key, message, out),
@@ -589,4 +582,17 @@ fn answer(question: Question, granted: bool, out: &mut Actions) {
 fn post_event(to: WorkerId, event: ListenerEvent, out: &mut Actions) {
     let mail = Mail::ListenerEvent(Box::new(event));
     out.list.push(Action::Mail { to, mail });
+}
+
+/// Returns the key of the listener that a connection was opened for.
+fn key_of<'c>(
+    connections: &'c mut Connections,
+    conn: Token,
+    out: &mut Actions,
+) -> Option<&'c ListenerKey> {
+    let key = connections.server(conn)?.purpose.listens.as_ref();
+    if key.is_none() {
+        out.report_missing(NO_KEY);
+    }
+    key
 }

@@ -17,7 +17,7 @@ use crate::{
     lending::Lending,
     listeners::Listeners,
     login::{ClientLogins, LoginEvent, refuse_waiters},
-    operator_orders,
+    maintenance, operator_orders,
     pool::PoolId,
     pooling::{self, LocalPools},
     reconfiguration, role_settings,
@@ -205,6 +205,13 @@ impl Worker {
             Effect::FailCheck(server) => self.lend(now, out, |event, _| {
                 event.replace_server(server, "server check timeout");
             }),
+            Effect::EndIdleServer(server) => self.dispatch(now, out, |parts, _| {
+                maintenance::end_idle_server(parts.connections, parts.pools, server)
+            }),
+            Effect::OpenSuccessor(server) => {
+                let parts = self.parts(now);
+                maintenance::open_successor(&parts.env, parts.connections, server, out);
+            }
             Effect::Retire(server, why) => self.retire(server, why, now, out),
             Effect::RetireRedefinedServer(server) => {
                 let effect = role_settings::retire_server(&mut self.table, server);
@@ -337,6 +344,14 @@ impl Worker {
             }
             PoolEffect::RetireRedefined => {
                 role_settings::retire_redefined(connections, pools, pool)
+            }
+            PoolEffect::OfferWhileClientsWait => {
+                Vec::from_iter(maintenance::offer_servers(&env, pools, pool, out))
+            }
+            PoolEffect::FillOrRemove => {
+                let parts = self.parts(now);
+                let (env, statistics) = (&parts.env, parts.statistics);
+                return maintenance::fill_or_remove(env, parts.pools, statistics, pool, out);
             }
             PoolEffect::SettleForWaiters => return self.settle_for_waiters(pool, now, out),
             PoolEffect::SettleKeptServers => return self.settle_kept(pool, now, out),
