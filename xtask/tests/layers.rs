@@ -41,7 +41,7 @@ const LAYERS: &[&[&str]] = &[
     &["client_listen", "login", "maintenance", "operator_orders"],
     &["reconfiguration", "role_settings", "timers"],
     &["worker"],
-    &["admin", "relay"],
+    &["admin", "relay", "exchange", "catalog_reading"],
 ];
 
 fn core() -> PathBuf {

@@ -10,6 +10,7 @@ mod client_names;
 mod client_to_server;
 mod ddl;
 mod fence;
+#[path = "../exchange/internal_queries.rs"]
 mod internal_query;
 mod named;
 mod named_statements;

@@ -3,33 +3,42 @@
 //! The driver calls one method of [`Worker`] per event: bytes, timers, mail. The worker answers with [`Actions`].
 
 mod bypass;
+#[path = "../catalog_reading.rs"]
 mod catalog;
 mod check;
 mod checkout;
+#[path = "../exchange/defaults.rs"]
 mod defaults;
 mod diagnosis;
 mod discard;
 mod disconnect;
+#[path = "../relay/early_replies.rs"]
 mod early;
 mod effects;
 mod exclusive_server;
 mod handover_in;
 mod handover_out;
 mod hang_up;
+#[path = "../exchange/inspection.rs"]
 mod inspection;
 mod join;
 mod notification_forwarding;
+#[path = "../exchange/pins.rs"]
 mod pins;
 mod release;
 mod scheduling;
 mod server_handover;
 mod server_loss;
 mod servers;
+#[path = "../exchange/equipping.rs"]
 mod session;
+#[path = "../exchange/settling.rs"]
 mod session_state;
+#[path = "../exchange/kept.rs"]
 mod settle;
 mod sharing;
 mod signal;
+#[path = "../exchange/sql_statements.rs"]
 mod sql_statements;
 mod timers;
 mod tls;
