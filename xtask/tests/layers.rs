@@ -40,8 +40,16 @@ const LAYERS: &[&[&str]] = &[
     &["client_timeouts", "listeners", "shutdown", "statistics"],
     &["client_listen", "login", "maintenance", "operator_orders"],
     &["reconfiguration", "role_settings", "timers"],
-    &["worker"],
-    &["admin", "relay", "exchange", "catalog_reading"],
+&["early_answers", "lending", "server_connections", "worker"],
+    &[
+        "admin",
+        "catalog_reading",
+        "client_signals",
+        "disconnect",
+        "exchange",
+        "relay",
+        "wait_notices",
+    ],
 ];
 
 fn core() -> PathBuf {

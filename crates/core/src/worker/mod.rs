@@ -2,33 +2,46 @@
 //!
 //! The driver calls one method of [`Worker`] per event: bytes, timers, mail. The worker answers with [`Actions`].
 
+#[path = "../lending/bypass.rs"]
 mod bypass;
 #[path = "../catalog_reading.rs"]
 mod catalog;
+#[path = "../lending/check.rs"]
 mod check;
+#[path = "../lending/checkout.rs"]
 mod checkout;
 #[path = "../exchange/defaults.rs"]
 mod defaults;
+#[path = "../wait_notices.rs"]
 mod diagnosis;
+#[path = "../disconnect/discard.rs"]
 mod discard;
+#[path = "../disconnect/mod.rs"]
 mod disconnect;
-#[path = "../relay/early_replies.rs"]
+#[path = "../early_answers.rs"]
 mod early;
 mod effects;
+#[path = "../server_connections/exclusive.rs"]
 mod exclusive_server;
 mod handover_in;
 mod handover_out;
+#[path = "../disconnect/hang_up.rs"]
 mod hang_up;
 #[path = "../exchange/inspection.rs"]
 mod inspection;
+#[path = "../lending/join.rs"]
 mod join;
 mod notification_forwarding;
 #[path = "../exchange/pins.rs"]
 mod pins;
+#[path = "../lending/release.rs"]
 mod release;
+#[path = "../lending/scheduling_log.rs"]
 mod scheduling;
 mod server_handover;
+#[path = "../server_connections/loss.rs"]
 mod server_loss;
+#[path = "../server_connections/login.rs"]
 mod servers;
 #[path = "../exchange/equipping.rs"]
 mod session;
@@ -36,11 +49,14 @@ mod session;
 mod session_state;
 #[path = "../exchange/kept.rs"]
 mod settle;
+#[path = "../lending/sharing.rs"]
 mod sharing;
+#[path = "../client_signals.rs"]
 mod signal;
 #[path = "../exchange/sql_statements.rs"]
 mod sql_statements;
 mod timers;
+#[path = "../server_connections/tls.rs"]
 mod tls;
 mod trace;
 
