@@ -4,62 +4,25 @@
 
 use std::sync::Arc;
 
-use pgweir_wire::{HEADER_LEN, MessageWriter};
+use pgweir_wire::MessageWriter;
 
-use super::{Worker, session_state::send_unsent_parameters};
+use super::Worker;
 use crate::{
     Action, Actions, ReadMode, Time, Token,
-    backend::{InternalQuery, Phase, Request, SIGNALS, Server},
+    backend::{InternalQuery, Phase},
     cancel::CancelKey,
     cancel_requests::busy_server,
     client_listen::send_backlog,
+    effect::Effect,
+    exchange::send_unsent_parameters,
     fault::Fault,
-    frontend::{Client, ClientDuty},
+    frontend::ClientDuty,
     loan::{begin, enter},
     mail::Mail,
-    signal::{Asker, Order, Rights, Signal, Signals, unknown_pid},
+    signal::{Asker, Order, Rights, Signal},
 };
 
-/// Returns the signals that a finished request asks for, if the server can still report the caller's privileges.
-///
-/// With more requests behind it, or in a failed transaction, the server could not report which role the caller had.
-pub(super) fn signals_at_end(client: &Client, server: &mut Server) -> Option<Box<Signals>> {
-    let session = &mut server.session;
-    let signal = Signal::of(session.effects)?;
-    let signals = session.signals.take();
-    if !server.replies.is_last() || !client.stream.is_at_boundary() {
-        return None;
-    }
-    // The next request asks for other things.
-    session.effects = session.effects.without(SIGNALS);
-    let mut signals = signals.filter(|_| server.status != b'E')?;
-    signals.signal = Some(signal);
-    Some(signals)
-}
-
 impl Worker {
-    /// Handles a server's notice for its client: it may contain a client's pid. A notice about the startup
-    /// parameters of a client that logs in is not a reply to that client's requests, but is sent to it all the
-    /// same.
-    #[cold]
-    pub(crate) fn noticed(&mut self, conn: Token, notice: &[u8], out: &mut Actions) {
-        let Some(server) = self.table.server(conn) else {
-            return;
-        };
-        match (server.replies.current(), server.equips()) {
-            (Some(Request::Internal(InternalQuery::Startup)), Some(client)) => {
-                out.send_made(client, |bytes| bytes.extend_from_slice(notice));
-            }
-            (Some(Request::Internal(_)), _) => {}
-            _ if server.session.effects.intersects(SIGNALS) => {
-                if let Some(pid) = unknown_pid(&notice[HEADER_LEN..]) {
-                    server.session.signals.get_or_insert_default().add(pid);
-                }
-            }
-            _ => {}
-        }
-    }
-
     /// Queries the privileges by which the server's client signals others; the client waits.
     #[cold]
     pub(super) fn ask_for_rights(&mut self, conn: Token, out: &mut Actions) {
@@ -111,7 +74,7 @@ impl Worker {
         };
         if std::mem::take(&mut server.session.ready_is_held) {
             enter(Phase::Relaying, client_conn, client, conn, server);
-            return self.inspect_held(conn, now, out);
+            return self.carry_out([Effect::Inspect(conn)], now, out);
         }
         if !server.session.notified.is_empty() {
             send_backlog(&mut self.table, client_conn, out);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     Action, Actions, Search, Shutdown, Time, Token, WorkerId,
+    backend::InternalQuery,
     directory::{Directory, Snapshot},
     fault::Fault,
     listen::{ListenerOpening, Question},
@@ -11,6 +12,7 @@ use crate::{
     mail::Mail,
     pin::Pins,
     pool::PoolId,
+    session::ChannelCommand,
     stats::Stats,
 };
 
@@ -74,8 +76,9 @@ pub(crate) enum Effect {
     RetireRedefinedServer(Token),
     /// End a server login that took longer than `server_connect_timeout`.
     EndServerLogin(Token),
-    /// Close a server connection that has not answered the check before its loan.
-    FailCheck(Token),
+    /// Close a server connection that can't be lent to the client that it was checked or cleaned for, and log the
+    /// reason. The client gets another one.
+    FailCheck(Token, &'static str),
     /// End a cancel request that took longer than `cancel_wait_timeout`.
     EndCancelRequest(Token),
     /// Lend, keep or close a server that has become free.
@@ -92,6 +95,45 @@ pub(crate) enum Effect {
     DiscardRequest(Token),
     /// Settle or release a server connection that its client may need no longer.
     Settle(Token),
+    /// Do the same if the server connection is still lent to this client.
+    SettleFor {
+        /// The server connection.
+        server: Token,
+        /// The client.
+        client: Token,
+    },
+    /// Withdraw the announcement of a kept server that was to be settled for waiters, if its client still has it.
+    WithdrawIfPinned(Token),
+    /// Inspect the session of a server connection before its client gets the ReadyForQuery that is held back.
+    Inspect(Token),
+    /// Move the channels that a session listens to to the client's listener, and complete the client's request.
+    MoveChannels(Token),
+    /// Handle a LISTEN or UNLISTEN that the client of this server connection has sent.
+    ChannelCommand(Token, ChannelCommand),
+    /// Process the end of a server connection's answer to one of pgweir's own queries.
+    InternalQueryAnswered(Token, InternalQuery),
+    /// Lend a server connection that has answered `server_check_query`.
+    Checked(Token),
+    /// Ask a server connection for the privileges by which its client signals other clients.
+    AskForPrivileges(Token),
+    /// Send the signals that a client has asked for, since its privileges are known.
+    PrivilegesAnswered(Token),
+    /// Go on with the login for which a server connection has run `auth_query`.
+    LookupAnswered(Token),
+    /// Note that a server connection has run `server_reset_query`.
+    WasReset(Token),
+    /// Clean a server connection that no client has, and lend it again.
+    BeginCleaning(Token),
+    /// End the COPY that a server connection reads for a client that has left.
+    EndCopy(Token),
+    /// Clean a server connection if needed, and pass it on.
+    GiveBack(Token),
+    /// Close an idle server connection that has sent a fatal error.
+    EndFailedServer(Token),
+    /// Close a server connection that can't be used any more, and send its client this error.
+    LoseServer(Token, Fault),
+    /// Tell a client that its login has succeeded.
+    Welcome(Token),
     /// Go on with a search for a server that may be closed for another pool.
     GoOnSearching(Box<Search>),
     /// End a search for a server that may be closed for another pool.
@@ -152,6 +194,8 @@ pub(crate) enum PoolEffect {
     Diagnose,
     /// Offer the servers of a pool that clients keep without need to clients that wait.
     OfferKeptServers,
+    /// Settle as many kept servers of a pool as clients wait for.
+    SettleForWaiters,
 }
 
 /// What a module asks for during an online restart, for a client that listens.

@@ -5,12 +5,13 @@
 
 use std::sync::Arc;
 
-use super::{Worker, pins::pins_of};
+use super::Worker;
 use crate::{
     Action, Actions, Level, Time, Token, WorkerId,
     connections::Conn,
     diagnosis::{Diagnosis, Holder, State},
     events::EventKind,
+    exchange::pins_of,
     fault::{Fault, Reason},
     frontend::ClientDuty,
     mail::Mail,
@@ -88,7 +89,7 @@ impl Worker {
             if server.bypass {
                 continue;
             }
-            let client = self.client_of(server);
+            let client = self.table.client_of(server);
             let pins = client.and_then(pins_of);
             let state = match State::of(server) {
                 State::IdleInSession if pins.is_some() => State::Pinned,

@@ -7,13 +7,14 @@ use crate::{
     Action, Actions, Control, Endpoint, Halt, Time, WorkerId,
     connections::Conn,
     console::{Show, VERSION},
+    exchange::pins_of,
     frontend::ClientDuty,
     mail::Mail,
     metrics::{ClientCount, ClientGroup, Measurement, Metrics, PoolMetrics},
     pin::Pin,
     pool::PoolKey,
     stats::Stats,
-    worker::{Worker, pins_of},
+    worker::Worker,
 };
 
 /// The longest `application_name` that is shown, in bytes: PostgreSQL truncates it there.
@@ -24,7 +25,7 @@ impl Measurement {
         for pool in worker.pools.iter() {
             let counts = self.pools.entry(pool.shared.key.clone()).or_default();
             counts.times += pool.times;
-            for (pin, count) in Worker::pin_counts(pool) {
+            for (pin, count) in pool.pin_counts() {
                 counts.pins[pin as usize] += count;
             }
         }
@@ -51,7 +52,7 @@ impl Measurement {
                 Conn::Server(server) => {
                     let database = &*server.shared.key.database;
                     *servers.entry((database, &server.endpoint)).or_default() += 1;
-                    let client = worker.client_of(server);
+                    let client = worker.table.client_of(server);
                     if client.and_then(pins_of).is_some() {
                         let key = server.shared.key.clone();
                         self.pools.entry(key).or_default().pinned += 1;

@@ -7,12 +7,13 @@
 use pgweir_config::PoolMode;
 use pgweir_wire::{MessageWriter, Severity};
 
-use super::{Worker, notification_forwarding::send_listen_note, pins::uncount_kept};
+use super::{Worker, notification_forwarding::send_listen_note};
 use crate::{
     Action, Actions, Closed, Level, ReadMode, Shutdown, Time, Token,
     backend::{Duty, InternalQuery, Sequences},
     connections::Conn,
     events::EventKind,
+    exchange::uncount_kept,
     fault::Fault,
     frontend::{Client, ClientDuty},
     session::Class,
@@ -382,7 +383,7 @@ impl Worker {
             }
         }
         if server.session.is_to_clean() {
-            return self.clean_session(conn, now, out);
+            return self.exchange(now).clean_session(conn, out);
         }
         self.place_server(conn, now, out);
     }

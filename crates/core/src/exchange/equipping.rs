@@ -1,53 +1,96 @@
-//! Gives a server connection the session state of the client that it is lent to. When a client logs in, its startup
-//! parameters are first tried on a server, since only PostgreSQL can validate them.
-
-use std::sync::{Arc, atomic::Ordering};
+//! Gives a server connection the session state of the client that it is lent to.
 
 use pgweir_wire::MessageWriter;
 
-use super::Worker;
+use super::{Exchange, NO_LOAN};
 use crate::{
-    Action, Actions, SharedPool, Source, Time, Token,
-    backend::{InternalQuery, Phase, REDEFINED, Sequences, Server},
-    frontend::{Client, ClientDuty},
+    Action, Actions, Level, Source, Token,
+    backend::{InternalQuery, Phase, Sequences, Server},
+    effect::Effect,
+    frontend::Client,
     loan::{begin, enter},
-    session::{Context, Settings, SettingsTable, Startup, is_identity, login_plan, plan, shown},
+    pool::PoolId,
+    session::{Class, Tracked, TrackedNames, discards_plans, plan, shown},
 };
 
-impl Worker {
-    /// Lends a server to a client whose session state is carried. Returns `false` if the server was not lent.
+impl Exchange<'_> {
+    /// Lends the server to the client, and first gives the server the client's session state.
     #[inline]
-    pub(super) fn equip_session(
+    pub(crate) fn equip(
+        &mut self,
+        server_conn: Token,
+        client_conn: Token,
+        out: &mut Actions,
+    ) -> Option<Effect> {
+        let now = self.env.now;
+        let Some((client, server)) = self.connections.pair(client_conn, server_conn) else {
+            out.report_missing(NO_LOAN);
+            return None;
+        };
+        client.transaction_at = now;
+        server.lent_at = now;
+        if std::mem::take(&mut server.session.has_login_state) {
+            server.session.dirt.raise(Class::Opaque);
+        }
+        server.session.has_listening_client = client.listening.is_some();
+        server.session.notified.clear();
+        server.holder.set(client.key_pid);
+        let waited = now.since(client.request_at);
+        if client.context.is_some() {
+            return self.equip_session(server_conn, client_conn, waited, out);
+        }
+        let pool = server.pool();
+        let start = out.scratch.len();
+        let names = self.env.directory.names();
+        if names.plan(&client.tracked, &server.tracked, &mut out.scratch) {
+            let range = start..out.scratch.len();
+            enter(Phase::Equipping, client_conn, client, server_conn, server);
+            server.ask(InternalQuery::Parameters);
+            out.list.push(Action::Send {
+                to: server_conn,
+                source: Source::Scratch(range.clone()),
+            });
+            if self.env.is_verbose() {
+                // Without the message's tag, its length, and the zero at its end.
+                let text = out.scratch.get(range.start + 5..range.end - 1);
+                let text = String::from_utf8_lossy(text.unwrap_or_default()).into_owned();
+                trace_applied(server, &text, out);
+            }
+            self.count_assignment(pool, waited);
+            return None;
+        }
+        // The values are equal. The client adopts the server's addresses, so the next comparison is by address.
+        client.tracked.adopt(&server.tracked);
+        enter(Phase::Relaying, client_conn, client, server_conn, server);
+        let early = begin(client_conn, client, server_conn, server, out);
+        self.count_assignment(pool, waited);
+        early.map(|early| Effect::RelayEarly(client_conn, early))
+    }
+
+    /// Lends a server to a client whose session state is carried.
+    #[inline]
+    fn equip_session(
         &mut self,
         server_conn: Token,
         client_conn: Token,
         waited: u64,
-        now: Time,
         out: &mut Actions,
-    ) -> bool {
-        let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
-            return false;
-        };
+    ) -> Option<Effect> {
+        let (client, server) = self.connections.pair(client_conn, server_conn)?;
+        let context = client.context.as_ref()?;
         let pool = server.pool();
-        if client
-            .context
-            .as_ref()
-            .is_some_and(|context| context.unproven)
-        {
-            return self.try_startup(server_conn, client_conn, now, out);
+        if context.unproven {
+            self.try_startup(server_conn, client_conn, out);
+            return None;
         }
-        let is_equal = client.context.as_ref().is_some_and(|context| {
-            context.wanted.is_same(&server.session.held)
-                && context.sql.is_same(&server.session.sql)
-                && (context.sql.is_empty() || server.session.sql_made.0 == client.id)
-        });
+        let is_equal = context.wanted.is_same(&server.session.held)
+            && context.sql.is_same(&server.session.sql)
+            && (context.sql.is_empty() || server.session.sql_made.0 == client.id);
         if !is_equal && self.send_plan(server_conn, client_conn, out) {
             self.count_assignment(pool, waited);
-            return true;
+            return None;
         }
-        let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
-            return false;
-        };
+        let (client, server) = self.connections.pair(client_conn, server_conn)?;
         if server.session.has_foreign_sequences(client.id) {
             discard_sequences(server_conn, server, out);
         }
@@ -55,15 +98,33 @@ impl Worker {
             client.tracked.adopt(&server.tracked);
             if !client.tracked.is_same(&server.tracked) {
                 self.count_assignment(pool, waited);
-                self.equip_differing(server_conn, client_conn, now, out);
-                return true;
+                return self.equip_differing(server_conn, client_conn, out);
             }
         }
         enter(Phase::Relaying, client_conn, client, server_conn, server);
         let early = begin(client_conn, client, server_conn, server, out);
         self.count_assignment(pool, waited);
-        self.relay_early(client_conn, early, now, out);
-        true
+        early.map(|early| Effect::RelayEarly(client_conn, early))
+    }
+
+    #[inline]
+    fn count_assignment(&mut self, pool: PoolId, waited: u64) {
+        if let Some(pool) = self.pools.get_mut(pool) {
+            pool.count_assignment(waited);
+        }
+    }
+
+    /// Lends a server that has the client's settings, but differs in other parameters.
+    #[cold]
+    fn equip_differing(
+        &mut self,
+        server_conn: Token,
+        client_conn: Token,
+        out: &mut Actions,
+    ) -> Option<Effect> {
+        let (client, server) = self.connections.pair(client_conn, server_conn)?;
+        enter(Phase::Equipping, client_conn, client, server_conn, server);
+        self.equipped(server_conn, out)
     }
 
     /// Sends the server the client's settings and SQL statements. Returns `false` if the server has them already.
@@ -74,9 +135,7 @@ impl Worker {
         client_conn: Token,
         out: &mut Actions,
     ) -> bool {
-        let is_verbose = self.is_verbose();
-        let directory = Arc::clone(&self.directory);
-        let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
+        let Some((client, server)) = self.connections.pair(client_conn, server_conn) else {
             return false;
         };
         let Some(context) = &mut client.context else {
@@ -84,8 +143,9 @@ impl Worker {
         };
         let text = plan(&context.wanted, &server.session.held);
         // A setting that PostgreSQL does not report may be a secret of its client.
-        let shown = is_verbose.then(|| {
-            let is_tracked = |name: &[u8]| directory.names().tracked_position(name).is_some();
+        let shown = self.env.is_verbose().then(|| {
+            let names = self.env.directory.names();
+            let is_tracked = |name: &[u8]| names.tracked_position(name).is_some();
             shown(&context.wanted, &server.session.held, is_tracked)
         });
         let has_statements = server
@@ -104,7 +164,7 @@ impl Worker {
             server.ask(InternalQuery::Parameters);
             query(server_conn, &text, out);
             if let Some(shown) = shown {
-                self.trace_applied(server_conn, &shown, out);
+                trace_applied(server, &shown, out);
             }
         }
         // The statements follow the settings: names in them resolve as they do for the client (`search_path`).
@@ -115,235 +175,89 @@ impl Worker {
     /// Goes on after session state on the server conflicted with the client's and was cleaned. If the clean failed,
     /// the client gets another server.
     #[cold]
-    pub(crate) fn cleaned_for_client(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        let Some((client_conn, _, server)) = self.table.pair_of(conn) else {
-            return;
-        };
+    pub(super) fn cleaned_for_client(&mut self, conn: Token, out: &mut Actions) -> Option<Effect> {
+        let (client_conn, client, server) = self.connections.pair_of(conn)?;
         if let Some(why) = server.retire {
-            return self.check_failed(conn, why, now, out);
+            return Some(Effect::FailCheck(conn, why));
         }
-        if self.is_unproven(client_conn) {
-            self.try_startup(conn, client_conn, now, out);
+        if client.is_unproven() {
+            self.try_startup(conn, client_conn, out);
         } else if !self.send_plan(conn, client_conn, out) {
-            self.prepared(conn, now, out);
+            return self.equipped(conn, out);
         }
+        None
     }
 
-    /// Begins the session of a client whose session state is carried and that has asked for these parameters.
-    pub(super) fn begin_session(
-        &mut self,
-        conn: Token,
-        shared: &SharedPool,
-        mut asked: Vec<(Vec<u8>, Vec<u8>)>,
-    ) {
-        let directory = Arc::clone(&self.directory);
-        let Some(client) = self.table.client(conn) else {
-            return;
-        };
-        let own_name = client.tracked.application_name().to_vec();
-        asked.retain(|(name, _)| !name.eq_ignore_ascii_case(APPLICATION_NAME));
-        let is_utf8 = shared.is_utf8();
-        let mut customs = shared.custom_parameters.lock();
-        for (name, _) in asked.iter().filter(|(name, _)| name.contains(&b'.')) {
-            customs.insert(name, is_utf8);
-        }
-        drop(customs);
-        let settings = directory.settings();
-        let mut context = Context::default();
-        let name = (!own_name.is_empty()).then_some((APPLICATION_NAME, &*own_name));
-        let others = settings.intern(asked.iter().map(|(name, value)| (name, value)));
-        // PostgreSQL decides each time whether the client may have a role.
-        let names_who = asked
-            .iter()
-            .any(|(name, _)| is_identity(&name.to_ascii_lowercase()));
-        let is_unknown = !others.is_empty() && !shared.is_known();
-        let known = if names_who || is_unknown || !is_plain_name(&own_name) {
-            None
-        } else if others.is_empty() {
-            Some(Settings::default())
-        } else {
-            shared.startups.lock().find(&others).map(|startup| {
-                client.tracked = startup.tracked.clone();
-                context.implied = startup.implied.clone();
-                startup.base.clone()
-            })
-        };
-        context.unproven = known.is_none();
-        let base = known.unwrap_or(others);
-        context.base = settings.overlay(&base, &settings.intern(name));
-        context.wanted = context.base.clone();
-        if let (Some(at), Some((_, name))) = (directory.names().position(APPLICATION_NAME), name) {
-            client.tracked.set(at, name);
-        }
-        client.context = Some(Box::new(context));
-    }
-
-    /// Returns whether this server's client is pinned.
-    pub(super) fn has_pinned_client(&mut self, server: Token) -> bool {
-        let client = self.table.server(server).and_then(|server| server.client());
-        let client = client.and_then(|client| self.table.client(client));
-        let context = client.and_then(|client| client.context.as_ref());
-        context.is_some_and(|context| context.is_pinned())
-    }
-
-    /// Returns whether this client's startup parameters still have to be tried on a server.
-    pub(super) fn is_unproven(&mut self, client: Token) -> bool {
-        let context = self
-            .table
-            .client(client)
-            .and_then(|client| client.context.as_ref());
-        context.is_some_and(|context| context.unproven)
-    }
-
-    /// Tries the startup parameters of a client that logs in.
-    pub(super) fn try_startup(
-        &mut self,
-        server_conn: Token,
-        client_conn: Token,
-        now: Time,
-        out: &mut Actions,
-    ) -> bool {
-        let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
-            return false;
-        };
-        let Some(context) = &client.context else {
-            return false;
-        };
-        server.lent_at = now;
-        // The query is empty if there is nothing to do: the parameters that the server holds were tried before.
-        let text = login_plan(&context.wanted, &server.session.held).unwrap_or_default();
-        enter(Phase::Equipping, client_conn, client, server_conn, server);
-        server.session.reads_notices = true;
-        server.ask(InternalQuery::Startup);
-        query(server_conn, &text, out);
-        true
-    }
-
-    /// Goes on with the login: the server has accepted the startup parameters.
-    pub(crate) fn startup_tried(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
-        let directory = Arc::clone(&self.directory);
-        let Some((client_conn, client, server)) = self.table.pair_of(server_conn) else {
-            return;
-        };
-        server.session.reads_notices = false;
-        if server.session.unclean {
-            return self.clean_session(server_conn, now, out);
-        }
-        let shared = Arc::clone(&server.shared);
-        let is_redefined = server.retire == Some(REDEFINED);
-        let Some(context) = client.context.as_deref_mut() else {
-            return;
-        };
-        if is_redefined {
+    /// Goes on when the server has the client's parameters.
+    pub(super) fn equipped(&mut self, server_conn: Token, out: &mut Actions) -> Option<Effect> {
+        let (client_conn, client, server) = self.connections.pair_of(server_conn)?;
+        if let Some(context) = &mut client.context {
+            context.servers_lost = 0;
+            if server.session.unclean {
+                self.clean_session(server_conn, out);
+                return None;
+            }
+            if discards_plans(&context.wanted, &server.session.held) {
+                server.prepared.plans_discarded();
+            }
             server.session.holds(&context.wanted);
             server.session.has_unsent_parameters = false;
-            client.duty = ClientDuty::Idle;
-            self.wait(client_conn, shared.id, true, now, out);
-            return self.give_back(server_conn, false, now, out);
-        }
-        let asked = std::mem::take(&mut context.wanted);
-        server.session.holds(&asked);
-        server.session.has_unsent_parameters = false;
-        let (names, settings) = (directory.names(), directory.settings());
-        let usual = shared.facts.lock().server_parameters.clone();
-        let spelled = asked
-            .iter()
-            .map(|(name, value)| (name, names.value(&server.tracked, name).unwrap_or(value)));
-        let (implied, unusual): (Vec<_>, Vec<_>) = spelled.partition(|&(name, value)| {
-            let usual = usual.as_ref().map(|usual| &usual.tracked);
-            usual.and_then(|usual| names.value(usual, name)) == Some(value)
-        });
-        context.implied = settings.intern(implied);
-        context.base = settings.intern(unusual);
-        context.wanted = context.base.clone();
-        context.unproven = false;
-        client.tracked = server.tracked.clone();
-        if asked.get(APPLICATION_NAME).is_none_or(is_plain_name) {
-            let others = |of: &Settings| {
-                settings.intern(of.iter().filter(|(name, _)| *name != APPLICATION_NAME))
-            };
-            let startup = Startup {
-                base: others(&context.base),
-                implied: others(&context.implied),
-                tracked: server.tracked.clone(),
-            };
-            let facts = shared.facts.lock();
-            // The answer of a server that was opened under other defaults than the latest is valid only for that
-            // server.
-            let is_usual = facts.server_parameters.as_ref().is_some_and(|usual| {
-                let mut unusual = names.respelled(&usual.tracked, &server.tracked);
-                unusual.all(|(name, ..)| asked.get(name.to_ascii_lowercase().as_bytes()).is_some())
-            });
-            // A change of the session defaults first counts up `defaults`, and then forgets all that is kept here.
-            let mut startups = shared.startups.lock();
-            if is_usual && shared.defaults.load(Ordering::Acquire) == server.defaults {
-                startups.keep(&others(&asked), startup);
+            if !client.tracked.is_same(&server.tracked) {
+                let directory = self.env.directory;
+                let (told, found) = (&client.tracked, &server.tracked);
+                if context.keep_told(directory.names(), told, found, directory.settings())
+                    && self.send_plan(server_conn, client_conn, out)
+                {
+                    return None;
+                }
             }
         }
-        client.duty = ClientDuty::Idle;
-        self.log_in(now, out, |event, out| event.welcome(client_conn, out));
-        self.give_back(server_conn, false, now, out);
+        self.begin_relaying(server_conn, out)
+    }
+
+    /// Begins to relay, since the server has the client's session state now.
+    fn begin_relaying(&mut self, server_conn: Token, out: &mut Actions) -> Option<Effect> {
+        let (client_conn, client, server) = self.connections.pair_of(server_conn)?;
+        // The client adopts PostgreSQL's spelling of the values, and gets ParameterStatus for those that changed.
+        let told = std::mem::replace(&mut client.tracked, server.tracked.clone());
+        let names = self.env.directory.names();
+        out.send_made(client_conn, |bytes| {
+            names.report(&told, &server.tracked, bytes)
+        });
+        if self.env.is_verbose() {
+            trace_spelling(names, client, &told, &server.tracked, out);
+        }
+        enter(Phase::Relaying, client_conn, client, server_conn, server);
+        client.transaction_at = self.env.now;
+        let early = begin(client_conn, client, server_conn, server, out);
+        early.map(|early| Effect::RelayEarly(client_conn, early))
     }
 }
 
-/// Returns whether PostgreSQL leaves this application_name unchanged. Most clients have individual names.
-fn is_plain_name(name: &[u8]) -> bool {
-    name.len() < NAME_MAX && name.iter().all(|byte| matches!(byte, 0x20..=0x7e))
+/// Logs a text that gives a server its client's parameters, with PgBouncer's word for it.
+#[cold]
+fn trace_applied(server: &Server, text: &str, out: &mut Actions) {
+    let text = format!("varcache_apply: {text}");
+    out.log(Level::Debug, server.subject(), text);
 }
 
-const APPLICATION_NAME: &[u8] = b"application_name";
-/// PostgreSQL truncates names of this length and above (`NAMEDATALEN`).
-const NAME_MAX: usize = 64;
-
-/// Adopts custom parameters that the transaction has set to constants without an inspection, if the session has no
-/// other new state. The server needs no clean either, as after settings that pgweir itself has sent.
-pub(super) fn adopt_literal_settings(
-    client: &mut Client,
-    server: &mut Server,
-    limits: &pgweir_config::Settings,
-    settings: &SettingsTable,
+/// Logs values that the server spells in another way than the client; the client's values become the server's.
+#[cold]
+fn trace_spelling(
+    names: &TrackedNames,
+    client: &Client,
+    before: &Tracked,
+    now: &Tracked,
+    out: &mut Actions,
 ) {
-    let session = &server.session;
-    let (Some(pairs), Some(context)) = (session.dirt.literal_sets(), &mut client.context) else {
-        return;
-    };
-    let is_settled = context.wanted.is_same(&session.held)
-        && !context.has_unlisted
-        && !context.is_pinned()
-        && session.texts_tell_settings();
-    let baseline = session.baseline.clone();
-    let baseline = baseline.or_else(|| server.shared.facts.lock().baseline.clone());
-    // Only an inspection finds PostgreSQL's own spelling, or a startup value that RESET brings back.
-    let is_custom = |name: &[u8]| {
-        baseline
-            .as_ref()
-            .is_none_or(|usual| usual.get(name).is_none())
-            && context.base.get(name).is_none()
-            && context.implied.get(name).is_none()
-    };
-    if !is_settled
-        || !limits.pin_parameters.is_empty()
-        || !pairs.iter().all(|(name, _)| is_custom(name))
-    {
-        return;
-    }
-    // If a name comes twice, its last value counts.
-    let is_last = |at: usize, name: &[u8]| pairs[at + 1..].iter().all(|(later, _)| later != name);
-    let last = pairs
-        .iter()
-        .enumerate()
-        .filter(|(at, (name, _))| is_last(*at, name));
-    let set = last.filter_map(|(_, (name, value))| Some((name.as_slice(), value.as_deref()?)));
-    let is_named = |name: &[u8]| pairs.iter().any(|(set, _)| set == name);
-    let kept = context.wanted.iter().filter(|(name, _)| !is_named(name));
-    let wanted = settings.intern(kept.chain(set));
-    let bytes: usize = wanted
-        .iter()
-        .map(|(name, value)| name.len() + value.len())
-        .sum();
-    if bytes <= limits.max_client_settings_bytes as usize {
-        server.session.settings_known(&wanted);
-        context.wanted = wanted;
+    let subject = client.subject();
+    for (name, before, now) in names.respelled(before, now) {
+        let text = format!(
+            "varcache_set_canonical: setting {name} to its canonical version {} -> {}",
+            String::from_utf8_lossy(before),
+            String::from_utf8_lossy(now)
+        );
+        out.log(Level::Debug, subject.clone(), text);
     }
 }
 
@@ -368,7 +282,7 @@ fn discard_sequences(conn: Token, server: &mut Server, out: &mut Actions) {
     query(conn, b"DISCARD SEQUENCES", out);
 }
 
-fn query(conn: Token, text: &[u8], out: &mut Actions) {
+pub(super) fn query(conn: Token, text: &[u8], out: &mut Actions) {
     let start = out.scratch.len();
     MessageWriter::new(&mut out.scratch).query(text);
     let range = start..out.scratch.len();

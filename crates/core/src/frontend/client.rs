@@ -330,6 +330,12 @@ impl Client {
         }
     }
 
+    /// Returns whether the client's startup parameters still have to be tried on a server.
+    #[must_use]
+    pub fn is_unproven(&self) -> bool {
+        (self.context.as_ref()).is_some_and(|context| context.unproven)
+    }
+
     /// The client's name in the log.
     #[must_use]
     pub fn subject(&self) -> String {

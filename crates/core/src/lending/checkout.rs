@@ -7,16 +7,14 @@ use std::sync::Arc;
 
 use super::{Worker, scheduling::Decision};
 use crate::{
-    Action, Actions, Time, Token,
-    backend::{InternalQuery, Phase},
+    Actions, Time, Token,
     client_listen::fence_first,
     connections::Conn,
     fault::Fault,
     frontend::ClientDuty,
-    loan::{Early, begin, enter},
+    loan::{Early, begin},
     pool::{PoolId, Waiter},
     role_settings::is_redefined,
-    session::{Class, discards_plans},
 };
 
 impl Worker {
@@ -90,7 +88,7 @@ impl Worker {
         pool.offers_to_ledger |= !is_native;
         let shared = Arc::clone(&pool.shared);
         if !is_native {
-            self.announce_kept_servers(shared.id, now);
+            self.exchange(now).announce_kept_servers(shared.id);
         }
         let (ticket, notes) = {
             let mut ledger = shared.ledger.lock();
@@ -110,7 +108,7 @@ impl Worker {
             client.request_at = now;
         }
         if !is_native {
-            self.settle_for_waiters(shared.id, now, out);
+            self.settle_kept(shared.id, false, now, out);
         }
         if self.logs_scheduling {
             self.log_decision(conn, Decision::Waits(shared.id), now, out);
@@ -134,6 +132,7 @@ impl Worker {
             ClientDuty::Waiting { ticket, at_login } if ticket == waiter.ticket => at_login,
             _ => return false,
         };
+        let is_unproven = client.is_unproven();
         client.duty = ClientDuty::Idle;
         if let Some(login) = client.login.take() {
             return self.log_in(now, out, |event, out| {
@@ -147,8 +146,9 @@ impl Worker {
             }
             return false;
         }
-        if at_login && self.is_unproven(waiter.client) {
-            return self.try_startup(server, waiter.client, now, out);
+        if at_login && is_unproven {
+            self.exchange(now).try_startup(server, waiter.client, out);
+            return true;
         }
         if at_login {
             // The client only waited until a server had logged in.
@@ -201,61 +201,15 @@ impl Worker {
             self.carry_out(effects, now, out);
             return true;
         }
-        client.transaction_at = now;
-        server.lent_at = now;
-        if std::mem::take(&mut server.session.has_login_state) {
-            server.session.dirt.raise(Class::Opaque);
-        }
-        server.session.has_listening_client = client.listening.is_some();
-        server.session.notified.clear();
-        server.holder.set(client.key_pid);
-        let waited = now.since(client.request_at);
-        if client.context.is_some() {
-            return self.equip_session(server_conn, client_conn, waited, now, out);
-        }
-        let planned = {
-            let start = out.scratch.len();
-            let planned =
-                self.directory
-                    .names()
-                    .plan(&client.tracked, &server.tracked, &mut out.scratch);
-            let end = out.scratch.len();
-            planned.then_some(start..end)
-        };
-        match planned {
-            None => {
-                // The values are equal. The client adopts the server's addresses, so the next comparison is by address.
-                client.tracked.adopt(&server.tracked);
-                enter(Phase::Relaying, client_conn, client, server_conn, server);
-                let early = begin(client_conn, client, server_conn, server, out);
-                let pool = server.pool();
-                self.count_assignment(pool, waited);
-                self.relay_early(client_conn, early, now, out);
-                return true;
-            }
-            Some(range) => {
-                enter(Phase::Equipping, client_conn, client, server_conn, server);
-                server.ask(InternalQuery::Parameters);
-                out.list.push(Action::Send {
-                    to: server_conn,
-                    source: crate::Source::Scratch(range.clone()),
-                });
-                let pool = server.pool();
-                self.count_assignment(pool, waited);
-                if self.is_verbose() {
-                    self.trace_set(server_conn, range, out);
-                }
-            }
-        }
+        let effect = self.exchange(now).equip(server_conn, client_conn, out);
+        self.carry_out(effect, now, out);
         true
     }
 
     #[inline]
     pub(super) fn count_assignment(&mut self, pool: PoolId, waited: u64) {
         if let Some(pool) = self.pool(pool) {
-            pool.stats.now.server_assignment_count += 1;
-            pool.stats.now.wait_time += waited;
-            pool.times.wait.observe(waited);
+            pool.count_assignment(waited);
         }
     }
 
@@ -293,56 +247,6 @@ impl Worker {
         let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
             return;
         };
-        let early = begin(client_conn, client, server_conn, server, out);
-        self.relay_early(client_conn, early, now, out);
-    }
-
-    /// Lends the server, since it has the client's parameters now.
-    pub(crate) fn prepared(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
-        let Some((client_conn, client, server)) = self.table.pair_of(server_conn) else {
-            return;
-        };
-        if let Some(context) = &mut client.context {
-            context.servers_lost = 0;
-            if server.session.unclean {
-                return self.clean_session(server_conn, now, out);
-            }
-            if discards_plans(&context.wanted, &server.session.held) {
-                server.prepared.plans_discarded();
-            }
-            server.session.holds(&context.wanted);
-            server.session.has_unsent_parameters = false;
-            if !client.tracked.is_same(&server.tracked) {
-                let (names, settings) = (self.directory.names(), self.directory.settings());
-                let (told, found) = (&client.tracked, &server.tracked);
-                if context.keep_told(names, told, found, settings)
-                    && self.send_plan(server_conn, client_conn, out)
-                {
-                    return;
-                }
-            }
-        }
-        self.hand_over(server_conn, now, out);
-    }
-
-    /// Begins to relay, since the server has the client's session state now.
-    pub(super) fn hand_over(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
-        let Some((client_conn, client, server)) = self.table.pair_of(server_conn) else {
-            return;
-        };
-        // The client adopts PostgreSQL's spelling of the values, and gets ParameterStatus for those that changed.
-        let told = std::mem::replace(&mut client.tracked, server.tracked.clone());
-        let spelled = server.tracked.clone();
-        let names = self.directory.names();
-        out.send_made(client_conn, |bytes| names.report(&told, &spelled, bytes));
-        if self.is_verbose() {
-            self.trace_spelling(client_conn, &told, &spelled, out);
-        }
-        let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
-            return;
-        };
-        enter(Phase::Relaying, client_conn, client, server_conn, server);
-        client.transaction_at = now;
         let early = begin(client_conn, client, server_conn, server, out);
         self.relay_early(client_conn, early, now, out);
     }

@@ -6,6 +6,7 @@ use super::Worker;
 use crate::{
     Actions, Time, Token,
     effect::{Effect, PoolEffect},
+    exchange::{begin_session, pin_at_login},
     fault::Fault,
     login::check_hosts,
 };
@@ -44,11 +45,17 @@ impl Worker {
         self.carry_out([retire], now, out);
         let engine = self.local_pool(&shared, now).terms.engine;
         if let Some(asked) = asked.filter(|_| engine) {
-            self.begin_session(conn, &shared, asked);
-            self.dedicate(conn, shared.id, now);
+            let is_pinned = self
+                .pool(shared.id)
+                .is_some_and(|pool| pool.terms.dedicated);
+            if let Some(client) = self.table.client(conn) {
+                begin_session(&self.directory, client, &shared, asked);
+                pin_at_login(client, is_pinned, now);
+            }
         }
         if shared.is_known() {
-            match self.is_unproven(conn) {
+            let client = self.table.client(conn);
+            match client.is_some_and(|client| client.is_unproven()) {
                 true => self.check_out(conn, now, out),
                 false => self.log_in(now, out, |event, out| event.welcome(conn, out)),
             }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use pgweir_config::{HandoverClean, PoolMode, Unclean};
 
-use super::{Worker, pins::uncount_kept, scheduling::Decision};
+use super::{Worker, scheduling::Decision};
 use crate::{
     Action, Actions, ReadMode, SharedPool, Time, Token,
     backend::{Duty, Settling},
+    catalog_reading,
+    exchange::{Kept, become_dedicated, count_kept, count_unclean_close, uncount_kept},
     frontend::ClientDuty,
     pool::{Grant, PoolId},
     pooling::EVICTED,
@@ -55,24 +57,27 @@ impl Worker {
         let is_carried = client.context.is_some();
         let is_at_rest = client.stream.is_at_boundary() && !client.blocked;
         if is_unjudged && is_carried && client.stream.is_at_boundary() {
-            return self.inspect_late(server_conn, Settling::default(), now, out);
+            let settling = Settling::default();
+            let effects = self.exchange(now).inspect_late(server_conn, settling, out);
+            return self.carry_out(effects, now, out);
         }
-        if sharing
-            && is_costly
-            && is_carried
-            && is_at_rest
-            && self.stays_kept(server_conn, is_pinned, now, out)
-        {
-            return;
+        if sharing && is_costly && is_carried && is_at_rest {
+            let departs = self.hands_clients_over() || self.shutdown.waits_for_servers();
+            let mut exchange = self.exchange(now);
+            if let Kept::Stays(effects) =
+                exchange.keep_or_settle(server_conn, is_pinned, departs, out)
+            {
+                return self.carry_out(effects, now, out);
+            }
         }
-        let Some((client, _)) = self.table.pair(client_conn, server_conn) else {
+        let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
             return;
         };
         // A client that reads slowly keeps its server until it has read everything. So the number of servers bounds
         // what is buffered for clients.
         if !sharing || client.blocked || is_kept || !client.stream.is_at_boundary() {
             if is_pinned {
-                self.become_dedicated(server_conn);
+                become_dedicated(server);
             }
             if !sharing {
                 if self.logs_scheduling {
@@ -83,7 +88,11 @@ impl Worker {
                 }
                 self.close_if_outdated(server_conn, now, out);
             } else if is_pinned && !is_counted {
-                self.count_kept(server_conn, now, out);
+                if self.logs_scheduling {
+                    self.log_decision(client_conn, Decision::Keeps(server_conn), now, out);
+                }
+                let parts = self.parts(now);
+                count_kept(&parts.env, parts.connections, server_conn, out);
             } else if self.logs_scheduling {
                 self.log_kept(client_conn, server_conn, now, out);
             }
@@ -146,12 +155,7 @@ impl Worker {
     /// Counts a server that is about to be retired because no clean restores its session.
     #[cold]
     pub(super) fn count_unclean_close(&mut self, conn: Token) {
-        let server = self.table.server(conn);
-        let server = server.filter(|server| server.retire.is_none());
-        let pool = server.map(|server| server.pool());
-        if let Some(pool) = pool.and_then(|pool| self.pool(pool)) {
-            pool.stats.now.unclean_close_count += 1;
-        }
+        count_unclean_close(&mut self.table, &mut self.pools, conn);
     }
 
     /// Returns whether a client may have left something in this server's session that no clean takes away. Any text
@@ -205,7 +209,9 @@ impl Worker {
         if self.shutdown.waits_for_servers() {
             return self.close_server(conn, "pause mode", now, out);
         }
-        if self.reads_catalog(conn, pool_id, now, out) {
+        let parts = self.parts(now);
+        let (env, connections, pools) = (&parts.env, parts.connections, parts.pools);
+        if catalog_reading::begin_if_due(env, connections, pools, conn, pool_id, out) {
             return;
         }
         match self.pool(pool_id) {
@@ -306,7 +312,7 @@ impl Worker {
         {
             self.place_server(server, now, out);
         }
-        self.settle_for_waiters(pool_id, now, out);
+        self.settle_kept(pool_id, false, now, out);
         let notes = shared.ledger.lock().answered(self.id, now);
         self.deliver(notes, shared, out);
         // Only now is it known whether another server may be opened instead.

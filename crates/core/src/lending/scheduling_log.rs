@@ -3,10 +3,11 @@
 
 use std::fmt;
 
-use super::{Worker, pins::pins_of};
+use super::Worker;
 use crate::{
     Actions, Level, Time, Token, WorkerId,
     connections::Conn,
+    exchange::pins_of,
     pool::{PoolId, WaitReason},
 };
 

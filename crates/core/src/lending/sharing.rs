@@ -102,7 +102,7 @@ impl Worker {
     pub(super) fn free_kept(&mut self, id: PoolId, now: Time, out: &mut Actions) {
         match self.pool(id) {
             Some(pool) if pool.clients_keep_servers => self.release_kept(id, now, out),
-            _ => self.settle_kept(id, now, out),
+            _ => self.settle_kept(id, true, now, out),
         }
     }
 
@@ -112,7 +112,7 @@ impl Worker {
             super::Conn::Server(server) => server.relays_for().is_some(),
             _ => false,
         };
-        self.settle_kept(id, now, out);
+        self.settle_kept(id, true, now, out);
         for server in self
             .table
             .tokens(|conn| conn.is_server_of(id) && lent(conn))

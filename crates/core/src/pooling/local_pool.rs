@@ -162,4 +162,39 @@ impl LocalPool {
     pub(crate) fn server_parameters(&self) -> Option<Arc<ServerParameters>> {
         self.shared.facts.lock().server_parameters.clone()
     }
+
+    /// Adopts the catalog if another worker has read it.
+    #[inline]
+    pub(crate) fn use_current_catalog(&mut self) {
+        if self.shared.catalog.generation() != self.certificates.generation() {
+            self.take_certificates();
+        }
+    }
+
+    #[cold]
+    fn take_certificates(&mut self) {
+        self.certificates = self.shared.catalog.certificates();
+        if self.shared.catalog.is_stale() {
+            self.catalog_due = Time(0);
+        }
+        // The catalog was read in UTF-8.
+        let is_utf8 = self.shared.is_utf8();
+        let mut customs = self.shared.custom_parameters.lock();
+        customs.watch(self.certificates.custom_names(), is_utf8);
+    }
+
+    /// Counts a server that a client gets, after waiting for so many microseconds.
+    #[inline]
+    pub(crate) fn count_assignment(&mut self, waited: u64) {
+        self.stats.now.server_assignment_count += 1;
+        self.stats.now.wait_time += waited;
+        self.times.wait.observe(waited);
+    }
+
+    /// Returns how often clients of the pool were pinned on this worker, by reason.
+    pub(crate) fn pin_counts(&self) -> impl Iterator<Item = (Pin, u64)> {
+        Pin::ALL
+            .into_iter()
+            .map(|pin| (pin, self.pins[pin as usize].total()))
+    }
 }

@@ -1,6 +1,12 @@
-//! Relays messages between a client connection and the server connection that is lent to it. This is the only module
-//! that moves bytes from one to the other. Bytes of either side come in; actions that send them, and changes of the
-//! pool's statistics, go out.
+//! The relay: passes messages between a client connection and the server connection that is lent to it.
+//!
+//! This module owns no state. It is the only one that moves bytes from one side to the other, and changes the outstanding
+//! replies of a server, the clients' names of prepared statements, and the statistics of pools as the messages demand.
+//!
+//! In come the bytes of clients ([`Relay::client_bytes`]) and of servers ([`Relay::pass_on`]). Out go actions that send
+//! them, and one [`Effect`] at a time, which the worker carries out before the next message is handled: for a server
+//! that may have become free, an answer to an internal query, a client that has to be refused, a LISTEN that a listener
+//! answers, and a server that violates the protocol.
 
 mod backpressure;
 mod buffered_messages;
@@ -10,59 +16,148 @@ mod client_names;
 mod client_to_server;
 mod ddl;
 mod fence;
-#[path = "../exchange/internal_queries.rs"]
-mod internal_query;
 mod named;
 mod named_statements;
 mod outdated_statements;
 mod rejection;
+mod server_loss;
 mod server_reports;
 mod statements;
 mod text_effects;
 mod unnamed;
 
 use pgweir_config::PoolMode;
-use pgweir_wire::{HEADER_LEN, Report, Severity, tag::backend};
+use pgweir_wire::{HEADER_LEN, MessageWriter, Report, tag::backend};
 
+pub(crate) use self::server_loss::{Loss, report_server_loss};
 use self::{
     byte_run::Run,
     client_to_server::{ClientMessages, Stopped},
 };
 use crate::{
-    Action, Actions, Closed, ReadMode, Time, Token,
-    backend::{Duty, Expected, Phase, Request, Step},
+    Actions, Token,
+    backend::{Duty, Expected, Phase, Request, Server, Step},
     client_listen::{keep_direct_notification, unlisten_completed},
+    connections::Connections,
+    early_answers::send_early,
+    effect::{Effect, Env},
+    exchange,
     fault::{Fault, STALE_PLAN, Words},
     frontend::ClientDuty,
     operator_orders::retire_servers_of_database,
-    worker::{Loss, Worker, send_early},
+    pool::PoolId,
+    pooling::LocalPools,
+    session::Bindings,
 };
 
-impl Worker {
+/// The pieces of a worker that the relay uses.
+pub(crate) struct Relay<'w> {
+    env: Env<'w>,
+    connections: &'w mut Connections,
+    pools: &'w mut LocalPools,
+    bindings: &'w mut Bindings,
+}
+
+/// Bytes that a server has sent, and how far they are handled.
+pub(crate) struct ServerBytes<'b> {
+    server: Token,
+    bytes: &'b [u8],
+    at: usize,
+    /// The handled bytes that the client has still to be sent.
+    run: Run,
+    /// The pool in whose statistics the bytes count, if a client reads them.
+    counts_in: Option<PoolId>,
+    /// Whether the server was lent to a client when the bytes arrived.
+    was_lent: bool,
+}
+
+/// What becomes of a message of a server.
+enum Treatment {
+    /// The client gets the message.
+    Pass,
+    /// The client does not get the message.
+    Keep,
+    /// The client does not get the message, and this has to be done.
+    Act(Effect),
+}
+
+impl Treatment {
+    fn keep_and(effect: Option<Effect>) -> Self {
+        effect.map_or(Self::Keep, Self::Act)
+    }
+}
+
+impl From<bool> for Treatment {
+    #[inline]
+    fn from(passes: bool) -> Self {
+        if passes { Self::Pass } else { Self::Keep }
+    }
+}
+
+impl<'b> ServerBytes<'b> {
+    /// Begins to handle bytes of a server that has logged in.
+    #[inline]
+    pub(crate) fn begin(
+        connections: &mut Connections,
+        conn: Token,
+        bytes: &'b [u8],
+        out: &mut Actions,
+    ) -> Option<Self> {
+        let server = connections.server(conn)?;
+        let was_lent = server.relays_for().or(server.holds_client()).is_some();
+        if let Some(client) = server.relays_for() {
+            send_early(client, server, out);
+        }
+        Some(Self {
+            server: conn,
+            bytes,
+            at: 0,
+            run: Run::default(),
+            counts_in: server.client().map(|_| server.pool()),
+            was_lent,
+        })
+    }
+}
+
+impl<'w> Relay<'w> {
+    #[inline]
+    pub(crate) fn new(
+        env: Env<'w>,
+        connections: &'w mut Connections,
+        pools: &'w mut LocalPools,
+        bindings: &'w mut Bindings,
+    ) -> Self {
+        Self {
+            env,
+            connections,
+            pools,
+            bindings,
+        }
+    }
+
     /// Handles the bytes of a client that has a server connection.
     #[inline]
-    pub(crate) fn relay_up(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
-        let settings = &self.snapshot.config.settings;
-        let (longest, no_simple) = (settings.longest_message(), settings.disable_pqexec);
-        let most_bytes = settings.max_client_prepared_bytes as usize;
-        let Some(ClientDuty::Active(server_conn)) =
-            self.table.client(conn).map(|client| &client.duty)
+    pub(crate) fn client_bytes(
+        &mut self,
+        conn: Token,
+        bytes: &[u8],
+        out: &mut Actions,
+    ) -> Option<Effect> {
+        let now = self.env.now;
+        let settings = &self.env.snapshot.config.settings;
+        let Some(&ClientDuty::Active(server_conn)) =
+            self.connections.client(conn).map(|client| &client.duty)
         else {
-            return;
+            return None;
         };
-        let server_conn = *server_conn;
-        let Some((client, server)) = self.table.pair(conn, server_conn) else {
-            return;
-        };
+        let (client, server) = self.connections.pair(conn, server_conn)?;
         server.heard_at = now;
         let stale_plans = server.shared.catalog.stale_plans();
         server.prepared.trust_since(stale_plans);
         if !matches!(server.duty.phase(), Some(Phase::Relaying)) {
             server.enter(Phase::Relaying);
         }
-        let Some(pool) = self.pools.get_mut(server.pool()) else {
-            return;
-        };
+        let pool = self.pools.get_mut(server.pool())?;
         pool.use_current_catalog();
         // A server connection that belongs to one client keeps what the client makes there.
         let is_shared = server.owner.is_none();
@@ -81,83 +176,54 @@ impl Worker {
             let generation = pool.certificates.generation();
             server.session.certified_by.get_or_insert(generation);
         }
-        let mut upward = ClientMessages {
+        let mut messages = ClientMessages {
             client_conn: conn,
             client,
             server_conn,
             server,
-            bindings: &mut self.bindings,
-            statements: self.directory.statements(),
+            bindings: self.bindings,
+            statements: self.env.directory.statements(),
             stats: &mut pool.stats.now,
             most: if is_shared {
                 pool.terms.prepared_max
             } else {
                 0
             },
-            most_bytes,
+            most_bytes: settings.max_client_prepared_bytes as usize,
             is_carried,
             certificates: &pool.certificates,
             verdicts: &mut pool.verdicts,
             as_pgbouncer: pool.terms.as_pgbouncer,
             bound: None,
-            owed_max: self.snapshot.config.settings.max_pipelined_messages as usize,
-            longest,
-            no_simple,
+            owed_max: settings.max_pipelined_messages as usize,
+            longest: settings.longest_message(),
+            no_simple: settings.disable_pqexec,
             left_database: None,
             channel_command: None,
             has_effects: false,
         };
-        let ran = upward.run(bytes, out);
-        if let Some(name) = upward.left_database.take() {
-            let config = &self.snapshot.config;
-            retire_servers_of_database(&self.directory, config, &name, now, out);
+        let ran = messages.run(bytes, out);
+        if let Some(name) = messages.left_database.take() {
+            let config = &self.env.snapshot.config;
+            retire_servers_of_database(self.env.directory, config, &name, now, out);
         }
         match ran {
             // A lone Flush or the end of a message changes nothing that a reply would report.
-            Ok(()) => self.release_if_done(server_conn, now, out),
-            Err(stopped) => self.stopped(conn, server_conn, stopped, now, out),
+            Ok(()) => may_be_free(messages.server).then_some(Effect::Settle(server_conn)),
+            Err(stopped) => Some(stopped.effect(conn, server_conn)),
         }
     }
 
-    /// Handles the reason why a client's bytes are not sent to the server.
-    #[cold]
-    fn stopped(
-        &mut self,
-        conn: Token,
-        server_conn: Token,
-        stopped: Stopped,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        match stopped {
-            Stopped::Listens(command) => {
-                let parts = self.parts(now);
-                let (env, connections) = (&parts.env, parts.connections);
-                let clients = parts.listening_clients;
-                let effects = clients.command(env, connections, server_conn, command, out);
-                self.carry_out(effects, now, out);
-            }
-            Stopped::Terminated => self.close_client(conn, "client close request", now, out),
-            Stopped::Refused(fault) => self.refuse(conn, &fault, now, out),
-        }
-    }
-
-    /// Handles the bytes of a server that has logged in.
+    /// Handles the bytes of a server up to a message after which other modules have something to do. `None` when all
+    /// bytes are handled.
     #[inline]
-    pub(crate) fn relay_down(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
-        let Some(server) = self.table.server(conn) else {
-            return;
-        };
-        let pool = server.pool();
-        let reader = server.client();
-        let was_lent = server.relays_for().or(server.holds_client()).is_some();
-        if let Some(client) = server.relays_for() {
-            send_early(client, server, out);
-        }
-        let mut run = Run::default();
-        let mut at = 0;
+    pub(crate) fn pass_on(
+        &mut self,
+        input: &mut ServerBytes<'_>,
+        out: &mut Actions,
+    ) -> Option<Effect> {
         // Each inspected message may have changed everything, so the loop looks the server up each time.
-        while let Some(server) = self.table.server(conn) {
+        while let Some(server) = self.connections.server(input.server) {
             let front = server.replies.front();
             let expected = Expected {
                 answers: server.replies.is_asked(),
@@ -169,99 +235,135 @@ impl Worker {
                 // internal query.
                 tags: server.session.reads_command_tags() || server.replies.is_uncertain(),
             };
-            let step = match server.stream.next(bytes, &mut at, expected) {
+            let step = match server.stream.next(input.bytes, &mut input.at, expected) {
                 Ok(Some(step)) => step,
-                Ok(None) => break,
+                Ok(None) => return None,
                 Err(violation) => {
-                    run.flush(out);
-                    self.server_fault(conn, &violation, now, out);
-                    break;
+                    input.run.flush(out);
+                    return Some(Effect::ServerFault(input.server, violation.to_string()));
                 }
             };
             let swallow = matches!(server.replies.current(), Some(Request::Internal(_)));
             let to = server.relays_for().filter(|_| !swallow);
-            match step {
+            let effect = match step {
                 Step::Pass { start, end } => {
                     // A description may have been too long to be inspected.
                     server.params = None;
-                    run.add(to, start, end, out);
+                    input.run.add(to, start, end, out);
+                    continue;
                 }
                 Step::PassHeld => {
-                    run.flush(out);
+                    input.run.flush(out);
                     if let Some(to) = to {
                         out.send_made(to, |made| made.extend_from_slice(server.stream.held()));
-                        run.sent = true;
+                        input.run.sent = true;
                     }
+                    continue;
                 }
-                Step::Inspect { start, end } => {
-                    let is_end = bytes[start] == backend::READY_FOR_QUERY;
-                    if stands_alone(bytes[start])
-                        || is_end && server.session.must_act_before_ready()
-                    {
-                        run.flush(out);
-                    }
-                    let passed = self.handle_message(conn, &bytes[start..end], now, out);
-                    if self.table.server(conn).is_none() {
-                        // The server connection was closed because of this message, and its client connection too.
-                        run = Run::default();
-                        break;
-                    }
-                    if passed {
-                        run.add(to, start, end, out);
-                    } else {
-                        run.flush(out);
-                    }
-                    self.follow_message(conn, bytes[start], &mut run, now, out);
-                }
-                Step::InspectHeld => self.handle_held_message(conn, to, &mut run, now, out),
-                Step::Overlong(tag) => self.passes_unread(conn, tag, now, out),
+                Step::Inspect { start, end } => self.handle_step(input, (start, end), to, out),
+                Step::InspectHeld => self.handle_held_message(input, to, out),
+                Step::Overlong(tag) => self.passes_unread(input.server, tag, out),
+            };
+            if effect.is_some() {
+                input.run.flush(out);
+                return effect;
             }
         }
-        run.flush(out);
-        if reader.is_some()
-            && let Some(pool) = self.pool(pool)
-        {
-            pool.stats.now.sent += bytes.len() as u64;
+        None
+    }
+
+    /// Ends the handling of a server's bytes: sends the client what is left, and looks whether the server's client or
+    /// its cleaning is done. This comes last, since a server with unread bytes must not be lent to another client.
+    #[inline]
+    pub(crate) fn end(&mut self, mut input: ServerBytes<'_>, out: &mut Actions) -> Option<Effect> {
+        input.run.flush(out);
+        if let Some(pool) = input.counts_in.and_then(|pool| self.pools.get_mut(pool)) {
+            pool.stats.now.sent += input.bytes.len() as u64;
         }
-        // This comes last, since a server with unread bytes must not be lent to another client.
-        self.finish_server_bytes(conn, was_lent, now, out);
+        let conn = input.server;
+        let server = self.connections.server(conn)?;
+        match &server.duty {
+            // If the server was lent during this call, its new client's messages have yet to be read.
+            Duty::Lent(loan) if input.was_lent && loan.phase().relays() => {
+                let client = loan.client();
+                let owed_max = self.env.snapshot.config.settings.max_pipelined_messages;
+                backpressure::read_on_if_answered(server, client, owed_max as usize, out);
+                may_be_free(server).then_some(Effect::Settle(conn))
+            }
+            Duty::Cleaning { .. } => Some(Effect::GoOnCleaning(conn)),
+            Duty::Idle if !server.stream.is_quiet() => {
+                // The server has begun an asynchronous message, so it is not lent until that message is complete.
+                if let Some(pool) = self.pools.get_mut(server.pool()) {
+                    pool.idle.retain(|&idle| idle != conn);
+                }
+                Some(Effect::BeginCleaning(conn))
+            }
+            _ => None,
+        }
+    }
+
+    /// Handles a message that has arrived as a whole, at this place of the input.
+    #[inline]
+    fn handle_step(
+        &mut self,
+        input: &mut ServerBytes<'_>,
+        (start, end): (usize, usize),
+        to: Option<Token>,
+        out: &mut Actions,
+    ) -> Option<Effect> {
+        let message = &input.bytes[start..end];
+        let is_end = message[0] == backend::READY_FOR_QUERY;
+        let acts_before = |server: &mut Server| server.session.must_act_before_ready();
+        if stands_alone(message[0])
+            || is_end
+                && self
+                    .connections
+                    .server(input.server)
+                    .is_some_and(acts_before)
+        {
+            input.run.flush(out);
+        }
+        match self.handle_message(input.server, message, out) {
+            Treatment::Pass => input.run.add(to, start, end, out),
+            Treatment::Keep => input.run.flush(out),
+            Treatment::Act(effect) => return Some(effect),
+        }
+        self.follow_message(input.server, message[0], &mut input.run, out)
     }
 
     /// Does the same for a message that was buffered until it was complete.
     #[cold]
     fn handle_held_message(
         &mut self,
-        conn: Token,
+        input: &mut ServerBytes<'_>,
         to: Option<Token>,
-        run: &mut Run,
-        now: Time,
         out: &mut Actions,
-    ) {
-        run.flush(out);
-        let Some(server) = self.table.server(conn) else {
-            return;
-        };
-        let message = server.stream.held().to_vec();
-        if self.handle_message(conn, &message, now, out)
-            && let Some(to) = to
-        {
-            out.send_made(to, |made| made.extend_from_slice(&message));
-            run.sent = true;
+    ) -> Option<Effect> {
+        input.run.flush(out);
+        let message = self
+            .connections
+            .server(input.server)?
+            .stream
+            .held()
+            .to_vec();
+        match self.handle_message(input.server, &message, out) {
+            Treatment::Pass => {
+                if let Some(to) = to {
+                    out.send_made(to, |made| made.extend_from_slice(&message));
+                    input.run.sent = true;
+                }
+            }
+            Treatment::Keep => {}
+            Treatment::Act(effect) => return Some(effect),
         }
-        self.follow_message(conn, message[0], run, now, out);
+        self.follow_message(input.server, message[0], &mut input.run, out)
     }
 
-    /// Processes a whole message of a server. Returns whether the message may be passed to the client.
+    /// Processes a whole message of a server.
     #[inline]
-    fn handle_message(
-        &mut self,
-        conn: Token,
-        message: &[u8],
-        now: Time,
-        out: &mut Actions,
-    ) -> bool {
-        let Some(server) = self.table.server(conn) else {
-            return false;
+    fn handle_message(&mut self, conn: Token, message: &[u8], out: &mut Actions) -> Treatment {
+        let Some(server) = self.connections.server(conn) else {
+            return Treatment::Keep;
         };
         let body = &message[HEADER_LEN..];
         server.replies.said(message[0]);
@@ -276,41 +378,41 @@ impl Worker {
                 }
                 let is_known = matches!(body[0], b'I' | b'T' | b'E');
                 let is_plain = !server.session.must_act_before_ready();
-                is_known && (is_plain || self.before_ready(conn, now, out))
+                let passes = is_known
+                    && (is_plain || exchange::before_ready(&self.env, self.connections, conn, out));
+                passes.into()
             }
             backend::COPY_IN_RESPONSE => {
                 server.replies.copy_in_started();
-                true
+                Treatment::Pass
             }
-            backend::PARAMETER_STATUS => self.parameter_changed(conn, body),
+            backend::PARAMETER_STATUS => self.parameter_changed(conn, body).into(),
             tag @ (backend::PARSE_COMPLETE | backend::CLOSE_COMPLETE) => {
-                self.mark_completed(conn, tag, now, out)
+                self.mark_completed(conn, tag)
             }
             backend::PARAMETER_DESCRIPTION | backend::ROW_DESCRIPTION | backend::NO_DATA => {
-                self.described(conn, message)
+                self.described(conn, message).into()
             }
             backend::NOTIFICATION_RESPONSE => {
-                let parts = self.parts(now);
-                let (env, connections) = (&parts.env, parts.connections);
-                let effect = keep_direct_notification(env, connections, conn, message, out);
-                self.carry_out(effect, now, out);
-                false
+                let effect =
+                    keep_direct_notification(&self.env, self.connections, conn, message, out);
+                Treatment::keep_and(effect)
             }
             backend::DATA_ROW => {
-                self.take_answer(conn, body);
-                false
+                exchange::take_answer(server, body);
+                Treatment::Keep
             }
             backend::COMMAND_COMPLETE => {
                 server.session.forget_signals_after(body);
                 self.command_completed(conn, body);
-                unlisten_completed(&mut self.table, conn, Some(body));
-                true
+                unlisten_completed(self.connections, conn, Some(body));
+                Treatment::Pass
             }
             backend::NOTICE_RESPONSE => {
-                self.noticed(conn, message, out);
-                true
+                server_reports::noticed(server, message, out);
+                Treatment::Pass
             }
-            _ => self.handle_error(conn, body, now, out),
+            _ => self.handle_error(conn, body, out),
         }
     }
 
@@ -321,106 +423,59 @@ impl Worker {
         conn: Token,
         tag: u8,
         run: &mut Run,
-        now: Time,
         out: &mut Actions,
-    ) {
+    ) -> Option<Effect> {
         if tag == backend::COPY_IN_RESPONSE {
-            return self.copy_began(conn, run, now, out);
+            return self.copy_began(conn);
         }
         if tag != backend::READY_FOR_QUERY {
-            return;
+            return None;
         }
-        let Some(server) = self.table.server(conn) else {
-            return;
-        };
+        let server = self.connections.server(conn)?;
         if !matches!(server.status, b'I' | b'T' | b'E') {
-            run.flush(out);
-            return self.server_fault(conn, &"ReadyForQuery with an unknown status", now, out);
+            return Some(violation(conn, "ReadyForQuery with an unknown status"));
         }
         if server.replies.front_mark().is_some() {
             // The error was too long to be inspected.
             let marks = server.replies.take_marks();
             self.undo(conn, marks);
         }
-        let Some(server) = self.table.server(conn) else {
-            return;
-        };
+        let server = self.connections.server(conn)?;
         match server.replies.ready() {
-            Some(Request::Internal(own)) => {
-                run.flush(out);
-                self.internal_query_done(conn, own, now, out);
-            }
+            Some(Request::Internal(own)) => Some(Effect::InternalQueryAnswered(conn, own)),
             Some(Request::Simple | Request::Sync) => {
                 run.flush(out);
-                self.client_request_done(conn, now, out);
-                self.inspect_if_held(conn, now, out);
+                self.client_request_done(conn, out)
             }
-            None => {
-                run.flush(out);
-                self.server_fault(conn, &"ReadyForQuery that nobody asked for", now, out);
-            }
+            None => Some(violation(conn, "ReadyForQuery that nobody asked for")),
         }
     }
 
     /// Ends the COPY that a server has begun to read if the client has left, since no data will come.
     #[cold]
-    fn copy_began(&mut self, conn: Token, run: &mut Run, now: Time, out: &mut Actions) {
-        if let Some(server) = self.table.server(conn)
-            && matches!(server.duty, Duty::Cleaning { .. })
-        {
-            run.flush(out);
-            self.end_copy(conn, now, out);
-        }
+    fn copy_began(&mut self, conn: Token) -> Option<Effect> {
+        let server = self.connections.server(conn)?;
+        matches!(server.duty, Duty::Cleaning { .. }).then_some(Effect::EndCopy(conn))
     }
 
-    /// Checks, after all received bytes of a server are handled, whether its client or its cleaning is done.
+    /// Updates the statistics after a client's request was answered, and looks whether its session has to be inspected.
     #[inline]
-    fn finish_server_bytes(&mut self, conn: Token, was_lent: bool, now: Time, out: &mut Actions) {
-        let Some(server) = self.table.server(conn) else {
-            return;
-        };
-        match &server.duty {
-            // If the server was lent during this call, its new client's messages have yet to be read.
-            Duty::Lent(exchange) if was_lent && exchange.phase().relays() => {
-                let client = exchange.client();
-                self.read_on_if_answered(conn, client, out);
-                self.release_if_done(conn, now, out);
-            }
-            Duty::Cleaning { .. } => self.continue_cleaning(conn, now, out),
-            Duty::Idle if !server.stream.is_quiet() => {
-                // The server has begun an asynchronous message, so it is not lent until that message is complete.
-                let pool = server.pool();
-                if let Some(pool) = self.pool(pool) {
-                    pool.idle.retain(|&idle| idle != conn);
-                }
-                self.begin_cleaning(conn, now, out);
-            }
-            _ => {}
-        }
-    }
-
-    /// Updates the statistics after a client's request was answered.
-    #[inline]
-    fn client_request_done(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        let Some(server) = self.table.server(conn) else {
-            return;
-        };
+    fn client_request_done(&mut self, conn: Token, out: &mut Actions) -> Option<Effect> {
+        let now = self.env.now;
+        let server = self.connections.server(conn)?;
         let (pool_id, is_idle) = (server.pool(), server.status == b'I');
         let is_native = server.owner.is_some();
         let Some(client_conn) = server.relays_for() else {
-            return self.answered_during_inspection(conn, out);
+            answered_during_inspection(server, out);
+            return exchange::inspection_due(server, conn);
         };
-        let Some(client) = self.table.client(client_conn) else {
-            return;
-        };
+        let (client, server) = self.connections.pair(client_conn, conn)?;
         let (request_at, transaction_at) = (client.request_at, client.transaction_at);
         client.request_at = now;
         if is_idle {
             client.transaction_at = now;
         }
-        let Some(pool) = self.pool(pool_id) else {
-            return;
-        };
+        let pool = self.pools.get_mut(pool_id)?;
         let stats = &mut pool.stats.now;
         stats.query_count += 1;
         stats.query_time += now.since(request_at);
@@ -430,125 +485,95 @@ impl Worker {
             stats.xact_time += now.since(transaction_at);
             pool.times.transaction.observe(now.since(transaction_at));
         } else if pool.terms.mode == PoolMode::Statement && !is_native {
-            self.refuse_transaction(client_conn, conn, now, out);
+            server.retire = Some("transaction blocks not allowed in statement pooling mode");
+            return Some(Effect::Refuse(client_conn, Fault::StatementMode));
         }
+        exchange::inspection_due(server, conn)
     }
 
-    /// Processes an ErrorResponse. Returns whether the client gets it unchanged.
+    /// Processes an ErrorResponse.
     #[cold]
-    pub(super) fn handle_error(
-        &mut self,
-        conn: Token,
-        body: &[u8],
-        now: Time,
-        out: &mut Actions,
-    ) -> bool {
-        let Some(server) = self.table.server(conn) else {
-            return false;
+    fn handle_error(&mut self, conn: Token, body: &[u8], out: &mut Actions) -> Treatment {
+        let Some(server) = self.connections.server(conn) else {
+            return Treatment::Keep;
         };
-        if !matches!(server.replies.current(), Some(Request::Internal(_))) {
+        let is_internal = matches!(server.replies.current(), Some(Request::Internal(_)));
+        if !is_internal {
             server.session.has_failed();
         }
         let marks = server.replies.failed();
-        unlisten_completed(&mut self.table, conn, None);
+        unlisten_completed(self.connections, conn, None);
         let Ok(report) = Report::parse(body) else {
             self.undo(conn, marks);
-            return true;
+            return Treatment::Pass;
         };
         if report.routine == STALE_PLAN.as_bytes()
-            && let Some(server) = self.table.server(conn)
+            && let Some(server) = self.connections.server(conn)
             // A client's SQL EXECUTE says nothing about the statements that clients share.
             && !matches!(server.replies.current(), Some(Request::Simple))
         {
             server.shared.catalog.plan_is_stale();
         }
-        if let Some(message) = self.statements_failed(conn, marks, body, &report, out) {
-            if let Some(client) = self
-                .table
-                .server(conn)
-                .and_then(|server| server.relays_for())
-            {
+        let message = self.statements_failed(conn, marks, body, &report, out);
+        let Some(server) = self.connections.server(conn) else {
+            return Treatment::Keep;
+        };
+        if let Some(message) = message {
+            if let Some(client) = server.relays_for() {
                 out.send_made(client, |made| made.extend_from_slice(&message));
             }
-            return false;
+            return Treatment::Keep;
         }
-        let Some(server) = self.table.server(conn) else {
-            return false;
-        };
         if matches!(report.severity, b"FATAL" | b"PANIC") {
             // The server is about to close. The error that the client gets depends on what the server was doing.
             server.last_words = Some(Words::of(&report));
-            if matches!(server.duty, Duty::Idle) {
-                // The server may take its time to close, and must not be lent meanwhile.
-                out.list.push(Action::Close(conn));
-                self.server_gone(conn, &Closed::Eof, now, out);
-            }
-            return false;
+            // An idle server may take its time to close, and must not be lent meanwhile.
+            let is_idle = matches!(server.duty, Duty::Idle);
+            return Treatment::keep_and(is_idle.then_some(Effect::EndFailedServer(conn)));
         }
         if !server.replies.is_asked() {
-            self.server_fault(conn, &"an error that nobody asked for", now, out);
-            return false;
+            return Treatment::Act(violation(conn, "an error that nobody asked for"));
         }
         if let Some(Request::Internal(own)) = server.replies.current() {
-            self.internal_query_failed(conn, own, &report, now, out);
-            return false;
+            let effect = exchange::internal_query_failed(self.connections, conn, own, &report, out);
+            return Treatment::keep_and(effect);
         }
-        true
+        Treatment::Pass
     }
+}
 
-    /// Refuses a transaction that was begun in statement mode.
+impl Stopped {
+    /// Returns what follows when a client's bytes are not sent to the server.
     #[cold]
-    fn refuse_transaction(&mut self, client: Token, server: Token, now: Time, out: &mut Actions) {
-        if let Some(server) = self.table.server(server) {
-            server.retire = Some("transaction blocks not allowed in statement pooling mode");
+    fn effect(self, client: Token, server: Token) -> Effect {
+        match self {
+            Self::Listens(command) => Effect::ChannelCommand(server, command),
+            Self::Terminated => Effect::Dismiss(client, "client close request"),
+            Self::Refused(fault) => Effect::Refuse(client, fault),
         }
-        self.refuse(client, &Fault::StatementMode, now, out);
     }
+}
 
-    /// Reports to a client that its server connection is lost. Returns whether the client connection can stay open.
-    pub(crate) fn report_server_loss(
-        &mut self,
-        client_conn: Token,
-        loss: &Loss,
-        now: Time,
-        out: &mut Actions,
-    ) -> bool {
-        let Some(client) = self.table.client(client_conn) else {
-            return true;
-        };
-        let pool = client.pool;
-        let is_session = pool
-            .and_then(|pool| self.pool(pool))
-            .is_some_and(|pool| pool.terms.mode == PoolMode::Session);
-        let Some(client) = self.table.client(client_conn) else {
-            return true;
-        };
-        let must_go = is_session
-            || loss.was_in_transaction
-            || loss.mid_message
-            || !client.stream.is_at_boundary();
-        client.duty = ClientDuty::Idle;
-        if must_go {
-            if loss.mid_message {
-                // The client is in the middle of a message, so it would not understand an error.
-                self.close_client(client_conn, &loss.fault.to_string(), now, out);
-            } else {
-                self.refuse(client_conn, &loss.fault, now, out);
-            }
-            return false;
-        }
-        for _ in 0..loss.owed {
-            out.send_made(client_conn, |bytes| {
-                loss.fault.write(Severity::Error, bytes);
-                pgweir_wire::MessageWriter::new(bytes).ready_for_query(b'I');
-            });
-        }
-        match self.table.client(client_conn) {
-            Some(client) if client.early.is_some() => self.check_out(client_conn, now, out),
-            _ => out.read(client_conn, ReadMode::Notify),
-        }
-        true
+/// Returns whether the server's loan may end now, or messages of its client that were waiting may go on.
+#[inline]
+fn may_be_free(server: &Server) -> bool {
+    let replies = &server.replies;
+    replies.is_awaited() || replies.is_settled() && server.status == b'I'
+}
+
+/// A request of a client was answered that was thought to be ignored, while the client's session is being
+/// inspected: the client gets this ReadyForQuery beside the one that is held back.
+#[cold]
+fn answered_during_inspection(server: &Server, out: &mut Actions) {
+    if let Some(client) = server.holds_client() {
+        out.send_made(client, |made| {
+            MessageWriter::new(made).ready_for_query(server.status);
+        });
     }
+}
+
+fn violation(server: Token, how: &str) -> Effect {
+    Effect::ServerFault(server, how.to_owned())
 }
 
 /// Returns whether pgweir may have to send another message before this one or instead of it.

@@ -7,11 +7,12 @@ use std::sync::{Arc, atomic::Ordering};
 use pgweir_auth::{scram::DerivedKeys, userlist::Secret};
 use pgweir_config::LoadBalance;
 
-use super::{Worker, pins::uncount_kept};
+use super::Worker;
 use crate::{
     Action, Actions, Address, ConnectError, Level, SharedPool, Time, Token,
     backend::{Credentials, Duty, LoginError, Progress, Server, ServerLogin},
     connections::Conn,
+    exchange::uncount_kept,
     listen::{ListenerKey, ListenerOpening, Opened, OpeningPurpose},
     listeners::complete_parameters,
     login::note_lost_lookup,

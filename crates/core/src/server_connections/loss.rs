@@ -3,16 +3,20 @@
 
 use std::{fmt::Display, sync::Arc};
 
+use pgweir_config::PoolMode;
 use pgweir_wire::MessageWriter;
 
-use super::{Worker, early::send_early};
+use super::Worker;
 use crate::{
     Action, Actions, Closed, Level, SharedPool, Time, Token,
     backend::{Duty, Phase},
+    early_answers::send_early,
     events::EventKind,
+    exchange::is_pinned_to,
     fault::Fault,
     mail::Mail,
     pool::Connecting,
+    relay::{Loss, report_server_loss},
     session::Effects,
     shared_pool::Failure,
 };
@@ -21,18 +25,6 @@ use crate::{
 const LOSSES_MAX: u8 = 2;
 /// A class of SQLSTATEs.
 const OPERATOR_INTERVENTION: &str = "57";
-
-/// What a client loses with its server.
-#[derive(Debug)]
-pub(crate) struct Loss {
-    pub(crate) fault: Fault,
-    /// Whether the client was in a transaction, or in the middle of something that pgweir can't answer.
-    pub(crate) was_in_transaction: bool,
-    /// Whether a part of a message was passed on.
-    pub(crate) mid_message: bool,
-    /// How many replies the client still has to get.
-    pub(crate) owed: usize,
-}
 
 impl Worker {
     /// Handles a server connection that pgweir has not closed itself.
@@ -84,7 +76,7 @@ impl Worker {
     }
 
     fn lose_server(&mut self, conn: Token, fault: Fault, text: &str, now: Time, out: &mut Actions) {
-        let is_pinned = self.has_pinned_client(conn);
+        let is_pinned = is_pinned_to(&mut self.table, conn);
         let Some(server) = self.table.server(conn) else {
             return;
         };
@@ -142,9 +134,13 @@ impl Worker {
                 // What pgweir has answered in the server's place stays valid, whatever happens to the rest.
                 send_early(client, server, out);
                 let marks = server.replies.take_all_marks();
-                self.undo(conn, marks);
+                self.relay(now).undo(conn, marks);
                 self.drop_server(conn, text, now, out);
-                self.report_server_loss(client, &loss, now, out);
+                let pool = self.table.client(client).and_then(|client| client.pool);
+                let pool = pool.and_then(|pool| self.pool(pool));
+                let is_session = pool.is_some_and(|pool| pool.terms.mode == PoolMode::Session);
+                let effect = report_server_loss(&mut self.table, client, loss, is_session, out);
+                self.carry_out(effect, now, out);
             }
         }
     }

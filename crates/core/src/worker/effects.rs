@@ -5,18 +5,21 @@ use std::sync::Arc;
 
 use super::Worker;
 use crate::{
-    Actions, SharedPool, Time, Token,
+    Action, Actions, Closed, SharedPool, Time, Token,
     cancel_requests::CancelRequests,
     client_listen::ListeningClients,
     client_timeouts,
     connections::Connections,
     effect::{Effect, Env, PoolEffect, RestartEffect},
+    exchange::{Exchange, count_pins},
     listeners::Listeners,
     login::{ClientLogins, LoginEvent, refuse_waiters},
     operator_orders,
     pool::PoolId,
     pooling::{self, LocalPools},
-    reconfiguration, role_settings,
+    reconfiguration,
+    relay::{Relay, ServerBytes},
+    role_settings,
     shutdown::ShutdownState,
     statistics::Statistics,
     suspension::Suspension,
@@ -71,9 +74,7 @@ impl Worker {
                     self.carry_out(effect, now, out);
                 }
                 Effect::EndServerLogin(server) => self.server_login_overdue(server, now, out),
-                Effect::FailCheck(server) => {
-                    self.check_failed(server, "server check timeout", now, out);
-                }
+                Effect::FailCheck(server, why) => self.check_failed(server, why, now, out),
                 Effect::EndCancelRequest(request) => self.dispatch(now, out, |parts, out| {
                     let requests = parts.cancel_requests;
                     requests.overdue(&parts.env, parts.connections, request, out)
@@ -84,6 +85,51 @@ impl Worker {
                 Effect::EndConsoleCommand(client) => self.cancel_console(client, now, out),
                 Effect::DiscardRequest(client) => self.discard_request(client, now, out),
                 Effect::Settle(server) => self.release_if_done(server, now, out),
+                Effect::SettleFor { server, client } => {
+                    let lent = self.table.server(server);
+                    if lent.is_some_and(|lent| lent.relays_for() == Some(client)) {
+                        self.release_if_done(server, now, out);
+                    }
+                }
+                Effect::WithdrawIfPinned(server) => {
+                    self.exchange(now).withdraw_if_pinned(server, out);
+                }
+                Effect::Inspect(server) => {
+                    let effects = self.exchange(now).inspect_held(server, out);
+                    self.carry_out(effects, now, out);
+                }
+                Effect::MoveChannels(server) => self.dispatch(now, out, |parts, out| {
+                    let clients = parts.listening_clients;
+                    clients.move_and_finish(&parts.env, parts.connections, server, out)
+                }),
+                Effect::ChannelCommand(server, command) => {
+                    self.dispatch(now, out, |parts, out| {
+                        let clients = parts.listening_clients;
+                        clients.command(&parts.env, parts.connections, server, command, out)
+                    });
+                }
+                Effect::InternalQueryAnswered(server, own) => {
+                    let effects = self.exchange(now).answered(server, own, out);
+                    self.carry_out(effects, now, out);
+                }
+                Effect::Checked(server) => self.checked(server, now, out),
+                Effect::AskForPrivileges(server) => self.ask_for_rights(server, out),
+                Effect::PrivilegesAnswered(server) => self.handle_asker_rights(server, now, out),
+                Effect::LookupAnswered(server) => {
+                    self.log_in(now, out, |event, out| event.lookup_answered(server, out));
+                }
+                Effect::WasReset(server) => self.was_reset(server),
+                Effect::BeginCleaning(server) => self.begin_cleaning(server, now, out),
+                Effect::EndCopy(server) => self.end_copy(server, now, out),
+                Effect::GiveBack(server) => self.give_back(server, false, now, out),
+                Effect::EndFailedServer(server) => {
+                    out.list.push(Action::Close(server));
+                    self.server_gone(server, &Closed::Eof, now, out);
+                }
+                Effect::LoseServer(server, fault) => self.close_for(server, fault, now, out),
+                Effect::Welcome(client) => {
+                    self.log_in(now, out, |event, out| event.welcome(client, out));
+                }
                 Effect::GoOnCleaning(server) => self.continue_cleaning(server, now, out),
                 Effect::ServerFault(server, what) => self.server_fault(server, &what, now, out),
                 Effect::OpenListener(opening) => self.open_listener(*opening, now, out),
@@ -91,8 +137,14 @@ impl Worker {
                 Effect::RelayEarly(client, early) => {
                     self.relay_early(client, Some(early), now, out)
                 }
-                Effect::FinishWithFence(server) => self.finish_with_fence(server, now, out),
-                Effect::FinishRequest(server) => self.finish_fenced_request(server, now, out),
+                Effect::FinishWithFence(server) => {
+                    let effects = self.exchange(now).finish_with_fence(server, out);
+                    self.carry_out(effects, now, out);
+                }
+                Effect::FinishRequest(server) => {
+                    let effects = self.exchange(now).finish_request(server, out);
+                    self.carry_out(effects, now, out);
+                }
                 Effect::Count(pool, counted) => {
                     if let Some(pool) = self.pool(pool) {
                         pool.stats.now += *counted;
@@ -102,7 +154,11 @@ impl Worker {
                     client,
                     server,
                     pins,
-                } => self.count_reasons(client, server, pins, now, out),
+                } => {
+                    let parts = self.parts(now);
+                    let (env, connections) = (&parts.env, parts.connections);
+                    count_pins(env, connections, parts.pools, (client, server), pins, out);
+                }
                 Effect::Restart(effect) => self.carry_out_in_restart(effect, now, out),
                 Effect::EndSearch(search) => {
                     pooling::end_search(&self.parts(now).env, *search, out);
@@ -149,6 +205,7 @@ impl Worker {
             }
             PoolEffect::Diagnose => return self.diagnose(pool, now, out),
             PoolEffect::OfferKeptServers => return self.offer_kept_servers(pool, now, out),
+            PoolEffect::SettleForWaiters => return self.settle_kept(pool, false, now, out),
         };
         self.carry_out(effects, now, out);
     }
@@ -223,6 +280,74 @@ impl Worker {
             logins: &mut self.logins,
             suspension: &mut self.suspension,
             shutdown: &mut self.shutdown,
+        }
+    }
+
+    /// Returns the pieces of the worker that the relay uses.
+    #[inline]
+    pub(crate) fn relay(&mut self, now: Time) -> Relay<'_> {
+        let env = Env {
+            worker: self.id,
+            directory: &self.directory,
+            snapshot: &self.snapshot,
+            shutdown: self.shutdown.order(),
+            now,
+        };
+        Relay::new(env, &mut self.table, &mut self.pools, &mut self.bindings)
+    }
+
+    /// Returns the pieces of the worker that the exchange uses.
+    #[inline]
+    pub(crate) fn exchange(&mut self, now: Time) -> Exchange<'_> {
+        let env = Env {
+            worker: self.id,
+            directory: &self.directory,
+            snapshot: &self.snapshot,
+            shutdown: self.shutdown.order(),
+            now,
+        };
+        let (connections, kept) = (&mut self.table, &mut self.kept);
+        Exchange::new(env, connections, &mut self.pools, &mut self.bindings, kept)
+    }
+
+    /// Handles bytes of a client that has a server.
+    #[inline]
+    pub(crate) fn relay_up(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
+        let effect = self.relay(now).client_bytes(conn, bytes, out);
+        self.carry_out(effect, now, out);
+    }
+
+    /// Handles bytes of a server. The effect of a message is carried out before the next message is handled.
+    #[inline]
+    pub(crate) fn relay_down(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
+        let Some(mut input) = ServerBytes::begin(&mut self.table, conn, bytes, out) else {
+            return;
+        };
+        while let Some(effect) = self.relay(now).pass_on(&mut input, out) {
+            self.carry_out([effect], now, out);
+        }
+        let effect = self.relay(now).end(input, out);
+        self.carry_out(effect, now, out);
+    }
+
+    /// Settles the kept servers of a pool: `all` of them, or as many as clients wait for. The effects of one are carried
+    /// out before the next one is looked at.
+    pub(crate) fn settle_kept(&mut self, pool: PoolId, all: bool, now: Time, out: &mut Actions) {
+        let Some(mut walk) = self.exchange(now).begin_settling(pool, all) else {
+            return;
+        };
+        while let Some(effects) = self.exchange(now).settle_next(&mut walk) {
+            self.carry_out(effects, now, out);
+        }
+    }
+
+    /// Settles the servers that have been kept for long enough.
+    pub(super) fn settle_due(&mut self, now: Time, out: &mut Actions) {
+        let Some(mut walk) = self.exchange(now).begin_settling_due() else {
+            return;
+        };
+        while let Some(effects) = self.exchange(now).settle_next_due(&mut walk, out) {
+            self.carry_out(effects, now, out);
         }
     }
 

@@ -4,22 +4,16 @@
 
 #[path = "../lending/bypass.rs"]
 mod bypass;
-#[path = "../catalog_reading.rs"]
-mod catalog;
 #[path = "../lending/check.rs"]
 mod check;
 #[path = "../lending/checkout.rs"]
 mod checkout;
-#[path = "../exchange/defaults.rs"]
-mod defaults;
 #[path = "../wait_notices.rs"]
 mod diagnosis;
 #[path = "../disconnect/discard.rs"]
 mod discard;
 #[path = "../disconnect/mod.rs"]
 mod disconnect;
-#[path = "../early_answers.rs"]
-mod early;
 mod effects;
 #[path = "../server_connections/exclusive.rs"]
 mod exclusive_server;
@@ -27,13 +21,9 @@ mod handover_in;
 mod handover_out;
 #[path = "../disconnect/hang_up.rs"]
 mod hang_up;
-#[path = "../exchange/inspection.rs"]
-mod inspection;
 #[path = "../lending/join.rs"]
 mod join;
 mod notification_forwarding;
-#[path = "../exchange/pins.rs"]
-mod pins;
 #[path = "../lending/release.rs"]
 mod release;
 #[path = "../lending/scheduling_log.rs"]
@@ -43,29 +33,20 @@ mod server_handover;
 mod server_loss;
 #[path = "../server_connections/login.rs"]
 mod servers;
-#[path = "../exchange/equipping.rs"]
-mod session;
-#[path = "../exchange/settling.rs"]
-mod session_state;
-#[path = "../exchange/kept.rs"]
-mod settle;
 #[path = "../lending/sharing.rs"]
 mod sharing;
 #[path = "../client_signals.rs"]
 mod signal;
-#[path = "../exchange/sql_statements.rs"]
-mod sql_statements;
 mod timers;
 #[path = "../server_connections/tls.rs"]
 mod tls;
-mod trace;
 
 use std::sync::Arc;
 
 use pgweir_auth::scram::DerivedKeys;
 
+pub(crate) use self::effects::Parts;
 pub use self::handover_in::TakenOverClient;
-pub(crate) use self::{early::send_early, effects::Parts, pins::pins_of, server_loss::Loss};
 use crate::{
     Action, Actions, Address, AuthCheckResult, Closed, ConnectError, Control, Directory, Peer,
     ReadMode, SharedPool, Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
@@ -73,6 +54,7 @@ use crate::{
     cancel_requests::{self, CancelRequests},
     client_listen::{self, ListeningClients},
     connections::{Conn, Connections},
+    exchange::KeptServers,
     fault::Fault,
     frontend::ClientDuty,
     listeners::Listeners,
@@ -102,10 +84,7 @@ pub struct Worker {
     pub(crate) listening_clients: ListeningClients,
     pub(crate) listeners: Listeners,
     pub(crate) pools: LocalPools,
-    /// When the first server that is kept with its client has to be inspected.
-    pub(crate) settle_at: Option<Time>,
-    /// When servers were settled last because time had passed, and how many more may be settled shortly after that.
-    pub(crate) settled_lately: (Time, usize),
+    pub(crate) kept: KeptServers,
     /// A server that was not used for this many microseconds is checked before it is lent.
     pub(crate) check_after: u64,
     /// Whether each decision about which client gets a server is logged.
@@ -140,8 +119,7 @@ impl Worker {
             pools: LocalPools::default(),
             check_after,
             logs_scheduling,
-            settle_at: None,
-            settled_lately: (Time(0), 0),
+            kept: KeptServers::default(),
             statistics: Statistics::default(),
             shutdown: ShutdownState::default(),
             suspension: Suspension::default(),
@@ -532,7 +510,7 @@ impl Worker {
     #[must_use]
     #[inline]
     pub fn next_tick(&self) -> Option<Time> {
-        match (self.table.next_tick(), self.settle_at) {
+        match (self.table.next_tick(), self.kept.settle_at()) {
             (Some(tick), Some(settle)) => Some(tick.min(settle)),
             (tick, settle) => tick.or(settle),
         }

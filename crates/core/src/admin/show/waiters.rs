@@ -8,9 +8,10 @@ use crate::{
     connections::Conn,
     console::{Cell, Collection, Column, Holders, Kind, LongestHolder, Table, WaitingClient, date},
     diagnosis::State,
+    exchange::pins_of,
     frontend::ClientDuty,
     pool::{PoolKey, Scope, WaitReason},
-    worker::{Worker, pins_of},
+    worker::Worker,
 };
 
 use Kind::{Int4, Int8, Text};
@@ -52,7 +53,7 @@ pub(super) fn add(worker: &Worker, collection: &mut Collection, now: Time) {
                 });
             }
             Conn::Server(server) if !server.bypass => {
-                let Some(client) = worker.client_of(server) else {
+                let Some(client) = worker.table.client_of(server) else {
                     continue;
                 };
                 let pins = pins_of(client);

@@ -1,0 +1,55 @@
+//! What a client is sent when its server connection is lost.
+
+use pgweir_wire::{MessageWriter, Severity};
+
+use crate::{
+    Actions, ReadMode, Token, connections::Connections, effect::Effect, fault::Fault,
+    frontend::ClientDuty,
+};
+
+/// What a client loses with its server.
+#[derive(Debug)]
+pub(crate) struct Loss {
+    pub(crate) fault: Fault,
+    /// Whether the client was in a transaction, or in the middle of something that pgweir can't answer.
+    pub(crate) was_in_transaction: bool,
+    /// Whether a part of a message was passed on.
+    pub(crate) mid_message: bool,
+    /// How many replies the client still has to get.
+    pub(crate) owed: usize,
+}
+
+/// Reports to a client that its server connection is lost. A client that has lost no state with it (`is_session`: the
+/// pool is in session mode) stays connected, and gets an error for each request that was not answered.
+pub(crate) fn report_server_loss(
+    connections: &mut Connections,
+    client_conn: Token,
+    loss: Loss,
+    is_session: bool,
+    out: &mut Actions,
+) -> Option<Effect> {
+    let client = connections.client(client_conn)?;
+    let must_go = is_session
+        || loss.was_in_transaction
+        || loss.mid_message
+        || !client.stream.is_at_boundary();
+    client.duty = ClientDuty::Idle;
+    if must_go {
+        return Some(match loss.mid_message {
+            // The client is in the middle of a message, so it would not understand an error.
+            true => Effect::DismissFor(client_conn, loss.fault),
+            false => Effect::Refuse(client_conn, loss.fault),
+        });
+    }
+    for _ in 0..loss.owed {
+        out.send_made(client_conn, |bytes| {
+            loss.fault.write(Severity::Error, bytes);
+            MessageWriter::new(bytes).ready_for_query(b'I');
+        });
+    }
+    if client.early.is_some() {
+        return Some(Effect::CheckOut(client_conn));
+    }
+    out.read(client_conn, ReadMode::Notify);
+    None
+}
