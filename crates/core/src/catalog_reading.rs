@@ -12,7 +12,6 @@ use crate::{
     backend::{CatalogRows, Duty, InternalQuery, Server},
     connections::Connections,
     effect::Env,
-    pool::PoolId,
     pooling::LocalPools,
     session::certificates::{FACTS, Facts, IDENTITY, SYSTEM, Trust},
 };
@@ -31,11 +30,13 @@ pub(crate) fn begin_if_due(
     connections: &mut Connections,
     pools: &mut LocalPools,
     conn: Token,
-    pool: PoolId,
     out: &mut Actions,
 ) -> bool {
     let interval = env.snapshot.config.settings.catalog_check_interval.0;
-    let Some(pool) = pools.get_mut(pool) else {
+    let Some(server) = connections.server(conn) else {
+        return false;
+    };
+    let Some(pool) = pools.get_mut(server.pool()) else {
         return false;
     };
     pool.use_current_catalog();
@@ -54,7 +55,7 @@ pub(crate) fn begin_if_due(
         CHECKED_EVERY
     };
     pool.catalog_due = env.now.after(pause);
-    let (Some(reading), Some(server)) = (reading, connections.server(conn)) else {
+    let Some(reading) = reading else {
         return false;
     };
     send_queries(env, conn, server, reading, out);

@@ -11,7 +11,7 @@ use crate::{
     Actions, Token,
     backend::{InternalQuery, Phase, Server, Settling},
     connections::Connections,
-    effect::{Effect, Env, RestartEffect},
+    effect::{Effect, Env, RestartEffect, SessionEffect},
     frontend::{Client, ClientDuty},
     listen::{READ_ALL, Stage},
     loan::{begin, enter},
@@ -80,7 +80,7 @@ impl ListeningClients {
         match self.move_channels(env, connections, server_conn, out) {
             ChannelMove::Done(effect) => {
                 let mut effects = Vec::from_iter(effect);
-                effects.push(Effect::FinishWithFence(server_conn));
+                effects.push(Effect::Session(server_conn, SessionEffect::FinishWithFence));
                 effects
             }
             ChannelMove::Awaited => Vec::new(),
@@ -168,7 +168,7 @@ impl ListeningClients {
             return Vec::new();
         }
         let mut effects = Vec::from_iter(pinned);
-        effects.push(Effect::FinishWithFence(server_conn));
+        effects.push(Effect::Session(server_conn, SessionEffect::FinishWithFence));
         effects.push(Effect::Settle(server_conn));
         effects
     }
@@ -206,7 +206,7 @@ impl ListeningClients {
             }
             Some(Phase::Settling(_)) => {
                 vec![
-                    Effect::FinishRequest(server_conn),
+                    Effect::Session(server_conn, SessionEffect::FinishRequest),
                     Effect::Settle(server_conn),
                 ]
             }
@@ -245,7 +245,7 @@ fn answer_command(
     });
     vec![
         Effect::Count(server.pool(), Box::new(counted)),
-        Effect::FinishRequest(server_conn),
+        Effect::Session(server_conn, SessionEffect::FinishRequest),
         Effect::Settle(server_conn),
     ]
 }

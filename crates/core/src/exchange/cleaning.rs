@@ -112,11 +112,7 @@ pub(super) fn adopt_baseline(env: &Env<'_>, server: &mut Server) {
 
 /// Counts a server that is about to be retired because no clean restores its session.
 #[cold]
-pub(crate) fn count_unclean_close(
-    connections: &mut Connections,
-    pools: &mut LocalPools,
-    conn: Token,
-) {
+fn count_unclean_close(connections: &mut Connections, pools: &mut LocalPools, conn: Token) {
     let server = connections.server(conn);
     let server = server.filter(|server| server.retire.is_none());
     let pool = server.map(|server| server.pool());

@@ -8,7 +8,7 @@ impl Context {
     /// Keeps values that the client was sent and did not set, where the next server reports other ones. Parameters
     /// that PgBouncer tracks, and those of the startup packet, count as set at login from here on. Returns `false` if
     /// there are none.
-    pub(super) fn keep_told(
+    pub(crate) fn keep_told(
         &mut self,
         names: &TrackedNames,
         told: &Tracked,

@@ -9,7 +9,6 @@ use crate::{
     effect::Effect,
     frontend::Client,
     loan::{begin, enter},
-    pool::PoolId,
     session::{Class, Tracked, TrackedNames, discards_plans, plan, shown},
 };
 
@@ -56,14 +55,14 @@ impl Exchange<'_> {
                 let text = String::from_utf8_lossy(text.unwrap_or_default()).into_owned();
                 trace_applied(server, &text, out);
             }
-            self.count_assignment(pool, waited);
+            self.pools.count_assignment(pool, waited);
             return None;
         }
         // The values are equal. The client adopts the server's addresses, so the next comparison is by address.
         client.tracked.adopt(&server.tracked);
         enter(Phase::Relaying, client_conn, client, server_conn, server);
         let early = begin(client_conn, client, server_conn, server, out);
-        self.count_assignment(pool, waited);
+        self.pools.count_assignment(pool, waited);
         early.map(|early| Effect::RelayEarly(client_conn, early))
     }
 
@@ -87,7 +86,7 @@ impl Exchange<'_> {
             && context.sql.is_same(&server.session.sql)
             && (context.sql.is_empty() || server.session.sql_made.0 == client.id);
         if !is_equal && self.send_plan(server_conn, client_conn, out) {
-            self.count_assignment(pool, waited);
+            self.pools.count_assignment(pool, waited);
             return None;
         }
         let (client, server) = self.connections.pair(client_conn, server_conn)?;
@@ -97,21 +96,14 @@ impl Exchange<'_> {
         if !client.tracked.is_same(&server.tracked) {
             client.tracked.adopt(&server.tracked);
             if !client.tracked.is_same(&server.tracked) {
-                self.count_assignment(pool, waited);
+                self.pools.count_assignment(pool, waited);
                 return self.equip_differing(server_conn, client_conn, out);
             }
         }
         enter(Phase::Relaying, client_conn, client, server_conn, server);
         let early = begin(client_conn, client, server_conn, server, out);
-        self.count_assignment(pool, waited);
+        self.pools.count_assignment(pool, waited);
         early.map(|early| Effect::RelayEarly(client_conn, early))
-    }
-
-    #[inline]
-    fn count_assignment(&mut self, pool: PoolId, waited: u64) {
-        if let Some(pool) = self.pools.get_mut(pool) {
-            pool.count_assignment(waited);
-        }
     }
 
     /// Lends a server that has the client's settings, but differs in other parameters.

@@ -10,9 +10,11 @@ use super::{
 use crate::{
     Actions, Directory, Token,
     backend::{FailedInspections, InternalQuery, Server, ServerSession},
-    effect::Effect,
+    effect::Effects,
     pin::{Pin, Pins},
-    session::{Context, Effects, Probe, Settings, SettingsTable, State, TrackedNames, plan},
+    session::{
+        Context, Effects as TextEffects, Probe, Settings, SettingsTable, State, TrackedNames, plan,
+    },
 };
 
 impl Exchange<'_> {
@@ -24,7 +26,7 @@ impl Exchange<'_> {
         mut state: State,
         inspection: Inspection,
         out: &mut Actions,
-    ) -> Vec<Effect> {
+    ) -> Effects {
         let failed = matches!(inspection, Inspection::Failed | Inspection::TooLong);
         let directory = self.env.directory;
         let server = self.connections.server(conn);
@@ -32,7 +34,7 @@ impl Exchange<'_> {
             server.and_then(|server| Some((server.client()?, server.settling()?)))
         else {
             out.report_missing(NO_LOAN);
-            return Vec::new();
+            return Effects::default();
         };
         if !failed && (probe.statements || state.summary.is_some()) {
             self.adopt_sql_statements(client_conn, conn, &mut state, out);
@@ -40,11 +42,11 @@ impl Exchange<'_> {
         let settings = &self.env.snapshot.config.settings;
         let Some((client, server)) = self.connections.pair(client_conn, conn) else {
             out.report_missing(NO_LOAN);
-            return Vec::new();
+            return Effects::default();
         };
         let Some(context) = client.context.as_deref_mut() else {
             out.report_missing("the session of a client that was inspected");
-            return Vec::new();
+            return Effects::default();
         };
         let mut pins = found_pins(context, server, probe, &state, directory.names(), failed);
         let adopted = match failed {
@@ -84,7 +86,7 @@ impl Exchange<'_> {
         }
         self.pin_by(client_conn, conn, pins, failed, out);
         let Some(server) = self.connections.server(conn) else {
-            return Vec::new();
+            return Effects::default();
         };
         // If the server goes back, the client's next server will get the values.
         match restored.filter(|_| !goes_back) {
@@ -93,7 +95,7 @@ impl Exchange<'_> {
                 out.send_made(conn, |bytes| {
                     MessageWriter::new(bytes).query(&text);
                 });
-                Vec::new()
+                Effects::default()
             }
             None => self.finish_inspection(conn, out),
         }
@@ -163,7 +165,7 @@ fn adopt_settings(
     let found = settings(context, probe, state, &server.session);
     context.recall_implied(&found, directory.names(), &server.tracked, table);
     server.session.channels = channels;
-    server.session.effects = Effects::default();
+    server.session.effects = TextEffects::default();
     server.session.is_uninspected = false;
     server.session.named.clear();
     server.session.reset_parameters.clear();
@@ -261,7 +263,7 @@ fn found_pins(
 }
 
 /// Returns the pins by session state that can't be moved. Where the probe did not ask, the earlier answer stays.
-fn pins(context: &Context, probe: &Probe, state: &State, effects: Effects) -> Pins {
+fn pins(context: &Context, probe: &Probe, state: &State, effects: TextEffects) -> Pins {
     let mut pins = state.pins();
     for (pin, was_asked) in [
         (Pin::Temporary, probe.summary),
@@ -279,7 +281,7 @@ fn pins(context: &Context, probe: &Probe, state: &State, effects: Effects) -> Pi
         pins.insert_if(pin, !was_asked && context.pins.contains(pin));
     }
     pins.insert_if(Pin::Statement, !state.statements.is_empty());
-    pins.insert_if(Pin::Seed, effects.contains(Effects::SEED));
-    pins.insert_if(Pin::Library, effects.contains(Effects::LIBRARY));
+    pins.insert_if(Pin::Seed, effects.contains(TextEffects::SEED));
+    pins.insert_if(Pin::Library, effects.contains(TextEffects::LIBRARY));
     pins
 }

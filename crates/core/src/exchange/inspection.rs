@@ -14,7 +14,7 @@ use super::{
 use crate::{
     Actions, Token,
     backend::{InspectionAnswers, InternalQuery, Request, Server, UnexplainedParameters},
-    effect::Effect,
+    effect::Effects,
     session::{AllSettings, Baseline, Context, Probe, SHOWN, State, TrackedNames, is_identity},
 };
 
@@ -118,14 +118,14 @@ impl Exchange<'_> {
     }
 
     /// Handles the end of the answer to an inspection.
-    pub(super) fn probed(&mut self, conn: Token, out: &mut Actions) -> Vec<Effect> {
+    pub(super) fn probed(&mut self, conn: Token, out: &mut Actions) -> Effects {
         let Some((_, client, server)) = self.connections.pair_of(conn) else {
             out.report_missing(NO_LOAN);
-            return Vec::new();
+            return Effects::default();
         };
         let Some(answers) = server.session.answers.take() else {
             out.report_missing("the answers to an inspection");
-            return Vec::new();
+            return Effects::default();
         };
         let InspectionAnswers {
             mut probe,
@@ -152,7 +152,7 @@ impl Exchange<'_> {
                 server.session.baseline = None;
                 probe.all = AllSettings::Listed;
                 self.ask_state(conn, probe, None, Some(doubted), out);
-                return Vec::new();
+                return Effects::default();
             }
             server.session.baseline = Some(Arc::clone(baseline));
         }
@@ -161,7 +161,7 @@ impl Exchange<'_> {
             probe.statements = true;
             probe.channels = true;
             self.ask_more(conn, more, probe, state, out);
-            return Vec::new();
+            return Effects::default();
         }
         if reported {
             probe = Probe::reported(probe.names);

@@ -8,7 +8,7 @@ use crate::{
     backend::{InternalQuery, Phase, ServerSession},
     catalog_reading,
     connections::Connections,
-    effect::Effect,
+    effect::{Effect, Effects},
     fault::{Fault, Words},
     login::note_neutral_session,
 };
@@ -20,9 +20,9 @@ impl Exchange<'_> {
         conn: Token,
         own: InternalQuery,
         out: &mut Actions,
-    ) -> Vec<Effect> {
+    ) -> Effects {
         let Some(server) = self.connections.server(conn) else {
-            return Vec::new();
+            return Effects::default();
         };
         let effect = match (own, server.duty.phase()) {
             (
@@ -57,7 +57,7 @@ impl Exchange<'_> {
                 None
             }
         };
-        Vec::from_iter(effect)
+        Effects::from_iter(effect)
     }
 
     /// Processes an answer that means the same whether a client waits for it or not.

@@ -13,15 +13,12 @@
 
 use std::{collections::VecDeque, ops::RangeInclusive, sync::Arc};
 
-use super::{
-    Exchange,
-    pins::{is_pinned_to, uncount_kept},
-};
+use super::{Exchange, pins::is_pinned_to};
 use crate::{
     Actions, SharedPool, Time, Token,
     backend::{Phase, Server, Settling},
     connections::{Conn, Connections},
-    effect::{Effect, Env},
+    effect::{Effect, Effects, Env, SessionEffect},
     pool::{PoolId, Wanted},
     pooling,
     session::Class,
@@ -65,7 +62,7 @@ impl KeptServers {
 /// Whether a server stays with its client after a transaction.
 pub(crate) enum Kept {
     /// The server stays with its client for now, and these effects follow.
-    Stays(Vec<Effect>),
+    Stays(Effects),
     /// The server may be cleaned and released.
     MayGo,
 }
@@ -96,21 +93,19 @@ pub(crate) struct DueWalk {
 
 impl Exchange<'_> {
     /// Decides about a server whose transaction is over and whose session state allows no other client in it.
-    /// `departs`: all of the worker's servers are about to be closed or handed over.
     pub(crate) fn keep_or_settle(
         &mut self,
         server_conn: Token,
         is_pinned: bool,
-        departs: bool,
         out: &mut Actions,
     ) -> Kept {
         let now = self.env.now;
-        let wanted = self.wanted(server_conn, departs);
+        let wanted = self.wanted(server_conn);
         let turn_until = self.turn_until(server_conn, wanted, is_pinned);
         let Some(server) = self.connections.server(server_conn) else {
-            return Kept::Stays(Vec::new());
+            return Kept::Stays(Effects::default());
         };
-        if !is_pinned && uncount_kept(server) {
+        if !is_pinned && server.uncount_pinned() {
             server.retire.get_or_insert("above pool_size");
         }
         let is_retired = server.retire.is_some();
@@ -154,8 +149,9 @@ impl Exchange<'_> {
     }
 
     /// Returns whether a client waits for a server of this one's pool, or the pool drains.
-    fn wanted(&mut self, server_conn: Token, departs: bool) -> Wanted {
+    fn wanted(&mut self, server_conn: Token) -> Wanted {
         let Env { worker, now, .. } = self.env;
+        let departs = self.env.hands_clients_over || self.env.waits_for_servers();
         let Some(server) = self.connections.server(server_conn) else {
             return Wanted::No;
         };
@@ -240,10 +236,10 @@ impl Exchange<'_> {
     }
 
     /// Inspects the session of a kept server, and releases the server if nothing pins its client.
-    fn settle(&mut self, server_conn: Token, out: &mut Actions) -> Vec<Effect> {
+    fn settle(&mut self, server_conn: Token, out: &mut Actions) -> Effects {
         let pinning = !self.env.snapshot.config.settings.pin_parameters.is_empty();
         let Some((_, client, server)) = self.connections.pair_of(server_conn) else {
-            return Vec::new();
+            return Effects::default();
         };
         let is_pinned = client.context.as_ref().is_some_and(|own| own.is_pinned());
         let pool = self.pools.get(server.pool());
@@ -267,7 +263,7 @@ impl Exchange<'_> {
             true => Phase::Relaying,
             false => Phase::Settled,
         });
-        vec![Effect::Settle(server_conn)]
+        Effects::from(Effect::Settle(server_conn))
     }
 
     /// Announces the kept servers that are about to be settled, so that no server is opened for a client that is
@@ -332,7 +328,7 @@ impl Exchange<'_> {
     }
 
     /// Settles the next server of a walk, after the effects of the last one were carried out. `None` at the end.
-    pub(crate) fn settle_next(&mut self, walk: &mut KeptWalk) -> Option<Vec<Effect>> {
+    pub(crate) fn settle_next(&mut self, walk: &mut KeptWalk) -> Option<Effects> {
         let Env { worker, now, .. } = self.env;
         while let Some(conn) = walk.kept.pop_front() {
             let server = self.connections.server(conn);
@@ -354,13 +350,16 @@ impl Exchange<'_> {
     }
 
     /// Settles a server that was in its pool's list of kept ones.
-    fn settle_listed(&mut self, conn: Token, id: PoolId) -> Vec<Effect> {
+    fn settle_listed(&mut self, conn: Token, id: PoolId) -> Effects {
         let is_kept = is_kept(self.connections, conn, id);
         unlist(self.connections, conn);
         match is_kept {
             // The server may have been announced to waiters, and its client be pinned.
-            true => vec![Effect::Settle(conn), Effect::WithdrawIfPinned(conn)],
-            false => Vec::new(),
+            true => Effects::from_iter([
+                Effect::Settle(conn),
+                Effect::Session(conn, SessionEffect::WithdrawIfPinned),
+            ]),
+            false => Effects::default(),
         }
     }
 
@@ -391,7 +390,7 @@ impl Exchange<'_> {
         &mut self,
         walk: &mut DueWalk,
         out: &mut Actions,
-    ) -> Option<Vec<Effect>> {
+    ) -> Option<Effects> {
         while let Some(&id) = walk.pools.last() {
             let pool = self.pools.get_mut(id);
             let count = pool.as_ref().map_or(0, |pool| pool.kept.len());
@@ -421,12 +420,12 @@ impl Exchange<'_> {
         id: PoolId,
         more: &mut usize,
         out: &mut Actions,
-    ) -> Vec<Effect> {
+    ) -> Effects {
         let now = self.env.now;
         let is_kept = is_kept(self.connections, conn, id);
         unlist(self.connections, conn);
         let Some(server) = self.connections.server(conn).filter(|_| is_kept) else {
-            return Vec::new();
+            return Effects::default();
         };
         let dirt = &server.session.dirt;
         let (class, needs_inspection) = (dirt.class(), dirt.needs_inspection());
@@ -435,9 +434,9 @@ impl Exchange<'_> {
         match server.session.turn_until {
             Some(until) if until > now => {
                 self.list_kept(conn, since, Some(until));
-                return Vec::new();
+                return Effects::default();
             }
-            Some(_) => return vec![Effect::Settle(conn)],
+            Some(_) => return Effects::from(Effect::Settle(conn)),
             None => {}
         }
         let again_at = server.session.failed_inspections.again_at();
@@ -446,14 +445,14 @@ impl Exchange<'_> {
         if now < due_at || *more == 0 || is_being_cancelled {
             let at = due_at.max(now.after(RETRY_PAUSE));
             self.list_kept(conn, since, Some(at));
-            return Vec::new();
+            return Effects::default();
         }
         *more -= 1;
         let keeps = self.pools.get(id).is_some_and(|pool| pool.keeps_servers());
         // Where clients keep their servers anyway, only an inspection is worth doing.
         match needs_inspection || !keeps {
             true => self.settle(conn, out),
-            false => Vec::new(),
+            false => Effects::default(),
         }
     }
 }
@@ -461,7 +460,7 @@ impl Exchange<'_> {
 impl Kept {
     fn stays_if(stays: bool) -> Self {
         match stays {
-            true => Self::Stays(Vec::new()),
+            true => Self::Stays(Effects::default()),
             false => Self::MayGo,
         }
     }
@@ -479,15 +478,6 @@ fn is_kept(connections: &Connections, conn: Token, id: PoolId) -> bool {
 fn unlist(connections: &mut Connections, conn: Token) {
     if let Some(server) = connections.server(conn) {
         server.session.is_listed = false;
-    }
-}
-
-/// Marks a server as dedicated to its client.
-pub(crate) fn become_dedicated(server: &mut Server) {
-    if server.unsettled_since().is_none() {
-        server.enter(Phase::Dedicated {
-            unsettled_since: None,
-        });
     }
 }
 

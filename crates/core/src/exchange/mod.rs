@@ -24,13 +24,11 @@ mod sql_statements;
 mod startup;
 
 pub(crate) use self::{
-    cleaning::count_unclean_close,
     inspection::take_answer,
     internal_queries::internal_query_failed,
-    kept::{Kept, KeptServers, become_dedicated, unsettled},
-    pins::{count_kept, count_pins, is_pinned_to, pin_at_login, pins_of, uncount_kept},
-    settling::{before_ready, inspection_due, send_unsent_parameters},
-    startup::begin_session,
+    kept::{Kept, KeptServers, unsettled},
+    pins::{count_pins, pin_at_login},
+    settling::{before_ready, inspection_due},
 };
 use crate::{connections::Connections, effect::Env, pooling::LocalPools, session::Bindings};
 

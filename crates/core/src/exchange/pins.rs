@@ -1,6 +1,7 @@
 //! Pinned clients, which keep their servers between transactions: counts by pool and reason, and log lines about
 //! them.
 
+use super::Exchange;
 use crate::{
     Actions, Level, Time, Token,
     backend::Server,
@@ -79,43 +80,27 @@ pub(crate) fn is_pinned_to(connections: &mut Connections, server: Token) -> bool
     context.is_some_and(|context| context.is_pinned())
 }
 
-/// Counts a server that a pinned client keeps.
-#[cold]
-pub(crate) fn count_kept(
-    env: &Env<'_>,
-    connections: &mut Connections,
-    server_conn: Token,
-    out: &mut Actions,
-) {
-    let Some(server) = connections.server(server_conn) else {
-        return;
-    };
-    if std::mem::replace(&mut server.session.is_counted, true) {
-        return;
+impl Exchange<'_> {
+    /// Counts a server that a pinned client keeps.
+    #[cold]
+    pub(crate) fn count_kept(&mut self, server_conn: Token, out: &mut Actions) {
+        let Some(server) = self.connections.server(server_conn) else {
+            return;
+        };
+        if std::mem::replace(&mut server.session.is_counted, true) {
+            return;
+        }
+        let Env {
+            worker,
+            directory,
+            now,
+            ..
+        } = self.env;
+        let notes = server.shared.ledger.lock().pin(now);
+        pooling::deliver(worker, directory, &notes, &server.shared, out);
+        // `pin_timeout` may be near.
+        self.connections.schedule(now);
     }
-    let notes = server.shared.ledger.lock().pin(env.now);
-    pooling::deliver(env.worker, env.directory, &notes, &server.shared, out);
-    // `pin_timeout` may be near.
-    connections.schedule(env.now);
-}
-
-/// Removes a server from the count of pinned ones: it is free or closed. Returns whether the pool had more servers
-/// because of the pinned client than it may have now.
-#[inline]
-pub(crate) fn uncount_kept(server: &mut Server) -> bool {
-    if !std::mem::take(&mut server.session.is_counted) {
-        return false;
-    }
-    let mut ledger = server.shared.ledger.lock();
-    ledger.unpin();
-    ledger.is_above_size()
-}
-
-/// Returns why this client keeps its server, or `None` if any server will do.
-#[must_use]
-pub(crate) fn pins_of(client: &Client) -> Option<Pins> {
-    let context = client.context.as_ref()?;
-    (context.is_pinned() && client.server().is_some()).then_some(context.pins)
 }
 
 fn line(client: &Client, server: &Server, pin: Pin, not_logged: u64) -> String {

@@ -15,12 +15,12 @@ use crate::{
     backend::{Phase, Request, SIGNALS, Server, Settling},
     client_listen::{fence, fences_to_move, has_channels_to_move, send_backlog},
     connections::Connections,
-    effect::{Effect, Env, PoolEffect},
+    effect::{Effect, Effects, Env, PoolEffect, SessionEffect},
     frontend::Client,
     listen::Stage,
-    loan::{begin, enter},
+    loan::{begin, enter, send_unsent_parameters},
     role_settings,
-    session::{Context, Effects, Probe, SettingsTable, State, TrackedNames},
+    session::{Context, Effects as TextEffects, Probe, SettingsTable, State},
     signal::{Signal, Signals},
 };
 
@@ -62,7 +62,7 @@ pub(crate) fn before_ready(
     }
     server.session.is_uninspected |= must_inspect;
     if is_end {
-        server.session.effects = Effects::default();
+        server.session.effects = TextEffects::default();
         server.session.take_report_as_inspection();
     }
     if server.session.asks_for_rights() {
@@ -82,7 +82,8 @@ pub(crate) fn inspection_due(server: &mut Server, conn: Token) -> Option<Effect>
     if server.session.asks_for_rights() {
         return Some(Effect::AskForPrivileges(conn));
     }
-    std::mem::take(&mut server.session.ready_is_held).then_some(Effect::Inspect(conn))
+    std::mem::take(&mut server.session.ready_is_held)
+        .then_some(Effect::Session(conn, SessionEffect::InspectHeld))
 }
 
 impl Exchange<'_> {
@@ -93,9 +94,9 @@ impl Exchange<'_> {
         conn: Token,
         settling: Settling,
         out: &mut Actions,
-    ) -> Vec<Effect> {
+    ) -> Effects {
         let Some(server) = self.connections.server(conn) else {
-            return Vec::new();
+            return Effects::default();
         };
         server.session.is_uninspected = false;
         let client = server.client();
@@ -114,9 +115,9 @@ impl Exchange<'_> {
     }
 
     /// Inspects the session before the client receives its ReadyForQuery.
-    pub(crate) fn inspect_held(&mut self, conn: Token, out: &mut Actions) -> Vec<Effect> {
+    pub(crate) fn inspect_held(&mut self, conn: Token, out: &mut Actions) -> Effects {
         let Some(server) = self.connections.server(conn) else {
-            return Vec::new();
+            return Effects::default();
         };
         let settling = Settling {
             inspections: server.session.needs_inspection_now(),
@@ -130,12 +131,12 @@ impl Exchange<'_> {
         conn: Token,
         settling: Settling,
         out: &mut Actions,
-    ) -> Vec<Effect> {
+    ) -> Effects {
         let Some((client_conn, client, server)) = self.connections.pair_of(conn) else {
-            return Vec::new();
+            return Effects::default();
         };
         if server.relays_for().is_none() {
-            return Vec::new();
+            return Effects::default();
         }
         server.session.ddl = None;
         enter(Phase::Settling(settling), client_conn, client, conn, server);
@@ -145,17 +146,17 @@ impl Exchange<'_> {
         self.inspect_session(conn, out)
     }
 
-    fn inspect_session(&mut self, conn: Token, out: &mut Actions) -> Vec<Effect> {
+    fn inspect_session(&mut self, conn: Token, out: &mut Actions) -> Effects {
         let Some((_, client, server)) = self.connections.pair_of(conn) else {
             out.report_missing(NO_LOAN);
-            return Vec::new();
+            return Effects::default();
         };
         let inspects = server
             .settling_mut()
             .is_some_and(|settling| std::mem::take(&mut settling.inspections));
         if !inspects {
             // The inspection runs only because of LISTEN; the rest can wait.
-            server.session.effects = Effects::default();
+            server.session.effects = TextEffects::default();
             return self.finish_inspection(conn, out);
         }
         let reported = server
@@ -166,7 +167,7 @@ impl Exchange<'_> {
             .map(|report| (**report).clone());
         let Some(mut state) = reported else {
             self.probe(conn, out);
-            return Vec::new();
+            return Effects::default();
         };
         // A report does not contain custom parameters that are no longer set: their values are queried.
         let context = client.context.as_deref();
@@ -192,15 +193,11 @@ impl Exchange<'_> {
             return self.adopt_state(conn, &nothing, state, Inspection::Known, out);
         }
         self.ask_state(conn, probe, Some(state), None, out);
-        Vec::new()
+        Effects::default()
     }
 
     /// Goes on after the client's startup values were restored.
-    pub(super) fn startup_values_restored(
-        &mut self,
-        conn: Token,
-        out: &mut Actions,
-    ) -> Vec<Effect> {
+    pub(super) fn startup_values_restored(&mut self, conn: Token, out: &mut Actions) -> Effects {
         if let Some((_, client, server)) = self.connections.pair_of(conn)
             && let Some(context) = &client.context
         {
@@ -210,18 +207,18 @@ impl Exchange<'_> {
     }
 
     /// Goes on when the session is settled except for its channels: they move to the client's listener.
-    pub(super) fn finish_inspection(&mut self, conn: Token, out: &mut Actions) -> Vec<Effect> {
+    pub(super) fn finish_inspection(&mut self, conn: Token, out: &mut Actions) -> Effects {
         if fences_to_move(&self.env, self.connections, conn, out) {
-            return Vec::new();
+            return Effects::default();
         }
         match has_channels_to_move(self.connections, conn) {
-            true => vec![Effect::MoveChannels(conn)],
+            true => Effects::from(Effect::MoveChannels(conn)),
             false => self.finish_with_fence(conn, out),
         }
     }
 
     /// Goes on when the channels are settled too: fences the client's notifications.
-    pub(crate) fn finish_with_fence(&mut self, conn: Token, out: &mut Actions) -> Vec<Effect> {
+    pub(crate) fn finish_with_fence(&mut self, conn: Token, out: &mut Actions) -> Effects {
         let client = self
             .connections
             .server(conn)
@@ -230,23 +227,23 @@ impl Exchange<'_> {
             Some(client) if !fence(&self.env, self.connections, client, Stage::Fenced, out) => {
                 self.finish_request(conn, out)
             }
-            _ => Vec::new(),
+            _ => Effects::default(),
         }
     }
 
     /// Completes the client's request with ReadyForQuery. Whether the client keeps the server is decided when all
     /// that the server has sent is handled.
-    pub(crate) fn finish_request(&mut self, conn: Token, out: &mut Actions) -> Vec<Effect> {
+    pub(crate) fn finish_request(&mut self, conn: Token, out: &mut Actions) -> Effects {
         let server = self.connections.server(conn);
         let Some((client_conn, settling)) =
             server.and_then(|server| Some((server.client()?, server.settling()?)))
         else {
-            return Vec::new();
+            return Effects::default();
         };
         send_backlog(self.connections, client_conn, out);
         let Some((client, server)) = self.connections.pair(client_conn, conn) else {
             out.report_missing(NO_LOAN);
-            return Vec::new();
+            return Effects::default();
         };
         server.session.has_listening_client = client.listening.is_some();
         let next = match settling.releases {
@@ -264,7 +261,7 @@ impl Exchange<'_> {
         let is_pinned = client.context.as_ref().is_some_and(|own| own.is_pinned());
         let pool = server.pool();
         let early = begin(client_conn, client, conn, server, out);
-        let mut effects = Vec::new();
+        let mut effects = Effects::default();
         if is_pinned {
             self.withdraw_announcement(conn, out);
             effects.push(Effect::Pool(pool, PoolEffect::SettleForWaiters));
@@ -303,12 +300,12 @@ fn note_sequences(client: &mut Client, server: &mut Server, is_end: bool, now: T
     if !is_end {
         return;
     }
-    let reads = effects.contains(Effects::READS_SEQUENCE);
+    let reads = effects.contains(TextEffects::READS_SEQUENCE);
     let makes = effects.intersects(MAKES_VALUES);
     let readers = &server.shared.sequence_readers;
     let application = client.tracked.application_name();
     // A text may count as opaque only because the catalog was not read yet.
-    let makes_for_sure = effects.intersects(Effects::SEQUENCE.and(Effects::EXECUTE));
+    let makes_for_sure = effects.intersects(TextEffects::SEQUENCE.and(TextEffects::EXECUTE));
     if reads && !makes_for_sure {
         readers.insert(application);
     }
@@ -321,24 +318,9 @@ fn note_sequences(client: &mut Client, server: &mut Server, is_end: bool, now: T
 }
 
 /// The effects of texts that may have called `nextval`.
-const MAKES_VALUES: Effects = Effects::SEQUENCE.and(Effects::EXECUTE).and(Effects::OPAQUE);
-
-/// Sends a client the parameters that its server has reported meanwhile.
-pub(crate) fn send_unsent_parameters(
-    names: &TrackedNames,
-    client_conn: Token,
-    client: &mut Client,
-    server: &mut Server,
-    out: &mut Actions,
-) {
-    if !std::mem::take(&mut server.session.has_unsent_parameters) {
-        return;
-    }
-    let told = std::mem::replace(&mut client.tracked, server.tracked.clone());
-    out.send_made(client_conn, |bytes| {
-        names.report(&told, &server.tracked, bytes);
-    });
-}
+const MAKES_VALUES: TextEffects = TextEffects::SEQUENCE
+    .and(TextEffects::EXECUTE)
+    .and(TextEffects::OPAQUE);
 
 /// Returns the custom parameters that the client has set, and that are no longer reported as set.
 fn no_longer_set(context: &Context, state: &State) -> Vec<Box<[u8]>> {

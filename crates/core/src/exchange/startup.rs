@@ -3,17 +3,66 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use super::{Exchange, NO_LOAN, equipping::query};
+use super::{Exchange, NO_LOAN, equipping::query, pins::pin_at_login};
 use crate::{
-    Actions, Directory, SharedPool, Token,
+    Actions, Token,
     backend::{InternalQuery, Phase, REDEFINED},
-    effect::Effect,
-    frontend::{Client, ClientDuty},
+    effect::{Effect, Effects},
+    frontend::ClientDuty,
     loan::enter,
     session::{Context, Settings, Startup, is_identity, login_plan},
 };
 
 impl Exchange<'_> {
+    /// Begins the session of a client whose session state is carried and that has asked for these parameters.
+    pub(crate) fn begin_session(&mut self, conn: Token, mut asked: Vec<(Vec<u8>, Vec<u8>)>) {
+        let directory = self.env.directory;
+        let Some(client) = self.connections.client(conn) else {
+            return;
+        };
+        let Some(pool) = client.pool.and_then(|pool| self.pools.get(pool)) else {
+            return;
+        };
+        let shared = &pool.shared;
+        let own_name = client.tracked.application_name().to_vec();
+        asked.retain(|(name, _)| !name.eq_ignore_ascii_case(APPLICATION_NAME));
+        let is_utf8 = shared.is_utf8();
+        let mut customs = shared.custom_parameters.lock();
+        for (name, _) in asked.iter().filter(|(name, _)| name.contains(&b'.')) {
+            customs.insert(name, is_utf8);
+        }
+        drop(customs);
+        let settings = directory.settings();
+        let mut context = Context::default();
+        let name = (!own_name.is_empty()).then_some((APPLICATION_NAME, &*own_name));
+        let others = settings.intern(asked.iter().map(|(name, value)| (name, value)));
+        // PostgreSQL decides each time whether the client may have a role.
+        let names_who = asked
+            .iter()
+            .any(|(name, _)| is_identity(&name.to_ascii_lowercase()));
+        let is_unknown = !others.is_empty() && !shared.is_known();
+        let known = if names_who || is_unknown || !is_plain_name(&own_name) {
+            None
+        } else if others.is_empty() {
+            Some(Settings::default())
+        } else {
+            shared.startups.lock().find(&others).map(|startup| {
+                client.tracked = startup.tracked.clone();
+                context.implied = startup.implied.clone();
+                startup.base.clone()
+            })
+        };
+        context.unproven = known.is_none();
+        let base = known.unwrap_or(others);
+        context.base = settings.overlay(&base, &settings.intern(name));
+        context.wanted = context.base.clone();
+        if let (Some(at), Some((_, name))) = (directory.names().position(APPLICATION_NAME), name) {
+            client.tracked.set(at, name);
+        }
+        client.context = Some(Box::new(context));
+        pin_at_login(client, pool.terms.dedicated, self.env.now);
+    }
+
     /// Tries the startup parameters of a client that logs in.
     pub(crate) fn try_startup(
         &mut self,
@@ -37,31 +86,35 @@ impl Exchange<'_> {
     }
 
     /// Goes on with the login: the server has accepted the startup parameters.
-    pub(super) fn startup_tried(&mut self, server_conn: Token, out: &mut Actions) -> Vec<Effect> {
+    pub(super) fn startup_tried(&mut self, server_conn: Token, out: &mut Actions) -> Effects {
         let directory = self.env.directory;
         let Some((client_conn, client, server)) = self.connections.pair_of(server_conn) else {
             out.report_missing(NO_LOAN);
-            return Vec::new();
+            return Effects::default();
         };
         server.session.reads_notices = false;
         if server.session.unclean {
             self.clean_session(server_conn, out);
-            return Vec::new();
+            return Effects::default();
         }
         let shared = Arc::clone(&server.shared);
         let is_redefined = server.retire == Some(REDEFINED);
         let Some(context) = client.context.as_deref_mut() else {
             out.report_missing("the session of a client that logs in");
-            return Vec::new();
+            return Effects::default();
         };
         if is_redefined {
             server.session.holds(&context.wanted);
             server.session.has_unsent_parameters = false;
             client.duty = ClientDuty::Idle;
-            return vec![
-                Effect::WaitAtLogin(client_conn, shared.id),
+            return Effects::from_iter([
+                Effect::Wait {
+                    client: client_conn,
+                    pool: shared.id,
+                    at_login: true,
+                },
                 Effect::GiveBack(server_conn),
-            ];
+            ]);
         }
         let asked = std::mem::take(&mut context.wanted);
         server.session.holds(&asked);
@@ -103,53 +156,8 @@ impl Exchange<'_> {
             }
         }
         client.duty = ClientDuty::Idle;
-        vec![Effect::Welcome(client_conn), Effect::GiveBack(server_conn)]
+        Effects::from_iter([Effect::Welcome(client_conn), Effect::GiveBack(server_conn)])
     }
-}
-
-/// Begins the session of a client whose session state is carried and that has asked for these parameters.
-pub(crate) fn begin_session(
-    directory: &Directory,
-    client: &mut Client,
-    shared: &SharedPool,
-    mut asked: Vec<(Vec<u8>, Vec<u8>)>,
-) {
-    let own_name = client.tracked.application_name().to_vec();
-    asked.retain(|(name, _)| !name.eq_ignore_ascii_case(APPLICATION_NAME));
-    let is_utf8 = shared.is_utf8();
-    let mut customs = shared.custom_parameters.lock();
-    for (name, _) in asked.iter().filter(|(name, _)| name.contains(&b'.')) {
-        customs.insert(name, is_utf8);
-    }
-    drop(customs);
-    let settings = directory.settings();
-    let mut context = Context::default();
-    let name = (!own_name.is_empty()).then_some((APPLICATION_NAME, &*own_name));
-    let others = settings.intern(asked.iter().map(|(name, value)| (name, value)));
-    // PostgreSQL decides each time whether the client may have a role.
-    let names_who = asked
-        .iter()
-        .any(|(name, _)| is_identity(&name.to_ascii_lowercase()));
-    let is_unknown = !others.is_empty() && !shared.is_known();
-    let known = if names_who || is_unknown || !is_plain_name(&own_name) {
-        None
-    } else if others.is_empty() {
-        Some(Settings::default())
-    } else {
-        shared.startups.lock().find(&others).map(|startup| {
-            client.tracked = startup.tracked.clone();
-            context.implied = startup.implied.clone();
-            startup.base.clone()
-        })
-    };
-    context.unproven = known.is_none();
-    let base = known.unwrap_or(others);
-    context.base = settings.overlay(&base, &settings.intern(name));
-    context.wanted = context.base.clone();
-    if let (Some(at), Some((_, name))) = (directory.names().position(APPLICATION_NAME), name) {
-        client.tracked.set(at, name);
-    }
-    client.context = Some(Box::new(context));
 }
 
 /// Returns whether PostgreSQL leaves this application_name unchanged. Most clients have individual names.

@@ -248,6 +248,12 @@ impl Client {
         matches!(self.duty, ClientDuty::Waiting { at_login, .. } if !at_login && !is_login)
     }
 
+    /// Lets the client wait for a server, with this ticket of its pool's ledger.
+    pub fn begin_waiting(&mut self, ticket: Ticket, at_login: bool) {
+        self.duty = ClientDuty::Waiting { ticket, at_login };
+        self.wait_notice_was_sent = false;
+    }
+
     /// The client's cancel key.
     #[must_use]
     pub fn cancel_key(&self) -> CancelKey {

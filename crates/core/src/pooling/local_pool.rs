@@ -183,14 +183,6 @@ impl LocalPool {
         customs.watch(self.certificates.custom_names(), is_utf8);
     }
 
-    /// Counts a server that a client gets, after waiting for so many microseconds.
-    #[inline]
-    pub(crate) fn count_assignment(&mut self, waited: u64) {
-        self.stats.now.server_assignment_count += 1;
-        self.stats.now.wait_time += waited;
-        self.times.wait.observe(waited);
-    }
-
     /// Returns how often clients of the pool were pinned on this worker, by reason.
     pub(crate) fn pin_counts(&self) -> impl Iterator<Item = (Pin, u64)> {
         Pin::ALL

@@ -29,7 +29,7 @@ mod unnamed;
 use pgweir_config::PoolMode;
 use pgweir_wire::{HEADER_LEN, MessageWriter, Report, tag::backend};
 
-pub(crate) use self::server_loss::{Loss, report_server_loss};
+pub(crate) use self::server_loss::report_server_loss;
 use self::{
     byte_run::Run,
     client_to_server::{ClientMessages, Stopped},
@@ -40,7 +40,7 @@ use crate::{
     client_listen::{keep_direct_notification, unlisten_completed},
     connections::Connections,
     early_answers::send_early,
-    effect::{Effect, Env},
+    effect::{Effect, Env, SessionEffect},
     exchange,
     fault::{Fault, STALE_PLAN, Words},
     frontend::ClientDuty,
@@ -442,7 +442,9 @@ impl<'w> Relay<'w> {
         }
         let server = self.connections.server(conn)?;
         match server.replies.ready() {
-            Some(Request::Internal(own)) => Some(Effect::InternalQueryAnswered(conn, own)),
+            Some(Request::Internal(own)) => {
+                Some(Effect::Session(conn, SessionEffect::Answered(own)))
+            }
             Some(Request::Simple | Request::Sync) => {
                 run.flush(out);
                 self.client_request_done(conn, out)

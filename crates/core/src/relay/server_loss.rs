@@ -1,34 +1,25 @@
 //! What a client is sent when its server connection is lost.
 
+use pgweir_config::PoolMode;
 use pgweir_wire::{MessageWriter, Severity};
 
 use crate::{
-    Actions, ReadMode, Token, connections::Connections, effect::Effect, fault::Fault,
-    frontend::ClientDuty,
+    Actions, ReadMode, Token, connections::Connections, effect::Effect, frontend::ClientDuty,
+    loan::Loss, pooling::LocalPools,
 };
 
-/// What a client loses with its server.
-#[derive(Debug)]
-pub(crate) struct Loss {
-    pub(crate) fault: Fault,
-    /// Whether the client was in a transaction, or in the middle of something that pgweir can't answer.
-    pub(crate) was_in_transaction: bool,
-    /// Whether a part of a message was passed on.
-    pub(crate) mid_message: bool,
-    /// How many replies the client still has to get.
-    pub(crate) owed: usize,
-}
-
-/// Reports to a client that its server connection is lost. A client that has lost no state with it (`is_session`: the
-/// pool is in session mode) stays connected, and gets an error for each request that was not answered.
+/// Reports to a client that its server connection is lost. A client that has lost no state with it stays connected, and
+/// gets an error for each request that was not answered.
 pub(crate) fn report_server_loss(
     connections: &mut Connections,
+    pools: &LocalPools,
     client_conn: Token,
     loss: Loss,
-    is_session: bool,
     out: &mut Actions,
 ) -> Option<Effect> {
     let client = connections.client(client_conn)?;
+    let pool = client.pool.and_then(|pool| pools.get(pool));
+    let is_session = pool.is_some_and(|pool| pool.terms.mode == PoolMode::Session);
     let must_go = is_session
         || loss.was_in_transaction
         || loss.mid_message

@@ -7,8 +7,10 @@ use crate::{
     backend::{Duty, Phase, Server},
     connections::Conn,
     console::{Cell, Collection, Column, Kind, Show, Table, date},
-    exchange::{pins_of, unsettled},
+    exchange::unsettled,
     frontend::{Client, ClientDuty},
+    lending,
+    loan::pins_of,
     pooling::LocalPool,
     tls::shown,
     worker::Worker,
@@ -65,7 +67,10 @@ const BUFFER_COLUMNS: [Column; 7] = [
 ];
 
 pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
-    let (show, check_after) = (collection.show, worker.check_after);
+    let (show, check_after) = (
+        collection.show,
+        lending::check_after(&worker.snapshot.config.settings),
+    );
     let tokens = worker.table.tokens(|conn| is_wanted(conn, show));
     for token in tokens {
         let link = linked_id(worker, token);

@@ -5,8 +5,8 @@ use crate::{
     backend::Server,
     connections::Conn,
     console::{Cell, Collection, Column, Kind, Table, date},
-    exchange::pins_of,
     frontend::Client,
+    loan::pins_of,
     pin::{Pin, Pins},
     worker::Worker,
 };

@@ -8,8 +8,8 @@ use crate::{
     connections::Conn,
     console::{Cell, Collection, Column, Holders, Kind, LongestHolder, Table, WaitingClient, date},
     diagnosis::State,
-    exchange::pins_of,
     frontend::ClientDuty,
+    loan::pins_of,
     pool::{PoolKey, Scope, WaitReason},
     worker::Worker,
 };
