@@ -83,7 +83,7 @@ fn send_queries(
         certified: names(&settings.certified_functions),
         pinning: names(&settings.pin_extensions),
     };
-    server.session.catalog = Some(Box::new(CatalogRows {
+    server.session.queries.catalog = Some(Box::new(CatalogRows {
         reading,
         facts: Facts::new(trust),
         failed: false,
@@ -103,11 +103,11 @@ fn send_queries(
 
 /// Handles the end of a server's answer to a catalog query.
 pub(crate) fn finish(env: &Env<'_>, server: &mut Server, out: &mut Actions) {
-    let Some(found) = server.session.catalog.take() else {
+    let Some(found) = server.session.queries.catalog.take() else {
         return;
     };
     let catalog = &server.shared.catalog;
-    let address = server.endpoint.to_string();
+    let address = server.link.endpoint.to_string();
     let facts = (!found.failed).then_some(found.facts);
     catalog.finish(found.reading, facts, &address, env.now);
     if let Some(reason) = catalog.news() {

@@ -83,12 +83,12 @@ impl ClientSignals<'_> {
         let Some((client_conn, client, server)) = self.connections.pair_of(conn) else {
             return;
         };
-        if std::mem::take(&mut server.session.ready_is_held) {
+        if std::mem::take(&mut server.session.queries.ready_is_held) {
             enter(Phase::Relaying, client_conn, client, conn, server);
             let inspect = Effect::Session(conn, SessionEffect::InspectHeld);
             return self.effects.push(inspect);
         }
-        if !server.session.notified.is_empty() {
+        if !server.session.notifications.pending.is_empty() {
             send_backlog(self.connections, client_conn, out);
         }
         self.finish_request(conn, out);

@@ -51,16 +51,16 @@ pub(crate) fn begin(
     server.replies.wait_no_longer();
     out.read(
         client_conn,
-        if server.blocked {
+        if server.link.blocked {
             ReadMode::Hold
         } else {
             ReadMode::Deliver
         },
     );
-    if client.blocked {
+    if client.socket.blocked {
         out.read(server_conn, ReadMode::Hold);
     }
-    client.early.take()
+    client.socket.early.take()
 }
 
 /// Sends a client the parameters that its server has reported meanwhile.
@@ -71,7 +71,7 @@ pub(crate) fn send_unsent_parameters(
     server: &mut Server,
     out: &mut Actions,
 ) {
-    if !std::mem::take(&mut server.session.has_unsent_parameters) {
+    if !std::mem::take(&mut server.session.settings.has_unsent) {
         return;
     }
     let before = std::mem::replace(&mut client.tracked, server.tracked.clone());

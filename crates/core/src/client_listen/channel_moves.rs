@@ -99,12 +99,12 @@ impl ListeningClients {
             out.report_missing(NO_CLIENT);
             return ChannelMove::Done(None);
         };
-        let learnt = server.session.channels.take();
+        let learnt = server.session.notifications.channels.take();
         if learnt.is_none() && !is_move_due(client, server) {
             return ChannelMove::Done(None);
         }
         // Without an inspection, the extension's report says which channels the server listens to.
-        let report = server.session.report.as_ref();
+        let report = server.session.extension.last.as_ref();
         let reported = report.map(|report| report.channels.clone());
         let made = learnt.or(reported).unwrap_or_default();
         match self.set_channels(env, connections, conn, &made, out) {
@@ -228,10 +228,10 @@ fn answer_command(
         out.report_missing(NO_CLIENT);
         return Vec::new();
     };
-    let took = env.now.since(client.request_at);
+    let took = env.now.since(client.request.sent_at);
     // Any simple query drops the unnamed statement.
-    client.forget_unnamed();
-    let message = client.early.take();
+    client.unnamed.forget();
+    let message = client.socket.early.take();
     let counted = Stats {
         received: message.map_or(0, |message| message.len() as u64),
         query_count: 1,
@@ -260,7 +260,7 @@ fn listen_on_server(
         out.report_missing(NO_CLIENT);
         return Vec::new();
     };
-    server.session.listens_itself = true;
+    server.session.notifications.listens_itself = true;
     enter(Phase::Relaying, conn, client, server_conn, server);
     let early = begin(conn, client, server_conn, server, out);
     Vec::from_iter(early.map(|early| Effect::RelayEarly(conn, early)))
@@ -315,7 +315,7 @@ fn equip_fenced(connections: &mut Connections, server_conn: Token, conn: Token) 
     let Some((client, server)) = connections.pair(conn, server_conn) else {
         return Vec::new();
     };
-    server.holder.set(client.key_pid);
+    server.holder.set(client.key.pid());
     vec![Effect::Equip {
         server: server_conn,
         client: conn,
@@ -327,7 +327,7 @@ pub(crate) fn has_channels_to_move(connections: &mut Connections, server_conn: T
     connections
         .pair_of(server_conn)
         .is_some_and(|(_, client, server)| {
-            server.session.channels.is_some() || is_move_due(client, server)
+            server.session.notifications.channels.is_some() || is_move_due(client, server)
         })
 }
 

@@ -17,8 +17,8 @@ impl Disconnect<'_> {
         let Some(client) = self.connections.client(conn) else {
             return;
         };
-        if client.hung_up_at.is_none() {
-            client.hung_up_at = Some(self.env.now);
+        if client.socket.hung_up_at.is_none() {
+            client.socket.hung_up_at = Some(self.env.now);
             self.connections.schedule(self.env.now);
         }
         out.list.push(Action::Peek(conn));

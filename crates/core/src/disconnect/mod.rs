@@ -108,7 +108,7 @@ impl Disconnect<'_> {
         if self.env.snapshot.config.settings.log_disconnections
             && let Some(client) = self.connections.client(conn)
         {
-            let age = self.env.now.since(client.connected_at) / 1_000_000;
+            let age = self.env.now.since(client.origin.connected_at) / 1_000_000;
             let text = format!("closing because: {why} (age={age}s)");
             out.log(Level::Log, client.subject(), text);
         }
@@ -150,19 +150,19 @@ impl Disconnect<'_> {
         // server has received all that the client has sent.
         let has_sent_all = matches!(client.duty, ClientDuty::Active(_))
             && first.is_none()
-            && client.early.is_none();
+            && client.socket.early.is_none();
         if client.server().is_some() && !has_sent_all {
             return;
         }
         // In the middle of a header the byte is no tag: a length may contain the byte of Terminate.
-        let is_tag = client.stream.partial().is_empty();
+        let is_tag = client.socket.stream.partial().is_empty();
         match first {
             None => {
                 out.list.push(Action::Close(conn));
                 self.gone(conn, &Closed::Eof, out);
             }
             Some(frontend::TERMINATE) if is_tag => self.dismiss(conn, "client close request", out),
-            Some(_) if client.peeked && matches!(client.duty, ClientDuty::Idle) => {
+            Some(_) if client.socket.peeked && matches!(client.duty, ClientDuty::Idle) => {
                 self.effects.push(Effect::CheckOut(conn));
             }
             // The client has sent a last request, which is served in its turn.
@@ -221,7 +221,7 @@ impl Disconnect<'_> {
     /// Counts a client that leaves its pool. Returns what its session leaves on its server.
     fn leave_pool(&mut self, client: &Client) -> AbandonedSession {
         let mut had = AbandonedSession {
-            mid_message: !client.stream.is_at_boundary(),
+            mid_message: !client.socket.stream.is_at_boundary(),
             ..AbandonedSession::default()
         };
         if let Some(context) = &client.context {

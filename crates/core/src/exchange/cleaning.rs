@@ -36,19 +36,19 @@ impl Exchange<'_> {
         }
         let follows = self.env.snapshot.config.settings.max_prepared_statements > 0;
         let knows_all = !is_unknown && follows && server.session.client_names.are_pooled();
-        let sql = server.session.sql.clone();
+        let sql = server.session.sql_statements.held.clone();
         let statements = match knows_all {
             true => ToDeallocate::Named(sql.pairs().map(|(name, _)| name).collect()),
             false => {
-                server.prepared.clear();
+                server.statements.prepared.clear();
                 ToDeallocate::All
             }
         };
         let text = clean.text(&statements);
         let is_opaque = clean.class == Class::Opaque;
-        server.session.counts = is_opaque.then_some(None);
+        server.session.queries.counts = is_opaque.then_some(None);
         server.ask(InternalQuery::Clean);
-        let lacks_baseline = server.session.baseline.is_none();
+        let lacks_baseline = server.session.settings.baseline.is_none();
         let pool = server.pool();
         if let Some(pool) = self.pools.get_mut(pool) {
             pool.stats.now.clean_count += 1;
@@ -60,7 +60,7 @@ impl Exchange<'_> {
             && lacks_baseline
             && let Some(server) = self.connections.server(conn)
         {
-            server.session.baseline_rows = Some(Vec::new());
+            server.session.queries.baseline_rows = Some(Vec::new());
             server.ask(InternalQuery::Baseline);
             out.send_made(conn, |bytes| {
                 MessageWriter::new(bytes).query(BASELINE.as_bytes());
@@ -74,10 +74,10 @@ impl Exchange<'_> {
             return;
         };
         if clean_of(server).changes_plans {
-            server.prepared.plans_discarded();
+            server.statements.prepared.plans_discarded();
         }
-        let counts = server.session.counts.take();
-        let expected = server.prepared.len();
+        let counts = server.session.queries.counts.take();
+        let expected = server.statements.prepared.len();
         let fits =
             |counts: StatementCounts| counts.from_sql == 0 && counts.from_protocol == expected;
         match counts {
@@ -88,7 +88,8 @@ impl Exchange<'_> {
             count_unclean_close(self.connections, self.pools, conn);
             if let Some(server) = self.connections.server(conn) {
                 server
-                    .retire
+                    .retirement
+                    .reason
                     .get_or_insert("its prepared statements are not those that it was given");
             }
         }
@@ -97,7 +98,12 @@ impl Exchange<'_> {
 
 /// Stores the parameter values of a clean session.
 pub(super) fn adopt_baseline(env: &Env<'_>, server: &mut Server) {
-    let rows = server.session.baseline_rows.take().unwrap_or_default();
+    let rows = server
+        .session
+        .queries
+        .baseline_rows
+        .take()
+        .unwrap_or_default();
     let told = Baseline::from_rows(&rows, env.directory.settings());
     if let Some(told) = told {
         let mut facts = server.shared.facts.lock();
@@ -106,7 +112,7 @@ pub(super) fn adopt_baseline(env: &Env<'_>, server: &mut Server) {
         let baseline = same.unwrap_or_else(|| Arc::new(told));
         facts.baseline = Some(Arc::clone(&baseline));
         drop(facts);
-        server.session.baseline = Some(baseline);
+        server.session.settings.baseline = Some(baseline);
     }
 }
 
@@ -114,7 +120,7 @@ pub(super) fn adopt_baseline(env: &Env<'_>, server: &mut Server) {
 #[cold]
 fn count_unclean_close(connections: &mut Connections, pools: &mut LocalPools, conn: Token) {
     let server = connections.server(conn);
-    let server = server.filter(|server| server.retire.is_none());
+    let server = server.filter(|server| server.retirement.reason.is_none());
     let pool = server.map(|server| server.pool());
     if let Some(pool) = pool.and_then(|pool| pools.get_mut(pool)) {
         pool.stats.now.unclean_close_count += 1;
@@ -124,13 +130,13 @@ fn count_unclean_close(connections: &mut Connections, pools: &mut LocalPools, co
 /// Returns what the clean of this server has to take away.
 pub(super) fn clean_of(server: &Server) -> Clean {
     let dirt = &server.session.dirt;
-    let held = &server.session.held;
+    let held = &server.session.settings.held;
     let has_role = held.iter().any(|(name, _)| is_identity(name));
     Clean {
         class: dirt.class().max(Class::Settings),
         changes_role: dirt.changes_role() || has_role,
         changes_plans: dirt.changes_plans(),
-        reseeds: server.session.report.is_none(),
+        reseeds: server.session.extension.last.is_none(),
         version: major_version(server),
     }
 }

@@ -26,15 +26,15 @@ impl Exchange<'_> {
             out.report_missing(NO_LOAN);
             return None;
         };
-        client.transaction_at = now;
-        server.lent_at = now;
-        if std::mem::take(&mut server.session.has_login_state) {
+        client.request.transaction_at = now;
+        server.times.lent_at = now;
+        if std::mem::take(&mut server.session.lasting.is_from_login) {
             server.session.dirt.raise(Class::Opaque);
         }
-        server.session.has_listening_client = client.listening.is_some();
-        server.session.notified.clear();
-        server.holder.set(client.key_pid);
-        let waited = now.since(client.request_at);
+        server.session.notifications.has_listening_client = client.listening.is_some();
+        server.session.notifications.pending.clear();
+        server.holder.set(client.key.pid());
+        let waited = now.since(client.request.sent_at);
         if client.context.is_some() {
             return self.equip_session(server_conn, client_conn, waited, out);
         }
@@ -82,15 +82,16 @@ impl Exchange<'_> {
             self.try_startup(server_conn, client_conn, out);
             return None;
         }
-        let is_equal = context.wanted.is_same(&server.session.held)
-            && context.sql.is_same(&server.session.sql)
-            && (context.sql.is_empty() || server.session.sql_made.0 == client.id);
+        let is_equal = context.wanted.is_same(&server.session.settings.held)
+            && context.sql.is_same(&server.session.sql_statements.held)
+            && (context.sql.is_empty()
+                || server.session.sql_statements.made_for.0 == client.origin.id);
         if !is_equal && self.send_plan(server_conn, client_conn, out) {
             self.pools.count_assignment(pool, waited);
             return None;
         }
         let (client, server) = self.connections.pair(client_conn, server_conn)?;
-        if server.session.has_foreign_sequences(client.id) {
+        if server.session.has_foreign_sequences(client.origin.id) {
             discard_sequences(server_conn, server, out);
         }
         if !client.tracked.is_same(&server.tracked) {
@@ -133,20 +134,23 @@ impl Exchange<'_> {
         let Some(context) = &mut client.context else {
             return false;
         };
-        let text = plan(&context.wanted, &server.session.held);
+        let text = plan(&context.wanted, &server.session.settings.held);
         // A setting that PostgreSQL does not report may be a secret of its client.
         let shown = self.env.is_verbose().then(|| {
             let names = self.env.directory.names();
             let is_tracked = |name: &[u8]| names.tracked_position(name).is_some();
-            shown(&context.wanted, &server.session.held, is_tracked)
+            shown(&context.wanted, &server.session.settings.held, is_tracked)
         });
-        let has_statements = server
-            .session
-            .has_sql_for(&context.sql, client.id, &context.wanted);
+        let has_statements =
+            server
+                .session
+                .has_sql_for(&context.sql, client.origin.id, &context.wanted);
         if has_statements {
             // From now on the two are equal by address too, which the next comparison checks first.
-            context.sql = server.session.sql.clone();
-            server.session.sql_used_by(client.id, &context.wanted);
+            context.sql = server.session.sql_statements.held.clone();
+            server
+                .session
+                .sql_used_by(client.origin.id, &context.wanted);
         }
         if text.is_none() && has_statements {
             return false;
@@ -169,7 +173,7 @@ impl Exchange<'_> {
     #[cold]
     pub(super) fn cleaned_for_client(&mut self, conn: Token, out: &mut Actions) -> Option<Effect> {
         let (client_conn, client, server) = self.connections.pair_of(conn)?;
-        if let Some(why) = server.retire {
+        if let Some(why) = server.retirement.reason {
             return Some(Effect::FailCheck(conn, why));
         }
         if client.is_unproven() {
@@ -189,11 +193,11 @@ impl Exchange<'_> {
                 self.clean_session(server_conn, out);
                 return None;
             }
-            if discards_plans(&context.wanted, &server.session.held) {
-                server.prepared.plans_discarded();
+            if discards_plans(&context.wanted, &server.session.settings.held) {
+                server.statements.prepared.plans_discarded();
             }
             server.session.holds(&context.wanted);
-            server.session.has_unsent_parameters = false;
+            server.session.settings.has_unsent = false;
             if !client.tracked.is_same(&server.tracked) {
                 let directory = self.env.directory;
                 let (told, found) = (&client.tracked, &server.tracked);
@@ -220,7 +224,7 @@ impl Exchange<'_> {
             trace_spelling(names, client, &told, &server.tracked, out);
         }
         enter(Phase::Relaying, client_conn, client, server_conn, server);
-        client.transaction_at = self.env.now;
+        client.request.transaction_at = self.env.now;
         let early = begin(client_conn, client, server_conn, server, out);
         early.map(|early| Effect::RelayEarly(client_conn, early))
     }
@@ -261,7 +265,7 @@ fn begin_preparing(
     server: &mut Server,
     out: &mut Actions,
 ) {
-    if server.session.has_foreign_sequences(client.id) {
+    if server.session.has_foreign_sequences(client.origin.id) {
         discard_sequences(server_conn, server, out);
     }
     enter(Phase::Equipping, client_conn, client, server_conn, server);

@@ -64,23 +64,23 @@ impl Exchange<'_> {
         pins.insert_if(Pin::Parameter, pins_by_parameter);
         server.session.dirt.inspected();
         if inspection == Inspection::Failed {
-            server.session.failed_inspections.failed(self.env.now);
+            server.session.inspections.failed.failed(self.env.now);
             server.session.dirt.demand_inspection();
         } else {
-            server.session.failed_inspections = FailedInspections::default();
+            server.session.inspections.failed = FailedInspections::default();
         }
         let goes_back = settling.releases && pins.is_empty();
         let is_cleaned = inspection == Inspection::Cleaned;
         if is_cleaned {
             server.session.settings_cleaned();
             // The parameters that the server has reported are those of the clean. The client's have not changed.
-            server.session.has_unsent_parameters = false;
+            server.session.settings.has_unsent = false;
         }
         let restored = adopted.and_then(|adopted| match is_cleaned {
-            true => plan(&adopted.target, &server.session.held),
+            true => plan(&adopted.target, &server.session.settings.held),
             false => plan(&adopted.target, &adopted.held),
         });
-        let (pool, began) = (server.pool(), server.session.inspected_at);
+        let (pool, began) = (server.pool(), server.session.inspections.last_at);
         if goes_back {
             self.note_inspection_time(pool, began);
         }
@@ -164,12 +164,7 @@ fn adopt_settings(
     let channels = knows_channels.then(|| std::mem::take(&mut state.channels));
     let found = settings(context, probe, state, &server.session);
     context.recall_implied(&found, directory.names(), &server.tracked, table);
-    server.session.channels = channels;
-    server.session.effects = TextEffects::default();
-    server.session.is_uninspected = false;
-    server.session.named.clear();
-    server.session.reset_parameters.clear();
-    server.session.needs_exact_inspection = false;
+    server.session.inspected(channels);
     let pairs = || found.iter().map(|(name, value)| (name, value));
     let bytes: usize = pairs().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > most as usize {
@@ -214,10 +209,10 @@ fn settings(
     // A custom parameter that any client has set and reset on this server stays there as an empty string. A report
     // contains only what is set now.
     let is_left_over = |name: &[u8], value: &[u8]| {
-        session.report.is_none()
+        session.extension.last.is_none()
             && value.is_empty()
             && name.contains(&b'.')
-            && (wanted.get(name).is_none() || session.reset_parameters.contains(name))
+            && (wanted.get(name).is_none() || session.settings.reset.contains(name))
     };
     // These belong to the transaction, whatever the probe returns for them.
     let is_of_transaction = |name: &[u8]| {
@@ -230,8 +225,7 @@ fn settings(
     let is_usual = |name: &[u8], value: &[u8]| {
         !probe.asks_all_settings()
             && context.base.get(name).is_none()
-            && (name == b"role" && value == b"none"
-                || session.baseline.as_ref().and_then(|usual| usual.get(name)) == Some(value))
+            && (name == b"role" && value == b"none" || session.settings.usual(name) == Some(value))
     };
     let found = state.settings.into_iter();
     settings.extend(found.filter(|(name, value)| {
@@ -254,7 +248,7 @@ fn found_pins(
     pins.insert_if(Pin::Privileged, is_privileged);
     pins.insert_if(Pin::Statement, server.session.client_names.are_own());
     // What the extension can't determine, no inspection finds for sure.
-    let report = server.session.report.as_deref();
+    let report = server.session.extension.last.as_deref();
     pins.insert_if(
         Pin::Unknown,
         failed || report.is_some_and(|own| own.unclear),

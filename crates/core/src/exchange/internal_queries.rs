@@ -67,7 +67,7 @@ impl Exchange<'_> {
         };
         match own {
             // The client has left.
-            InternalQuery::Probe => server.session.answers = None,
+            InternalQuery::Probe => server.session.queries.inspection = None,
             InternalQuery::Rights => server.session.signals = None,
             InternalQuery::Catalog => catalog_reading::finish(&self.env, server, out),
             InternalQuery::Neutral => note_neutral_session(server),
@@ -97,12 +97,12 @@ pub(crate) fn internal_query_failed(
         }
         (InternalQuery::Restore, Some(Phase::Settling(_)), Some(client)) => {
             // The client must not go on without the startup values that RESET has removed.
-            server.retire = Some("its client's startup parameters are refused");
+            server.retirement.reason = Some("its client's startup parameters are refused");
             let fault = Fault::SettingRefused(Box::new(Words::of(report)));
             return Some(Effect::Refuse(client, fault));
         }
         // If a statement can't be made any more, its next use fails.
-        (InternalQuery::Baseline, _, _) => server.session.baseline_rows = None,
+        (InternalQuery::Baseline, _, _) => server.session.queries.baseline_rows = None,
         // Without the privilege to ask for it, the address tells clusters apart.
         (
             InternalQuery::Statements
@@ -116,14 +116,14 @@ pub(crate) fn internal_query_failed(
         (InternalQuery::Catalog, _, _) => server.session.reading_failed(),
         (InternalQuery::Lookup | InternalQuery::Neutral, _, _) => {
             if own == InternalQuery::Neutral {
-                server.retire = Some("reset failed");
+                server.retirement.reason = Some("reset failed");
             }
-            if let Some(lookup) = &mut server.session.lookup {
+            if let Some(lookup) = &mut server.session.queries.lookup {
                 lookup.fail(String::from_utf8_lossy(report.message).into_owned());
             }
         }
         (InternalQuery::Probe, _, _) => {
-            if let Some(answers) = &mut server.session.answers {
+            if let Some(answers) = &mut server.session.queries.inspection {
                 answers.failed = true;
                 answers.is_too_long = report.code == VALUE_TOO_LONG;
             }
@@ -142,7 +142,7 @@ pub(crate) fn internal_query_failed(
         }
         _ => {
             let message = String::from_utf8_lossy(report.message).into_owned();
-            server.retire = Some(match own {
+            server.retirement.reason = Some(match own {
                 InternalQuery::Check => "server check failed",
                 _ => "reset failed",
             });
@@ -176,10 +176,10 @@ fn parameters_refused(
     }
     let Some(context) = &mut client.context else {
         // PgBouncer ends such a client too: no server can meet its parameters.
-        server.retire = Some("invalid server parameter");
+        server.retirement.reason = Some("invalid server parameter");
         return Some(Effect::Refuse(client_conn, Fault::ServerSaid(words)));
     };
-    if server.session.has_run_opaque_text
+    if server.session.lasting.has_run_opaque_text
         && report.code == INVALID_VALUE
         && context.wanted.get(BUFFERS).is_some()
     {
@@ -200,7 +200,7 @@ fn parameters_refused(
 fn is_residue(session: &ServerSession, own: InternalQuery, report: &Report<'_>) -> bool {
     // PostgreSQL rejects startup parameters for many other reasons, such as a value that is out of range.
     let is_likely = own == InternalQuery::Parameters || report.code == INSUFFICIENT_PRIVILEGE;
-    is_likely && !session.held.is_empty()
+    is_likely && !session.settings.held.is_empty()
 }
 
 /// A division by zero, by which an inspection fails if a value is too long.

@@ -106,11 +106,11 @@ impl Exchange<'_> {
             return Kept::Stays(Effects::default());
         };
         if !is_pinned && server.uncount_pinned() {
-            server.retire.get_or_insert("above pool_size");
+            server.retirement.reason.get_or_insert("above pool_size");
         }
-        let is_retired = server.retire.is_some();
+        let is_retired = server.retirement.reason.is_some();
         let is_settled = matches!(server.duty.phase(), Some(Phase::Settled));
-        server.session.turn_until = turn_until;
+        server.session.inspections.turn_until = turn_until;
         let is_wanted = wanted != Wanted::No && turn_until.is_none();
         let is_due = is_wanted || is_retired || is_settled;
         let since = server.unsettled_since().unwrap_or(now);
@@ -126,13 +126,13 @@ impl Exchange<'_> {
             }
             return Kept::stays_if(!is_due && !is_pinned);
         }
-        if is_due && server.cancels > 0 {
+        if is_due && server.next_loan.cancels > 0 {
             // A cancel request on its way to this server would hit the inspection.
             self.list_kept(server_conn, since, Some(now.after(RETRY_PAUSE)));
             return Kept::stays_if(!is_pinned);
         }
-        let inspected_at = server.session.inspected_at;
-        let again_at = server.session.failed_inspections.again_at();
+        let inspected_at = server.session.inspections.last_at;
+        let again_at = server.session.inspections.failed.again_at();
         let was_inspected_lately = inspected_at
             .is_some_and(|at| is_pinned && now.since(at) < INSPECTION_PAUSE)
             || again_at.is_some_and(|at| is_pinned && now < at);
@@ -177,7 +177,7 @@ impl Exchange<'_> {
             |limits: RangeInclusive<u64>, time: u64| time.clamp(*limits.start(), *limits.end());
         let turns = &mut client.context.as_deref_mut()?.turns;
         let unsettled_since = server.unsettled_since();
-        let had = server.session.turn_until.take();
+        let had = server.session.inspections.turn_until.take();
         match unsettled_since {
             None if had.is_some() => turns.used(),
             Some(_) if had.is_some_and(|until| until <= now) => turns.missed(),
@@ -190,7 +190,7 @@ impl Exchange<'_> {
             .unwrap_or(now)
             .after(within(TURN_PAUSE, inspection_time));
         let turn = within(TURN, INSPECTIONS_IN_A_TURN * inspection_time);
-        let until = pause.min(server.lent_at.after(turn));
+        let until = pause.min(server.times.lent_at.after(turn));
         (until > now && (had.is_some() || turns.take())).then_some(until)
     }
 
@@ -224,7 +224,7 @@ impl Exchange<'_> {
             true => Phase::Dedicated { unsettled_since },
             false => Phase::Kept { since },
         });
-        let is_listed = std::mem::replace(&mut server.session.is_listed, true);
+        let is_listed = std::mem::replace(&mut server.session.inspections.is_listed, true);
         let pool = server.pool();
         if !is_listed && let Some(pool) = self.pools.get_mut(pool) {
             pool.kept.push_back(server_conn);
@@ -246,7 +246,7 @@ impl Exchange<'_> {
         let keeps = pool.is_some_and(|pool| pool.keeps_servers());
         let dirt = &server.session.dirt;
         let (inspects, is_of_settings) = (dirt.needs_inspection(), dirt.class() == Class::Settings);
-        server.session.inspected_at = Some(self.env.now);
+        server.session.inspections.last_at = Some(self.env.now);
         if !keeps {
             // The waiters get this server: none is opened for them meanwhile.
             server.begins_reading(self.env.now);
@@ -281,7 +281,7 @@ impl Exchange<'_> {
             }
             if is_kept(self.connections, conn, id)
                 && let Some(server) = self.connections.server(conn)
-                && server.session.turn_until.is_none()
+                && server.session.inspections.turn_until.is_none()
             {
                 server.begins_reading(now);
                 announced += 1;
@@ -429,9 +429,9 @@ impl Exchange<'_> {
         };
         let dirt = &server.session.dirt;
         let (class, needs_inspection) = (dirt.class(), dirt.needs_inspection());
-        let is_being_cancelled = server.cancels > 0;
+        let is_being_cancelled = server.next_loan.cancels > 0;
         let since = server.unsettled_since().unwrap_or(now);
-        match server.session.turn_until {
+        match server.session.inspections.turn_until {
             Some(until) if until > now => {
                 self.list_kept(conn, since, Some(until));
                 return Effects::default();
@@ -439,7 +439,7 @@ impl Exchange<'_> {
             Some(_) => return Effects::from(Effect::Settle(conn)),
             None => {}
         }
-        let again_at = server.session.failed_inspections.again_at();
+        let again_at = server.session.inspections.failed.again_at();
         let due_at = since.after(self.kept_at_most(class));
         let due_at = again_at.map_or(due_at, |at| due_at.max(at));
         if now < due_at || *more == 0 || is_being_cancelled {
@@ -477,13 +477,13 @@ fn is_kept(connections: &Connections, conn: Token, id: PoolId) -> bool {
 /// Notes that a server is in its pool's list of kept ones no more.
 fn unlist(connections: &mut Connections, conn: Token) {
     if let Some(server) = connections.server(conn) {
-        server.session.is_listed = false;
+        server.session.inspections.is_listed = false;
     }
 }
 
 /// Returns the console's word for the mode of a server that was not inspected since its last transaction.
 pub(crate) fn unsettled(server: &Server) -> Option<&'static str> {
-    if server.session.failed_inspections.again_at().is_some() {
+    if server.session.inspections.failed.again_at().is_some() {
         // The client is pinned until an inspection succeeds.
         return None;
     }

@@ -58,7 +58,7 @@ pub(crate) fn pin_at_login(client: &mut Client, is_configured: bool, now: Time) 
 /// Returns whether a session has changed a parameter that pins it (`pin_parameters`), one whose value can't be
 /// queried, or one that ends servers.
 pub(super) fn is_pinning(context: &Context, server: &Server, names: &[String]) -> bool {
-    let report = server.session.report.as_deref();
+    let report = server.session.extension.last.as_deref();
     let tells_all = report.is_some_and(|report| !report.unclear);
     let is_apart = context.ends_sessions() || context.marks_sessions();
     if context.has_unlisted && !tells_all || is_apart {
@@ -87,7 +87,7 @@ impl Exchange<'_> {
         let Some(server) = self.connections.server(server_conn) else {
             return;
         };
-        if std::mem::replace(&mut server.session.is_counted, true) {
+        if std::mem::replace(&mut server.session.inspections.is_counted, true) {
             return;
         }
         let Env {

@@ -48,28 +48,29 @@ pub(crate) fn before_ready(
         return true;
     }
     let signals = signals_at_end(client, server);
-    let is_end = is_last && !client.stream.is_in_body();
+    let is_end = is_last && !client.socket.stream.is_in_body();
     note_sequences(client, server, is_end, env.now);
     if is_end {
         let settings = &env.snapshot.config.settings;
         adopt_literal_settings(client, server, settings, env.directory.settings());
     }
     let must_inspect = server.session.must_inspect_before_ready();
-    server.session.ready_is_held = is_end && (server.session.has_listening_client || must_inspect);
+    server.session.queries.ready_is_held =
+        is_end && (server.session.notifications.has_listening_client || must_inspect);
     server.session.signals = signals;
-    if server.session.ready_is_held {
+    if server.session.queries.ready_is_held {
         return false;
     }
-    server.session.is_uninspected |= must_inspect;
+    server.session.inspections.is_missing |= must_inspect;
     if is_end {
-        server.session.effects = TextEffects::default();
+        server.session.transaction.effects = TextEffects::default();
         server.session.take_report_as_inspection();
     }
     if server.session.asks_for_rights() {
         return false;
     }
     send_unsent_parameters(env.directory.names(), client_conn, client, server, out);
-    if !server.session.notified.is_empty() {
+    if !server.session.notifications.pending.is_empty() {
         send_backlog(connections, client_conn, out);
     }
     true
@@ -82,7 +83,7 @@ pub(crate) fn inspection_due(server: &mut Server, conn: Token) -> Option<Effect>
     if server.session.asks_for_rights() {
         return Some(Effect::AskForPrivileges(conn));
     }
-    std::mem::take(&mut server.session.ready_is_held)
+    std::mem::take(&mut server.session.queries.ready_is_held)
         .then_some(Effect::Session(conn, SessionEffect::InspectHeld))
 }
 
@@ -98,7 +99,7 @@ impl Exchange<'_> {
         let Some(server) = self.connections.server(conn) else {
             return Effects::default();
         };
-        server.session.is_uninspected = false;
+        server.session.inspections.is_missing = false;
         let client = server.client();
         let settling = Settling {
             inspections: true,
@@ -138,7 +139,7 @@ impl Exchange<'_> {
         if server.relays_for().is_none() {
             return Effects::default();
         }
-        server.session.ddl = None;
+        server.session.transaction.ddl = None;
         enter(Phase::Settling(settling), client_conn, client, conn, server);
         out.read(client_conn, ReadMode::Hold);
         let env = &self.env;
@@ -156,12 +157,13 @@ impl Exchange<'_> {
             .is_some_and(|settling| std::mem::take(&mut settling.inspections));
         if !inspects {
             // The inspection runs only because of LISTEN; the rest can wait.
-            server.session.effects = TextEffects::default();
+            server.session.transaction.effects = TextEffects::default();
             return self.finish_inspection(conn, out);
         }
         let reported = server
             .session
-            .report
+            .extension
+            .last
             .as_ref()
             .filter(|report| !report.unclear && !report.cut)
             .map(|report| (**report).clone());
@@ -245,7 +247,7 @@ impl Exchange<'_> {
             out.report_missing(NO_LOAN);
             return Effects::default();
         };
-        server.session.has_listening_client = client.listening.is_some();
+        server.session.notifications.has_listening_client = client.listening.is_some();
         let next = match settling.releases {
             true => Phase::Settled,
             false => Phase::Relaying,
@@ -276,13 +278,13 @@ impl Exchange<'_> {
 /// With more requests behind it, or in a failed transaction, the server could not report which role the caller had.
 fn signals_at_end(client: &Client, server: &mut Server) -> Option<Box<Signals>> {
     let session = &mut server.session;
-    let signal = Signal::of(session.effects)?;
+    let signal = Signal::of(session.transaction.effects)?;
     let signals = session.signals.take();
-    if !server.replies.is_last() || !client.stream.is_at_boundary() {
+    if !server.replies.is_last() || !client.socket.stream.is_at_boundary() {
         return None;
     }
     // The next request asks for other things.
-    session.effects = session.effects.without(SIGNALS);
+    session.transaction.effects = session.transaction.effects.without(SIGNALS);
     let mut signals = signals.filter(|_| server.status != b'E')?;
     signals.signal = Some(signal);
     Some(signals)
@@ -293,9 +295,9 @@ fn signals_at_end(client: &Client, server: &mut Server) -> Option<Box<Signals>> 
 /// pgweir can't move such values. A client keeps its server for them only where a client of the same user and
 /// `application_name` has asked for a value in another transaction than the one that made it.
 fn note_sequences(client: &mut Client, server: &mut Server, is_end: bool, now: Time) {
-    let effects = server.session.effects;
+    let effects = server.session.transaction.effects;
     if effects.intersects(MAKES_VALUES) {
-        server.session.touch_sequences(client.id);
+        server.session.touch_sequences(client.origin.id);
     }
     if !is_end {
         return;
@@ -343,11 +345,11 @@ fn adopt_literal_settings(
     let (Some(pairs), Some(context)) = (session.dirt.literal_sets(), &mut client.context) else {
         return;
     };
-    let is_settled = context.wanted.is_same(&session.held)
+    let is_settled = context.wanted.is_same(&session.settings.held)
         && !context.has_unlisted
         && !context.is_pinned()
         && session.texts_tell_settings();
-    let baseline = session.baseline.clone();
+    let baseline = session.settings.baseline.clone();
     let baseline = baseline.or_else(|| server.shared.facts.lock().baseline.clone());
     // Only an inspection finds PostgreSQL's own spelling, or a startup value that RESET brings back.
     let is_custom = |name: &[u8]| {

@@ -76,11 +76,11 @@ impl Exchange<'_> {
         let Some(context) = &client.context else {
             return out.report_missing("the session of a client that logs in");
         };
-        server.lent_at = self.env.now;
+        server.times.lent_at = self.env.now;
         // The query is empty if there is nothing to do: the parameters that the server holds were tried before.
-        let text = login_plan(&context.wanted, &server.session.held).unwrap_or_default();
+        let text = login_plan(&context.wanted, &server.session.settings.held).unwrap_or_default();
         enter(Phase::Equipping, client_conn, client, server_conn, server);
-        server.session.reads_notices = true;
+        server.session.settings.reads_notices = true;
         server.ask(InternalQuery::Startup);
         query(server_conn, &text, out);
     }
@@ -92,20 +92,20 @@ impl Exchange<'_> {
             out.report_missing(NO_LOAN);
             return Effects::default();
         };
-        server.session.reads_notices = false;
+        server.session.settings.reads_notices = false;
         if server.session.unclean {
             self.clean_session(server_conn, out);
             return Effects::default();
         }
         let shared = Arc::clone(&server.shared);
-        let is_redefined = server.retire == Some(REDEFINED);
+        let is_redefined = server.retirement.reason == Some(REDEFINED);
         let Some(context) = client.context.as_deref_mut() else {
             out.report_missing("the session of a client that logs in");
             return Effects::default();
         };
         if is_redefined {
             server.session.holds(&context.wanted);
-            server.session.has_unsent_parameters = false;
+            server.session.settings.has_unsent = false;
             client.duty = ClientDuty::Idle;
             return Effects::from_iter([
                 Effect::Wait {
@@ -118,7 +118,7 @@ impl Exchange<'_> {
         }
         let asked = std::mem::take(&mut context.wanted);
         server.session.holds(&asked);
-        server.session.has_unsent_parameters = false;
+        server.session.settings.has_unsent = false;
         let (names, settings) = (directory.names(), directory.settings());
         let usual = shared.facts.lock().server_parameters.clone();
         let spelled = asked
@@ -151,7 +151,7 @@ impl Exchange<'_> {
             });
             // A change of the session defaults first counts up `defaults`, and then forgets all that is kept here.
             let mut startups = shared.startups.lock();
-            if is_usual && shared.defaults.load(Ordering::Acquire) == server.defaults {
+            if is_usual && shared.defaults.load(Ordering::Acquire) == server.retirement.defaults {
                 startups.keep(&others(&asked), startup);
             }
         }

@@ -21,7 +21,7 @@ impl Lending<'_> {
             let ticket = shared.ledger.lock().ticket();
             if let Some(client) = self.connections.client(conn) {
                 client.begin_waiting(ticket, true);
-                client.request_at = self.env.now;
+                client.request.sent_at = self.env.now;
             }
             return self.connections.schedule(self.env.now);
         }

@@ -45,11 +45,12 @@ impl Lending<'_> {
             return false;
         };
         let has_logged_in = client.context.as_ref().is_none_or(|own| !own.unproven);
-        client.peeked = !client.peeked && client.early.is_none() && has_logged_in;
-        if client.peeked {
+        client.socket.peeked =
+            !client.socket.peeked && client.socket.early.is_none() && has_logged_in;
+        if client.socket.peeked {
             out.list.push(Action::Peek(conn));
         }
-        client.peeked
+        client.socket.peeked
     }
 
     /// Checks a server that was not used for a while; the client gets the server if it answers.
@@ -89,7 +90,7 @@ impl Lending<'_> {
         let Some(client) = server.client() else {
             return;
         };
-        if let Some(why) = server.retire {
+        if let Some(why) = server.retirement.reason {
             return self.replace_server(conn, why);
         }
         if server.status != b'I' {
@@ -115,10 +116,10 @@ impl Lending<'_> {
             return;
         };
         client.duty = ClientDuty::Idle;
-        let asked_at = client.request_at;
+        let asked_at = client.request.sent_at;
         self.check_out(conn, out);
         if let Some(client) = self.connections.client(conn) {
-            client.request_at = asked_at;
+            client.request.sent_at = asked_at;
         }
     }
 
@@ -136,13 +137,13 @@ impl Lending<'_> {
             return;
         };
         let is_quiet = server.replies.is_settled() && server.status == b'I';
-        if server.retire != Some(OUTDATED) || !is_quiet {
+        if server.retirement.reason != Some(OUTDATED) || !is_quiet {
             return;
         }
         let pool = self.pools.get(server.pool());
         let is_session = pool.is_some_and(|pool| pool.terms.mode == PoolMode::Session);
         let client = self.connections.client(client_conn);
-        if is_session && client.is_some_and(|client| client.stream.is_at_boundary()) {
+        if is_session && client.is_some_and(|client| client.socket.stream.is_at_boundary()) {
             let end = Effect::EndClient(client_conn, Fault::DatabaseChanged);
             self.effects.push(end);
         }

@@ -23,7 +23,7 @@ impl Lending<'_> {
         let Some(client) = self.connections.client(conn) else {
             return;
         };
-        client.request_at = self.env.now;
+        client.request.sent_at = self.env.now;
         let Some(pool) = client.pool else { return };
         let table = &*self.connections;
         let context = match table.look(conn) {
@@ -66,7 +66,7 @@ impl Lending<'_> {
             return self.bypass_limits(conn, &shared);
         }
         if let Some(client) = self.connections.client(conn) {
-            client.request_at = self.env.now;
+            client.request.sent_at = self.env.now;
         }
         // A client that waits for an exclusive server leaves the idle servers to other clients.
         pool.offers_to_ledger |= !is_exclusive;

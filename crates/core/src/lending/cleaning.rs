@@ -21,7 +21,7 @@ impl Lending<'_> {
     #[cold]
     pub(crate) fn count_unclean_close(&mut self, conn: Token) {
         let server = self.connections.server(conn);
-        let server = server.filter(|server| server.retire.is_none());
+        let server = server.filter(|server| server.retirement.reason.is_none());
         let pool = server.map(|server| server.pool());
         if let Some(pool) = pool.and_then(|pool| self.pools.get_mut(pool)) {
             pool.stats.now.unclean_close_count += 1;
@@ -36,13 +36,13 @@ impl Lending<'_> {
         let Some(server) = self.connections.server(conn) else {
             return false;
         };
-        if server.session.outlives_clean {
+        if server.session.lasting.outlives_clean {
             return true;
         }
         if server.session.dirt.class() != Class::Opaque {
             return false;
         }
-        let may_have_misread = server.session.may_have_misread_bodies;
+        let may_have_misread = server.session.lasting.may_have_misread_bodies;
         let Some(pool) = self.pools.get_mut(server.pool()) else {
             return may_have_misread;
         };
@@ -66,7 +66,7 @@ impl Lending<'_> {
         let Some(server) = self.connections.server(conn) else {
             return;
         };
-        if server.owner.is_some() {
+        if server.purpose.owner.is_some() {
             return self.effects.push(Effect::CloseServer(conn, OWNER_LEFT));
         }
         if had.mid_message {
@@ -74,7 +74,7 @@ impl Lending<'_> {
             return self.effects.push(Effect::CloseServer(conn, why));
         }
         if server.uncount_pinned() {
-            server.retire.get_or_insert("above pool_size");
+            server.retirement.reason.get_or_insert("above pool_size");
         }
         // Reading from the server may have been held back for the client.
         out.read(conn, ReadMode::Deliver);
@@ -84,15 +84,18 @@ impl Lending<'_> {
         }
         // The session state that the client left was not inspected.
         server.session.unclean |= server.session.dirt.class() == Class::Opaque
-            || server.session.has_reported
+            || server.session.extension.is_new
             || had.must_be_cleaned;
         if had.spoils || closes {
-            server.retire.get_or_insert("its session can't be cleaned");
+            server
+                .retirement
+                .reason
+                .get_or_insert("its session can't be cleaned");
         }
-        server.needs_reset |= had.was_session || resets_always;
+        server.next_loan.needs_reset |= had.was_session || resets_always;
         if server.replies.is_settled()
             && server.status == b'I'
-            && !server.needs_reset
+            && !server.next_loan.needs_reset
             && !server.session.is_to_clean()
         {
             return self.give_back(conn, false, out);
@@ -138,7 +141,7 @@ impl Lending<'_> {
         let Some(server) = self.connections.server(conn) else {
             return;
         };
-        server.freed_at = self.env.now;
+        server.times.freed_at = self.env.now;
         server.duty = Duty::Cleaning {
             until,
             rolled_back: false,
@@ -158,18 +161,24 @@ impl Lending<'_> {
             return;
         }
         if server.replies.is_uncertain() {
-            server.retire.get_or_insert("unexpected replies may follow");
+            server
+                .retirement
+                .reason
+                .get_or_insert("unexpected replies may follow");
         }
         if server.session.report_requires_close() {
-            server.retire.get_or_insert("its session can't be cleaned");
+            server
+                .retirement
+                .reason
+                .get_or_insert("its session can't be cleaned");
         }
-        if let Some(why) = server.retire {
+        if let Some(why) = server.retirement.reason {
             return self.effects.push(Effect::CloseServer(conn, why));
         }
         if server.status != b'I' {
             return self.roll_back(conn, out);
         }
-        if std::mem::take(&mut server.needs_reset) {
+        if std::mem::take(&mut server.next_loan.needs_reset) {
             let query = self
                 .env
                 .snapshot

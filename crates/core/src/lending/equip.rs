@@ -20,10 +20,10 @@ impl Lending<'_> {
         let holder = server.holder.get();
         if let Some(listening) = &client.listening
             && holder != 0
-            && holder != client.key_pid
+            && holder != client.key.pid()
             && !self
                 .listening_clients
-                .have_delivered_before(listening, server.freed_at)
+                .have_delivered_before(listening, server.times.freed_at)
         {
             let env = self.env;
             let effects = fence_first(&env, self.connections, server_conn, client_conn, out);

@@ -26,7 +26,7 @@ impl Lending<'_> {
         let Some(client_conn) = server.relays_for() else {
             return;
         };
-        if server.replies.is_awaited() && server.last_words.is_some() {
+        if server.replies.is_awaited() && server.link.last_words.is_some() {
             // The server accepts no further requests. The client's pending request is sent to another server when
             // this one is gone.
             return;
@@ -34,16 +34,16 @@ impl Lending<'_> {
         if server.replies.take_awaited() {
             return self.begin_relaying(client_conn, conn, out);
         }
-        if !server.replies.is_settled() || server.status != b'I' || server.owner.is_some() {
+        if !server.replies.is_settled() || server.status != b'I' || server.purpose.owner.is_some() {
             return;
         }
         let generation = server.shared.catalog.generation();
         server.session.check_certificates(generation);
-        let is_retired = server.retire.is_some();
-        let is_uninspected = server.session.is_uninspected;
+        let is_retired = server.retirement.reason.is_some();
+        let is_uninspected = server.session.inspections.is_missing;
         let is_costly = server.session.dirt.needs_clean()
-            || server.session.turn_until.is_some()
-            || std::mem::take(&mut server.session.has_new_settings);
+            || server.session.inspections.turn_until.is_some()
+            || std::mem::take(&mut server.session.settings.are_new);
         let pool = self.pools.get(server.pool());
         let (is_shared, keeps) = pool.map_or((false, false), |pool| {
             (pool.terms.mode != PoolMode::Session, pool.keeps_servers())
@@ -55,12 +55,12 @@ impl Lending<'_> {
         let is_pinned = context.is_some_and(|own| own.is_pinned() && own.stays_pinned());
         let is_carried = client.context.is_some();
         let is_kept = is_pinned || keeps && is_carried && !is_retired;
-        let is_at_boundary = client.stream.is_at_boundary();
+        let is_at_boundary = client.socket.stream.is_at_boundary();
         if is_uninspected && is_carried && is_at_boundary {
             let inspect = SessionEffect::Inspect(Settling::default());
             return self.effects.push(Effect::Session(conn, inspect));
         }
-        if is_shared && is_costly && is_carried && is_at_boundary && !client.blocked {
+        if is_shared && is_costly && is_carried && is_at_boundary && !client.socket.blocked {
             let keep = SessionEffect::KeepOrRelease { is_pinned, is_kept };
             return self.effects.push(Effect::Session(conn, keep));
         }
@@ -84,8 +84,8 @@ impl Lending<'_> {
         };
         // A client that reads slowly keeps its server until it has read everything. So the number of servers bounds
         // what is buffered for clients.
-        if client.blocked || is_kept || !client.stream.is_at_boundary() {
-            let is_counted = server.session.is_counted;
+        if client.socket.blocked || is_kept || !client.socket.stream.is_at_boundary() {
+            let is_counted = server.session.inspections.is_counted;
             if is_pinned && server.unsettled_since().is_none() {
                 server.enter(Phase::Dedicated {
                     unsettled_since: None,
@@ -135,23 +135,27 @@ impl Lending<'_> {
         let Some(server) = self.connections.server(conn) else {
             return;
         };
-        server.freed_at = self.env.now;
+        server.times.freed_at = self.env.now;
         if server.uncount_pinned() {
-            server.retire.get_or_insert("above pool_size");
+            server.retirement.reason.get_or_insert("above pool_size");
         }
         server.session.recent_texts.clear();
-        server.session.turn_until = None;
+        server.session.inspections.turn_until = None;
         server.session.unclean |= cleans;
         if closes {
             server
-                .retire
+                .retirement
+                .reason
                 .get_or_insert("its session may keep what no clean takes away");
         }
         if server.replies.is_uncertain() {
-            server.retire.get_or_insert("unexpected replies may follow");
+            server
+                .retirement
+                .reason
+                .get_or_insert("unexpected replies may follow");
         }
-        if wants_reset || server.needs_reset || server.session.is_to_clean() {
-            server.needs_reset |= wants_reset;
+        if wants_reset || server.next_loan.needs_reset || server.session.is_to_clean() {
+            server.next_loan.needs_reset |= wants_reset;
             self.begin_cleaning(conn, out);
         } else {
             server.duty = Duty::Idle;
@@ -166,7 +170,7 @@ impl Lending<'_> {
             return;
         };
         server.ends_reading();
-        if server.cancels > 0 {
+        if server.next_loan.cancels > 0 {
             // A cancel request is on its way to this server, and must not hit the next client's query.
             server.duty = Duty::Cleaning {
                 until: Time(u64::MAX),
@@ -174,9 +178,9 @@ impl Lending<'_> {
             };
             return self.connections.schedule(self.env.now);
         }
-        server.session.ddl = None;
+        server.session.transaction.ddl = None;
         server.duty = Duty::Idle;
-        if let Some(why) = server.retire {
+        if let Some(why) = server.retirement.reason {
             return self.effects.push(Effect::CloseServer(conn, why));
         }
         if self.env.waits_for_servers() {
@@ -200,7 +204,7 @@ impl Lending<'_> {
         let Some(server) = self.connections.server(conn) else {
             return;
         };
-        let age = now.since(server.connected_at);
+        let age = now.since(server.times.connected_at);
         let Some(pool) = self.pools.get_mut(server.pool()) else {
             return out.report_missing("the pool of a server that is free");
         };
@@ -272,7 +276,7 @@ impl Lending<'_> {
         let Some(Conn::Server(mut server)) = self.connections.remove(conn) else {
             return;
         };
-        server.destined = Some(waiter);
+        server.next_loan.destined = Some(waiter);
         if let Some(pool) = self.pools.get_mut(server.pool()) {
             pool.servers -= 1;
             pool.stats.now.server_move_count += 1;
@@ -283,9 +287,9 @@ impl Lending<'_> {
 
     /// Takes a server that another worker has moved here, for the client that it is destined for.
     pub(crate) fn adopt(&mut self, mut server: Box<Server>, out: &mut Actions) -> Token {
-        let destined = server.destined.take();
+        let destined = server.next_loan.destined.take();
         // The flag is about the list of the previous worker.
-        server.session.is_listed = false;
+        server.session.inspections.is_listed = false;
         let shared = Arc::clone(&server.shared);
         self.open_pool(&shared).servers += 1;
         server.retire_if_outdated();
@@ -339,5 +343,5 @@ impl Lending<'_> {
 }
 
 fn was_lent(server: &Server) -> bool {
-    server.lent_at > server.connected_at
+    server.times.lent_at > server.times.connected_at
 }

@@ -73,7 +73,7 @@ impl Lending<'_> {
         if self.env.snapshot.config.settings.log_scheduling
             && let Some(Conn::Client(asking)) = self.connections.look(client)
         {
-            let waited = self.env.now.since(asking.request_at);
+            let waited = self.env.now.since(asking.request.sent_at);
             self.write_decision(client, Decision::Gets(server, waited), out);
         }
     }
@@ -84,7 +84,7 @@ impl Lending<'_> {
         if self.env.snapshot.config.settings.log_scheduling
             && let Some(Conn::Server(lent)) = self.connections.look(server)
         {
-            let held = self.env.now.since(lent.lent_at);
+            let held = self.env.now.since(lent.times.lent_at);
             self.write_decision(client, Decision::GivesBack(server, held), out);
         }
     }
@@ -94,8 +94,8 @@ impl Lending<'_> {
         // Otherwise no transaction has ended just now.
         if self.env.snapshot.config.settings.log_scheduling
             && let Some(Conn::Client(keeping)) = self.connections.look(client)
-            && keeping.request_at == self.env.now
-            && !keeping.blocked
+            && keeping.request.sent_at == self.env.now
+            && !keeping.socket.blocked
         {
             self.write_decision(client, Decision::Keeps(server), out);
         }

@@ -151,30 +151,34 @@ impl<'w> Relay<'w> {
             return None;
         };
         let (client, server) = self.connections.pair(conn, server_conn)?;
-        server.heard_at = now;
+        server.times.heard_at = now;
         let stale_plans = server.shared.catalog.stale_plans();
-        server.prepared.trust_since(stale_plans);
+        server.statements.prepared.trust_since(stale_plans);
         if !matches!(server.duty.phase(), Some(Phase::Relaying)) {
             server.enter(Phase::Relaying);
         }
         let pool = self.pools.get_mut(server.pool())?;
         pool.use_current_catalog();
         // A server connection that belongs to one client keeps what the client makes there.
-        let is_shared = server.owner.is_none();
+        let is_shared = server.purpose.owner.is_none();
         // The queries that clean the server for this client may be in front of the client's first request.
         let replies = &server.replies;
         if replies.is_settled() || replies.owed_to_client() == 0 && replies.is_synced() {
-            client.request_at = now;
+            client.request.sent_at = now;
             if server.status == b'I' {
                 // In session mode the last transaction may have ended long ago.
-                client.transaction_at = now;
+                client.request.transaction_at = now;
             }
         }
         pool.stats.now.received += bytes.len() as u64;
         let is_carried = is_shared && client.context.is_some();
         if is_carried {
             let generation = pool.certificates.generation();
-            server.session.certified_by.get_or_insert(generation);
+            server
+                .session
+                .transaction
+                .certified_by
+                .get_or_insert(generation);
         }
         let mut messages = ClientMessages {
             client_conn: conn,
@@ -248,7 +252,7 @@ impl<'w> Relay<'w> {
             let effect = match step {
                 Step::Pass { start, end } => {
                     // A description may have been too long to be inspected.
-                    server.params = None;
+                    server.statements.params = None;
                     input.run.add(to, start, end, out);
                     continue;
                 }
@@ -370,11 +374,14 @@ impl<'w> Relay<'w> {
         match message[0] {
             backend::READY_FOR_QUERY => {
                 server.status = body[0];
-                if server.session.schema.is_some() && body[0] == b'I' {
+                if server.session.transaction.schema.is_some() && body[0] == b'I' {
                     server.settle_schema();
                 }
-                if server.session.ddl.is_some() && body[0] == b'I' && server.replies.is_last() {
-                    server.session.ddl = None;
+                if server.session.transaction.ddl.is_some()
+                    && body[0] == b'I'
+                    && server.replies.is_last()
+                {
+                    server.session.transaction.ddl = None;
                 }
                 let is_known = matches!(body[0], b'I' | b'T' | b'E');
                 let is_plain = !server.session.must_act_before_ready();
@@ -466,16 +473,16 @@ impl<'w> Relay<'w> {
         let now = self.env.now;
         let server = self.connections.server(conn)?;
         let (pool_id, is_idle) = (server.pool(), server.status == b'I');
-        let is_native = server.owner.is_some();
+        let is_native = server.purpose.owner.is_some();
         let Some(client_conn) = server.relays_for() else {
             answered_during_inspection(server, out);
             return exchange::inspection_due(server, conn);
         };
         let (client, server) = self.connections.pair(client_conn, conn)?;
-        let (request_at, transaction_at) = (client.request_at, client.transaction_at);
-        client.request_at = now;
+        let (request_at, transaction_at) = (client.request.sent_at, client.request.transaction_at);
+        client.request.sent_at = now;
         if is_idle {
-            client.transaction_at = now;
+            client.request.transaction_at = now;
         }
         let pool = self.pools.get_mut(pool_id)?;
         let stats = &mut pool.stats.now;
@@ -487,7 +494,8 @@ impl<'w> Relay<'w> {
             stats.xact_time += now.since(transaction_at);
             pool.times.transaction.observe(now.since(transaction_at));
         } else if pool.terms.mode == PoolMode::Statement && !is_native {
-            server.retire = Some("transaction blocks not allowed in statement pooling mode");
+            server.retirement.reason =
+                Some("transaction blocks not allowed in statement pooling mode");
             return Some(Effect::Refuse(client_conn, Fault::StatementMode));
         }
         exchange::inspection_due(server, conn)
@@ -528,7 +536,7 @@ impl<'w> Relay<'w> {
         }
         if matches!(report.severity, b"FATAL" | b"PANIC") {
             // The server is about to close. The error that the client gets depends on what the server was doing.
-            server.last_words = Some(Words::of(&report));
+            server.link.last_words = Some(Words::of(&report));
             // An idle server may take its time to close, and must not be lent meanwhile.
             let is_idle = matches!(server.duty, Duty::Idle);
             return Treatment::keep_and(is_idle.then_some(Effect::EndFailedServer(conn)));

@@ -23,7 +23,7 @@ pub(crate) fn report_server_loss(
     let must_go = is_session
         || loss.was_in_transaction
         || loss.mid_message
-        || !client.stream.is_at_boundary();
+        || !client.socket.stream.is_at_boundary();
     client.duty = ClientDuty::Idle;
     if must_go {
         return Some(match loss.mid_message {
@@ -38,7 +38,7 @@ pub(crate) fn report_server_loss(
             MessageWriter::new(bytes).ready_for_query(b'I');
         });
     }
-    if client.early.is_some() {
+    if client.socket.early.is_some() {
         return Some(Effect::CheckOut(client_conn));
     }
     out.read(client_conn, ReadMode::Notify);

@@ -66,9 +66,9 @@ impl ServerConnections<'_> {
         add_login_parameters(&mut credentials, client, self.env.directory.names());
         let conn = self.begin_login(shared, endpoint, credentials, None, out);
         if let Some((client, server)) = self.connections.pair(client_conn, conn) {
-            server.owner = Some(client_conn);
-            server.bypass = bypass;
-            server.replication = replication;
+            server.purpose.owner = Some(client_conn);
+            server.purpose.bypass = bypass;
+            server.purpose.replication = replication;
             client.duty = ClientDuty::Opening(conn);
         }
         true
@@ -87,11 +87,11 @@ impl ServerConnections<'_> {
             return out.report_missing("the client of an exclusive server");
         };
         let shared = Arc::clone(&server.shared);
-        let bypass = server.bypass;
-        let waited = now.since(client.request_at);
+        let bypass = server.purpose.bypass;
+        let waited = now.since(client.request.sent_at);
         client.tracked = server.tracked.clone();
-        client.transaction_at = now;
-        server.lent_at = now;
+        client.request.transaction_at = now;
+        server.times.lent_at = now;
         enter(Phase::Relaying, owner, client, conn, server);
         if !bypass {
             self.note_exclusive_connected(&shared, true, out);
@@ -130,7 +130,7 @@ impl ServerConnections<'_> {
 
     /// Notes that the exclusive server will not come. Returns `false` if the client is gone too.
     fn takes_server_away(&mut self, server: &Server, owner: Token, out: &mut Actions) -> bool {
-        if !server.bypass {
+        if !server.purpose.bypass {
             self.note_exclusive_connected(&server.shared, false, out);
         }
         let client = self.connections.client(owner);

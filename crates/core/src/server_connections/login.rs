@@ -25,8 +25,8 @@ impl ServerConnections<'_> {
         let Some(server) = self.connections.server(conn) else {
             return;
         };
-        server.addresses = Some(addresses);
-        server.connected_at = self.env.now;
+        server.link.addresses = Some(addresses);
+        server.times.connected_at = self.env.now;
         self.open_login(conn, nonce, out);
         if self.env.snapshot.config.settings.log_connections {
             let from = match addresses.0 {
@@ -85,9 +85,10 @@ impl ServerConnections<'_> {
                 })) => {
                     let rest = login.has_rest();
                     if let Some(server) = self.connections.server(conn) {
-                        server.key = key;
+                        server.link.key = key;
                         if rest {
-                            server.retire = Some("it sent more after its login than it should");
+                            server.retirement.reason =
+                                Some("it sent more after its login than it should");
                         }
                     }
                     return self.ready(conn, server_parameters, out);
@@ -122,29 +123,29 @@ impl ServerConnections<'_> {
             return;
         };
         server.tracked = server_parameters.tracked.clone();
-        server.session.report = server_parameters.report.clone();
+        server.session.extension.last = server_parameters.report.clone();
         server.session.read_as(directory.names(), &server.tracked);
         server.session.connected = Some(server.shared.catalog.connected());
-        server.freed_at = now;
-        let is_for_one = server.owner.is_some() || server.listens.is_some();
-        if let (true, Some(why)) = (is_for_one, server.retire) {
+        server.times.freed_at = now;
+        let is_for_one = server.purpose.owner.is_some() || server.purpose.listens.is_some();
+        if let (true, Some(why)) = (is_for_one, server.retirement.reason) {
             // The bytes that the server sent after its login are lost.
             out.list.push(Action::Close(conn));
             return self.drop_login(conn, Failure::unreachable(why), out);
         }
-        if let Some(key) = &server.key {
+        if let Some(key) = &server.link.key {
             let holders = directory.holders();
-            holders.add(&server.endpoint, key.pid, &server.holder);
+            holders.add(&server.link.endpoint, key.pid, &server.holder);
         }
-        if let Some(owner) = server.owner {
+        if let Some(owner) = server.purpose.owner {
             return self.exclusive_ready(conn, owner, server_parameters, out);
         }
-        if server.listens.is_some() {
+        if server.purpose.listens.is_some() {
             let logged_in = ListenerEffect::LoggedIn(conn);
             return self.effects.push(Effect::Listener(logged_in));
         }
         let shared = Arc::clone(&server.shared);
-        server.session.has_login_state = shared.catalog.certificates().logins_leave_state();
+        server.session.lasting.is_from_login = shared.catalog.certificates().logins_leave_state();
         server.duty = Duty::Idle;
         keep_parameters(server, server_parameters);
         self.open_pool(&shared).stats.now.server_login_count += 1;
@@ -163,9 +164,11 @@ impl ServerConnections<'_> {
         out.log(Level::Warning, self.subject(conn), text);
         let mut failure = Failure::of(error);
         let server = self.connections.server(conn);
-        let is_for_one_client = server.as_ref().is_some_and(|server| server.owner.is_some());
+        let is_for_one_client = server
+            .as_ref()
+            .is_some_and(|server| server.purpose.owner.is_some());
         if let (LoginError::Tls(what), Some(server)) = (error, server) {
-            failure.detail = Some(format!("{}: {what}", server.endpoint));
+            failure.detail = Some(format!("{}: {what}", server.link.endpoint));
         }
         let why = match is_for_one_client {
             true => "login failed",
@@ -186,7 +189,7 @@ impl ServerConnections<'_> {
         };
         let failure = Failure::unreachable(short);
         let failure = match self.connections.server(conn) {
-            Some(server) => failure.with_detail(format!("{}: {detail}", server.endpoint)),
+            Some(server) => failure.with_detail(format!("{}: {detail}", server.link.endpoint)),
             None => failure,
         };
         let text = format!("cannot connect: {detail}");
@@ -200,14 +203,14 @@ impl ServerConnections<'_> {
         let Some(server) = self.connections.server(conn) else {
             return;
         };
-        let why = if server.addresses.is_some() {
+        let why = if server.link.addresses.is_some() {
             "connect timeout"
         } else {
             "connect failed"
         };
         let detail = format!(
             "{}: no answer within server_connect_timeout",
-            server.endpoint
+            server.link.endpoint
         );
         self.log_end(conn, why, out);
         out.list.push(Action::Close(conn));
@@ -220,10 +223,10 @@ impl ServerConnections<'_> {
         let Some(server) = self.forget(conn, out) else {
             return;
         };
-        if let Some(owner) = server.owner {
+        if let Some(owner) = server.purpose.owner {
             return self.exclusive_given_up(&server, owner, out);
         }
-        if let Some(key) = &server.listens {
+        if let Some(key) = &server.purpose.listens {
             return self.report_lost_listener(conn, &server, key, "it was closed");
         }
         let (worker, now) = (self.env.worker, self.env.now);
@@ -237,10 +240,10 @@ impl ServerConnections<'_> {
             return;
         };
         self.move_to_next_host(&server);
-        if let Some(key) = &server.listens {
+        if let Some(key) = &server.purpose.listens {
             return self.report_lost_listener(conn, &server, key, &why.text);
         }
-        match server.owner {
+        match server.purpose.owner {
             Some(owner) => self.exclusive_failed(&server, owner, &why.text, out),
             None => self.login_failed(&server.shared, why, out),
         }
@@ -250,7 +253,7 @@ impl ServerConnections<'_> {
 /// Keeps the parameters that a server has reported, for the clients of its pool, unless a server that was opened later
 /// has reported others.
 fn keep_parameters(server: &Server, server_parameters: ServerParameters) {
-    let (epoch, defaults) = (server.epoch, server.defaults);
+    let (epoch, defaults) = (server.retirement.epoch, server.retirement.defaults);
     let shared = &server.shared;
     let is_present = epoch == shared.epochs.lock().present()
         && defaults == shared.defaults.load(Ordering::Acquire);

@@ -29,7 +29,7 @@ impl ServerConnections<'_> {
     /// Handles a server connection that pgweir has not closed itself.
     pub(crate) fn gone(&mut self, conn: Token, why: &Closed, out: &mut Actions) {
         let server = self.connections.server(conn);
-        let fault = match server.and_then(|server| server.last_words.take()) {
+        let fault = match server.and_then(|server| server.link.last_words.take()) {
             Some(words) => Fault::ServerSaid(words),
             None => Fault::ServerCrashed,
         };
@@ -104,15 +104,15 @@ impl ServerConnections<'_> {
         let ready_was_sent = (server.settling()).is_some_and(|settling| settling.ready_was_sent);
         let loss = Loss {
             // Session state that can't be moved is lost with the server as well.
-            was_in_transaction: server.owner.is_some()
+            was_in_transaction: server.purpose.owner.is_some()
                 || server.status != b'I'
-                || server.session.is_uninspected
+                || server.session.inspections.is_missing
                 || is_pinned
                 // What the client has set there was not inspected.
                 || server.session.dirt.needs_inspection()
                 || holds_client && !ready_was_sent
                 // The client may have terminated its own session.
-                || server.session.effects.contains(Effects::TERMINATES)
+                || server.session.transaction.effects.contains(Effects::TERMINATES)
                 || !server.replies.can_be_answered_for(),
             mid_message: !server.stream.is_at_boundary(),
             owed: server.replies.owed_to_client(),
@@ -207,10 +207,10 @@ impl ServerConnections<'_> {
         let Some(mut server) = self.forget(conn, out) else {
             return;
         };
-        if server.bypass {
+        if server.purpose.bypass {
             return;
         }
-        if let Some(key) = &server.listens {
+        if let Some(key) = &server.purpose.listens {
             return self.report_lost_listener(conn, &server, key, why);
         }
         server.ends_reading();

@@ -65,7 +65,7 @@ impl ServerConnections<'_> {
         if self.env.snapshot.config.settings.log_disconnections
             && let Some(server) = self.connections.server(conn)
         {
-            let age = self.env.now.since(server.connected_at) / 1_000_000;
+            let age = self.env.now.since(server.times.connected_at) / 1_000_000;
             let text = format!("closing because: {why} (age={age}s)");
             out.log(Level::Log, server.subject(), text);
         }
@@ -90,15 +90,15 @@ impl ServerConnections<'_> {
         };
         let (env, directory) = (self.env, self.env.directory);
         let _ = server.uncount_pinned();
-        if let Some(lookup) = server.session.lookup.take() {
+        if let Some(lookup) = server.session.queries.lookup.take() {
             note_lost_lookup(env.worker, &lookup, out);
         }
-        if let Some(key) = &server.key {
+        if let Some(key) = &server.link.key {
             let holders = directory.holders();
-            holders.remove(&server.endpoint, key.pid, &server.holder);
+            holders.remove(&server.link.endpoint, key.pid, &server.holder);
         }
-        if server.listens.is_none() {
-            operator_orders::count_closed(directory, &server.shared, server.epoch, out);
+        if server.purpose.listens.is_none() {
+            operator_orders::count_closed(directory, &server.shared, server.retirement.epoch, out);
         }
         if let Some(pool) = self.pools.get_mut(server.pool()) {
             pool.servers -= 1;

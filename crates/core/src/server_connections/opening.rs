@@ -73,8 +73,8 @@ impl ServerConnections<'_> {
             epoch,
             now,
         );
-        server.listens = listens;
-        server.defaults = shared.defaults.load(Ordering::Acquire);
+        server.purpose.listens = listens;
+        server.retirement.defaults = shared.defaults.load(Ordering::Acquire);
         let conn = self.connections.insert(Conn::Server(Box::new(server)));
         self.connections.schedule(now);
         self.effects.push(Effect::FreezeIfSuspended(conn));
@@ -160,7 +160,7 @@ impl ServerConnections<'_> {
             return;
         }
         let at = shared.hosts.load(Ordering::Relaxed);
-        if terms.endpoints[at % terms.endpoints.len()] == server.endpoint {
+        if terms.endpoints[at % terms.endpoints.len()] == server.link.endpoint {
             let next = at.wrapping_add(1);
             let order = Ordering::Relaxed;
             let _ = shared.hosts.compare_exchange(at, next, order, order);

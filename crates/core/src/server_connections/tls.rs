@@ -15,8 +15,8 @@ impl ServerConnections<'_> {
         let Some(server) = self.connections.server(conn) else {
             return;
         };
-        let is_remote = matches!(server.addresses, Some((_, Address::Tcp(_))));
-        let endpoint = Arc::clone(&server.endpoint);
+        let is_remote = matches!(server.link.addresses, Some((_, Address::Tcp(_))));
+        let endpoint = Arc::clone(&server.link.endpoint);
         if let Duty::Login(login) = &mut server.duty {
             match terms.filter(|_| is_remote) {
                 None => out.send_made(conn, |bytes| login.start(nonce, bytes)),
@@ -38,7 +38,7 @@ impl ServerConnections<'_> {
         let Some(server) = self.connections.server(conn) else {
             return true;
         };
-        let endpoint = Arc::clone(&server.endpoint);
+        let endpoint = Arc::clone(&server.link.endpoint);
         let Duty::Login(login) = &mut server.duty else {
             return true;
         };
@@ -74,7 +74,7 @@ impl ServerConnections<'_> {
         let text = format!("SSL established: {facts}");
         let start = out.scratch.len();
         let outcome = login.secured(&facts, &mut out.scratch);
-        server.tls = Some(Box::new(facts));
+        server.link.tls = Some(Box::new(facts));
         self.results.server_tls += 1;
         if let Err(error) = outcome {
             return self.refused(conn, &error, out);

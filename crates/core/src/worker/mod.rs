@@ -182,7 +182,7 @@ impl Worker {
     pub fn blocked(&mut self, conn: Token, _now: Time, out: &mut Actions) {
         let other = match self.table.get(conn) {
             Some(Conn::Client(client)) => {
-                client.blocked = true;
+                client.socket.blocked = true;
                 if matches!(client.duty, ClientDuty::Idle) {
                     // A client that does not read gets no server.
                     out.read(conn, ReadMode::Hold);
@@ -190,7 +190,7 @@ impl Worker {
                 client.server()
             }
             Some(Conn::Server(server)) => {
-                server.blocked = true;
+                server.link.blocked = true;
                 server.client()
             }
             _ => None,
@@ -204,7 +204,7 @@ impl Worker {
     pub fn drained(&mut self, conn: Token, now: Time, out: &mut Actions) {
         match self.table.get(conn) {
             Some(Conn::Client(client)) => {
-                client.blocked = false;
+                client.socket.blocked = false;
                 let listens = client.listening.is_some();
                 if matches!(client.duty, ClientDuty::Idle) {
                     out.read(conn, ReadMode::Notify);
@@ -219,7 +219,7 @@ impl Worker {
                 }
             }
             Some(Conn::Server(server)) => {
-                server.blocked = false;
+                server.link.blocked = false;
                 if let Some(client) = server.relays_for()
                     && !server.replies.is_awaited()
                     && !server.replies.is_full()
