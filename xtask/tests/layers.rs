@@ -38,17 +38,24 @@ const LAYERS: &[&[&str]] = &[
     &["effect"],
     &["cancel_requests", "parked_logins", "pooling", "suspension"],
     &["client_timeouts", "listeners", "shutdown", "statistics"],
-    &["client_listen", "login", "maintenance", "operator_orders"],
+    &[
+        "client_listen",
+        "login",
+        "maintenance",
+        "operator_orders",
+        "wait_notices",
+    ],
     &[
         "catalog_reading",
+        "client_signals",
         "reconfiguration",
         "role_settings",
         "timers",
     ],
-    &["exchange"],
+    &["disconnect", "exchange", "lending", "server_connections"],
     &["relay"],
-    &["lending", "server_connections", "worker"],
-    &["admin", "client_signals", "disconnect", "wait_notices"],
+    &["worker"],
+    &["admin"],
 ];
 
 fn core() -> PathBuf {

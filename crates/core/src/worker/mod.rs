@@ -7,6 +7,7 @@ mod effects;
 mod handover_in;
 mod handover_out;
 mod notification_forwarding;
+mod parts;
 mod server_handover;
 mod timers;
 
@@ -14,8 +15,8 @@ use std::sync::Arc;
 
 use pgweir_auth::scram::DerivedKeys;
 
-pub(crate) use self::effects::Parts;
 pub use self::handover_in::TakenOverClient;
+pub(crate) use self::parts::Parts;
 use crate::{
     Action, Actions, Address, AuthCheckResult, Closed, ConnectError, Control, Directory, Peer,
     ReadMode, SharedPool, Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
@@ -330,28 +331,6 @@ impl Worker {
     /// Handles mail from another worker or the control thread.
     pub fn mail(&mut self, mail: Mail, now: Time, out: &mut Actions) {
         match mail {
-            Mail::ServersWanted(pool) => {
-                self.lend(now, out, |event, _| event.offer_all_servers(&pool))
-            }
-            Mail::Open(pool) => self.use_servers(now, out, |event, out| event.open(&pool, out)),
-            Mail::OpenFor(pool, waiter) => self.use_servers(now, out, |event, out| {
-                event.open_exclusive(&pool, waiter, out)
-            }),
-            Mail::SharingChanged(pool) => {
-                self.lend(now, out, |event, _| event.update_sharing(pool.id))
-            }
-            Mail::CapHasRoom(pool) => {
-                let notes = pool.ledger.lock().room(now);
-                self.deliver(notes, &pool, out);
-            }
-            Mail::Search(search) => {
-                self.dispatch(now, out, |parts, _| parts.pools.visit(&parts.env, *search))
-            }
-            Mail::Evict(search) => {
-                let parts = self.parts(now);
-                let effects = parts.pools.evict(&parts.env, parts.connections, search);
-                self.carry_out(effects, now, out);
-            }
             Mail::Diagnose(diagnosis) => {
                 self.notify_waiters(now, out, |event, out| event.examine(*diagnosis, out))
             }
@@ -372,7 +351,6 @@ impl Worker {
                     .handle(env, connections, *event, out);
                 self.carry_out(effects, now, out);
             }
-            Mail::Failed(pool) => self.refuse_waiters(&pool, now, out),
             Mail::ProcessPending(from) => parked_logins::confirm_pending_processed(from, out),
             Mail::PendingProcessed => self.count_parked_logins(now, out),
             Mail::Cancel { from, request, key } => {
@@ -425,8 +403,39 @@ impl Worker {
                 out.list.push(Action::Control(Control::Counted(counted)));
             }
             Mail::Shutdown(how) => self.begin_shutdown(how, now, out),
+            mail => self.take_pool_mail(mail, now, out),
         }
         self.check_shutdown(now, out);
+    }
+
+    /// Handles mail about the servers of pools.
+    fn take_pool_mail(&mut self, mail: Mail, now: Time, out: &mut Actions) {
+        match mail {
+            Mail::ServersWanted(pool) => {
+                self.lend(now, out, |event, _| event.offer_all_servers(&pool))
+            }
+            Mail::Open(pool) => self.use_servers(now, out, |event, out| event.open(&pool, out)),
+            Mail::OpenFor(pool, waiter) => self.use_servers(now, out, |event, out| {
+                event.open_exclusive(&pool, waiter, out)
+            }),
+            Mail::SharingChanged(pool) => {
+                self.lend(now, out, |event, _| event.update_sharing(pool.id))
+            }
+            Mail::CapHasRoom(pool) => {
+                let notes = pool.ledger.lock().room(now);
+                self.deliver(notes, &pool, out);
+            }
+            Mail::Search(search) => {
+                self.dispatch(now, out, |parts, _| parts.pools.visit(&parts.env, *search))
+            }
+            Mail::Evict(search) => {
+                let parts = self.parts(now);
+                let effects = parts.pools.evict(&parts.env, parts.connections, search);
+                self.carry_out(effects, now, out);
+            }
+            Mail::Failed(pool) => self.refuse_waiters(&pool, now, out),
+            mail => debug_assert!(false, "no module takes {mail:?}"),
+        }
     }
 
     /// Takes a server handed over by another worker. The driver registers its socket under the returned
