@@ -1,5 +1,5 @@
-//! A client that gets a server whose defaults differ from those that the client was sent. The client keeps the values of
-//! the parameters that PgBouncer tracks and that its startup packet names. It gets the other values by ParameterStatus
+//! A client that gets a server whose defaults differ from those that the client was sent. The client keeps the values
+//! of the parameters that PgBouncer tracks and that its startup packet names. It gets the other values by ParameterStatus
 //! before the server gets any of its bytes.
 
 use crate::session::{Context, SettingsTable, Tracked, TrackedNames};

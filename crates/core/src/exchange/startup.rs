@@ -1,5 +1,5 @@
-//! The startup parameters of a client that logs in. They are tried on a server first, since only PostgreSQL can validate
-//! them.
+//! The startup parameters of a client that logs in. They are tried on a server first, since only PostgreSQL can
+//! validate them.
 
 use std::sync::{Arc, atomic::Ordering};
 

@@ -1,7 +1,8 @@
 //! The relay: passes messages between a client connection and the server connection that is lent to it.
 //!
-//! This module owns no state. It is the only one that moves bytes from one side to the other, and changes the outstanding
-//! replies of a server, the clients' names of prepared statements, and the statistics of pools as the messages demand.
+//! This module owns no state. It is the only one that moves bytes from one side to the other, and changes the
+//! outstanding replies of a server, the clients' names of prepared statements, and the statistics of pools as the
+//! messages demand.
 //!
 //! In come the bytes of clients ([`Relay::client_bytes`]) and of servers ([`Relay::pass_on`]). Out go actions that send
 //! them, and one [`Effect`] at a time, which the worker carries out before the next message is handled: for a server

@@ -1,4 +1,4 @@
-//! What a server says of its parameters, and the extension of its session.
+//! A server's reports: of its parameters (ParameterStatus), of its session (the extension), and notices.
 
 use pgweir_wire::{Body, HEADER_LEN, Report, tag::backend};
 
@@ -12,7 +12,7 @@ use crate::{
     signal::unknown_pid,
 };
 
-/// An error that was not read.
+/// Stands for an error that was too long to be read.
 const UNREAD: Report<'_> = Report {
     severity: b"ERROR",
     code: b"54000",
@@ -23,7 +23,7 @@ const UNREAD: Report<'_> = Report {
 };
 
 impl Relay<'_> {
-    /// ParameterStatus: `true` if the client is to see it.
+    /// Handles a ParameterStatus. Returns whether the client gets it now.
     pub(super) fn parameter_changed(&mut self, conn: Token, body: &[u8]) -> bool {
         let mut body = Body::new(body);
         let (Ok(name), Ok(value)) = (body.cstr(), body.cstr()) else {
@@ -62,7 +62,7 @@ impl Relay<'_> {
         true
     }
 
-    /// A server says something that matters, and is too long to be looked at.
+    /// Handles a row or an error that was passed on without being read, since it is too long.
     #[cold]
     pub(super) fn passes_unread(
         &mut self,
@@ -92,7 +92,7 @@ impl Relay<'_> {
         }
     }
 
-    /// The extension has reported what the session holds.
+    /// Handles a report of the extension about the session state.
     fn state_reported(&mut self, conn: Token, value: &[u8]) {
         let Some(server) = self.connections.server(conn) else {
             return;

@@ -99,8 +99,8 @@ impl Relay<'_> {
     }
 
     /// Handles that the server has not made an unnamed statement. A Parse that fails drops the former one, and one that
-    /// is skipped does not. Where an error may also answer a message in front of the Parse, the Parse counts as skipped:
-    /// a server that has the former statement tells what is true.
+    /// is skipped does not. Where an error may also answer a message in front of the Parse, the Parse counts as
+    /// skipped: a server that has the former statement tells what is true.
     fn unnamed_was_not_made(&mut self, conn: Token, client: Option<Token>, has_failed: bool) {
         let Some((client, server)) = client.and_then(|client| self.connections.pair(client, conn))
         else {
