@@ -32,6 +32,7 @@ impl Worker {
 
     fn carry_out_one(&mut self, effect: Effect, now: Time, out: &mut Actions) {
         match effect {
+            Effect::Settle(server) => self.release_if_done(server, now, out),
             Effect::Session(server, effect) => {
                 self.carry_out_in_session(server, effect, now, out);
             }
@@ -179,7 +180,6 @@ impl Worker {
     fn carry_out_for_server(&mut self, effect: Effect, now: Time, out: &mut Actions) {
         match effect {
             Effect::PlaceServer(server) => self.place_server(server, now, out),
-            Effect::Settle(server) => self.release_if_done(server, now, out),
             Effect::SettleFor { server, client } => {
                 let lent = self.table.server(server);
                 if lent.is_some_and(|lent| lent.relays_for() == Some(client)) {
