@@ -104,12 +104,12 @@ pub(super) fn adopt_baseline(env: &Env<'_>, server: &mut Server) {
         .baseline_rows
         .take()
         .unwrap_or_default();
-    let told = Baseline::from_rows(&rows, env.directory.settings());
-    if let Some(told) = told {
+    let baseline = Baseline::from_rows(&rows, env.directory.settings());
+    if let Some(reported) = baseline {
         let mut facts = server.shared.facts.lock();
         // Most servers of a pool have the same baseline, so they share it.
-        let same = facts.baseline.clone().filter(|known| **known == told);
-        let baseline = same.unwrap_or_else(|| Arc::new(told));
+        let same = facts.baseline.clone().filter(|known| **known == reported);
+        let baseline = same.unwrap_or_else(|| Arc::new(reported));
         facts.baseline = Some(Arc::clone(&baseline));
         drop(facts);
         server.session.settings.baseline = Some(baseline);

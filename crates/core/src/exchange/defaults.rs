@@ -8,19 +8,19 @@ impl Context {
     /// Keeps values that the client was sent and did not set, where the next server reports other ones. Parameters
     /// that PgBouncer tracks, and those of the startup packet, count as set at login from here on. Returns `false` if
     /// there are none.
-    pub(crate) fn keep_told(
+    pub(crate) fn keep_sent_values(
         &mut self,
         names: &TrackedNames,
-        told: &Tracked,
+        sent: &Tracked,
         found: &Tracked,
         settings: &SettingsTable,
     ) -> bool {
         let kept = names
-            .respelled(told, found)
-            .filter_map(|(name, told, found)| {
+            .respelled(sent, found)
+            .filter_map(|(name, sent, found)| {
                 let lower = name.to_ascii_lowercase().into_bytes();
                 let is_tracked = names.tracked_position(&lower).is_some();
-                let value = self.implied.get(&lower).or(is_tracked.then_some(told))?;
+                let value = self.implied.get(&lower).or(is_tracked.then_some(sent))?;
                 let is_kept = value != found && self.wanted.get(&lower).is_none();
                 is_kept.then(|| (lower, value.to_vec()))
             });

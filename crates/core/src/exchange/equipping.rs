@@ -200,8 +200,8 @@ impl Exchange<'_> {
             server.session.settings.has_unsent = false;
             if !client.tracked.is_same(&server.tracked) {
                 let directory = self.env.directory;
-                let (told, found) = (&client.tracked, &server.tracked);
-                if context.keep_told(directory.names(), told, found, directory.settings())
+                let (sent, found) = (&client.tracked, &server.tracked);
+                if context.keep_sent_values(directory.names(), sent, found, directory.settings())
                     && self.send_plan(server_conn, client_conn, out)
                 {
                     return None;
@@ -215,13 +215,13 @@ impl Exchange<'_> {
     fn begin_relaying(&mut self, server_conn: Token, out: &mut Actions) -> Option<Effect> {
         let (client_conn, client, server) = self.connections.pair_of(server_conn)?;
         // The client adopts PostgreSQL's spelling of the values, and gets ParameterStatus for those that changed.
-        let told = std::mem::replace(&mut client.tracked, server.tracked.clone());
+        let before = std::mem::replace(&mut client.tracked, server.tracked.clone());
         let names = self.env.directory.names();
         out.send_made(client_conn, |bytes| {
-            names.report(&told, &server.tracked, bytes)
+            names.report(&before, &server.tracked, bytes)
         });
         if self.env.is_verbose() {
-            trace_spelling(names, client, &told, &server.tracked, out);
+            trace_spelling(names, client, &before, &server.tracked, out);
         }
         enter(Phase::Relaying, client_conn, client, server_conn, server);
         client.request.transaction_at = self.env.now;

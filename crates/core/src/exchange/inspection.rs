@@ -49,8 +49,8 @@ impl Exchange<'_> {
             .collect();
         customs.extend(server.session.settings.named.iter().cloned());
         let report = server.session.extension.last.as_deref();
-        let told = report.iter().flat_map(|report| &report.custom_parameters);
-        customs.extend(told.map(|name| name.as_slice().into()));
+        let reported = report.iter().flat_map(|report| &report.custom_parameters);
+        customs.extend(reported.map(|name| name.as_slice().into()));
         customs.extend(
             server
                 .shared

@@ -27,7 +27,7 @@ pub(crate) struct LocalPool {
     pub(crate) shared: Arc<SharedPool>,
     /// Idle servers; the one that was used last is lent first.
     pub(crate) idle: Vec<Token>,
-    /// Servers that are kept with their clients until another client waits for one (see `worker/settle.rs`), in the
+    /// Servers that are kept with their clients until another client waits for one (see `exchange/kept.rs`), in the
     /// order in which that began. Some may be in use or gone by now. Each server is in the list once at most.
     pub(crate) kept: VecDeque<Token>,
     /// Whether a client of any worker may wait: then every server that becomes free goes through the ledger (see
