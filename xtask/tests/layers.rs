@@ -46,14 +46,16 @@ const LAYERS: &[&[&str]] = &[
         "wait_notices",
     ],
     &[
+        "catalog_reading",
         "client_signals",
         "reconfiguration",
         "role_settings",
         "timers",
     ],
-    &["disconnect", "lending", "server_connections"],
+    &["disconnect", "exchange", "lending", "server_connections"],
+    &["relay"],
     &["worker"],
-    &["admin", "relay"],
+    &["admin"],
 ];
 
 fn core() -> PathBuf {

@@ -2,44 +2,27 @@
 //! clients. PostgreSQL's rules decide whether a client may: the server reports the privileges, and the order goes
 //! to the worker of the client that is signalled.
 //!
-//! This module owns no state. In come a server's notices about unknown pids, its answers about privileges, and the orders
+//! This module owns no state. In come servers' answers about privileges, and the orders
 //! of other workers. Out go queries about privileges, orders to other workers, and effects: the client that is signalled
 //! is ended, or its query or request is cancelled, and the request of the client that signals goes on.
 
-use pgweir_wire::{HEADER_LEN, MessageWriter};
+use pgweir_wire::MessageWriter;
 
 use crate::{
     Action, Actions, ReadMode, Token,
-    backend::{InternalQuery, Phase, Request, SIGNALS, Server},
+    backend::{InternalQuery, Phase},
     cancel::CancelKey,
     cancel_requests::{CancelRequests, busy_server, stop_query},
     client_listen::send_backlog,
     connections::Connections,
     effect::{Effect, Effects, Env, SessionEffect},
     fault::Fault,
-    frontend::{Client, ClientDuty},
+    frontend::ClientDuty,
     loan::{begin, enter, send_unsent_parameters},
     mail::Mail,
     pooling::LocalPools,
-    signal::{Asker, Order, Rights, Signal, Signals, unknown_pid},
+    signal::{Asker, Order, Rights, Signal},
 };
-
-/// Returns the signals that a finished request asks for, if the server can still report the caller's privileges.
-///
-/// With more requests behind it, or in a failed transaction, the server could not report which role the caller had.
-pub(crate) fn signals_at_end(client: &Client, server: &mut Server) -> Option<Box<Signals>> {
-    let session = &mut server.session;
-    let signal = Signal::of(session.transaction.effects)?;
-    let signals = session.signals.take();
-    if !server.replies.is_last() || !client.socket.stream.is_at_boundary() {
-        return None;
-    }
-    // The next request asks for other things.
-    session.transaction.effects = session.transaction.effects.without(SIGNALS);
-    let mut signals = signals.filter(|_| server.status != b'E')?;
-    signals.signal = Some(signal);
-    Some(signals)
-}
 
 /// An event of a client that signals others, and the parts of the worker that it concerns.
 #[derive(Debug)]
@@ -53,28 +36,6 @@ pub(crate) struct ClientSignals<'w> {
 }
 
 impl ClientSignals<'_> {
-    /// Handles a server's notice for its client: it may contain a client's pid. A notice about the startup
-    /// parameters of a client that logs in is not a reply to that client's requests, but is sent to it all the
-    /// same.
-    #[cold]
-    pub(crate) fn noticed(&mut self, conn: Token, notice: &[u8], out: &mut Actions) {
-        let Some(server) = self.connections.server(conn) else {
-            return;
-        };
-        match (server.replies.current(), server.equips()) {
-            (Some(Request::Internal(InternalQuery::Startup)), Some(client)) => {
-                out.send_made(client, |bytes| bytes.extend_from_slice(notice));
-            }
-            (Some(Request::Internal(_)), _) => {}
-            _ if server.session.transaction.effects.intersects(SIGNALS) => {
-                if let Some(pid) = unknown_pid(&notice[HEADER_LEN..]) {
-                    server.session.signals.get_or_insert_default().add(pid);
-                }
-            }
-            _ => {}
-        }
-    }
-
     /// Queries the privileges by which the server's client signals others; the client waits.
     #[cold]
     pub(crate) fn ask_for_rights(&mut self, conn: Token, out: &mut Actions) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     Action, Actions, Search, SharedPool, Shutdown, Time, Token, WorkerId,
-    backend::{Mark, Settling},
+    backend::{InternalQuery, Mark, Settling},
     directory::{Directory, Snapshot},
     fault::Fault,
     frontend::{Client, Login},
@@ -13,6 +13,7 @@ use crate::{
     mail::Mail,
     pin::Pins,
     pool::PoolId,
+    session::ChannelCommand,
     shared_pool::ServerParameters,
     stats::Stats,
 };
@@ -64,10 +65,34 @@ impl Effects {
         }
     }
 
+    /// Returns whether there is nothing to do.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
     /// Adds effects behind the others.
     pub(crate) fn extend(&mut self, effects: impl IntoIterator<Item = Effect>) {
         for effect in effects {
             self.push(effect);
+        }
+    }
+}
+
+impl FromIterator<Effect> for Effects {
+    #[inline]
+    fn from_iter<T: IntoIterator<Item = Effect>>(effects: T) -> Self {
+        let mut all = Self::default();
+        all.extend(effects);
+        all
+    }
+}
+
+impl From<Effect> for Effects {
+    #[inline]
+    fn from(effect: Effect) -> Self {
+        Self {
+            first: Some(effect),
+            others: Vec::new(),
         }
     }
 }
@@ -188,8 +213,9 @@ pub(crate) enum Effect {
     RetireRedefinedServer(Token),
     /// End a server login that took longer than `server_connect_timeout`.
     EndServerLogin(Token),
-    /// Close a server connection that has not answered the check before its loan.
-    FailCheck(Token),
+    /// Close a server connection that can't be lent to the client that it was checked or cleaned for, and log the
+    /// reason. The client gets another one.
+    FailCheck(Token, &'static str),
     /// End a cancel request that took longer than `cancel_wait_timeout`.
     EndCancelRequest(Token),
     /// Lend, keep or close a server that has become free.
@@ -208,6 +234,37 @@ pub(crate) enum Effect {
     DiscardRequest(Token),
     /// Settle or release a server connection that its client may need no longer.
     Settle(Token),
+    /// Do the same if the server connection is still lent to this client.
+    SettleFor {
+        /// The server connection.
+        server: Token,
+        /// The client.
+        client: Token,
+    },
+    /// Move the channels that a session listens to to the client's listener, and complete the client's request.
+    MoveChannels(Token),
+    /// Handle a LISTEN or UNLISTEN that the client of this server connection has sent.
+    ChannelCommand(Token, ChannelCommand),
+    /// Lend a server connection that has answered `server_check_query`.
+    Checked(Token),
+    /// Ask a server connection for the privileges by which its client signals other clients.
+    AskForPrivileges(Token),
+    /// Send the signals that a client has asked for, since its privileges are known.
+    PrivilegesAnswered(Token),
+    /// Go on with the login for which a server connection has run `auth_query`.
+    LookupAnswered(Token),
+    /// Note that a server connection has run `server_reset_query`.
+    WasReset(Token),
+    /// Clean a server connection that no client has, and lend it again.
+    BeginCleaning(Token),
+    /// End the COPY that a server connection reads for a client that has left.
+    EndCopy(Token),
+    /// Clean a server connection if needed, and pass it on.
+    GiveBack(Token),
+    /// Close an idle server connection that has sent a fatal error.
+    EndFailedServer(Token),
+    /// Close a server connection that can't be used any more, and send its client this error.
+    LoseServer(Token, Fault),
     /// Go on with a search for a server that may be closed for another pool.
     GoOnSearching(Box<Search>),
     /// End a search for a server that may be closed for another pool.
@@ -221,11 +278,6 @@ pub(crate) enum Effect {
     },
     /// Relay bytes of a client that were read before its server could get them.
     RelayEarly(Token, Early),
-    /// Fence the notifications of the client of this server connection, whose channels are settled, and complete the
-    /// client's request.
-    FinishWithFence(Token),
-    /// Complete the request of the client that this server connection is lent to.
-    FinishRequest(Token),
     /// Add these to the statistics of a pool.
     Count(PoolId, Box<Stats>),
     /// Count and log new reasons for which a client keeps its server connection.
@@ -250,13 +302,9 @@ pub(crate) enum SessionEffect {
     Equip {
         /// The client.
         client: Token,
-        /// For how many microseconds the client has waited.
-        waited: u64,
     },
     /// Try the startup parameters of this client, which logs in.
     TryStartup(Token),
-    /// Send the server what differs in its session from that of this client, and lend the server if nothing does.
-    SendDifferences(Token),
     /// Inspect the session after the client has received its ReadyForQuery.
     Inspect(Settling),
     /// Inspect the session before the client gets its ReadyForQuery, which is held back.
@@ -269,6 +317,14 @@ pub(crate) enum SessionEffect {
         /// Whether the client keeps its server in any case.
         is_kept: bool,
     },
+    /// Process the end of the server's answer to one of pgweir's own queries.
+    Answered(InternalQuery),
+    /// Fence the notifications of the client, whose channels are settled, and complete the client's request.
+    FinishWithFence,
+    /// Complete the client's request.
+    FinishRequest,
+    /// Withdraw the announcement of a kept server that was to be settled for waiters, if its client still has it.
+    WithdrawIfPinned,
     /// Count a server that a pinned client keeps.
     CountPinned,
     /// Clean the session.

@@ -10,14 +10,13 @@ use std::sync::Arc;
 
 use crate::{
     Action, Actions, Level, Token, WorkerId,
-    backend::Server,
     client_timeouts::Timeouts,
     connections::{Conn, Connections},
     diagnosis::{Diagnosis, Holder, State},
     effect::{Effect, Effects, Env},
     events::EventKind,
     fault::{Fault, Reason},
-    frontend::{Client, ClientDuty},
+    frontend::ClientDuty,
     loan::pins_of,
     mail::Mail,
     pool::{PoolId, WaitReason},
@@ -108,7 +107,7 @@ impl WaitNotices<'_> {
             if server.purpose.bypass {
                 continue;
             }
-            let client = self.client_of(server);
+            let client = self.connections.client_of(server);
             let pins = client.and_then(pins_of);
             let state = match State::of(server) {
                 State::IdleInSession if pins.is_some() => State::Pinned,
@@ -142,13 +141,6 @@ impl WaitNotices<'_> {
             .longest
             .sort_by_key(|holder| std::cmp::Reverse(holder.held));
         diagnosis.longest.truncate(NAMED_MAX);
-    }
-
-    fn client_of(&self, server: &Server) -> Option<&Client> {
-        match self.connections.look(server.client()?) {
-            Some(Conn::Client(client)) => Some(client),
-            _ => None,
-        }
     }
 
     /// Sends the reason to the clients of this worker that wait in the pool, and closes those past their timeout.

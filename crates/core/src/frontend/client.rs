@@ -208,6 +208,12 @@ impl Client {
         self.request.wait_notice_was_sent = false;
     }
 
+    /// Returns whether the client's startup parameters still have to be tried on a server.
+    #[must_use]
+    pub fn is_unproven(&self) -> bool {
+        (self.context.as_ref()).is_some_and(|context| context.unproven)
+    }
+
     /// Returns the client's cancel key.
     #[must_use]
     pub fn cancel_key(&self) -> CancelKey {

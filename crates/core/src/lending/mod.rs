@@ -23,7 +23,7 @@ mod sharing;
 
 use std::sync::Arc;
 
-pub(crate) use self::{check::check_after, scheduling_log::Decision};
+pub(crate) use self::check::check_after;
 use crate::{
     Actions, SharedPool, Token,
     client_listen::ListeningClients,

@@ -1,47 +1,20 @@
-//! The worker lends its parts to the module that handles an event ([`Parts`]), and carries out the effects that the
-//! module returns.
+//! The worker carries out the effects that modules return.
 
-use std::sync::Arc;
-
-use super::{Worker, notification_forwarding::send_listen_note};
+use super::{Parts, Worker, notification_forwarding::send_listen_note};
 use crate::{
-    Actions, SharedPool, Time, Token,
-    cancel_requests::CancelRequests,
-    client_listen::ListeningClients,
-    client_signals::ClientSignals,
-    client_timeouts,
-    connections::Connections,
-    disconnect::Disconnect,
-    effect::{Effect, Effects, Env, ListenerEffect, PoolEffect, RestartEffect, SessionEffect},
+    Action, Actions, Closed, SharedPool, Time, Token, catalog_reading, client_timeouts,
+    effect::{Effect, ListenerEffect, PoolEffect, RestartEffect, SessionEffect},
+    exchange::{Kept, count_pins},
+    fault::Fault,
     frontend::Client,
-    lending::Lending,
-    listeners::Listeners,
-    login::{ClientLogins, LoginEvent, refuse_waiters},
+    login::refuse_waiters,
     maintenance, operator_orders,
     pool::PoolId,
-    pooling::{self, LocalPools},
-    reconfiguration, role_settings,
-    server_connections::ServerConnections,
-    shutdown::ShutdownState,
-    statistics::Statistics,
-    suspension::Suspension,
+    pooling, reconfiguration,
+    relay::{ServerBytes, report_server_loss},
+    role_settings,
     takeover::ListenNote,
-    wait_notices::WaitNotices,
 };
-
-/// Mutable references to a worker's parts, for modules that own their state.
-pub(crate) struct Parts<'w> {
-    pub(crate) env: Env<'w>,
-    pub(crate) connections: &'w mut Connections,
-    pub(crate) pools: &'w mut LocalPools,
-    pub(crate) cancel_requests: &'w mut CancelRequests,
-    pub(crate) listening_clients: &'w mut ListeningClients,
-    pub(crate) listeners: &'w mut Listeners,
-    pub(crate) statistics: &'w mut Statistics,
-    pub(crate) logins: &'w mut ClientLogins,
-    pub(crate) suspension: &'w mut Suspension,
-    pub(crate) shutdown: &'w mut ShutdownState,
-}
 
 impl Worker {
     /// Carries out what one module wants other modules to do.
@@ -59,6 +32,7 @@ impl Worker {
 
     fn carry_out_one(&mut self, effect: Effect, now: Time, out: &mut Actions) {
         match effect {
+            Effect::Settle(server) => self.release_if_done(server, now, out),
             Effect::Session(server, effect) => {
                 self.carry_out_in_session(server, effect, now, out);
             }
@@ -75,9 +49,13 @@ impl Worker {
                 client,
                 server,
                 pins,
-            } => self.count_reasons(client, server, pins, now, out),
+            } => {
+                let parts = self.parts(now);
+                let (env, connections) = (&parts.env, parts.connections);
+                count_pins(env, connections, parts.pools, (client, server), pins, out);
+            }
             Effect::EndSearch(search) => {
-                pooling::end_search(&self.parts(now).env, *search, out);
+                pooling::end_search(&self.env(now), *search, out);
             }
             Effect::GoOnSearching(search) => {
                 let parts = self.parts(now);
@@ -93,11 +71,25 @@ impl Worker {
                 let requests = parts.cancel_requests;
                 requests.overdue(&parts.env, parts.connections, request, out)
             }),
-            Effect::FinishWithFence(server) => self.finish_with_fence(server, now, out),
-            Effect::FinishRequest(server) => self.finish_fenced_request(server, now, out),
-            Effect::UndoMarks(server, marks) => self.undo(server, marks),
-            Effect::ReportServerLoss(client, loss) => {
-                self.report_server_loss(client, &loss, now, out);
+            Effect::MoveChannels(server) => self.dispatch(now, out, |parts, out| {
+                let clients = parts.listening_clients;
+                clients.move_and_finish(&parts.env, parts.connections, server, out)
+            }),
+            Effect::ChannelCommand(server, command) => self.dispatch(now, out, |parts, out| {
+                let clients = parts.listening_clients;
+                clients.command(&parts.env, parts.connections, server, command, out)
+            }),
+            Effect::UndoMarks(server, marks) => self.relay(now).undo(server, marks),
+            Effect::ReportServerLoss(client, loss) => self.dispatch(now, out, |parts, out| {
+                report_server_loss(parts.connections, parts.pools, client, *loss, out)
+            }),
+            Effect::AskForPrivileges(server) => {
+                self.signal_clients(now, out, |event, out| event.ask_for_rights(server, out));
+            }
+            Effect::PrivilegesAnswered(server) => {
+                self.signal_clients(now, out, |event, out| {
+                    event.handle_asker_rights(server, out)
+                });
             }
             Effect::GoOnAfterSignals(server) => {
                 self.signal_clients(now, out, |event, out| {
@@ -156,7 +148,7 @@ impl Worker {
             Effect::Greet(client, parameters) => {
                 self.log_in(now, out, |event, out| event.greet(client, &parameters, out));
             }
-            Effect::BeginSession(client, asked) => self.begin_session_of(client, asked, now),
+            Effect::BeginSession(client, asked) => self.exchange(now).begin_session(client, asked),
             Effect::BeginRelaying { client, server } => self.lend(now, out, |event, out| {
                 event.begin_relaying(client, server, out);
             }),
@@ -188,7 +180,30 @@ impl Worker {
     fn carry_out_for_server(&mut self, effect: Effect, now: Time, out: &mut Actions) {
         match effect {
             Effect::PlaceServer(server) => self.place_server(server, now, out),
-            Effect::Settle(server) => self.release_if_done(server, now, out),
+            Effect::SettleFor { server, client } => {
+                let lent = self.table.server(server);
+                if lent.is_some_and(|lent| lent.relays_for() == Some(client)) {
+                    self.release_if_done(server, now, out);
+                }
+            }
+            Effect::GiveBack(server) => {
+                self.lend(now, out, |event, out| event.give_back(server, false, out));
+            }
+            Effect::Checked(server) => {
+                self.lend(now, out, |event, out| event.checked(server, out));
+            }
+            Effect::BeginCleaning(server) => {
+                self.lend(now, out, |event, out| event.begin_cleaning(server, out));
+            }
+            Effect::EndCopy(server) => {
+                self.lend(now, out, |event, out| {
+                    event.end_copy(server, out);
+                });
+            }
+            Effect::WasReset(server) => self.lend(now, out, |event, _| event.note_reset(server)),
+            Effect::LookupAnswered(server) => {
+                self.log_in(now, out, |event, out| event.lookup_answered(server, out));
+            }
             Effect::Equip { server, client } => {
                 self.lend(now, out, |event, out| event.equip(server, client, out));
             }
@@ -202,9 +217,9 @@ impl Worker {
             Effect::CloseIfOutdated(server) => {
                 self.lend(now, out, |event, _| event.close_if_outdated(server));
             }
-            Effect::FailCheck(server) => self.lend(now, out, |event, _| {
-                event.replace_server(server, "server check timeout");
-            }),
+            Effect::FailCheck(server, why) => {
+                self.lend(now, out, |event, _| event.replace_server(server, why));
+            }
             Effect::EndIdleServer(server) => self.dispatch(now, out, |parts, _| {
                 maintenance::end_idle_server(parts.connections, parts.pools, server)
             }),
@@ -223,7 +238,16 @@ impl Worker {
             Effect::CloseServerFor(server, fault) => self.use_servers(now, out, |event, out| {
                 event.close(server, &fault.to_string(), out);
             }),
-            Effect::ServerFault(server, what) => self.server_fault(server, &what, now, out),
+            Effect::ServerFault(server, what) => self.use_servers(now, out, |event, out| {
+                event.close_for(server, Fault::ServerProtocol(what), out);
+            }),
+            Effect::LoseServer(server, fault) => {
+                self.use_servers(now, out, |event, out| event.close_for(server, fault, out));
+            }
+            Effect::EndFailedServer(server) => {
+                out.list.push(Action::Close(server));
+                self.use_servers(now, out, |event, out| event.gone(server, &Closed::Eof, out));
+            }
             Effect::DropServer(server, why) => {
                 self.use_servers(now, out, |event, out| event.drop_server(server, &why, out));
             }
@@ -246,37 +270,41 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
-        match effect {
-            SessionEffect::Equip { client, waited } => {
-                self.equip_session(server, client, waited, now, out);
+        let mut exchange = self.exchange(now);
+        let effects = match effect {
+            SessionEffect::Equip { client } => {
+                let effect = exchange.equip(server, client, out);
+                return self.carry_out(effect, now, out);
             }
-            SessionEffect::TryStartup(client) => {
-                self.try_startup(server, client, now, out);
-            }
-            SessionEffect::SendDifferences(client) => {
-                if !self.send_plan(server, client, out) {
-                    self.lend(now, out, |event, out| event.hand_over(server, out));
-                }
-            }
-            SessionEffect::Inspect(settling) => self.inspect_late(server, settling, now, out),
-            SessionEffect::InspectHeld => self.inspect_held(server, now, out),
+            SessionEffect::Answered(own) => exchange.answered(server, own, out),
+            SessionEffect::TryStartup(client) => return exchange.try_startup(server, client, out),
+            SessionEffect::Inspect(settling) => exchange.inspect_late(server, settling, out),
+            SessionEffect::InspectHeld => exchange.inspect_held(server, out),
+            SessionEffect::FinishWithFence => exchange.finish_with_fence(server, out),
+            SessionEffect::FinishRequest => exchange.finish_request(server, out),
             SessionEffect::KeepOrRelease { is_pinned, is_kept } => {
-                if !self.stays_kept(server, is_pinned, now, out) {
-                    self.lend(now, out, |event, out| {
-                        event.release_shared(server, is_pinned, is_kept, out);
-                    });
+                match exchange.keep_or_settle(server, is_pinned, out) {
+                    Kept::Stays(effects) => effects,
+                    Kept::MayGo => {
+                        return self.lend(now, out, |event, out| {
+                            event.release_shared(server, is_pinned, is_kept, out);
+                        });
+                    }
                 }
             }
-            SessionEffect::CountPinned => self.count_kept(server, now, out),
-            SessionEffect::Clean => self.clean_session(server, now, out),
+            SessionEffect::WithdrawIfPinned => return exchange.withdraw_if_pinned(server, out),
+            SessionEffect::CountPinned => return exchange.count_kept(server, out),
+            SessionEffect::Clean => return exchange.clean_session(server, out),
             SessionEffect::ReadCatalogOrLend => {
-                let pool = self.table.server(server).map(|server| server.pool());
-                let reads = pool.is_some_and(|pool| self.reads_catalog(server, pool, now, out));
-                if !reads {
+                let parts = self.parts(now);
+                let (env, connections) = (&parts.env, parts.connections);
+                if !catalog_reading::begin_if_due(env, connections, parts.pools, server, out) {
                     self.lend(now, out, |event, out| event.place_ready_server(server, out));
                 }
+                return;
             }
-        }
+        };
+        self.carry_out(effects, now, out);
     }
 
     /// Tells the owner of a connection that listens what has become of it.
@@ -308,16 +336,6 @@ impl Worker {
             let parts = self.parts(now);
             let clients = parts.listening_clients;
             clients.stop(&parts.env, conn, *listening, out);
-        }
-    }
-
-    /// Begins the session of a client that has joined its pool.
-    fn begin_session_of(&mut self, client: Token, asked: Vec<(Vec<u8>, Vec<u8>)>, now: Time) {
-        let pool = self.table.client(client).and_then(|client| client.pool);
-        if let Some(pool) = pool.and_then(|pool| self.pool(pool)) {
-            let shared = Arc::clone(&pool.shared);
-            self.begin_session(client, &shared, asked);
-            self.dedicate(client, shared.id, now);
         }
     }
 
@@ -353,9 +371,11 @@ impl Worker {
                 let (env, statistics) = (&parts.env, parts.statistics);
                 return maintenance::fill_or_remove(env, parts.pools, statistics, pool, out);
             }
-            PoolEffect::SettleForWaiters => return self.settle_for_waiters(pool, now, out),
-            PoolEffect::SettleKeptServers => return self.settle_kept(pool, now, out),
-            PoolEffect::AnnounceKeptServers => return self.announce_kept_servers(pool, now),
+            PoolEffect::SettleForWaiters => return self.settle_kept(pool, false, now, out),
+            PoolEffect::SettleKeptServers => return self.settle_kept(pool, true, now, out),
+            PoolEffect::AnnounceKeptServers => {
+                return self.exchange(now).announce_kept_servers(pool);
+            }
             PoolEffect::Diagnose => {
                 return self.notify_waiters(now, out, |event, out| event.diagnose(pool, out));
             }
@@ -422,164 +442,54 @@ impl Worker {
         self.carry_out(effects, now, out);
     }
 
-    /// Returns what modules may read of the worker.
-    pub(crate) fn env(&self, now: Time) -> Env<'_> {
-        Env {
-            worker: self.id,
-            directory: &self.directory,
-            snapshot: &self.snapshot,
-            shutdown: self.shutdown.order(),
-            hands_clients_over: self.handover_out.is_some(),
-            now,
-        }
-    }
-
-    /// Splits the worker into the modules that own their state, their connections, and their environment.
-    pub(crate) fn parts(&mut self, now: Time) -> Parts<'_> {
-        Parts {
-            env: Env {
-                worker: self.id,
-                directory: &self.directory,
-                snapshot: &self.snapshot,
-                shutdown: self.shutdown.order(),
-                hands_clients_over: self.handover_out.is_some(),
-                now,
-            },
-            connections: &mut self.table,
-            pools: &mut self.pools,
-            cancel_requests: &mut self.cancel_requests,
-            listening_clients: &mut self.listening_clients,
-            listeners: &mut self.listeners,
-            statistics: &mut self.statistics,
-            logins: &mut self.logins,
-            suspension: &mut self.suspension,
-            shutdown: &mut self.shutdown,
-        }
-    }
-
-    /// Passes an event of a client that logs in to the module for logins, and carries out what follows.
-    pub(crate) fn log_in<R>(
-        &mut self,
-        now: Time,
-        out: &mut Actions,
-        handle: impl FnOnce(&mut LoginEvent<'_>, &mut Actions) -> R,
-    ) -> R {
-        let parts = self.parts(now);
-        let mut event = LoginEvent {
-            env: parts.env,
-            connections: parts.connections,
-            pools: parts.pools,
-            cancel_requests: parts.cancel_requests,
-            logins: parts.logins,
-            effects: Vec::new(),
-        };
-        let result = handle(&mut event, out);
-        let effects = event.effects;
-        self.carry_out(effects, now, out);
-        result
-    }
-
-    /// Passes an event of a client that asks for a server, or of a server that becomes free, to the module for lending,
-    /// and carries out what follows.
+    /// Handles bytes of a client that has a server.
     #[inline]
-    pub(crate) fn lend<R>(
-        &mut self,
-        now: Time,
-        out: &mut Actions,
-        handle: impl FnOnce(&mut Lending<'_>, &mut Actions) -> R,
-    ) -> R {
-        let parts = self.parts(now);
-        let mut event = Lending {
-            env: parts.env,
-            connections: parts.connections,
-            pools: parts.pools,
-            listening_clients: parts.listening_clients,
-            effects: Effects::default(),
-        };
-        let result = handle(&mut event, out);
-        let effects = event.effects;
-        self.carry_out(effects, now, out);
-        result
+    pub(crate) fn relay_up(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
+        let effect = self.relay(now).client_bytes(conn, bytes, out);
+        self.carry_out(effect, now, out);
     }
 
-    /// Passes an event to the module for server connections, and carries out what follows.
-    pub(crate) fn use_servers<R>(
-        &mut self,
-        now: Time,
-        out: &mut Actions,
-        handle: impl FnOnce(&mut ServerConnections<'_>, &mut Actions) -> R,
-    ) -> R {
-        let parts = self.parts(now);
-        let mut event = ServerConnections {
-            env: parts.env,
-            connections: parts.connections,
-            pools: parts.pools,
-            results: parts.logins.results_mut(),
-            effects: Effects::default(),
+    /// Handles bytes of a server. The effect of a message is carried out before the next message is handled.
+    #[inline]
+    pub(crate) fn relay_down(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
+        let Some(mut input) = ServerBytes::begin(&mut self.table, conn, bytes, out) else {
+            return;
         };
-        let result = handle(&mut event, out);
-        let effects = event.effects;
-        self.carry_out(effects, now, out);
-        result
+        while let Some(effect) = self.relay(now).pass_on(&mut input, out) {
+            self.carry_out([effect], now, out);
+        }
+        let effect = self.relay(now).end(input, out);
+        self.carry_out(effect, now, out);
     }
 
-    /// Passes an event of a client that leaves to the module for disconnects, and carries out what follows.
-    pub(crate) fn disconnect(
-        &mut self,
-        now: Time,
-        out: &mut Actions,
-        handle: impl FnOnce(&mut Disconnect<'_>, &mut Actions),
-    ) {
-        let parts = self.parts(now);
-        let mut event = Disconnect {
-            env: parts.env,
-            connections: parts.connections,
-            pools: parts.pools,
-            logins: parts.logins,
-            effects: Effects::default(),
+    /// Settles the kept servers of a pool: `all` of them, or as many as clients wait for. The effects of one are carried
+    /// out before the next one is looked at.
+    pub(crate) fn settle_kept(&mut self, pool: PoolId, all: bool, now: Time, out: &mut Actions) {
+        let Some(mut walk) = self.exchange(now).begin_settling(pool, all) else {
+            return;
         };
-        handle(&mut event, out);
-        let effects = event.effects;
-        self.carry_out(effects, now, out);
+        while let Some(effects) = self.exchange(now).settle_next(&mut walk) {
+            self.carry_out(effects, now, out);
+        }
     }
 
-    /// Passes an event of a client that signals others to the module for that, and carries out what follows.
-    pub(crate) fn signal_clients(
-        &mut self,
-        now: Time,
-        out: &mut Actions,
-        handle: impl FnOnce(&mut ClientSignals<'_>, &mut Actions),
-    ) {
-        let parts = self.parts(now);
-        let mut event = ClientSignals {
-            env: parts.env,
-            connections: parts.connections,
-            pools: parts.pools,
-            cancel_requests: parts.cancel_requests,
-            effects: Effects::default(),
+    /// Settles the servers that have been kept for long enough.
+    pub(super) fn settle_due(&mut self, now: Time, out: &mut Actions) {
+        let Some(mut walk) = self.exchange(now).begin_settling_due() else {
+            return;
         };
-        handle(&mut event, out);
-        let effects = event.effects;
-        self.carry_out(effects, now, out);
+        while let Some(effects) = self.exchange(now).settle_next_due(&mut walk, out) {
+            self.carry_out(effects, now, out);
+        }
     }
 
-    /// Passes an event of clients that wait to the module for wait notices, and carries out what follows.
-    pub(crate) fn notify_waiters(
-        &mut self,
-        now: Time,
-        out: &mut Actions,
-        handle: impl FnOnce(&mut WaitNotices<'_>, &mut Actions),
-    ) {
-        let parts = self.parts(now);
-        let mut event = WaitNotices {
-            env: parts.env,
-            connections: parts.connections,
-            pools: parts.pools,
-            effects: Effects::default(),
-        };
-        handle(&mut event, out);
-        let effects = event.effects;
-        self.carry_out(effects, now, out);
+    /// Relays bytes that were read before their client had a server.
+    #[cold]
+    fn relay_again(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
+        let outer = out.early.replace(out.scratch.len());
+        out.scratch.extend_from_slice(bytes);
+        self.relay_up(conn, bytes, now, out);
+        out.early = outer;
     }
 
     /// Counts parked logins again once all workers have processed pending disconnects.

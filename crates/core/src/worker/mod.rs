@@ -3,27 +3,20 @@
 //! The driver calls one method of [`Worker`] per event: bytes, timers, mail. The worker answers with [`Actions`].
 
 mod calls;
-mod catalog;
-mod defaults;
 mod effects;
 mod handover_in;
 mod handover_out;
-mod inspection;
 mod notification_forwarding;
-mod pins;
+mod parts;
 mod server_handover;
-mod session;
-mod session_state;
-mod settle;
-mod sql_statements;
 mod timers;
 
 use std::sync::Arc;
 
 use pgweir_auth::scram::DerivedKeys;
 
-pub(crate) use self::effects::Parts;
 pub use self::handover_in::TakenOverClient;
+pub(crate) use self::parts::Parts;
 use crate::{
     Action, Actions, Address, AuthCheckResult, Closed, ConnectError, Control, Directory, Peer,
     ReadMode, SharedPool, Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
@@ -32,6 +25,7 @@ use crate::{
     client_listen::{self, ListeningClients},
     connections::{Conn, Connections},
     effect::Effect,
+    exchange::KeptServers,
     fault::Fault,
     frontend::ClientDuty,
     listeners::Listeners,
@@ -61,10 +55,7 @@ pub struct Worker {
     pub(crate) listening_clients: ListeningClients,
     pub(crate) listeners: Listeners,
     pub(crate) pools: LocalPools,
-    /// When the first server that is kept with its client has to be inspected.
-    pub(crate) settle_at: Option<Time>,
-    /// When servers were settled last because time had passed, and how many more may be settled shortly after that.
-    pub(crate) settled_lately: (Time, usize),
+    pub(crate) kept: KeptServers,
     pub(crate) statistics: Statistics,
     pub(crate) shutdown: ShutdownState,
     pub(crate) suspension: Suspension,
@@ -91,8 +82,7 @@ impl Worker {
             listening_clients: ListeningClients::default(),
             listeners: Listeners::default(),
             pools: LocalPools::default(),
-            settle_at: None,
-            settled_lately: (Time(0), 0),
+            kept: KeptServers::default(),
             statistics: Statistics::default(),
             shutdown: ShutdownState::default(),
             suspension: Suspension::default(),
@@ -510,7 +500,7 @@ impl Worker {
     #[must_use]
     #[inline]
     pub fn next_tick(&self) -> Option<Time> {
-        match (self.table.next_tick(), self.settle_at) {
+        match (self.table.next_tick(), self.kept.settle_at()) {
             (Some(tick), Some(settle)) => Some(tick.min(settle)),
             (tick, settle) => tick.or(settle),
         }

@@ -7,6 +7,7 @@ use crate::{
     backend::{Duty, Phase, Server},
     connections::Conn,
     console::{Cell, Collection, Column, Kind, Show, Table, date},
+    exchange::unsettled,
     frontend::{Client, ClientDuty},
     lending,
     loan::pins_of,
@@ -192,7 +193,7 @@ fn linked_id(worker: &mut Worker, token: Token) -> Option<u64> {
 fn mode_of(worker: &Worker, token: Token) -> [Cell; 3] {
     let (client, server) = match worker.table.look(token) {
         Some(Conn::Client(client)) => (Some(&**client), None),
-        Some(Conn::Server(server)) => (worker.client_of(server), Some(server)),
+        Some(Conn::Server(server)) => (worker.table.client_of(server), Some(server)),
         _ => (None, None),
     };
     if server.is_some_and(|server| server.purpose.listens.is_some()) {
@@ -232,7 +233,11 @@ fn mode_in(worker: &Worker, pool: &LocalPool, client: &Client) -> [Cell; 3] {
     if pool.terms.mode == PoolMode::Session && client.server().is_some() {
         return ["dedicated".into(), "pool_mode".into(), Cell::Null];
     }
-    let unsettled = client.server().and_then(|server| worker.unsettled(server));
+    let server = client.server().and_then(|server| worker.table.look(server));
+    let unsettled = match server {
+        Some(Conn::Server(server)) => unsettled(server),
+        _ => None,
+    };
     let Some(pins) = pins_of(client) else {
         return [unsettled.unwrap_or("shared").into(), Cell::Null, Cell::Null];
     };

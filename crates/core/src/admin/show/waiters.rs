@@ -53,7 +53,7 @@ pub(super) fn add(worker: &Worker, collection: &mut Collection, now: Time) {
                 });
             }
             Conn::Server(server) if !server.purpose.bypass => {
-                let Some(client) = worker.client_of(server) else {
+                let Some(client) = worker.table.client_of(server) else {
                     continue;
                 };
                 let pins = pins_of(client);
