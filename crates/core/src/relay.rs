@@ -25,7 +25,7 @@ use pgweir_wire::{HEADER_LEN, Report, Severity, tag::backend};
 
 use self::{
     byte_run::Run,
-    client_to_server::{ClientMessages, Stopped},
+    client_to_server::{ClientMessages, MessageLimits, Stopped},
 };
 use crate::{
     Action, Actions, Closed, ReadMode, Time, Token,
@@ -77,7 +77,7 @@ impl Worker {
         pool.stats.now.received += bytes.len() as u64;
         let is_carried = is_shared && client.context.is_some();
         if is_carried {
-            let generation = pool.certificates.generation();
+            let generation = pool.catalog.certificates.generation();
             server
                 .session
                 .transaction
@@ -92,20 +92,22 @@ impl Worker {
             bindings: &mut self.bindings,
             statements: self.directory.statements(),
             stats: &mut pool.stats.now,
-            most: if is_shared {
-                pool.terms.prepared_max
-            } else {
-                0
+            limits: MessageLimits {
+                statements_max: if is_shared {
+                    pool.terms.prepared_max
+                } else {
+                    0
+                },
+                prepared_bytes_max: most_bytes,
+                replies_max: self.snapshot.config.settings.max_pipelined_messages as usize,
+                message_max: longest,
+                refuses_simple: no_simple,
+                as_pgbouncer: pool.terms.as_pgbouncer,
             },
-            most_bytes,
             is_carried,
-            certificates: &pool.certificates,
-            verdicts: &mut pool.verdicts,
-            as_pgbouncer: pool.terms.as_pgbouncer,
+            certificates: &pool.catalog.certificates,
+            verdicts: &mut pool.catalog.verdicts,
             bound: None,
-            owed_max: self.snapshot.config.settings.max_pipelined_messages as usize,
-            longest,
-            no_simple,
             left_database: None,
             channel_command: None,
             has_effects: false,

@@ -32,14 +32,14 @@ impl Worker {
     pub(super) fn diagnose(&mut self, id: PoolId, now: Time, out: &mut Actions) {
         let worker = self.id;
         let Some(pool) = self.pool(id) else { return };
-        match pool.diagnosed_at {
+        match pool.diagnosis.made_at {
             Some(at) if now.since(at) < PATIENCE => return,
             // No answer has come: clients whose time is over get their error without it.
             Some(_) => {
-                pool.diagnosed_at = None;
+                pool.diagnosis.made_at = None;
                 return self.send_wait_notice(id, None, now, out);
             }
-            None => pool.diagnosed_at = Some(now),
+            None => pool.diagnosis.made_at = Some(now),
         }
         let wait_reason = pool.shared.ledger.lock().wait_reason(now);
         let diagnosis = Diagnosis {
@@ -76,7 +76,7 @@ impl Worker {
         let reason = diagnosis.reason(now);
         let id = diagnosis.pool.id;
         if let Some(pool) = self.pool(id) {
-            pool.diagnosed_at = None;
+            pool.diagnosis.made_at = None;
         }
         self.send_wait_notice(id, Some(reason), now, out);
     }
@@ -174,12 +174,13 @@ impl Worker {
     fn explain(&mut self, id: PoolId, reason: &Reason, now: Time, out: &mut Actions) {
         let Some(pool) = self.pool(id) else { return };
         if pool
-            .explained_at
+            .diagnosis
+            .logged_at
             .is_some_and(|at| now.since(at) < LOG_INTERVAL)
         {
             return;
         }
-        pool.explained_at = Some(now);
+        pool.diagnosis.logged_at = Some(now);
         let shared = Arc::clone(&pool.shared);
         let key = &shared.key;
         let limit = shared.ledger.lock().wait_reason(now).name();

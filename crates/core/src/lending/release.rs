@@ -181,8 +181,8 @@ impl Worker {
             return may_have_misread;
         };
         pool.use_current_catalog();
-        let has_misread = may_have_misread && !pool.certificates.has_no_functions();
-        has_misread || !ignores && pool.certificates.unclean_reason().is_some()
+        let has_misread = may_have_misread && !pool.catalog.certificates.has_no_functions();
+        has_misread || !ignores && pool.catalog.certificates.unclean_reason().is_some()
     }
 
     /// Gives a clean server to a waiter, makes it idle, or closes it.
@@ -219,7 +219,7 @@ impl Worker {
             Some(pool) if was_lent && pool.terms.end_age(id) <= age => {
                 self.close_server(conn, "server lifetime over", now, out);
             }
-            Some(pool) if pool.paused => {
+            Some(pool) if pool.orders.paused => {
                 let database = pool.shared.key.database.clone();
                 if self.directory.operator().is_halted(&database) {
                     return self.close_server(conn, "pause mode", now, out);

@@ -57,7 +57,7 @@ impl ClientMessages<'_> {
     /// Are the names in such a message followed?
     #[inline]
     pub(super) fn follows(&self, tag: u8) -> bool {
-        self.most > 0
+        self.limits.statements_max > 0
             && matches!(
                 tag,
                 frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::CLOSE
@@ -68,7 +68,10 @@ impl ClientMessages<'_> {
     /// A named statement has to be kept.
     fn check_length(&self, header: Header, body: &[u8]) -> Result<(), Fault> {
         let is_named = body.first().is_some_and(|&first| first != 0);
-        if header.tag == frontend::PARSE && is_named && header.body_len as usize > self.most_bytes {
+        if header.tag == frontend::PARSE
+            && is_named
+            && header.body_len as usize > self.limits.prepared_bytes_max
+        {
             return Err(Fault::StatementTooLong);
         }
         Ok(())

@@ -18,7 +18,7 @@ impl ClientMessages<'_> {
     /// What ends a client's connection in PgBouncer, and is an error of the server's otherwise.
     #[inline]
     pub(super) fn refusal_of(&mut self, named: &Named<'_>, out: &mut Actions) -> Option<Fault> {
-        if !self.as_pgbouncer {
+        if !self.limits.as_pgbouncer {
             return None;
         }
         let (name, fault) = match *named {

@@ -62,7 +62,7 @@ impl Worker {
     ) -> Token {
         self.local_pool(shared, now).servers += 1;
         let pool = self.local_pool(shared, now);
-        let epoch = pool.epoch;
+        let epoch = pool.orders.epoch;
         let defaults = shared.defaults.load(Ordering::Acquire);
         if listens.is_none() {
             shared.epochs.lock().opened(epoch);

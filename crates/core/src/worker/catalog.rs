@@ -24,21 +24,21 @@ impl LocalPool {
     /// Adopts the catalog if another worker has read it.
     #[inline]
     pub(crate) fn use_current_catalog(&mut self) {
-        if self.shared.catalog.generation() != self.certificates.generation() {
+        if self.shared.catalog.generation() != self.catalog.certificates.generation() {
             self.take_certificates();
         }
     }
 
     #[cold]
     fn take_certificates(&mut self) {
-        self.certificates = self.shared.catalog.certificates();
+        self.catalog.certificates = self.shared.catalog.certificates();
         if self.shared.catalog.is_stale() {
-            self.catalog_due = Time(0);
+            self.catalog.due = Time(0);
         }
         // The catalog was read in UTF-8.
         let is_utf8 = self.shared.is_utf8();
         let mut customs = self.shared.custom_parameters.lock();
-        customs.watch(self.certificates.custom_names(), is_utf8);
+        customs.watch(self.catalog.certificates.custom_names(), is_utf8);
     }
 }
 
@@ -57,7 +57,7 @@ impl Worker {
             pool.use_current_catalog();
         }
         match self.pool(pool) {
-            Some(pool) if pool.catalog_due <= now && interval > 0 => {
+            Some(pool) if pool.catalog.due <= now && interval > 0 => {
                 let catalog = Arc::clone(&pool.shared.catalog);
                 let is_whole = pool.terms.engine;
                 let reading = match is_whole {
@@ -69,7 +69,7 @@ impl Worker {
                 } else {
                     ASKED_EVERY
                 };
-                pool.catalog_due = now.after(pause);
+                pool.catalog.due = now.after(pause);
                 if let Some(reading) = reading {
                     self.read_catalog(conn, reading, out);
                     self.keep_for_answers(conn, now);

@@ -138,7 +138,7 @@ impl Worker {
         let pool = self.local_pool(&shared, now);
         pool.clients += 1;
         let engine = pool.terms.engine;
-        if pool.paused {
+        if pool.orders.paused {
             self.carry_out([Effect::Pool(shared.id, PoolEffect::ApplyOrders)], now, out);
         }
         let directory = Arc::clone(&self.directory);

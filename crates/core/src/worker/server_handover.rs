@@ -120,7 +120,7 @@ impl Worker {
             return Err(Fault::DatabaseChanged);
         }
         pool.servers += 1;
-        let (shared, epoch) = (Arc::clone(&pool.shared), pool.epoch);
+        let (shared, epoch) = (Arc::clone(&pool.shared), pool.orders.epoch);
         shared.epochs.lock().opened(epoch);
         let notes = shared.ledger.lock().adopted(self.id);
         let mut server = self.server_of(record, client_conn, &shared, epoch, now);

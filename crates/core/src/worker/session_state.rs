@@ -15,7 +15,10 @@ use super::{
 };
 use crate::{
     Actions, Directory, ReadMode, Time, Token,
-    backend::{FailedInspections, InternalQuery, Phase, Request, Server, ServerSession, Settling},
+    backend::{
+        FailedInspections, InternalQuery, Phase, Request, Server, ServerSession, Settling,
+        SettlingTask,
+    },
     client_listen::{ChannelMove, fence, fences_to_move, send_backlog},
     frontend::Client,
     listen::Stage,
@@ -102,7 +105,7 @@ impl Worker {
         if let Some(server) = self.table.server(conn) {
             server.session.inspections.is_missing = false;
             let settling = Settling {
-                inspections: true,
+                task: SettlingTask::Session,
                 ready_was_sent: true,
                 ..settling
             };
@@ -121,7 +124,10 @@ impl Worker {
     pub(super) fn inspect_held(&mut self, conn: Token, now: Time, out: &mut Actions) {
         if let Some(server) = self.table.server(conn) {
             let settling = Settling {
-                inspections: server.session.needs_inspection_now(),
+                task: match server.session.needs_inspection_now() {
+                    true => SettlingTask::Session,
+                    false => SettlingTask::Channels,
+                },
                 ..Settling::default()
             };
             self.inspect_before_ready(conn, settling, now, out);
@@ -155,7 +161,7 @@ impl Worker {
         };
         let looks = server
             .settling_mut()
-            .is_some_and(|settling| std::mem::take(&mut settling.inspections));
+            .is_some_and(Settling::begin_inspection);
         let reported = server
             .session
             .extension

@@ -112,7 +112,7 @@ impl Worker {
         let pool = server.pool();
         match self.pool(pool) {
             _ if departs => Wanted::Now,
-            Some(pool) if pool.paused => Wanted::Now,
+            Some(pool) if pool.orders.paused => Wanted::Now,
             Some(pool) if pool.offers_to_ledger => {
                 let wanted = pool.shared.ledger.lock().wanted(worker, now);
                 pool.offers_to_ledger = wanted != Wanted::No;
