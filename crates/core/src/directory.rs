@@ -56,9 +56,8 @@ pub struct Snapshot {
 pub struct Directory {
     snapshot: RwLock<Arc<Snapshot>>,
     workers: usize,
-    process_key: ProcessKey,
-    /// The number of online restarts before this process, modulo 256.
-    generation: u8,
+    /// The process among those of its online restarts.
+    process: ProcessIdentity,
     /// The names, statements and settings that connections share.
     interned: Interned,
     pools: Mutex<Pools>,
@@ -75,6 +74,14 @@ pub struct Directory {
     holders: Holders,
     takeover: Takeover,
     events: Events,
+}
+
+/// A process among those of its online restarts.
+#[derive(Debug)]
+struct ProcessIdentity {
+    key: ProcessKey,
+    /// The number of online restarts before this process, modulo 256.
+    generation: u8,
 }
 
 /// The names, statements and settings that connections share.
@@ -147,8 +154,10 @@ impl Directory {
         Self {
             snapshot: RwLock::new(snapshot),
             workers,
-            process_key: ProcessKey(process_key),
+            process: ProcessIdentity {
+            key: ProcessKey(process_key),
             generation: 0,
+            },
             interned: Interned {
                 names,
                 statements: Statements::default(),
