@@ -155,8 +155,8 @@ impl Directory {
             snapshot: RwLock::new(snapshot),
             workers,
             process: ProcessIdentity {
-            key: ProcessKey(process_key),
-            generation: 0,
+                key: ProcessKey(process_key),
+                generation: 0,
             },
             interned: Interned {
                 names,
@@ -407,13 +407,13 @@ impl Directory {
     /// How many online restarts there were, modulo 256.
     #[must_use]
     pub fn generation(&self) -> u8 {
-        self.generation
+        self.process.generation
     }
 
     /// The secret from which mock SCRAM exchanges and salts are derived.
     #[must_use]
     pub fn process_key(&self) -> &[u8; 32] {
-        &self.process_key.0
+        &self.process.key.0
     }
 
     /// The cache of `auth_query` results and of users' roles.

@@ -84,7 +84,7 @@ impl Worker {
         if asks_more {
             self.check_out(conn, now, out);
         }
-        if let Some(handover) = &mut self.handover_out {
+        if let Some(handover) = &mut self.online_restart.handover_out {
             handover.done.push(conn);
         }
     }

@@ -59,7 +59,7 @@ impl Worker {
     #[inline]
     fn is_stale(&self, server: Token, now: Time) -> bool {
         match self.table.look(server) {
-            Some(Conn::Server(server)) => server.is_stale(self.check_after, now),
+            Some(Conn::Server(server)) => server.is_stale(self.lending_terms.check_after, now),
             _ => false,
         }
     }
@@ -112,7 +112,7 @@ impl Worker {
         if !is_native {
             self.settle_for_waiters(shared.id, now, out);
         }
-        if self.logs_scheduling {
+        if self.lending_terms.logs_scheduling {
             self.log_decision(conn, Decision::Waits(shared.id), now, out);
         }
         self.offer_kept_servers(shared.id, now, out);
@@ -182,7 +182,7 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) -> bool {
-        if self.logs_scheduling {
+        if self.lending_terms.logs_scheduling {
             self.log_lent(client_conn, server_conn, now, out);
         }
         let Some((client, server)) = self.table.pair(client_conn, server_conn) else {

@@ -78,27 +78,27 @@ impl Worker {
                 self.become_dedicated(server_conn);
             }
             if !sharing {
-                if self.logs_scheduling {
+                if self.lending_terms.logs_scheduling {
                     self.log_kept(client_conn, server_conn, now, out);
                 }
-                if let Some(handover) = &mut self.handover_out {
+                if let Some(handover) = &mut self.online_restart.handover_out {
                     handover.done.push(client_conn);
                 }
                 self.close_if_outdated(server_conn, now, out);
             } else if is_pinned && !is_counted {
                 self.count_kept(server_conn, now, out);
-            } else if self.logs_scheduling {
+            } else if self.lending_terms.logs_scheduling {
                 self.log_kept(client_conn, server_conn, now, out);
             }
             return;
         }
         client.duty = ClientDuty::Idle;
         out.read(client_conn, ReadMode::Notify);
-        if self.logs_scheduling {
+        if self.lending_terms.logs_scheduling {
             self.log_given_back(client_conn, server_conn, now, out);
         }
         self.give_back(server_conn, false, now, out);
-        if let Some(handover) = &mut self.handover_out {
+        if let Some(handover) = &mut self.online_restart.handover_out {
             handover.done.push(client_conn);
         }
     }
@@ -278,7 +278,7 @@ impl Worker {
                     }
                 }
                 Grant::OtherWaiter(to, waiter) => {
-                    if self.logs_scheduling {
+                    if self.lending_terms.logs_scheduling {
                         self.log_decision(conn, Decision::Moves(to), now, out);
                     }
                     let Some(super::Conn::Server(mut server)) = self.table.remove(conn) else {

@@ -39,7 +39,7 @@ pub(crate) struct HandoverOut {
 impl Worker {
     /// Starts to hand clients over, since the new process is up.
     pub(super) fn begin_handover_out(&mut self, now: Time, out: &mut Actions) {
-        self.handover_out = Some(Box::default());
+        self.online_restart.handover_out = Some(Box::default());
         for id in self.pools.ids() {
             if let Some(pool) = self.pool(id) {
                 pool.clients_keep_servers = false;
@@ -52,7 +52,7 @@ impl Worker {
 
     /// Stops handing clients over, since the new process has failed: everything goes on as before.
     pub(super) fn cancel_handover_out(&mut self, now: Time, out: &mut Actions) {
-        if self.handover_out.take().is_none() {
+        if self.online_restart.handover_out.take().is_none() {
             return;
         }
         self.await_returns(out);
@@ -74,7 +74,7 @@ impl Worker {
 
     /// Handles a tick while clients are handed over.
     pub(super) fn check_handover_out(&mut self, now: Time, out: &mut Actions) {
-        if self.handover_out.is_none() {
+        if self.online_restart.handover_out.is_none() {
             return;
         }
         // Reports of several workers may arrive in another order, so they are repeated.
@@ -84,8 +84,8 @@ impl Worker {
             .table
             .iter()
             .any(|(_, conn)| matches!(conn, Conn::Client(client) if !is_own(client)))
-            && self.forwarded_clients.is_empty();
-        let Some(handover) = &mut self.handover_out else {
+            && self.online_restart.forwarded_clients.is_empty();
+        let Some(handover) = &mut self.online_restart.handover_out else {
             return;
         };
         handover.empty_looks = if is_empty {
@@ -155,7 +155,7 @@ impl Worker {
     /// Hands clients over that have come to a quiet point; called at the end of an event, when all input is handled.
     #[cold]
     pub(super) fn hand_over_if_quiet(&mut self, now: Time, out: &mut Actions) {
-        let Some(handover) = &mut self.handover_out else {
+        let Some(handover) = &mut self.online_restart.handover_out else {
             return;
         };
         let done = std::mem::take(&mut handover.done);
@@ -199,7 +199,7 @@ impl Worker {
         let forward = self.begin_forwarding(conn);
         self.forget_client(conn, now, out);
         if let Some(forward) = forward {
-            self.forwarded_clients.insert(conn, forward);
+            self.online_restart.forwarded_clients.insert(conn, forward);
         }
     }
 
@@ -310,7 +310,7 @@ impl Worker {
     /// Returns whether this worker hands its clients over.
     #[inline]
     pub(super) fn hands_clients_over(&self) -> bool {
-        self.handover_out.is_some()
+        self.online_restart.handover_out.is_some()
     }
 }
 

@@ -94,22 +94,43 @@ pub struct Worker {
     pub(crate) listening_clients: ListeningClients,
     pub(crate) listeners: Listeners,
     pub(crate) pools: LocalPools,
+    /// When servers that stay with their clients are settled.
+    pub(crate) settle_times: SettleTimes,
+    /// The settings for the lending of servers.
+    pub(crate) lending_terms: LendingTerms,
+    pub(crate) statistics: Statistics,
+    pub(crate) shutdown: ShutdownState,
+    pub(crate) suspension: Suspension,
+    /// The clients that move to another process.
+    pub(crate) online_restart: OnlineRestart,
+    pub(crate) logins: ClientLogins,
+}
+
+/// When servers that stay with their clients are settled.
+#[derive(Debug)]
+pub struct SettleTimes {
     /// When the first server that is kept with its client has to be inspected.
-    pub(crate) settle_at: Option<Time>,
+    pub(crate) next_at: Option<Time>,
     /// When servers were settled last because time had passed, and how many more may be settled shortly after that.
-    pub(crate) settled_lately: (Time, usize),
+    pub(crate) lately: (Time, usize),
+}
+
+/// The settings for the lending of servers.
+#[derive(Debug)]
+pub struct LendingTerms {
     /// A server that was not used for this many microseconds is checked before it is lent.
     pub(crate) check_after: u64,
     /// Whether each decision about which client gets a server is logged.
     pub(crate) logs_scheduling: bool,
-    pub(crate) statistics: Statistics,
-    pub(crate) shutdown: ShutdownState,
-    pub(crate) suspension: Suspension,
+}
+
+/// The clients that move to another process (online restart).
+#[derive(Debug)]
+pub struct OnlineRestart {
     /// Set while clients are handed over to the new process (online restart).
     pub(crate) handover_out: Option<Box<handover_out::HandoverOut>>,
     /// Clients that were handed over and still listen through this process.
     pub(crate) forwarded_clients: notification_forwarding::ForwardedClients,
-    pub(crate) logins: ClientLogins,
 }
 
 impl Worker {
@@ -130,15 +151,21 @@ impl Worker {
             listening_clients: ListeningClients::default(),
             listeners: Listeners::default(),
             pools: LocalPools::default(),
-            check_after,
-            logs_scheduling,
-            settle_at: None,
-            settled_lately: (Time(0), 0),
+            lending_terms: LendingTerms {
+                check_after,
+                logs_scheduling,
+            },
+            settle_times: SettleTimes {
+                next_at: None,
+                lately: (Time(0), 0),
+            },
             statistics: Statistics::default(),
             shutdown: ShutdownState::default(),
             suspension: Suspension::default(),
-            handover_out: None,
-            forwarded_clients: notification_forwarding::ForwardedClients::default(),
+            online_restart: OnlineRestart {
+                handover_out: None,
+                forwarded_clients: notification_forwarding::ForwardedClients::default(),
+            },
             logins: ClientLogins::default(),
         }
     }
@@ -483,7 +510,7 @@ impl Worker {
             let parts = self.parts(now);
             parts.suspension.check(&parts.env, parts.connections, out);
         }
-        if self.handover_out.is_some() {
+        if self.online_restart.handover_out.is_some() {
             self.hand_over_if_quiet(now, out);
         }
         if self.shutdown.is_on() {
@@ -505,8 +532,8 @@ impl Worker {
 
     /// Applies a new configuration.
     pub(crate) fn reconfigure(&mut self, snapshot: Arc<Snapshot>, now: Time, out: &mut Actions) {
-        self.check_after = check::check_after(&snapshot.config.settings);
-        self.logs_scheduling = snapshot.config.settings.log_scheduling;
+        self.lending_terms.check_after = check::check_after(&snapshot.config.settings);
+        self.lending_terms.logs_scheduling = snapshot.config.settings.log_scheduling;
         self.snapshot = snapshot;
         self.dispatch(now, out, |parts, _| {
             reconfiguration::apply(&parts.env, parts.connections, parts.pools)
@@ -524,7 +551,7 @@ impl Worker {
     #[must_use]
     #[inline]
     pub fn next_tick(&self) -> Option<Time> {
-        match (self.table.next_tick(), self.settle_at) {
+        match (self.table.next_tick(), self.settle_times.next_at) {
             (Some(tick), Some(settle)) => Some(tick.min(settle)),
             (tick, settle) => tick.or(settle),
         }

@@ -85,7 +85,7 @@ impl Worker {
         Some(ForwardedClient {
             key,
             shared,
-            restart: self.forwarded_clients.failed,
+            restart: self.online_restart.forwarded_clients.failed,
             listening: Some(listening),
             heard: Vec::new(),
         })
@@ -94,7 +94,7 @@ impl Worker {
     /// Forwards a notification for a client that has left.
     pub(super) fn forward(&mut self, conn: Token, message: &[u8], now: Time, out: &mut Actions) {
         let most = self.snapshot.config.settings.notification_backlog as usize;
-        let Some(forward) = self.forwarded_clients.all.get_mut(&conn) else {
+        let Some(forward) = self.online_restart.forwarded_clients.all.get_mut(&conn) else {
             return;
         };
         if forward.listening.is_none() {
@@ -119,7 +119,11 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
-        let forward = self.forwarded_clients.all.get(&question.client);
+        let forward = self
+            .online_restart
+            .forwarded_clients
+            .all
+            .get(&question.client);
         let listening = forward.and_then(|forward| forward.listening.as_ref());
         if listening.is_some_and(|listening| listening.awaits(question.number)) {
             let note = match granted {
@@ -138,7 +142,12 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
-        if self.forwarded_clients.all.contains_key(&conn) {
+        if self
+            .online_restart
+            .forwarded_clients
+            .all
+            .contains_key(&conn)
+        {
             self.stop_forwarding(conn, ListenNote::Lost(why.to_owned()), now, out);
         }
     }
@@ -146,7 +155,7 @@ impl Worker {
     /// Stops the forwarding for a client, and sends the other process the reason. The client stays known until the
     /// other process has finished with it.
     fn stop_forwarding(&mut self, conn: Token, note: ListenNote, now: Time, out: &mut Actions) {
-        let Some(forward) = self.forwarded_clients.all.get_mut(&conn) else {
+        let Some(forward) = self.online_restart.forwarded_clients.all.get_mut(&conn) else {
             return;
         };
         let listening = forward.listening.take();
@@ -165,6 +174,7 @@ impl Worker {
     /// Stops the forwarding for all clients that have left.
     pub(super) fn end_forwarding(&mut self, now: Time, out: &mut Actions) {
         for conn in self
+            .online_restart
             .forwarded_clients
             .all
             .keys()
@@ -173,28 +183,28 @@ impl Worker {
         {
             self.stop_forwarding(conn, ListenNote::Lost(TIMEOUT.to_owned()), now, out);
         }
-        self.forwarded_clients.all.clear();
-        self.forwarded_clients.keys = Keys::default();
+        self.online_restart.forwarded_clients.all.clear();
+        self.online_restart.forwarded_clients.keys = Keys::default();
     }
 
     /// Handles a failed restart: its clients come back, and then [`Worker::forget_forwarded_clients`] is called.
     pub(super) fn await_returns(&mut self, out: &mut Actions) {
-        self.forwarded_clients.failed += 1;
+        self.online_restart.forwarded_clients.failed += 1;
         out.list.push(Action::AwaitReturns);
     }
 
     /// Forgets the clients that left in the oldest failed restart whose clients were awaited: none of them comes
     /// back any more. The next restart may have begun: clients that left in that one stay.
     pub(super) fn forget_forwarded_clients(&mut self, now: Time, out: &mut Actions) {
-        self.forwarded_clients.returned += 1;
-        let returned = self.forwarded_clients.returned;
-        let all = self.forwarded_clients.all.iter();
+        self.online_restart.forwarded_clients.returned += 1;
+        let returned = self.online_restart.forwarded_clients.returned;
+        let all = self.online_restart.forwarded_clients.all.iter();
         let left_before: Vec<Token> = all
             .filter(|(_, forward)| forward.restart < returned)
             .map(|(&conn, _)| conn)
             .collect();
         for conn in left_before {
-            if let Some(forward) = self.forwarded_clients.remove(conn)
+            if let Some(forward) = self.online_restart.forwarded_clients.remove(conn)
                 && let Some(listening) = forward.listening
             {
                 self.stop_listen(conn, *listening, now, out);
@@ -226,10 +236,10 @@ impl Worker {
 
     /// Takes a client back whose notifications were still received here.
     fn listens_again(&mut self, conn: Token, key: &CancelKey, out: &mut Actions) -> bool {
-        let Some(before) = self.forwarded_clients.find(key) else {
+        let Some(before) = self.online_restart.forwarded_clients.find(key) else {
             return false;
         };
-        let Some(forward) = self.forwarded_clients.remove(before) else {
+        let Some(forward) = self.online_restart.forwarded_clients.remove(before) else {
             return false;
         };
         let (Some(mut listening), Some(client)) = (forward.listening, self.table.client(conn))
@@ -317,8 +327,8 @@ impl Worker {
         match note {
             ListenNote::Fence => self.fence_forward(key, now, out),
             ListenNote::Done => {
-                if let Some(conn) = self.forwarded_clients.find(key)
-                    && let Some(forward) = self.forwarded_clients.remove(conn)
+                if let Some(conn) = self.online_restart.forwarded_clients.find(key)
+                    && let Some(forward) = self.online_restart.forwarded_clients.remove(conn)
                     && let Some(listening) = forward.listening
                 {
                     self.stop_listen(conn, *listening, now, out);
@@ -342,10 +352,10 @@ impl Worker {
 
     /// Makes sure that all notifications sent until now are forwarded.
     fn fence_forward(&mut self, key: &CancelKey, now: Time, out: &mut Actions) {
-        let Some(conn) = self.forwarded_clients.find(key) else {
+        let Some(conn) = self.online_restart.forwarded_clients.find(key) else {
             return send_listen_note(key, ListenNote::Lost(FAILED.to_owned()), out);
         };
-        let Some(forward) = self.forwarded_clients.all.get_mut(&conn) else {
+        let Some(forward) = self.online_restart.forwarded_clients.all.get_mut(&conn) else {
             return;
         };
         // If the listener was lost, the other process was informed before.

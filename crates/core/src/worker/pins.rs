@@ -87,7 +87,7 @@ impl Worker {
             return;
         }
         let (client, shared) = (server.client(), std::sync::Arc::clone(&server.shared));
-        if let Some(client) = client.filter(|_| self.logs_scheduling) {
+        if let Some(client) = client.filter(|_| self.lending_terms.logs_scheduling) {
             self.log_decision(client, Decision::Keeps(server_conn), now, out);
         }
         let notes = shared.ledger.lock().pin(now);

@@ -191,8 +191,8 @@ impl Worker {
             pool.kept.push_back(server_conn);
         }
         let at = settle_at.unwrap_or_else(|| since.after(self.kept_at_most(class)));
-        if self.settle_at.is_none_or(|next| next > at) {
-            self.settle_at = Some(at);
+        if self.settle_times.next_at.is_none_or(|next| next > at) {
+            self.settle_times.next_at = Some(at);
         }
     }
 
@@ -374,11 +374,11 @@ impl Worker {
 
     /// Settles the servers that have been kept for long enough.
     pub(super) fn settle_due(&mut self, now: Time, out: &mut Actions) {
-        if self.settle_at.is_none_or(|at| at > now) {
+        if self.settle_times.next_at.is_none_or(|at| at > now) {
             return;
         }
-        self.settle_at = None;
-        let (mut left, began) = match self.settled_lately {
+        self.settle_times.next_at = None;
+        let (mut left, began) = match self.settle_times.lately {
             (began, left) if now.since(began) < SETTINGS_KEPT => (left, began),
             _ => (SETTLED_AT_A_TIME, now),
         };
@@ -391,7 +391,7 @@ impl Worker {
                 self.settle_if_due(conn, id, &mut left, now, out);
             }
         }
-        self.settled_lately = (began, left);
+        self.settle_times.lately = (began, left);
     }
 
     fn settle_if_due(

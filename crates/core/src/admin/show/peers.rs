@@ -64,7 +64,7 @@ const BUFFER_COLUMNS: [Column; 7] = [
 ];
 
 pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
-    let (show, check_after) = (collection.show, worker.check_after);
+    let (show, check_after) = (collection.show, worker.lending_terms.check_after);
     let tokens = worker.table.tokens(|conn| is_wanted(conn, show));
     for token in tokens {
         let link = linked_id(worker, token);

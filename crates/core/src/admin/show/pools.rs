@@ -99,7 +99,11 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
                     .pools
                     .entry(server.shared.key.clone())
                     .or_default();
-                add_server(server, server.is_stale(worker.check_after, now), count);
+                add_server(
+                    server,
+                    server.is_stale(worker.lending_terms.check_after, now),
+                    count,
+                );
             }
             Conn::Cancel(cancel) => {
                 if let Goal::Server(server) = cancel.goal
