@@ -21,19 +21,23 @@ mod early;
 mod effects;
 #[path = "../server_connections/exclusive.rs"]
 mod exclusive_server;
+#[path = "../online_restart/handover_in.rs"]
 mod handover_in;
+#[path = "../online_restart/handover_out.rs"]
 mod handover_out;
 #[path = "../disconnect/hang_up.rs"]
 mod hang_up;
 mod inspection;
 #[path = "../lending/join.rs"]
 mod join;
+#[path = "../online_restart/forwarding.rs"]
 mod notification_forwarding;
 mod pins;
 #[path = "../lending/release.rs"]
 mod release;
 #[path = "../lending/scheduling_log.rs"]
 mod scheduling;
+#[path = "../online_restart/server_handover.rs"]
 mod server_handover;
 #[path = "../server_connections/loss.rs"]
 mod server_loss;
