@@ -39,7 +39,12 @@ const LAYERS: &[&[&str]] = &[
     &["cancel_requests", "parked_logins", "pooling", "suspension"],
     &["client_timeouts", "listeners", "shutdown", "statistics"],
     &["client_listen", "login", "maintenance", "operator_orders"],
-    &["reconfiguration", "role_settings", "timers"],
+    &[
+        "online_restart",
+        "reconfiguration",
+        "role_settings",
+        "timers",
+    ],
     &["early_answers", "lending", "server_connections", "worker"],
     &[
         "admin",

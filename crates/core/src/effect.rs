@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    Action, Actions, Search, Shutdown, Time, Token, WorkerId,
+    Action, Actions, Search, SharedPool, Shutdown, Time, Token, WorkerId,
     directory::{Directory, Snapshot},
     fault::Fault,
     listen::{ListenerOpening, Question},
@@ -121,7 +121,7 @@ pub(crate) enum Effect {
         /// The new reasons.
         pins: Pins,
     },
-    /// Do this for a client that listens and moves to another process.
+    /// Do this for the online restart.
     Restart(RestartEffect),
     /// Go on cleaning a server connection, to which no cancel request is on its way any more.
     GoOnCleaning(Token),
@@ -154,7 +154,7 @@ pub(crate) enum PoolEffect {
     OfferKeptServers,
 }
 
-/// What a module asks for during an online restart, for a client that listens.
+/// What a module asks for during an online restart.
 #[derive(Debug)]
 pub(crate) enum RestartEffect {
     /// Pass a notification on for a client that has left for the other process.
@@ -167,6 +167,26 @@ pub(crate) enum RestartEffect {
     TakenOverListens(Token, bool),
     /// A client that was taken over has received all notifications up to now.
     TakenOverFenced(Token),
+    /// Stop the forwarding of notifications for all clients that have left.
+    EndForwarding,
+    /// Hand over all clients that are at a quiet point.
+    HandOverQuietClients,
+    /// Hand over this client if it is at a quiet point, with its server if it keeps one.
+    HandOverClient(Token),
+    /// Close servers that are free and not kept, and report the rest to the new process.
+    ReleaseServerPlaces,
+    /// Report the servers that are left to the new process.
+    ReportServerPlaces,
+    /// Ask the new process for places for clients that wait and can't leave.
+    RequestServerPlaces,
+    /// Find out whether all clients have left.
+    CheckEmpty,
+    /// Apply the configuration again, since clients are no longer handed over.
+    ApplyConfiguration,
+    /// Count a client that was taken over in its pool.
+    CountPoolClient(Token, Arc<SharedPool>),
+    /// Complete the login of a client that was taken over.
+    Welcome(Token),
 }
 
 /// Wakes the consoles that wait: what they wait for may have happened.

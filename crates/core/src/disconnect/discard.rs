@@ -84,8 +84,6 @@ impl Worker {
         if asks_more {
             self.check_out(conn, now, out);
         }
-        if let Some(handover) = &mut self.online_restart.handover_out {
-            handover.done.push(conn);
-        }
+        self.online_restart.client_is_quiet(conn);
     }
 }

@@ -7,7 +7,7 @@
 use pgweir_config::PoolMode;
 use pgweir_wire::{MessageWriter, Severity};
 
-use super::{Worker, notification_forwarding::send_listen_note, pins::uncount_kept};
+use super::{Worker, pins::uncount_kept};
 use crate::{
     Action, Actions, Closed, Level, ReadMode, Shutdown, Time, Token,
     backend::{Duty, InternalQuery, Sequences},
@@ -15,6 +15,7 @@ use crate::{
     events::EventKind,
     fault::Fault,
     frontend::{Client, ClientDuty},
+    online_restart,
     session::Class,
     shutdown,
     stats::LoginResult,
@@ -188,7 +189,7 @@ impl Worker {
         self.cancel_requests.drop_key(conn, &client);
         if let Some(listening) = client.listening.take() {
             if listening.taken_over.is_some() {
-                send_listen_note(&client.cancel_key(), ListenNote::Done, out);
+                online_restart::send_listen_note(&client.cancel_key(), ListenNote::Done, out);
             }
             let parts = self.parts(now);
             let clients = parts.listening_clients;

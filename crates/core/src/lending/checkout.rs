@@ -14,6 +14,7 @@ use crate::{
     fault::Fault,
     frontend::ClientDuty,
     loan::{Early, begin, enter},
+    online_restart,
     pool::{PoolId, Waiter},
     role_settings::is_redefined,
     session::{Class, discards_plans},
@@ -101,8 +102,8 @@ impl Worker {
             }
         };
         self.deliver(notes, &shared, out);
-        if self.hands_clients_over() {
-            self.request_server_place(&shared, out);
+        if self.online_restart.hands_clients_over() {
+            online_restart::request_server_place(&self.env(now), &shared, out);
         }
         if let Some(client) = self.table.client(conn) {
             client.duty = ClientDuty::Waiting { ticket, at_login };

@@ -81,9 +81,7 @@ impl Worker {
                 if self.lending_terms.logs_scheduling {
                     self.log_kept(client_conn, server_conn, now, out);
                 }
-                if let Some(handover) = &mut self.online_restart.handover_out {
-                    handover.done.push(client_conn);
-                }
+                self.online_restart.client_is_quiet(client_conn);
                 self.close_if_outdated(server_conn, now, out);
             } else if is_pinned && !is_counted {
                 self.count_kept(server_conn, now, out);
@@ -98,9 +96,7 @@ impl Worker {
             self.log_given_back(client_conn, server_conn, now, out);
         }
         self.give_back(server_conn, false, now, out);
-        if let Some(handover) = &mut self.online_restart.handover_out {
-            handover.done.push(client_conn);
-        }
+        self.online_restart.client_is_quiet(client_conn);
     }
 
     /// Cleans a server without a client if needed, and passes it on.

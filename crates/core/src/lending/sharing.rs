@@ -71,7 +71,7 @@ impl Worker {
         out: &mut Actions,
     ) {
         let clients = shared.clients.load(Ordering::Relaxed);
-        let departs = self.hands_clients_over();
+        let departs = self.online_restart.hands_clients_over();
         let Some(pool) = self.pool(shared.id) else {
             return;
         };

@@ -7,274 +7,263 @@ use std::sync::Arc;
 
 use pgweir_auth::scram::ClientKeys;
 
-use super::{Worker, notification_forwarding::send_listen_note};
+use super::{
+    Around, OnlineRestart,
+    forwarding::{end_arriving, send_listen_note},
+    restart,
+    server_handover::tracked_of,
+};
 use crate::{
-    Action, Actions, ReadMode, TakeoverMail, Time, Token,
-    connections::Conn,
-    effect::{Effect, PoolEffect},
+    Actions, ReadMode, SharedPool, Time, Token,
+    connections::{Conn, Connections},
+    effect::{Effect, Env, PoolEffect, RestartEffect},
     fault::Fault,
     frontend::{Client, ClientKey, Origin, UnnamedStatement, Upstream},
     pool::PoolKey,
-    session::{Context, SqlStatements},
+    pooling::{self, LocalPools},
+    session::{Bindings, Context, SqlStatements},
     takeover::{ClientRecord, ListenNote, PoolNote},
 };
 
-impl Worker {
-    /// Takes over a client of the old process. The driver registers the client's socket, and its server's,
-    /// under the returned tokens **before** it executes the actions. `blocked`: some of what was sent to the client
-    /// last is still unwritten.
-    pub fn take_over_client(
-        &mut self,
-        record: Box<ClientRecord>,
-        blocked: bool,
-        now: Time,
-        out: &mut Actions,
-    ) -> TakenOverClient {
-        let mut client = self.client_from_record(&record, now);
-        client.socket.blocked = blocked;
-        for (name, definition) in &record.statements {
-            let statement = self.directory.statements().intern(definition);
-            let _ = client
-                .statements
-                .define(&mut self.bindings, name, &statement, 0);
-        }
-        let key = client.cancel_key();
-        let names = client.names.clone();
-        self.directory.client_came();
-        self.logins.client_taken_over();
-        self.schedule(now);
-        let conn = self.table.insert(Conn::Client(Box::new(client)));
-        self.cancel_requests.take_key(&key, conn);
-        if let Some(names) = &names {
-            self.directory.client_counts().add(names);
-        }
-        self.suspension.add(conn);
-        out.read(conn, ReadMode::Hold);
-        let settled = self.restore_client(conn, &record, now, out);
-        let server = settled.and_then(|()| match &record.server {
-            Some(server) => self.take_over_server(conn, server, now, out),
-            None => Ok(None),
-        });
-        match &server {
-            Err(fault) => self.refuse_handover(conn, &record, fault, now, out),
-            Ok(Some(_)) => out.read(conn, ReadMode::Deliver),
-            Ok(None) => match self.listens_on(conn, &record, now, out) {
-                Ok(true) => {}
-                Ok(false) => self.serve_taken_over_client(conn, record.ready_was_sent, now, out),
-                Err(fault) => self.refuse_handover(conn, &record, &fault, now, out),
-            },
-        }
-        TakenOverClient {
-            client: conn,
-            server: server.ok().flatten(),
+/// Creates the client of a record, which has no pool yet. `blocked`: some of what was sent to the client last is still
+/// unwritten.
+pub(crate) fn insert_client(
+    env: &Env<'_>,
+    connections: &mut Connections,
+    bindings: &mut Bindings,
+    record: &ClientRecord,
+    blocked: bool,
+) -> Token {
+    let mut client = client_from_record(env, record);
+    client.socket.blocked = blocked;
+    for (name, definition) in &record.statements {
+        let statement = env.directory.statements().intern(definition);
+        let _ = client.statements.define(bindings, name, &statement, 0);
+    }
+    env.directory.client_came();
+    connections.schedule(env.now);
+    if let Some(names) = &client.names {
+        env.directory.client_counts().add(names);
+    }
+    connections.insert(Conn::Client(Box::new(client)))
+}
+
+/// Returns the effect that closes a client which can't be taken over; the old process need not forward its
+/// notifications any more.
+pub(crate) fn refuse_handover(
+    conn: Token,
+    record: &ClientRecord,
+    fault: Fault,
+    out: &mut Actions,
+) -> Effect {
+    if !record.channels.is_empty() {
+        send_listen_note(&record.cancel_key(), ListenNote::Done, out);
+    }
+    Effect::Refuse(conn, fault)
+}
+
+fn client_from_record(env: &Env<'_>, record: &ClientRecord) -> Client {
+    let origin = Origin {
+        id: record.id,
+        remote: record.remote,
+        local: record.local,
+        port: record.port,
+        same_uid: record.same_uid,
+        uid: None,
+        pid: record.process,
+        connected_at: Time(env.now.0.saturating_sub(record.age)),
+    };
+    let mut client = Client::new(&origin, tracked_of(env.directory, &record.tracked), env.now);
+    client.key = ClientKey::resumed(record.key_pid, &record.key_secret);
+    client.names = Some(Arc::new(record.names.clone()));
+    client.socket.stream = Upstream::resumed(&record.partial).unwrap_or_default();
+    client.unnamed = UnnamedStatement::resumed(record.unnamed.as_deref());
+    client.socket.early = (!record.early.is_empty()).then(|| Box::new(record.early.clone()));
+    client
+}
+
+/// Gives the client its pool and its session state. Returns the effects that complete this.
+///
+/// # Errors
+/// The client's database is no longer in the configuration.
+pub(crate) fn restore_client(
+    env: &Env<'_>,
+    connections: &mut Connections,
+    pools: &mut LocalPools,
+    conn: Token,
+    record: &ClientRecord,
+) -> Result<Vec<Effect>, Fault> {
+    let shared = pool_of(env, record)?;
+    let pool = pools.open(env, connections, &shared);
+    pool.clients += 1;
+    let engine = pool.terms.engine;
+    let mut effects = Vec::new();
+    if pool.paused {
+        effects.push(Effect::Pool(shared.id, PoolEffect::ApplyOrders));
+    }
+    env.directory.stays();
+    if let Some(client) = connections.client(conn) {
+        client.pool = Some(shared.id);
+        if engine {
+            client.context = Some(Box::new(context_of(env, &shared, record)));
         }
     }
+    effects.push(restart(RestartEffect::CountPoolClient(conn, shared)));
+    Ok(effects)
+}
 
-    /// Closes a client that can't be taken over; the old process need not forward its notifications any more.
-    fn refuse_handover(
+/// Returns the pool of a client, which gets the passwords and keys that came with the client.
+fn pool_of(env: &Env<'_>, record: &ClientRecord) -> Result<Arc<SharedPool>, Fault> {
+    let (names, config) = (&record.names, &env.snapshot.config);
+    let database = config
+        .database(&names.database)
+        .ok_or(Fault::DatabaseRemoved)?;
+    let key = PoolKey {
+        database: names.database.clone(),
+        user: database.user_for(&names.user).into(),
+    };
+    let shared = env.directory.pool(&key, config, database);
+    if let Some(keys) = record.server_keys {
+        let mut facts = shared.facts.lock();
+        facts.keys.get_or_insert_with(|| ClientKeys::of_bytes(keys));
+    }
+    if let Some(password) = &record.server_password {
+        let mut facts = shared.facts.lock();
+        if facts.secret.is_none() {
+            facts.secret = Some(Arc::new(password.secret()));
+            facts.is_checked = password.is_checked;
+        }
+    }
+    Ok(shared)
+}
+
+/// Returns the session of a client that moves between servers.
+fn context_of(env: &Env<'_>, shared: &SharedPool, record: &ClientRecord) -> Context {
+    let session = record.session.clone().unwrap_or_default();
+    let settings = env.directory.settings();
+    let is_utf8 = shared.is_utf8();
+    let mut customs = shared.custom_parameters.lock();
+    for (name, _) in session
+        .wanted
+        .iter()
+        .filter(|(name, _)| name.contains(&b'.'))
+    {
+        customs.insert(name, is_utf8);
+    }
+    drop(customs);
+    Context {
+        base: settings.intern(session.base),
+        wanted: settings.intern(session.wanted),
+        implied: settings.intern(session.implied),
+        sql: SqlStatements::read(session.sql).unwrap_or_default(),
+        has_sequences: session.has_sequences,
+        unproven: session.is_unproven,
+        ..Context::default()
+    }
+}
+
+impl OnlineRestart {
+    /// Serves a client that came without a server, or holds it back until its listener listens.
+    pub(crate) fn serve_or_hold(
         &mut self,
+        around: Around<'_>,
         conn: Token,
         record: &ClientRecord,
-        fault: &Fault,
-        now: Time,
         out: &mut Actions,
-    ) {
-        if !record.channels.is_empty() {
-            send_listen_note(&record.cancel_key(), ListenNote::Done, out);
-        }
-        self.refuse(conn, fault, now, out);
-    }
-
-    fn client_from_record(&self, record: &ClientRecord, now: Time) -> Client {
-        let origin = Origin {
-            id: record.id,
-            remote: record.remote,
-            local: record.local,
-            port: record.port,
-            same_uid: record.same_uid,
-            uid: None,
-            pid: record.process,
-            connected_at: Time(now.0.saturating_sub(record.age)),
+    ) -> Option<Effect> {
+        let Around {
+            env,
+            connections,
+            pools,
+            listening_clients,
+            client,
+        } = around;
+        let around = Around {
+            env,
+            connections: &mut *connections,
+            pools: &mut *pools,
+            listening_clients,
+            client,
         };
-        let mut client = Client::new(&origin, self.tracked_of(&record.tracked), now);
-        client.key = ClientKey::resumed(record.key_pid, &record.key_secret);
-        client.names = Some(Arc::new(record.names.clone()));
-        client.socket.stream = Upstream::resumed(&record.partial).unwrap_or_default();
-        client.unnamed = UnnamedStatement::resumed(record.unnamed.as_deref());
-        client.socket.early = (!record.early.is_empty()).then(|| Box::new(record.early.clone()));
-        client
-    }
-
-    /// Gives the client its pool and its session state.
-    fn restore_client(
-        &mut self,
-        conn: Token,
-        record: &ClientRecord,
-        now: Time,
-        out: &mut Actions,
-    ) -> Result<(), Fault> {
-        let snapshot = Arc::clone(&self.snapshot);
-        let (names, server_keys) = (&record.names, record.server_keys);
-        let database = snapshot
-            .config
-            .database(&names.database)
-            .ok_or(Fault::DatabaseRemoved)?;
-        let key = PoolKey {
-            database: names.database.clone(),
-            user: database.user_for(&names.user).into(),
-        };
-        let shared = self.directory.pool(&key, &snapshot.config, database);
-        if let Some(keys) = server_keys {
-            let mut facts = shared.facts.lock();
-            facts.keys.get_or_insert_with(|| ClientKeys::of_bytes(keys));
-        }
-        if let Some(password) = &record.server_password {
-            let mut facts = shared.facts.lock();
-            if facts.secret.is_none() {
-                facts.secret = Some(Arc::new(password.secret()));
-                facts.is_checked = password.is_checked;
+        match self.listens_on(around, conn, record, out) {
+            Ok(true) => None,
+            Ok(false) => {
+                serve_taken_over_client(connections, pools, conn, record.ready_was_sent, out)
             }
-        }
-        let pool = self.local_pool(&shared, now);
-        pool.clients += 1;
-        let engine = pool.terms.engine;
-        if pool.orders.paused {
-            self.carry_out([Effect::Pool(shared.id, PoolEffect::ApplyOrders)], now, out);
-        }
-        let directory = Arc::clone(&self.directory);
-        directory.stays();
-        if let Some(client) = self.table.client(conn) {
-            client.pool = Some(shared.id);
-        }
-        self.count_pool_client(&shared, now, out);
-        let Some(client) = self.table.client(conn).filter(|_| engine) else {
-            return Ok(());
-        };
-        let session = record.session.clone().unwrap_or_default();
-        let settings = directory.settings();
-        let is_utf8 = shared.is_utf8();
-        let mut customs = shared.custom_parameters.lock();
-        for (name, _) in session
-            .wanted
-            .iter()
-            .filter(|(name, _)| name.contains(&b'.'))
-        {
-            customs.insert(name, is_utf8);
-        }
-        drop(customs);
-        client.context = Some(Box::new(Context {
-            base: settings.intern(session.base),
-            wanted: settings.intern(session.wanted),
-            implied: settings.intern(session.implied),
-            sql: SqlStatements::read(session.sql).unwrap_or_default(),
-            has_sequences: session.has_sequences,
-            unproven: session.is_unproven,
-            ..Context::default()
-        }));
-        self.dedicate(conn, shared.id, now);
-        Ok(())
-    }
-
-    /// Starts to serve the client like any other client.
-    pub(super) fn serve_taken_over_client(
-        &mut self,
-        conn: Token,
-        is_welcome: bool,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        let Some(client) = self.table.client(conn) else {
-            return;
-        };
-        let (Some(pool), early, blocked) = (
-            client.pool,
-            client.socket.early.is_some(),
-            client.socket.blocked,
-        ) else {
-            return;
-        };
-        if is_welcome {
-            return match (early, blocked) {
-                (true, _) => self.check_out(conn, now, out),
-                (false, false) => out.read(conn, ReadMode::Notify),
-                (false, true) => {}
-            };
-        }
-        let knows = self.pool(pool).is_some_and(|pool| pool.shared.is_known());
-        match (knows, self.is_unproven(conn)) {
-            (true, true) => self.check_out(conn, now, out),
-            (true, false) => self.log_in(now, out, |event, out| event.welcome(conn, out)),
-            (false, _) => self.wait(conn, pool, true, now, out),
+            Err(fault) => Some(refuse_handover(conn, record, fault, out)),
         }
     }
+}
 
-    /// Notes how many servers of a pool the old process has.
-    /// If `is_wanted`, the old process asks for one more.
-    pub(super) fn note_old_process_servers(
-        &mut self,
-        note: &PoolNote,
-        is_wanted: bool,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        let snapshot = Arc::clone(&self.snapshot);
-        let Some(database) = snapshot.config.database(&note.database) else {
-            return;
-        };
-        let key = PoolKey {
-            database: note.database.as_str().into(),
-            user: note.user.as_str().into(),
-        };
-        let shared = self.directory.pool(&key, &snapshot.config, database);
-        let (notes, is_there) = {
-            let mut ledger = shared.ledger.lock();
-            let notes = match is_wanted {
-                true => ledger.want_elsewhere(note.lent, now),
-                false => ledger.set_elsewhere(note.held, note.lent, now),
-            };
-            (notes, ledger.is_elsewhere())
-        };
-        self.deliver(notes, &shared, out);
-        self.directory.remember_elsewhere(&shared, is_there);
-    }
-
-    /// Forgets the old process and its servers, since it has ended.
-    pub(super) fn predecessor_gone(&mut self, now: Time, out: &mut Actions) {
-        for shared in self.directory.forget_elsewhere() {
-            let notes = shared.ledger.lock().end_elsewhere(now);
-            self.deliver(notes, &shared, out);
-        }
-        self.end_arriving(now, out);
-    }
-
-    /// Handles a message of the old process.
-    pub(super) fn handle_takeover_mail(
-        &mut self,
-        word: TakeoverMail,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        if let Some(next) = word.passes_on(self.id, self.directory.workers()) {
-            let mail = word.into();
-            return out.list.push(Action::Mail { to: next, mail });
-        }
-        match word {
-            TakeoverMail::BeginHandover => self.begin_handover_out(now, out),
-            TakeoverMail::CancelHandover => self.cancel_handover_out(now, out),
-            TakeoverMail::HandoverTimeout => self.end_handover_timeout(now, out),
-            TakeoverMail::OldProcessServers(note) => {
-                self.note_old_process_servers(&note, false, now, out)
+/// Starts to serve the client like any other client. `is_welcome`: the client's login is complete.
+pub(crate) fn serve_taken_over_client(
+    connections: &mut Connections,
+    pools: &LocalPools,
+    conn: Token,
+    is_welcome: bool,
+    out: &mut Actions,
+) -> Option<Effect> {
+    let client = connections.client(conn)?;
+    let pool = client.pool?;
+    if is_welcome {
+        return match (client.socket.early.is_some(), client.socket.blocked) {
+            (true, _) => Some(Effect::CheckOut(conn)),
+            (false, false) => {
+                out.read(conn, ReadMode::Notify);
+                None
             }
-            TakeoverMail::PlaceRequested(note) => {
-                self.note_old_process_servers(&note, true, now, out)
-            }
-            TakeoverMail::PlaceLent(note) => self.take_lent_place(&note, now, out),
-            TakeoverMail::Gone { shared, .. } => self.server_handed_over(&shared, now, out),
-            TakeoverMail::Alone => self.predecessor_gone(now, out),
-            TakeoverMail::Listening { key, note } => self.handle_listen_note(&key, note, now, out),
-            TakeoverMail::AllBack => self.forget_forwarded_clients(now, out),
-        }
+            (false, true) => None,
+        };
     }
+    let knows = pools.get(pool).is_some_and(|pool| pool.shared.is_known());
+    let context = client.context.as_ref();
+    Some(match (knows, context.is_some_and(|own| own.unproven)) {
+        (true, true) => Effect::CheckOut(conn),
+        (true, false) => restart(RestartEffect::Welcome(conn)),
+        (false, _) => Effect::WaitAtLogin(conn, pool),
+    })
+}
+
+/// Notes how many servers of a pool the old process has.
+/// If `is_wanted`, the old process asks for one more.
+pub(super) fn note_old_process_servers(
+    env: &Env<'_>,
+    note: &PoolNote,
+    is_wanted: bool,
+    out: &mut Actions,
+) {
+    let config = &env.snapshot.config;
+    let Some(database) = config.database(&note.database) else {
+        return;
+    };
+    let key = PoolKey {
+        database: note.database.as_str().into(),
+        user: note.user.as_str().into(),
+    };
+    let shared = env.directory.pool(&key, config, database);
+    let (notes, is_there) = {
+        let mut ledger = shared.ledger.lock();
+        let notes = match is_wanted {
+            true => ledger.want_elsewhere(note.lent, env.now),
+            false => ledger.set_elsewhere(note.held, note.lent, env.now),
+        };
+        (notes, ledger.is_elsewhere())
+    };
+    pooling::deliver(env.worker, env.directory, &notes, &shared, out);
+    env.directory.remember_elsewhere(&shared, is_there);
+}
+
+/// Forgets the old process and its servers, since it has ended.
+pub(super) fn predecessor_gone(
+    env: &Env<'_>,
+    connections: &Connections,
+    out: &mut Actions,
+) -> Vec<Effect> {
+    for shared in env.directory.forget_elsewhere() {
+        let notes = shared.ledger.lock().end_elsewhere(env.now);
+        pooling::deliver(env.worker, env.directory, &notes, &shared, out);
+    }
+    end_arriving(connections)
 }
 
 /// A client that was taken over.

@@ -12,14 +12,19 @@ use std::sync::Arc;
 
 use pgweir_auth::scram::ClientKeys;
 
-use super::Worker;
+use super::{
+    OnlineRestart, restart,
+    server_handover::{record_server, server_to_hand_over},
+};
 use crate::{
-    Action, Actions, Control, SharedPool, Time, Token,
-    connections::Conn,
-    effect::{Effect, PoolEffect},
+    Action, Actions, Control, HandedOverServer, SharedPool, Token,
+    connections::{Conn, Connections},
+    effect::{Effect, Env, PoolEffect, RestartEffect},
     fault::Fault,
     frontend::{Client, ClientDuty},
     pool::PoolId,
+    pooling::{self, LocalPools},
+    session::Bindings,
     takeover::{ClientRecord, PoolNote, ServerPassword, SessionRecord},
 };
 
@@ -29,63 +34,81 @@ const EMPTY_LOOKS: u8 = 2;
 
 /// A worker's state while its clients are handed over.
 #[derive(Debug, Default)]
-pub(crate) struct HandoverOut {
+pub(super) struct HandoverOut {
     /// Clients that have given their server back, or that keep it and are done.
-    pub(super) done: Vec<Token>,
+    done: Vec<Token>,
     empty_looks: u8,
     has_reported: bool,
 }
 
-impl Worker {
+/// A client that is about to leave, and the server that it keeps.
+pub(crate) struct ClientHandover {
+    conn: Token,
+    record: Box<ClientRecord>,
+    server: Option<HandedOverServer>,
+}
+
+impl ClientHandover {
+    /// Returns the connection of the server that leaves with the client.
+    pub(crate) fn server(&self) -> Option<Token> {
+        self.server.as_ref().map(|server| server.conn)
+    }
+}
+
+impl OnlineRestart {
     /// Starts to hand clients over, since the new process is up.
-    pub(super) fn begin_handover_out(&mut self, now: Time, out: &mut Actions) {
-        self.online_restart.handover_out = Some(Box::default());
-        for id in self.pools.ids() {
-            if let Some(pool) = self.pool(id) {
-                pool.clients_keep_servers = false;
-            }
-            self.release_kept(id, now, out);
+    pub(super) fn begin_handover_out(
+        &mut self,
+        env: &Env<'_>,
+        connections: &mut Connections,
+        pools: &mut LocalPools,
+    ) -> Vec<Effect> {
+        self.handover_out = Some(Box::default());
+        connections.schedule(env.now);
+        let mut effects = Vec::new();
+        for pool in pools.iter_mut() {
+            pool.clients_keep_servers = false;
+            effects.push(Effect::Pool(pool.shared.id, PoolEffect::ReleaseKept));
         }
-        self.hand_over_quiet_clients(now, out);
-        self.schedule(now);
+        effects.push(restart(RestartEffect::HandOverQuietClients));
+        effects
     }
 
     /// Stops handing clients over, since the new process has failed: everything goes on as before.
-    pub(super) fn cancel_handover_out(&mut self, now: Time, out: &mut Actions) {
-        if self.online_restart.handover_out.take().is_none() {
-            return;
+    pub(super) fn cancel_handover_out(&mut self, out: &mut Actions) -> Vec<Effect> {
+        if self.handover_out.take().is_none() {
+            return Vec::new();
         }
         self.await_returns(out);
-        let snapshot = Arc::clone(&self.snapshot);
         // Limits, and which clients keep servers, follow the configuration again.
-        self.reconfigure(snapshot, now, out);
-    }
-
-    /// Closes the clients that have not left in time.
-    pub(super) fn end_handover_timeout(&mut self, now: Time, out: &mut Actions) {
-        let left = self
-            .table
-            .tokens(|conn| matches!(conn, Conn::Client(client) if !is_own(client)));
-        for conn in left {
-            self.refuse(conn, &Fault::TakeoverTimeout, now, out);
-        }
-        self.end_forwarding(now, out);
+        vec![restart(RestartEffect::ApplyConfiguration)]
     }
 
     /// Handles a tick while clients are handed over.
-    pub(super) fn check_handover_out(&mut self, now: Time, out: &mut Actions) {
-        if self.online_restart.handover_out.is_none() {
-            return;
+    pub(crate) fn check_handover_out(&self, env: &Env<'_>) -> Vec<Effect> {
+        if self.handover_out.is_none() {
+            return Vec::new();
         }
         // Reports of several workers may arrive in another order, so they are repeated.
-        self.directory.retained().report_again();
-        self.hand_over_quiet_clients(now, out);
-        let is_empty = !self
-            .table
+        env.directory.retained().report_again();
+        vec![
+            restart(RestartEffect::HandOverQuietClients),
+            restart(RestartEffect::CheckEmpty),
+        ]
+    }
+
+    /// Reports to the control thread that all clients have left, if that was so several times in a row.
+    pub(crate) fn check_empty(
+        &mut self,
+        env: &Env<'_>,
+        connections: &Connections,
+        out: &mut Actions,
+    ) {
+        let is_empty = !connections
             .iter()
             .any(|(_, conn)| matches!(conn, Conn::Client(client) if !is_own(client)))
-            && self.online_restart.forwarded_clients.is_empty();
-        let Some(handover) = &mut self.online_restart.handover_out else {
+            && self.forwarded_clients.is_empty();
+        let Some(handover) = &mut self.handover_out else {
             return;
         };
         handover.empty_looks = if is_empty {
@@ -96,222 +119,271 @@ impl Worker {
         if handover.empty_looks >= EMPTY_LOOKS {
             handover.empty_looks = 0;
             if !std::mem::replace(&mut handover.has_reported, true) {
-                out.list.push(Action::Control(Control::Departed(self.id)));
+                out.list
+                    .push(Action::Control(Control::Departed(env.worker)));
             }
         }
     }
 
-    fn hand_over_quiet_clients(&mut self, now: Time, out: &mut Actions) {
+    /// Returns the effects that hand over all clients which are at a quiet point.
+    pub(crate) fn hand_over_quiet_clients(&self, connections: &Connections) -> Vec<Effect> {
         let can_move =
             |conn: &Conn| matches!(conn, Conn::Client(client) if can_be_recorded(client));
-        for conn in self.table.tokens(can_move) {
-            self.hand_over_client(conn, now, out);
-        }
-        self.release_server_places(now, out);
-        self.request_server_places(out);
+        let mut effects = hand_over(connections.tokens(can_move));
+        effects.push(restart(RestartEffect::RequestServerPlaces));
+        effects
     }
 
-    /// Asks the new process for places for clients that wait and can't leave.
-    fn request_server_places(&self, out: &mut Actions) {
-        for pool in self.pools.iter() {
-            self.request_server_place(&pool.shared, out);
+    /// Notes that a client has come to a quiet point: the client is handed over at the end of the event.
+    #[inline]
+    pub(crate) fn client_is_quiet(&mut self, client: Token) {
+        if let Some(handover) = &mut self.handover_out {
+            handover.done.push(client);
         }
-    }
-
-    /// Asks for a place in one pool.
-    pub(super) fn request_server_place(&self, shared: &Arc<SharedPool>, out: &mut Actions) {
-        if !shared.ledger.lock().is_restricted() {
-            return;
-        }
-        // A place can be requested only once the number of servers is known.
-        if let Some(note) = self.directory.retained().note(shared) {
-            out.list.push(Action::Control(Control::Want(note)));
-        }
-    }
-
-    /// Takes a place that the new process has lent.
-    pub(super) fn take_lent_place(&mut self, note: &PoolNote, now: Time, out: &mut Actions) {
-        let pools = self.directory.pools();
-        let is_it = |pool: &&Arc<SharedPool>| {
-            *pool.key.database == *note.database && *pool.key.user == *note.user
-        };
-        // The pool exists as long as clients wait in it. If the pool is gone, no client needs the place, and the
-        // next departure counts anew.
-        let Some(shared) = pools.iter().find(is_it) else {
-            return;
-        };
-        let held = shared.ledger.lock().servers();
-        let keeps = self.directory.retained().take_lent_place(shared, held, now);
-        let Some(keeps) = keeps else { return };
-        let notes = {
-            let mut ledger = shared.ledger.lock();
-            ledger.restrict(keeps);
-            ledger.tick(now)
-        };
-        self.deliver(notes, shared, out);
-        self.release_server_places(now, out);
     }
 
     /// Hands clients over that have come to a quiet point; called at the end of an event, when all input is handled.
     #[cold]
-    pub(super) fn hand_over_if_quiet(&mut self, now: Time, out: &mut Actions) {
-        let Some(handover) = &mut self.online_restart.handover_out else {
-            return;
+    pub(crate) fn hand_over_if_quiet(&mut self) -> Vec<Effect> {
+        let done = match &mut self.handover_out {
+            Some(handover) => std::mem::take(&mut handover.done),
+            None => Vec::new(),
         };
-        let done = std::mem::take(&mut handover.done);
         if done.is_empty() {
-            return;
+            return Vec::new();
         }
-        for conn in done {
-            self.hand_over_client(conn, now, out);
-        }
-        self.release_server_places(now, out);
+        hand_over(done)
     }
 
-    /// Hands a client over if it is at a quiet point, with its server if it keeps one.
-    fn hand_over_client(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        let Some(Conn::Client(client)) = self.table.look(conn) else {
-            return;
-        };
-        if !can_be_recorded(client) {
-            return;
+    /// Sends a client away. Its server, if it has one, is forgotten already; the client is to be forgotten next.
+    pub(crate) fn send_client(
+        &mut self,
+        connections: &mut Connections,
+        pools: &LocalPools,
+        handover: ClientHandover,
+        out: &mut Actions,
+    ) {
+        let ClientHandover {
+            conn,
+            record,
+            server,
+        } = handover;
+        if server.is_some()
+            && let Some(client) = connections.client(conn)
+        {
+            client.duty = ClientDuty::Idle;
         }
-        let own = match client.duty {
-            ClientDuty::Idle | ClientDuty::Waiting { .. } => None,
-            _ => match self.server_to_hand_over(client) {
-                Some(server) => Some(server),
-                None => return,
-            },
-        };
-        let Some(mut record) = self.record_client(conn, now) else {
-            return;
-        };
-        let along = own.and_then(|server| self.hand_over_server(conn, server, now, out));
-        let server = along.map(|(server, along)| {
-            record.server = Some(server);
-            along
-        });
         out.list.push(Action::HandOverClient {
             conn,
-            record: Box::new(record),
+            record,
             server,
         });
-        let forward = self.begin_forwarding(conn);
-        self.forget_client(conn, now, out);
-        if let Some(forward) = forward {
-            self.online_restart.forwarded_clients.insert(conn, forward);
+        self.begin_forwarding(connections, pools, conn);
+    }
+}
+
+/// Returns the effects that hand these clients over, and give up places for servers with them.
+fn hand_over(clients: Vec<Token>) -> Vec<Effect> {
+    let clients = clients.into_iter();
+    let mut effects: Vec<Effect> = clients
+        .map(|client| restart(RestartEffect::HandOverClient(client)))
+        .collect();
+    effects.push(restart(RestartEffect::ReleaseServerPlaces));
+    effects
+}
+
+/// Closes the clients that have not left in time.
+pub(super) fn end_handover_timeout(connections: &Connections) -> Vec<Effect> {
+    let left = connections.tokens(|conn| matches!(conn, Conn::Client(client) if !is_own(client)));
+    let refused = left
+        .into_iter()
+        .map(|conn| Effect::Refuse(conn, Fault::TakeoverTimeout));
+    refused
+        .chain([restart(RestartEffect::EndForwarding)])
+        .collect()
+}
+
+/// Asks the new process for places for clients that wait and can't leave.
+pub(crate) fn request_server_places(env: &Env<'_>, pools: &LocalPools, out: &mut Actions) {
+    for pool in pools.iter() {
+        request_server_place(env, &pool.shared, out);
+    }
+}
+
+/// Asks for a place in one pool.
+pub(crate) fn request_server_place(env: &Env<'_>, shared: &Arc<SharedPool>, out: &mut Actions) {
+    if !shared.ledger.lock().is_restricted() {
+        return;
+    }
+    // A place can be requested only once the number of servers is known.
+    if let Some(note) = env.directory.retained().note(shared) {
+        out.list.push(Action::Control(Control::Want(note)));
+    }
+}
+
+/// Takes a place that the new process has lent.
+pub(super) fn take_lent_place(env: &Env<'_>, note: &PoolNote, out: &mut Actions) -> Vec<Effect> {
+    let pools = env.directory.pools();
+    let is_it = |pool: &&Arc<SharedPool>| {
+        *pool.key.database == *note.database && *pool.key.user == *note.user
+    };
+    // The pool exists as long as clients wait in it. If the pool is gone, no client needs the place, and the
+    // next departure counts anew.
+    let Some(shared) = pools.iter().find(is_it) else {
+        return Vec::new();
+    };
+    let held = shared.ledger.lock().servers();
+    let keeps = env
+        .directory
+        .retained()
+        .take_lent_place(shared, held, env.now);
+    let Some(keeps) = keeps else {
+        return Vec::new();
+    };
+    let notes = {
+        let mut ledger = shared.ledger.lock();
+        ledger.restrict(keeps);
+        ledger.tick(env.now)
+    };
+    pooling::deliver(env.worker, env.directory, &notes, shared, out);
+    vec![restart(RestartEffect::ReleaseServerPlaces)]
+}
+
+/// Records a client that is at a quiet point, with its server if it keeps one. Nothing has changed yet.
+pub(crate) fn prepare_client(
+    env: &Env<'_>,
+    connections: &Connections,
+    pools: &LocalPools,
+    bindings: &Bindings,
+    conn: Token,
+) -> Option<ClientHandover> {
+    let Some(Conn::Client(client)) = connections.look(conn) else {
+        return None;
+    };
+    if !can_be_recorded(client) {
+        return None;
+    }
+    let own = match client.duty {
+        ClientDuty::Idle | ClientDuty::Waiting { .. } => None,
+        _ => Some(server_to_hand_over(connections, pools, client)?),
+    };
+    let mut record = Box::new(record_client(env, pools, bindings, client)?);
+    let along = own.and_then(|server| record_server(env, connections, server));
+    let server = along.map(|(server, along)| {
+        record.server = Some(server);
+        along
+    });
+    Some(ClientHandover {
+        conn,
+        record,
+        server,
+    })
+}
+
+/// Records the state of a client that may leave.
+fn record_client(
+    env: &Env<'_>,
+    pools: &LocalPools,
+    bindings: &Bindings,
+    client: &Client,
+) -> Option<ClientRecord> {
+    let names = env.directory.names();
+    let pairs = |pairs: &mut dyn Iterator<Item = (&[u8], &[u8])>| {
+        pairs
+            .map(|(name, value)| (name.to_vec(), value.to_vec()))
+            .collect()
+    };
+    let session = client.context.as_ref().map(|context| SessionRecord {
+        base: pairs(&mut context.base.iter()),
+        wanted: pairs(&mut context.wanted.iter()),
+        implied: pairs(&mut context.implied.iter()),
+        sql: pairs(&mut context.sql.pairs()),
+        has_sequences: context.has_sequences,
+        is_unproven: context.unproven,
+    });
+    let statements = client.statements.all(bindings).into_iter();
+    let mut tracked = names
+        .pairs(&client.tracked)
+        .map(|(name, value)| (name.as_bytes(), value));
+    Some(ClientRecord {
+        id: client.origin.id,
+        names: client.names.as_deref()?.clone(),
+        remote: client.origin.remote,
+        local: client.origin.local,
+        port: client.origin.port,
+        same_uid: client.origin.same_uid,
+        process: client.origin.pid,
+        key_pid: client.key.pid(),
+        key_secret: client.cancel_key().secret.into_vec(),
+        age: env.now.since(client.origin.connected_at),
+        server_password: server_password(pools, client.pool),
+        ready_was_sent: !matches!(client.duty, ClientDuty::Waiting { at_login: true, .. }),
+        tracked: pairs(&mut tracked),
+        session,
+        statements: statements
+            .map(|(name, statement)| (name.into_vec(), statement.definition().to_vec()))
+            .collect(),
+        unnamed: client.unnamed.definition().map(<[u8]>::to_vec),
+        early: client.socket.early.as_deref().cloned().unwrap_or_default(),
+        partial: client.socket.stream.partial().to_vec(),
+        server_keys: server_keys(pools, client.pool),
+        server: None,
+        channels: client
+            .listening
+            .as_ref()
+            .map_or_else(Vec::new, |listening| listening.names()),
+    })
+}
+
+/// Returns the password for the pool's server logins, if a client has brought it.
+fn server_password(pools: &LocalPools, pool: Option<PoolId>) -> Option<ServerPassword> {
+    let pool = pools.get(pool?)?;
+    let facts = pool.shared.facts.lock();
+    ServerPassword::of(facts.secret.as_ref()?, facts.is_checked)
+}
+
+/// Returns the SCRAM keys for the pool's server logins.
+fn server_keys(pools: &LocalPools, pool: Option<PoolId>) -> Option<[[u8; 32]; 2]> {
+    let pool = pools.get(pool?)?;
+    let facts = pool.shared.facts.lock();
+    facts.keys.as_ref().map(ClientKeys::to_bytes)
+}
+
+/// Returns the effects that close servers which are free and not kept, and report the rest to the new process.
+pub(crate) fn release_server_places(env: &Env<'_>, pools: &LocalPools) -> Vec<Effect> {
+    let pools = pools.iter();
+    let mut effects: Vec<Effect> = pools
+        .filter(|pool| is_above_kept_places(env, &pool.shared))
+        .map(|pool| Effect::Pool(pool.shared.id, PoolEffect::PlaceIdleAgain))
+        .collect();
+    effects.push(restart(RestartEffect::ReportServerPlaces));
+    effects
+}
+
+/// Reports the servers that are left in each pool to the new process.
+pub(crate) fn report_server_places(env: &Env<'_>, out: &mut Actions) {
+    // Includes pools that only other workers know. A ledger's lock is never taken while this lock is held.
+    let mut pools = env.directory.retained().known();
+    pools.extend(env.directory.pools());
+    for pool in pools {
+        let held = pool.ledger.lock().servers();
+        let mut keeping = env.directory.retained();
+        if let Some(note) = keeping.look(&pool, held, env.now) {
+            out.list.push(Action::Control(Control::Held(note)));
         }
     }
+}
 
-    /// Records the state of a client that may leave.
-    fn record_client(&mut self, conn: Token, now: Time) -> Option<ClientRecord> {
-        let names = self.directory.names();
-        let Some(Conn::Client(client)) = self.table.look(conn) else {
-            return None;
-        };
-        let pairs = |pairs: &mut dyn Iterator<Item = (&[u8], &[u8])>| {
-            pairs
-                .map(|(name, value)| (name.to_vec(), value.to_vec()))
-                .collect()
-        };
-        let session = client.context.as_ref().map(|context| SessionRecord {
-            base: pairs(&mut context.base.iter()),
-            wanted: pairs(&mut context.wanted.iter()),
-            implied: pairs(&mut context.implied.iter()),
-            sql: pairs(&mut context.sql.pairs()),
-            has_sequences: context.has_sequences,
-            is_unproven: context.unproven,
-        });
-        let statements = client.statements.all(&self.bindings).into_iter();
-        let mut tracked = names
-            .pairs(&client.tracked)
-            .map(|(name, value)| (name.as_bytes(), value));
-        Some(ClientRecord {
-            id: client.origin.id,
-            names: client.names.as_deref()?.clone(),
-            remote: client.origin.remote,
-            local: client.origin.local,
-            port: client.origin.port,
-            same_uid: client.origin.same_uid,
-            process: client.origin.pid,
-            key_pid: client.key.pid(),
-            key_secret: client.cancel_key().secret.into_vec(),
-            age: now.since(client.origin.connected_at),
-            server_password: self.server_password(client.pool),
-            ready_was_sent: !matches!(client.duty, ClientDuty::Waiting { at_login: true, .. }),
-            tracked: pairs(&mut tracked),
-            session,
-            statements: statements
-                .map(|(name, statement)| (name.into_vec(), statement.definition().to_vec()))
-                .collect(),
-            unnamed: client.unnamed.definition().map(<[u8]>::to_vec),
-            early: client.socket.early.as_deref().cloned().unwrap_or_default(),
-            partial: client.socket.stream.partial().to_vec(),
-            server_keys: self.server_keys(client.pool),
-            server: None,
-            channels: client
-                .listening
-                .as_ref()
-                .map_or_else(Vec::new, |listening| listening.names()),
-        })
-    }
-
-    /// Returns the password for the pool's server logins, if a client has brought it.
-    fn server_password(&self, pool: Option<PoolId>) -> Option<ServerPassword> {
-        let pool = self.pools.get(pool?)?;
-        let facts = pool.shared.facts.lock();
-        ServerPassword::of(facts.secret.as_ref()?, facts.is_checked)
-    }
-
-    /// Returns the SCRAM keys for the pool's server logins.
-    fn server_keys(&self, pool: Option<PoolId>) -> Option<[[u8; 32]; 2]> {
-        let pool = self.pools.get(pool?)?;
-        let facts = pool.shared.facts.lock();
-        facts.keys.as_ref().map(ClientKeys::to_bytes)
-    }
-
-    /// Closes servers that are free and not kept, and reports the rest to the new process.
-    pub(super) fn release_server_places(&mut self, now: Time, out: &mut Actions) {
-        for id in self.pools.ids() {
-            self.release_server_places_of(id, now, out);
-        }
-        // Includes pools that only other workers know. A ledger's lock is never taken while this lock is held.
-        let mut pools = self.directory.retained().known();
-        pools.extend(self.directory.pools());
-        for pool in pools {
-            let held = pool.ledger.lock().servers();
-            let mut keeping = self.directory.retained();
-            if let Some(note) = keeping.look(&pool, held, now) {
-                out.list.push(Action::Control(Control::Held(note)));
-            }
-        }
-    }
-
-    fn release_server_places_of(&mut self, id: PoolId, now: Time, out: &mut Actions) {
-        let Some(pool) = self.pool(id) else { return };
-        let shared = Arc::clone(&pool.shared);
-        let held = shared.ledger.lock().servers();
-        let keeps = {
-            let mut keeping = self.directory.retained();
-            keeping.shrink(&shared, held, now)
-        };
-        // The handover was cancelled.
-        let Some(keeps) = keeps else { return };
-        let is_above = {
-            let mut ledger = shared.ledger.lock();
-            ledger.restrict(keeps);
-            ledger.is_above_size()
-        };
-        if is_above {
-            self.carry_out([Effect::Pool(id, PoolEffect::PlaceIdleAgain)], now, out);
-        }
-    }
-
-    /// Returns whether this worker hands its clients over.
-    #[inline]
-    pub(super) fn hands_clients_over(&self) -> bool {
-        self.online_restart.handover_out.is_some()
-    }
+/// Restricts a pool to the places that this process keeps. Returns whether the pool has more servers now.
+fn is_above_kept_places(env: &Env<'_>, shared: &Arc<SharedPool>) -> bool {
+    let held = shared.ledger.lock().servers();
+    let keeps = env.directory.retained().shrink(shared, held, env.now);
+    // Without a number, the handover was cancelled.
+    keeps.is_some_and(|keeps| {
+        let mut ledger = shared.ledger.lock();
+        ledger.restrict(keeps);
+        ledger.is_above_size()
+    })
 }
 
 /// Returns whether the connection ends with the process.

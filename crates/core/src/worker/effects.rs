@@ -10,13 +10,15 @@ use crate::{
     client_listen::ListeningClients,
     client_timeouts,
     connections::Connections,
-    effect::{Effect, Env, PoolEffect, RestartEffect},
+    effect::{Effect, Env, PoolEffect},
     listeners::Listeners,
     login::{ClientLogins, LoginEvent, refuse_waiters},
+    online_restart::OnlineRestart,
     operator_orders,
     pool::PoolId,
     pooling::{self, LocalPools},
     reconfiguration, role_settings,
+    session::Bindings,
     shutdown::ShutdownState,
     statistics::Statistics,
     suspension::Suspension,
@@ -34,6 +36,8 @@ pub(crate) struct Parts<'w> {
     pub(crate) logins: &'w mut ClientLogins,
     pub(crate) suspension: &'w mut Suspension,
     pub(crate) shutdown: &'w mut ShutdownState,
+    pub(crate) online_restart: &'w mut OnlineRestart,
+    pub(crate) bindings: &'w mut Bindings,
 }
 
 impl Worker {
@@ -153,27 +157,6 @@ impl Worker {
         self.carry_out(effects, now, out);
     }
 
-    /// Carries out what a module wants for a client that listens, during an online restart.
-    fn carry_out_in_restart(&mut self, effect: RestartEffect, now: Time, out: &mut Actions) {
-        match effect {
-            RestartEffect::ForwardNotification(client, message) => {
-                self.forward(client, &message, now, out);
-            }
-            RestartEffect::ForwardedAnswered(question, granted) => {
-                self.forward_answered(question, granted, now, out);
-            }
-            RestartEffect::ForwardedLost(client, why) => {
-                self.fail_forwarded_client(client, &why, now, out);
-            }
-            RestartEffect::TakenOverListens(client, granted) => {
-                self.arriving_answered(client, granted, now, out);
-            }
-            RestartEffect::TakenOverFenced(client) => {
-                self.finish_listen_takeover(client, now, out);
-            }
-        }
-    }
-
     /// Closes a server connection as soon as it is not in use, and logs the reason.
     fn retire(&mut self, server: Token, why: &'static str, now: Time, out: &mut Actions) {
         let parts = self.parts(now);
@@ -223,6 +206,8 @@ impl Worker {
             logins: &mut self.logins,
             suspension: &mut self.suspension,
             shutdown: &mut self.shutdown,
+            online_restart: &mut self.online_restart,
+            bindings: &mut self.bindings,
         }
     }
 

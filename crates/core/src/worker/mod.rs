@@ -21,24 +21,17 @@ mod early;
 mod effects;
 #[path = "../server_connections/exclusive.rs"]
 mod exclusive_server;
-#[path = "../online_restart/handover_in.rs"]
-mod handover_in;
-#[path = "../online_restart/handover_out.rs"]
-mod handover_out;
 #[path = "../disconnect/hang_up.rs"]
 mod hang_up;
 mod inspection;
 #[path = "../lending/join.rs"]
 mod join;
-#[path = "../online_restart/forwarding.rs"]
-mod notification_forwarding;
 mod pins;
 #[path = "../lending/release.rs"]
 mod release;
+mod restart;
 #[path = "../lending/scheduling_log.rs"]
 mod scheduling;
-#[path = "../online_restart/server_handover.rs"]
-mod server_handover;
 #[path = "../server_connections/loss.rs"]
 mod server_loss;
 #[path = "../server_connections/login.rs"]
@@ -60,7 +53,6 @@ use std::sync::Arc;
 
 use pgweir_auth::scram::DerivedKeys;
 
-pub use self::handover_in::TakenOverClient;
 pub(crate) use self::{early::send_early, effects::Parts, pins::pins_of, server_loss::Loss};
 use crate::{
     Action, Actions, Address, AuthCheckResult, Closed, ConnectError, Control, Directory, Peer,
@@ -74,6 +66,7 @@ use crate::{
     listeners::Listeners,
     login::ClientLogins,
     mail::Mail,
+    online_restart::OnlineRestart,
     operator_orders, parked_logins,
     pool::{Notes, PoolId},
     pooling::{self, LocalPool, LocalPools},
@@ -112,7 +105,7 @@ pub struct Worker {
 
 /// When servers that stay with their clients are settled.
 #[derive(Debug)]
-pub struct SettleTimes {
+pub(crate) struct SettleTimes {
     /// When the first server that is kept with its client has to be inspected.
     pub(crate) next_at: Option<Time>,
     /// When servers were settled last because time had passed, and how many more may be settled shortly after that.
@@ -121,20 +114,11 @@ pub struct SettleTimes {
 
 /// The settings for the lending of servers.
 #[derive(Debug)]
-pub struct LendingTerms {
+pub(crate) struct LendingTerms {
     /// A server that was not used for this many microseconds is checked before it is lent.
     pub(crate) check_after: u64,
     /// Whether each decision about which client gets a server is logged.
     pub(crate) logs_scheduling: bool,
-}
-
-/// The clients that move to another process (online restart).
-#[derive(Debug)]
-pub struct OnlineRestart {
-    /// Set while clients are handed over to the new process (online restart).
-    pub(crate) handover_out: Option<Box<handover_out::HandoverOut>>,
-    /// Clients that were handed over and still listen through this process.
-    pub(crate) forwarded_clients: notification_forwarding::ForwardedClients,
 }
 
 impl Worker {
@@ -166,10 +150,7 @@ impl Worker {
             statistics: Statistics::default(),
             shutdown: ShutdownState::default(),
             suspension: Suspension::default(),
-            online_restart: OnlineRestart {
-                handover_out: None,
-                forwarded_clients: notification_forwarding::ForwardedClients::default(),
-            },
+            online_restart: OnlineRestart::default(),
             logins: ClientLogins::default(),
         }
     }
@@ -476,7 +457,7 @@ impl Worker {
             Mail::Configured { console, outcome } => {
                 self.configured(console, outcome, now, out);
             }
-            Mail::Takeover(word) => self.handle_takeover_mail(*word, now, out),
+            Mail::Takeover(word) => self.restart_message(*word, now, out),
             Mail::Measure(measurement) => self.measure(*measurement, now, out),
             Mail::Count => {
                 let counted = self.statistics.sum(&self.pools);
@@ -514,8 +495,9 @@ impl Worker {
             let parts = self.parts(now);
             parts.suspension.check(&parts.env, parts.connections, out);
         }
-        if self.online_restart.handover_out.is_some() {
-            self.hand_over_if_quiet(now, out);
+        if self.online_restart.hands_clients_over() {
+            let effects = self.online_restart.hand_over_if_quiet();
+            self.carry_out(effects, now, out);
         }
         if self.shutdown.is_on() {
             let parts = self.parts(now);

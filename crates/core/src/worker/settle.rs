@@ -105,7 +105,7 @@ impl Worker {
     /// Returns whether a client waits for a server of this one's pool, or the pool drains.
     fn wanted(&mut self, server_conn: Token, now: Time) -> Wanted {
         let worker = self.id;
-        let departs = self.hands_clients_over() || self.shutdown.waits_for_servers();
+        let departs = self.online_restart.hands_clients_over() || self.shutdown.waits_for_servers();
         let Some(server) = self.table.server(server_conn) else {
             return Wanted::No;
         };

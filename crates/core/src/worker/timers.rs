@@ -26,13 +26,15 @@ impl Worker {
             let overdue = timers::overdue(&self.timeouts(now));
             self.carry_out(overdue, now, out);
         }
-        self.check_handover_out(now, out);
+        let handed_over = self.online_restart.check_handover_out(&self.env(now));
+        self.carry_out(handed_over, now, out);
         self.check_servers(now, out);
         let parts = self.parts(now);
         let effects = parts.listeners.check(&parts.env, parts.connections);
         self.carry_out(effects, now, out);
         self.check_pools(now, out);
-        let clients_have_deadlines = self.has_client_timeouts() || self.hands_clients_over();
+        let clients_have_deadlines =
+            self.has_client_timeouts() || self.online_restart.hands_clients_over();
         let parts = self.parts(now);
         let statistics = parts.statistics;
         statistics.turn(&parts.env, parts.pools);
