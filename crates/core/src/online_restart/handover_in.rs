@@ -98,7 +98,7 @@ pub(crate) fn restore_client(
     pool.clients += 1;
     let engine = pool.terms.engine;
     let mut effects = Vec::new();
-    if pool.paused {
+    if pool.orders.paused {
         effects.push(Effect::Pool(shared.id, PoolEffect::ApplyOrders));
     }
     env.directory.stays();

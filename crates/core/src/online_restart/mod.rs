@@ -22,8 +22,8 @@ pub(crate) use self::{
     forwarding::{arriving_answered, finish_listen_takeover, send_listen_note},
     handover_in::{insert_client, refuse_handover, restore_client, serve_taken_over_client},
     handover_out::{
-        ClientHandover, prepare_client, release_server_places, report_server_places,
-        request_server_place, request_server_places,
+        prepare_client, release_server_places, report_server_places, request_server_place,
+        request_server_places,
     },
     server_handover::take_over_server,
 };

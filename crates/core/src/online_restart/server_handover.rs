@@ -7,7 +7,7 @@ use pgweir_config::PoolMode;
 
 use super::{OnlineRestart, restart};
 use crate::{
-    Actions, HandedOverServer, ReadMode, SharedPool, Token,
+    Actions, HandedOverServer, ReadMode, SharedPool, Time, Token,
     backend::{BackendKey, Duty, Loan, Phase, Server, Unnamed},
     connections::{Conn, Connections},
     directory::Directory,
