@@ -68,9 +68,7 @@ impl OnlineRestart {
         word: TakeoverMail,
         out: &mut Actions,
     ) -> Vec<Effect> {
-        let Around {
-            env, connections, ..
-        } = &around;
+        let (env, connections) = (&around.env, &*around.connections);
         if let Some(next) = word.passes_on(env.worker, env.directory.workers()) {
             let mail = word.into();
             out.list.push(Action::Mail { to: next, mail });
@@ -78,7 +76,7 @@ impl OnlineRestart {
         }
         match word {
             TakeoverMail::BeginHandover => {
-                self.begin_handover_out(&around.env, around.connections, around.pools)
+                self.begin_handover_out(env, around.connections, around.pools)
             }
             TakeoverMail::CancelHandover => self.cancel_handover_out(out),
             TakeoverMail::HandoverTimeout => handover_out::end_handover_timeout(connections),
