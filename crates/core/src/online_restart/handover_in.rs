@@ -17,6 +17,7 @@ use crate::{
     Actions, ReadMode, SharedPool, Time, Token,
     connections::{Conn, Connections},
     effect::{Effect, Env, PoolEffect, RestartEffect},
+    exchange::pin_at_login,
     fault::Fault,
     frontend::{Client, ClientKey, Origin, UnnamedStatement, Upstream},
     pool::PoolKey,
@@ -96,7 +97,7 @@ pub(crate) fn restore_client(
     let shared = pool_of(env, record)?;
     let pool = pools.open(env, connections, &shared);
     pool.clients += 1;
-    let engine = pool.terms.engine;
+    let (engine, is_pinned) = (pool.terms.engine, pool.terms.dedicated);
     let mut effects = Vec::new();
     if pool.orders.paused {
         effects.push(Effect::Pool(shared.id, PoolEffect::ApplyOrders));
@@ -106,9 +107,10 @@ pub(crate) fn restore_client(
         client.pool = Some(shared.id);
         if engine {
             client.context = Some(Box::new(context_of(env, &shared, record)));
+            pin_at_login(client, is_pinned, env.now);
         }
     }
-    effects.push(restart(RestartEffect::CountPoolClient(conn, shared)));
+    effects.push(restart(RestartEffect::CountPoolClient(shared)));
     Ok(effects)
 }
 
@@ -216,11 +218,14 @@ pub(crate) fn serve_taken_over_client(
         };
     }
     let knows = pools.get(pool).is_some_and(|pool| pool.shared.is_known());
-    let context = client.context.as_ref();
-    Some(match (knows, context.is_some_and(|own| own.unproven)) {
+    Some(match (knows, client.is_unproven()) {
         (true, true) => Effect::CheckOut(conn),
-        (true, false) => restart(RestartEffect::Welcome(conn)),
-        (false, _) => Effect::WaitAtLogin(conn, pool),
+        (true, false) => Effect::Welcome(conn),
+        (false, _) => Effect::Wait {
+            client: conn,
+            pool,
+            at_login: true,
+        },
     })
 }
 

@@ -129,6 +129,10 @@ impl Worker {
                 let note = ListenNote::Lost(why.to_string());
                 return restart.stop_forwarding(env, clients, client, note, out);
             }
+            RestartEffect::AskForServerPlace(shared) => {
+                return online_restart::request_server_place(env, &shared, out);
+            }
+            RestartEffect::RequestDone(client) => return restart.client_is_quiet(client),
             RestartEffect::EndForwarding => return restart.end_forwarding(env, clients, out),
             RestartEffect::TakenOverListens(client, granted) => {
                 online_restart::arriving_answered(connections, client, granted, out)
@@ -156,12 +160,8 @@ impl Worker {
                 let snapshot = std::sync::Arc::clone(&self.snapshot);
                 return self.reconfigure(snapshot, now, out);
             }
-            RestartEffect::CountPoolClient(client, shared) => {
-                self.count_pool_client(&shared, now, out);
-                return self.dedicate(client, shared.id, now);
-            }
-            RestartEffect::Welcome(client) => {
-                return self.log_in(now, out, |event, out| event.welcome(client, out));
+            RestartEffect::CountPoolClient(shared) => {
+                return self.lend(now, out, |event, out| event.count_pool_client(&shared, out));
             }
         };
         self.carry_out(effects, now, out);

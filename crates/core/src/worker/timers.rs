@@ -4,12 +4,6 @@ use super::Worker;
 use crate::{Actions, Time, client_timeouts::Timeouts, maintenance, timers};
 
 impl Worker {
-    /// Makes sure that a tick comes: something has a deadline now.
-    #[inline]
-    pub(crate) fn schedule(&mut self, now: Time) {
-        self.table.schedule(now);
-    }
-
     /// Checks all deadlines, if it is time to.
     pub(crate) fn check_timers(&mut self, now: Time, out: &mut Actions) {
         if self.table.next_tick().is_some_and(|at| at > now) {
@@ -92,7 +86,6 @@ impl Worker {
             env: self.env(now),
             connections: &self.table,
             pools: &self.pools,
-            servers_shut_down: self.shutdown.waits_for_servers(),
         }
     }
 }

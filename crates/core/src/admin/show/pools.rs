@@ -11,6 +11,7 @@ use crate::{
     connections::Conn,
     console::{Cell, Collection, Column, Kind, PoolCount, Table},
     frontend::{Client, ClientDuty},
+    lending,
     pool::PoolKey,
     worker::Worker,
 };
@@ -101,7 +102,7 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
                     .or_default();
                 add_server(
                     server,
-                    server.is_stale(worker.lending_terms.check_after, now),
+                    server.is_stale(lending::check_after(&worker.snapshot.config.settings), now),
                     count,
                 );
             }
