@@ -28,7 +28,7 @@ use crate::{
     listen::Holders,
     occupancy::Occupancies,
     operator::Operator,
-    pool::{CapLimits, CapMembership, Ledger, Limits, Order, PoolId, PoolKey, Scope, SharedCaps},
+    pool::{CapLimits, CapMembership, Ledger, Limits, Order, PoolId, PoolKey, SharedCaps},
     session::{SequenceReaders, SettingsTable, Statements, TrackedNames},
     shared_pool::{FreeIds, SharedPool},
     time::Time,
@@ -328,18 +328,6 @@ impl Directory {
     #[must_use]
     pub fn caps(&self) -> &SharedCaps {
         &self.caps
-    }
-
-    /// The number of servers of a database, in all of its pools.
-    #[must_use]
-    pub fn servers_of_database(&self, database: &str) -> u32 {
-        self.caps.with(|caps| caps.taken(Scope::Database, database))
-    }
-
-    /// The number of servers that log in as this user, in all pools.
-    #[must_use]
-    pub fn servers_of_user(&self, user: &str) -> u32 {
-        self.caps.with(|caps| caps.taken(Scope::User, user))
     }
 
     /// Counts a client that has logged in to a pool. Until it [disconnects](Directory::stays_no_more), its pool may

@@ -361,18 +361,14 @@ impl Start {
         let http = Http::start(around, self.http, settings, &plan.tls, &plan.http_tokens)?;
         let notifier = Notifier::new(std::env::var_os("NOTIFY_SOCKET").as_deref());
         notifier.ready();
+        let stats = StatsReport::new(clock.now(), stats_period_us(settings));
         let supervisor = Supervisor {
             origin: plan.origin,
             directory,
             mailboxes,
             resolver,
             listeners,
-            logging: Logging {
-                log,
-                lines,
-                verbose: self.verbose,
-                stats: StatsReport::new(clock.now(), stats_period_us(settings)),
-            },
+            logging: Logging::new(log, lines, self.verbose, stats),
             clock,
             requests,
             notifier,

@@ -162,7 +162,7 @@ impl Replies {
     /// Returns whether the next reply may answer a check that pgweir sent.
     #[must_use]
     #[inline]
-    pub fn is_checking(&self) -> bool {
+    fn is_checking(&self) -> bool {
         self.awaited && self.marks.are_awaited()
     }
 

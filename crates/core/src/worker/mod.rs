@@ -450,7 +450,7 @@ impl Worker {
 
     /// Ends an event: freezes connections at SUSPEND, hands clients over, and checks whether a shutdown is complete.
     #[inline]
-    pub(crate) fn check_shutdown(&mut self, now: Time, out: &mut Actions) {
+    fn check_shutdown(&mut self, now: Time, out: &mut Actions) {
         if self.suspension.is_on() {
             let parts = self.parts(now);
             parts.suspension.check(&parts.env, parts.connections, out);

@@ -87,6 +87,17 @@ pub(crate) struct Logging {
     pub(crate) stats: StatsReport,
 }
 
+impl Logging {
+    pub(crate) fn new(log: Log, lines: LogBuffer, verbose: i32, stats: StatsReport) -> Self {
+        Self {
+            log,
+            lines,
+            verbose,
+            stats,
+        }
+    }
+}
+
 /// The HTTP thread, its tokens, and the changes that came through its API.
 #[derive(Debug)]
 pub(crate) struct HttpControl {

@@ -140,7 +140,7 @@ impl<P: Pooler> Driver<P> {
     ) -> io::Result<()> {
         mem::swap(&mut self.carried, &mut self.io.turn.carried);
         // This wait reports everything that arrived before it.
-        let once_read = mem::take(&mut self.io.once_read);
+        let once_read = mem::take(&mut self.io.turn.once_read);
         let no_wait = (!once_read.is_empty()).then_some(0);
         let timeouts = self
             .timeout_us()
@@ -170,7 +170,7 @@ impl<P: Pooler> Driver<P> {
     /// written has been read.
     fn send_once_read(&mut self, letters: Vec<(WorkerId, Mail)>, events: usize) {
         if events >= EVENTS_MAX {
-            return self.io.once_read.extend(letters);
+            return self.io.turn.once_read.extend(letters);
         }
         for (to, mail) in letters {
             self.actions.list.push(Action::Mail { to, mail });

@@ -124,7 +124,7 @@ impl Io {
                 self.pending.push_back(Pending::Mail(mail))
             }
             Action::Mail { to, mail } => self.threads.mailboxes.send(to, Parcel::Mail(mail)),
-            Action::MailAfterPending { to, mail } => self.once_read.push((to, mail)),
+            Action::MailAfterPending { to, mail } => self.turn.once_read.push((to, mail)),
             Action::Control(control) => self.ask(Request::Core(control)),
             Action::WriteLog => self.log.flush(),
             Action::Finished => self.finished = true,
