@@ -65,7 +65,7 @@ pub(crate) fn apply_to_pool(
         let paused = env.directory.operator().is_halted(&shared.key.database);
         (paused, ledger.set_paused(paused, env.now))
     };
-    pool.paused = paused;
+    pool.orders.paused = paused;
     pooling::deliver(env.worker, env.directory, &notes, &shared, out);
     if !paused {
         return vec![Effect::Pool(id, PoolEffect::ServeHeldClients)];
@@ -92,7 +92,7 @@ pub(crate) fn retire_outdated(
         connections,
         pools.get_mut(id),
         |shared| shared.epochs.lock().present(),
-        |pool| &mut pool.epoch,
+        |pool| &mut pool.orders.epoch,
         |server| server.retirement.epoch,
     );
     retire_all(outdated)

@@ -70,7 +70,7 @@ pub(crate) fn retire_redefined(
         connections,
         pools.get_mut(id),
         |shared| shared.defaults.load(Ordering::Acquire),
-        |pool| &mut pool.defaults,
+        |pool| &mut pool.orders.defaults,
         |server| server.retirement.defaults,
     );
     let redefined = redefined.into_iter();

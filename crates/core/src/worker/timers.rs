@@ -4,12 +4,6 @@ use super::Worker;
 use crate::{Actions, Time, client_timeouts::Timeouts, maintenance, timers};
 
 impl Worker {
-    /// Makes sure that a tick comes: something has a deadline now.
-    #[inline]
-    pub(crate) fn schedule(&mut self, now: Time) {
-        self.table.schedule(now);
-    }
-
     /// Checks all deadlines, if it is time to.
     pub(crate) fn check_timers(&mut self, now: Time, out: &mut Actions) {
         if self.table.next_tick().is_some_and(|at| at > now) {
@@ -31,7 +25,8 @@ impl Worker {
                 })
             });
         }
-        self.check_handover_out(now, out);
+        let handed_over = self.online_restart.check_handover_out(&self.env(now));
+        self.carry_out(handed_over, now, out);
         self.dispatch(now, out, |parts, _| {
             maintenance::end_due_servers(&parts.env, parts.connections, parts.pools)
         });
@@ -41,7 +36,8 @@ impl Worker {
         self.dispatch(now, out, |parts, _| {
             maintenance::maintain_pools(&parts.env, parts.connections, parts.pools)
         });
-        let clients_have_deadlines = self.has_client_timeouts() || self.hands_clients_over();
+        let clients_have_deadlines =
+            self.has_client_timeouts() || self.online_restart.hands_clients_over();
         let parts = self.parts(now);
         let statistics = parts.statistics;
         statistics.turn(&parts.env, parts.pools);
