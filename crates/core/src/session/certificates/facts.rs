@@ -40,7 +40,7 @@ const RANGE_CONSTRUCTORS: [&str; 5] = words(
 );
 
 /// The facts of a database that have been read so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Facts {
     trust: Trust,
     /// What is certified so far; at first what holds in every database.
@@ -126,30 +126,7 @@ impl Facts {
     pub fn new(trust: Trust) -> Self {
         Self {
             trust,
-            known: Known::default(),
-            graph: Graph::default(),
-            names: HashSet::new(),
-            builtin: HashMap::new(),
-            own_views: HashSet::new(),
-            builtin_names: HashMap::new(),
-            unknown: Vec::new(),
-            functions: Vec::new(),
-            relations: Vec::new(),
-            reasons: HashMap::new(),
-            everywhere: Vec::new(),
-            doubt: None,
-            unclean: None,
-            customs: BTreeSet::new(),
-            utf8: false,
-            has_event_triggers: false,
-            login_triggers: Vec::new(),
-            extensions: None,
-            database: None,
-            is_of_standby: false,
-            system: None,
-            bytes: 0,
-            is_whole: false,
-            too_much: false,
+            ..Self::default()
         }
     }
 
