@@ -286,10 +286,10 @@ impl Worker {
         let mut exchange = self.exchange(now);
         let effects = match effect {
             SessionEffect::Equip { client } => {
-                return match exchange.equip(server, client, out) {
-                    Some(effect) => self.carry_out_other(effect, now, out),
-                    None => {}
-                };
+                if let Some(effect) = exchange.equip(server, client, out) {
+                    self.carry_out_other(effect, now, out);
+                }
+                return;
             }
             SessionEffect::Answered(own) => exchange.answered(server, own, out),
             SessionEffect::TryStartup(client) => return exchange.try_startup(server, client, out),
