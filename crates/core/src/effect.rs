@@ -107,6 +107,14 @@ impl IntoIterator for Effects {
     }
 }
 
+impl Effects {
+    /// Takes the effects apart: the first one, and those that follow it.
+    #[inline]
+    pub(crate) fn into_parts(self) -> (Option<Effect>, Vec<Effect>) {
+        (self.first, self.others)
+    }
+}
+
 /// What a module asks another one to do. The worker carries it out when the module has returned.
 #[derive(Debug)]
 pub(crate) enum Effect {

@@ -35,6 +35,14 @@ pub(crate) struct Traces {
     pub(crate) write: Effects,
 }
 
+impl Traces {
+    /// The effects of something that can only be called or read.
+    fn of_use(read: Effects) -> Self {
+        let write = Effects::NONE;
+        Self { read, write }
+    }
+}
+
 /// The statements that read the facts from a server, as one simple query. They work under any settings; [`Facts`] takes
 /// the rows.
 pub const FACTS: &str = include_str!("certificates/facts.sql");
@@ -131,13 +139,16 @@ impl Default for Certificates {
 }
 
 impl Certificates {
+    fn of(known: Known) -> Self {
+        let known = Arc::new(known);
+        Self { known }
+    }
+
     /// Returns the certificates that hold in every database: PostgreSQL's own functions and catalogs are certified,
     /// users' relations and functions are not.
     #[must_use]
     pub fn none() -> Self {
-        Self {
-            known: Arc::new(Known::default()),
-        }
+        Self::of(Known::default())
     }
 
     /// Returns the certificates of a database that was not read yet. The database may have operators, casts and types
@@ -145,10 +156,8 @@ impl Certificates {
     #[must_use]
     pub fn unread() -> Self {
         let mut known = Known::default();
-        known.doubt_every_text();
-        Self {
-            known: Arc::new(known),
-        }
+        known.add_to_every_text(Effects::OPAQUE);
+        Self::of(known)
     }
 
     /// Returns these certificates for the time after a possible change: every text is opaque. What is known of words
@@ -159,10 +168,8 @@ impl Certificates {
         known.generation = generation;
         known.is_read = false;
         known.opaque_reason = None;
-        known.doubt_every_text();
-        Self {
-            known: Arc::new(known),
-        }
+        known.add_to_every_text(Effects::OPAQUE);
+        Self::of(known)
     }
 
     /// Derives certificates from the facts of a database. The time grows with the number of its functions, relations
@@ -196,9 +203,7 @@ impl Certificates {
             known.add_to_every_text(Effects::OPAQUE);
             known.opaque_reason = Some("too many of its functions and relations are opaque".into());
         }
-        Self {
-            known: Arc::new(known),
-        }
+        Self::of(known)
     }
 
     /// Creates certificates from rows, for tests of scanners. A row has a kind, a name, the effects of a use and the
@@ -225,9 +230,7 @@ impl Certificates {
                 _ => known.add_to_every_text(Effects::OPAQUE),
             }
         }
-        Self {
-            known: Arc::new(known),
-        }
+        Self::of(known)
     }
 
     /// Returns these certificates with another generation.
@@ -370,57 +373,37 @@ impl Certificates {
 }
 
 impl Known {
-    /// Records that every text may do anything.
-    fn doubt_every_text(&mut self) {
-        self.add_to_every_text(Effects::OPAQUE);
-    }
-
     fn add_to_every_text(&mut self, bits: Effects) {
         if !self.every_text.contains(bits) {
             self.every_text |= bits;
-            self.note(
-                b"e",
-                b"",
-                Traces {
-                    read: bits,
-                    write: Effects::NONE,
-                },
-            );
+            self.note(b"e", b"", Traces::of_use(bits));
         }
     }
 
     fn add_function(&mut self, name: &[u8], bits: Effects) {
-        let traces = Traces {
-            read: bits,
-            write: Effects::NONE,
-        };
-        let hashed = Name::of(name);
-        self.note(b"f", name, traces);
-        self.note_ddl(name, bits);
+        let is_opaque = self.add(b"f", name, Traces::of_use(bits));
         self.counts.functions += 1;
-        self.counts.opaque_functions += usize::from(bits.contains(Effects::OPAQUE));
-        if !bits.is_empty() {
-            self.words.add_up_to(NAMES_MAX + 1, hashed, traces);
-        }
+        self.counts.opaque_functions += usize::from(is_opaque);
     }
 
     fn add_relation(&mut self, name: &[u8], traces: Traces) {
-        let hashed = Name::of(name);
-        self.note(b"r", name, traces);
-        self.note_ddl(name, traces.read | traces.write);
-        let is_opaque = (traces.read | traces.write).contains(Effects::OPAQUE);
+        let is_opaque = self.add(b"r", name, traces);
         self.counts.relations += 1;
         self.counts.opaque_relations += usize::from(is_opaque);
-        if traces != Traces::default() {
-            self.words.add_up_to(NAMES_MAX + 1, hashed, traces);
-        }
     }
 
-    fn note_ddl(&mut self, name: &[u8], bits: Effects) {
-        if may_do_ddl(bits) {
+    /// Adds a function or relation. Returns whether it is opaque.
+    fn add(&mut self, kind: &[u8], name: &[u8], traces: Traces) -> bool {
+        let all = traces.read | traces.write;
+        self.note(kind, name, traces);
+        if may_do_ddl(all) {
             self.ddl.has_code = true;
             self.ddl.has_odd_name |= !DdlWords::finds(name);
         }
+        if !all.is_empty() {
+            self.words.add_up_to(NAMES_MAX + 1, Name::of(name), traces);
+        }
+        all.contains(Effects::OPAQUE)
     }
 
     /// Adds an entry to the digest, by which certificates differ.

@@ -3,7 +3,7 @@
 use super::{Parts, Worker};
 use crate::{
     Action, Actions, Closed, SharedPool, Time, Token, catalog_reading, client_timeouts,
-    effect::{Effect, ListenerEffect, PoolEffect, SessionEffect},
+    effect::{Effect, Effects, ListenerEffect, PoolEffect, SessionEffect},
     exchange::{Kept, count_pins},
     fault::Fault,
     frontend::Client,
@@ -32,12 +32,31 @@ impl Worker {
         }
     }
 
+    /// Carries out the effects of one event, most often one or none.
+    #[inline]
+    pub(crate) fn carry_out_all(&mut self, effects: Effects, now: Time, out: &mut Actions) {
+        let (first, others) = effects.into_parts();
+        if let Some(first) = first {
+            self.carry_out_one(first, now, out);
+            self.carry_out(others, now, out);
+        }
+    }
+
+    /// Carries out one effect. Those of each transaction come first.
+    #[inline]
     fn carry_out_one(&mut self, effect: Effect, now: Time, out: &mut Actions) {
         match effect {
             Effect::Settle(server) => self.release_if_done(server, now, out),
             Effect::Session(server, effect) => {
                 self.carry_out_in_session(server, effect, now, out);
             }
+            effect => self.carry_out_other(effect, now, out),
+        }
+    }
+
+    #[inline(never)]
+    fn carry_out_other(&mut self, effect: Effect, now: Time, out: &mut Actions) {
+        match effect {
             Effect::RelayEarly(client, early) => self.relay_again(client, &early, now, out),
             Effect::Pool(pool, effect) => self.carry_out_in_pool(pool, effect, now, out),
             Effect::Restart(effect) => self.carry_out_in_restart(effect, now, out),
@@ -275,8 +294,10 @@ impl Worker {
         let mut exchange = self.exchange(now);
         let effects = match effect {
             SessionEffect::Equip { client } => {
-                let effect = exchange.equip(server, client, out);
-                return self.carry_out(effect, now, out);
+                if let Some(effect) = exchange.equip(server, client, out) {
+                    self.carry_out_other(effect, now, out);
+                }
+                return;
             }
             SessionEffect::Answered(own) => exchange.answered(server, own, out),
             SessionEffect::TryStartup(client) => return exchange.try_startup(server, client, out),
@@ -306,7 +327,7 @@ impl Worker {
                 return;
             }
         };
-        self.carry_out(effects, now, out);
+        self.carry_out_all(effects, now, out);
     }
 
     /// Tells the owner of a connection that listens what has become of it.

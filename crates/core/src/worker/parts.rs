@@ -44,6 +44,7 @@ pub(crate) struct Parts<'w> {
 
 impl Worker {
     /// Returns what modules may read of the worker.
+    #[inline]
     pub(crate) fn env(&self, now: Time) -> Env<'_> {
         Env {
             worker: self.id,
@@ -56,6 +57,7 @@ impl Worker {
     }
 
     /// Splits the worker into the modules that own their state, their connections, and their environment.
+    #[inline]
     pub(crate) fn parts(&mut self, now: Time) -> Parts<'_> {
         Parts {
             env: Env {
@@ -137,7 +139,7 @@ impl Worker {
         };
         let result = handle(&mut event, out);
         let effects = event.effects;
-        self.carry_out(effects, now, out);
+        self.carry_out_all(effects, now, out);
         result
     }
 

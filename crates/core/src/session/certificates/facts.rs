@@ -8,7 +8,7 @@
 mod conclusions;
 mod objects;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 
 use pgweir_wire::Body as Row;
 
@@ -42,7 +42,7 @@ const RANGE_CONSTRUCTORS: [&str; 5] = words(
 );
 
 /// The facts of a database that have been read so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Facts {
     trust: Trust,
     /// What is certified so far; at first what holds in every database.
@@ -115,38 +115,7 @@ impl Facts {
     pub fn new(trust: Trust) -> Self {
         Self {
             trust,
-            known: Known::default(),
-            graph: Graph::default(),
-            names: HashSet::new(),
-            own: OwnObjects {
-                effects: HashMap::new(),
-                names: HashMap::new(),
-                views: HashSet::new(),
-                unknown: Vec::new(),
-            },
-            functions: Vec::new(),
-            relations: Vec::new(),
-            reasons: Reasons {
-                by_function: HashMap::new(),
-                everywhere: Vec::new(),
-                doubt: None,
-                unclean: None,
-            },
-            customs: BTreeSet::new(),
-            utf8: false,
-            has_event_triggers: false,
-            login_triggers: Vec::new(),
-            extensions: None,
-            identity: DatabaseIdentity {
-                database: None,
-                is_of_standby: false,
-                system: None,
-            },
-            size: FactsSize {
-                bytes: 0,
-                is_whole: false,
-                too_much: false,
-            },
+            ..Self::default()
         }
     }
 

@@ -76,10 +76,7 @@ impl Facts {
         }
         for name in &self.own.unknown {
             let reason = "pgweir does not know what this function of PostgreSQL does";
-            let traces = Traces {
-                read: Effects::OPAQUE,
-                write: Effects::NONE,
-            };
+            let traces = Traces::of_use(Effects::OPAQUE);
             found.remember("built-in", name, traces, || Some(reason.into()));
         }
         let builtin = self.own.effects.iter();
@@ -88,10 +85,7 @@ impl Facts {
             .collect();
         for (at, oid, name) in &self.functions {
             let read = self.graph.bits(*at);
-            let traces = Traces {
-                read,
-                write: Effects::NONE,
-            };
+            let traces = Traces::of_use(read);
             found.remember("function", name, traces, || self.explain(&names, *at));
             found.functions.push((name.clone(), read));
             found.calls.insert(*oid, read);

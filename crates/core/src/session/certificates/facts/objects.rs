@@ -6,7 +6,7 @@ use super::super::Name;
 use crate::session::Effects;
 
 /// PostgreSQL's own functions and views.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::session::certificates) struct OwnObjects {
     /// Effects of PostgreSQL's own functions that have any, by OID.
     pub(in crate::session::certificates) effects: HashMap<u32, Effects>,
@@ -19,7 +19,7 @@ pub(in crate::session::certificates) struct OwnObjects {
 }
 
 /// The reasons why code is opaque.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::session::certificates) struct Reasons {
     /// The reason why a function is opaque by itself.
     pub(in crate::session::certificates) by_function: HashMap<u32, Box<str>>,
@@ -31,7 +31,7 @@ pub(in crate::session::certificates) struct Reasons {
 }
 
 /// The database that the facts are about.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::session::certificates) struct DatabaseIdentity {
     pub(in crate::session::certificates) database: Option<u32>,
     pub(in crate::session::certificates) is_of_standby: bool,
@@ -39,7 +39,7 @@ pub(in crate::session::certificates) struct DatabaseIdentity {
 }
 
 /// The size of what was read.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::session::certificates) struct FactsSize {
     pub(in crate::session::certificates) bytes: usize,
     pub(in crate::session::certificates) is_whole: bool,
