@@ -87,18 +87,25 @@ struct Known {
     utf8: bool,
     /// Whether the catalog has been read, and nothing may have changed since.
     is_read: bool,
-    has_event_triggers: bool,
+    /// The code that may do DDL.
+    ddl: DdlCode,
     /// Whether each session may have session state from its login on.
     logins_leave_state: bool,
-    /// Whether a function or a relation may do DDL.
-    has_ddl_code: bool,
-    /// Whether one of them has a name that only a tokenizer can find in a text.
-    has_odd_ddl_name: bool,
     opaque_reason: Option<Box<str>>,
     unclean_reason: Option<Box<str>>,
     counts: Counts,
     /// Functions and relations that are not clean, up to a limit.
     suspects: Arc<[Suspect]>,
+}
+
+/// The code of a database that may do DDL.
+#[derive(Debug, Clone, Default)]
+struct DdlCode {
+    has_event_triggers: bool,
+    /// Whether a function or a relation may do DDL.
+    has_code: bool,
+    /// Whether one of them has a name that only a tokenizer can find in a text.
+    has_odd_name: bool,
 }
 
 /// A function or relation that is not clean, as shown to administrators.
@@ -172,7 +179,7 @@ impl Certificates {
         let mut found = facts.conclude();
         let mut known = std::mem::take(&mut facts.known);
         known.generation = generation;
-        for name in &facts.unknown {
+        for name in &facts.own.unknown {
             known.add_function(name.as_bytes(), Effects::OPAQUE);
         }
         known.counts = Counts::default();
@@ -187,7 +194,7 @@ impl Certificates {
         known.add_to_every_text(found.every_text);
         known.utf8 = facts.utf8;
         known.is_read = facts.are_all_taken();
-        known.has_event_triggers = facts.has_event_triggers;
+        known.ddl.has_event_triggers = facts.has_event_triggers;
         known.logins_leave_state = found.logins_leave_state;
         known.custom_names = std::mem::take(&mut facts.customs);
         known.opaque_reason = found.opaque_reason.map(Into::into);
@@ -291,13 +298,13 @@ impl Certificates {
     /// Returns whether a function or a relation of the database may do DDL.
     #[must_use]
     pub fn has_ddl_code(&self) -> bool {
-        self.known.has_ddl_code
+        self.known.ddl.has_code
     }
 
     /// Returns whether such an object may have a name that splitting a text into words does not find.
     #[must_use]
     pub fn has_odd_ddl_name(&self) -> bool {
-        self.known.has_odd_ddl_name
+        self.known.ddl.has_odd_name
     }
 
     /// Returns the effects of a call of the function with this OID.
@@ -313,7 +320,7 @@ impl Certificates {
     /// Returns whether the database has an event trigger, which any DDL may fire.
     #[must_use]
     pub(crate) fn has_event_triggers(&self) -> bool {
-        self.known.has_event_triggers
+        self.known.ddl.has_event_triggers
     }
 
     /// Returns whether each session may have session state from its login on, since an event trigger runs uncertified
@@ -390,8 +397,8 @@ impl Known {
         let all = traces.read | traces.write;
         self.note(kind, name, traces);
         if may_do_ddl(all) {
-            self.has_ddl_code = true;
-            self.has_odd_ddl_name |= !DdlWords::finds(name);
+            self.ddl.has_code = true;
+            self.ddl.has_odd_name |= !DdlWords::finds(name);
         }
         if !all.is_empty() {
             self.words.add_up_to(NAMES_MAX + 1, Name::of(name), traces);

@@ -1,13 +1,14 @@
 //! The worker carries out the effects that modules return.
 
-use super::{Parts, Worker, notification_forwarding::send_listen_note};
+use super::{Parts, Worker};
 use crate::{
     Action, Actions, Closed, SharedPool, Time, Token, catalog_reading, client_timeouts,
-    effect::{Effect, ListenerEffect, PoolEffect, RestartEffect, SessionEffect},
+    effect::{Effect, ListenerEffect, PoolEffect, SessionEffect},
     exchange::{Kept, count_pins},
     fault::Fault,
     frontend::Client,
     login::refuse_waiters,
+    online_restart::send_listen_note,
     operator_orders,
     pool::PoolId,
     pooling, reconfiguration,
@@ -379,33 +380,6 @@ impl Worker {
             }
         };
         self.carry_out(effects, now, out);
-    }
-
-    /// Carries out what a module wants for a client that listens, during an online restart.
-    fn carry_out_in_restart(&mut self, effect: RestartEffect, now: Time, out: &mut Actions) {
-        match effect {
-            RestartEffect::AskForServerPlace(shared) => self.request_server_place(&shared, out),
-            RestartEffect::RequestDone(client) => {
-                if let Some(handover) = &mut self.handover_out {
-                    handover.done.push(client);
-                }
-            }
-            RestartEffect::ForwardNotification(client, message) => {
-                self.forward(client, &message, now, out);
-            }
-            RestartEffect::ForwardedAnswered(question, granted) => {
-                self.forward_answered(question, granted, now, out);
-            }
-            RestartEffect::ForwardedLost(client, why) => {
-                self.fail_forwarded_client(client, &why, now, out);
-            }
-            RestartEffect::TakenOverListens(client, granted) => {
-                self.arriving_answered(client, granted, now, out);
-            }
-            RestartEffect::TakenOverFenced(client) => {
-                self.finish_listen_takeover(client, now, out);
-            }
-        }
     }
 
     /// Closes a server connection as soon as it is not in use, and logs the reason.

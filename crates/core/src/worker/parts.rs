@@ -13,6 +13,7 @@ use crate::{
     lending::Lending,
     listeners::Listeners,
     login::{ClientLogins, LoginEvent},
+    online_restart::OnlineRestart,
     pooling::LocalPools,
     relay::Relay,
     server_connections::ServerConnections,
@@ -38,6 +39,7 @@ pub(crate) struct Parts<'w> {
     pub(crate) logins: &'w mut ClientLogins,
     pub(crate) suspension: &'w mut Suspension,
     pub(crate) shutdown: &'w mut ShutdownState,
+    pub(crate) online_restart: &'w mut OnlineRestart,
 }
 
 impl Worker {
@@ -48,7 +50,7 @@ impl Worker {
             directory: &self.directory,
             snapshot: &self.snapshot,
             shutdown: self.shutdown.order(),
-            hands_clients_over: self.handover_out.is_some(),
+            hands_clients_over: self.online_restart.hands_clients_over(),
             now,
         }
     }
@@ -61,7 +63,7 @@ impl Worker {
                 directory: &self.directory,
                 snapshot: &self.snapshot,
                 shutdown: self.shutdown.order(),
-                hands_clients_over: self.handover_out.is_some(),
+                hands_clients_over: self.online_restart.hands_clients_over(),
                 now,
             },
             connections: &mut self.table,
@@ -75,6 +77,7 @@ impl Worker {
             logins: &mut self.logins,
             suspension: &mut self.suspension,
             shutdown: &mut self.shutdown,
+            online_restart: &mut self.online_restart,
         }
     }
 
