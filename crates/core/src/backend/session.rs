@@ -10,11 +10,12 @@ use super::{ClientNames, InternalQuery, Lookup};
 use crate::{
     Connected, Ddl, Reading, Time,
     session::{
-        Baseline, Class, Dialect, Dirt, Effects, Facts, Literals, NAMES_MAX, Probe, RecentTexts,
-        ResetParameters, Settings, SqlStatements, State, StatementCounts, Tracked, TrackedNames,
+        Baseline, Class, Cleaned, Dialect, Dirt, Effects, Facts, Literals, NAMES_MAX, Probe,
+        RecentTexts, ResetParameters, Settings, SqlStatements, State, Tracked, TrackedNames,
         is_identity, outlasts_reset, scan::DdlWords,
     },
     signal::{Rights, Signals},
+    stats::TextCounts,
 };
 
 /// The session state of a server connection, as far as the session engine knows it.
@@ -33,6 +34,8 @@ pub struct ServerSession {
     /// Whether the server may keep something that no clean removes: a library, or functions that were compiled under
     /// another setting.
     pub outlives_clean: bool,
+    /// Whether code that pgweir has not read may have run since the last clean: DO, EXECUTE, or DDL.
+    pub may_have_run_unread_code: bool,
     /// Whether a login event trigger may have left something in the session. The first client gets that state.
     pub has_login_state: bool,
     /// All SQL-prepared statements that the server may have.
@@ -48,6 +51,8 @@ pub struct ServerSession {
     pub certified_by: Option<u64>,
     /// The effects of the texts that ran since the last clean and the last inspection.
     pub dirt: Dirt,
+    /// The texts of each class above pure that were sent since they were last counted for the pool.
+    pub texts: TextCounts,
     /// Whether the pool lists the server among those that stay with their clients without an inspection.
     pub is_listed: bool,
     /// When the server was inspected last.
@@ -60,9 +65,8 @@ pub struct ServerSession {
     pub baseline: Option<Arc<Baseline>>,
     /// The rows of the baseline query that have arrived so far.
     pub baseline_rows: Option<Vec<[Vec<u8>; 4]>>,
-    /// The prepared statement counts that the clean under way has returned so far; the outer `None` if no such clean
-    /// runs.
-    pub counts: Option<Option<StatementCounts>>,
+    /// The row that the clean under way has returned so far; the outer `None` if no such clean runs.
+    pub counts: Option<Option<Cleaned>>,
     /// The texts that may have changed the session.
     pub recent_texts: RecentTexts,
     /// Whether the finished transaction has set parameters, and the session's settings are known without an inspection.
@@ -363,6 +367,12 @@ impl ServerSession {
         self.outlives_clean |= effects.contains(Effects::LIBRARY);
         let class = self.effects.class();
         self.has_run_opaque_text |= class == Class::Opaque;
+        match effects.class() {
+            Class::Pure => {}
+            Class::Sequences => self.texts.sequences += 1,
+            Class::Settings => self.texts.settings += 1,
+            Class::Opaque => self.texts.opaque += 1,
+        }
         self.dirt.note(effects, class, text, self.dialect);
     }
 
@@ -427,7 +437,7 @@ impl ServerSession {
     pub fn take_row(&mut self, own: Option<InternalQuery>, row: &[u8]) {
         match own {
             Some(InternalQuery::Clean) => {
-                let counts = StatementCounts::of_row(row);
+                let counts = Cleaned::of_row(row);
                 if let Some(told) = self.counts.as_mut().filter(|_| counts.is_some()) {
                     *told = counts;
                 }
@@ -536,6 +546,7 @@ impl ServerSession {
         self.client_names.clear();
         self.effects = Effects::default();
         self.counts = None;
+        self.may_have_run_unread_code = false;
         self.inspected_at = None;
         self.failed_inspections = FailedInspections::default();
         self.turn_until = None;

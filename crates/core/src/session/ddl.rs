@@ -244,7 +244,21 @@ impl Reader<'_> {
         }
         // A plan keeps the result of a function that is declared IMMUTABLE and reads the view, for all clients.
         let is_view = is_any(kind, &[b"view", b"materialized"]);
-        is_any(kind, &CREATED_QUIETLY) && !(is_view && pieces.iter().any(tells_of_session))
+        is_any(kind, &CREATED_QUIETLY)
+            && !(is_view && pieces.iter().any(|piece| self.tells_of_session(piece)))
+    }
+
+    /// Returns whether this may be a function, key word or view that reveals something of the session.
+    fn tells_of_session(&self, piece: &Piece<'_>) -> bool {
+        match piece {
+            Piece::Word(name) | Piece::Quoted(name) => {
+                let begin = name.get(..3).unwrap_or_default();
+                reads_session(name)
+                    || begin.eq_ignore_ascii_case(b"pg_")
+                    || self.certificates.reads_session(name)
+            }
+            _ => false,
+        }
     }
 
     fn are_innocent(&self, pieces: &[Piece<'_>]) -> bool {
@@ -276,17 +290,6 @@ fn writes_to_catalogs(pieces: &[Piece<'_>]) -> bool {
         })
     };
     has(&|name| is_any(name, &WORDS)) && has(&is_catalog)
-}
-
-/// Returns whether this may be a function, key word or view of PostgreSQL's own that reveals something of the session.
-fn tells_of_session(piece: &Piece<'_>) -> bool {
-    match piece {
-        Piece::Word(name) | Piece::Quoted(name) => {
-            let begin = name.get(..3).unwrap_or_default();
-            reads_session(name) || begin.eq_ignore_ascii_case(b"pg_")
-        }
-        _ => false,
-    }
 }
 
 fn is_any(word: &[u8], words: &[&[u8]]) -> bool {

@@ -13,6 +13,7 @@ use crate::{
     pool::{Grant, PoolId},
     pooling::EVICTED,
     session::Class,
+    stats::TextCounts,
 };
 
 impl Worker {
@@ -43,7 +44,11 @@ impl Worker {
         let is_costly = server.session.dirt.needs_clean()
             || server.session.turn_until.is_some()
             || std::mem::take(&mut server.session.has_new_settings);
+        let texts = std::mem::take(&mut server.session.texts);
         let (sharing, keeps) = self.pool(pool).map_or((false, false), |pool| {
+            if texts != TextCounts::default() {
+                pool.stats.now.add_texts(&texts);
+            }
             (pool.terms.mode != PoolMode::Session, pool.keeps_servers())
         });
         let Some(client) = self.table.client(client_conn) else {
@@ -125,7 +130,10 @@ impl Worker {
         }
         server.session.recent_texts.clear();
         server.session.turn_until = None;
-        server.session.unclean |= cleans;
+        if cleans {
+            // pgweir knows the statements that the server has, and they stay.
+            server.session.dirt.raise(Class::Opaque);
+        }
         if closes {
             server
                 .retire

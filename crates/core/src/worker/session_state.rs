@@ -252,6 +252,7 @@ impl Worker {
         } else {
             server.session.failed_inspections = FailedInspections::default();
         }
+        let is_repeated = look == Inspection::Failed;
         let goes_back = settling.releases && pins.is_empty();
         let is_cleaned = look == Inspection::Cleaned;
         if is_cleaned {
@@ -264,6 +265,9 @@ impl Worker {
             false => plan(&adopted.target, &adopted.held),
         });
         let (pool, began) = (server.pool(), server.session.inspected_at);
+        if let Some(pool) = self.pool(pool).filter(|_| is_repeated) {
+            pool.stats.now.failed_look_count += 1;
+        }
         if goes_back {
             self.note_inspection_time(pool, began, now);
         }

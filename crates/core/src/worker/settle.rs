@@ -13,6 +13,7 @@
 
 use std::{collections::VecDeque, ops::RangeInclusive, sync::Arc};
 
+use pgweir_config::Unclean;
 use pgweir_wire::MessageWriter;
 
 use super::{Worker, pins::uncount_kept};
@@ -21,7 +22,7 @@ use crate::{
     backend::{Duty, InternalQuery, Phase, Server, Settling},
     connections::Conn,
     pool::{PoolId, Wanted},
-    session::{BASELINE, Baseline, Class, Clean, StatementCounts, ToDeallocate, is_identity},
+    session::{BASELINE, Baseline, Class, Clean, Cleaned, ToDeallocate, is_identity},
 };
 
 /// Microseconds that a server is kept at most after texts that only set parameters by name.
@@ -436,6 +437,10 @@ impl Worker {
 
     /// Cleans a server's session.
     pub(super) fn clean_session(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let pool = self.table.server(conn).map(|server| server.pool());
+        let pool = pool.and_then(|pool| self.pool(pool));
+        let every_text_may_run_unread_code =
+            pool.is_some_and(|pool| pool.certificates.every_text_may_do_ddl());
         let Some(server) = self.table.server(conn) else {
             return;
         };
@@ -450,6 +455,7 @@ impl Worker {
             clean.changes_role = true;
             clean.changes_plans = true;
         }
+        clean.asks_rights |= every_text_may_run_unread_code;
         let follows = self.snapshot.config.settings.max_prepared_statements > 0;
         let knows_all = !is_unknown && follows && server.session.client_names.are_pooled();
         let sql = server.session.sql.clone();
@@ -492,21 +498,27 @@ impl Worker {
         if clean_of(server).changes_plans {
             server.prepared.plans_discarded();
         }
-        let counts = server.session.counts.take();
+        let cleaned = server.session.counts.take();
         let expected = server.prepared.len();
-        let fits =
-            |counts: StatementCounts| counts.from_sql == 0 && counts.from_protocol == expected;
-        match counts {
+        let fits = |cleaned: Cleaned| cleaned.from_sql == 0 && cleaned.from_protocol == expected;
+        match cleaned {
             None => server.session.settings_cleaned(),
             Some(_) => server.session.cleaned(),
         }
-        if counts.is_some_and(|counts| !counts.is_some_and(fits)) {
-            self.count_unclean_close(conn);
-            if let Some(server) = self.table.server(conn) {
-                server
-                    .retire
-                    .get_or_insert("its prepared statements are not those that it was given");
+        let ignores = self.snapshot.config.settings.unclean == Unclean::Ignore;
+        let why = match cleaned {
+            None => return,
+            Some(Some(cleaned)) if fits(cleaned) => {
+                if !cleaned.may_keep_state || ignores {
+                    return;
+                }
+                "its session may keep what no clean takes away"
             }
+            Some(_) => "its prepared statements are not those that it was given",
+        };
+        self.count_unclean_close(conn);
+        if let Some(server) = self.table.server(conn) {
+            server.retire.get_or_insert(why);
         }
     }
 
@@ -540,6 +552,7 @@ pub(super) fn clean_of(server: &Server) -> Clean {
         changes_role: dirt.changes_role() || has_role,
         changes_plans: dirt.changes_plans(),
         reseeds: server.session.report.is_none(),
+        asks_rights: server.session.may_have_run_unread_code,
         version: major_version(server),
     }
 }

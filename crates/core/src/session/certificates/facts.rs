@@ -54,6 +54,10 @@ pub struct Facts {
     builtin: HashMap<u32, Effects>,
     /// Names of PostgreSQL's own views.
     own_views: HashSet<Name>,
+    /// PostgreSQL's own views, and the tables of the information schema. Somebody may have attached code to them.
+    own_relations: Vec<(u32, Box<str>)>,
+    /// Relations of PostgreSQL's own to which somebody has attached code.
+    altered: HashSet<u32>,
     /// Names of the functions in `builtin`.
     builtin_names: HashMap<u32, Box<str>>,
     /// Names of PostgreSQL's own functions that pgweir does not know.
@@ -133,6 +137,8 @@ impl Facts {
             names: HashSet::new(),
             builtin: HashMap::new(),
             own_views: HashSet::new(),
+            own_relations: Vec::new(),
+            altered: HashSet::new(),
             builtin_names: HashMap::new(),
             unknown: Vec::new(),
             functions: Vec::new(),
@@ -208,6 +214,12 @@ impl Facts {
                 let read = self.builtin.entry(row.oid(1)?).or_default();
                 *read |= Effects::READS_SESSION;
             }
+            "c" => {
+                let replaced = row.text(1);
+                self.doubt.get_or_insert_with(|| {
+                    format!("PostgreSQL's function {replaced} was replaced")
+                });
+            }
             "q" => {
                 let what = format!(
                     "{}{} refers to functions in an unknown way",
@@ -229,7 +241,7 @@ impl Facts {
                 self.reasons.insert(written.number(), reason);
             }
             "r" => self.add_relation(row.oid(1)?, row),
-            "z" => self.add_own_view(row.oid(1)?, row),
+            "z" => self.add_own_relation(row.oid(1)?, row),
             "n" => {
                 self.names.insert(Name::of(row.bytes(1)));
             }
@@ -254,6 +266,7 @@ impl Facts {
             }
             "h" => {
                 let (parent, child) = (row.oid(1)?, row.oid(2)?);
+                self.note_altered(parent);
                 for node in [Node::Read, Node::Written] {
                     let [from, to] = [parent, child].map(|oid| self.graph.at(node(oid)));
                     self.add_both(from, to);
@@ -273,6 +286,17 @@ impl Facts {
         Some(())
     }
 
+    /// Lets names stand for those of PostgreSQL's own relations to which somebody has attached code.
+    fn name_altered_relations(&mut self) {
+        for (oid, name) in &self.own_relations {
+            if self.altered.contains(oid) {
+                let named = self.graph.at(Node::Named(Name::of(name.as_bytes())));
+                let written = self.graph.at(Node::Written(*oid));
+                self.graph.add_use(named, written);
+            }
+        }
+    }
+
     fn add_event_trigger(&mut self, row: &Columns<'_>) {
         self.has_event_triggers = true;
         if let Some(function) = row.oid(3).filter(|_| row.text(2) == "login") {
@@ -281,7 +305,14 @@ impl Facts {
         }
     }
 
+    fn note_altered(&mut self, oid: u32) {
+        if oid < FIRST_OF_USERS {
+            self.altered.insert(oid);
+        }
+    }
+
     fn used_as(&mut self, mode: &str, oid: u32) -> At {
+        self.note_altered(oid);
         self.graph.at(if mode == "w" {
             Node::Written(oid)
         } else {
@@ -331,19 +362,25 @@ impl Facts {
         self.relations.push((oid, name.into()));
     }
 
-    fn add_own_view(&mut self, oid: u32, row: &Columns<'_>) {
-        let (name, is_of_catalog) = (row.text(2), row.text(3) == "t");
+    fn add_own_relation(&mut self, oid: u32, row: &Columns<'_>) {
+        let (name, is_of_catalog, kind) = (row.text(2), row.text(3) == "t", row.text(4));
         let read = self.graph.at(Node::Read(oid));
-        self.graph.add(read, Effects::READS_SESSION);
+        let written = self.graph.at(Node::Written(oid));
+        if kind == "v" {
+            self.graph.add(read, Effects::READS_SESSION);
+        }
+        let hash = Name::of(name.as_bytes());
         if is_of_catalog {
-            self.own_views.insert(Name::of(name.as_bytes()));
+            self.own_views.insert(hash);
         }
         let Some(traces) = builtin_traces(name.as_bytes()).filter(|_| is_of_catalog) else {
+            self.graph.add_use(written, read);
+            self.names.insert(hash);
+            self.own_relations.push((oid, name.into()));
             return;
         };
         self.graph
             .add(read, serious(traces.read.without(Effects::OPAQUE)));
-        let written = self.graph.at(Node::Written(oid));
         self.graph.add(written, serious(traces.write));
         let reason = format!("it writes to {name}").into();
         self.reasons.insert(written.number(), reason);
