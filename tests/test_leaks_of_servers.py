@@ -270,3 +270,42 @@ def test_answers_get_to_nobody_else(stage, seed):
                 assert wire.rows(answer) == [(token,)] and not wire.errors(answer)
             else:
                 assert not one._looker.dirt(other, ["app.x"])
+
+
+# -- clients that leave, and cancel requests, at any moment: before a reset, and while it runs
+
+KEPT = [
+    "SELECT pg_advisory_lock(7)", "SET work_mem = '77MB'", "SET app.x = 'A'", "SET ROLE leak_role", "CREATE TEMP TABLE t (a int)",
+    "DECLARE c CURSOR WITH HOLD FOR SELECT 1", "LISTEN a", "PREPARE p AS SELECT 1", "SELECT setseed(0.42)", "BEGIN", "COMMIT",
+    "DO $k$ BEGIN PERFORM set_config('app.x', 'A', false); END $k$", "SELECT pg_sleep(0.01)", "SELECT 1/0", "SAVEPOINT s"]
+
+
+def seen_by(one, other):
+    """What a neighbour sees of others; nothing if it gets no server in time."""
+    try:
+        return one._looker.dirt(other, ["app.x"])
+    except stages.Refused:
+        return []
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 12))])
+def test_no_state_is_left_at_any_moment(stage, seed):
+    one = stage(default_pool_size=2)
+    random_ = random.Random(seed)
+    for number in range(40):
+        with one.pooled() as client, one.pooled() as other:
+            texts = random_.choices(KEPT, k=random_.randint(1, 5))
+            form = random_.choice(("simple", "extended"))
+            client.send(b"".join(lines.messages(text, form) for text in texts))
+            # Each of these queries takes about as long as a reset, or a part of one.
+            for _ in range(random_.randint(0, 4)):
+                other.query("SELECT 1")
+            for _ in range(random_.randint(0, 2)):
+                client.cancel()
+            leaves = random_.random() < 0.7
+            if leaves:
+                client.send(random_.choice((b"", wire.TERMINATE)))
+                client.close()
+            found = [dirt for _ in range(2) for dirt in seen_by(one, other)]
+            assert not found, (number, texts, form, leaves)
