@@ -44,20 +44,17 @@ impl Cleaned {
     /// Parses the body of the clean's last DataRow.
     #[must_use]
     pub fn of_row(row: &[u8]) -> Option<Self> {
-        let mut body = pgweir_wire::Body::new(row);
-        if body.bytes(2).ok()? != [0, 3] {
+        let columns = pgweir_wire::Body::new(row).columns().ok()?;
+        let &[from_sql, from_protocol, may_keep_state] = &*columns else {
             return None;
-        }
-        let mut column = || {
-            let len = usize::try_from(body.i32().ok()?).ok()?;
-            std::str::from_utf8(body.bytes(len).ok()?).ok()
         };
+        let count = |column: Option<_>| std::str::from_utf8(column?).ok()?.parse().ok();
         Some(Self {
-            from_sql: column()?.parse().ok()?,
-            from_protocol: column()?.parse().ok()?,
-            may_keep_state: match column()? {
-                "t" => true,
-                "f" => false,
+            from_sql: count(from_sql)?,
+            from_protocol: count(from_protocol)?,
+            may_keep_state: match may_keep_state? {
+                b"t" => true,
+                b"f" => false,
                 _ => return None,
             },
         })
