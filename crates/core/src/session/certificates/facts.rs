@@ -284,17 +284,6 @@ impl Facts {
         Some(())
     }
 
-    /// Lets names stand for those of PostgreSQL's own relations to which somebody has attached code.
-    fn name_altered_relations(&mut self) {
-        for (oid, name) in &self.own_relations {
-            if self.altered.contains(oid) {
-                let named = self.graph.at(Node::Named(Name::of(name.as_bytes())));
-                let written = self.graph.at(Node::Written(*oid));
-                self.graph.add_use(named, written);
-            }
-        }
-    }
-
     fn add_event_trigger(&mut self, row: &Columns<'_>) {
         self.has_event_triggers = true;
         if let Some(function) = row.oid(3).filter(|_| row.text(2) == "login") {

@@ -108,6 +108,17 @@ impl Facts {
         found
     }
 
+    /// Lets names stand for those of PostgreSQL's own relations to which somebody has attached code.
+    fn name_altered_relations(&mut self) {
+        for (oid, name) in &self.own_relations {
+            if self.altered.contains(oid) {
+                let named = self.graph.at(Node::Named(Name::of(name.as_bytes())));
+                let written = self.graph.at(Node::Written(*oid));
+                self.graph.add_use(named, written);
+            }
+        }
+    }
+
     fn conclude_relation(
         &self,
         oid: u32,
