@@ -4,4 +4,4 @@ from leaks import attack, bodies, changed, forms, newer, objects, protocol, text
 
 CLASSES = (texts.CLASSES | bodies.CLASSES | objects.CLASSES | protocol.CLASSES | changed.CLASSES
            | forms.CLASSES | newer.CLASSES | attack.CLASSES)
-RARE = set(forms.CLASSES) - forms.FOUND
+RARE = (set(forms.CLASSES) | set(attack.CLASSES)) - forms.FOUND - attack.FOUND
