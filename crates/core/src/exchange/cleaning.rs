@@ -25,7 +25,8 @@ impl Exchange<'_> {
             return;
         };
         let pool = self.pools.get(server.pool());
-        let runs_unread_code = pool.is_some_and(|pool| pool.certificates.every_text_may_do_ddl());
+        let runs_unread_code =
+            pool.is_some_and(|pool| pool.catalog.certificates.every_text_may_do_ddl());
         if let Duty::Cleaning { until, .. } = &mut server.duty {
             *until = self.env.now.after(CLEAN_PATIENCE).min(*until);
         }
