@@ -7,6 +7,7 @@ use crate::{
     console::{Collection, KnownNames, Show, Table},
     pin::Pin,
     pool::PoolKey,
+    statement_statistics::StatementRow,
     stats::{Logins, Stats, Times},
 };
 
@@ -19,6 +20,7 @@ pub struct Measurement {
     pub(crate) clients: BTreeMap<ClientGroup, u64>,
     pub(crate) servers: BTreeMap<(Box<str>, String), u64>,
     pub(crate) logins: Logins,
+    pub(crate) slow_transactions: u64,
 }
 
 /// The counts of a pool that SHOW POOLS does not have.
@@ -61,6 +63,14 @@ pub struct Metrics {
     pub servers: Vec<(Box<str>, String, u64)>,
     /// The outcomes of logins and TLS handshakes.
     pub logins: Logins,
+    /// The statements on which servers have spent most time.
+    pub statements: Vec<StatementRow>,
+    /// The number of statements that are left out there.
+    pub folded_statements: usize,
+    /// The entries of statistics of statements in all workers, and those that were removed.
+    pub statement_entries: (usize, u64),
+    /// Transactions that took longer than `log_slow_transactions`.
+    pub slow_transactions: u64,
     /// The number of workers.
     pub workers: usize,
     /// The number of entries of SHOW EVENTS, and of dropped ones.
@@ -116,6 +126,7 @@ impl Measurement {
             clients: BTreeMap::new(),
             servers: BTreeMap::new(),
             logins: Logins::default(),
+            slow_transactions: 0,
         }
     }
 }

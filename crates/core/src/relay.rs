@@ -16,6 +16,7 @@ mod named_statements;
 mod outdated_statements;
 mod rejection;
 mod server_reports;
+mod statement_hooks;
 mod statements;
 mod text_effects;
 mod unnamed;
@@ -43,6 +44,8 @@ impl Worker {
     pub(crate) fn relay_up(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
         let settings = &self.snapshot.config.settings;
         let (longest, no_simple) = (settings.longest_message(), settings.disable_pqexec);
+        self.statement_statistics
+            .set_limit(settings.statement_statistics);
         let most_bytes = settings.max_client_prepared_bytes as usize;
         let Some(ClientDuty::Active(server_conn)) =
             self.table.client(conn).map(|client| &client.duty)
@@ -105,6 +108,11 @@ impl Worker {
             left_database: None,
             channel_command: None,
             has_effects: false,
+            statistics: &mut self.statement_statistics,
+            scanned: None,
+            fingerprint: None,
+            counted: 0,
+            now,
         };
         let ran = upward.run(bytes, out);
         if let Some(name) = upward.left_database.take() {
@@ -167,6 +175,7 @@ impl Worker {
                 // While it is uncertain which replies have arrived, any message shows that the server is answering an
                 // internal query.
                 tags: server.session.reads_command_tags() || server.replies.is_uncertain(),
+                ends: server.statements.is_outstanding(),
             };
             let step = match server.stream.next(bytes, &mut at, expected) {
                 Ok(Some(step)) => step,
@@ -179,6 +188,10 @@ impl Worker {
             };
             let swallow = matches!(server.replies.current(), Some(Request::Internal(_)));
             let to = server.relays_for().filter(|_| !swallow);
+            if expected.ends && !swallow {
+                let held = server.stream.held().len();
+                server.statements.add_sent(step.len(held));
+            }
             match step {
                 Step::Pass { start, end } => {
                     // A description may have been too long to be inspected.
@@ -299,8 +312,13 @@ impl Worker {
                 self.take_answer(conn, body);
                 false
             }
+            backend::EMPTY_QUERY_RESPONSE | backend::PORTAL_SUSPENDED => {
+                self.statement_completed(conn, None, now);
+                true
+            }
             backend::COMMAND_COMPLETE => {
                 server.session.forget_signals_after(body);
+                self.statement_completed(conn, Some(body), now);
                 self.command_completed(conn, body);
                 unlisten_completed(&mut self.table, conn, Some(body));
                 true
@@ -406,6 +424,12 @@ impl Worker {
         };
         let (pool_id, is_idle) = (server.pool(), server.status == b'I');
         let is_native = server.owner.is_some();
+        server.statements.ready(
+            server.replies.present_request(),
+            server.replies.is_settled(),
+            now,
+            &mut self.statement_statistics,
+        );
         let Some(client_conn) = server.relays_for() else {
             return self.answered_during_inspection(conn, out);
         };
@@ -416,6 +440,8 @@ impl Worker {
         client.request_at = now;
         if is_idle {
             client.transaction_at = now;
+            let duration = now.since(transaction_at);
+            self.transaction_ended(client_conn, conn, duration, now, out);
         }
         let Some(pool) = self.pool(pool_id) else {
             return;
@@ -447,6 +473,10 @@ impl Worker {
         };
         if !matches!(server.replies.current(), Some(Request::Internal(_))) {
             server.session.has_failed();
+            let request = server.replies.present_request();
+            server
+                .statements
+                .failed(request, now, &mut self.statement_statistics);
         }
         let marks = server.replies.failed();
         unlisten_completed(&mut self.table, conn, None);

@@ -104,13 +104,15 @@ impl Measurement {
             }
         });
         let halt = worker.directory.operator().halt();
+        let most = worker.snapshot.config.settings.metrics_max_statements as usize;
+        let (statements, folded_statements) = collection.statements.slowest(most);
         Metrics {
             version: VERSION,
             databases: show::pools::databases(worker, collection),
             pools: show::pools::pools(worker, collection, now),
             stats: show::stats::totals_of_databases(collection),
             lists: show::users::lists(worker, collection),
-            memory: show::users::mem(collection),
+            memory: show::users::mem(worker, collection),
             pool_metrics: pool_metrics.collect(),
             clients: self
                 .clients
@@ -129,6 +131,10 @@ impl Measurement {
                 .map(|((database, endpoint), count)| (database, endpoint, count))
                 .collect(),
             logins: self.logins,
+            statements,
+            folded_statements,
+            statement_entries: (collection.statements.entries, collection.statements.evicted),
+            slow_transactions: self.slow_transactions,
             workers: worker.directory.workers(),
             events: worker.directory.events().counts(),
             is_paused: halt == Halt::Paused,
@@ -154,6 +160,10 @@ impl Worker {
         measurement.add_pools(self);
         measurement.add_connections(self);
         measurement.logins += self.logins.results();
+        measurement.slow_transactions += self.slow_transactions.total();
+        if self.snapshot.config.settings.metrics_max_statements > 0 {
+            show::statements::add(self, &mut measurement.collection);
+        }
         let workers = self.directory.workers();
         if measurement.visited < workers {
             let to = WorkerId(((self.id.index() + 1) % workers) as u8);

@@ -12,6 +12,7 @@ use crate::{
     listen::{Holder, ListenerKey},
     pool::{PoolId, Waiter},
     session::Tracked,
+    statement_statistics::ServerStatements,
 };
 
 /// Why servers are closed that were opened before a RECONNECT, or before a change of their database's entry.
@@ -120,6 +121,8 @@ pub struct Server {
     pub replies: Replies,
     /// The statements that pgweir has prepared on the server.
     pub prepared: Prepared,
+    /// The statements that the server runs for its client, for the statistics.
+    pub statements: ServerStatements,
     /// A digest of the parameters of the statement whose columns come next.
     pub params: Option<u64>,
     /// The client whose unnamed statement the server has.
@@ -191,6 +194,7 @@ impl Server {
             stream: Downstream::default(),
             replies: Replies::default(),
             prepared: Prepared::default(),
+            statements: ServerStatements::default(),
             params: None,
             unnamed: Unnamed::None,
             answered_unnamed: AnsweredUnnamed::Foreign,

@@ -15,6 +15,7 @@ use crate::{
         Context, Names, Tracked,
         scan::{CustomNames, Phrase, phrases},
     },
+    statement_statistics::ClientStatements,
 };
 
 /// The state of a client connection.
@@ -104,6 +105,8 @@ pub struct Client {
     pub prepares_ddl: bool,
     /// The client's prepared statements.
     pub statements: Names,
+    /// What its statements' and portals' names stand for, for the statistics.
+    pub statement_names: ClientStatements,
     /// The definition of the unnamed statement, if the client may use it on another server than the one that has it.
     pub unnamed: Option<Box<[u8]>>,
     /// Whether the unnamed statement was not stored, and may change the session.
@@ -207,6 +210,7 @@ impl Client {
             unread: None,
             prepares_ddl: false,
             statements: Names::default(),
+            statement_names: ClientStatements::default(),
             unnamed: None,
             unnamed_is_opaque: false,
             unnamed_before: None,

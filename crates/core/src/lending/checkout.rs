@@ -210,6 +210,7 @@ impl Worker {
         server.session.notified.clear();
         server.holder.set(client.key_pid);
         let waited = now.since(client.request_at);
+        server.statements.begin_loan(waited);
         if client.context.is_some() {
             return self.equip_session(server_conn, client_conn, waited, now, out);
         }

@@ -7,7 +7,7 @@ use pgweir_wire::{MessageWriter, tag::frontend};
 
 use super::{fence::is_simple, named::Named};
 use crate::{
-    Actions, Token,
+    Actions, Time, Token,
     backend::{Change, Mark, MarkKind, Server},
     fault::Fault,
     frontend::{Client, Head, Upstream},
@@ -15,6 +15,7 @@ use crate::{
         BindingId, Bindings, Certificates, ChannelCommand, Effects, Literals, NO_SUCH_NAME, Names,
         RESERVED, Statement, Statements, VerdictCache,
     },
+    statement_statistics::StatementStatistics,
     stats::Stats,
     worker::send_early,
 };
@@ -53,6 +54,14 @@ pub(super) struct ClientMessages<'w> {
     pub(super) channel_command: Option<ChannelCommand>,
     /// Whether the message that is being read makes a statement that may change the session.
     pub(super) has_effects: bool,
+    pub(super) statistics: &'w mut StatementStatistics,
+    /// The fingerprint of the text that was scanned last.
+    pub(super) scanned: Option<u64>,
+    /// The fingerprint of the text in the message that is being read, if it was scanned.
+    pub(super) fingerprint: Option<u64>,
+    /// The position up to which the received bytes are counted for statements.
+    pub(super) counted: usize,
+    pub(super) now: Time,
 }
 
 /// The reason why a client's bytes are not sent to the server.
@@ -111,6 +120,7 @@ impl ClientMessages<'_> {
         let mut cursor = Cursor::default();
         let mut is_first = true;
         if !self.client.stream.is_at_boundary() {
+            self.continue_statement(bytes);
             self.read_on(bytes);
         }
         if let Some(held) = self.client.held.take() {
@@ -130,6 +140,7 @@ impl ClientMessages<'_> {
                     let end = self.client.stream.end(bytes.len());
                     out.send_input(self.server_conn, cursor.sent, end);
                     self.keep_unused(bytes, cursor.unused);
+                    self.count_rest(bytes.len());
                     if self.server.replies.outstanding() > self.owed_max {
                         self.hold_back(out);
                     }
@@ -186,6 +197,7 @@ impl ClientMessages<'_> {
                 _ => {}
             }
             self.server.replies.client_sent(tag);
+            self.note_statement(&head, bytes, cursor.at);
         }
     }
 
@@ -216,7 +228,9 @@ impl ClientMessages<'_> {
             cursor.flush(self.server_conn, head, out);
             return Flow::Wait;
         }
+        self.scanned = None;
         let effects = self.note_message_effects(head.header.tag, body, len);
+        self.fingerprint = self.scanned;
         self.has_effects = head.header.tag == frontend::PARSE && !effects.is_empty();
         if effects.is_empty() {
             return Flow::Pass;
@@ -393,6 +407,7 @@ impl ClientMessages<'_> {
                 {
                     self.bound = Some(binding);
                 }
+                self.note_binding(portal, ours);
                 let statement = ours.server_name(self.bindings);
                 let length = 4 + len - used + portal.len() + statement.len() + 2;
                 out.send_made(self.server_conn, |made| {

@@ -106,6 +106,8 @@ impl Worker {
             is_too_long: false,
         }));
         server.ask(InternalQuery::Probe);
+        self.statement_statistics
+            .inspected(server.statements.latest());
         let pool = server.pool();
         if let Some(pool) = self.pool(pool) {
             pool.stats.now.look_count += 1;

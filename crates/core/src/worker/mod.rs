@@ -76,6 +76,7 @@ use crate::{
     reconfiguration,
     session::Bindings,
     shutdown::ShutdownState,
+    statement_statistics::{SlowTransactionLog, StatementStatistics},
     statistics::Statistics,
     suspension::Suspension,
 };
@@ -103,6 +104,8 @@ pub struct Worker {
     /// Whether each decision about which client gets a server is logged.
     pub(crate) logs_scheduling: bool,
     pub(crate) statistics: Statistics,
+    pub(crate) statement_statistics: StatementStatistics,
+    pub(crate) slow_transactions: SlowTransactionLog,
     pub(crate) shutdown: ShutdownState,
     pub(crate) suspension: Suspension,
     /// Set while clients are handed over to the new process (online restart).
@@ -135,6 +138,8 @@ impl Worker {
             settle_at: None,
             settled_lately: (Time(0), 0),
             statistics: Statistics::default(),
+            statement_statistics: StatementStatistics::default(),
+            slow_transactions: SlowTransactionLog::default(),
             shutdown: ShutdownState::default(),
             suspension: Suspension::default(),
             handover_out: None,

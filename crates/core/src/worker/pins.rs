@@ -31,6 +31,7 @@ impl Worker {
         let Some(pool) = self.pools.get_mut(server.pool()) else {
             return;
         };
+        self.statement_statistics.pinned(server.statements.latest());
         for pin in new.iter() {
             let count = &mut pool.pins[pin as usize];
             if !logs {

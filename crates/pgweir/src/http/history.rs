@@ -305,6 +305,10 @@ mod tests {
             }
         };
         Metrics {
+            statements: Vec::new(),
+            folded_statements: 0,
+            statement_entries: (0, 0),
+            slow_transactions: 0,
             version: "",
             databases: none(),
             pools: (columns, rows.collect()),

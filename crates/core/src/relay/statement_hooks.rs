@@ -1,0 +1,259 @@
+//! The relay's part in the statistics of statements: which statement a message runs, and when a server has completed
+//! one.
+
+use pgweir_wire::{Body, tag::frontend};
+
+use super::client_to_server::{ClientMessages, Ours};
+use crate::{
+    Actions, Level, LogLine, Time, Token,
+    frontend::Head,
+    session::{Dialect, Fingerprint},
+    statement_statistics::{PartialText, StatementId, StatementPool},
+    worker::Worker,
+};
+
+/// The most bytes of a text that are kept until the rest has arrived.
+const PARTIAL_MAX: usize = 64 * 1024;
+
+impl ClientMessages<'_> {
+    /// Notes which statement a message runs, prepares or binds, that was sent to the server. `at`: where its body begins.
+    #[inline]
+    pub(super) fn note_statement(&mut self, head: &Head, bytes: &[u8], at: usize) {
+        let tag = head.header.tag;
+        let is_noted = matches!(
+            tag,
+            frontend::QUERY | frontend::PARSE | frontend::BIND | frontend::EXECUTE
+        );
+        if !is_noted || !self.statistics.is_on() || self.server.replies.is_skipping() {
+            return;
+        }
+        let len = head.header.body_len as usize;
+        let end = bytes.len().min(at + len);
+        let body = &bytes[at..end];
+        let is_whole = body.len() >= len;
+        match tag {
+            frontend::QUERY => {
+                let text = body.strip_suffix(b"\0");
+                let statement = match text.filter(|_| is_whole) {
+                    Some(text) => self.statement_of(text),
+                    None => self.keep_partial(None, body),
+                };
+                let request = self.server.replies.next_request().saturating_sub(1);
+                self.run_statement(statement, request, true, end);
+            }
+            frontend::EXECUTE => {
+                let portal = Body::new(body).cstr().unwrap_or_default();
+                let statement = self.client.statement_names.portal(portal);
+                let request = self.server.replies.next_request();
+                self.run_statement(statement, request, false, end);
+            }
+            frontend::BIND => {
+                let mut body = Body::new(body);
+                if let (Ok(portal), Ok(name)) = (body.cstr(), body.cstr()) {
+                    let statement = self.client.statement_names.statement(name);
+                    self.client.statement_names.bound(portal, statement);
+                }
+            }
+            _ => self.note_parsed(body, is_whole),
+        }
+    }
+
+    fn note_parsed(&mut self, body: &[u8], is_whole: bool) {
+        let mut body = Body::new(body);
+        let Ok(name) = body.cstr() else { return };
+        let rest = body.rest();
+        let statement = match body.cstr() {
+            Ok(text) => self.statement_of(text),
+            Err(_) if is_whole => return,
+            Err(_) => self.keep_partial(Some(name), rest),
+        };
+        self.client.statement_names.parsed(name, statement);
+        self.server.statements.prepared(statement);
+    }
+
+    /// Notes an execution. The bytes up to `end` are counted for it.
+    #[inline]
+    fn run_statement(&mut self, statement: StatementId, request: u64, is_simple: bool, end: usize) {
+        let statement = match statement == StatementId::NONE {
+            true => self.statistics.unknown(pool_of(self.server)),
+            false => statement,
+        };
+        let received = (end - self.counted) as u64;
+        self.counted = end;
+        self.server
+            .statements
+            .sent(statement, request, is_simple, received, self.now);
+    }
+
+    /// Counts the bytes behind the last statement.
+    #[inline]
+    pub(super) fn count_rest(&mut self, len: usize) {
+        if self.statistics.is_on() {
+            self.server.statements.add_received(len - self.counted);
+            self.counted = len;
+        }
+    }
+
+    /// Returns the statement with this text.
+    #[inline]
+    fn statement_of(&mut self, text: &[u8]) -> StatementId {
+        let dialect = self.dialect_of(text);
+        let fingerprint = match self.fingerprint.take() {
+            Some(fingerprint) => fingerprint,
+            None if dialect == Dialect::Unreadable => Fingerprint::hash_of(text, dialect),
+            None => {
+                let verdict = self.verdicts.read(text, dialect, self.certificates);
+                self.verdicts.fingerprint(verdict.place, text, dialect)
+            }
+        };
+        let pool = pool_of(self.server);
+        self.statistics
+            .statement(pool, fingerprint, || Fingerprint::read(text, dialect).text)
+    }
+
+    /// Returns how the server reads a text. An earlier request that is not answered may change that for bytes that do not
+    /// mean the same everywhere.
+    #[inline]
+    fn dialect_of(&self, text: &[u8]) -> Dialect {
+        let dialect = self.server.session.dialect;
+        // The fingerprint of a text that was scanned is certain.
+        let is_certain = self.fingerprint.is_some() || !self.server.statements.is_outstanding();
+        let depends = |text: &[u8]| text.iter().any(|&byte| byte == b'\\' || byte >= 0x80);
+        match !is_certain && depends(text) {
+            true => Dialect::Unreadable,
+            false => dialect,
+        }
+    }
+
+    /// Notes the statement of a portal, which is one of those whose names pgweir follows.
+    #[inline]
+    pub(super) fn note_binding(&mut self, portal: &[u8], ours: Ours) {
+        if !self.statistics.is_on() {
+            return;
+        }
+        let statement = match ours {
+            Ours::Statement(binding) => self.bindings.statement(binding),
+            Ours::Nothing => None,
+        };
+        let dialect = self.server.session.dialect;
+        let pool = pool_of(self.server);
+        let id = statement.map_or(StatementId::NONE, |statement| {
+            let fingerprint = statement.fingerprint(dialect);
+            self.statistics.statement(pool, fingerprint, || {
+                Fingerprint::read(statement.text(), dialect).text
+            })
+        });
+        self.client.statement_names.bound(portal, id);
+    }
+
+    /// Keeps the beginning of a text of which the rest has not arrived. Returns what stands for the statement until then.
+    #[cold]
+    fn keep_partial(&mut self, name: Option<&[u8]>, text: &[u8]) -> StatementId {
+        self.client.statement_names.keep_partial(PartialText {
+            name: name.map(Into::into),
+            text: text[..text.len().min(PARTIAL_MAX)].to_vec(),
+        });
+        StatementId::NONE
+    }
+
+    /// Reads on a text whose beginning was kept.
+    #[inline]
+    pub(super) fn continue_statement(&mut self, bytes: &[u8]) {
+        if let Some(partial) = self.client.statement_names.take_partial() {
+            self.continue_partial(partial, bytes);
+        }
+    }
+
+    #[cold]
+    fn continue_partial(&mut self, mut partial: PartialText, bytes: &[u8]) {
+        let (count, is_end) = self.client.stream.left_of(bytes.len());
+        let room = PARTIAL_MAX - partial.text.len();
+        partial.text.extend_from_slice(&bytes[..count.min(room)]);
+        if !is_end {
+            return self.client.statement_names.keep_partial(partial);
+        }
+        let text = &partial.text;
+        let end = text.iter().position(|&byte| byte == 0);
+        let text = &text[..end.unwrap_or(text.len())];
+        self.fingerprint = None;
+        let dialect = self.server.session.dialect;
+        let fingerprint = Fingerprint::read(text, dialect);
+        let pool = pool_of(self.server);
+        let statement = self
+            .statistics
+            .statement(pool, fingerprint.hash, || fingerprint.text);
+        match partial.name {
+            Some(name) => {
+                self.client.statement_names.parsed(&name, statement);
+                self.server.statements.prepared(statement);
+            }
+            None => self.server.statements.text_arrived(statement),
+        }
+    }
+}
+
+fn pool_of(server: &crate::backend::Server) -> StatementPool<'_> {
+    StatementPool {
+        number: server.shared.number,
+        key: &server.shared.key,
+    }
+}
+
+impl Worker {
+    /// Notes that a server has completed a command, or suspended a portal: then there is no `tag`.
+    #[inline]
+    pub(super) fn statement_completed(&mut self, conn: Token, tag: Option<&[u8]>, now: Time) {
+        if let Some(server) = self.table.server(conn) {
+            let request = server.replies.present_request();
+            server
+                .statements
+                .completed(tag, request, now, &mut self.statement_statistics);
+        }
+    }
+
+    /// Logs the transaction that has ended if it was slow.
+    #[inline]
+    pub(super) fn transaction_ended(
+        &mut self,
+        client: Token,
+        server: Token,
+        duration: u64,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let slow = self.snapshot.config.settings.log_slow_transactions.0;
+        let Some(lent) = self.table.server(server) else {
+            return;
+        };
+        if slow > 0 && lent.statements.length(duration) >= slow {
+            return self.log_slow_transaction(client, server, duration, now, out);
+        }
+        lent.statements.end_transaction();
+    }
+
+    #[cold]
+    fn log_slow_transaction(
+        &mut self,
+        client: Token,
+        server: Token,
+        duration: u64,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let not_logged = self.slow_transactions.add(now);
+        let Some((client, server)) = self.table.pair(client, server) else {
+            return;
+        };
+        let transaction = server
+            .statements
+            .describe(duration, &self.statement_statistics);
+        server.statements.end_transaction();
+        if let Some(not_logged) = not_logged {
+            let message = transaction.message(not_logged);
+            out.list.push(crate::Action::Log(LogLine {
+                slow: Some(Box::new(transaction)),
+                ..LogLine::new(Level::Log, client.subject(), message)
+            }));
+        }
+    }
+}
