@@ -68,7 +68,7 @@ impl ClientMessages<'_> {
             Err(_) => self.keep_partial(Some(name), rest),
         };
         self.client.statement_names.parsed(name, statement);
-        self.server.statements.prepared(statement);
+        self.server.running.prepared(statement);
     }
 
     /// Notes an execution. The bytes up to `end` are counted for it.
@@ -81,7 +81,7 @@ impl ClientMessages<'_> {
         let received = (end - self.counted) as u64;
         self.counted = end;
         self.server
-            .statements
+            .running
             .sent(statement, request, is_simple, received, self.now);
     }
 
@@ -89,7 +89,7 @@ impl ClientMessages<'_> {
     #[inline]
     pub(super) fn count_rest(&mut self, len: usize) {
         if self.statistics.is_on() {
-            self.server.statements.add_received(len - self.counted);
+            self.server.running.add_received(len - self.counted);
             self.counted = len;
         }
     }
@@ -117,7 +117,7 @@ impl ClientMessages<'_> {
     fn dialect_of(&self, text: &[u8]) -> Dialect {
         let dialect = self.server.session.dialect;
         // The fingerprint of a text that was scanned is certain.
-        let is_certain = self.fingerprint.is_some() || !self.server.statements.is_outstanding();
+        let is_certain = self.fingerprint.is_some() || !self.server.running.is_outstanding();
         let depends = |text: &[u8]| text.iter().any(|&byte| byte == b'\\' || byte >= 0x80);
         match !is_certain && depends(text) {
             true => Dialect::Unreadable,
@@ -166,7 +166,7 @@ impl ClientMessages<'_> {
 
     #[cold]
     fn continue_partial(&mut self, mut partial: PartialText, bytes: &[u8]) {
-        let (count, is_end) = self.client.stream.left_of(bytes.len());
+        let (count, is_end) = self.client.socket.stream.left_of(bytes.len());
         let room = PARTIAL_MAX - partial.text.len();
         partial.text.extend_from_slice(&bytes[..count.min(room)]);
         if !is_end {
@@ -185,9 +185,9 @@ impl ClientMessages<'_> {
         match partial.name {
             Some(name) => {
                 self.client.statement_names.parsed(&name, statement);
-                self.server.statements.prepared(statement);
+                self.server.running.prepared(statement);
             }
-            None => self.server.statements.text_arrived(statement),
+            None => self.server.running.text_arrived(statement),
         }
     }
 }
@@ -206,7 +206,7 @@ impl Worker {
         if let Some(server) = self.table.server(conn) {
             let request = server.replies.present_request();
             server
-                .statements
+                .running
                 .completed(tag, request, now, &mut self.statement_statistics);
         }
     }
@@ -225,10 +225,10 @@ impl Worker {
         let Some(lent) = self.table.server(server) else {
             return;
         };
-        if slow > 0 && lent.statements.length(duration) >= slow {
+        if slow > 0 && lent.running.length(duration) >= slow {
             return self.log_slow_transaction(client, server, duration, now, out);
         }
-        lent.statements.end_transaction();
+        lent.running.end_transaction();
     }
 
     #[cold]
@@ -245,9 +245,9 @@ impl Worker {
             return;
         };
         let transaction = server
-            .statements
+            .running
             .describe(duration, &self.statement_statistics);
-        server.statements.end_transaction();
+        server.running.end_transaction();
         if let Some(not_logged) = not_logged {
             let message = transaction.message(not_logged);
             out.list.push(crate::Action::Log(LogLine {

@@ -7,14 +7,14 @@
 mod client;
 mod entry;
 mod report;
-mod server;
+mod running;
 mod slow;
 
 pub use self::{
     client::{ClientStatements, PartialText},
     entry::{Counts, StatementId},
     report::{StatementReport, StatementRow},
-    server::ServerStatements,
+    running::RunningStatements,
     slow::{SlowTransaction, SlowTransactionLog},
 };
 

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use crate::{
         Time,
-        statement_statistics::{ServerStatements, StatementPool},
+        statement_statistics::{RunningStatements, StatementPool},
     };
 
     #[test]
@@ -115,7 +115,7 @@ mod tests {
             };
             for (number, time) in [(1, 100), (2, 900), (3, 10)] {
                 let id = statistics.statement(pool, number, || format!("SELECT {number}").into());
-                let mut server = ServerStatements::default();
+                let mut server = RunningStatements::default();
                 server.sent(id, 0, true, 0, Time(0));
                 server.ready(1, true, Time(time), &mut statistics);
             }

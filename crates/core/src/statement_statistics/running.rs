@@ -12,7 +12,7 @@ const ROOM_KEPT: usize = 64;
 
 /// The statements that a server connection was sent and has not completed, and the present transaction.
 #[derive(Debug, Default)]
-pub struct ServerStatements {
+pub struct RunningStatements {
     outstanding: VecDeque<Execution>,
     /// The statement that the present client has sent last.
     latest: StatementId,
@@ -62,7 +62,7 @@ impl Transaction {
     }
 }
 
-impl ServerStatements {
+impl RunningStatements {
     /// Notes that the server is lent to a client, which has waited for so many microseconds.
     #[inline]
     pub fn begin_loan(&mut self, waited: u64) {
@@ -345,7 +345,7 @@ mod tests {
         let mut statistics = StatementStatistics::default();
         statistics.set_limit(10);
         let [one, two, three] = [1, 2, 3].map(|number| statement(&mut statistics, number));
-        let mut server = ServerStatements::default();
+        let mut server = RunningStatements::default();
         server.begin_loan(40);
         // Two executions in request 5, one in request 6, and a simple query with two commands.
         for (id, request) in [(one, 5), (two, 5), (one, 6)] {
@@ -386,7 +386,7 @@ mod tests {
         let mut statistics = StatementStatistics::default();
         statistics.set_limit(10);
         let [one, two] = [1, 2].map(|number| statement(&mut statistics, number));
-        let mut server = ServerStatements::default();
+        let mut server = RunningStatements::default();
         server.sent(one, 1, false, 0, Time(0));
         server.sent(two, 1, false, 0, Time(0));
         // The answer to a request of pgweir's own is not that of a statement.
