@@ -35,6 +35,7 @@ use crate::{
     fault::{Fault, STALE_PLAN, Words},
     frontend::ClientDuty,
     operator_orders::retire_servers_of_database,
+    statement_statistics::Ended,
     worker::{Loss, Worker, send_early},
 };
 
@@ -319,13 +320,17 @@ impl Worker {
                 self.take_answer(conn, body);
                 false
             }
-            backend::EMPTY_QUERY_RESPONSE | backend::PORTAL_SUSPENDED => {
-                self.statement_completed(conn, None, now);
+            backend::EMPTY_QUERY_RESPONSE => {
+                self.statement_completed(conn, Ended::Completed(b""), now);
+                true
+            }
+            backend::PORTAL_SUSPENDED => {
+                self.statement_completed(conn, Ended::Suspended, now);
                 true
             }
             backend::COMMAND_COMPLETE => {
                 server.session.forget_signals_after(body);
-                self.statement_completed(conn, Some(body), now);
+                self.statement_completed(conn, Ended::Completed(body), now);
                 self.command_completed(conn, body);
                 unlisten_completed(&mut self.table, conn, Some(body));
                 true

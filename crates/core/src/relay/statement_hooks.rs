@@ -8,7 +8,7 @@ use crate::{
     Actions, Level, LogLine, Time, Token,
     frontend::Head,
     session::{Dialect, Fingerprint},
-    statement_statistics::{PartialText, StatementId, StatementPool},
+    statement_statistics::{Ended, Extent, PartialText, StatementId, StatementPool},
     worker::Worker,
 };
 
@@ -39,13 +39,19 @@ impl ClientMessages<'_> {
                     None => self.keep_partial(None, body),
                 };
                 let request = self.server.replies.next_request().saturating_sub(1);
-                self.run_statement(statement, request, true, end);
+                self.run_statement(statement, request, Extent::Query, end);
             }
             frontend::EXECUTE => {
-                let portal = Body::new(body).cstr().unwrap_or_default();
-                let statement = self.client.statement_names.portal(portal);
+                let mut body = Body::new(body);
+                let portal = body.cstr().unwrap_or_default();
+                let limit = body.rest().first_chunk().copied();
+                let rows = u32::from_be_bytes(limit.unwrap_or_default());
+                let statement = match self.client.statement_names.portal(portal) {
+                    StatementId::NONE => self.statistics.unknown(pool_of(self.server)),
+                    known => known,
+                };
                 let request = self.server.replies.next_request();
-                self.run_statement(statement, request, false, end);
+                self.run_statement(statement, request, Extent::Execute { rows }, end);
             }
             frontend::BIND => {
                 let mut body = Body::new(body);
@@ -73,16 +79,12 @@ impl ClientMessages<'_> {
 
     /// Notes an execution. The bytes up to `end` are counted for it.
     #[inline]
-    fn run_statement(&mut self, statement: StatementId, request: u64, is_simple: bool, end: usize) {
-        let statement = match statement == StatementId::NONE {
-            true => self.statistics.unknown(pool_of(self.server)),
-            false => statement,
-        };
+    fn run_statement(&mut self, statement: StatementId, request: u64, extent: Extent, end: usize) {
         let received = (end - self.counted) as u64;
         self.counted = end;
         self.server
             .running
-            .sent(statement, request, is_simple, received, self.now);
+            .sent(statement, request, extent, received, self.now);
     }
 
     /// Counts the bytes behind the last statement.
@@ -200,14 +202,14 @@ fn pool_of(server: &crate::backend::Server) -> StatementPool<'_> {
 }
 
 impl Worker {
-    /// Notes that a server has completed a command, or suspended a portal: then there is no `tag`.
+    /// Notes that a server has completed a command, or suspended a portal.
     #[inline]
-    pub(super) fn statement_completed(&mut self, conn: Token, tag: Option<&[u8]>, now: Time) {
+    pub(super) fn statement_completed(&mut self, conn: Token, ended: Ended<'_>, now: Time) {
         if let Some(server) = self.table.server(conn) {
             let request = server.replies.present_request();
             server
                 .running
-                .completed(tag, request, now, &mut self.statement_statistics);
+                .completed(ended, request, now, &mut self.statement_statistics);
         }
     }
 

@@ -14,7 +14,7 @@ pub use self::{
     client::{ClientStatements, PartialText},
     entry::{Counts, StatementId},
     report::{StatementReport, StatementRow},
-    running::RunningStatements,
+    running::{Ended, Extent, RunningStatements},
     slow::{SlowTransaction, SlowTransactionLog},
 };
 

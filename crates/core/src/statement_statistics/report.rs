@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Counts, StatementStatistics};
+use super::{Counts, StatementStatistics, entry::Entry};
 use crate::{
     pool::PoolKey,
     stats::{Histogram, upper_bound},
@@ -36,7 +36,9 @@ pub struct StatementRow {
 impl StatementReport {
     /// Adds the entries of one worker.
     pub fn add(&mut self, statistics: &StatementStatistics) {
-        for entry in statistics.present() {
+        // A statement that was only prepared has cost nothing yet.
+        let has_run = |entry: &&Entry| entry.counts.calls > 0 || entry.counts.errors > 0;
+        for entry in statistics.present().filter(has_run) {
             let key = (Arc::clone(&entry.pool), entry.key.fingerprint);
             let (_, counts) = self
                 .rows
@@ -95,7 +97,7 @@ mod tests {
     use super::*;
     use crate::{
         Time,
-        statement_statistics::{RunningStatements, StatementPool},
+        statement_statistics::{Extent, RunningStatements, StatementPool},
     };
 
     #[test]
@@ -116,7 +118,7 @@ mod tests {
             for (number, time) in [(1, 100), (2, 900), (3, 10)] {
                 let id = statistics.statement(pool, number, || format!("SELECT {number}").into());
                 let mut server = RunningStatements::default();
-                server.sent(id, 0, true, 0, Time(0));
+                server.sent(id, 0, Extent::Query, 0, Time(0));
                 server.ready(1, true, Time(time), &mut statistics);
             }
             report.add(&statistics);

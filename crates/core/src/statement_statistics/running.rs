@@ -34,9 +34,29 @@ struct Execution {
     sent_at: Time,
     received: u64,
     rows: u64,
-    /// Whether it is a simple query, which may consist of several commands and is complete at ReadyForQuery.
-    is_simple: bool,
+    extent: Extent,
     has_failed: bool,
+}
+
+/// How far a message runs a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// A simple query, which may consist of several commands and is complete at ReadyForQuery.
+    Query,
+    /// An Execute.
+    Execute {
+        /// The number of rows after which the server suspends the portal.
+        rows: u32,
+    },
+}
+
+/// How the server has ended a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended<'a> {
+    /// It is complete. The tag may be empty.
+    Completed(&'a [u8]),
+    /// All rows of an Execute's limit were sent.
+    Suspended,
 }
 
 #[derive(Debug, Default)]
@@ -93,7 +113,7 @@ impl RunningStatements {
         &mut self,
         statement: StatementId,
         request: u64,
-        is_simple: bool,
+        extent: Extent,
         received: u64,
         now: Time,
     ) {
@@ -106,7 +126,7 @@ impl RunningStatements {
             sent_at: now,
             received,
             rows: 0,
-            is_simple,
+            extent,
             has_failed: false,
         });
         self.latest = statement;
@@ -145,12 +165,11 @@ impl RunningStatements {
         self.sent += bytes as u64;
     }
 
-    /// Notes that the server has completed a command of the request with this number, or suspended a portal: then there
-    /// is no `tag`.
+    /// Notes that the server has completed a command of the request with this number, or suspended a portal.
     #[inline]
     pub fn completed(
         &mut self,
-        tag: Option<&[u8]>,
+        ended: Ended<'_>,
         request: u64,
         now: Time,
         statistics: &mut StatementStatistics,
@@ -161,8 +180,12 @@ impl RunningStatements {
         if front.request > request {
             return;
         }
-        front.rows += tag.map_or(0, rows_of);
-        if !front.is_simple {
+        front.rows += match (ended, front.extent) {
+            (Ended::Completed(tag), _) => rows_of(tag),
+            (Ended::Suspended, Extent::Execute { rows }) => u64::from(rows),
+            (Ended::Suspended, Extent::Query) => 0,
+        };
+        if front.extent != Extent::Query {
             self.end_first(now, statistics);
         }
     }
@@ -174,7 +197,7 @@ impl RunningStatements {
         match self.outstanding.front_mut() {
             Some(front) if front.request <= request => {
                 front.has_failed = true;
-                if !front.is_simple {
+                if front.extent != Extent::Query {
                     self.end_first(now, statistics);
                 }
             }
@@ -200,7 +223,7 @@ impl RunningStatements {
         while let Some(front) = self.outstanding.front()
             && (front.request < next || is_last)
         {
-            if front.is_simple {
+            if front.extent == Extent::Query {
                 self.end_first(now, statistics);
             } else {
                 self.outstanding.pop_front();
@@ -306,6 +329,8 @@ mod tests {
     use super::*;
     use crate::{pool::PoolKey, statement_statistics::StatementPool};
 
+    const EXECUTE: Extent = Extent::Execute { rows: 2 };
+
     fn statement(statistics: &mut StatementStatistics, number: u64) -> StatementId {
         let key = PoolKey {
             database: "app".into(),
@@ -349,21 +374,36 @@ mod tests {
         server.begin_loan(40);
         // Two executions in request 5, one in request 6, and a simple query with two commands.
         for (id, request) in [(one, 5), (two, 5), (one, 6)] {
-            server.sent(id, request, false, 10, Time(100));
+            server.sent(id, request, EXECUTE, 10, Time(100));
         }
-        server.sent(three, 7, true, 20, Time(100));
+        server.sent(three, 7, Extent::Query, 20, Time(100));
         server.add_sent(33);
-        server.completed(Some(b"SELECT 3\0"), 5, Time(150), &mut statistics);
+        server.completed(
+            Ended::Completed(b"SELECT 3\0"),
+            5,
+            Time(150),
+            &mut statistics,
+        );
         server.failed(5, Time(170), &mut statistics);
         server.ready(6, false, Time(170), &mut statistics);
-        server.completed(None, 6, Time(180), &mut statistics);
+        server.completed(Ended::Suspended, 6, Time(180), &mut statistics);
         server.ready(7, false, Time(180), &mut statistics);
-        server.completed(Some(b"UPDATE 2\0"), 7, Time(190), &mut statistics);
-        server.completed(Some(b"UPDATE 3\0"), 7, Time(190), &mut statistics);
+        server.completed(
+            Ended::Completed(b"UPDATE 2\0"),
+            7,
+            Time(190),
+            &mut statistics,
+        );
+        server.completed(
+            Ended::Completed(b"UPDATE 3\0"),
+            7,
+            Time(190),
+            &mut statistics,
+        );
         server.add_sent(7);
         server.ready(8, true, Time(200), &mut statistics);
         let of = counts(&mut statistics, one);
-        assert_eq!((of.calls, of.rows, of.errors, of.received), (2, 3, 0, 20));
+        assert_eq!((of.calls, of.rows, of.errors, of.received), (2, 5, 0, 20));
         assert_eq!(
             (of.server.sum(), of.max_server, of.wait, of.max_wait),
             (60, 50, 40, 40)
@@ -387,10 +427,10 @@ mod tests {
         statistics.set_limit(10);
         let [one, two] = [1, 2].map(|number| statement(&mut statistics, number));
         let mut server = RunningStatements::default();
-        server.sent(one, 1, false, 0, Time(0));
-        server.sent(two, 1, false, 0, Time(0));
+        server.sent(one, 1, EXECUTE, 0, Time(0));
+        server.sent(two, 1, EXECUTE, 0, Time(0));
         // The answer to a request of pgweir's own is not that of a statement.
-        server.completed(Some(b"SELECT 1\0"), 0, Time(1), &mut statistics);
+        server.completed(Ended::Completed(b"SELECT 1\0"), 0, Time(1), &mut statistics);
         assert!(server.is_outstanding());
         server.failed(1, Time(2), &mut statistics);
         server.ready(2, true, Time(3), &mut statistics);
