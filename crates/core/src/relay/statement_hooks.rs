@@ -113,16 +113,17 @@ impl ClientMessages<'_> {
             .statement(pool, fingerprint, || Fingerprint::read(text, dialect).text)
     }
 
-    /// Returns how the server reads a text. An earlier request that is not answered may change that for bytes that do not
-    /// mean the same everywhere.
+    /// Returns how the server reads a text. An earlier request that is not answered may change that.
     #[inline]
     fn dialect_of(&self, text: &[u8]) -> Dialect {
         let dialect = self.server.session.dialect;
         // The fingerprint of a text that was scanned is certain.
         let is_certain = self.fingerprint.is_some() || !self.server.running.is_outstanding();
-        let depends = |text: &[u8]| text.iter().any(|&byte| byte == b'\\' || byte >= 0x80);
-        match !is_certain && depends(text) {
-            true => Dialect::Unreadable,
+        match is_certain {
+            true => dialect,
+            false if Fingerprint::common_dialect(text) == Dialect::Unreadable => {
+                Dialect::Unreadable
+            }
             false => dialect,
         }
     }
@@ -137,13 +138,12 @@ impl ClientMessages<'_> {
             Ours::Statement(binding) => self.bindings.statement(binding),
             Ours::Nothing => None,
         };
-        let dialect = self.server.session.dialect;
         let pool = pool_of(self.server);
         let id = statement.map_or(StatementId::NONE, |statement| {
-            let fingerprint = statement.fingerprint(dialect);
-            self.statistics.statement(pool, fingerprint, || {
-                Fingerprint::read(statement.text(), dialect).text
-            })
+            self.statistics
+                .statement(pool, statement.fingerprint(), || {
+                    Fingerprint::of_any(statement.text()).text
+                })
         });
         self.client.statement_names.bound(portal, id);
     }
@@ -177,9 +177,7 @@ impl ClientMessages<'_> {
         let text = &partial.text;
         let end = text.iter().position(|&byte| byte == 0);
         let text = &text[..end.unwrap_or(text.len())];
-        self.fingerprint = None;
-        let dialect = self.server.session.dialect;
-        let fingerprint = Fingerprint::read(text, dialect);
+        let fingerprint = Fingerprint::of_any(text);
         let pool = pool_of(self.server);
         let statement = self
             .statistics

@@ -46,6 +46,22 @@ impl Fingerprint {
         }
     }
 
+    /// Makes the fingerprint of a text that servers may read in any dialect. These differ only in what a backslash is.
+    #[must_use]
+    pub fn of_any(sql: &[u8]) -> Self {
+        Self::read(sql, Self::common_dialect(sql))
+    }
+
+    /// Returns a dialect in which the text has the tokens that it has in any dialect, up to a literal whose end is not
+    /// certain.
+    #[must_use]
+    pub fn common_dialect(sql: &[u8]) -> Dialect {
+        match sql.contains(&b'\\') {
+            true => Dialect::Unreadable,
+            false => Dialect::Utf8,
+        }
+    }
+
     /// Returns the hash of [`Fingerprint::read`] without making the text.
     #[must_use]
     pub fn hash_of(sql: &[u8], dialect: Dialect) -> u64 {

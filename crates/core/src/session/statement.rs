@@ -106,12 +106,12 @@ impl Statement {
         effects
     }
 
-    /// Returns the hash of the text's fingerprint, as a server with this dialect reads the text for the first time.
+    /// Returns the hash of the text's fingerprint.
     #[inline]
-    pub fn fingerprint(&self, dialect: Dialect) -> u64 {
+    pub fn fingerprint(&self) -> u64 {
         *self
             .fingerprint
-            .get_or_init(|| Fingerprint::hash_of(self.text(), dialect))
+            .get_or_init(|| Fingerprint::of_any(self.text()).hash)
     }
 
     /// Returns the id from a name that pgweir gave.
