@@ -9,6 +9,7 @@ use super::{fence::is_simple, named::Named};
 use crate::{
     Actions, Time, Token,
     backend::{Change, Mark, MarkKind, Server},
+    early_answers::send_early,
     fault::Fault,
     frontend::{Client, Head, Upstream},
     session::{
@@ -17,7 +18,6 @@ use crate::{
     },
     statement_statistics::StatementStatistics,
     stats::Stats,
-    worker::send_early,
 };
 
 /// One client's messages on their way to its server.

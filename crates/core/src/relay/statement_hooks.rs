@@ -3,13 +3,19 @@
 
 use pgweir_wire::{Body, tag::frontend};
 
-use super::client_to_server::{ClientMessages, Ours};
+use super::{
+    Relay,
+    client_to_server::{ClientMessages, Ours},
+};
 use crate::{
-    Actions, Level, LogLine, Time, Token,
-    frontend::Head,
+    Action, Actions, Level, LogLine, Token,
+    backend::Server,
+    effect::Env,
+    frontend::{Client, Head},
     session::{Dialect, Fingerprint},
-    statement_statistics::{Ended, Extent, PartialText, StatementId, StatementPool},
-    worker::Worker,
+    statement_statistics::{
+        Ended, Extent, PartialText, StatementId, StatementPool, StatementStatistics,
+    },
 };
 
 /// The most bytes of a text that are kept until the rest has arrived.
@@ -192,68 +198,58 @@ impl ClientMessages<'_> {
     }
 }
 
-fn pool_of(server: &crate::backend::Server) -> StatementPool<'_> {
+fn pool_of(server: &Server) -> StatementPool<'_> {
     StatementPool {
         number: server.shared.number,
         key: &server.shared.key,
     }
 }
 
-impl Worker {
+impl Relay<'_> {
     /// Notes that a server has completed a command, or suspended a portal.
     #[inline]
-    pub(super) fn statement_completed(&mut self, conn: Token, ended: Ended<'_>, now: Time) {
-        if let Some(server) = self.table.server(conn) {
+    pub(super) fn statement_completed(&mut self, conn: Token, ended: Ended<'_>) {
+        if let Some(server) = self.connections.server(conn) {
             let request = server.replies.present_request();
-            server
-                .running
-                .completed(ended, request, now, &mut self.statement_statistics);
+            let (now, statistics) = (self.env.now, &mut self.pools.statements);
+            server.running.completed(ended, request, now, statistics);
         }
     }
+}
 
-    /// Logs the transaction that has ended if it was slow.
-    #[inline]
-    pub(super) fn transaction_ended(
-        &mut self,
-        client: Token,
-        server: Token,
-        duration: u64,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        let slow = self.snapshot.config.settings.log_slow_transactions.0;
-        let Some(lent) = self.table.server(server) else {
-            return;
-        };
-        if slow > 0 && lent.running.length(duration) >= slow {
-            return self.log_slow_transaction(client, server, duration, now, out);
-        }
-        lent.running.end_transaction();
+/// Logs a client's transaction that has ended after so many microseconds, if it was slow.
+#[inline]
+pub(super) fn transaction_ended(
+    env: &Env<'_>,
+    client: &Client,
+    server: &mut Server,
+    duration: u64,
+    statistics: &mut StatementStatistics,
+    out: &mut Actions,
+) {
+    let slow = env.snapshot.config.settings.log_slow_transactions.0;
+    if slow > 0 && server.running.length(duration) >= slow {
+        log_slow_transaction(env, client, server, duration, statistics, out);
     }
+    server.running.end_transaction();
+}
 
-    #[cold]
-    fn log_slow_transaction(
-        &mut self,
-        client: Token,
-        server: Token,
-        duration: u64,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        let not_logged = self.slow_transactions.add(now);
-        let Some((client, server)) = self.table.pair(client, server) else {
-            return;
-        };
-        let transaction = server
-            .running
-            .describe(duration, &self.statement_statistics);
-        server.running.end_transaction();
-        if let Some(not_logged) = not_logged {
-            let message = transaction.message(not_logged);
-            out.list.push(crate::Action::Log(LogLine {
-                slow: Some(Box::new(transaction)),
-                ..LogLine::new(Level::Log, client.subject(), message)
-            }));
-        }
-    }
+#[cold]
+fn log_slow_transaction(
+    env: &Env<'_>,
+    client: &Client,
+    server: &Server,
+    duration: u64,
+    statistics: &mut StatementStatistics,
+    out: &mut Actions,
+) {
+    let Some(not_logged) = statistics.slow.add(env.now) else {
+        return;
+    };
+    let transaction = server.running.describe(duration, statistics);
+    let message = transaction.message(not_logged);
+    out.list.push(Action::Log(LogLine {
+        slow: Some(Box::new(transaction)),
+        ..LogLine::new(Level::Log, client.subject(), message)
+    }));
 }

@@ -39,6 +39,8 @@ pub struct StatementStatistics {
     free: Vec<u32>,
     index: HashTable<u32>,
     evicted: u64,
+    /// The lines about slow transactions.
+    pub slow: SlowTransactionLog,
 }
 
 /// A pool, as the statistics know it.
@@ -63,11 +65,9 @@ impl StatementStatistics {
     fn change_limit(&mut self, most: usize) {
         self.most = most;
         if most == 0 {
-            let evicted = self.evicted;
-            *self = Self {
-                evicted,
-                ..Self::default()
-            };
+            self.slots = Vec::new();
+            self.free = Vec::new();
+            self.index.clear();
         }
         while self.len() > most {
             self.evict(self.len() - most);

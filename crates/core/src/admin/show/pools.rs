@@ -11,6 +11,7 @@ use crate::{
     connections::Conn,
     console::{Cell, Collection, Column, Kind, PoolCount, Table},
     frontend::{Client, ClientDuty},
+    lending,
     pool::PoolKey,
     worker::Worker,
 };
@@ -69,9 +70,7 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
     collection.console.add(statistics.console());
     collection.past += statistics.removed_pools();
     collection.began = collection.began.min(statistics.began().unwrap_or(now));
-    collection
-        .statements
-        .add_totals(&worker.statement_statistics);
+    collection.statements.add_totals(&worker.pools.statements);
     for pool in worker.pools.iter() {
         let (texts, bytes) = pool.verdicts.size();
         collection.cached_texts.0 += texts;
@@ -105,7 +104,11 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
                     .pools
                     .entry(server.shared.key.clone())
                     .or_default();
-                add_server(server, server.is_stale(worker.check_after, now), count);
+                add_server(
+                    server,
+                    server.is_stale(lending::check_after(&worker.snapshot.config.settings), now),
+                    count,
+                );
             }
             Conn::Cancel(cancel) => {
                 if let Goal::Server(server) = cancel.goal

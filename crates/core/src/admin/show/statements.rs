@@ -30,8 +30,8 @@ const COLUMNS: [Column; 16] = [
 /// Adds one worker's statements.
 pub(in crate::admin) fn add(worker: &mut Worker, collection: &mut Collection) {
     let most = worker.snapshot.config.settings.statement_statistics;
-    worker.statement_statistics.set_limit(most);
-    collection.statements.add(&worker.statement_statistics);
+    worker.pools.statements.set_limit(most);
+    collection.statements.add(&worker.pools.statements);
 }
 
 /// Returns the table. The statements on which servers have spent most time come first.
