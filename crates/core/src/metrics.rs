@@ -63,14 +63,8 @@ pub struct Metrics {
     pub servers: Vec<(Box<str>, String, u64)>,
     /// The outcomes of logins and TLS handshakes.
     pub logins: Logins,
-    /// The statements on which servers have spent most time.
-    pub statements: Vec<StatementRow>,
-    /// The number of statements that are left out there.
-    pub folded_statements: usize,
-    /// The entries of statistics of statements in all workers, and those that were removed.
-    pub statement_entries: (usize, u64),
-    /// Transactions that took longer than `log_slow_transactions`.
-    pub slow_transactions: u64,
+    /// What statements cost.
+    pub statements: StatementMetrics,
     /// The number of workers.
     pub workers: usize,
     /// The number of entries of SHOW EVENTS, and of dropped ones.
@@ -79,6 +73,21 @@ pub struct Metrics {
     pub is_paused: bool,
     /// Whether SUSPEND is in force.
     pub is_suspended: bool,
+}
+
+/// What statements cost.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StatementMetrics {
+    /// The statements on which servers have spent most time.
+    pub slowest: Vec<StatementRow>,
+    /// The number of statements that are left out there.
+    pub folded: usize,
+    /// The number of entries in all workers.
+    pub entries: usize,
+    /// The entries that were removed to make room for others.
+    pub evicted: u64,
+    /// Transactions that took longer than `log_slow_transactions`.
+    pub slow_transactions: u64,
 }
 
 /// The number of clients in one group.

@@ -10,7 +10,7 @@ use crate::{
     frontend::ClientDuty,
     loan::pins_of,
     mail::Mail,
-    metrics::{ClientCount, ClientGroup, Measurement, Metrics, PoolMetrics},
+    metrics::{ClientCount, ClientGroup, Measurement, Metrics, PoolMetrics, StatementMetrics},
     pin::Pin,
     pool::PoolKey,
     stats::Stats,
@@ -108,7 +108,7 @@ impl Measurement {
         });
         let halt = worker.directory.operator().halt();
         let most = worker.snapshot.config.settings.metrics_max_statements as usize;
-        let (statements, folded_statements) = collection.statements.slowest(most);
+        let (slowest, folded) = collection.statements.slowest(most);
         Metrics {
             version: VERSION,
             databases: show::pools::databases(worker, collection),
@@ -134,10 +134,13 @@ impl Measurement {
                 .map(|((database, endpoint), count)| (database, endpoint, count))
                 .collect(),
             logins: self.logins,
-            statements,
-            folded_statements,
-            statement_entries: (collection.statements.entries, collection.statements.evicted),
-            slow_transactions: self.slow_transactions,
+            statements: StatementMetrics {
+                slowest,
+                folded,
+                entries: collection.statements.entries,
+                evicted: collection.statements.evicted,
+                slow_transactions: self.slow_transactions,
+            },
             workers: worker.directory.workers(),
             events: worker.directory.events().counts(),
             is_paused: halt == Halt::Paused,

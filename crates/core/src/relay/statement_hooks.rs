@@ -8,7 +8,7 @@ use super::{
     client_to_server::{ClientMessages, Ours},
 };
 use crate::{
-    Action, Actions, Level, LogLine, Token,
+    Action, Actions, Level, LogLine, Time, Token,
     backend::Server,
     effect::Env,
     frontend::{Client, Head},
@@ -21,6 +21,31 @@ use crate::{
 /// The most bytes of a text that are kept until the rest has arrived.
 const PARTIAL_MAX: usize = 64 * 1024;
 
+/// Counts one client's messages for the statements that they run.
+pub(super) struct Counting<'w> {
+    pub(super) statistics: &'w mut StatementStatistics,
+    /// The fingerprint of the text that was scanned last.
+    pub(super) scanned: Option<u64>,
+    /// The fingerprint of the text in the message that is being read, if it was scanned.
+    pub(super) fingerprint: Option<u64>,
+    /// The position up to which the received bytes are counted.
+    counted: usize,
+    now: Time,
+}
+
+impl<'w> Counting<'w> {
+    #[inline]
+    pub(super) fn new(statistics: &'w mut StatementStatistics, now: Time) -> Self {
+        Self {
+            statistics,
+            scanned: None,
+            fingerprint: None,
+            counted: 0,
+            now,
+        }
+    }
+}
+
 impl ClientMessages<'_> {
     /// Notes which statement a message runs, prepares or binds, that was sent to the server. `at`: where its body begins.
     #[inline]
@@ -30,7 +55,7 @@ impl ClientMessages<'_> {
             tag,
             frontend::QUERY | frontend::PARSE | frontend::BIND | frontend::EXECUTE
         );
-        if !is_noted || !self.statistics.is_on() || self.server.replies.is_skipping() {
+        if !is_noted || !self.counting.statistics.is_on() || self.server.replies.is_skipping() {
             return;
         }
         let len = head.header.body_len as usize;
@@ -53,7 +78,7 @@ impl ClientMessages<'_> {
                 let limit = body.rest().first_chunk().copied();
                 let rows = u32::from_be_bytes(limit.unwrap_or_default());
                 let statement = match self.client.statement_names.portal(portal) {
-                    StatementId::NONE => self.statistics.unknown(pool_of(self.server)),
+                    StatementId::NONE => self.counting.statistics.unknown(pool_of(self.server)),
                     known => known,
                 };
                 let request = self.server.replies.next_request();
@@ -86,19 +111,21 @@ impl ClientMessages<'_> {
     /// Notes an execution. The bytes up to `end` are counted for it.
     #[inline]
     fn run_statement(&mut self, statement: StatementId, request: u64, extent: Extent, end: usize) {
-        let received = (end - self.counted) as u64;
-        self.counted = end;
+        let received = (end - self.counting.counted) as u64;
+        self.counting.counted = end;
         self.server
             .running
-            .sent(statement, request, extent, received, self.now);
+            .sent(statement, request, extent, received, self.counting.now);
     }
 
     /// Counts the bytes behind the last statement.
     #[inline]
     pub(super) fn count_rest(&mut self, len: usize) {
-        if self.statistics.is_on() {
-            self.server.running.add_received(len - self.counted);
-            self.counted = len;
+        if self.counting.statistics.is_on() {
+            self.server
+                .running
+                .add_received(len - self.counting.counted);
+            self.counting.counted = len;
         }
     }
 
@@ -106,7 +133,7 @@ impl ClientMessages<'_> {
     #[inline]
     fn statement_of(&mut self, text: &[u8]) -> StatementId {
         let dialect = self.dialect_of(text);
-        let fingerprint = match self.fingerprint.take() {
+        let fingerprint = match self.counting.fingerprint.take() {
             Some(fingerprint) => fingerprint,
             None if dialect == Dialect::Unreadable => Fingerprint::hash_of(text, dialect),
             None => {
@@ -115,7 +142,8 @@ impl ClientMessages<'_> {
             }
         };
         let pool = pool_of(self.server);
-        self.statistics
+        self.counting
+            .statistics
             .statement(pool, fingerprint, || Fingerprint::read(text, dialect).text)
     }
 
@@ -124,7 +152,8 @@ impl ClientMessages<'_> {
     fn dialect_of(&self, text: &[u8]) -> Dialect {
         let dialect = self.server.session.dialect;
         // The fingerprint of a text that was scanned is certain.
-        let is_certain = self.fingerprint.is_some() || !self.server.running.is_outstanding();
+        let is_certain =
+            self.counting.fingerprint.is_some() || !self.server.running.is_outstanding();
         match is_certain {
             true => dialect,
             false if Fingerprint::common_dialect(text) == Dialect::Unreadable => {
@@ -137,7 +166,7 @@ impl ClientMessages<'_> {
     /// Notes the statement of a portal, which is one of those whose names pgweir follows.
     #[inline]
     pub(super) fn note_binding(&mut self, portal: &[u8], ours: Ours) {
-        if !self.statistics.is_on() {
+        if !self.counting.statistics.is_on() {
             return;
         }
         let statement = match ours {
@@ -146,7 +175,8 @@ impl ClientMessages<'_> {
         };
         let pool = pool_of(self.server);
         let id = statement.map_or(StatementId::NONE, |statement| {
-            self.statistics
+            self.counting
+                .statistics
                 .statement(pool, statement.fingerprint(), || {
                     Fingerprint::of_any(statement.text()).text
                 })
@@ -186,6 +216,7 @@ impl ClientMessages<'_> {
         let fingerprint = Fingerprint::of_any(text);
         let pool = pool_of(self.server);
         let statement = self
+            .counting
             .statistics
             .statement(pool, fingerprint.hash, || fingerprint.text);
         match partial.name {

@@ -305,10 +305,7 @@ mod tests {
             }
         };
         Metrics {
-            statements: Vec::new(),
-            folded_statements: 0,
-            statement_entries: (0, 0),
-            slow_transactions: 0,
+            statements: pgweir_core::metrics::StatementMetrics::default(),
             version: "",
             databases: none(),
             pools: (columns, rows.collect()),

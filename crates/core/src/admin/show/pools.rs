@@ -72,7 +72,7 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
     collection.began = collection.began.min(statistics.began().unwrap_or(now));
     collection.statements.add_totals(&worker.pools.statements);
     for pool in worker.pools.iter() {
-        let (texts, bytes) = pool.verdicts.size();
+        let (texts, bytes) = pool.catalog.verdicts.size();
         collection.cached_texts.0 += texts;
         collection.cached_texts.1 += bytes;
         let count = collection.pools.entry(pool.shared.key.clone()).or_default();

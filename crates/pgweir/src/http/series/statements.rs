@@ -1,6 +1,6 @@
 //! Series of the statements on which servers have spent most time.
 
-use pgweir_core::{metrics::Metrics, statement_statistics::Counts};
+use pgweir_core::{metrics::StatementMetrics, statement_statistics::Counts};
 
 use crate::http::exposition::{Exposition, Kind};
 
@@ -56,12 +56,12 @@ const TIMES: [Counter; 2] = [
     ),
 ];
 
-pub(super) fn write(metrics: &Metrics, text: &mut Exposition) {
+pub(super) fn write(metrics: &StatementMetrics, text: &mut Exposition) {
     for (counters, are_times) in [(&COUNTERS[..], false), (&TIMES[..], true)] {
         for &(name, help, of) in counters {
             let name = format!("pgweir_statement_{name}");
             let mut family = text.family(&name, Kind::Counter, help);
-            for row in &metrics.statements {
+            for row in &metrics.slowest {
                 let labels = [
                     ("database", &*row.pool.database),
                     ("user", &*row.pool.user),
@@ -76,14 +76,13 @@ pub(super) fn write(metrics: &Metrics, text: &mut Exposition) {
         }
     }
     let help = "Statements without series of their own: see metrics_max_statements.";
-    let folded = metrics.folded_statements as u64;
+    let folded = metrics.folded as u64;
     text.gauge("pgweir_metrics_folded_statements", help, folded);
-    let (entries, evicted) = metrics.statement_entries;
     let help = "Entries of SHOW STATEMENTS, of all workers.";
-    text.gauge("pgweir_statement_entries", help, entries as u64);
+    text.gauge("pgweir_statement_entries", help, metrics.entries as u64);
     let help = "Entries of SHOW STATEMENTS that made room for others: see statement_statistics.";
     text.family("pgweir_statement_evictions", Kind::Counter, help)
-        .add(&[], evicted);
+        .add(&[], metrics.evicted);
     let help = "Transactions that took longer than log_slow_transactions.";
     text.family("pgweir_slow_transactions", Kind::Counter, help)
         .add(&[], metrics.slow_transactions);
