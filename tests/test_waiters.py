@@ -42,6 +42,7 @@ def test_an_idle_transaction(start_pooler, newest_pg, workers):
     assert (row["limit"], row["holders"], row["holder_state"]) == ("pool_size", 1, "idle in transaction")
     assert row["holder_client_id"] == ids[port(holder)]
     assert row["wait_us"] > 0 and row["holder_pin_reason"] is None
+    assert row["statement"] == "BEGIN; SELECT ?" and len(row["fingerprint"]) == 16
     number = ids[port(holder)]
     assert row["advice"] == (f"end the idle transaction of client {number} (KILL_CLIENT {number}), "
                              "and set idle_transaction_timeout")
@@ -61,7 +62,7 @@ def test_a_long_request(start_pooler, newest_pg, workers):
     waiter.send(wire.query("SELECT 1"))
     waiters(pooler, 1)
     (row,) = held_for(pooler, 1_000_000)
-    assert row["holder_state"] == "busy"
+    assert row["holder_state"] == "busy" and row["statement"] == "SELECT pg_sleep(?)"
     assert row["advice"].startswith("make the long request of client ")
     pooler.console(f"KILL_CLIENT {row['holder_client_id']}")
     assert wire.value(waiter.until_ready()) == "1"

@@ -229,6 +229,7 @@ impl Actions {
             subject,
             text: audit.text(),
             audit: Some(Box::new(audit)),
+            slow: None,
         }));
     }
 }

@@ -257,7 +257,8 @@ impl Directory {
         if let Some(pool) = pools.by_key.get(key).and_then(Weak::upgrade) {
             return pool;
         }
-        let id = PoolId(self.free_ids.lock().take());
+        let (id, number) = self.free_ids.lock().take();
+        let id = PoolId(id);
         let names = [&*key.database, &*key.user];
         let caps = CapMembership::new(
             &self.caps,
@@ -276,6 +277,7 @@ impl Directory {
         }
         let pool = Arc::new(SharedPool {
             id,
+            number,
             key: key.clone(),
             ledger: Mutex::new(ledger),
             facts: Mutex::default(),

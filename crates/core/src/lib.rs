@@ -56,6 +56,7 @@ pub mod session;
 pub mod shared_pool;
 mod shutdown;
 pub mod signal;
+pub mod statement_statistics;
 mod statistics;
 pub mod stats;
 mod suspension;

@@ -1,5 +1,7 @@
 //! Lines for the log, in PgBouncer's form.
 
+use crate::statement_statistics::SlowTransaction;
+
 /// The severity of a log line, in PgBouncer's spelling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
@@ -26,6 +28,8 @@ pub struct LogLine {
     pub text: String,
     /// The parts of an audit line, for logs that a program reads.
     pub audit: Option<Box<Audit>>,
+    /// The parts of a line about a slow transaction, likewise.
+    pub slow: Option<Box<SlowTransaction>>,
 }
 
 impl LogLine {
@@ -37,6 +41,7 @@ impl LogLine {
             subject: subject.into(),
             text: text.into(),
             audit: None,
+            slow: None,
         }
     }
 }

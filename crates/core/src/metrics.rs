@@ -7,6 +7,7 @@ use crate::{
     console::{Collection, KnownNames, Show, Table},
     pin::Pin,
     pool::PoolKey,
+    statement_statistics::StatementRow,
     stats::{Logins, Stats, Times},
 };
 
@@ -19,6 +20,7 @@ pub struct Measurement {
     pub(crate) clients: BTreeMap<ClientGroup, u64>,
     pub(crate) servers: BTreeMap<(Box<str>, String), u64>,
     pub(crate) logins: Logins,
+    pub(crate) slow_transactions: u64,
 }
 
 /// The counts of a pool that SHOW POOLS does not have.
@@ -61,6 +63,8 @@ pub struct Metrics {
     pub servers: Vec<(Box<str>, String, u64)>,
     /// The outcomes of logins and TLS handshakes.
     pub logins: Logins,
+    /// What statements cost.
+    pub statements: StatementMetrics,
     /// The number of workers.
     pub workers: usize,
     /// The number of entries of SHOW EVENTS, and of dropped ones.
@@ -69,6 +73,21 @@ pub struct Metrics {
     pub is_paused: bool,
     /// Whether SUSPEND is in force.
     pub is_suspended: bool,
+}
+
+/// What statements cost.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StatementMetrics {
+    /// The statements on which servers have spent most time.
+    pub slowest: Vec<StatementRow>,
+    /// The number of statements that are left out there.
+    pub folded: usize,
+    /// The number of entries in all workers.
+    pub entries: usize,
+    /// The entries that were removed to make room for others.
+    pub evicted: u64,
+    /// Transactions that took longer than `log_slow_transactions`.
+    pub slow_transactions: u64,
 }
 
 /// The number of clients in one group.
@@ -116,6 +135,7 @@ impl Measurement {
             clients: BTreeMap::new(),
             servers: BTreeMap::new(),
             logins: Logins::default(),
+            slow_transactions: 0,
         }
     }
 }

@@ -26,6 +26,8 @@ use crate::{
 pub struct SharedPool {
     /// The pool's id, as long as the pool exists.
     pub id: PoolId,
+    /// A number that no other pool of the process ever has.
+    pub number: u64,
     /// The pool's database and user.
     pub key: PoolKey,
     /// The pool's counts of servers, and its queue of waiting clients.
@@ -125,14 +127,19 @@ impl ServerFacts {
 pub(crate) struct FreeIds {
     free: Vec<u32>,
     next: u32,
+    /// The number of pools that were made.
+    made: u64,
 }
 
 impl FreeIds {
-    pub(crate) fn take(&mut self) -> u32 {
-        self.free.pop().unwrap_or_else(|| {
+    /// Returns an id that no present pool has, and a number that no pool has had.
+    pub(crate) fn take(&mut self) -> (u32, u64) {
+        self.made += 1;
+        let id = self.free.pop().unwrap_or_else(|| {
             self.next += 1;
             self.next - 1
-        })
+        });
+        (id, self.made)
     }
 }
 

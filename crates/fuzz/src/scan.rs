@@ -1,9 +1,10 @@
 //! Any text through the scanner, in each dialect, with few and with many certificates.
 //!
 //! The target checks that a pure text stays pure behind another pure statement, and an impure one impure; that phrases are
-//! parts of their text; and that an earlier text (behind a zero byte) changes no result.
+//! parts of their text; and that neither an earlier text (behind a zero byte) nor a comment changes a result.
 
 use pgweir_core::session::{
+    Fingerprint,
     certificates::Certificates,
     scan::{
         Class, Dialect, Effects, Phrase, VerdictCache, custom_names, phrases, scan,
@@ -28,6 +29,14 @@ pub fn run(text: &[u8]) {
     for said in text.split(|&byte| byte == 0).chain([text]) {
         let expect = scan(said, Dialect::Utf8, &certificates);
         assert_eq!(cache.scan(said, Dialect::Utf8, &certificates), expect);
+        for dialect in [Dialect::Utf8, Dialect::Ascii, Dialect::Unreadable] {
+            let fingerprint = Fingerprint::read(said, dialect);
+            let verdict = cache.read(said, dialect, &certificates);
+            let found = cache.fingerprint(verdict.place, said, dialect);
+            assert_eq!(found, fingerprint.hash);
+            let commented = [b"/* 'a */", said].concat();
+            assert_eq!(Fingerprint::hash_of(&commented, dialect), fingerprint.hash);
+        }
     }
     let none = scan(text, Dialect::Ascii, &Certificates::none());
     assert!(none.class() == Class::Opaque || found.contains(none));

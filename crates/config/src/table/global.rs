@@ -424,6 +424,15 @@ settings! {
         /// How many of the latest events SHOW EVENTS shows: reloads, commands, lost servers, failed logins, and the like.
         /// Equal events within a minute are one entry with a count. 0: none are kept.
         event_history: u32 = "1000" in "events", reloads, now, between::<0, 100_000>;
+        /// How many statements each worker keeps statistics of, for SHOW STATEMENTS: calls, times, rows, bytes and errors of
+        /// each pool and normalized text. The statements that were used least lately make room for others. 0: none are
+        /// kept, and those that were kept are forgotten.
+        statement_statistics: u32 = "1000" in "statements", reloads, now, between::<0, 100_000>;
+        /// Log transactions that take longer than this, from the request for a server on: a line with the client, the
+        /// wait for a server, the server's time, and the first statements without literals (as far as
+        /// `statement_statistics` keeps them). Each worker logs 20 lines at once and one each second; later lines count
+        /// those that were left out. 0: none are logged.
+        log_slow_transactions: Micros = "0", reloads, now;
         /// Log statistics each `stats_period`.
         log_stats: bool = "1", reloads, now;
         /// The time over which SHOW STATS takes its averages, and between two lines of `log_stats`.
@@ -479,6 +488,9 @@ settings! {
         /// The largest number of `application_name`s with their own series in `/metrics`: those with the most
         /// clients. The others are added up under `(other)`.
         metrics_max_applications: u32 = "100", reloads, now, between::<1, 100_000>;
+        /// The largest number of statements with their own series in `/metrics`: those on which servers have spent most
+        /// time. The others have none.
+        metrics_max_statements: u32 = "20", reloads, now, between::<0, 1_000>;
         /// Show the counters `pgbouncer_stats_totals_...` also as `pgbouncer_stats_...`, for dashboards that were
         /// made for older exporters.
         metrics_aliases: bool = "1", reloads, now;

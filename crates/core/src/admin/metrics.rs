@@ -10,7 +10,7 @@ use crate::{
     frontend::ClientDuty,
     loan::pins_of,
     mail::Mail,
-    metrics::{ClientCount, ClientGroup, Measurement, Metrics, PoolMetrics},
+    metrics::{ClientCount, ClientGroup, Measurement, Metrics, PoolMetrics, StatementMetrics},
     pin::Pin,
     pool::PoolKey,
     stats::Stats,
@@ -107,13 +107,15 @@ impl Measurement {
             }
         });
         let halt = worker.directory.operator().halt();
+        let most = worker.snapshot.config.settings.metrics_max_statements as usize;
+        let (slowest, folded) = collection.statements.slowest(most);
         Metrics {
             version: VERSION,
             databases: show::pools::databases(worker, collection),
             pools: show::pools::pools(worker, collection, now),
             stats: show::stats::totals_of_databases(collection),
             lists: show::users::lists(worker, collection),
-            memory: show::users::mem(collection),
+            memory: show::users::mem(worker, collection),
             pool_metrics: pool_metrics.collect(),
             clients: self
                 .clients
@@ -132,6 +134,13 @@ impl Measurement {
                 .map(|((database, endpoint), count)| (database, endpoint, count))
                 .collect(),
             logins: self.logins,
+            statements: StatementMetrics {
+                slowest,
+                folded,
+                entries: collection.statements.entries,
+                evicted: collection.statements.evicted,
+                slow_transactions: self.slow_transactions,
+            },
             workers: worker.directory.workers(),
             events: worker.directory.events().counts(),
             is_paused: halt == Halt::Paused,
@@ -157,6 +166,10 @@ impl Worker {
         measurement.add_pools(self);
         measurement.add_connections(self);
         measurement.logins += self.logins.results();
+        measurement.slow_transactions += self.pools.statements.slow.total();
+        if self.snapshot.config.settings.metrics_max_statements > 0 {
+            show::statements::add(self, &mut measurement.collection);
+        }
         let workers = self.directory.workers();
         if measurement.visited < workers {
             let to = WorkerId(((self.id.index() + 1) % workers) as u8);

@@ -290,8 +290,15 @@ impl Replies {
         Some(sent.request)
     }
 
+    /// Returns the number of the request whose replies arrive now, or of the next one if there is none.
+    #[inline]
+    pub fn present_request(&self) -> u64 {
+        self.answered
+    }
+
     /// Returns the number of the next request that is sent.
-    fn next_request(&self) -> u64 {
+    #[inline]
+    pub fn next_request(&self) -> u64 {
         self.answered + self.requests.len() as u64
     }
 

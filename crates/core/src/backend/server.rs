@@ -12,6 +12,7 @@ use crate::{
     listen::{Holder, ListenerKey},
     pool::{PoolId, Waiter},
     session::Tracked,
+    statement_statistics::RunningStatements,
 };
 
 /// Why servers are closed that were opened before a RECONNECT, or before a change of their database's entry.
@@ -110,6 +111,8 @@ pub struct Server {
     pub replies: Replies,
     /// The statements that the server has, except those of SQL's PREPARE.
     pub statements: ServerStatements,
+    /// The statements that the server runs for its client, for the statistics.
+    pub running: RunningStatements,
     /// The status in the last ReadyForQuery: `I`, `T` or `E`.
     pub status: u8,
     /// The values of the tracked parameters.
@@ -245,6 +248,7 @@ impl Server {
                 unnamed: Unnamed::None,
                 answered_unnamed: AnsweredUnnamed::Foreign,
             },
+            running: RunningStatements::default(),
             status: b'I',
             tracked,
             session: ServerSession::default(),

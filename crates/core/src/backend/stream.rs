@@ -34,6 +34,19 @@ pub enum Step {
     Overlong(u8),
 }
 
+impl Step {
+    /// Returns the number of bytes that the step is about. `held`: the length of [`Downstream::held`].
+    #[inline]
+    #[must_use]
+    pub fn len(self, held: usize) -> usize {
+        match self {
+            Self::Pass { start, end } | Self::Inspect { start, end } => end - start,
+            Self::PassHeld | Self::InspectHeld => held,
+            Self::Overlong(_) => 0,
+        }
+    }
+}
+
 /// Why the server's bytes are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Violation {
@@ -69,6 +82,8 @@ pub struct Expected {
     pub rows: bool,
     /// Whether notices are inspected, and tags of commands that change the session, commit or roll back.
     pub tags: bool,
+    /// Whether the end of each statement is inspected.
+    pub ends: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -256,6 +271,14 @@ fn kind(header: Header, expected: Expected) -> Kind {
         {
             Kind::Look
         }
+        backend::COMMAND_COMPLETE if expected.ends && header.message_len() <= INSPECT_MAX => {
+            Kind::Look
+        }
+        backend::EMPTY_QUERY_RESPONSE | backend::PORTAL_SUSPENDED
+            if expected.ends && header.body_len == 0 =>
+        {
+            Kind::Look
+        }
         // As long as `DISCARD ALL` and `DEALLOCATE ALL`.
         backend::DATA_ROW if expected.rows => match header.message_len() <= INSPECT_MAX {
             true => Kind::Look,
@@ -301,6 +324,7 @@ mod tests {
         checks: false,
         rows: false,
         tags: false,
+        ends: false,
     };
     const NONE: Expected = Expected {
         answers: false,
@@ -309,6 +333,7 @@ mod tests {
         checks: false,
         rows: false,
         tags: false,
+        ends: false,
     };
 
     /// Cuts `bytes` at `cuts` and gives what was passed and what was looked at.

@@ -73,6 +73,7 @@ pub(crate) enum Show {
     Servers,
     Sockets,
     State,
+    Statements,
     Stats,
     StatsAverages,
     StatsTotals,
@@ -186,6 +187,11 @@ impl Show {
             "STATE",
             Self::State,
             "Is pgweir active, paused or suspended?",
+        ),
+        (
+            "STATEMENTS",
+            Self::Statements,
+            "What statements cost: calls, times, rows and bytes, without values",
         ),
         (
             "STATS",

@@ -7,6 +7,7 @@ use crate::{
     Time, Token, WorkerId,
     pin::Pin,
     pool::PoolKey,
+    statement_statistics::StatementReport,
     stats::{Periods, Stats},
 };
 
@@ -49,6 +50,10 @@ pub(crate) struct Collection {
     pub(crate) waiters: Vec<WaitingClient>,
     /// The servers in use of each pool, for SHOW WAITERS.
     pub(crate) holders: BTreeMap<PoolKey, Holders>,
+    /// The statistics of statements.
+    pub(crate) statements: StatementReport,
+    /// The texts that workers' caches have, and the bytes that these take.
+    pub(crate) cached_texts: (usize, usize),
     /// Cancel requests for peers, by the peer's number.
     pub(crate) peers: BTreeMap<u32, PeerCount>,
     /// What was counted for the console itself.
@@ -186,6 +191,8 @@ impl Collection {
             internal: BTreeMap::new(),
             waiters: Vec::new(),
             holders: BTreeMap::new(),
+            statements: StatementReport::default(),
+            cached_texts: (0, 0),
             peers: BTreeMap::new(),
             console: Counted::default(),
             past: Stats::default(),

@@ -15,6 +15,7 @@ use crate::{
         Context, Names, Tracked,
         scan::{CustomNames, Phrase, phrases},
     },
+    statement_statistics::ClientStatements,
 };
 
 /// The state of a client connection.
@@ -88,6 +89,8 @@ pub struct Client {
     pub prepares_ddl: bool,
     /// The client's prepared statements.
     pub statements: Names,
+    /// What its statements' and portals' names stand for, for the statistics.
+    pub statement_names: ClientStatements,
     /// The client's unnamed statement.
     pub unnamed: UnnamedStatement,
     /// The client's cancel key.
@@ -177,6 +180,7 @@ impl Client {
             socket: ClientSocket::default(),
             prepares_ddl: false,
             statements: Names::default(),
+            statement_names: ClientStatements::default(),
             unnamed: UnnamedStatement::default(),
             key: ClientKey::new([0; 32]),
             request: RequestTimes {

@@ -222,6 +222,7 @@ impl Listeners {
                 checks: false,
                 rows: false,
                 tags: false,
+                ends: false,
             };
             let effect = match server.stream.next(bytes, at, expected) {
                 Ok(Some(Step::Inspect { start, end })) => {

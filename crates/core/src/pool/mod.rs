@@ -31,7 +31,7 @@ impl PoolId {
 }
 
 /// The key of a pool: a database and a user, as in PgBouncer.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct PoolKey {
     /// The database's name, as clients give it.
     pub database: Box<str>,

@@ -27,6 +27,7 @@ use crate::{
     effect::{Effect, Env},
     frontend::ClientDuty,
     pool::PoolId,
+    statement_statistics::StatementStatistics,
 };
 
 /// This worker's part of each pool that it has used.
@@ -34,6 +35,8 @@ use crate::{
 pub(crate) struct LocalPools {
     /// By [`PoolId`].
     pools: Vec<Option<Box<LocalPool>>>,
+    /// What the statements of the pools cost.
+    pub(crate) statements: StatementStatistics,
 }
 
 impl LocalPools {
@@ -47,6 +50,16 @@ impl LocalPools {
     #[inline]
     pub(crate) fn get_mut(&mut self, id: PoolId) -> Option<&mut LocalPool> {
         self.pools.get_mut(id.index())?.as_deref_mut()
+    }
+
+    /// Returns this worker's part of a pool, and the statistics of statements.
+    #[inline]
+    pub(crate) fn with_statements(
+        &mut self,
+        id: PoolId,
+    ) -> Option<(&mut LocalPool, &mut StatementStatistics)> {
+        let pool = self.pools.get_mut(id.index())?.as_deref_mut()?;
+        Some((pool, &mut self.statements))
     }
 
     /// Returns this worker's part of a pool, creating it if need be.

@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 
 use pgweir_wire::{MessageWriter, tag::frontend};
 
-use super::{fence::is_simple, named::Named};
+use super::{fence::is_simple, named::Named, statement_hooks::Counting};
 use crate::{
     Actions, Token,
     backend::{Change, Mark, MarkKind, Server},
@@ -43,6 +43,7 @@ pub(super) struct ClientMessages<'w> {
     pub(super) channel_command: Option<ChannelCommand>,
     /// Whether the message that is being read makes a statement that may change the session.
     pub(super) has_effects: bool,
+    pub(super) counting: Counting<'w>,
 }
 
 /// The limits and refusals that hold for a client's messages.
@@ -118,6 +119,7 @@ impl ClientMessages<'_> {
         let mut cursor = Cursor::default();
         let mut is_first = true;
         if !self.client.socket.stream.is_at_boundary() {
+            self.continue_statement(bytes);
             self.read_on(bytes);
         }
         if let Some(held) = self.client.socket.held.take() {
@@ -141,6 +143,7 @@ impl ClientMessages<'_> {
                     let end = self.client.socket.stream.end(bytes.len());
                     out.send_input(self.server_conn, cursor.sent, end);
                     self.keep_unused(bytes, cursor.unused);
+                    self.count_rest(bytes.len());
                     if self.server.replies.outstanding() > self.limits.replies_max {
                         self.hold_back(out);
                     }
@@ -197,6 +200,7 @@ impl ClientMessages<'_> {
                 _ => {}
             }
             self.server.replies.client_sent(tag);
+            self.note_statement(&head, bytes, cursor.at);
         }
     }
 
@@ -227,7 +231,9 @@ impl ClientMessages<'_> {
             cursor.flush(self.server_conn, head, out);
             return Flow::Wait;
         }
+        self.counting.scanned = None;
         let effects = self.note_message_effects(head.header.tag, body, len);
+        self.counting.fingerprint = self.counting.scanned;
         self.has_effects = head.header.tag == frontend::PARSE && !effects.is_empty();
         if effects.is_empty() {
             return Flow::Pass;
@@ -404,6 +410,7 @@ impl ClientMessages<'_> {
                 {
                     self.bound = Some(binding);
                 }
+                self.note_binding(portal, ours);
                 let statement = ours.server_name(self.bindings);
                 let length = 4 + len - used + portal.len() + statement.len() + 2;
                 out.send_made(self.server_conn, |made| {

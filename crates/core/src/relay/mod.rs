@@ -23,6 +23,7 @@ mod outdated_statements;
 mod rejection;
 mod server_loss;
 mod server_reports;
+mod statement_hooks;
 mod statements;
 mod text_effects;
 mod unnamed;
@@ -34,6 +35,7 @@ pub(crate) use self::server_loss::report_server_loss;
 use self::{
     byte_run::Run,
     client_to_server::{ClientMessages, MessageLimits, Stopped},
+    statement_hooks::Counting,
 };
 use crate::{
     Actions, Token,
@@ -49,6 +51,7 @@ use crate::{
     pool::PoolId,
     pooling::LocalPools,
     session::Bindings,
+    statement_statistics::Ended,
 };
 
 /// The pieces of a worker that the relay uses.
@@ -158,7 +161,8 @@ impl<'w> Relay<'w> {
         if !matches!(server.duty.phase(), Some(Phase::Relaying)) {
             server.enter(Phase::Relaying);
         }
-        let pool = self.pools.get_mut(server.pool())?;
+        let (pool, statistics) = self.pools.with_statements(server.pool())?;
+        statistics.set_limit(settings.statement_statistics);
         pool.use_current_catalog();
         // A server connection that belongs to one client keeps what the client makes there.
         let is_shared = server.purpose.owner.is_none();
@@ -207,6 +211,7 @@ impl<'w> Relay<'w> {
             left_database: None,
             channel_command: None,
             has_effects: false,
+            counting: Counting::new(statistics, now),
         };
         let ran = messages.run(bytes, out);
         if let Some(name) = messages.left_database.take() {
@@ -240,6 +245,7 @@ impl<'w> Relay<'w> {
                 // While it is uncertain which replies have arrived, any message shows that the server is answering an
                 // internal query.
                 tags: server.session.reads_command_tags() || server.replies.is_uncertain(),
+                ends: server.running.is_outstanding(),
             };
             let step = match server.stream.next(input.bytes, &mut input.at, expected) {
                 Ok(Some(step)) => step,
@@ -251,6 +257,10 @@ impl<'w> Relay<'w> {
             };
             let swallow = matches!(server.replies.current(), Some(Request::Internal(_)));
             let to = server.relays_for().filter(|_| !swallow);
+            if expected.ends && !swallow {
+                let held = server.stream.held().len();
+                server.running.add_sent(step.len(held));
+            }
             let effect = match step {
                 Step::Pass { start, end } => {
                     // A description may have been too long to be inspected.
@@ -411,8 +421,17 @@ impl<'w> Relay<'w> {
                 exchange::take_answer(server, body);
                 Treatment::Keep
             }
+            backend::EMPTY_QUERY_RESPONSE => {
+                self.statement_completed(conn, Ended::Completed(b""));
+                Treatment::Pass
+            }
+            backend::PORTAL_SUSPENDED => {
+                self.statement_completed(conn, Ended::Suspended);
+                Treatment::Pass
+            }
             backend::COMMAND_COMPLETE => {
                 server.session.forget_signals_after(body);
+                self.statement_completed(conn, Ended::Completed(body));
                 self.command_completed(conn, body);
                 unlisten_completed(self.connections, conn, Some(body));
                 Treatment::Pass
@@ -476,6 +495,12 @@ impl<'w> Relay<'w> {
         let server = self.connections.server(conn)?;
         let (pool_id, is_idle) = (server.pool(), server.status == b'I');
         let is_native = server.purpose.owner.is_some();
+        server.running.ready(
+            server.replies.present_request(),
+            server.replies.is_settled(),
+            now,
+            &mut self.pools.statements,
+        );
         let Some(client_conn) = server.relays_for() else {
             answered_during_inspection(server, out);
             return exchange::inspection_due(server, conn);
@@ -485,6 +510,9 @@ impl<'w> Relay<'w> {
         client.request.sent_at = now;
         if is_idle {
             client.request.transaction_at = now;
+            let duration = now.since(transaction_at);
+            let (env, statistics) = (&self.env, &mut self.pools.statements);
+            statement_hooks::transaction_ended(env, client, server, duration, statistics, out);
         }
         let pool = self.pools.get_mut(pool_id)?;
         let stats = &mut pool.stats.now;
@@ -512,6 +540,10 @@ impl<'w> Relay<'w> {
         let is_internal = matches!(server.replies.current(), Some(Request::Internal(_)));
         if !is_internal {
             server.session.has_failed();
+            let request = server.replies.present_request();
+            server
+                .running
+                .failed(request, self.env.now, &mut self.pools.statements);
         }
         let marks = server.replies.failed();
         unlisten_completed(self.connections, conn, None);

@@ -69,7 +69,12 @@ impl ClientMessages<'_> {
         let dialect = self.server.session.dialect;
         let text = text.filter(|text| !self.may_be_misread(text));
         text.map_or(Effects::OPAQUE, |text| {
-            self.verdicts.scan(text, dialect, self.certificates)
+            let verdict = self.verdicts.read(text, dialect, self.certificates);
+            if self.counting.statistics.is_on() {
+                let place = verdict.place;
+                self.counting.scanned = Some(self.verdicts.fingerprint(place, text, dialect));
+            }
+            verdict.effects
         })
     }
 

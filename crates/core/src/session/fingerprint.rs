@@ -1,63 +1,72 @@
 //! The fingerprint of a statement: the statement without its values, as operators see it.
 
+mod fold;
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 
-use super::scan::{Kind, Lexer};
+use self::fold::{Fold, is_kept, skip_list, skip_rows};
+use super::scan::{Dialect, Kind, Lexer};
 
 /// The bytes of the text that are kept.
-const TEXT_MAX: usize = 160;
+const TEXT_MAX: usize = 512;
+/// The bytes of SQL that are read. Longer statements mostly consist of a list of values, which is folded.
+const READ_MAX: usize = 64 * 1024;
 
-/// A statement, identified by a hash of its text without literals and comments.
+/// A statement, identified by a hash of its text without literals and comments. Texts have the same fingerprint if they
+/// differ only in literals, comments, blanks, the case of words that are not quoted, or the length of a list of
+/// constants (`IN (1, 2)`, `ARRAY[1, 2]`, the rows of `VALUES`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fingerprint {
-    /// FNV-1a of the whole text.
+    /// FNV-1a of the tokens, up to the 65,536th byte of the statement.
     pub hash: u64,
-    /// The beginning of the text, with `?` for literals.
+    /// The beginning of the text as it was written, with `?` for literals.
     pub text: Box<str>,
 }
 
 impl Fingerprint {
-    /// Makes the fingerprint of a text that may contain several statements. The end of a literal may depend on
-    /// settings, or be unknown: the text behind such a literal is neither shown nor hashed.
+    /// Makes the fingerprint of a text that may contain several statements, of which it is not known how the server
+    /// reads it. The text behind a literal whose end is not certain is neither shown nor hashed.
     #[must_use]
     pub fn of(sql: &[u8]) -> Self {
-        let mut normal = Normal::default();
-        let mut lexer = Lexer::new(sql);
-        let mut end = 0;
-        loop {
-            let token = lexer.next();
-            if token.kind == Kind::End {
-                break;
-            }
-            if token.start > end {
-                normal.blank();
-            }
-            end = token.end;
-            let bytes = lexer.bytes(token);
-            match token.kind {
-                Kind::Text | Kind::OtherText | Kind::Number | Kind::Broken => normal.push(b"?"),
-                _ => normal.push(bytes),
-            }
-            if token.kind == Kind::Broken || may_escape(token.kind, bytes) {
-                break;
-            }
-        }
+        Self::read(sql, Dialect::Unreadable)
+    }
+
+    /// Makes the fingerprint of a text that the server reads in this dialect.
+    #[must_use]
+    pub fn read(sql: &[u8], dialect: Dialect) -> Self {
+        let normal = Reader::new(sql, dialect, TEXT_MAX).run();
+        let text = String::from_utf8_lossy(&normal.text);
+        // The text may end within a character.
+        let text = text.trim_end_matches(char::REPLACEMENT_CHARACTER);
         Self {
             hash: normal.hash,
-            text: String::from_utf8_lossy(&normal.text).into(),
+            text: text.into(),
         }
     }
-}
 
-/// Returns whether a backslash may be an escape in this string, so that the string ends elsewhere. That depends on
-/// `standard_conforming_strings`.
-fn may_escape(kind: Kind, bytes: &[u8]) -> bool {
-    let is_plain =
-        kind == Kind::Text || kind == Kind::OtherText && matches!(bytes.first(), Some(b'n' | b'N'));
-    is_plain
-        && bytes
-            .windows(2)
-            .any(|pair| matches!(pair, b"\\'" | b"\\\\"))
+    /// Makes the fingerprint of a text that servers may read in any dialect. These differ only in what a backslash is.
+    #[must_use]
+    pub fn of_any(sql: &[u8]) -> Self {
+        Self::read(sql, Self::common_dialect(sql))
+    }
+
+    /// Returns a dialect in which the text has the tokens that it has in any dialect, up to a literal whose end is not
+    /// certain.
+    #[must_use]
+    pub fn common_dialect(sql: &[u8]) -> Dialect {
+        match sql.contains(&b'\\') {
+            true => Dialect::Unreadable,
+            false => Dialect::Utf8,
+        }
+    }
+
+    /// Returns the hash of [`Fingerprint::read`] without making the text.
+    #[must_use]
+    pub fn hash_of(sql: &[u8], dialect: Dialect) -> u64 {
+        Reader::new(sql, dialect, 0).run().hash
+    }
 }
 
 impl fmt::Display for Fingerprint {
@@ -66,113 +75,187 @@ impl fmt::Display for Fingerprint {
     }
 }
 
+/// Returns whether the end of this string depends on settings: on `standard_conforming_strings`, which makes a backslash
+/// an escape in plain strings; and on the encoding, in some of which a backslash may be a part of another character.
+fn has_uncertain_end(bytes: &[u8]) -> bool {
+    match bytes.first() {
+        Some(b'$') => false,
+        Some(b'e' | b'E') => bytes.contains(&b'\\') && !bytes.is_ascii(),
+        _ => bytes
+            .windows(2)
+            .any(|pair| matches!(pair, b"\\'" | b"\\\\")),
+    }
+}
+
 /// The normalized text so far.
 struct Normal {
     hash: u64,
     text: Vec<u8>,
-    space: bool,
-}
-
-impl Default for Normal {
-    fn default() -> Self {
-        Self {
-            hash: 0xcbf2_9ce4_8422_2325,
-            text: Vec::new(),
-            space: false,
-        }
-    }
+    most: usize,
 }
 
 impl Normal {
-    /// Notes white space or comments.
-    fn blank(&mut self) {
-        self.space = true;
+    /// Adds a token. `is_apart`: whether blanks stand in front of it.
+    fn push(&mut self, bytes: &[u8], is_apart: bool) {
+        self.hash_byte(0);
+        for byte in bytes {
+            self.hash_byte(*byte);
+        }
+        self.show(bytes, is_apart);
     }
 
-    fn push(&mut self, bytes: &[u8]) {
-        let is_apart = std::mem::take(&mut self.space) && !self.text.is_empty();
+    /// Adds a word, whose case makes no difference.
+    fn push_word(&mut self, bytes: &[u8], is_apart: bool) {
+        self.hash_byte(0);
+        for byte in bytes {
+            self.hash_byte(byte.to_ascii_lowercase());
+        }
+        self.show(bytes, is_apart);
+    }
+
+    fn hash_byte(&mut self, byte: u8) {
+        self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+
+    fn show(&mut self, bytes: &[u8], is_apart: bool) {
+        let is_apart = is_apart && !self.text.is_empty();
         for &byte in is_apart.then_some(&b' ').into_iter().chain(bytes) {
-            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-            if self.text.len() < TEXT_MAX {
+            if self.text.len() < self.most {
                 self.text.push(byte);
             }
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Reads a text token by token.
+struct Reader<'a> {
+    lexer: Lexer<'a>,
+    normal: Normal,
+    /// Whether a string with a backslash may end elsewhere.
+    is_uncertain: bool,
+    /// The end of the previous token.
+    end: usize,
+    /// Whether the previous token ends an operand, so that a sign behind it is an operator.
+    follows_operand: bool,
+    /// Whether the previous token was a string: one in the next line continues it.
+    follows_string: bool,
+    fold: Fold,
+}
 
-    fn text(sql: &str) -> String {
-        Fingerprint::of(sql.as_bytes()).text.into()
-    }
-
-    #[test]
-    fn texts() {
-        let check = |sql: &str, expect: &str| assert_eq!(text(sql), expect, "{sql}");
-        check("SELECT 1", "SELECT ?");
-        check(
-            "  SELECT\n  a1,\t$1 -- why\n FROM t",
-            "SELECT a1, $1 FROM t",
-        );
-        check("SET x = 'it''s', y=1.5e3", "SET x = ?, y=?");
-        check(
-            "select E'a\\'b', $$x'y$$, $q$ $$ $q$, x'1f'",
-            "select ?, ?, ?, ?",
-        );
-        check("/* a /* b */ c */ SELECT \"A b\"", "SELECT \"A b\"");
-        check(
-            "CREATE TEMP TABLE t(n int); SELECT $1x",
-            "CREATE TEMP TABLE t(n int); SELECT $1x",
-        );
-        check("SELECT 'open", "SELECT ?");
-        check("SELECT $$open", "SELECT ?");
-        // A setting decides what follows.
-        check("SELECT 'a\\', 'secret'", "SELECT ?");
-        check("SELECT U&'\\0061'", "SELECT ?");
-        check("SELECT /* open", "SELECT ?");
-        check("SELECT 1_000, 0x1F, 0b01", "SELECT ?, ?, ?");
-        check("", "");
-    }
-
-    #[test]
-    fn values_and_blanks_make_no_difference() {
-        let hash = |sql: &str| Fingerprint::of(sql.as_bytes()).hash;
-        assert_eq!(hash("SELECT 1,  'a'"), hash("SELECT 22, /* b */ 'b c'"));
-        assert_ne!(hash("SELECT a"), hash("SELECT b"));
-        let long = |name: &str| hash(&format!("SELECT {} {name}", "x".repeat(TEXT_MAX)));
-        assert_ne!(long("a"), long("b"), "beyond what is kept");
-    }
-
-    #[test]
-    fn no_value_is_shown() {
-        let mut seed = 7_u64;
-        let mut below = |most: usize| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (seed >> 33) as usize % most
-        };
-        let pieces = [
-            "'SECRET'",
-            "$$SECRET$$",
-            "E'\\'SECRET'",
-            "'it''s SECRET'",
-            "'\\'",
-            "--'\n",
-            "/*'*/",
-            "\"'\"",
-            "a",
-            "$q$SECRET$q$",
-            "$1",
-            "''",
-            "n'SECRET'",
-        ];
-        for _ in 0..20_000 {
-            // The pieces are separated, so that PostgreSQL sees the same strings.
-            let pieces: Vec<_> = (0..below(8)).map(|_| pieces[below(pieces.len())]).collect();
-            let sql = pieces.join(" ");
-            let shown = text(&sql);
-            assert!(!shown.contains("SECRET"), "{sql} is shown as {shown}");
+impl<'a> Reader<'a> {
+    fn new(sql: &'a [u8], dialect: Dialect, most: usize) -> Self {
+        Self {
+            lexer: Lexer::new(&sql[..sql.len().min(READ_MAX)]),
+            normal: Normal {
+                hash: 0xcbf2_9ce4_8422_2325,
+                text: Vec::new(),
+                most,
+            },
+            is_uncertain: dialect == Dialect::Unreadable,
+            end: 0,
+            follows_operand: false,
+            follows_string: false,
+            fold: Fold::default(),
         }
+    }
+
+    fn run(mut self) -> Normal {
+        while self.step() {}
+        self.normal
+    }
+
+    /// Reads the next token. Returns `false` at the end of what can be read.
+    fn step(&mut self) -> bool {
+        let token = self.lexer.next();
+        let is_apart = token.start > self.end;
+        let bytes = self.lexer.bytes(token);
+        let before = std::mem::replace(&mut self.end, token.end);
+        let follows_string = std::mem::take(&mut self.follows_string);
+        match token.kind {
+            Kind::End => return false,
+            Kind::Broken => {
+                if !follows_string && !self.fold.is_in_value() {
+                    self.normal.push(b"?", is_apart);
+                }
+                return false;
+            }
+            Kind::Text | Kind::OtherText | Kind::Number => {
+                let is_string = token.kind != Kind::Number;
+                if !(follows_string && is_string) {
+                    self.push_literal(is_apart);
+                }
+                self.follows_string = is_string;
+                return !(is_string && self.is_uncertain && has_uncertain_end(bytes));
+            }
+            Kind::Word | Kind::Quoted => self.push_name(token.kind, bytes, is_apart),
+            Kind::Other(b'-' | b'+') if self.is_sign() => {
+                if is_apart {
+                    // The number takes the sign's place.
+                    self.end = before;
+                }
+            }
+            Kind::Semicolon => {
+                self.push_other(bytes, is_apart, false);
+                self.fold = Fold::default();
+            }
+            kind => self.push_sign(kind, bytes, is_apart),
+        }
+        true
+    }
+
+    fn push_literal(&mut self, is_apart: bool) {
+        self.follows_operand = true;
+        if self.fold.takes_value() {
+            self.normal.push(b"?", is_apart);
+        }
+    }
+
+    fn push_name(&mut self, kind: Kind, bytes: &[u8], is_apart: bool) {
+        let is_word = kind == Kind::Word;
+        if self.fold.is_in_value() || self.fold.is_name(is_word.then_some(bytes)) {
+            return self.push_literal(is_apart);
+        }
+        // A key word that is followed by an operand is no operand.
+        self.follows_operand = !(is_word && is_kept(bytes));
+        match is_word {
+            true => self.normal.push_word(bytes, is_apart),
+            false => self.normal.push(bytes, is_apart),
+        }
+    }
+
+    /// Returns whether a sign belongs to the number behind it.
+    fn is_sign(&self) -> bool {
+        !self.follows_operand && self.lexer.peek().kind == Kind::Number
+    }
+
+    /// Adds a parenthesis, an operator or a parameter.
+    fn push_sign(&mut self, kind: Kind, bytes: &[u8], is_apart: bool) {
+        if self.fold.is_in_value() {
+            return self.push_literal(is_apart);
+        }
+        let is_operand = matches!(kind, Kind::Parameter | Kind::Close | Kind::Other(b']'));
+        self.push_other(bytes, is_apart, is_operand);
+        let opens_list = self.fold.opens_list(kind);
+        if let Some(close) = opens_list
+            && let Some(behind) = skip_list(self.lexer, close, self.is_uncertain)
+        {
+            self.normal.push(b"?, ...", false);
+            self.lexer = behind;
+            self.end = behind.position();
+        }
+        if self.fold.closes_row(kind)
+            && let Some(behind) = skip_rows(self.lexer, self.is_uncertain)
+        {
+            self.normal.push(b", ...", false);
+            self.lexer = behind;
+            self.end = behind.position();
+        }
+    }
+
+    fn push_other(&mut self, bytes: &[u8], is_apart: bool, is_operand: bool) {
+        self.follows_operand = is_operand;
+        self.normal.push(bytes, is_apart);
+        let is_equals = bytes == b"=";
+        self.fold.note_sign(is_equals);
     }
 }

@@ -53,7 +53,8 @@ pub use reported_parameters::{Tracked, TrackedNames};
 pub use resets::Resets;
 pub use role_changes::{NAMES_MAX, changed_roles};
 pub use scan::{
-    ChannelCommand, Class, Dialect, Effects, VerdictCache, literal_sets, outlasts_reset, scan,
+    ChannelCommand, Class, Dialect, Effects, Verdict, VerdictCache, literal_sets, outlasts_reset,
+    scan,
 };
 pub use schema::{changes_schema, left_database};
 pub use sequence_readers::SequenceReaders;

@@ -4,14 +4,14 @@ use std::{
     fmt,
     hash::{BuildHasher, RandomState},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use parking_lot::Mutex;
 
-use super::{Certificates, Dialect, Effects, Literals, interner::Interner, scan};
+use super::{Certificates, Dialect, Effects, Fingerprint, Literals, interner::Interner, scan};
 
 /// The prefix of the names under which pgweir prepares statements on servers.
 pub const RESERVED: &[u8] = b"PGWEIR_";
@@ -32,6 +32,8 @@ pub struct Statement {
     literals: Literals,
     /// The effects that the scanner found for the text, and by which certificates: see [`Statement::effects`].
     verdict: AtomicU64,
+    /// The hash of the text's fingerprint, once it is known.
+    fingerprint: OnceLock<u64>,
 }
 
 /// All statements of the process that are in use.
@@ -104,6 +106,14 @@ impl Statement {
         effects
     }
 
+    /// Returns the hash of the text's fingerprint.
+    #[inline]
+    pub fn fingerprint(&self) -> u64 {
+        *self
+            .fingerprint
+            .get_or_init(|| Fingerprint::of_any(self.text()).hash)
+    }
+
     /// Returns the id from a name that pgweir gave.
     #[must_use]
     pub fn id_of_name(name: &[u8]) -> Option<u64> {
@@ -144,6 +154,7 @@ impl Statements {
             definition: definition.into(),
             literals: Literals::of(Statement::text_of(definition)),
             verdict: AtomicU64::new(NO_VERDICT),
+            fingerprint: OnceLock::new(),
         }
     }
 

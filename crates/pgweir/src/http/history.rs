@@ -305,6 +305,7 @@ mod tests {
             }
         };
         Metrics {
+            statements: pgweir_core::metrics::StatementMetrics::default(),
             version: "",
             databases: none(),
             pools: (columns, rows.collect()),

@@ -3,6 +3,7 @@
 mod own;
 mod pgbouncer;
 mod rows;
+mod statements;
 
 use std::{cell::RefCell, collections::BTreeSet};
 
@@ -62,6 +63,7 @@ pub(super) fn text(source: Source<'_>, format: Format) -> String {
     let mut text = Exposition::new(format);
     pgbouncer::write(source, &pools, &databases, &mut text);
     own::write(source, &pools, &databases, &mut text);
+    statements::write(&source.metrics.statements, &mut text);
     super::process::write(&mut text);
     text.finish()
 }

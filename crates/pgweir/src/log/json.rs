@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use pgweir_core::{Audit, Level, LogLine};
+use pgweir_core::{Audit, Level, LogLine, statement_statistics::SlowTransaction};
 
 /// Appends a line. `time` is in UTC, up to the second.
 pub(super) fn push(out: &mut String, time: &str, millis: u64, pid: u32, line: &LogLine) {
@@ -18,6 +18,9 @@ pub(super) fn push(out: &mut String, time: &str, millis: u64, pid: u32, line: &L
     push_field(out, "message", &line.text);
     if let Some(audit) = &line.audit {
         push_audit(out, audit);
+    }
+    if let Some(slow) = &line.slow {
+        push_slow(out, slow);
     }
     out.push_str("}\n");
 }
@@ -43,6 +46,22 @@ fn push_audit(out: &mut String, audit: &Audit) {
     push_field(out, "address", &audit.address);
     push_field(out, "outcome", &audit.outcome);
     out.push('}');
+}
+
+fn push_slow(out: &mut String, slow: &SlowTransaction) {
+    let _ = write!(
+        out,
+        ",\"slow_transaction\":{{\"duration_us\":{},\"wait_us\":{},\"server_us\":{},\"statement_count\":{},\"errors\":{}",
+        slow.duration, slow.wait, slow.server, slow.statements, slow.errors
+    );
+    out.push_str(",\"statements\":[");
+    for (at, (fingerprint, text)) in slow.listed.iter().enumerate() {
+        let comma = if at > 0 { "," } else { "" };
+        let _ = write!(out, "{comma}{{\"fingerprint\":\"{fingerprint:016x}\"");
+        push_field(out, "statement", text);
+        out.push('}');
+    }
+    out.push_str("]}");
 }
 
 /// Appends a field behind another one.
@@ -83,6 +102,31 @@ mod tests {
         let expect = concat!(
             r#"{"time":"2026-11-21T10:00:00.007Z","pid":42,"level":"WARNING","#,
             r#""connection":"C-0x1f: db/a\"b@unix:1","message":"x\ny\\z\u001b\u009b"}"#,
+            "\n"
+        );
+        assert_eq!(made(&line), expect);
+    }
+
+    #[test]
+    fn slow_transactions() {
+        let slow = SlowTransaction {
+            duration: 1_500_000,
+            wait: 1_000,
+            server: 400_000,
+            statements: 3,
+            errors: 0,
+            listed: vec![(1, "BEGIN".to_owned()), (2, "SELECT \"a\", ?".to_owned())],
+        };
+        let line = LogLine {
+            slow: Some(Box::new(slow)),
+            ..LogLine::new(Level::Log, "C-0x1f: app/ann@unix:1", "slow")
+        };
+        let expect = concat!(
+            r#"{"time":"2026-11-21T10:00:00.007Z","pid":42,"level":"LOG","#,
+            r#""connection":"C-0x1f: app/ann@unix:1","message":"slow","slow_transaction":{"#,
+            r#""duration_us":1500000,"wait_us":1000,"server_us":400000,"statement_count":3,"#,
+            r#""errors":0,"statements":[{"fingerprint":"0000000000000001","statement":"BEGIN"},"#,
+            r#"{"fingerprint":"0000000000000002","statement":"SELECT \"a\", ?"}]}}"#,
             "\n"
         );
         assert_eq!(made(&line), expect);

@@ -10,6 +10,7 @@ mod listeners;
 pub(in crate::admin) mod peers;
 mod pins;
 pub(in crate::admin) mod pools;
+pub(in crate::admin) mod statements;
 pub(in crate::admin) mod stats;
 pub(in crate::admin) mod users;
 mod waiters;
@@ -30,6 +31,7 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
         Show::Pins | Show::PinStats => pins::add(worker, collection, now),
         Show::Waiters => waiters::add(worker, collection, now),
         Show::Internal => internal::add(worker, collection),
+        Show::Statements => statements::add(worker, collection),
         Show::Listeners => listeners::add(worker, collection),
         Show::PeerPools => group::add(worker, collection),
         Show::Pools
@@ -70,12 +72,13 @@ pub(super) fn table(worker: &Worker, mut collection: Collection, now: Time) -> T
         Show::PinStats => pins::stats(&collection),
         Show::Waiters => waiters::table(worker, &collection, now),
         Show::Internal => internal::table(worker, collection),
+        Show::Statements => statements::table(&collection),
         Show::Listeners => listeners::table(collection),
         Show::Pools => pools::pools(worker, &collection, now),
         Show::Databases => pools::databases(worker, &collection),
         Show::Users => users::users(worker, &collection),
         Show::Lists => users::lists(worker, &collection),
-        Show::Mem => users::mem(&collection),
+        Show::Mem => users::mem(worker, &collection),
         Show::Stats => stats::stats(worker, &collection, now),
         Show::StatsTotals => stats::totals_of_databases(&collection),
         Show::StatsAverages => stats::averages_of_databases(worker, &collection, now),

@@ -70,7 +70,11 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
     collection.console.add(statistics.console());
     collection.past += statistics.removed_pools();
     collection.began = collection.began.min(statistics.began().unwrap_or(now));
+    collection.statements.add_totals(&worker.pools.statements);
     for pool in worker.pools.iter() {
+        let (texts, bytes) = pool.catalog.verdicts.size();
+        collection.cached_texts.0 += texts;
+        collection.cached_texts.1 += bytes;
         let count = collection.pools.entry(pool.shared.key.clone()).or_default();
         count.stats.add(&pool.stats);
         count.mode = pool_mode(pool.terms.mode);

@@ -93,21 +93,35 @@ pub(in crate::admin) fn lists(worker: &Worker, collection: &Collection) -> Table
     (vec![("list", Text), ("items", Int4)], rows.into())
 }
 
-/// Returns the fixed part of the memory of connections and pools; buffers and texts are not included.
-pub(in crate::admin) fn mem(collection: &Collection) -> Table {
+/// Returns the fixed part of the memory of connections and pools, and the memory of texts of SQL. Buffers are not
+/// included.
+pub(in crate::admin) fn mem(worker: &Worker, collection: &Collection) -> Table {
+    let of_all =
+        |(count, bytes): (usize, usize)| (bytes.checked_div(count).unwrap_or(0), count, bytes);
+    let texts = [
+        ("prepared_statement", worker.directory.statements().size()),
+        ("cached_text", collection.cached_texts),
+        (
+            "statement_statistics",
+            (collection.statements.entries, collection.statements.bytes),
+        ),
+    ];
+    let texts = texts.map(|(name, size)| (name, of_all(size)));
     let rows = [
         ("client", size_of::<Client>(), collection.clients),
         ("server", size_of::<Server>(), collection.servers),
         ("pool", size_of::<LocalPool>(), collection.local_pools),
     ];
-    let rows = rows.map(|(name, size, used)| {
+    let rows = rows.map(|(name, size, used)| (name, (size, used, size * used)));
+    let rows = rows.into_iter().chain(texts);
+    let rows = rows.map(|(name, (size, used, all))| {
         vec![
             name.into(),
             size.into(),
             used.into(),
             0u32.into(),
-            (size * used).into(),
+            all.into(),
         ]
     });
-    (MEM_COLUMNS.into(), rows.into())
+    (MEM_COLUMNS.into(), rows.collect())
 }

@@ -64,7 +64,11 @@ pub(super) fn add(worker: &Worker, collection: &mut Collection, now: Time) {
                 let pinned_by = client
                     .context
                     .as_ref()
-                    .and_then(|context| context.pinned_by.as_ref());
+                    .and_then(|context| context.pinned_by.as_ref())
+                    .map(|by| (by.to_string(), by.text.to_string()));
+                let latest = worker.pools.statements.text(server.running.latest());
+                let latest = latest
+                    .map(|(fingerprint, text)| (format!("{fingerprint:016x}"), text.to_string()));
                 let holders = collection.holders.entry(server.shared.key.clone());
                 holders.or_default().add(LongestHolder {
                     client: client.origin.id,
@@ -72,7 +76,10 @@ pub(super) fn add(worker: &Worker, collection: &mut Collection, now: Time) {
                     held: now.since(server.times.lent_at),
                     state: state.words(),
                     pins: pins.map(|pins| pins.to_string()).unwrap_or_default(),
-                    statement: pinned_by.map(|by| (by.to_string(), by.text.to_string())),
+                    statement: match state {
+                        State::Pinned => pinned_by.or(latest),
+                        _ => latest.or(pinned_by),
+                    },
                 });
             }
             _ => {}

@@ -126,6 +126,11 @@ impl<'a> Lexer<'a> {
         self.text
     }
 
+    /// Returns the end of the last token that was read.
+    pub(in crate::session) fn position(&self) -> usize {
+        self.at
+    }
+
     /// Returns the bytes of a token.
     #[inline]
     pub(in crate::session) fn bytes(&self, token: Token) -> &'a [u8] {

@@ -40,7 +40,7 @@ use reader::Look;
 #[cfg(test)]
 pub(in crate::session) use session_readers::SESSION_READERS;
 pub(in crate::session) use session_readers::reads_session;
-pub use verdict_cache::VerdictCache;
+pub use verdict_cache::{Verdict, VerdictCache};
 
 use super::certificates::Certificates;
 

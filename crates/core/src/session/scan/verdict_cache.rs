@@ -1,7 +1,7 @@
 //! A cache of scan results, for the texts that were sent most often lately.
 
 use super::{Dialect, Effects, blocks, look, scan, template::Template};
-use crate::session::certificates::Certificates;
+use crate::session::{certificates::Certificates, fingerprint::Fingerprint};
 
 /// Longer texts are not cached.
 const TEXT_LEN_MAX: usize = 4096;
@@ -50,14 +50,41 @@ struct Known {
     /// Whether the verdict was ever used.
     is_of_use: bool,
     template: Template,
+    /// The hash of the text's fingerprint, once someone has asked for it. All texts that fit the template have the same.
+    fingerprint: Option<u64>,
+}
+
+/// Where the cache has the text that was read last.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    set: usize,
+    way: usize,
+}
+
+/// What was found about a text.
+#[derive(Clone, Copy, Debug)]
+pub struct Verdict {
+    /// The result of [`scan`].
+    pub effects: Effects,
+    /// Where the cache has the text, until the next one is read.
+    pub place: Option<Place>,
 }
 
 impl VerdictCache {
     /// Returns the same as [`scan`].
     #[inline]
     pub fn scan(&mut self, text: &[u8], dialect: Dialect, certificates: &Certificates) -> Effects {
+        self.read(text, dialect, certificates).effects
+    }
+
+    /// Returns the result of [`scan`], and where the cache has the text.
+    #[inline]
+    pub fn read(&mut self, text: &[u8], dialect: Dialect, certificates: &Certificates) -> Verdict {
         if text.is_empty() || text.len() > TEXT_LEN_MAX {
-            return scan(text, dialect, certificates);
+            return Verdict {
+                effects: scan(text, dialect, certificates),
+                place: None,
+            };
         }
         let under = Some((certificates.id(), dialect));
         if self.under != under {
@@ -66,13 +93,17 @@ impl VerdictCache {
             self.under = under;
         }
         let head = head(text);
-        let set = &mut self.sets[(head >> 32) as usize % SETS];
-        if let Some(effects) = set.find(head, text) {
-            return effects;
+        let at = (head >> 32) as usize % SETS;
+        let set = &mut self.sets[at];
+        if let Some((effects, way)) = set.find(head, text) {
+            return Verdict {
+                effects,
+                place: Some(Place { set: at, way }),
+            };
         }
         let seen = look(text, dialect, certificates);
-        if set.takes(text.len()) {
-            set.keep(Known {
+        let place = set.takes(text.len()).then(|| {
+            let way = set.keep(Known {
                 head,
                 effects: seen.found,
                 was_used: false,
@@ -82,22 +113,52 @@ impl VerdictCache {
                     true => Template::exact(text),
                     false => Template::of(text),
                 },
+                fingerprint: None,
             });
+            Place { set: at, way }
+        });
+        Verdict {
+            effects: seen.found,
+            place,
         }
-        seen.found
+    }
+
+    /// Returns the hash of the fingerprint of the text that was read last.
+    #[inline]
+    pub fn fingerprint(&mut self, place: Option<Place>, text: &[u8], dialect: Dialect) -> u64 {
+        let known = place.and_then(|Place { set, way }| self.sets.get_mut(set)?.known.get_mut(way));
+        match known {
+            Some(known) => *known
+                .fingerprint
+                .get_or_insert_with(|| Fingerprint::hash_of(text, dialect)),
+            None => Fingerprint::hash_of(text, dialect),
+        }
+    }
+
+    /// Returns the number of texts, and the bytes that they take.
+    #[must_use]
+    pub fn size(&self) -> (usize, usize) {
+        let known = self.sets.iter().flat_map(|set| &set.known);
+        known.fold((0, 0), |(count, bytes), known| {
+            (
+                count + 1,
+                bytes + size_of::<Known>() + known.template.bytes(),
+            )
+        })
     }
 }
 
 impl Set {
     #[inline]
-    fn find(&mut self, head: u64, text: &[u8]) -> Option<Effects> {
-        let mut all = self.known.iter_mut();
-        let known = all.find(|known| known.head == head && known.template.fits(text))?;
+    fn find(&mut self, head: u64, text: &[u8]) -> Option<(Effects, usize)> {
+        let mut all = self.known.iter_mut().enumerate();
+        let (way, known) =
+            all.find(|(_, known)| known.head == head && known.template.fits(text))?;
         known.was_used = true;
         if !std::mem::replace(&mut known.is_of_use, true) {
             self.patience = self.patience.saturating_sub(1);
         }
-        Some(known.effects)
+        Some((known.effects, way))
     }
 
     /// Returns whether to add a text that was not found.
@@ -113,9 +174,9 @@ impl Set {
         self.known.len() < WAYS && used.sum::<usize>() + bytes <= SET_BYTES
     }
 
-    /// Adds a verdict, in place of those that were never used, or not lately.
+    /// Adds a verdict, in place of those that were never used, or not lately. Returns where it is.
     #[cold]
-    fn keep(&mut self, new: Known) {
+    fn keep(&mut self, new: Known) -> usize {
         if self.patience > 0 || !self.has_room(new.template.bytes()) {
             let all = self.known.len();
             self.known.retain(|known| known.is_of_use);
@@ -130,6 +191,7 @@ impl Set {
             }
         }
         self.known.push(new);
+        self.known.len() - 1
     }
 }
 

@@ -269,12 +269,12 @@ fn write_memory(source: Source<'_>, text: &mut Exposition) {
         (
             "memtotal",
             "pgweir_memory_bytes",
-            "The fixed part of what connections and pools take (SHOW MEM).",
+            "The fixed part of what connections and pools take, and the texts of SQL (SHOW MEM).",
         ),
         (
             "used",
             "pgweir_memory_objects",
-            "How many connections and pools there are (SHOW MEM).",
+            "How many connections, pools and texts there are (SHOW MEM).",
         ),
     ] {
         let column = rows::column(table, column);

@@ -1,0 +1,286 @@
+//! The relay's part in the statistics of statements: which statement a message runs, and when a server has completed
+//! one.
+
+use pgweir_wire::{Body, tag::frontend};
+
+use super::{
+    Relay,
+    client_to_server::{ClientMessages, Ours},
+};
+use crate::{
+    Action, Actions, Level, LogLine, Time, Token,
+    backend::Server,
+    effect::Env,
+    frontend::{Client, Head},
+    session::{Dialect, Fingerprint},
+    statement_statistics::{
+        Ended, Extent, PartialText, StatementId, StatementPool, StatementStatistics,
+    },
+};
+
+/// The most bytes of a text that are kept until the rest has arrived.
+const PARTIAL_MAX: usize = 64 * 1024;
+
+/// Counts one client's messages for the statements that they run.
+pub(super) struct Counting<'w> {
+    pub(super) statistics: &'w mut StatementStatistics,
+    /// The fingerprint of the text that was scanned last.
+    pub(super) scanned: Option<u64>,
+    /// The fingerprint of the text in the message that is being read, if it was scanned.
+    pub(super) fingerprint: Option<u64>,
+    /// The position up to which the received bytes are counted.
+    counted: usize,
+    now: Time,
+}
+
+impl<'w> Counting<'w> {
+    #[inline]
+    pub(super) fn new(statistics: &'w mut StatementStatistics, now: Time) -> Self {
+        Self {
+            statistics,
+            scanned: None,
+            fingerprint: None,
+            counted: 0,
+            now,
+        }
+    }
+}
+
+impl ClientMessages<'_> {
+    /// Notes which statement a message runs, prepares or binds, that was sent to the server. `at`: where its body begins.
+    #[inline]
+    pub(super) fn note_statement(&mut self, head: &Head, bytes: &[u8], at: usize) {
+        let tag = head.header.tag;
+        let is_noted = matches!(
+            tag,
+            frontend::QUERY | frontend::PARSE | frontend::BIND | frontend::EXECUTE
+        );
+        if !is_noted || !self.counting.statistics.is_on() || self.server.replies.is_skipping() {
+            return;
+        }
+        let len = head.header.body_len as usize;
+        let end = bytes.len().min(at + len);
+        let body = &bytes[at..end];
+        let is_whole = body.len() >= len;
+        match tag {
+            frontend::QUERY => {
+                let text = body.strip_suffix(b"\0");
+                let statement = match text.filter(|_| is_whole) {
+                    Some(text) => self.statement_of(text),
+                    None => self.keep_partial(None, body),
+                };
+                let request = self.server.replies.next_request().saturating_sub(1);
+                self.run_statement(statement, request, Extent::Query, end);
+            }
+            frontend::EXECUTE => {
+                let mut body = Body::new(body);
+                let portal = body.cstr().unwrap_or_default();
+                let limit = body.rest().first_chunk().copied();
+                let rows = u32::from_be_bytes(limit.unwrap_or_default());
+                let statement = match self.client.statement_names.portal(portal) {
+                    StatementId::NONE => self.counting.statistics.unknown(pool_of(self.server)),
+                    known => known,
+                };
+                let request = self.server.replies.next_request();
+                self.run_statement(statement, request, Extent::Execute { rows }, end);
+            }
+            frontend::BIND => {
+                let mut body = Body::new(body);
+                if let (Ok(portal), Ok(name)) = (body.cstr(), body.cstr()) {
+                    let statement = self.client.statement_names.statement(name);
+                    self.client.statement_names.bound(portal, statement);
+                }
+            }
+            _ => self.note_parsed(body, is_whole),
+        }
+    }
+
+    fn note_parsed(&mut self, body: &[u8], is_whole: bool) {
+        let mut body = Body::new(body);
+        let Ok(name) = body.cstr() else { return };
+        let rest = body.rest();
+        let statement = match body.cstr() {
+            Ok(text) => self.statement_of(text),
+            Err(_) if is_whole => return,
+            Err(_) => self.keep_partial(Some(name), rest),
+        };
+        self.client.statement_names.parsed(name, statement);
+        self.server.running.prepared(statement);
+    }
+
+    /// Notes an execution. The bytes up to `end` are counted for it.
+    #[inline]
+    fn run_statement(&mut self, statement: StatementId, request: u64, extent: Extent, end: usize) {
+        let received = (end - self.counting.counted) as u64;
+        self.counting.counted = end;
+        self.server
+            .running
+            .sent(statement, request, extent, received, self.counting.now);
+    }
+
+    /// Counts the bytes behind the last statement.
+    #[inline]
+    pub(super) fn count_rest(&mut self, len: usize) {
+        if self.counting.statistics.is_on() {
+            self.server
+                .running
+                .add_received(len - self.counting.counted);
+            self.counting.counted = len;
+        }
+    }
+
+    /// Returns the statement with this text.
+    #[inline]
+    fn statement_of(&mut self, text: &[u8]) -> StatementId {
+        let dialect = self.dialect_of(text);
+        let fingerprint = match self.counting.fingerprint.take() {
+            Some(fingerprint) => fingerprint,
+            None if dialect == Dialect::Unreadable => Fingerprint::hash_of(text, dialect),
+            None => {
+                let verdict = self.verdicts.read(text, dialect, self.certificates);
+                self.verdicts.fingerprint(verdict.place, text, dialect)
+            }
+        };
+        let pool = pool_of(self.server);
+        self.counting
+            .statistics
+            .statement(pool, fingerprint, || Fingerprint::read(text, dialect).text)
+    }
+
+    /// Returns how the server reads a text. An earlier request that is not answered may change that.
+    #[inline]
+    fn dialect_of(&self, text: &[u8]) -> Dialect {
+        let dialect = self.server.session.dialect;
+        // The fingerprint of a text that was scanned is certain.
+        let is_certain =
+            self.counting.fingerprint.is_some() || !self.server.running.is_outstanding();
+        match is_certain {
+            true => dialect,
+            false if Fingerprint::common_dialect(text) == Dialect::Unreadable => {
+                Dialect::Unreadable
+            }
+            false => dialect,
+        }
+    }
+
+    /// Notes the statement of a portal, which is one of those whose names pgweir follows.
+    #[inline]
+    pub(super) fn note_binding(&mut self, portal: &[u8], ours: Ours) {
+        if !self.counting.statistics.is_on() {
+            return;
+        }
+        let statement = match ours {
+            Ours::Statement(binding) => self.bindings.statement(binding),
+            Ours::Nothing => None,
+        };
+        let pool = pool_of(self.server);
+        let id = statement.map_or(StatementId::NONE, |statement| {
+            self.counting
+                .statistics
+                .statement(pool, statement.fingerprint(), || {
+                    Fingerprint::of_any(statement.text()).text
+                })
+        });
+        self.client.statement_names.bound(portal, id);
+    }
+
+    /// Keeps the beginning of a text of which the rest has not arrived. Returns what stands for the statement until then.
+    #[cold]
+    fn keep_partial(&mut self, name: Option<&[u8]>, text: &[u8]) -> StatementId {
+        self.client.statement_names.keep_partial(PartialText {
+            name: name.map(Into::into),
+            text: text[..text.len().min(PARTIAL_MAX)].to_vec(),
+        });
+        StatementId::NONE
+    }
+
+    /// Reads on a text whose beginning was kept.
+    #[inline]
+    pub(super) fn continue_statement(&mut self, bytes: &[u8]) {
+        if let Some(partial) = self.client.statement_names.take_partial() {
+            self.continue_partial(partial, bytes);
+        }
+    }
+
+    #[cold]
+    fn continue_partial(&mut self, mut partial: PartialText, bytes: &[u8]) {
+        let (count, is_end) = self.client.socket.stream.left_of(bytes.len());
+        let room = PARTIAL_MAX - partial.text.len();
+        partial.text.extend_from_slice(&bytes[..count.min(room)]);
+        if !is_end {
+            return self.client.statement_names.keep_partial(partial);
+        }
+        let text = &partial.text;
+        let end = text.iter().position(|&byte| byte == 0);
+        let text = &text[..end.unwrap_or(text.len())];
+        let fingerprint = Fingerprint::of_any(text);
+        let pool = pool_of(self.server);
+        let statement = self
+            .counting
+            .statistics
+            .statement(pool, fingerprint.hash, || fingerprint.text);
+        match partial.name {
+            Some(name) => {
+                self.client.statement_names.parsed(&name, statement);
+                self.server.running.prepared(statement);
+            }
+            None => self.server.running.text_arrived(statement),
+        }
+    }
+}
+
+fn pool_of(server: &Server) -> StatementPool<'_> {
+    StatementPool {
+        number: server.shared.number,
+        key: &server.shared.key,
+    }
+}
+
+impl Relay<'_> {
+    /// Notes that a server has completed a command, or suspended a portal.
+    #[inline]
+    pub(super) fn statement_completed(&mut self, conn: Token, ended: Ended<'_>) {
+        if let Some(server) = self.connections.server(conn) {
+            let request = server.replies.present_request();
+            let (now, statistics) = (self.env.now, &mut self.pools.statements);
+            server.running.completed(ended, request, now, statistics);
+        }
+    }
+}
+
+/// Logs a client's transaction that has ended after so many microseconds, if it was slow.
+#[inline]
+pub(super) fn transaction_ended(
+    env: &Env<'_>,
+    client: &Client,
+    server: &mut Server,
+    duration: u64,
+    statistics: &mut StatementStatistics,
+    out: &mut Actions,
+) {
+    let slow = env.snapshot.config.settings.log_slow_transactions.0;
+    if slow > 0 && server.running.length(duration) >= slow {
+        log_slow_transaction(env, client, server, duration, statistics, out);
+    }
+    server.running.end_transaction();
+}
+
+#[cold]
+fn log_slow_transaction(
+    env: &Env<'_>,
+    client: &Client,
+    server: &Server,
+    duration: u64,
+    statistics: &mut StatementStatistics,
+    out: &mut Actions,
+) {
+    let Some(not_logged) = statistics.slow.add(env.now) else {
+        return;
+    };
+    let transaction = server.running.describe(duration, statistics);
+    let message = transaction.message(not_logged);
+    out.list.push(Action::Log(LogLine {
+        slow: Some(Box::new(transaction)),
+        ..LogLine::new(Level::Log, client.subject(), message)
+    }));
+}
