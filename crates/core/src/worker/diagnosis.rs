@@ -111,10 +111,6 @@ impl Worker {
                     state,
                     pins,
                     client: client.id,
-                    user: client
-                        .names
-                        .as_ref()
-                        .map_or("".into(), |names| names.user.clone()),
                 });
             }
         }

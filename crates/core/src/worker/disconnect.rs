@@ -63,7 +63,8 @@ impl Worker {
         self.disconnect_client(conn, now, out);
     }
 
-    /// Records a failed login: an event without the user, whose name anybody can choose, and an audit line.
+    /// Records a failed login: an event and an audit line. The event names the user if the userlist has it: anybody can
+    /// choose other names.
     fn record_failed_login(
         &mut self,
         conn: Token,
@@ -76,16 +77,18 @@ impl Worker {
         let Some(client) = self.table.client(conn) else {
             return;
         };
-        let (database, _) = client.database_and_user();
+        let (database, user) = client.database_and_user();
         let is_known = config.database(database).is_some();
-        let about = if is_known { database } else { "" };
+        let database = if is_known { database } else { "" };
+        let is_listed = self.snapshot.users.get(user).is_some();
+        let user = if is_listed { user } else { "" };
         let text = format!(
             "login of a client failed: {}, SQLSTATE {}",
             result.name(),
             fault.sqlstate()
         );
         self.directory
-            .note_event(EventKind::LoginFailed, (about, ""), &text, now);
+            .note_event(EventKind::LoginFailed, (database, user), &text, now);
         if config.settings.log_audit {
             let audit = client.audit("login", String::new(), format!("failed: {fault}"));
             out.audit(client.subject(), audit);

@@ -123,13 +123,13 @@ const STATEMENTS: &[Field] = &[
     ("user", "user", Text, 5),
     ("calls", "calls", Number, 0),
     ("server_us", "server time", Micros, 0),
-    ("mean_us", "mean", Micros, 1),
-    ("max_us", "longest", Micros, 2),
+    ("p95_server_us", "p95", Micros, 2),
+    ("max_server_us", "longest", Micros, 1),
     ("wait_us", "wait", Micros, 2),
     ("rows", "rows", Number, 4),
     ("errors", "errors", Number, 3),
     ("pins", "pins", Number, 3),
-    ("looks", "looks", Number, 6),
+    ("inspections", "inspections", Number, 6),
     ("statement", "statement", Long, 0),
 ];
 const STATEMENT_ORDER: &str = "server time";
