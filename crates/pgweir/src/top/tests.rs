@@ -49,14 +49,27 @@ fn sample(at: u64, transactions: u64, pools: &[&str]) -> Sample {
     // All transactions took between 512 and 1024 microseconds.
     let counts = |number: u64| {
         let counts = (0..21).map(|bucket| if bucket < 4 { 0 } else { number });
-        counts.map(|count| count.to_string()).collect::<Vec<_>>().join(" ")
+        counts
+            .map(|count| count.to_string())
+            .collect::<Vec<_>>()
+            .join(" ")
     };
-    let times = format!("app|ann|{transactions}|{}|{}", counts(transactions), counts(0));
+    let times = format!(
+        "app|ann|{transactions}|{}|{}",
+        counts(transactions),
+        counts(0)
+    );
     set(
         "TIMES",
-        table("database user total_xact_count xact_counts wait_counts", &[&times]),
+        table(
+            "database user total_xact_count xact_counts wait_counts",
+            &[&times],
+        ),
     );
-    set("PINS", table("database user client_id reason statement", &[]));
+    set(
+        "PINS",
+        table("database user client_id reason statement", &[]),
+    );
     sample
 }
 
@@ -102,7 +115,9 @@ fn text(buffer: &Buffer) -> Vec<String> {
     let width = usize::from(buffer.area.width);
     let symbols: Vec<&str> = buffer.content.iter().map(|cell| cell.symbol()).collect();
     let lines = symbols.chunks(width);
-    lines.map(|line| line.concat().trim_end().to_owned()).collect()
+    lines
+        .map(|line| line.concat().trim_end().to_owned())
+        .collect()
 }
 
 fn press(app: &mut App, keys: &str) -> Order {
@@ -164,7 +179,10 @@ fn narrow_and_low_terminals() {
         }
     }
     let lines = text(&frame(&quiet(), 40, 12)).join("\n");
-    assert!(lines.contains("database / user  waiting  longest"), "{lines}");
+    assert!(
+        lines.contains("database / user  waiting  longest"),
+        "{lines}"
+    );
     assert!(!lines.contains("waits for"), "{lines}");
 }
 
@@ -176,7 +194,12 @@ fn colours_can_be_switched_off() {
     app.has_colour = false;
     let plain = frame(&app, 100, 30);
     assert!(plain.content.iter().all(|cell| cell.fg == Color::Reset));
-    assert!(plain.content.iter().any(|cell| cell.modifier.contains(Modifier::BOLD)));
+    assert!(
+        plain
+            .content
+            .iter()
+            .any(|cell| cell.modifier.contains(Modifier::BOLD))
+    );
 }
 
 #[test]
@@ -206,7 +229,11 @@ fn keys_lead_to_views_and_back() {
     let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
     assert_eq!(app.press(control_c), Order::Quit);
     press(&mut app, "?");
-    assert!(text(&frame(&app, 120, 30)).join("\n").contains("hold the display still"));
+    assert!(
+        text(&frame(&app, 120, 30))
+            .join("\n")
+            .contains("hold the display still")
+    );
     press(&mut app, "q");
     assert!(!app.is_help_shown, "any key ends the help");
 }
@@ -220,13 +247,21 @@ fn lines_are_filtered_and_sorted() {
     let mut app = busy();
     assert_eq!(names(&app), ["app / ann", "orders / bob"]);
     press(&mut app, "/BOB");
-    assert!(text(&frame(&app, 100, 20)).join("\n").contains("filter: BOB_"));
+    assert!(
+        text(&frame(&app, 100, 20))
+            .join("\n")
+            .contains("filter: BOB_")
+    );
     press(&mut app, "\n");
     assert_eq!(names(&app), ["orders / bob"]);
     press(&mut app, "\u{1b}");
     assert_eq!(names(&app).len(), 2);
     press(&mut app, ">");
-    assert_eq!(names(&app), ["orders / bob", "app / ann"], "the highest comes first");
+    assert_eq!(
+        names(&app),
+        ["orders / bob", "app / ann"],
+        "the highest comes first"
+    );
     press(&mut app, "i");
     assert_eq!(names(&app), ["app / ann", "orders / bob"]);
     press(&mut app, "<");
@@ -239,11 +274,17 @@ fn a_held_display_still_counts() {
     press(&mut app, " ");
     app.add(sample(4, 1_300, &[BUSY]));
     let lines = text(&frame(&app, 150, 12)).join("\n");
-    assert!(lines.contains("HELD STILL") && lines.contains("0 waiting"), "{lines}");
+    assert!(
+        lines.contains("HELD STILL") && lines.contains("0 waiting"),
+        "{lines}"
+    );
     press(&mut app, " ");
     app.add(sample(6, 1_400, &[BUSY]));
     let lines = text(&frame(&app, 150, 20)).join("\n");
-    assert!(lines.contains("2 waiting (4.5 s)") && lines.contains(" 50 tx/s"), "{lines}");
+    assert!(
+        lines.contains("2 waiting (4.5 s)") && lines.contains(" 50 tx/s"),
+        "{lines}"
+    );
 }
 
 #[test]
@@ -253,12 +294,22 @@ fn a_lost_connection_is_shown_until_it_is_back() {
     app.lose("no route".to_owned(), NOON + 5 * SECOND);
     app.now = NOON + 12 * SECOND;
     let lines = text(&frame(&app, 150, 12));
-    assert!(lines[0].ends_with("NO CONNECTION for 12 s, trying again: no route"), "{}", lines[0]);
-    assert!(lines.join("\n").contains("app / ann"), "the last sample stays");
+    assert!(
+        lines[0].ends_with("NO CONNECTION for 12 s, trying again: no route"),
+        "{}",
+        lines[0]
+    );
+    assert!(
+        lines.join("\n").contains("app / ann"),
+        "the last sample stays"
+    );
     // The counters of another process begin again: there is no rate until the sample after the next.
     app.add(sample(20, 50, &[QUIET]));
     let lines = text(&frame(&app, 150, 12));
-    assert!(lines[0].ends_with("active") && lines[2].contains(" 0.0 tx/s"), "{lines:?}");
+    assert!(
+        lines[0].ends_with("active") && lines[2].contains(" 0.0 tx/s"),
+        "{lines:?}"
+    );
     app.add(sample(22, 60, &[QUIET]));
     assert!(text(&frame(&app, 150, 12))[2].contains(" 5.0 tx/s"));
 }
@@ -276,8 +327,14 @@ fn pgbouncer_has_means_per_database() {
     };
     let app = app(vec![stats(0, 100), stats(2, 120)]);
     let page = plain::page(&app, Some(View::Pools), None);
-    let line = page.lines().find(|line| line.starts_with("app / ann")).expect("the pool");
-    assert!(line.contains("mean 10 us") && line.contains("mean 2.0 ms"), "{page}");
+    let line = page
+        .lines()
+        .find(|line| line.starts_with("app / ann"))
+        .expect("the pool");
+    assert!(
+        line.contains("mean 10 us") && line.contains("mean 2.0 ms"),
+        "{page}"
+    );
     let page = plain::page(&app, Some(View::Waiters), None);
     assert!(page.contains("This console does not have them."), "{page}");
 }
@@ -286,8 +343,14 @@ fn pgbouncer_has_means_per_database() {
 fn a_page_has_no_blanks_at_the_end_of_lines() {
     let page = plain::page(&busy(), None, None);
     assert!(page.lines().all(|line| line == line.trim_end()), "{page}");
-    assert!(page.contains("\nClients that wait\n") && page.contains("\nEvents, the latest first\n"), "{page}");
+    assert!(
+        page.contains("\nClients that wait\n") && page.contains("\nEvents, the latest first\n"),
+        "{page}"
+    );
     let narrow = plain::page(&busy(), Some(View::Pools), Some(50));
     let table = narrow.lines().skip_while(|line| !line.starts_with("Pools"));
-    assert!(table.clone().all(|line| line.chars().count() <= 50), "{narrow}");
+    assert!(
+        table.clone().all(|line| line.chars().count() <= 50),
+        "{narrow}"
+    );
 }
