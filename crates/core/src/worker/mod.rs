@@ -2,36 +2,53 @@
 //!
 //! The driver calls one method of [`Worker`] per event: bytes, timers, mail. The worker answers with [`Actions`].
 
+#[path = "../lending/bypass.rs"]
 mod bypass;
 mod catalog;
+#[path = "../lending/check.rs"]
 mod check;
+#[path = "../lending/checkout.rs"]
 mod checkout;
 mod defaults;
+#[path = "../wait_notices.rs"]
 mod diagnosis;
+#[path = "../disconnect/discard.rs"]
 mod discard;
+#[path = "../disconnect/mod.rs"]
 mod disconnect;
+#[path = "../early_answers.rs"]
 mod early;
 mod effects;
+#[path = "../server_connections/exclusive.rs"]
 mod exclusive_server;
 mod handover_in;
 mod handover_out;
+#[path = "../disconnect/hang_up.rs"]
 mod hang_up;
 mod inspection;
+#[path = "../lending/join.rs"]
 mod join;
 mod notification_forwarding;
 mod pins;
+#[path = "../lending/release.rs"]
 mod release;
+#[path = "../lending/scheduling_log.rs"]
 mod scheduling;
 mod server_handover;
+#[path = "../server_connections/loss.rs"]
 mod server_loss;
+#[path = "../server_connections/login.rs"]
 mod servers;
 mod session;
 mod session_state;
 mod settle;
+#[path = "../lending/sharing.rs"]
 mod sharing;
+#[path = "../client_signals.rs"]
 mod signal;
 mod sql_statements;
 mod timers;
+#[path = "../server_connections/tls.rs"]
 mod tls;
 mod trace;
 
@@ -213,7 +230,7 @@ impl Worker {
     pub fn blocked(&mut self, conn: Token, _now: Time, out: &mut Actions) {
         let other = match self.table.get(conn) {
             Some(Conn::Client(client)) => {
-                client.blocked = true;
+                client.socket.blocked = true;
                 if matches!(client.duty, ClientDuty::Idle) {
                     // A client that does not read gets no server.
                     out.read(conn, ReadMode::Hold);
@@ -221,7 +238,7 @@ impl Worker {
                 client.server()
             }
             Some(Conn::Server(server)) => {
-                server.blocked = true;
+                server.link.blocked = true;
                 server.client()
             }
             _ => None,
@@ -235,7 +252,7 @@ impl Worker {
     pub fn drained(&mut self, conn: Token, now: Time, out: &mut Actions) {
         match self.table.get(conn) {
             Some(Conn::Client(client)) => {
-                client.blocked = false;
+                client.socket.blocked = false;
                 let listens = client.listening.is_some();
                 if matches!(client.duty, ClientDuty::Idle) {
                     out.read(conn, ReadMode::Notify);
@@ -250,7 +267,7 @@ impl Worker {
                 }
             }
             Some(Conn::Server(server)) => {
-                server.blocked = false;
+                server.link.blocked = false;
                 if let Some(client) = server.relays_for()
                     && !server.replies.is_awaited()
                     && !server.replies.is_full()
@@ -442,9 +459,9 @@ impl Worker {
     /// Takes a server handed over by another worker. The driver registers its socket under the returned
     /// token **before** it executes the actions.
     pub fn adopt(&mut self, mut server: Box<Server>, now: Time, out: &mut Actions) -> Token {
-        let destined = server.destined.take();
+        let destined = server.next_loan.destined.take();
         // The flag is about the list of the previous worker.
-        server.session.is_listed = false;
+        server.session.inspections.is_listed = false;
         self.local_pool(&server.shared, now).servers += 1;
         server.retire_if_outdated();
         let token = self.table.insert(Conn::Server(server));
