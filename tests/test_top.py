@@ -277,3 +277,21 @@ def test_pgbouncer_in_a_terminal(pgbouncer, screen):
     for key, text in [("2", "This console does not have them."), ("4", "127.0.0.1"), ("6", "This console does not have them.")]:
         one.press(key)
         one.wait(text)
+
+
+def test_a_client_is_killed(start_pooler, newest_pg, screen):
+    """By an admin, after a yes; a user of stats_users is refused."""
+    pooler = start_pooler(newest_pg, default_pool_size=1)
+    holder, waiter = pooler.raw(), pooler.raw()
+    holder.query("BEGIN")
+    waiter.send(wire.query("SELECT 1"))
+    for user, outcome in [("stats", "admin access needed"), ("admin", "done")]:
+        one = screen(pooler, "--view", "waiters", user=user)
+        one.wait("Clients that wait", "idle in transaction")
+        number = pooler.console("SHOW WAITERS")[0]["holder_client_id"]
+        one.press("K")
+        one.wait(f"KILL_CLIENT {number}: disconnect this client at once?")
+        one.press("y")
+        one.wait(f"KILL_CLIENT {number}: ", outcome)
+        one.close()
+    assert wire.value(waiter.until_ready()) == "1"

@@ -21,6 +21,8 @@ pub(super) enum Order {
     Quit,
     /// A new sample at once.
     Refresh,
+    /// KILL_CLIENT.
+    Kill(u64),
 }
 
 /// The connection to the console.
@@ -52,6 +54,10 @@ pub(super) struct App {
     /// The column to sort by, and whether the highest comes first.
     pub(super) sort: Option<(usize, bool)>,
     pub(super) filter: String,
+    /// The client that KILL_CLIENT would end, until the user says yes or no.
+    pub(super) to_kill: Option<u64>,
+    /// The outcome of the last command, until the next key.
+    pub(super) said: String,
     /// Whether the filter is being typed.
     pub(super) is_typing: bool,
     pub(super) is_paused: bool,
@@ -74,6 +80,8 @@ impl App {
             cursor: 0,
             sort: None,
             filter: String::new(),
+            to_kill: None,
+            said: String::new(),
             is_typing: false,
             is_paused: false,
             is_help_shown: false,
@@ -138,6 +146,13 @@ impl App {
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
             return Order::Quit;
         }
+        self.said.clear();
+        if let Some(client) = self.to_kill.take() {
+            return match key.code {
+                KeyCode::Char('y') => Order::Kill(client),
+                _ => Order::Nothing,
+            };
+        }
         if self.is_typing {
             self.type_filter(key.code);
             return Order::Nothing;
@@ -152,6 +167,7 @@ impl App {
             KeyCode::Char('?' | 'h') => self.is_help_shown = true,
             KeyCode::Char('/') => self.is_typing = true,
             KeyCode::Char(' ' | 'p') => self.is_paused = !self.is_paused,
+            KeyCode::Char('K') => self.ask_to_kill(),
             KeyCode::Char('+') => self.change_interval(1),
             KeyCode::Char('-') => self.change_interval(-1),
             KeyCode::Char('<') | KeyCode::Left => self.change_sort(-1),
@@ -171,6 +187,17 @@ impl App {
             code => self.move_cursor(code),
         }
         Order::Nothing
+    }
+
+    fn ask_to_kill(&mut self) {
+        let mut lines = self
+            .sections()
+            .into_iter()
+            .flat_map(|section| section.lines);
+        self.to_kill = lines.nth(self.cursor).and_then(|line| line.client);
+        if self.to_kill.is_none() {
+            self.said = "this line names no client: select a waiter, a pinned client, or a client of a pool".to_owned();
+        }
     }
 
     fn type_filter(&mut self, code: KeyCode) {

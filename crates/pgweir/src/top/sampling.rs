@@ -18,6 +18,21 @@ pub(super) struct Wish {
     pub(super) connections: bool,
 }
 
+/// What the display asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ask {
+    Wish(Wish),
+    /// KILL_CLIENT.
+    Kill(u64),
+}
+
+/// What the display gets.
+pub(super) enum Answer {
+    Sample(Result<Sample, ConsoleError>),
+    /// The outcome of a command.
+    Said(String),
+}
+
 /// Asks the console.
 pub(super) struct Sampler {
     login: ConsoleLogin,
@@ -95,21 +110,39 @@ impl Sampler {
         Ok(sample)
     }
 
-    /// Takes samples until nobody wants them any more. A new wish brings a sample at once.
+    /// Gives KILL_CLIENT, and returns the outcome in words.
+    fn kill(&mut self, client: u64) -> String {
+        let command = format!("KILL_CLIENT {client}");
+        let Some(console) = &mut self.console else {
+            return format!("{command}: there is no connection");
+        };
+        match console.table(&command) {
+            Ok(_) => format!("{command}: done"),
+            Err(error) => format!("{command}: {error}"),
+        }
+    }
+
+    /// Takes samples until nobody wants them any more. What is asked brings a sample at once.
     pub(super) fn run<T>(
         mut self,
         mut wish: Wish,
-        wishes: &Receiver<Wish>,
-        samples: &Sender<T>,
-        wrap: impl Fn(Result<Sample, ConsoleError>) -> T,
+        asked: &Receiver<Ask>,
+        answers: &Sender<T>,
+        wrap: impl Fn(Answer) -> T,
     ) {
         loop {
             let taken = self.take(wish.connections);
-            if samples.send(wrap(taken)).is_err() {
+            if answers.send(wrap(Answer::Sample(taken))).is_err() {
                 return;
             }
-            match wishes.recv_timeout(wish.interval) {
-                Ok(next) => wish = wishes.try_iter().last().unwrap_or(next),
+            match asked.recv_timeout(wish.interval) {
+                Ok(Ask::Wish(next)) => wish = next,
+                Ok(Ask::Kill(client)) => {
+                    let said = self.kill(client);
+                    if answers.send(wrap(Answer::Said(said))).is_err() {
+                        return;
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }

@@ -43,7 +43,7 @@ const PLOTS: [Plotted; 4] = [
     ),
 ];
 
-const KEYS: &str = "1-6 view  arrows move  Enter pool  Esc back  </> sort  i invert  / filter  Space pause  +/- interval  \
+const KEYS: &str = "1-6 view  arrows move  Enter pool  Esc back  </> sort  i invert  / filter  Space pause  K kill  +/- interval  \
                     ? help  q quit";
 const HELP: &[&str] = &[
     "1 to 6, Tab      another view: pools, waiters, pins, hosts, events, statements",
@@ -55,6 +55,7 @@ const HELP: &[&str] = &[
     "Space            hold the display still; samples are still taken",
     "+ and -          a longer or shorter interval between samples",
     "r                a sample at once",
+    "K                KILL_CLIENT: ends the client that holds a waiter's server, a pinned client, or a pool's client",
     "q, Ctrl-C        quit",
     "",
     "tx/s are transactions a second. Three times are the median, the 95th and the 99th percentile since the",
@@ -290,8 +291,8 @@ fn heads<'a>(app: &App, section: &Section, columns: &[(usize, usize)]) -> Line<'
 
 /// Returns all values of the selected line.
 fn detail_lines<'a>(app: &App, sections: &[Section], width: usize) -> Vec<Line<'a>> {
-    let lines = sections.iter().flat_map(|section| &section.lines);
-    let Some(line) = lines.skip(app.cursor).next() else {
+    let mut lines = sections.iter().flat_map(|section| &section.lines);
+    let Some(line) = lines.nth(app.cursor) else {
         return Vec::new();
     };
     if line.detail.is_empty() || app.is_help_shown {
@@ -339,6 +340,15 @@ fn draw_plots(app: &App, frame: &mut Frame<'_>, area: Rect) {
 }
 
 fn key_line<'a>(app: &App, width: usize) -> Line<'a> {
+    if let Some(client) = app.to_kill {
+        let text = format!(
+            "KILL_CLIENT {client}: disconnect this client at once? y: yes, any other key: no"
+        );
+        return Line::styled(text, style(app, Tone::Bad));
+    }
+    if !app.said.is_empty() {
+        return Line::styled(app.said.clone(), style(app, Tone::Warning));
+    }
     if app.is_typing {
         return Line::raw(format!(
             "filter: {}_   (Enter keeps it, Esc ends it)",

@@ -41,6 +41,8 @@ pub(super) struct Line {
     pub(super) order: Vec<Order>,
     /// All values with their names, for the detail below the table.
     pub(super) detail: Vec<(String, String)>,
+    /// The client that KILL_CLIENT would end: of a waiting client, the one that holds a server.
+    pub(super) client: Option<u64>,
     /// The pool that the row leads to.
     pub(super) pool: Option<(String, String)>,
 }

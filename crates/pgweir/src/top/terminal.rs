@@ -7,10 +7,13 @@ use std::{
     time::Duration,
 };
 
-use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
-use ratatui::crossterm::{
-    event::{self, Event, KeyCode, KeyEvent, KeyModifiers},
-    terminal::{disable_raw_mode, enable_raw_mode},
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use ratatui::{
+    DefaultTerminal,
+    crossterm::{
+        event::{self, Event, KeyCode, KeyEvent, KeyModifiers},
+        terminal::{disable_raw_mode, enable_raw_mode},
+    },
 };
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
@@ -21,9 +24,7 @@ use zeroize::Zeroizing;
 use super::{
     TopError,
     app::{App, Order},
-    console::ConsoleError,
-    sample::Sample,
-    sampling::{Sampler, Wish},
+    sampling::{Answer, Ask, Sampler, Wish},
     screen::draw,
 };
 use crate::clock::Clock;
@@ -33,7 +34,7 @@ const REDRAW: Duration = Duration::from_secs(1);
 
 /// What happens to the display.
 enum Input {
-    Sample(Result<Sample, ConsoleError>),
+    Console(Answer),
     Key(KeyEvent),
     Resized,
     /// A signal, or the end of the terminal.
@@ -46,48 +47,65 @@ enum Input {
 /// When the terminal fails, or can't be used.
 pub(super) fn run(mut app: App, sampler: Sampler, clock: Clock) -> Result<(), TopError> {
     let (sender, inputs) = bounded(64);
-    let (wishes, wished) = bounded(16);
+    let (asks, asked) = bounded(16);
     let wish = wish_of(&app);
-    let samples = sender.clone();
+    let answers = sender.clone();
     spawn("console", move || {
-        sampler.run(wish, &wished, &samples, Input::Sample)
+        sampler.run(wish, &asked, &answers, Input::Console)
     })?;
     watch_signals(sender.clone())?;
     let mut terminal = ratatui::try_init()?;
-    let read = sender.clone();
-    let outcome = spawn("keys", move || read_keys(&read)).and_then(|()| {
-        drop(sender);
-        let mut wish = wish;
-        loop {
-            app.now = clock.now().0;
-            terminal.draw(|frame| draw(&app, frame))?;
-            let order = match inputs.recv_timeout(REDRAW) {
-                Ok(Input::Sample(Ok(sample))) => {
-                    app.add(sample);
-                    Order::Nothing
-                }
-                Ok(Input::Sample(Err(error))) => {
-                    app.lose(error.to_string(), clock.now().0);
-                    Order::Nothing
-                }
-                Ok(Input::Key(key)) => app.press(key),
-                Ok(Input::Resized) | Err(RecvTimeoutError::Timeout) => Order::Nothing,
-                Ok(Input::Quit) | Err(RecvTimeoutError::Disconnected) => Order::Quit,
-            };
-            if order == Order::Quit {
-                return Ok(());
-            }
-            let next = wish_of(&app);
-            if next != wish || order == Order::Refresh {
-                // Where the console does not answer, wishes may be too many: the latest one is sent again then.
-                if wishes.try_send(next).is_ok() {
-                    wish = next;
-                }
-            }
-        }
-    });
+    let outcome = spawn("keys", move || read_keys(&sender))
+        .and_then(|()| show(&mut app, &mut terminal, &inputs, &asks, clock));
     ratatui::restore();
     outcome
+}
+
+/// Draws a frame after each input, until one of them ends the display.
+fn show(
+    app: &mut App,
+    terminal: &mut DefaultTerminal,
+    inputs: &Receiver<Input>,
+    asks: &Sender<Ask>,
+    clock: Clock,
+) -> Result<(), TopError> {
+    let mut wish = wish_of(app);
+    loop {
+        app.now = clock.now().0;
+        terminal.draw(|frame| draw(app, frame))?;
+        let order = match inputs.recv_timeout(REDRAW) {
+            Ok(Input::Console(answer)) => {
+                take(app, answer, clock);
+                Order::Nothing
+            }
+            Ok(Input::Key(key)) => app.press(key),
+            Ok(Input::Resized) | Err(RecvTimeoutError::Timeout) => Order::Nothing,
+            Ok(Input::Quit) | Err(RecvTimeoutError::Disconnected) => Order::Quit,
+        };
+        let next = wish_of(app);
+        let ask = match order {
+            Order::Quit => return Ok(()),
+            Order::Kill(client) => Some(Ask::Kill(client)),
+            Order::Refresh => Some(Ask::Wish(next)),
+            Order::Nothing if next != wish => Some(Ask::Wish(next)),
+            Order::Nothing => None,
+        };
+        // Where the console does not answer, too much may be asked: a changed wish is sent again then.
+        if let Some(ask) = ask
+            && asks.try_send(ask).is_ok()
+            && matches!(ask, Ask::Wish(_))
+        {
+            wish = next;
+        }
+    }
+}
+
+fn take(app: &mut App, answer: Answer, clock: Clock) {
+    match answer {
+        Answer::Sample(Ok(sample)) => app.add(sample),
+        Answer::Sample(Err(error)) => app.lose(error.to_string(), clock.now().0),
+        Answer::Said(text) => app.said = text,
+    }
 }
 
 fn wish_of(app: &App) -> Wish {

@@ -239,6 +239,18 @@ fn keys_lead_to_views_and_back() {
 }
 
 #[test]
+fn a_client_is_killed_after_a_yes() {
+    let mut app = busy();
+    press(&mut app, "K");
+    assert!(text(&frame(&app, 120, 30))[29].contains("names no client"));
+    press(&mut app, "2K");
+    assert!(text(&frame(&app, 120, 30))[29].starts_with("KILL_CLIENT 5: disconnect"));
+    assert_eq!(press(&mut app, "n"), Order::Nothing);
+    assert_eq!(press(&mut app, "y"), Order::Nothing, "the question is gone");
+    assert_eq!(press(&mut app, "Ky"), Order::Kill(5));
+}
+
+#[test]
 fn lines_are_filtered_and_sorted() {
     let names = |app: &App| -> Vec<String> {
         let lines = app.sections().into_iter().flat_map(|section| section.lines);

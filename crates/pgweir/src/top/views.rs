@@ -209,6 +209,7 @@ fn section_of<'t>(
         cells: fields.iter().map(|field| cell(row, field)).collect(),
         order: fields.iter().map(|field| order(row, field)).collect(),
         detail: detail(row),
+        client: client(row),
         pool: row
             .get("user")
             .and(row.get("database"))
@@ -219,6 +220,15 @@ fn section_of<'t>(
         columns: columns.collect(),
         lines: rows.map(line).collect(),
         nothing,
+    }
+}
+
+fn client(row: Row<'_>) -> Option<u64> {
+    match row.get("type") {
+        Some("C") => row.number("id"),
+        Some(_) => None,
+        None if row.get("limit").is_some() => row.number("holder_client_id"),
+        None => row.number("holder_client_id").or(row.number("client_id")),
     }
 }
 
@@ -362,8 +372,8 @@ fn pool_line(row: Row<'_>, history: &History, is_unicode: bool) -> Line {
             Order::Text(reason.to_owned()),
             Order::Text(row.text("pool_mode").to_owned()),
         ],
-        detail: Vec::new(),
         pool: Some(name),
+        ..Line::default()
     }
 }
 
