@@ -185,10 +185,14 @@ fn logins(sample: &Sample) -> Vec<Finding> {
     let several = failed.into_iter().filter(|(_, (total, _))| *total >= 3);
     let sentence = |(database, (total, most)): (&str, (u64, Row<'_>))| {
         let at = |column| time_of_day(most.text(column));
+        let meaning = match most.text("event").contains("28P01") {
+            true => " (wrong password or unknown user)",
+            false => "",
+        };
         let user = most.get("user").filter(|user| !user.is_empty());
         let user = user.map_or_else(String::new, |user| format!(" of user {user}"));
         let text = format!(
-            "{} failed logins of clients to {database} lately, most{user} since {} UTC, the latest at {}: {}. \
+            "{} failed logins of clients to {database} lately, most{user} since {} UTC, the latest at {}: {}{meaning}. \
              What helps: the audit lines of the log name the user and the address",
             count(total),
             at("time"),
