@@ -61,7 +61,8 @@ pub(super) fn findings(sample: &Sample, history: &History) -> Vec<Finding> {
     found.extend(logins(sample));
     found.extend(lost_servers(sample));
     found.extend(pools().filter_map(|pool| pins(sample, pool)));
-    found.extend(pools().filter_map(|pool| slow(pool, history)));
+    let has_statements = sample.table("STATEMENTS").is_some();
+    found.extend(pools().filter_map(|pool| slow(pool, history, has_statements)));
     for row in sample.rows("DATABASES") {
         let name = row.text("name");
         if row.count("paused") > 0 {
@@ -250,15 +251,20 @@ fn pins(sample: &Sample, pool: Row<'_>) -> Option<Finding> {
     Some(warning(text))
 }
 
-fn slow(pool: Row<'_>, history: &History) -> Option<Finding> {
+fn slow(pool: Row<'_>, history: &History, has_statements: bool) -> Option<Finding> {
     let figures = history.latest(&pool_name(pool))?;
     let high = figures.transaction.high().filter(|high| *high >= LONG)?;
     let which = match figures.transaction {
         Duration::Mean(_) => "transactions take on average",
         _ => "5 % of the transactions took longer than",
     };
+    let where_to_look = if has_statements {
+        ": see the statements"
+    } else {
+        ""
+    };
     Some(warning(format!(
-        "{}: {which} {}: see the statements (key 6)",
+        "{}: {which} {}{where_to_look}",
         name(pool),
         span(high)
     )))
