@@ -247,7 +247,7 @@ fn pins(sample: &Sample, pool: Row<'_>) -> Option<Finding> {
     if let Some(statement) = row.get("statement") {
         text.push_str(&format!(", by {}", shortened(statement)));
     }
-    text.push_str(". What helps: see the pins (key 3); other statements, or pin_timeout");
+    text.push_str(". What helps: change the statement that pins them, or set pin_timeout");
     Some(warning(text))
 }
 
