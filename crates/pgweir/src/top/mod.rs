@@ -47,6 +47,9 @@ pub(crate) enum TopError {
         user: String,
         cause: ConsoleError,
     },
+    /// The console asks for a password, and there is none.
+    #[error("no password for user \"{user}\" at {place}: put it into PGPASSWORD or ~/.pgpass")]
+    NoPassword { place: String, user: String },
     /// There is no terminal.
     #[error("the standard output is no terminal: --once prints one frame as plain text")]
     NoTerminal,
@@ -162,6 +165,7 @@ fn connect(options: &TopOptions, clock: Clock) -> Result<(Sampler, String), TopE
     }
     match opened {
         Ok(sampler) => Ok((sampler, place)),
+        Err(cause) if cause.needs_password() => Err(TopError::NoPassword { place, user }),
         Err(cause) => Err(TopError::Console { place, user, cause }),
     }
 }
