@@ -359,6 +359,7 @@ impl Worker {
             snapshot: &self.snapshot,
             now,
             shutdown: self.shutdown.order(),
+            hands_clients_over: self.handover_out.is_some(),
         };
         ask_fence(&env, (conn, listening), shared, Stage::Fenced, true, out);
     }
