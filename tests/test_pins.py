@@ -50,8 +50,8 @@ def test_pins_do_not_starve_a_pool(start_pooler, newest_pg, workers, scope):
     other.send(wire.query("SELECT 7"))
     error = other.error_and_close()
     assert error.words == "query_wait_timeout"
-    assert re.search(r"has 3 server\(s\) of 2: 3 idle and pinned\..* In use for longest: by \"trusty\" "
-                     r"\(C-0x[0-9a-f]+\) for [\d.]+ s, idle and pinned \(temporary objects\)",
+    assert re.search(r"has 3 server\(s\) of 2: 3 idle and pinned\..* In use for longest: by client "
+                     r"C-0x[0-9a-f]+ for [\d.]+ s, idle and pinned \(temporary objects\)",
                      error.fields["D"]), error.fields["D"]
     assert "SHOW PINS" in error.fields["H"]
     for keeper in keepers:

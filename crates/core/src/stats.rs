@@ -6,7 +6,7 @@ mod logins;
 use std::ops::{AddAssign, Sub};
 
 pub use self::{
-    histogram::{BUCKETS, Histogram, Times, upper_bound},
+    histogram::{BUCKETS, Distribution, Histogram, Percentiles, Times, upper_bound},
     logins::{LoginResult, Logins},
 };
 
