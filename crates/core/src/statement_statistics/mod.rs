@@ -69,8 +69,8 @@ impl StatementStatistics {
             self.free = Vec::new();
             self.index.clear();
         }
-        while self.len() > most {
-            self.evict(self.len() - most);
+        while self.entries() > most {
+            self.evict(self.entries() - most);
         }
     }
 
@@ -83,7 +83,7 @@ impl StatementStatistics {
 
     /// Returns the number of entries.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn entries(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
@@ -132,7 +132,7 @@ impl StatementStatistics {
 
     #[cold]
     fn add(&mut self, key: Key, pool: &PoolKey, text: Box<str>) -> StatementId {
-        if self.len() >= self.most {
+        if self.entries() >= self.most {
             // A twentieth at once, since each search reads all entries.
             self.evict((self.most / 20).max(1));
         }
@@ -233,14 +233,14 @@ mod tests {
         assert_eq!(one, add(&mut statistics, 1, 7));
         let other = add(&mut statistics, 2, 7);
         assert_ne!(one, other);
-        assert_eq!(statistics.len(), 2);
+        assert_eq!(statistics.entries(), 2);
         let text = statistics
             .text(one)
             .map(|(fingerprint, text)| (fingerprint, text.to_string()));
         assert_eq!(text, Some((7, "SELECT 7".to_owned())));
         assert_eq!(statistics.text(StatementId::NONE), None);
         statistics.set_limit(0);
-        assert_eq!((statistics.len(), statistics.text(one)), (0, None));
+        assert_eq!((statistics.entries(), statistics.text(one)), (0, None));
     }
 
     #[test]
@@ -262,13 +262,13 @@ mod tests {
                 statistics.text(passing).is_some(),
                 "the newest one is there"
             );
-            assert!(statistics.len() <= 100);
+            assert!(statistics.entries() <= 100);
         }
         assert_eq!(
             statistics.evicted() as usize,
-            50 + 19_000 - statistics.len()
+            50 + 19_000 - statistics.entries()
         );
-        assert_eq!(statistics.index.len(), statistics.len());
+        assert_eq!(statistics.index.len(), statistics.entries());
         let texts: usize = statistics.present().map(|entry| entry.text.len()).sum();
         assert!(statistics.bytes() < 256 * size_of::<Entry>() + texts);
         // An entry that was removed is not confused with the one in its place.
@@ -278,6 +278,6 @@ mod tests {
         }
         assert_eq!(statistics.text(old), None);
         statistics.set_limit(20);
-        assert_eq!(statistics.len(), 20);
+        assert_eq!(statistics.entries(), 20);
     }
 }

@@ -50,7 +50,7 @@ impl StatementReport {
 
     /// Adds the numbers of entries of one worker.
     pub fn add_totals(&mut self, statistics: &StatementStatistics) {
-        self.entries += statistics.len();
+        self.entries += statistics.entries();
         self.bytes += statistics.bytes();
         self.evicted += statistics.evicted();
     }

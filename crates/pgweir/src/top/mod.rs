@@ -45,7 +45,7 @@ pub(crate) enum TopError {
     Console {
         place: String,
         user: String,
-        cause: ConsoleError,
+        cause: Box<ConsoleError>,
     },
     /// The console asks for a password, and there is none.
     #[error("no password for user \"{user}\" at {place}: put it into PGPASSWORD or ~/.pgpass")]
@@ -166,7 +166,11 @@ fn connect(options: &TopOptions, clock: Clock) -> Result<(Sampler, String), TopE
     match opened {
         Ok(sampler) => Ok((sampler, place)),
         Err(cause) if cause.needs_password() => Err(TopError::NoPassword { place, user }),
-        Err(cause) => Err(TopError::Console { place, user, cause }),
+        Err(cause) => Err(TopError::Console {
+            place,
+            user,
+            cause: Box::new(cause),
+        }),
     }
 }
 
@@ -175,7 +179,7 @@ fn print_once(mut app: App, mut sampler: Sampler, options: &TopOptions) -> Resul
     let failed = |cause| TopError::Console {
         place: app.place.clone(),
         user: options.username.clone().unwrap_or_default(),
-        cause,
+        cause: Box::new(cause),
     };
     let first = sampler.take(app.needs_connections()).map_err(failed)?;
     thread::park_timeout(options.interval);
