@@ -2,7 +2,7 @@
 objects of PostgreSQL's own that somebody has changed, and by transactions that end in odd ways.
 """
 
-from leaks.forms import FIRE, label, plain
+from leaks.forms import FIRE, label, plain, wire
 from leaks.line import KEEP, TRIGGER, By, Query, Wire, bind, execute, keeper, line, parse, query, setting
 from leaks.newer import block, function, newer, procedure
 from rawclient import COPY_DONE, FLUSH, SYNC, close, copy_data, describe, function_call
@@ -331,10 +331,6 @@ ENDS = [
          Query("SELECT pg_advisory_unlock(7)")),
     line("one of two temporary tables is dropped", Query("CREATE TEMP TABLE {x}_t ()"), Query("CREATE TEMP TABLE {x}_u ()"), Query("DROP TABLE {x}_u")),
 ]
-
-
-def wire(words, said, **more):
-    return line(words, Wire(said), **more)
 
 
 def run(name):

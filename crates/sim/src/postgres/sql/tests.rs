@@ -183,6 +183,7 @@ fn a_clean_takes_all() {
         changes_role: true,
         changes_plans: true,
         reseeds,
+        asks_rights: false,
         version: 18,
     };
     let text = |clean: Clean, statements| String::from_utf8(clean.text(&statements)).unwrap();
