@@ -56,6 +56,7 @@ mod time;
 mod timers;
 mod tls;
 mod token;
+mod transaction_trace;
 mod worker;
 
 pub use action::{Action, Actions, Closed, ConnectError, Control, Peer, ReadMode, Source};
@@ -76,4 +77,5 @@ pub use takeover::{HandedOverServer, TakeoverMail};
 pub use time::Time;
 pub use tls::{PeerCertificate, ServerTls, TlsFacts, TlsFault, TlsRole, TlsTerms};
 pub use token::{Token, WorkerId};
+pub use transaction_trace::{TraceParent, TransactionTrace};
 pub use worker::{TakenOverClient, Worker};

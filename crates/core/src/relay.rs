@@ -14,6 +14,7 @@ mod internal_query;
 mod named;
 mod named_statements;
 mod outdated_statements;
+mod recording;
 mod rejection;
 mod server_reports;
 mod statements;
@@ -72,6 +73,10 @@ impl Worker {
             if server.status == b'I' {
                 // In session mode the last transaction may have ended long ago.
                 client.transaction_at = now;
+                if let Some(sampler) = &mut self.sampler {
+                    let last = sampler.relay(&mut client.recording, now);
+                    out.list.extend(last.map(Action::Export));
+                }
             }
         }
         pool.stats.now.received += bytes.len() as u64;
@@ -417,6 +422,9 @@ impl Worker {
         if is_idle {
             client.transaction_at = now;
         }
+        if client.recording.is_some() {
+            self.record_answer(client_conn, conn, request_at, now, out);
+        }
         let Some(pool) = self.pool(pool_id) else {
             return;
         };
@@ -491,6 +499,9 @@ impl Worker {
         if let Some(Request::Internal(own)) = server.replies.current() {
             self.internal_query_failed(conn, own, &report, now, out);
             return false;
+        }
+        if self.sampler.is_some() {
+            self.record_error(conn, report.code);
         }
         true
     }

@@ -3,7 +3,8 @@
 use super::settings;
 use crate::{
     AuthType, BypassUsers, FairWindow, FileMode, HandoverClean, HttpListen, HttpTls, LogFormat,
-    Micros, PoolMode, Secret, SessionState, Share, SslMode, TlsNegotiation, Unclean,
+    Micros, OtlpEndpoint, PoolMode, Ratio, Secret, SessionState, Share, SslMode, TlsNegotiation,
+    Unclean,
     check::{
         above_zero, allow_prefers, between, extension_names, facility, not_console, packet_size,
         port_to_listen_on,
@@ -482,6 +483,28 @@ settings! {
         /// Show the counters `pgbouncer_stats_totals_...` also as `pgbouncer_stats_...`, for dashboards that were
         /// made for older exporters.
         metrics_aliases: bool = "1", reloads, now;
+    }
+
+    "OpenTelemetry" {
+        /// The address of an OpenTelemetry collector that takes OTLP over HTTP (protobuf), such as
+        /// `http://127.0.0.1:4318`. pgweir sends traces of transactions and the figures of `/metrics` there, without TLS:
+        /// use a collector on the same machine or in the same network. Empty: nothing is sent.
+        otlp_endpoint: OtlpEndpoint = "", reloads, now;
+        /// Send a trace for a part of the transactions (`otlp_trace_ratio`), and for each one whose first text has a
+        /// comment with a `traceparent` that is sampled, as sqlcommenter writes it.
+        otlp_traces: bool = "1", reloads, now;
+        /// The part of the transactions without a `traceparent` that is traced: 0.01 is one in a hundred. A transaction
+        /// with a `traceparent` is traced if the application's own span is, whatever the ratio.
+        otlp_trace_ratio: Ratio = "0.01", reloads, now;
+        /// How often the figures of `/metrics` are sent; at least a second. 0: never.
+        otlp_metrics_interval: Micros = "60", reloads, now;
+        /// How long the collector may take for a request. Then the request is given up, and its spans are lost.
+        otlp_timeout: Micros = "5", reloads, now, above_zero;
+        /// How many traces wait to be sent. While as many wait, further ones are dropped, and counted. They are sent four
+        /// times a second.
+        otlp_queue: u32 = "4096" in "traces", restarts, now, between::<1, 1_000_000>;
+        /// The name of this service in traces and metrics.
+        otlp_service_name: String = "pgweir", reloads, now;
     }
 
     "Process" {

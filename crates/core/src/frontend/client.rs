@@ -15,6 +15,7 @@ use crate::{
         Context, Names, Tracked,
         scan::{CustomNames, Phrase, phrases},
     },
+    transaction_trace::Recording,
 };
 
 /// The state of a client connection.
@@ -138,6 +139,8 @@ pub struct Client {
     /// Bytes that were read before they could be passed on: they arrived together with the end of the login, or wait
     /// for the answers to earlier requests.
     pub early: Option<Box<Vec<u8>>>,
+    /// What is recorded of the present transaction, while transactions are traced.
+    pub recording: Option<Box<Recording>>,
 }
 
 /// Where a client connection comes from, and since when it exists.
@@ -223,6 +226,7 @@ impl Client {
             blocked: false,
             hung_up_at: None,
             early: None,
+            recording: None,
         }
     }
 

@@ -202,6 +202,11 @@ impl Worker {
             return true;
         }
         client.transaction_at = now;
+        if let Some(sampler) = &mut self.sampler {
+            let times = (client.request_at, Some(now));
+            let last = sampler.begin(&mut client.recording, times);
+            out.list.extend(last.map(Action::Export));
+        }
         server.lent_at = now;
         if std::mem::take(&mut server.session.has_login_state) {
             server.session.dirt.raise(Class::Opaque);

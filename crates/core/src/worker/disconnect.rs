@@ -46,6 +46,9 @@ impl Worker {
             self.logins.results_mut().add(result);
             self.record_failed_login(conn, result, fault, now, out);
         }
+        if self.sampler.is_some() {
+            self.record_refusal(conn, fault, out);
+        }
         let server = self.table.client(conn).and_then(|client| client.server());
         let mid_message = server
             .and_then(|server| self.table.server(server))
@@ -184,6 +187,9 @@ impl Worker {
         let Some(Conn::Client(mut client)) = self.table.remove(conn) else {
             return;
         };
+        if client.recording.is_some() {
+            self.record_departure(&mut client, now, out);
+        }
         client.statements.clear(&mut self.bindings);
         self.cancel_requests.drop_key(conn, &client);
         if let Some(listening) = client.listening.take() {

@@ -20,6 +20,7 @@ mod inspection;
 mod join;
 mod notification_forwarding;
 mod pins;
+mod recording;
 mod release;
 mod scheduling;
 mod server_handover;
@@ -61,6 +62,7 @@ use crate::{
     shutdown::ShutdownState,
     statistics::Statistics,
     suspension::Suspension,
+    transaction_trace::Sampler,
 };
 
 /// Owns client and server connections and their protocol state. Each method handles one event, and appends
@@ -93,6 +95,8 @@ pub struct Worker {
     /// Clients that were handed over and still listen through this process.
     pub(crate) forwarded_clients: notification_forwarding::ForwardedClients,
     pub(crate) logins: ClientLogins,
+    /// Decides which transactions are traced, if any are.
+    pub(crate) sampler: Option<Sampler>,
 }
 
 impl Worker {
@@ -102,6 +106,7 @@ impl Worker {
         let snapshot = directory.snapshot();
         let check_after = check::check_after(&snapshot.config.settings);
         let logs_scheduling = snapshot.config.settings.log_scheduling;
+        let sampler = Sampler::of(&snapshot.config.settings, id);
         Self {
             id,
             directory,
@@ -123,6 +128,7 @@ impl Worker {
             handover_out: None,
             forwarded_clients: notification_forwarding::ForwardedClients::default(),
             logins: ClientLogins::default(),
+            sampler,
         }
     }
 
@@ -490,6 +496,7 @@ impl Worker {
     pub(crate) fn reconfigure(&mut self, snapshot: Arc<Snapshot>, now: Time, out: &mut Actions) {
         self.check_after = check::check_after(&snapshot.config.settings);
         self.logs_scheduling = snapshot.config.settings.log_scheduling;
+        self.sampler = Sampler::of(&snapshot.config.settings, self.id);
         self.snapshot = snapshot;
         self.dispatch(now, out, |parts, _| {
             reconfiguration::apply(&parts.env, parts.connections, parts.pools)

@@ -135,6 +135,7 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
+        self.record_inspection(conn, now);
         let Some((client_conn, client, server)) = self.table.pair_of(conn) else {
             return;
         };
@@ -224,6 +225,7 @@ impl Worker {
         else {
             return;
         };
+        self.record_inspected(client_conn, now, out);
         if !failed && (probe.statements || state.summary.is_some()) {
             self.adopt_sql_statements(client_conn, conn, &mut state, out);
         }
