@@ -8,12 +8,13 @@
 //! - `api`: the console as JSON. `console_link`: a client of the console.
 //! - `live_page`: the page that shows the API's answers. `history`: samples of pools for it.
 //! - `gathering`: asks workers for their counts. `series`, `process`: what becomes of the counts.
-//! - `exposition`, `negotiation`: Prometheus' text formats.
+//! - `exposition`, `negotiation`: Prometheus' text formats. `export`: the same figures, and traces, for OpenTelemetry.
 
 mod access;
 mod api;
 mod connections;
 mod console_link;
+mod export;
 mod exposition;
 mod gathering;
 mod history;
@@ -48,6 +49,7 @@ use tokio::{
 
 pub(crate) use self::{
     access::Tokens,
+    exposition::{FamilyPoints, Kind, PointValue},
     sockets::{Bound, HttpListenError, Others},
 };
 use self::{
@@ -58,6 +60,7 @@ use crate::{
     control::{Request, Resolver},
     log::Log,
     net::{Load, Mailboxes},
+    otlp::{Target, TraceQueue},
     tls::Contexts,
 };
 
@@ -77,6 +80,7 @@ pub(crate) struct Options {
     history_interval: Duration,
     history_pools_max: usize,
     tokens: Option<Arc<Tokens>>,
+    otlp: Option<Target>,
 }
 
 impl Options {
@@ -95,6 +99,7 @@ impl Options {
             history_interval: Duration::from_micros(settings.http_history_interval.0),
             history_pools_max: settings.http_history_pools as usize,
             tokens,
+            otlp: Target::of(settings),
         }
     }
 }
@@ -107,6 +112,7 @@ pub(crate) struct Surroundings {
     clock: Clock,
     log: Log,
     control: Sender<Request>,
+    traces: TraceQueue,
 }
 
 impl Surroundings {
@@ -116,6 +122,7 @@ impl Surroundings {
         resolver: &Arc<Resolver>,
         clock: Clock,
         (log, control): (&Log, &Sender<Request>),
+        traces: &TraceQueue,
     ) -> Self {
         Self {
             switchboard: Switchboard {
@@ -127,6 +134,7 @@ impl Surroundings {
             clock,
             log: log.clone(),
             control: control.clone(),
+            traces: traces.clone(),
         }
     }
 }
@@ -232,7 +240,8 @@ impl Http {
     /// # Errors
     /// The system gives no thread.
     pub(crate) fn apply(&mut self, opened: Opened, options: Options) -> io::Result<()> {
-        if self.running.is_none() && opened.addresses.is_empty() {
+        let is_idle = opened.addresses.is_empty() && options.otlp.is_none();
+        if self.running.is_none() && is_idle {
             return Ok(());
         }
         self.run()?;
@@ -331,6 +340,7 @@ async fn obey(mut orders: UnboundedReceiver<Order>, surroundings: Surroundings) 
         clock,
         log,
         control,
+        traces,
     } = surroundings;
     let gatherer = Gatherer::new(switchboard.mailboxes.clone(), resolver, clock);
     let state = State::new(
@@ -338,6 +348,7 @@ async fn obey(mut orders: UnboundedReceiver<Order>, surroundings: Surroundings) 
         Rc::clone(&gatherer),
         clock,
         log.buffer(),
+        traces,
     );
     let state = Rc::new(state);
     let mut housekeeper: Option<Task<()>> = None;
@@ -345,7 +356,10 @@ async fn obey(mut orders: UnboundedReceiver<Order>, surroundings: Surroundings) 
     let mut listening = HashMap::<HttpAddress, Vec<Task<()>>>::new();
     while let Some(order) = orders.recv().await {
         match order {
-            Order::Configure(options) => state.configure(options),
+            Order::Configure(options) => {
+                export::configure(&state, options.otlp.clone());
+                state.configure(options);
+            }
             Order::Measured(metrics) => gatherer.measured(*metrics),
             Order::HandingOver(is_handing_over) => state.is_handing_over.set(is_handing_over),
             Order::Listen { opened, keeps } => {
@@ -372,6 +386,7 @@ async fn obey(mut orders: UnboundedReceiver<Order>, surroundings: Surroundings) 
             }
         }
     }
+    export::say_farewell(&state).await;
 }
 
 /// What happens each second while somebody may ask: samples for the live page, and the end of an idle link.

@@ -16,6 +16,7 @@ use tokio::{sync::Mutex, time};
 use super::{
     Options, Tokens,
     console_link::{Link, LinkError, Reply, Switchboard},
+    export::Exporter,
     gathering::{Gatherer, Scrape},
     history::History,
     identity::{Failures, Identity, Trusted},
@@ -23,7 +24,7 @@ use super::{
     pages::{Page, Sender},
     series::{HttpCounts, Names},
 };
-use crate::{clock::Clock, control::Request, log::LogBuffer};
+use crate::{clock::Clock, control::Request, log::LogBuffer, otlp::TraceQueue};
 
 /// Requests without a right are logged at most once in this time, in microseconds.
 const DENIED_PAUSE: u64 = 1_000_000;
@@ -63,6 +64,7 @@ pub(super) struct State {
     pub(super) throttled: Cell<u64>,
     pub(super) history: RefCell<History>,
     pub(super) page: LivePage,
+    pub(super) exporter: Exporter,
 }
 
 impl State {
@@ -71,6 +73,7 @@ impl State {
         gatherer: Rc<Gatherer>,
         clock: Clock,
         lines: LogBuffer,
+        traces: TraceQueue,
     ) -> Self {
         Self {
             directory: Arc::clone(&switchboard.directory),
@@ -96,6 +99,7 @@ impl State {
             throttled: Cell::new(0),
             history: RefCell::default(),
             page: LivePage::default(),
+            exporter: Exporter::new(traces, clock.now()),
         }
     }
 
@@ -267,7 +271,12 @@ impl State {
     }
 
     pub(super) fn say(&self, level: Level, text: impl Into<String>) {
-        let text = format!("http: {}", text.into());
+        self.say_of("http", level, text);
+    }
+
+    /// Writes a line about a part of pgweir.
+    pub(super) fn say_of(&self, part: &str, level: Level, text: impl Into<String>) {
+        let text = format!("{part}: {}", text.into());
         self.lines.borrow_mut().say(self.now(), level, text);
     }
 
@@ -286,6 +295,7 @@ impl State {
                 .collect(),
             is_draining: self.is_draining.get(),
             is_ready: self.readiness().is_ok(),
+            export: self.exporter.counts(),
         }
     }
 }

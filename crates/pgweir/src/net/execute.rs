@@ -121,6 +121,7 @@ impl Io {
             }
             Action::Mail { to, mail } => self.mailboxes.send(to, Parcel::Mail(mail)),
             Action::MailAfterPending { to, mail } => self.once_read.push((to, mail)),
+            Action::Export(trace) => self.traces.push(trace),
             Action::Control(control) => self.ask(Request::Core(control)),
             Action::WriteLog => self.log.flush(),
             Action::Finished => self.finished = true,

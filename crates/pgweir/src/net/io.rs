@@ -21,6 +21,7 @@ use super::{
 use crate::{
     control::{AuthChecker, Deriver, Request, Resolver},
     log::LogBuffer,
+    otlp::TraceQueue,
     takeover::{Companion, Departing, Outgoing},
     tls::TlsSession,
 };
@@ -77,6 +78,7 @@ pub(super) struct Io {
     pub(super) auth_checker: AuthChecker,
     pub(super) control: crossbeam_channel::Sender<Request>,
     pub(super) departures: crossbeam_channel::Sender<Outgoing>,
+    pub(super) traces: TraceQueue,
     pub(super) log: LogBuffer,
     /// The rest of this turn's share.
     pub(super) handshake_steps: u32,

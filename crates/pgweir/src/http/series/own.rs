@@ -115,6 +115,7 @@ pub(super) fn write(
     write_memory(source, text);
     write_process(source, text);
     write_http(source, text);
+    write_export(source, text);
     let help = "Pools that are added up under (other): see metrics_max_pools.";
     text.gauge("pgweir_metrics_folded_pools", help, pools.folded);
     let help = "Databases that are added up under (other): see metrics_max_pools.";
@@ -365,5 +366,28 @@ fn write_http(source: Source<'_>, text: &mut Exposition) {
     let mut family = text.family("pgweir_http_requests", Kind::Counter, help);
     for (page, status, count) in &http.answers {
         family.add(&[("page", page), ("status", &status.to_string())], *count);
+    }
+}
+
+fn write_export(source: Source<'_>, text: &mut Exposition) {
+    let export = source.http.export;
+    let help = "Traces of transactions: sent to the collector, dropped because otlp_queue was full, or lost with a request that failed.";
+    let mut family = text.family("pgweir_otlp_traces", Kind::Counter, help);
+    for (result, count) in [
+        ("sent", export.traces_sent),
+        ("dropped", export.traces_dropped),
+        ("failed", export.traces_failed),
+    ] {
+        family.add(&[("result", result)], count);
+    }
+    let help = "Requests to the collector of otlp_endpoint, by their result.";
+    let mut family = text.family("pgweir_otlp_requests", Kind::Counter, help);
+    for (signal, counts) in [
+        ("traces", export.trace_requests),
+        ("metrics", export.metrics_requests),
+    ] {
+        for (result, count) in ["ok", "failed"].into_iter().zip(counts) {
+            family.add(&[("signal", signal), ("result", result)], count);
+        }
     }
 }
