@@ -46,8 +46,14 @@ const LAYERS: &[&[&str]] = &[
     &["client_timeouts", "listeners", "shutdown", "statistics"],
     &["client_listen", "login", "maintenance", "operator_orders"],
     &["reconfiguration", "role_settings", "timers"],
-    &["worker"],
-    &["admin", "relay"],
+    &["early_answers", "lending", "server_connections", "worker"],
+    &[
+        "admin",
+        "client_signals",
+        "disconnect",
+        "relay",
+        "wait_notices",
+    ],
 ];
 
 fn core() -> PathBuf {

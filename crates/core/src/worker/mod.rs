@@ -2,37 +2,54 @@
 //!
 //! The driver calls one method of [`Worker`] per event: bytes, timers, mail. The worker answers with [`Actions`].
 
+#[path = "../lending/bypass.rs"]
 mod bypass;
 mod catalog;
+#[path = "../lending/check.rs"]
 mod check;
+#[path = "../lending/checkout.rs"]
 mod checkout;
 mod defaults;
+#[path = "../wait_notices.rs"]
 mod diagnosis;
+#[path = "../disconnect/discard.rs"]
 mod discard;
+#[path = "../disconnect/mod.rs"]
 mod disconnect;
+#[path = "../early_answers.rs"]
 mod early;
 mod effects;
+#[path = "../server_connections/exclusive.rs"]
 mod exclusive_server;
 mod handover_in;
 mod handover_out;
+#[path = "../disconnect/hang_up.rs"]
 mod hang_up;
 mod inspection;
+#[path = "../lending/join.rs"]
 mod join;
 mod notification_forwarding;
 mod pins;
 mod recording;
+#[path = "../lending/release.rs"]
 mod release;
+#[path = "../lending/scheduling_log.rs"]
 mod scheduling;
 mod server_handover;
+#[path = "../server_connections/loss.rs"]
 mod server_loss;
+#[path = "../server_connections/login.rs"]
 mod servers;
 mod session;
 mod session_state;
 mod settle;
+#[path = "../lending/sharing.rs"]
 mod sharing;
+#[path = "../client_signals.rs"]
 mod signal;
 mod sql_statements;
 mod timers;
+#[path = "../server_connections/tls.rs"]
 mod tls;
 mod trace;
 
