@@ -17,7 +17,7 @@ use crate::{
     login::note_lost_lookup,
     operator_orders,
     pool::{Above, Connecting, Opening},
-    shared_pool::{Failure, ServerParameters},
+    shared_pool::{Failure, HostLogin, ServerParameters},
 };
 
 impl Worker {
@@ -359,6 +359,7 @@ impl Worker {
             && defaults == shared.defaults.load(Ordering::Acquire);
         {
             let mut facts = shared.facts.lock();
+            facts.logins.note(&server.endpoint, HostLogin::Done);
             facts.failure = None;
             let known = facts.server_parameters.as_ref();
             let is_news =
@@ -458,6 +459,11 @@ impl Worker {
         if let Some(owner) = server.owner {
             return self.exclusive_given_up(&server, owner, now, out);
         }
+        let login = match why.refusal {
+            Some(_) => HostLogin::Refused,
+            None => HostLogin::Unreachable,
+        };
+        shared.facts.lock().logins.note(&server.endpoint, login);
         if let Some(key) = &server.listens {
             return self.listener_lost((conn, key, &server.shared), "it was closed", now, out);
         }

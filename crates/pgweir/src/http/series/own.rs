@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use pgweir_core::{
     metrics::PoolMetrics,
+    shared_pool::{HostCounts, HostLogin},
     stats::{Histogram, Stats, Times},
 };
 
@@ -111,6 +112,7 @@ pub(super) fn write(
     write_pools(source, pools, text);
     write_troubles(source, pools, text);
     write_servers(source, databases, text);
+    write_hosts(source, databases, text);
     write_logins(source, text);
     write_memory(source, text);
     write_process(source, text);
@@ -225,6 +227,38 @@ fn write_servers(source: Source<'_>, kept: &Kept<String>, text: &mut Exposition)
     }
 }
 
+/// How logins to each host ended. A database without series of its own adds to those of the same host under (other).
+fn write_hosts(source: Source<'_>, kept: &Kept<String>, text: &mut Exposition) {
+    let mut hosts = BTreeMap::<[&str; 2], HostCounts>::new();
+    for (database, endpoint, counts) in &source.metrics.hosts {
+        let name = kept.name(database);
+        let endpoint = if name == OTHER { OTHER } else { endpoint };
+        hosts
+            .entry([name, endpoint])
+            .and_modify(|sum| sum.add(counts))
+            .or_insert(*counts);
+    }
+    let help = "1 if the last login to a host has succeeded, or the host has refused it; 0 if the host could not be reached.";
+    let mut family = text.family("pgweir_server_host_up", Kind::Gauge, help);
+    for ([database, endpoint], counts) in &hosts {
+        let is_up = counts.last() != HostLogin::Unreachable;
+        let labels = [("database", *database), ("endpoint", endpoint)];
+        family.add(&labels, is_up.into());
+    }
+    let help = "Logins to each host, by their result: ok, refused by the server, or unreachable.";
+    let mut family = text.family("pgweir_server_host_logins", Kind::Counter, help);
+    for ([database, endpoint], counts) in &hosts {
+        for (login, count) in counts.counts() {
+            let labels = [
+                ("database", *database),
+                ("endpoint", endpoint),
+                ("result", login.name()),
+            ];
+            family.add(&labels, count);
+        }
+    }
+}
+
 fn write_logins(source: Source<'_>, text: &mut Exposition) {
     let logins = &source.metrics.logins;
     let help = "Logins of clients, by their result.";
@@ -245,25 +279,31 @@ fn write_logins(source: Source<'_>, text: &mut Exposition) {
 }
 
 fn write_memory(source: Source<'_>, text: &mut Exposition) {
-    let table = &source.metrics.memory;
-    for (column, name, help) in [
-        (
-            "memtotal",
-            "pgweir_memory_bytes",
-            "The fixed part of what connections and pools take (SHOW MEM).",
-        ),
-        (
-            "used",
-            "pgweir_memory_objects",
-            "How many connections and pools there are (SHOW MEM).",
-        ),
-    ] {
-        let column = rows::column(table, column);
-        let mut family = text.family(name, Kind::Gauge, help);
-        for row in &table.1 {
-            let kind = rows::text_at(row, 0).unwrap_or_default();
-            family.add(&[("kind", &kind)], rows::number(row, column));
-        }
+    let metrics = source.metrics;
+    let read_buffer = source.snapshot.config.settings.read_buffer as usize;
+    let others = [
+        ("statement", source.directory.statements().size()),
+        ("read_buffer", (metrics.workers, metrics.workers * read_buffer)),
+    ];
+    let table = &metrics.memory;
+    let (used, bytes) = (rows::column(table, "used"), rows::column(table, "memtotal"));
+    let help = "Memory of connections and pools without their buffers and texts (SHOW MEM), of the texts of prepared statements, and of the workers' read buffers.";
+    let mut family = text.family("pgweir_memory_bytes", Kind::Gauge, help);
+    for row in &table.1 {
+        let kind = rows::text_at(row, 0).unwrap_or_default();
+        family.add(&[("kind", &kind)], rows::number(row, bytes));
+    }
+    for (kind, (_, bytes)) in others {
+        family.add(&[("kind", kind)], bytes as u64);
+    }
+    let help = "How many of these there are.";
+    let mut family = text.family("pgweir_memory_objects", Kind::Gauge, help);
+    for row in &table.1 {
+        let kind = rows::text_at(row, 0).unwrap_or_default();
+        family.add(&[("kind", &kind)], rows::number(row, used));
+    }
+    for (kind, (count, _)) in others {
+        family.add(&[("kind", kind)], count as u64);
     }
 }
 
