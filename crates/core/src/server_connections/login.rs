@@ -338,6 +338,9 @@ impl Worker {
             let holders = self.directory.holders();
             holders.add(&server.endpoint, key.pid, &server.holder);
         }
+        let done = HostLogin::Done;
+        let facts = &server.shared.facts;
+        facts.lock().logins.note(&server.endpoint, done);
         if let Some(owner) = server.owner {
             return self.exclusive_ready(conn, owner, &server_parameters, now, out);
         }
@@ -359,7 +362,6 @@ impl Worker {
             && defaults == shared.defaults.load(Ordering::Acquire);
         {
             let mut facts = shared.facts.lock();
-            facts.logins.note(&server.endpoint, HostLogin::Done);
             facts.failure = None;
             let known = facts.server_parameters.as_ref();
             let is_news =
@@ -459,11 +461,6 @@ impl Worker {
         if let Some(owner) = server.owner {
             return self.exclusive_given_up(&server, owner, now, out);
         }
-        let login = match why.refusal {
-            Some(_) => HostLogin::Refused,
-            None => HostLogin::Unreachable,
-        };
-        shared.facts.lock().logins.note(&server.endpoint, login);
         if let Some(key) = &server.listens {
             return self.listener_lost((conn, key, &server.shared), "it was closed", now, out);
         }
@@ -510,6 +507,11 @@ impl Worker {
                 let _ = shared.hosts.compare_exchange(at, next, order, order);
             }
         }
+        let login = match why.refusal {
+            Some(_) => HostLogin::Refused,
+            None => HostLogin::Unreachable,
+        };
+        shared.facts.lock().logins.note(&server.endpoint, login);
         if let Some(key) = &server.listens {
             return self.listener_lost((conn, key, shared), &why.text, now, out);
         }

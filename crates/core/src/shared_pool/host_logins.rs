@@ -89,7 +89,9 @@ impl HostLogins {
 
     /// Returns the hosts that were tried.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Endpoint, &HostCounts)> {
-        self.0.iter().map(|(endpoint, counts)| (&**endpoint, counts))
+        self.0
+            .iter()
+            .map(|(endpoint, counts)| (&**endpoint, counts))
     }
 }
 
@@ -110,7 +112,13 @@ mod tests {
         assert_eq!(counts.counts, [1, 0, 1]);
         assert_eq!(counts.last(), HostLogin::Done);
         let mut sum = *counts;
-        sum.add(&HostCounts { counts: [0, 0, 3], last: HostLogin::Unreachable });
-        assert_eq!((sum.counts, sum.last()), ([1, 0, 4], HostLogin::Unreachable));
+        sum.add(&HostCounts {
+            counts: [0, 0, 3],
+            last: HostLogin::Unreachable,
+        });
+        assert_eq!(
+            (sum.counts, sum.last()),
+            ([1, 0, 4], HostLogin::Unreachable)
+        );
     }
 }

@@ -283,7 +283,10 @@ fn write_memory(source: Source<'_>, text: &mut Exposition) {
     let read_buffer = source.snapshot.config.settings.read_buffer as usize;
     let others = [
         ("statement", source.directory.statements().size()),
-        ("read_buffer", (metrics.workers, metrics.workers * read_buffer)),
+        (
+            "read_buffer",
+            (metrics.workers, metrics.workers * read_buffer),
+        ),
     ];
     let table = &metrics.memory;
     let (used, bytes) = (rows::column(table, "used"), rows::column(table, "memtotal"));
