@@ -3,7 +3,6 @@
 import concurrent.futures
 import contextlib
 import http.client
-import json
 import re
 import shutil
 import signal
@@ -12,7 +11,6 @@ import ssl
 import subprocess
 import time
 from pathlib import Path
-from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -703,46 +701,3 @@ def test_promtool_accepts_the_metrics(start):
         text = get(pooler.http, "/metrics").text
     done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.full
-def test_prometheus_scrapes_and_loads_the_rules(start):
-    """A real one, with the alerts of packaging/: each series that they name has data."""
-    prometheus, promtool = shutil.which("prometheus"), shutil.which("promtool")
-    assert prometheus and promtool, "Debian's package prometheus: tools/install-deps full"
-    rules = ROOT / "packaging/prometheus/pgweir.rules.yml"
-    done = subprocess.run([promtool, "check", "rules", str(rules)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    pooler = start(default_pool_size=1)
-    folder = pooler.folder / "prometheus"
-    folder.mkdir()
-    config = folder / "prometheus.yml"
-    config.write_text(f"""
-global: {{scrape_interval: 1s}}
-rule_files: ['{rules}']
-scrape_configs:
-  - job_name: pgweir
-    static_configs: [{{targets: ['127.0.0.1:{pooler.http}']}}]
-""")
-    port = machine.free_port()
-    with pooler.connect() as db, open(folder / "log", "w") as log:
-        db.execute("CREATE TEMP TABLE t (a int)")
-        pooler.settle()
-        server = subprocess.Popen([prometheus, f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}",
-                                   f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=subprocess.STDOUT)
-        try:
-            def series(expression):
-                with contextlib.suppress(OSError, http.client.HTTPException):
-                    answer = get(port, "/api/v1/query?query=" + quote(expression))
-                    return json.loads(answer.text)["data"]["result"] if answer.status == 200 else []
-                return []
-            machine.wait_until(lambda: series("pgbouncer_up == 1"), 60, "pgweir is scraped")
-            names = set(re.findall(r"(?:pgbouncer|pgweir)_[a-z_]+", re.sub(r"annotations:.*?(?=- alert|$)", "", rules.read_text(), flags=re.S)))
-            assert len(names) >= 8
-            for name in names - {"pgweir"}:
-                assert series(name), name
-        finally:
-            server.kill()
-            server.wait()
-            machine.release_port(port)
-        db.execute("DROP TABLE t")

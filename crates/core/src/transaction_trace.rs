@@ -132,6 +132,8 @@ pub struct Recording {
     /// Whether the transaction has not ended.
     is_open: bool,
     is_sampled: bool,
+    /// Whether the client has sent a message in the transaction, other than its goodbye.
+    is_used: bool,
     /// Whether a text of the transaction was searched for a parent.
     was_searched: bool,
     parent: Option<TraceParent>,
@@ -147,6 +149,11 @@ pub struct Recording {
 }
 
 impl Recording {
+    /// Notes that the client has sent a message that goes to the server.
+    pub(crate) fn note_message(&mut self) {
+        self.is_used = true;
+    }
+
     /// Reads the first text of the transaction, which may name a parent.
     pub(crate) fn read_text(&mut self, text: &[u8]) {
         if !self.is_open || std::mem::replace(&mut self.was_searched, true) {
@@ -194,7 +201,8 @@ impl Recording {
         self.last.take()
     }
 
-    /// Ends the transaction. Returns its trace if the transaction is sampled.
+    /// Ends the transaction. Returns its trace if the transaction is sampled. A client that only says goodbye gets a
+    /// server for that, which is no transaction.
     pub(crate) fn end(
         &mut self,
         client: &PoolKey,
@@ -203,7 +211,8 @@ impl Recording {
         now: Time,
     ) -> Option<Box<TransactionTrace>> {
         let is_sampled = std::mem::take(&mut self.is_open) && self.is_sampled;
-        is_sampled.then(|| {
+        let is_real = is_complete || self.is_used || self.sqlstate.is_some();
+        (is_sampled && is_real).then(|| {
             Box::new(TransactionTrace {
                 client: client.clone(),
                 pool: pool.clone(),

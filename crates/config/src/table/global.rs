@@ -466,6 +466,14 @@ settings! {
         /// The most wrong tokens and passwords that may come over HTTP from one address in a minute (from one /64
         /// network of IPv6). Further requests with credentials from there are refused with status 429, right or wrong.
         http_max_login_failures: u32 = "10", reloads, now, between::<1, 1_000_000>;
+        /// The most addresses whose wrong tokens and passwords are remembered. When there are more, the address with the
+        /// fewest of them is forgotten, and counted in `pgweir_http_addresses_forgotten_total`.
+        http_login_addresses: u32 = "4096", reloads, now, between::<1, 1_000_000>;
+        /// For how long a password that was right is not checked again, when it comes from the same address. RELOAD makes
+        /// pgweir check all again. 0: each request is checked.
+        http_login_cache: Micros = "60", reloads, now;
+        /// The largest body of a request to the HTTP API. A larger one is refused with status 413.
+        http_max_body: u32 = "65536" in "bytes", reloads, now, between::<1_024, 16_777_216>;
         /// How often a sample of each pool is taken for the plots of the live page, which show the last 15 minutes;
         /// at least a second. 0: no samples are taken.
         http_history_interval: Micros = "5", reloads, now;

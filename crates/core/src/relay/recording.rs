@@ -12,6 +12,7 @@ impl ClientMessages<'_> {
         let Some(recording) = &mut self.client.recording else {
             return;
         };
+        recording.note_message();
         let len = head.header.body_len as usize;
         let body = &rest[..rest.len().min(len)];
         match head.header.tag {

@@ -53,7 +53,10 @@ pub(crate) use self::{
     sockets::{Bound, HttpListenError, Others},
 };
 use self::{
-    connections::Connections, console_link::Switchboard, gathering::Gatherer, state::State,
+    connections::{Accepting, Connections},
+    console_link::Switchboard,
+    gathering::Gatherer,
+    state::State,
 };
 use crate::{
     clock::Clock,
@@ -77,6 +80,12 @@ pub(crate) struct Options {
     tls: Option<(Arc<ServerConfig>, bool)>,
     /// The most failed logins of one address a minute.
     login_failures_max: u32,
+    /// The most addresses whose failed logins are remembered.
+    login_addresses_max: usize,
+    /// For how long a checked password is trusted, in microseconds.
+    login_trust_us: u64,
+    /// The largest body of a request.
+    body_max: usize,
     history_interval: Duration,
     history_pools_max: usize,
     tokens: Option<Arc<Tokens>>,
@@ -96,6 +105,9 @@ impl Options {
             interval: Duration::from_micros(settings.metrics_interval.0),
             tls,
             login_failures_max: settings.http_max_login_failures,
+            login_addresses_max: settings.http_login_addresses as usize,
+            login_trust_us: settings.http_login_cache.0,
+            body_max: settings.http_max_body as usize,
             history_interval: Duration::from_micros(settings.http_history_interval.0),
             history_pools_max: settings.http_history_pools as usize,
             tokens,
@@ -353,7 +365,7 @@ async fn obey(mut orders: UnboundedReceiver<Order>, surroundings: Surroundings) 
     let state = Rc::new(state);
     let mut housekeeper: Option<Task<()>> = None;
     let connections = Rc::<Connections>::default();
-    let mut listening = HashMap::<HttpAddress, Vec<Task<()>>>::new();
+    let mut listening = HashMap::<HttpAddress, Vec<Accepting>>::new();
     while let Some(order) = orders.recv().await {
         match order {
             Order::Configure(options) => {
@@ -363,13 +375,7 @@ async fn obey(mut orders: UnboundedReceiver<Order>, surroundings: Surroundings) 
             Order::Measured(metrics) => gatherer.measured(*metrics),
             Order::HandingOver(is_handing_over) => state.is_handing_over.set(is_handing_over),
             Order::Listen { opened, keeps } => {
-                listening.retain(|address, tasks| {
-                    let stays = keeps && opened.addresses.contains(address);
-                    if !stays {
-                        tasks.iter().for_each(Task::abort);
-                    }
-                    stays
-                });
+                listening.retain(|address, _| keeps && opened.addresses.contains(address));
                 for bound in opened.bound {
                     let tasks = bound
                         .sockets

@@ -20,6 +20,8 @@ pub(super) struct HttpCounts {
     pub(super) timeouts: u64,
     /// Requests with credentials from addresses that had failed too often.
     pub(super) throttled: u64,
+    /// Addresses whose failed logins were forgotten for the sake of others.
+    pub(super) addresses_forgotten: u64,
     /// Pools without samples.
     pub(super) history_left_out: u64,
     /// Answers by page and status.

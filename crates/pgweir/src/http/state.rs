@@ -105,8 +105,9 @@ impl State {
 
     pub(super) fn configure(&self, options: Options) {
         self.gatherer.configure(options.interval);
-        self.failures.configure(options.login_failures_max);
-        self.trusted.clear();
+        self.failures
+            .configure(options.login_failures_max, options.login_addresses_max);
+        self.trusted.configure(options.login_trust_us);
         let mut history = self.history.borrow_mut();
         history.configure(options.history_interval, options.history_pools_max);
         drop(history);
@@ -288,6 +289,7 @@ impl State {
             displaced: self.displaced.get(),
             timeouts: self.timeouts.get(),
             throttled: self.throttled.get(),
+            addresses_forgotten: self.failures.forgotten(),
             history_left_out: self.history.borrow().left_out(),
             answers: answers
                 .iter()

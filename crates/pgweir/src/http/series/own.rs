@@ -400,6 +400,9 @@ fn write_http(source: Source<'_>, text: &mut Exposition) {
     let help = "Requests with credentials that were refused because too many from their address had been wrong.";
     let mut family = text.family("pgweir_http_throttled", Kind::Counter, help);
     family.add(&[], http.throttled);
+    let help = "Addresses whose wrong tokens and passwords were forgotten for the sake of others: see http_login_addresses.";
+    let mut family = text.family("pgweir_http_addresses_forgotten", Kind::Counter, help);
+    family.add(&[], http.addresses_forgotten);
     text.gauge(
         "pgweir_http_history_left_out",
         "Pools without samples for the live page: see http_history_pools.",
