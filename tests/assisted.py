@@ -48,12 +48,12 @@ class Session(RawClient):
         return sorted(unescaped(item) for item in items)
 
     def after(self, sql):
-        """What the session holds after some statements."""
+        """Returns the session state after some statements."""
         self.query(sql)
         return self.held
 
     def truth(self, customs=()):
-        """What it holds as SQL tells; `customs` are the names of parameters that no view lists."""
+        """Returns the session state as SQL shows it; `customs` are the names of parameters that no view lists."""
         names = ("role", "session_authorization", *customs)
         known = ", ".join(f"('{name}', pg_catalog.current_setting('{name}', true))" for name in names)
         found = set(self.values(TRUTH.format(customs=known)))
@@ -62,7 +62,7 @@ class Session(RawClient):
     def check(self, customs=()):
         """The last report is the truth."""
         reported = set(self.held)
-        # What is set to an empty string or to its default looks like what is not set.
+        # A parameter set to an empty string or to its default looks like one that is not set.
         empty = {f"g{name}=" for name in customs} | {"grole=none", "gsession_authorization=postgres"}
         reported -= UNKNOWABLE | empty
         true = self.truth(customs)

@@ -1,4 +1,4 @@
-"""A headless Chromium, told what to do through a pipe (Chrome DevTools Protocol)."""
+"""A headless Chromium that takes commands through a pipe (Chrome DevTools Protocol)."""
 
 import base64
 import contextlib
@@ -20,7 +20,7 @@ def program():
 
 
 class Tab:
-    """One page, and what it has said on its console."""
+    """A page, and the messages on its console."""
 
     def __init__(self, browser, session):
         self._browser = browser

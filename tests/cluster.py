@@ -238,7 +238,7 @@ class Cluster:
         return " ".join(part for part in parts if part)
 
     def secret_of(self, role):
-        """What pg_authid holds for a role: an md5 or SCRAM secret."""
+        """Returns a role's secret in pg_authid: an md5 or SCRAM secret."""
         return self.value("SELECT rolpassword FROM pg_authid WHERE rolname = %s", role)
 
     def remove(self):

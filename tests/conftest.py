@@ -19,7 +19,7 @@ from tlsfixtures import certificates, tls_pg  # noqa: F401 (fixtures)
 
 RUN_FOLDER = "PGWEIR_TEST_RUN"
 USERS_FUNCTIONS = "SELECT oid::regprocedure::text FROM pg_proc WHERE oid >= 16384"
-# Seconds for a test of `make test-full` that does not say how many: the full counts take long.
+# Seconds for a test of `make test-full` that sets no limit of its own: the full counts take long.
 FULL_TIMEOUT = 900
 # Modules whose tests take longest.
 LONG = ("test_leak_generator", "test_leaks", "test_differential", "test_handover", "test_package")
@@ -90,7 +90,9 @@ def _parameter(item, name):
 
 
 def _is_on_diagonal(item):
-    """Of the combinations of versions and numbers of workers, a run that is not full has one for each version."""
+    """Returns whether a run that is not full has this combination of version and number of workers: one for each
+    version.
+    """
     version, workers = _parameter(item, "pg") or _parameter(item, "mortal_pg"), _parameter(item, "workers")
     if len(clusters.VERSIONS) != 2 or version not in clusters.VERSIONS or workers is None:
         return True
@@ -289,7 +291,7 @@ def _watched(request, made):
 
 @pytest.fixture(scope="session")
 def pgbouncer():
-    """Is the program under test PgBouncer?"""
+    """Returns whether the program under test is PgBouncer."""
     return poolers.is_pgbouncer()
 
 

@@ -1,4 +1,4 @@
-"""A server that speaks PostgreSQL's protocol as a test wants it: well, badly, or not at all."""
+"""A server that follows PostgreSQL's protocol, or violates it, as a test demands."""
 
 import contextlib
 import socket
@@ -40,7 +40,7 @@ def data_row(value):
 
 
 def answer(value):
-    """All messages that answer a simple query with one value."""
+    """Returns all messages that answer a simple query with one value."""
     return row_description() + data_row(value) + frame("C", text("SELECT 1")) + READY
 
 
@@ -105,7 +105,7 @@ class FakeServer:
 
     @property
     def database(self):
-        """What a pooler's [databases] says of it: it knows nothing of sessions."""
+        """Returns the entry of [databases] for this server, without session state, which the server does not have."""
         return f"host={self.host} port={self.port} dbname=app session_state=off"
 
     def stop(self):

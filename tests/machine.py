@@ -1,4 +1,4 @@
-"""What the machine offers: ports, an unprivileged user, deadlines."""
+"""The machine's resources: ports, an unprivileged user, deadlines."""
 
 import fcntl
 import itertools
@@ -103,7 +103,7 @@ def service_copy(source, folder):
 def wait_until(condition, seconds=10.0, what="the condition"):
     """Polls until `condition()` is true, and returns its value; fails after `seconds`."""
     deadline = time.monotonic() + seconds
-    # Most conditions hold soon; each look at another one costs processor time that other tests need.
+    # Most conditions hold soon, and each check of another one costs processor time that other tests need.
     pause = 0.005
     while True:
         value = condition()

@@ -1,4 +1,4 @@
-"""A DNS server on loopback that knows what a test tells it: addresses of names, and serials of zones."""
+"""A DNS server on loopback with the records that a test sets: addresses of names, and serials of zones."""
 
 import socket
 import struct

@@ -8,7 +8,7 @@ import machine
 from pooler import ROOT
 
 DOCS = ROOT / "docs"
-# What readers are sent to. The rest of the Markdown is for those who work on pgweir.
+# The pages for users. The other Markdown files are for contributors.
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^(#{1,6}) (.+)$", re.MULTILINE)
@@ -25,13 +25,13 @@ class Block(NamedTuple):
 
     @property
     def file(self):
-        """The name of the file that it is, which its first line says in a comment."""
+        """Returns the name of the file that the block contains, which a comment in its first line names."""
         found = re.match(r"(?:[;#]|//) ([\w./]+)", self.text)
         return found and found[1]
 
 
 def blocks(path):
-    """All fenced blocks of a page."""
+    """Returns all fenced blocks of a page."""
     section, found = "", []
     text = path.read_text()
     marks = sorted([*HEADING.finditer(without_blocks(text)), *FENCE.finditer(text)], key=lambda mark: mark.start())

@@ -40,7 +40,7 @@ class PamSpace:
         self.passwd.write_text(Path("/etc/passwd").read_text() + "".join(lines))
 
     def command(self):
-        """What the pooler's command stands behind: it ends as the service account, within the namespace."""
+        """Returns the command that runs the pooler as the service account within the namespace."""
         account = machine.service_account()
         drop = ["setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"]
         return ["unshare", "--mount", "sh", "-c", _ENTER, "sh", str(self.services), str(self.passwd), *drop]

@@ -43,7 +43,7 @@ def _quote(text):
 
 
 class Pooler:
-    """One pooler in front of a cluster; `settings` are lines of [pgbouncer]."""
+    """A pooler in front of a cluster; `settings` are lines of [pgbouncer]."""
 
     def __init__(self, program, folder, pg, *, databases=None, users=None, users_section=None,
                  peers=None, workers=2, port=None, pgbouncer=False, **settings):
@@ -71,7 +71,7 @@ class Pooler:
             self.settings["workers"] = workers
         self.settings |= settings
         self.process = None
-        # Those before it, in an online restart.
+        # The earlier processes of an online restart.
         self.earlier = []
         self.ended = False
 
@@ -225,7 +225,7 @@ class Pooler:
         return client
 
     def login_error(self, user="trusty", dbname="app", password=None, **parameters):
-        """What a client is told that is not let in: an error of type `LoginRefused`."""
+        """Returns the error that a refused client receives, of type `LoginRefused`."""
         with pytest.raises(LoginRefused) as caught:
             self.raw(user, dbname, password, **parameters)
         return caught.value
@@ -249,7 +249,7 @@ class Pooler:
             return cursor.fetchall() if cursor.description else []
 
     def settle(self):
-        """Waits until no server is kept with its client for a look at its session."""
+        """Waits until no client keeps a server whose session has to be inspected."""
         def are_settled():
             rows = self.console("SHOW SERVERS")
             return not any(row["mode"] in ("kept", "settling") for row in rows)

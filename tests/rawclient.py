@@ -1,4 +1,4 @@
-"""A PostgreSQL client that says exactly what it is told to, and shows exactly what comes back."""
+"""A PostgreSQL client that sends exactly the given bytes, and shows exactly the received ones."""
 
 import hashlib
 import socket
@@ -34,7 +34,7 @@ def frame(kind, body=b""):
 
 
 def frame_of_length(kind, length, body=b""):
-    """A message whose length says what it likes."""
+    """Returns a message with any length field."""
     return kind.encode("latin-1") + u32(length & 0xFFFFFFFF) + body
 
 
@@ -63,7 +63,7 @@ def parse(sql, name="", types=()):
 
 
 def bind(values=(), portal="", name="", param_formats=(), result_formats=()):
-    """Text parameters and text results, unless formats say else; None is NULL."""
+    """Returns Bind with text parameters and text results, unless formats are given; None is NULL."""
     formats = [u16(len(list_)) + b"".join(map(u16, list_)) for list_ in (param_formats, result_formats)]
     body = text(portal) + text(name) + formats[0] + u16(len(values))
     for value in values:
@@ -186,7 +186,7 @@ class LoginRefused(Exception):
 
 
 class RawClient:
-    """A socket that speaks the protocol. Every read ends by `timeout` seconds at the latest."""
+    """A socket for the protocol. Every read ends after `timeout` seconds at the latest."""
 
     def __init__(self, sock, address):
         self.sock = sock
@@ -277,7 +277,7 @@ class RawClient:
         return messages
 
     def quiet(self, seconds=0.3):
-        """Nothing arrives, and the connection stays open, for so long."""
+        """Checks that no message arrives for this time, and that the connection stays open."""
         if self._buffer:
             raise AssertionError(f"unread: {bytes(self._buffer[:80])!r}")
         before = self.sock.gettimeout()
@@ -291,7 +291,7 @@ class RawClient:
         raise AssertionError(f"unexpected: {got!r}")
 
     def rest(self, limit=1 << 20):
-        """All messages until the other side closes; a reset counts as a close."""
+        """Returns all messages until the other side closes; a reset counts as a close."""
         messages = []
         while True:
             try:

@@ -29,7 +29,7 @@ def md5_secret(password, user):
 
 
 class ClientExchange:
-    """One login; messages are text as RFC 5802 writes them."""
+    """A login; messages are text as in RFC 5802."""
 
     def __init__(self, password, gs2="n,,"):
         self._password = password.encode()

@@ -25,7 +25,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 class Answer:
-    """What a request was answered with."""
+    """The answer to a request."""
 
     def __init__(self, response):
         self.status = response.status
@@ -34,7 +34,7 @@ class Answer:
 
 
 def ask(connection, path, method="GET", body=None, **headers):
-    """One request on a connection of its own."""
+    """Sends a request on a connection of its own."""
     try:
         connection.request(method, path, body, {name.replace("_", "-"): text for name, text in headers.items()})
         return Answer(connection.getresponse())
@@ -43,7 +43,7 @@ def ask(connection, path, method="GET", body=None, **headers):
 
 
 def get(port, path, method="GET", host="127.0.0.1", timeout=20, body=None, **headers):
-    """One request over TCP."""
+    """Sends a request over TCP."""
     return ask(http.client.HTTPConnection(host, port, timeout=timeout), path, method, body, **headers)
 
 

@@ -1,4 +1,5 @@
-"""What sessions can do: each feature as what a client says, and what a neighbour on the same servers must not see."""
+"""The features of sessions: for each, the messages of a client, and what a neighbour on the same servers must not see.
+"""
 
 from dataclasses import dataclass, field
 
@@ -118,5 +119,5 @@ def cell(feature, connect, direct):
 def _told(client, step):
     said = step if isinstance(step, bytes) else query(step)
     messages = client.send(said).until_ready()
-    # A neighbour's probe is asked in a transaction, so what tells that is not compared.
+    # A neighbour's probe runs in a transaction, so the status in ReadyForQuery is not compared.
     return replies.comparable([(m.kind, m.body) for m in messages], client.pid)

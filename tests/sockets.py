@@ -1,4 +1,4 @@
-"""Sockets of another process, looked at with our own eyes."""
+"""The sockets of another process, as the kernel shows them."""
 
 import contextlib
 import ctypes

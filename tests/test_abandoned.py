@@ -58,7 +58,7 @@ def test_client_leaves_in_a_failed_transaction(one_server, pg, leave):
 @pytest.mark.parametrize("leave", LEAVE)
 @pytest.mark.parametrize("start", ["", "BEGIN; LOCK TABLE kept;"])
 def test_client_leaves_in_a_query(one_server, pg, leave, start):
-    """Its query goes on for a while in PostgreSQL; nobody may get its answer."""
+    """The query goes on for a while in PostgreSQL. No other client may receive its answer."""
     client = one_server.raw()
     client.send(wire.query(start + "SELECT 'not for you', pg_sleep(1)"))
     machine.wait_until(lambda: pg.backends("state = 'active' AND query LIKE '%not for you%'"
@@ -84,7 +84,7 @@ def test_client_leaves_in_copy_in(one_server, pg, leave):
     [wire.query("SELECT pg_sleep(0.2); COPY kept FROM STDIN; SELECT 1")],
 ], ids=["simple", "extended", "in a transaction", "late"])
 def test_client_leaves_before_copy_begins(one_server, pg, sent):
-    """PostgreSQL then waits for rows: it must be told that none come, and soon."""
+    """PostgreSQL waits for rows then: pgweir must soon tell it that none will come."""
     for _ in range(3):
         one_server.raw().send(*sent).close()
     started = time.monotonic()

@@ -99,7 +99,7 @@ def test_rows_can_be_chosen(start):
 # -- rights
 
 def test_rights_are_those_of_the_console(start):
-    """The console checks users and passwords; `stats_users` may look, and nobody else may."""
+    """The console checks users and passwords; only `stats_users` and `admin_users` may read."""
     pooler = start(**LOGINS)
     admin, stats = Api(pooler), Api(pooler, basic("stats", "stats password"))
     assert admin.ask("/session").json["role"] == "admin"
@@ -222,7 +222,7 @@ def test_commands_do_what_the_console_does(start):
 
 
 def test_a_command_that_waits(start):
-    """PAUSE waits for a transaction: the answer says that it has begun, and it goes on."""
+    """PAUSE waits for a transaction: the answer says that it has begun and goes on."""
     pooler = start(http_timeout=1)
     api = Api(pooler)
     with pooler.connect() as db:

@@ -90,7 +90,7 @@ def test_only_admins_change_entries(start):
 
 @pytest.mark.shows("api_config_file")
 def test_saved_changes_outlast_reload_and_restart(start, newest_pg):
-    """They are read after the ini file, which stays as it was; others last until RELOAD."""
+    """Saved entries are read after the ini file, which stays as it was; other changes last until RELOAD."""
     pooler = start()
     api = Api(pooler)
     ini = pooler.ini_path.read_text()

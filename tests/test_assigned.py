@@ -48,7 +48,7 @@ def test_a_client_changes_them(start_pooler, pg, workers):
             with pooler.raw(DateStyle="German") as client:
                 assert client.parameters["DateStyle"].startswith("German")
                 assert client.value(ISOLATION) == level
-            # A connected client keeps what it was told of, and has the new value of the rest.
+            # A connected client keeps the values that were reported to it, and gets the new values of all others.
             for client, its in [(one, "ISO, MDY"), (before, "German, DMY")]:
                 assert client.value("SHOW DateStyle") == its
                 assert client.value(ISOLATION) == level
@@ -70,7 +70,7 @@ def test_a_connected_client_keeps_what_it_has_set(start_pooler, pg):
 
 
 def test_another_database(start_pooler, plain_pg):
-    """What is assigned stands in a table that all databases share."""
+    """The assigned values are in a catalog that all databases share."""
     here = f"host=127.0.0.1 port={plain_pg.port}"
     pooler = start_pooler(plain_pg, catalog_check_interval=FOR_EVER,
                           databases={"app": here, "other": f"{here} dbname=postgres"})
@@ -135,7 +135,7 @@ def test_who_may_not_change_them_sets_nothing_off(start_pooler, plain_pg):
 
 
 def test_they_are_changed_elsewhere(start_pooler, plain_pg):
-    """pgweir does not hear of it: RECONNECT opens servers anew."""
+    """pgweir does not notice the change: RECONNECT opens servers anew."""
     pooler = start_pooler(plain_pg, catalog_check_interval=FOR_EVER)
     with pooler.raw() as one:
         one.query("SET app.mine = 'x'")

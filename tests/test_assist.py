@@ -180,7 +180,7 @@ def test_a_prepared_statement_of_the_protocol_is_not_told(session):
 def test_close_of_a_statement_prepared_by_sql(session):
     assert session.after("PREPARE p AS SELECT 1; PREPARE q AS SELECT 1") == ["pp", "pq"]
     session.send(rawclient.close("S", "p"), rawclient.SYNC).until_ready()
-    # There was no transaction, so it is told after the next one.
+    # No transaction was open, so the state is reported after the next one.
     assert session.after("SELECT 1") == ["pq"]
     session.send(rawclient.parse("SELECT 1", "p"), rawclient.SYNC).until_ready()
     assert session.after("DEALLOCATE q") == []

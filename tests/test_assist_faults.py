@@ -11,7 +11,7 @@ from rawclient import Closed
 
 pytestmark = pytest.mark.pgweir_only("the extension is pgweir's own")
 
-# There is more, or it could not be told.
+# Flags of an incomplete report.
 UNTOLD = {"o", "x"}
 CUSTOMS = ("my.tenant",)
 PROCEDURE = """
@@ -173,7 +173,8 @@ def test_background_processes_load_it(mortal_pg, assist_libraries):
 
 
 def test_a_session_that_gets_no_more_memory(injecting):
-    """Whatever fails for want of memory, the report is right or says that it is not, and nobody else is hurt."""
+    """Whatever fails for want of memory, the report is right or says that it is not, and no other session is affected.
+    """
     pg, parameters = injecting
     rng = random.Random(7)
     with Session.to(pg, **parameters) as session:

@@ -1,4 +1,5 @@
-"""pgweir in front of a PostgreSQL with the assist extension: what the report is for, and that nobody else sees it."""
+"""pgweir in front of a PostgreSQL with the assist extension: the effects of the reports, which clients never receive.
+"""
 
 import pytest
 

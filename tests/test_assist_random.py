@@ -1,4 +1,6 @@
-"""Random sessions with the assist extension: at each idle ReadyForQuery, the report is what SQL tells."""
+"""Random sessions with the assist extension: at each idle ReadyForQuery, the report agrees with the state that SQL
+shows.
+"""
 
 import os
 import random
@@ -62,7 +64,7 @@ CHOICES = [choice for line in STATEMENTS.strip().splitlines() for choice in line
 
 
 def messages_of(rng, session):
-    """One to four statements, by one of the protocol's ways, and what to read for them."""
+    """Returns one to four statements in a random form of the protocol, and the number of answers to read."""
     many = [rng.choice(CHOICES).format(n=rng.randrange(1, 8)) for _ in range(rng.choice((1, 1, 1, 2, 4)))]
     way = rng.randrange(3)
     if way == 0:

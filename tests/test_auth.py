@@ -1,4 +1,4 @@
-"""Who may log in, how they prove it, and how the pooler proves itself to PostgreSQL."""
+"""Which clients may log in, how they authenticate, and how the pooler authenticates to PostgreSQL."""
 
 import asyncio
 import base64
@@ -18,7 +18,7 @@ from rawclient import LoginRefused
 TRUST, PLAIN, MD5, SASL, SASL_CONTINUE, SASL_FINAL = 0, 3, 5, 10, 11, 12
 SCRAM = [SASL, SASL_CONTINUE, SASL_FINAL, TRUST]
 PASSWORD = clusters.ROLES["scrammed"][0]
-# Of a role that PostgreSQL lets in without a password: only the client's login is in question.
+# PostgreSQL lets this role in without a password, so that only the client's login is tested.
 USERS = {
     "plain": PASSWORD,
     "md5": scram.md5_secret(PASSWORD, "trusty"),
@@ -113,7 +113,7 @@ def test_empty_secret_never_opens(start_pooler, newest_pg, auth_type):
 
 @pytest.mark.parametrize("auth_type", ["plain", "md5", "scram-sha-256"])
 def test_unknown_user_is_refused_like_a_wrong_password(start_pooler, newest_pg, auth_type):
-    """Whoever guesses names learns nothing: same requests, same words, in the same order."""
+    """A client that guesses names learns nothing: the requests and the errors are the same, in the same order."""
     users = one_user("plain") | {"scrammed": PASSWORD}
     pooler = start_pooler(newest_pg, users=users, auth_type=auth_type)
     seen = []
@@ -306,7 +306,7 @@ def test_settings_that_are_not_tracked_are_logged_by_name(start_pooler, newest_p
 
 @pytest.mark.pgweir_only("has no LDAP in some builds")
 def test_secrets_stay_out_of_the_console(start_pooler, newest_pg):
-    """Neither what was set nor what is wrong with it is told."""
+    """The console shows neither the new value nor the part of it that is wrong."""
     pooler = start_pooler(newest_pg, auth_type="trust", verbose=3)
     console = pooler.raw("admin", "pgbouncer")
     good = "ldapserver=h ldapbasedn=b ldapbindpasswd=sesame"
@@ -359,7 +359,7 @@ def test_scram_pass_through(start_pooler, pg, auth_type):
 
 
 def test_wrong_server_password_is_told(start_pooler, pg):
-    """The client hears what PostgreSQL said; it is not left waiting."""
+    """The client receives PostgreSQL's error at once."""
     pooler = start_pooler(pg, users={"scrammed": "not this one"}, auth_type="trust")
     with pytest.raises(LoginRefused, match='password authentication failed for user "scrammed"'):
         pooler.raw("scrammed")

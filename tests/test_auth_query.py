@@ -93,7 +93,7 @@ def test_the_servers_password_is_the_clients(start_pooler, pg, role):
     with hba_line(pg, f"host all {user} all scram-sha-256"):
         pooler = launch(start_pooler, pg, auth_type="scram-sha-256")
         assert pooler.raw(user=user, password="secret").value("SELECT current_user") == user
-        # It does not say if there is such a user.
+        # The error does not tell whether the user exists.
         assert pooler.login_error(user=user, password="x").words == "SASL authentication failed"
         assert pooler.login_error(user="nobody", password="x").words == "SASL authentication failed"
 
@@ -145,7 +145,7 @@ def test_where_and_how_each_database_looks(start_pooler, pg, role):
     for database, password in [("app", "app"), ("other", "other"), ("mixed", "other"), ("own", "secret")]:
         pooler.raw(user=user, dbname=database, password=password).close()
         assert pooler.login_error(user=user, dbname=database, password="x").words == "password authentication failed"
-    # As if it were known.
+    # The login looks the same as with a known user.
     assert pooler.login_error(user=user, dbname="none", password="secret").words == "password authentication failed"
     pooler.console("SET auth_dbname = 'other'")
     pooler.raw(user=user, dbname="app", password="other").close()
@@ -185,7 +185,7 @@ def test_databases_that_cannot_tell(start_pooler, pg, role):
 
 @pytest.mark.pgweir_only("looks again")
 def test_a_database_that_is_made_after_a_lookup_in_it(start_pooler, pg, role):
-    """That it lacks is told in PostgreSQL's words each time, and found out anew, by a look-up as well."""
+    """The client receives PostgreSQL's error for the missing database each time, and each login checks again."""
     user, name = role("secret"), f"d{uuid.uuid4().hex[:12]}"
     pooler = launch(start_pooler, pg, {"*": "user=looker"}, server_login_retry=3600)
     for _ in range(2):
@@ -201,7 +201,7 @@ def test_a_database_that_is_made_after_a_lookup_in_it(start_pooler, pg, role):
 
 @pytest.mark.shows("auth_query")
 def test_clients_have_no_influence_on_the_query(start_pooler, pg, role):
-    """Neither what a client asks for at its start, nor what another left on the server."""
+    """Neither a client's startup parameters nor session state that another client has left change the query."""
     user = role("secret", "md5")
     sql(pg, """
         CREATE OR REPLACE FUNCTION public.lookup(n text, OUT name text, OUT secret text) LANGUAGE plpgsql AS $$
@@ -386,7 +386,7 @@ def test_members_of_roles(new_pooler, pg, role):
 @pytest.mark.shows("auth_user", "database.auth_user", "auth_hba_file")
 @pytest.mark.pgweir_only("has no roles in its HBA file")
 def test_rules_about_roles_need_somebody_to_ask(new_pooler, pg, role):
-    """They are never skipped: what follows may let in whom they reject."""
+    """Such rules are never skipped: a later rule may admit users whom they reject."""
     group = role()
     member = role("m", "md5", f"IN ROLE {group}")
     where = f"host={pg.host} port={pg.port} dbname=app"

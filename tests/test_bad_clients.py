@@ -199,7 +199,7 @@ def test_refused(start_pooler, newest_pg, check_others, stage, name):
 @pytest.mark.pgweir_only("tells an error")
 @pytest.mark.parametrize("name", ["farewell", "length 3", "negative length", "http"])
 def test_what_is_no_startup_at_all_gets_no_answer(start_pooler, newest_pg, check_others, name):
-    """As from PostgreSQL: a client may say goodbye before it has begun (node-postgres does), and expects no error."""
+    """As with PostgreSQL: a client may send Terminate before its login (node-postgres does), and expects no error."""
     pooler = start_pooler(newest_pg, users=USERS)
     with pooler.raw(password=PASSWORD) as other:
         for port in (newest_pg.port, pooler.port):
@@ -260,7 +260,7 @@ def test_query_while_copying(start_pooler, newest_pg, check_others):
 @pytest.mark.shows("client_login_timeout")
 @pytest.mark.parametrize("auth_type", ["trust", "md5", "scram-sha-256"])
 def test_login_timeout(start_pooler, newest_pg, auth_type):
-    """Whoever does not go on with the login is told so, and closed."""
+    """A client that does not continue its login gets an error, and is disconnected."""
     pooler = start_pooler(newest_pg, users=USERS, auth_type=auth_type, client_login_timeout=1)
     packet = startup(user="trusty", database="app")
     clients = {
@@ -374,7 +374,7 @@ def test_memory_does_not_grow(start_pooler, newest_pg, request, check_others, st
 
 
 def test_unfinished_logins_cost_little(start_pooler, newest_pg):
-    """Clients that announce much and send nothing do not make the pooler set memory aside."""
+    """A client that announces a large message and sends nothing does not make the pooler reserve memory."""
     pooler = start_pooler(newest_pg, users=USERS, auth_type="md5", max_client_conn=2000)
     before = pooler.memory_kb()
     clients = []

@@ -171,7 +171,7 @@ SCRAM = {
 
 @pytest.mark.parametrize("name", better(SCRAM, "iterations beyond reason"))
 def test_false_scram_servers(start_bad, name):
-    """A server that cannot prove itself is not used, whatever it says afterwards."""
+    """A server that cannot prove its identity is not used, whatever messages follow."""
     first, last = SCRAM[name]
 
     def behave(connection):
@@ -276,7 +276,7 @@ UNASKED = {
 @pytest.mark.parametrize("name", UNASKED)
 @pytest.mark.parametrize("when", ["with the answer", "later"])
 def test_unasked_messages_reach_nobody(start_bad, name, when):
-    """A server that says more than it was asked is not lent again."""
+    """A server that sends unexpected messages is not lent again."""
     answered = threading.Event()
 
     def behave(connection):
@@ -323,7 +323,7 @@ def test_idle_servers_may_speak_of_themselves(start_bad, name):
         assert client.value("hello") == "right"
         answered.set()
         client.quiet(0.3)  # time in which it speaks
-        # By the same server, or by a new one if the pool took offence.
+        # The same server answers, or a new one if the pool has closed the first.
         assert client.value("hello") == ("still me" if server.accepted == 1 else "right")
 
 
@@ -382,7 +382,7 @@ def test_slow_server(start_bad):
 
 
 def test_servers_that_come_and_go(start_bad):
-    """One answer each, then they close: every query is answered all the same."""
+    """Each server answers once and closes its connection. Every query is answered all the same."""
     def behave(connection):
         if connection.welcome() and connection.read().kind == "Q":
             connection.send(fake.answer(f"{connection.number}"))

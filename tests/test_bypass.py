@@ -49,7 +49,7 @@ def test_past_all_limits(start_pooler, pg, workers):
     assert (done.returncode, done.stdout, done.stderr) == (0, "\n7|77kB\n", "")
     first, second = admin(pooler), pooler.raw(dbname="other")
     assert first.value(BACKEND) != second.value(BACKEND)
-    # Nobody else profits, and nobody's turn has come.
+    # No other client benefits, and no client is served out of turn.
     with pytest.raises(LoginRefused, match="max_client_conn"):
         pooler.raw()
     waiter.quiet(0.1)
@@ -96,7 +96,7 @@ def test_its_query_can_be_cancelled(start_pooler, newest_pg, workers):
 @pytest.mark.shows("bypass_max")
 @pytest.mark.parametrize("state", ["off", "transparent"])
 def test_more_than_there_may_be(start_pooler, newest_pg, workers, state):
-    """One too many is served from the pool, and told so; or refused, if that is full too."""
+    """A client above the limit is served from the pool with a notice, or refused if the pool is full, too."""
     pooler = start_pooler(newest_pg, workers=workers, default_pool_size=1, max_client_conn=1, bypass_max=1,
                           session_state=state, **BYPASS)
     first = admin(pooler)
@@ -108,7 +108,7 @@ def test_more_than_there_may_be(start_pooler, newest_pg, workers, state):
     assert pooler.pool(user=ADMIN)["sv_idle"] == 1
     with pytest.raises(LoginRefused, match="max_client_conn"):
         admin(pooler)
-    # What only a server of its own could have is refused first.
+    # A parameter that only an exclusive server could have is refused first.
     reason = "unsupported startup parameter: work_mem" if state == "off" else "max_client_conn"
     with pytest.raises(LoginRefused, match=reason):
         admin(pooler, work_mem="99kB")

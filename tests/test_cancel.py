@@ -57,7 +57,7 @@ def test_over_the_unix_socket(start_pooler, pg):
 
 
 def test_one_of_several(start_pooler, pg, workers):
-    """All servers are busy, all clients sleep; only the named one is woken."""
+    """All servers are busy and all clients sleep; only the named client's query is cancelled."""
     pooler = start_pooler(pg, default_pool_size=4, workers=workers)
     clients = [pooler.raw() for _ in range(4)]
     for client in clients:
@@ -124,7 +124,7 @@ def test_client_that_has_left(start_pooler, pg):
 
 
 def test_waiting_client_hits_nobody_else(start_pooler, pg, workers):
-    """Its turn has not come; the one whose turn it is must not be hit."""
+    """The client still waits, so the client that has the server must not be affected."""
     pooler = start_pooler(pg, default_pool_size=1, workers=workers)
     holder, waiter = pooler.raw(), pooler.raw()
     holder.query("BEGIN")
@@ -137,7 +137,7 @@ def test_waiting_client_hits_nobody_else(start_pooler, pg, workers):
     assert wire.errors(waiter.until("ZE")) in ([], [CANCELED])
 
 
-# What a client that waits has asked for: it is told at once, though no server is free, and may ask again.
+# The requests of a waiting client. Each is answered at once, though no server is free, and the client may send another.
 WITHDRAWN = {
     "query": [query("SELECT 1")],
     "two statements": [query("SELECT 1; SELECT 2")],
@@ -178,7 +178,7 @@ def test_waiting_client(start_pooler, newest_pg, workers, name):
         machine.wait_until(lambda: pooler.pool()["cl_waiting"] == 1, what="it waits again")
         assert holder.query("COMMIT")[-1].body == b"I"
         assert wire.value(waiter.until_ready()) == "again"
-        # Nothing of it was done.
+        # No part of the request was run.
         assert waiter.send(wire.bind(name="p") + wire.SYNC).until_ready()[0].sqlstate == "26000"
     pooler.expect_log("cancel request for waiting client")
 

@@ -1,5 +1,5 @@
-"""What pgweir knows of a database's functions and relations: its lists against real servers, and what it reads of
-a database, as SHOW CATALOG and SHOW OPAQUE tell it.
+"""What pgweir knows about a database's functions and relations: its lists compared with real servers, and what it finds
+in a catalog, as SHOW CATALOG and SHOW OPAQUE display it.
 """
 
 from pathlib import Path
@@ -43,13 +43,15 @@ def read(pooler, database="app", user=USER):
 
 
 def opaque(pooler, database="app"):
-    """What SHOW OPAQUE tells of an entry: what reading and writing leaves behind, by kind and name."""
+    """Returns the rows of SHOW OPAQUE for an entry: objects that leave session state when they are read or written, by
+    kind and name.
+    """
     rows = [row for row in pooler.console("SHOW OPAQUE") if row["database"] == database]
     return {(row["kind"], row["name"]): (row["read"], row["write"]) for row in rows}
 
 
 def expected():
-    """By the comments of the sample; what leaves nothing is not listed."""
+    """Returns the rows that the comments of the sample announce. Objects without session state are not listed."""
     kinds = {"f": "function", "r": "relation"}
     found = {}
     for line in SAMPLE.read_text().splitlines():
@@ -189,7 +191,7 @@ def _can_be_called(pg, name):
 
 
 def test_functions_in_sql_of_the_server_call_clean_ones_only(pg):
-    """Those of pg_catalog that are written in SQL, by the words of their source."""
+    """Functions of pg_catalog in SQL, by the words of their source."""
     sources = pg.rows(
         "SELECT p.proname, concat(p.prosrc, pg_get_function_sqlbody(p.oid)) FROM pg_proc p JOIN pg_language l"
         " ON l.oid = p.prolang WHERE l.lanname = 'sql' AND p.oid < 16384")

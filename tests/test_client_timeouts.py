@@ -12,7 +12,7 @@ SLEEP = "SELECT pg_sleep(30)"
 
 
 def in_the_end(pooler, client, words):
-    """The client is told these words and is closed; and the log has them."""
+    """The client receives this error and is disconnected, and the log has the error."""
     error = client.error_and_close()
     assert (error.sqlstate, error.words, error.fields["S"]) == ("08P01", words, "FATAL")
     pooler.expect_log(f"closing because: {words} (age=")
@@ -119,7 +119,7 @@ def test_long_queries_are_cancelled(start_pooler, newest_pg, settings, workers):
     in_the_end(pooler, client, "query timeout")
     running = f"query = '{SLEEP}' AND state = 'active'"
     machine.wait_until(lambda: not newest_pg.backends(running), 5, "the query is cancelled")
-    # Who is idle in a transaction runs no query.
+    # A client that is idle in a transaction runs no query.
     assert careful.value("SELECT 7") == "7"
 
 

@@ -1,4 +1,4 @@
-"""What is decided for a client alone: how it may speak, what it's told, how many there may be."""
+"""Rules for single clients: the protocol, the parameters that are reported, the number of clients."""
 
 import psycopg
 import pytest

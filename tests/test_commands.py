@@ -1,5 +1,6 @@
-"""`pgweir check` and `pgweir import`: what is said without running. Expected texts are files in check/ and import/;
-`PGWEIR_WRITE_EXPECTED=1` writes them anew."""
+"""`pgweir check` and `pgweir import`, which run no pooler. The expected texts are files in check/ and import/;
+`PGWEIR_WRITE_EXPECTED=1` writes them anew.
+"""
 
 import os
 import re
@@ -129,7 +130,7 @@ def test_check_warns_of_users_who_cannot_look_up(program, folder):
 
 
 def test_check_warns_of_ports_in_use(program, new_pooler):
-    """By whom: itself, mostly. The one who runs there does not notice."""
+    """Another process, mostly the running pooler, uses the port. That process does not notice the check."""
     pooler = new_pooler(None)
     pooler.start()
     machine.wait_until(lambda: pooler.log().count("unexpected eof") >= 2, what="its start is over")
@@ -246,7 +247,7 @@ def test_what_was_imported_can_be_used(program, folder_with):
 
 
 def test_an_imported_pooler_serves(program, folder, new_pooler, newest_pg):
-    """By the passwords that PgCat's file had."""
+    """Clients log in with the passwords of PgCat's file."""
     pooler = new_pooler(newest_pg)
     (folder / "pgcat.toml").write_text(f"""
         [general]

@@ -104,7 +104,7 @@ def test_version(start_pooler, newest_pg, program):
 
 
 def test_login_looks_like_a_server(start_pooler, newest_pg):
-    """Drivers want to be told these, of any database."""
+    """Drivers expect these parameters from any database."""
     client = start_pooler(newest_pg).raw("admin", "pgbouncer")
     told = client.parameters
     assert told["client_encoding"] == "UTF8"
@@ -407,7 +407,7 @@ def test_clients_say_what_they_are_doing(start_pooler, newest_pg):
 
 
 def test_console_does_not_wait_for_servers(start_pooler, newest_pg):
-    """It answers while every server is taken and clients wait."""
+    """The console answers while all servers are in use and clients wait."""
     pooler = start_pooler(newest_pg, default_pool_size=1)
     holder, waiter = pooler.raw(), pooler.raw()
     holder.query("BEGIN")

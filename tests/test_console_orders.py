@@ -98,7 +98,7 @@ def test_a_paused_session_ends_when_its_client_leaves(start_pooler, newest_pg):
 
 
 def test_a_client_that_waits_for_its_first_server_in_a_pause(start_pooler, newest_pg):
-    """Nothing is known of the server yet: its login waits, and ends after RESUME."""
+    """The pool has no server yet: the client's login waits, and completes after RESUME."""
     pooler = start_pooler(newest_pg)
     console = pooler.raw("admin", "pgbouncer")
     command(console, "PAUSE")

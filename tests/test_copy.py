@@ -71,7 +71,7 @@ SCRIPTS = {
     "extended, bad row": [
         (wire.extended("COPY copied FROM STDIN") + SYNC, "G"),
         (copy_data(b"x\n") + COPY_DONE + SYNC, "Z"), (query("SELECT 1"), "Z")],
-    # It reads no data, so the first Sync is answered too: after a session that has to be looked at.
+    # The server reads no data, so it also answers the first Sync, after a session that has to be inspected.
     "extended, onto a view": [
         (wire.extended("SELECT set_config('app.copied', 'x', false)") + wire.extended("COPY viewed FROM STDIN")
          + SYNC + copy_data(b"1\n") + COPY_DONE + SYNC, "ZZ"), (query("SELECT 1"), "Z")],
@@ -88,7 +88,7 @@ SCRIPTS = {
 
 
 def play(client, steps):
-    """What comes back in the steps of a script, beginning with an empty table."""
+    """Returns the replies to the steps of a script, which begins with an empty table."""
     client.query("TRUNCATE copied")
     return [(m.kind, m.body) for sent, ends in steps for m in client.play(sent, ends)]
 

@@ -1,5 +1,6 @@
-"""What sessions begin with changes. A client keeps what PgBouncer tracks, and what its startup packet says, and is never
-told one thing while its server does another."""
+"""The values with which sessions begin change. A client keeps the values that PgBouncer tracks and those of its startup
+packet. The values that were reported to a client are always those of its server.
+"""
 
 import pytest
 
@@ -25,7 +26,7 @@ def pg(request, shared_clusters):
 
 
 def reload(pg, name, value):
-    """The configuration file is read again, and says so."""
+    """Makes the server read its configuration file again."""
     pg.run("SELECT pg_reload_conf()")
     machine.wait_until(lambda: pg.value(f"SHOW {name}") == value, 30, f"{name} is {value}")
 
@@ -43,7 +44,7 @@ def pooler(start_pooler, pg):
 
 
 def told(messages):
-    """What comes, in its order, of parameters and of rows."""
+    """Returns the parameters and rows in the order in which they arrive."""
     return [dict([m.parameter]) if m.kind == "S" else m.row[0] for m in messages if m.kind in "SD"]
 
 
@@ -66,7 +67,7 @@ def test_who_was_there_keeps_what_it_was_told(pooler, pg, how):
                     assert told(client.query(DATE)) == ["2026-11-22"]
                     assert told(client.query("SHOW TimeZone")) == [zone]
             assert named.value("SHOW work_mem") == "77kB"
-            # It is what they go back to.
+            # RESET restores this value.
             for reset in ("RESET DateStyle", "RESET ALL", "DISCARD ALL"):
                 one.query("SET DateStyle = 'SQL, MDY'")
                 assert one.value(DATE) == "11/22/2026"
@@ -77,7 +78,7 @@ def test_who_was_there_keeps_what_it_was_told(pooler, pg, how):
 
 
 def test_who_was_there_does_not_follow_the_configuration_file(pooler, pg):
-    """As with PgBouncer: what it was told counts."""
+    """As with PgBouncer, the reported value counts."""
     with pooler.raw() as one, pooler.raw(DateStyle="ISO, MDY") as wants, pooler.raw(application_name="x") as other:
         for client in (one, wants, other):
             assert told(client.query(DATE)) == ["2026-11-22"]

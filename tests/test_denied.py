@@ -11,7 +11,7 @@ SCAN = Path(__file__).parent.parent / "crates/core/src/session/scan"
 DENIED = set(re.findall(r'"([a-z0-9_]+)"', (SCAN / "denied.rs").read_text())) | {"set_config"}
 assert {"setseed", "query_to_xml", "pg_class"} <= DENIED
 INNOCENT = (SCAN / "innocent.txt").read_text().split()
-# What a client can't call: arguments or a result that SQL can't give or take.
+# Functions that a client can't call: SQL can't express their arguments or results.
 UNCALLABLE = """'internal'::regtype = ANY (proargtypes) OR prorettype = ANY ('{trigger, event_trigger, internal,
     language_handler, fdw_handler, index_am_handler, table_am_handler, tsm_handler}'::regtype[])"""
 

@@ -62,7 +62,7 @@ def locked_out(pg):
     return set(pg.rows("SELECT pid, query_start FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
 
 
-# What a client has sent, while `kept` is locked by somebody else: its last message waits for answers.
+# The requests of a client while another session has locked `kept`, so that the last one waits for its answer.
 WAITING = {
     "name": [wire.parse("SELECT * FROM kept", "a"), wire.SYNC, wire.bind(name="a"), wire.SYNC],
     "close": [wire.parse("SELECT * FROM kept", "a"), wire.SYNC, wire.close("S", "a"), wire.SYNC],
@@ -104,7 +104,7 @@ def test_messages_that_wait_for_a_lock(two_servers, pg, script, state):
 
 @BOTH_MODES
 def test_what_was_sent_before_is_done(two_servers, pg, state):
-    """As a direct server does: what waits for its turn is not lost because its client has hung up."""
+    """As a direct server does: waiting requests are run although the client has hung up."""
     pooler = two_servers(state)
     client = pooler.raw()
     client.send(wire.parse("SELECT pg_sleep(0.4)", "a"), wire.SYNC, wire.bind(name="a"), wire.execute(), wire.SYNC,

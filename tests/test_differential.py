@@ -1,9 +1,10 @@
-"""Seeded scripts of all that changes a session's state, said directly and through the pooler: the answers are equal.
+"""Seeded scripts of all statements that change session state, run directly and through the pooler: the answers are
+equal.
 
-Each run tells its seed: with `--full` one of its own, else always the same, so that who changes something else is not
-stopped by what was there before. `PGWEIR_DIFFERENTIAL_SEED=N` plays another (`random`: any),
-`PGWEIR_DIFFERENTIAL_STATEMENTS=N` says how many statements a run has at least. A mismatch is made small: first the
-other clients' and then its own steps are left out as long as it stays wrong.
+Each run prints its seed. With `--full` the seed is random, otherwise always the same, so that a run does not fail for
+faults that were there before. `PGWEIR_DIFFERENTIAL_SEED=N` plays another seed (`random`: any),
+`PGWEIR_DIFFERENTIAL_STATEMENTS=N` sets the minimum number of statements. A mismatch is reduced: steps are left out, the
+other clients' first, as long as the answers differ.
 """
 
 import dataclasses

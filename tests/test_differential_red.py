@@ -14,7 +14,7 @@ import pooler as poolers
 import test_differential as differential
 from test_differential import stages  # noqa: F401  (a fixture)
 
-# What is spoilt: file, what stands there once, and what in its place.
+# The planted faults: the file, the text that is replaced, and its replacement.
 FAULTS = {
     "carry": ("crates/core/src/worker/session.rs",
               "        if !is_equal\n            && (self.send_plan(",

@@ -25,7 +25,7 @@ def dns():
 
 @pytest.fixture
 def two_places(start_server):
-    """Two servers on one port, which say where they are."""
+    """Starts two servers on one port of two addresses, which return their names."""
     def at(where):
         def behave(connection):
             if connection.welcome():
@@ -38,7 +38,8 @@ def two_places(start_server):
 
 @contextlib.contextmanager
 def full_listener(host, port):
-    """A place where nobody answers: its queue is full, so that the kernel drops whoever knocks."""
+    """Listens at an address where no connection is accepted: the queue is full, so the kernel drops further attempts.
+    """
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -128,7 +129,7 @@ def test_servers_at_an_address_that_is_gone_are_left(start, dns, two_places):
 
 @pytest.fixture
 def moving(start, dns):
-    """A pooler that finds out soon that the name has moved there, once the zone says so."""
+    """Starts a pooler that soon notices a new address of the name, once the zone's serial has changed."""
     dns.hosts["db.zone.test"], dns.serials["zone.test"] = ["127.0.0.1"], 7
 
     def move(port):
@@ -161,7 +162,7 @@ def test_who_connects_to_an_address_that_is_gone(moving, start_server):
 
 
 def test_who_logs_in_at_an_address_that_is_gone(moving, start_server):
-    """Its server has said nothing yet."""
+    """The client's server has not answered yet."""
     silent = start_server(lambda connection: connection.rest())
     start_server(is_there, host="127.0.0.2", port=silent.port)
     began = time.monotonic()

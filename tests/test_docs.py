@@ -229,7 +229,7 @@ def test_cloud_urls(quick_start, tls_pg, certificates, command):  # noqa: F811
 # -- compose.yaml and the workflows
 
 def test_compose_file(new_pooler, newest_pg, certificates, program):
-    """It is YAML, and pgweir understands the configuration in it."""
+    """The file is YAML, and pgweir accepts the configuration in it."""
     yaml = pytest.importorskip("yaml")
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text())
     configs = compose["configs"]
@@ -246,7 +246,7 @@ def test_compose_file(new_pooler, newest_pg, certificates, program):
 
 @pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.name)
 def test_workflows_and_forms(path):
-    """They are YAML, and what they run of ours is there."""
+    """The files are YAML, and the programs of this repository that they run exist."""
     yaml = pytest.importorskip("yaml")
     text = path.read_text()
     assert yaml.safe_load(text)

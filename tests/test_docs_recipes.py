@@ -1,4 +1,4 @@
-"""docs/recipes.md: each recipe is started as it stands there, but for ports, and does what it says."""
+"""docs/recipes.md: each recipe runs as written there, with other ports, and has the effect that the page describes."""
 
 import psycopg
 import pytest

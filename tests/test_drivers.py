@@ -46,7 +46,7 @@ def driver(request):
 
 
 def test_without_a_pooler(driver, newest_pg):
-    """What the programs expect is what PostgreSQL does."""
+    """PostgreSQL itself behaves as the programs expect."""
     driver(newest_pg.host, newest_pg.port, newest_pg, clients=10)
 
 

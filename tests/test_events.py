@@ -98,7 +98,7 @@ def test_the_oldest_are_dropped(start_pooler, newest_pg):
 
 @pytest.mark.shows("log_audit")
 def test_audit_lines(start_pooler, newest_pg):
-    """Who gave which command, from where, with which outcome. A password is not shown."""
+    """An audit line has the user, the command, the address and the outcome, but no password."""
     pooler = start_pooler(newest_pg)
     pooler.console("RECONNECT")
     pooler.console("SET stats_period = 30")
@@ -120,7 +120,7 @@ def test_lines_in_json(start_pooler, newest_pg):
     pooler.login_error(user='bad "name"\n', password="x")
     pooler.console("RECONNECT")
     machine.wait_until(lambda: '"command":"RECONNECT"' in pooler.log(), what="the audit line")
-    # What comes before the configuration is read has PgBouncer's form.
+    # Lines before the configuration was read have PgBouncer's format.
     lines = [json.loads(line) for line in pooler.log().splitlines() if line.startswith("{")]
     assert len(lines) > 5
     for line in lines:

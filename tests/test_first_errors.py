@@ -79,7 +79,7 @@ def test_a_silent_server_is_named_in_time(start_pooler, pg, start_server):
 
 
 def test_clients_of_a_pool_that_had_a_server_wait(start_pooler, mortal_pg):
-    """As before: a server that restarts is not missed."""
+    """Logged-in clients do not notice a server's restart."""
     pooler = start_pooler(mortal_pg, server_login_retry=0.2)
     assert pooler.raw().value("SELECT 1") == "1"
     mortal_pg.stop()

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.pgweir_only("PgBouncer's pids mean nothing to a server
 
 
 def signal(client, function, *pids):
-    """What the server says of it: it has no such processes, and warns."""
+    """Calls the function. The server has no such process, and warns."""
     messages = client.query(f"SELECT {function}(n) FROM unnest(ARRAY{list(pids)}) n")
     assert [row[0] for row in wire.rows(messages)] == ["f"] * len(pids)
     warnings = [m for m in messages if m.kind == "N"]
@@ -66,7 +66,7 @@ def test_by_the_extended_protocol(start_pooler, newest_pg, workers, name):
 
 
 def test_by_a_function(start_pooler, newest_pg, workers):
-    """Once the catalog has been read, which says that it calls the other."""
+    """Works after pgweir has read in the catalog that the function calls the other one."""
     newest_pg.run("CREATE FUNCTION ends(int) RETURNS bool LANGUAGE plpgsql AS"
                   " $$ BEGIN RETURN pg_terminate_backend($1); END $$", dbname="app")
     try:
@@ -102,7 +102,7 @@ def test_a_transaction_is_rolled_back(start_pooler, newest_pg, workers):
             client.query("BEGIN; INSERT INTO foreign_pids VALUES (1)")
             terminate(asker, client.pid)
             ended(client)
-            # It waits for the other one's end.
+            # The lock waits for the end of the other client.
             asker.query("LOCK TABLE foreign_pids")
             assert asker.value("SELECT count(*) FROM foreign_pids") == "0"
         finally:
@@ -139,7 +139,7 @@ def test_a_pinned_client_that_listens(start_pooler, either_pg, workers):
 def test_queries_are_canceled(start_pooler, pg, workers):
     pooler = start_pooler(pg, default_pool_size=2, workers=workers)
     with pooler.raw() as client, pooler.raw() as asker:
-        # It is idle: nothing is to be done.
+        # The client is idle, so nothing happens.
         signal(asker, "pg_cancel_backend", client.pid)
         assert client.value("SELECT 1") == "1"
         client.query("BEGIN")
@@ -164,7 +164,9 @@ def test_several_at_once(start_pooler, newest_pg, workers):
 
 
 def test_oneself(start_pooler, pg, workers):
-    """By the server's pid the server goes, by the client's only the client: it hears the same."""
+    """With the server's pid, the server ends; with the client's pid, only the client. The client receives the same
+    error.
+    """
     pooler = start_pooler(pg, default_pool_size=2, workers=workers)
     for which in ("pg_backend_pid()", None):
         with pooler.raw() as client:

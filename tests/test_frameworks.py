@@ -90,7 +90,7 @@ def test_django(pooler, newest_pg):
 
 
 def test_sqlalchemy(pooler, newest_pg):
-    """Its pool keeps ten connections, which share two servers; prepared statements and reflection work."""
+    """SQLAlchemy's pool has ten connections, which share two servers; prepared statements and reflection work."""
     alchemy = pytest.importorskip("sqlalchemy")
     names = {}
     exec(snippet("engine.py", pooler), names)  # noqa: S102 (the page's own lines)
@@ -201,7 +201,7 @@ def test_active_record(pooler, newest_pg, folder):
 
 
 def test_hibernate(pooler, newest_pg):
-    """It makes its schema, then eight threads store, change and read on two servers."""
+    """Hibernate creates its schema; then eight threads insert, update and read on two servers."""
     subprocess.run([ROOT / "tools/build-drivers", "hibernate"], check=True, timeout=100)
     url = re.search(r"^spring.datasource.url=(\S+)$", snippet("application.properties", pooler), re.MULTILINE)[1]
     done = subprocess.run(

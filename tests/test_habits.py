@@ -1,4 +1,6 @@
-"""What drivers and frameworks do to their sessions, all at once: many clients, two servers, and each is right."""
+"""What drivers and frameworks do to their sessions, all at the same time: many clients, two servers, correct results
+for each.
+"""
 
 import asyncio
 import itertools
@@ -89,7 +91,7 @@ def pdo(office, number):
 
 
 def npgsql(office, number):
-    """Its pool says DISCARD ALL in front of the next use's first statement."""
+    """Npgsql's pool sends DISCARD ALL before the first statement of the next use."""
     with office.raw() as db:
         for n in range(ROUNDS):
             db.send(query(f"SET app.tenant = 'tenant{number}'"))
@@ -132,7 +134,7 @@ def migration(office, number):
 
 
 def asyncpg_pool(office, number):
-    """Its pool resets each connection that comes back; its statements are cached by name."""
+    """asyncpg's pool resets each connection that comes back, and caches statements by name."""
     async def work():
         pool = await asyncpg.create_pool(host=office.host, port=office.port, user="trusty", database="app",
                                          min_size=1, max_size=2)

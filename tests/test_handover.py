@@ -1,4 +1,4 @@
-"""What one client does to its session on purpose, or to its server, is nobody else's business."""
+"""Session state that a client sets, or leaves on its server, never reaches another client."""
 
 import contextlib
 import os
@@ -40,9 +40,9 @@ def test_many_schemas(two):
 @pytest.mark.parametrize("most", [4096, 500_000])
 @pytest.mark.parametrize("kind", ["custom", "search_path"])
 def test_long_values(start_pooler, either_pg, kind, most):
-    """What is too long to be carried stays with its server, and its client too."""
+    """A client whose values are too long to be moved keeps its server."""
     pooler = start_pooler(either_pg, default_pool_size=2, max_client_settings_bytes=most)
-    # The name has not been heard of, and does not come in the text's first piece.
+    # No text has named the parameter before, and the name is not in the first piece of the text.
     set_, reset, read = {
         "custom": ("SELECT length('{}') /* {} */; SET app.handed = '{}'", "RESET app.handed",
                    "SELECT length(current_setting('app.handed', true))"),
@@ -62,7 +62,7 @@ def test_long_values(start_pooler, either_pg, kind, most):
             assert not wire.errors(one.query(reset))
             assert int(one.value(read) or "0") == default and pins(pooler) == []
             one.query(set_.format("", "", value))
-        # It has left.
+        # The first client has left.
         with pooler.raw() as one, pooler.raw() as other:
             one.query("BEGIN")
             for client in (one, other):
@@ -79,7 +79,7 @@ def test_names_that_no_server_can_be_asked_for(two):
     assert not wire.errors(one.query("DISCARD ALL"))
     assert not wire.errors(other.query("SET work_mem = '78kB'; SET app.handed = 'x'"))
     assert pins(pooler) == []
-    # Where the encodings say what it is, one that is not ASCII is like any other.
+    # In known encodings, a name with other characters than ASCII works like any other.
     read = "SELECT nullif(current_setting('app.händed', true), '')"
     assert not wire.errors(one.query("SET \"app.händed\" = 'ä'"))
     for _ in range(2):
@@ -102,7 +102,7 @@ def test_names_that_reset_would_cut(two, length):
 
 
 def test_names_in_abundance(two):
-    """What one client has heard of keeps nobody else's names out."""
+    """Many names in one client's texts do not displace other clients' names."""
     pooler, one, other = two
     for start in range(0, 3000, 100):
         text = ";".join(f"SET app.many{number} = ''; RESET app.many{number}" for number in range(start, start + 100))
@@ -117,7 +117,7 @@ def test_names_in_abundance(two):
 
 @pytest.mark.parametrize("login", [False, True], ids=["set", "at_login"])
 def test_a_timeout_for_idle_sessions(start_pooler, either_pg, login):
-    """It ends the session that has it, and no server that others could have used."""
+    """The timeout ends the session that has set it, and no server that other clients could use."""
     pooler = start_pooler(either_pg, default_pool_size=2)
     with pooler.raw() as other:
         server = other.value("SELECT pg_backend_pid()")
@@ -176,7 +176,7 @@ def test_a_login_that_is_given_up_leaves_nothing(start_pooler, either_pg):
 
 @pytest.mark.parametrize("settings", ["", "SET work_mem = '5MB'"], ids=["alike", "different"])
 def test_sequences_that_could_not_be_discarded(start_pooler, either_pg, settings):
-    """It may be cancelled, or run into a timeout. Nobody sees the other's value for that."""
+    """The DISCARD may be cancelled or run into a timeout. Even then no client sees another's sequence value."""
     def behave(connection):
         startup = connection.read_startup()
         if startup is None:
@@ -262,7 +262,7 @@ def test_transactions_that_wait_for_others(start_pooler, either_pg, leaves):
         writer.execute("SELECT txid_current()")
         if leaves:
             one.close()
-        # It does not wait for the writer's end.
+        # The client does not wait for the writer's end.
         assert other.value("SELECT 1") == "1"
         assert other.value("SHOW default_transaction_deferrable") == "off"
 
@@ -290,7 +290,7 @@ def test_more_than_a_report_tells(assisted_pg, start_pooler):
             assert int(other.value(read) or "0") == 0
             assert one.value(read) == "9000"
         assert pins(pooler) == []
-        # So many that not even their names have room.
+        # So many parameters that not even their names fit into the limit.
         made = "SELECT count(set_config('app.' || 'made' || n, 'x', false)) FROM generate_series(1, 2000) AS n"
         assert one.value(made) == "2000"
         assert pins(pooler) == ["unknown state"]

@@ -129,7 +129,7 @@ def test_for_everybody(start_pooler, newest_pg, ldap):
 
 @pytest.mark.shows("auth_threads", "auth_queue")
 def test_a_server_that_does_not_answer(start):
-    """One login is with it, one waits; one more is refused. Who leaves is no burden."""
+    """The LDAP server has one login, another waits, and one more is refused. A client that leaves makes room."""
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         options = f"ldapserver=127.0.0.1 ldapport={deaf.getsockname()[1]} ldapprefix=uid="
         pooler = start(options, auth_threads=1, auth_queue=1, client_login_timeout=2)

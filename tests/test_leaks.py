@@ -192,7 +192,7 @@ CONSTANTS = {
 
 
 def test_constants_are_not_left_to_others(shared, cell):
-    """A statement that is parsed and planned under SET LOCAL means what its own text says to the next client."""
+    """A statement that is parsed and planned under SET LOCAL has its own meaning for the next client."""
     cluster, _ = cell
     pooler, name = shared
     run = lines.bind(name="s") + lines.execute() + lines.SYNC

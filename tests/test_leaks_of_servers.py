@@ -1,5 +1,5 @@
-"""What a server may keep beyond its session's state: plans, compiled functions, what a login trigger has left, what
-pgweir knows of its database. And messages in any order, whose answers must not get to another client.
+"""What a server may keep beyond its session state: plans, compiled functions, effects of login triggers, and pgweir's
+knowledge of its database. Also messages in any order, whose answers must not reach another client.
 """
 
 import itertools
@@ -70,7 +70,7 @@ def test_a_result_that_depends_on_a_format_is_not_kept_for_others(stage):
 
 
 def test_a_view_that_a_function_reads_is_made_later(stage):
-    """The function is declared IMMUTABLE; with the view it tells of the session."""
+    """The function is declared IMMUTABLE, but with the view its result depends on the session."""
     one = stage("SET check_function_bodies = off; CREATE FUNCTION f() RETURNS text IMMUTABLE LANGUAGE plpgsql AS"
                 " $k$ BEGIN RETURN (SELECT a FROM later LIMIT 1); END $k$;")
     with one.pooled() as client, one.pooled() as other:
@@ -141,7 +141,7 @@ def test_what_a_login_trigger_leaves_is_one_clients(stage, cluster):
 
 @pytest.mark.parametrize("how", ["dropped", "renamed"])
 def test_another_database_takes_the_name(stage, cluster, how):
-    """What was certified of the old one says nothing of the new one."""
+    """Certificates of the old database do not hold for the new one."""
     one = stage()
     name = one.database
     cluster.run(f"CREATE DATABASE {name}_new TEMPLATE template0")

@@ -80,7 +80,7 @@ SCRIPTS = {
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_as_postgres_does(start_pooler, pg, script, workers):
     pooler = start_pooler(pg, default_pool_size=2, workers=workers)
-    # Channels are those of a database: neither hears the other.
+    # Channels belong to a database: a client receives nothing from another one.
     ours, theirs, other = pooler.raw(), pg.raw(dbname="other"), pooler.raw()
     for text in SCRIPTS[script]:
         got, wanted = ours.query(text), theirs.query(text)
@@ -91,7 +91,7 @@ def test_as_postgres_does(start_pooler, pg, script, workers):
 
 
 def shown(messages):
-    """What matters of an answer: who notified is another question."""
+    """Returns the parts of an answer that are compared, without the sender of a notification."""
     return [(m.kind, heard([m]) if m.kind == "A" else m.fields["C"] if m.kind == "E" else m.body)
             for m in messages if m.kind not in "SN"]
 
@@ -323,7 +323,8 @@ def test_a_client_that_dies_is_forgotten(start_pooler, pg, workers):
 
 
 def is_dedicated(pooler, client):
-    """Does a server stay with the client between transactions, because nobody else listens for it?"""
+    """Returns whether a server stays with the client between transactions, because no listener can take its channels.
+    """
     pooler.settle()
     port = client.sock.getsockname()[1]
     (row,) = [row for row in pooler.console("SHOW CLIENTS") if row["port"] == port]
@@ -332,7 +333,7 @@ def is_dedicated(pooler, client):
 
 
 def still_hears(pooler, client):
-    """Is it told what it and others notify, whoever listens?"""
+    """Returns whether the client receives its own notifications and others', whichever connection listens."""
     assert heard(client.query("NOTIFY a, '1'")) == [("a", "1")]
     with pooler.raw() as other:
         other.query("NOTIFY a, '2'")
@@ -349,7 +350,7 @@ def test_listeners_are_bounded(start_pooler, pg):
     assert is_dedicated(pooler, second)
     still_hears(pooler, second)
     first.expect("AA")
-    # It comes free again when it is not needed any more.
+    # The server becomes free when the client needs it no more.
     second.query("UNLISTEN *")
     assert not is_dedicated(pooler, second)
     pooler.console("SET max_listeners = 2")
@@ -526,7 +527,9 @@ def test_elsewhere_all_is_as_before(start_pooler, pg, mode):
 
 
 def test_ones_own_notification_comes_when_the_encoding_changes(start_pooler, either_pg):
-    """The listener of the old encoding has heard it, and tells it before another one takes its place."""
+    """The listener of the old encoding has received the notification, and forwards it before another listener replaces
+    it.
+    """
     pooler = start_pooler(either_pg)
     client, others = pooler.raw(), [pooler.raw() for _ in range(3)]
     client.query("LISTEN own")

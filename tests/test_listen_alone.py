@@ -9,7 +9,7 @@ pytestmark = pytest.mark.pgweir_only("PgBouncer's transaction mode loses LISTEN"
 
 
 def last_query(pg, pooler):
-    """What the only pooled server was asked last."""
+    """Returns the last query of the only pooled server."""
     (server,) = pooled_servers(pooler)
     return pg.value("SELECT query FROM pg_stat_activity WHERE pid = %s", server["remote_pid"])
 
@@ -25,7 +25,7 @@ def test_a_request_of_its_own_costs_the_pooled_server_nothing(start_pooler, pg, 
             assert [(m.kind, m.body) for m in client.query(text)] == [
                 ("C", text.split()[0].upper().encode() + b"\0"), ("Z", b"I")]
         assert "LISTEN" not in last_query(pg, pooler).upper()
-        # As by any query, the unnamed statement is gone.
+        # Like any simple query, LISTEN destroys the unnamed statement.
         client.send(wire.bind() + wire.execute(), wire.SYNC)
         assert [m.sqlstate for m in client.until_ready() if m.kind == "E"] == ["26000"]
         # With more behind it, all of that goes to the server.
@@ -58,7 +58,7 @@ def test_a_server_that_listens_itself_is_asked(start_pooler, pg):
         client.query("UNLISTEN b")
         other.query("NOTIFY b, 'x'; NOTIFY a, 'z'")
         assert next_heard(client)[1:] == ("a", "z")
-        # What a function listens to, only the server knows of.
+        # Only the server knows to which channel a function listens.
         client.query("DO $$ BEGIN EXECUTE 'LISTEN c'; END $$")
         client.query("UNLISTEN c")
         other.query("NOTIFY c; NOTIFY a, 'end'")

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.pgweir_only("it shares no LISTEN")
 
 
 class Notifier(threading.Thread):
-    """Notifies `c` of numbers, many in a row the same text, until it is told to stop."""
+    """Sends numbers as notifications on `c`, many times in a row the same text, until it is stopped."""
 
     def __init__(self, pg):
         super().__init__(daemon=True)
@@ -34,7 +34,7 @@ class Notifier(threading.Thread):
 
 
 def heard(client, messages=()):
-    """All that is heard on `c`, up to the end."""
+    """Returns all notifications on `c` up to the end."""
     texts = [m.body.split(b"\0")[-2].decode() for m in messages if m.kind == "A"]
     while texts[-1:] != ["end"]:
         message = client.read()
@@ -66,7 +66,7 @@ def test_nothing_is_lost_or_told_twice(start_pooler, pg, workers):
     busy, queries = clients[:2], []
     for _ in range(6):
         reconnect(pooler, 1)
-        # Some work meanwhile, and listen to more: fences and channels of the new listener.
+        # The clients work meanwhile and listen to more channels: the new listener has fences and channels of its own.
         for n, client in enumerate(busy):
             queries.append((client, client.query(f"LISTEN more_{n}; SELECT 1")))
             queries.append((client, client.query("BEGIN; SELECT 1; COMMIT")))
@@ -113,7 +113,7 @@ def test_a_mark_of_somebody_else_is_none(start_pooler, newest_pg):
 
 
 def test_no_place_for_another_one(start_pooler, newest_pg):
-    """It takes over once there is one."""
+    """The new listener takes over as soon as there is room for it."""
     pooler = start_pooler(newest_pg, max_db_connections=3, default_pool_size=2)
     client = pooler.raw(timeout=30)
     client.query("LISTEN c")
@@ -133,7 +133,7 @@ def test_no_place_for_another_one(start_pooler, newest_pg):
 
 
 def test_a_listener_that_ends_while_another_one_takes_over(start_pooler, newest_pg):
-    """What it would have heard is lost: clients are told, as ever."""
+    """Notifications for that listener are lost, so clients are disconnected, as ever."""
     pooler = start_pooler(newest_pg)
     client = pooler.raw(timeout=30)
     client.query("LISTEN c")

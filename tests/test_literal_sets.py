@@ -8,7 +8,7 @@ import rawclient as wire
 
 READ = "SELECT nullif(current_setting('app.tenant', true), '')"
 SET = "SET app.tenant = 'x'"
-# Seconds after which a server is looked at whose client has set parameters, and for which a look is waited for.
+# Seconds after which a server is inspected whose client has set parameters, and for which a test waits for it.
 LOOK_S = 0.05
 PATIENCE_S = 5
 LEAVES = "DO $$ BEGIN EXECUTE 'SET app.tenant = ''hidden'''; END $$"

@@ -104,7 +104,7 @@ def test_big_results_to_many(start_pooler, pg, pgbench, workers, folder):
 
 
 def test_thousand_clients(start_pooler, pg, workers):
-    """All connected, all served, all gone."""
+    """All clients connect, are served, and disconnect."""
     pooler = start_pooler(pg, default_pool_size=SERVERS, max_client_conn=1200, workers=workers)
     clients = [pooler.raw() for _ in range(1000)]
     for _ in range(3):

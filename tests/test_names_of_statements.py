@@ -6,7 +6,7 @@ import rawclient as wire
 from rawclient import SYNC, bind, close, errors, execute, extended, parse, queries, query, rows, run
 from test_startup_values import differences, told
 
-# The view lacks what can't be made: it is read all the same, and has nothing of others.
+# The view lacks statements that can't be prepared. It can be read all the same, and shows no other client's statements.
 SEES = query("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'PGWEIR%'")
 NAMES = query("SELECT name, from_sql FROM pg_prepared_statements ORDER BY name")
 CREATE, DROP = "CREATE TABLE later AS SELECT 4 AS a", "DROP TABLE IF EXISTS later"
@@ -164,7 +164,7 @@ def test_as_if_alone(start_pooler, either_pg, scripts):
 
 
 VIEW = "SELECT name FROM pg_prepared_statements ORDER BY name"
-# What takes the client's own names on the server, with what it answers.
+# Requests that take the client's own names to the server, with their answers.
 TAKES_NAMES = {"executed": ("EXECUTE s", ["7"]), "seen": (VIEW, ["s", "t"]),
                "seen by words in a string": (f"SELECT U&\"name\" FROM ({VIEW}) AS v", ["s", "t"]),
                "deallocated with more": ("DEALLOCATE t; EXECUTE s", ["7"])}
@@ -214,7 +214,9 @@ def test_a_client_that_leaves_takes_its_names_along(two_clients):
 
 
 def test_a_statement_that_can_not_be_made(start_pooler, either_pg):
-    """It is missing where names are the client's; the client's others are there, and none is anybody else's."""
+    """The statement is missing where names are the client's. The client's other statements are there, and no other
+    client's.
+    """
     weir = start_pooler(either_pg, workers=1, default_pool_size=1)
     either_pg.run(f"{DROP}; {CREATE}", dbname="app")
     with weir.raw() as client:

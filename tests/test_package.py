@@ -1,4 +1,4 @@
-"""What is delivered: the Debian package and its life from installation to purge, and the static binary."""
+"""The deliverables: the Debian package and its life from installation to purge, and the static binary."""
 
 import contextlib
 import hashlib
@@ -49,7 +49,7 @@ def modes(root):
 # -- what is in it
 
 def test_contents(folder):
-    """All files are there, only what must be is executable, and nobody else reads the secrets."""
+    """All files are there, only programs are executable, and only the service reads the secrets."""
     package = build(folder / "made")
     fields = dict(line.split(": ", 1) for line in run("dpkg-deb", "-f", package).splitlines()
                   if not line.startswith(" "))
@@ -94,7 +94,7 @@ def test_contents(folder):
 
 
 def test_unit(folder, program):
-    """systemd has nothing to say against the unit."""
+    """systemd reports no problem of the unit."""
     unit = folder / "pgweir.service"
     unit.write_text((PACKAGING / "pgweir.service").read_text().replace("/usr/bin/pgweir", str(program)))
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(unit)],
@@ -119,8 +119,9 @@ def test_socket_unit(folder, program):
 
 
 def test_socket_activation(new_pooler, newest_pg, program):
-    """What systemd does with the socket unit: it listens, and gives the sockets to a pgweir that it starts for the
-    first client. `pgweir check` sees that. An online restart keeps them."""
+    """systemd listens by the socket unit, and starts pgweir with these sockets for the first client. `pgweir check`
+    sees them. An online restart keeps them.
+    """
     one = new_pooler(newest_pg)
     one.write_files()
     places = re.findall(r"^ListenStream=(.*)$", (PACKAGING / "pgweir.socket").read_text(), flags=re.MULTILINE)
@@ -146,7 +147,7 @@ def test_socket_activation(new_pooler, newest_pg, program):
 
 @pytest.mark.parametrize("page", ["pgweir.1", "pgweir.ini.5"])
 def test_manual_pages(page):
-    """They are set without a warning."""
+    """groff formats the pages without a warning."""
     done = subprocess.run(["groff", "-man", "-Tutf8", "-ww", PACKAGING / "man" / page],
                           capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
@@ -239,7 +240,7 @@ class Chroot:
         return self.root / name.lstrip("/")
 
     def start(self):
-        """Starts the service as its unit says, and waits until it is ready."""
+        """Starts the service as its unit does, and waits until it is ready."""
         unit = self.path("/usr/lib/systemd/system/pgweir.service").read_text()
         value = dict(re.findall(r"^(\w+)=(.*)$", unit, flags=re.MULTILINE))
         own = "\n".join(re.findall(r"^Environment=(.*)$", unit, flags=re.MULTILINE))
@@ -265,7 +266,7 @@ class Chroot:
         return environment
 
     def expect_told(self, text):
-        """Waits until the service manager is told; gives what follows in that line."""
+        """Waits until the service manager is notified; returns the rest of the line."""
         while True:
             told = self.notify.recv(1000).decode()
             if text in told:
@@ -439,7 +440,7 @@ def expect_to_serve(one, command):
 @pytest.mark.timeout(2400)
 @pytest.mark.skipif(os.geteuid() != 0, reason="an empty root folder needs root")
 def test_static(folder, new_pooler, newest_pg):
-    """It is built, needs no library, and serves from a folder that has nothing else."""
+    """The binary needs no library, and serves from a folder without other files."""
     run("make", "static", "PROFILE=quick", cwd=poolers.ROOT)
     target = Path(os.environ.get("CARGO_TARGET_DIR") or poolers.ROOT / "target")
     binary = target / f"{os.uname().machine}-unknown-linux-musl/quick/pgweir"

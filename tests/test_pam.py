@@ -12,7 +12,7 @@ UNIX = "auth required pam_unix.so nodelay\naccount required pam_unix.so\n"
 WORDS = {
     "trusty": "unix secret", "scrammed": "scram password", "admin": "admin secret", "blank": None,
 }
-# It lets in who says `swordfish`, unless the user is `late`.
+# This PAM service accepts the password `swordfish`, except from the user `late`.
 PROGRAM = """#!/bin/sh
 echo "$PAM_TYPE $PAM_SERVICE $PAM_USER $PAM_RHOST" >>{log}
 [ "$PAM_TYPE" = account ] && {{ [ "$PAM_USER" != late ]; exit; }}
@@ -56,7 +56,7 @@ def start(new_pooler, newest_pg):
 
 @pytest.mark.shows("auth_type")
 def test_for_everybody(start):
-    """Nobody stands in auth_file, and the service's file is PgBouncer's."""
+    """auth_file has no users, and the service's file is PgBouncer's."""
     pooler = start(auth_type="pam", users={"scrammed": "an old password"}, auth_file=None, admin_users="admin")
     client = pooler.raw(user="trusty", password="unix secret")
     assert client.methods == [3, 0] and client.value("SELECT current_user") == "trusty"

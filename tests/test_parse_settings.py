@@ -36,7 +36,7 @@ CASES = {
 
 
 def answer(client, text, name="s"):
-    """What a new prepared statement gives: its value, or the state of its error."""
+    """Returns the result of a new prepared statement: its value, or the SQLSTATE of its error."""
     text = text.decode() if isinstance(text, bytes) else text
     client.send(parse(text, name) + SYNC)
     failed = wire.errors(client.until_ready())
@@ -81,8 +81,9 @@ def test_clients_with_different_settings(start_pooler, newest_pg, name):
                                      "SELECT set_config('timezone', 'America/New_York', true)",
                                      "SET LOCAL TIME ZONE 'America/New_York'"])
 def test_a_setting_of_a_transaction(start_pooler, newest_pg, setting):
-    """What a transaction with a setting of its own has prepared serves no other client, nor what is
-    sent in the same breath."""
+    """A statement that was prepared in a transaction with settings of its own serves no other client, nor a request in
+    the same write.
+    """
     weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
     utc, local = (directly(newest_pg, [f"TimeZone = '{zone}'"], POINT)
                   for zone in ("UTC", "America/New_York"))
@@ -118,7 +119,7 @@ def test_a_setting_out_of_sight(start_pooler, newest_pg):
 
 
 def test_a_client_keeps_what_it_has_prepared(start_pooler, newest_pg):
-    """As directly: what a client sets later does not change its statements while it has its server."""
+    """As directly: settings that a client changes later do not affect its statements while it keeps its server."""
     expected = directly(newest_pg, ["TimeZone = 'UTC'"], POINT)
     weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
     with weir.raw() as client:
@@ -148,7 +149,9 @@ def server_parses(weir):
 
 
 def test_a_statement_whose_plan_was_discarded_is_not_made_anew(start_pooler, newest_pg):
-    """What gives the server to a client of another TimeZone discards all plans: PostgreSQL reads the literals again."""
+    """When the server passes to a client of another TimeZone, all plans are discarded: PostgreSQL reads the literals
+    again.
+    """
     weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
     with weir.raw() as a, weir.raw() as b:
         zones = [(a, "UTC", 0), (b, "America/New_York", 4 * 3600)]

@@ -85,7 +85,7 @@ def test_hops_come_to_an_end(start_peers, newest_pg):
         ask(other, client.pid, spent)
         other.expect_log("failed to forward cancel request because its TTL was exhausted")
         client.quiet(0.2)
-        # One is left: it is spent on the way to where the client is.
+        # One hop is left, which takes the request to the process of the client.
         ask(other, client.pid, client.secret[:3] + bytes([client.secret[3] & ~3 | 1]))
         assert wire.errors(client.until_ready()) == [CANCELED]
 
@@ -120,7 +120,7 @@ def test_peers_come_with_reload(start_peers, newest_pg):
 
 @pytest.mark.shows("peer.pool_size")
 def test_so_many_at_once(start_peers, new_pooler, newest_pg, start_server):
-    """A peer that does not answer gets as many requests as its pool_size says; the others wait."""
+    """A peer that does not answer gets as many requests as its pool_size allows; the others wait."""
     deaf = start_server(lambda connection: connection.rest())
     pooler = new_pooler(newest_pg, peer_id=1, cancel_wait_timeout=3)
     pooler.peers = {2: f"host=127.0.0.1 port={deaf.port} pool_size=2"}

@@ -1,4 +1,4 @@
-"""Clients that keep a server, since their session holds what can't be moved: limits, and who is told."""
+"""Clients that keep a server because their session state can't be moved: limits, and notices."""
 
 import contextlib
 import re
@@ -9,7 +9,7 @@ import pytest
 import machine
 import rawclient as wire
 
-# They carry sessions.
+# Session state moves between servers.
 POOLER_SETTINGS = {"session_state": "transparent"}
 BACKEND = "SELECT pg_backend_pid()"
 TEMP = "CREATE TEMP TABLE kept (n int, secret text DEFAULT 'hidden')"
@@ -41,7 +41,7 @@ def test_pins_do_not_starve_a_pool(start_pooler, newest_pg, workers, scope):
     pooler = start_pooler(newest_pg, databases=databases, default_pool_size=2, pinned_overflow=1,
                           query_wait_timeout=2, workers=workers, **own)
     keepers = [pinned(pooler) for _ in range(2)]
-    # One more than should be is pinned: there is one server more.
+    # One client above the limit is pinned, so there is one server more.
     other = pooler.raw()
     assert other.value("SELECT 7") == "7"
     pooler.expect_log("taking connection beyond pool_size: more are pinned than max_pinned")
@@ -93,7 +93,7 @@ def test_an_idle_client_goes_whether_it_is_pinned_or_not(start_pooler, newest_pg
 
 @pytest.mark.parametrize("how", ["a client waits", "after a while"])
 def test_an_inspection_that_fails_is_repeated(start_pooler, newest_pg, how):
-    """Nobody knows what the session holds, so that its client keeps the server: until an inspection succeeds."""
+    """The session state is unknown, so the client keeps its server until an inspection succeeds."""
     denied = "FUNCTION pg_catalog.pg_lock_status() {} PUBLIC"
     pooler = start_pooler(newest_pg, default_pool_size=1, workers=1, settle_after=0.2)
     newest_pg.run("REVOKE EXECUTE ON " + denied.format("FROM"), dbname="app")
@@ -225,7 +225,7 @@ def test_the_log_is_told_of_some(start_pooler, newest_pg):
 @pytest.mark.shows("handover_clean")
 @pytest.mark.parametrize("when", ["auto", "always"])
 def test_handover(start_pooler, newest_pg, when):
-    """What no scan can see is cleaned, if it is to be in any case."""
+    """With handover_clean = always, even state that no scan notices is cleaned."""
     pooler = start_pooler(newest_pg, default_pool_size=1, handover_clean=when)
     clients = [pooler.raw() for _ in range(2)]
 

@@ -16,7 +16,7 @@ READY = b"Z\0\0\0\5"
 # Seconds for which the pooler may make other clients wait.
 MOST_WAITED = 0.02
 BOTH_MODES = pytest.mark.parametrize("state", ["transparent", "off"])
-# What is sent, and how many ReadyForQuery answer it.
+# The messages, and the number of ReadyForQuery that answer them.
 PIPELINES = {
     "parse": ([wire.parse("SELECT 1")] * 80_000 + [wire.SYNC], 1),
     "parse bind execute": ([wire.extended("SELECT 1")] * 60_000 + [wire.SYNC], 1),

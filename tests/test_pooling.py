@@ -312,7 +312,7 @@ def test_max_client_conn(start_pooler, newest_pg, workers):
 @pytest.mark.parametrize("limit", ["max_client_conn", "max_db_client_connections", "max_user_client_connections"])
 @pytest.mark.parametrize("state", ["idle", "in transaction"])
 def test_the_place_of_who_has_just_left(start_pooler, newest_pg, limit, state):
-    """Whoever comes after another one has gone finds its place free, whichever worker had that one."""
+    """A client that connects after another has left finds its place free, whichever worker the other one was on."""
     pooler = start_pooler(newest_pg, workers=2, default_pool_size=4, **{limit: 4})
     clients = [pooler.raw() for _ in range(4)]
     with pytest.raises(LoginRefused):
@@ -506,7 +506,7 @@ def test_startup_parameters(start_pooler, newest_pg):
 
 
 def test_parameters_told_at_login(start_pooler, pg):
-    """The same as PostgreSQL tells, as far as a pool can know them."""
+    """The same parameters that PostgreSQL reports, as far as a pool can know them."""
     pooler = start_pooler(pg)
     client = pooler.raw()
     other = pg.raw()
@@ -519,7 +519,7 @@ def test_parameters_told_at_login(start_pooler, pg):
 
 @pytest.mark.pgweir_only("reads no catalog")
 def test_nobody_is_opened_beside_one_that_reads_the_catalog(start_pooler, mortal_pg):
-    """The first client waits for the server that tells what is in the catalog, and gets that one."""
+    """The first client waits for the server that reads the catalog, and gets that server."""
     with mortal_pg.connect("app") as lock:
         lock.execute("BEGIN; LOCK TABLE pg_policy IN ACCESS EXCLUSIVE MODE")
         pooler = start_pooler(mortal_pg, default_pool_size=5)
@@ -528,12 +528,12 @@ def test_nobody_is_opened_beside_one_that_reads_the_catalog(start_pooler, mortal
         client.send(wire.startup(user="trusty", database="app"))
         reads = "usename = 'trusty' AND wait_event_type = 'Lock'"
         machine.wait_until(lambda: mortal_pg.backends(reads), what="it reads")
-        # Ledgers are looked at three times a second.
+        # Ledgers are inspected three times a second.
         reading = "usename = 'trusty'"
         machine.stays_true(lambda: len(mortal_pg.backends(reading)) == 1 or time.monotonic() - started > 1, 0.7,
                            "nobody else is opened")
         lock.execute("ROLLBACK")
         client.until("Z")
         servers = pooler.console("SHOW SERVERS")
-        # Nobody waits longer than a second for it.
+        # No client waits longer than a second for the server.
         assert len(servers) == 1 or time.monotonic() - started > 1

@@ -126,7 +126,7 @@ SCRIPTS = {
 
 
 def answer(messages):
-    """What a client can tell, without what differs between any two sessions."""
+    """Returns the parts of an answer that a client can compare, without those that differ between any two sessions."""
     seen = []
     for message in messages:
         if message.kind == "E":

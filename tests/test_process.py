@@ -21,14 +21,14 @@ def is_running(pid):
 
 
 class Daemon:
-    """A pooler in the background, of which only the pid file tells."""
+    """A pooler in the background, known only by its pid file."""
 
     def __init__(self, pooler):
         self.pooler = pooler
         self.pid = None
 
     def run(self, *flags):
-        """What the terminal sees: exit code and output."""
+        """Runs a command. Returns its exit code and its output."""
         return subprocess.run(
             [str(self.pooler.program), "-d", *flags, str(self.pooler.ini_path)],
             capture_output=True, text=True, timeout=20, cwd=self.pooler.folder,
@@ -67,7 +67,7 @@ def daemon(new_pooler, newest_pg):
 
 @pytest.mark.shows("pidfile", "logfile")
 def test_daemon(daemon):
-    """It serves, without a terminal, its pid in the pid file, its lines in the log."""
+    """The daemon serves without a terminal; its pid is in the pid file, its lines are in the log."""
     one = daemon().start()
     machine.wait_until(lambda: one.pooler.is_listening(), what="it listens")
     assert one.pooler.raw().value("SELECT 1") == "1"

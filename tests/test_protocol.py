@@ -1,4 +1,4 @@
-"""Messages in full flow: what comes through the pooler is what PostgreSQL alone would say."""
+"""Messages under load: clients receive through the pooler what PostgreSQL alone would send."""
 
 import asyncio
 import itertools
@@ -15,7 +15,7 @@ import rawclient as wire
 from rawclient import FLUSH, SYNC, LoginRefused, bind, describe, execute, parse, query
 
 MEGABYTE = 1 << 20
-# What the pooler may grow by, whatever passes through it.
+# The largest growth of the pooler's memory, whatever passes through it.
 GROWTH_KB = 8 << 10
 
 
@@ -116,7 +116,7 @@ SCRIPTS = {
 
 
 def play_in_pieces(client, steps, chunk):
-    """What comes back in the steps of a script that is sent in pieces of `chunk` bytes."""
+    """Returns the replies to the steps of a script that is sent in pieces of `chunk` bytes."""
     return [(m.kind, m.body) for sent, ends in steps for m in client.play(sent, ends, chunk)]
 
 
@@ -143,7 +143,7 @@ def test_same_as_postgresql(pooler, pg, name):
 
 
 def test_same_as_postgresql_in_session_mode(start_pooler, pg):
-    """All conversations in a row, by one client."""
+    """One client plays all scripts in a row."""
     pooler = start_pooler(pg, pool_mode="session")
     with pg.raw() as direct, pooler.raw() as client:
         for name, steps in SCRIPTS.items():
@@ -257,7 +257,7 @@ def test_64_megabyte_parameter(warm):
 
 
 def test_slow_reader(warm):
-    """Its rows wait in PostgreSQL, not in the pooler; the others are served meanwhile."""
+    """The client's rows wait in PostgreSQL, not in the pooler; other clients are served meanwhile."""
     before = warm.memory_kb()
     slow = warm.raw(timeout=60)
     slow.send(query("SELECT repeat('x', 10000) FROM generate_series(1, 20000)"))

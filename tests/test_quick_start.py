@@ -94,7 +94,7 @@ def test_password(quick_start, pg, folder, source, scheme):
 
 
 def check_hidden(process, environment):
-    """Neither ps nor the log tells the password."""
+    """Checks that neither ps nor the log shows the password."""
     kept = [PASSWORD.encode(), quote(PASSWORD).encode()]
     assert not any(word in Path(f"/proc/{process.pid}/cmdline").read_bytes() for word in kept)
     assert not any(word in process.log.read_bytes() for word in kept)
@@ -138,7 +138,8 @@ def test_bad_urls(quick_start, url):
 
 
 def ends_with_error(process, *words, seconds=5):
-    """It ends with an error of one line, in time, and does not say that one can connect."""
+    """Checks that the command ends in time with an error of one line, and does not announce that clients can connect.
+    """
     begun = time.monotonic()
     assert process.wait(seconds + 5) == 1
     assert time.monotonic() - begun < seconds + 1

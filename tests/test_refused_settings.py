@@ -178,7 +178,7 @@ USES_BUFFERS = "BEGIN; CREATE TEMP TABLE lost_rows (a int) ON COMMIT DROP; INSER
 
 
 def test_buffers_of_a_session_that_has_used_them(start_pooler, newest_pg):
-    """What others have done on a server is no reason to refuse it."""
+    """State that other clients have left on a server is no reason to refuse the setting."""
     pooler = start_pooler(newest_pg, default_pool_size=1)
     with pooler.raw() as one, pooler.raw() as other:
         one.query("SET temp_buffers = '3MB'")

@@ -11,8 +11,8 @@ from regress.source import Unavailable
 from regress.suite import Suite, keep
 
 SERVERS, NEIGHBOURS = 6, 4
-# Of 217: 214 have to pass. The others look at whether a server is new: `stats` counts sessions, `temp` and `guc` see
-# that it has had a temporary schema, or has loaded a module.
+# Of 217 tests, 214 have to pass. The others depend on a new server: `stats` counts sessions; `temp` and `guc` notice
+# that the server has had a temporary schema, or has loaded a module.
 MOST_FAILURES = 3
 
 

@@ -156,7 +156,7 @@ def test_a_logical_connection(start_pooler, own_pg, mode, workers):
     assert client.value("SHOW work_mem") == "77kB"
     own = client.value(BACKEND)
     assert client.value(BACKEND) == own not in shared
-    # It keeps what it sets, and nobody else sees it.
+    # The client keeps its setting, and no other client sees it.
     client.query("SET work_mem = '78kB'")
     client.query("BEGIN")
     assert client.value("SHOW work_mem") == "78kB"

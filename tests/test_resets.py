@@ -1,4 +1,4 @@
-"""What drivers send to make a session new is answered at once if there is nothing to reset."""
+"""Statements by which drivers reset a session are answered at once if there is nothing to reset."""
 
 import psycopg
 import pytest
@@ -25,7 +25,7 @@ def direct(newest_pg):
 
 
 def last_query(pg):
-    """Of the only server."""
+    """Returns the last query of the only server."""
     with psycopg.connect(host=pg.host, port=pg.port, user="trusty", dbname="app") as db:
         found = db.execute(
             "SELECT query FROM pg_stat_activity WHERE backend_type = 'client backend'"
@@ -42,7 +42,7 @@ def test_the_same_answers(start_pooler, newest_pg, direct, text):
             expected = answer(direct.send(query(text)).until_ready())
             assert answer(client.send(query(text)).until_ready()) == expected
         assert (last_query(newest_pg) == "SELECT 'marked'") == (text in TEXTS)
-        # One behind the other, and within a transaction.
+        # In a pipeline, and within a transaction.
         for step in (query("SELECT 1") + query(text), query("BEGIN") + query(text) + query("ROLLBACK")):
             heard = [[answer(one.send(step).until_ready())] for one in (direct, client)]
             for one, seen in zip((direct, client), heard):

@@ -46,7 +46,7 @@ def test_idle_clients_move(line, workers):
 
 
 def test_a_transaction_goes_on(line, newest_pg):
-    """Who is in the middle of something moves when it is done, and not before."""
+    """A client in a transaction moves after its end, and not before."""
     one = line()
     pooler = one.pooler
     with pooler.raw() as client:
@@ -105,7 +105,7 @@ def test_one_budget(line, newest_pg):
     pooler.expect_log("accepts clients, ours leave for it")
     fresh = [pooler.socket() for _ in range(4)]
     for client in fresh:
-        # Nobody can log in before there is a server.
+        # No client can log in before there is a server.
         client.send(wire.startup(user="plainly", database="app"))
     for client in clients:
         client.quiet(0.2)
@@ -150,7 +150,7 @@ def test_failed_takeover_leaves_all_as_it_was(line):
 
 @pytest.mark.parametrize("key", ["listen_port", "unix_socket_dir"])
 def test_what_cannot_be_changed(line, key):
-    """The new process would look for the old one elsewhere, and says so."""
+    """The new process would look for the old one at another address, and reports this."""
     one = line(pidfile="own.pid")
     pooler = one.pooler
     ini, process = pooler.ini_path.read_text(), pooler.process
@@ -184,7 +184,7 @@ def test_the_pid_file_may_change(line):
 
 
 def test_new_process_dies_after_it_began(line):
-    """All that had not arrived there is served on by the old process."""
+    """The old process goes on serving all clients that had not arrived at the new one."""
     one = line()
     pooler = one.pooler
     busy = pooler.raw()
@@ -240,7 +240,7 @@ def test_by_signal_and_by_console(line):
 
 
 def test_the_service_manager_is_told(new_pooler, newest_pg):
-    """The old process names the new one as the main process, and says nothing of an end."""
+    """The old process names the new one as the main process, and does not announce its own end."""
     pooler = new_pooler(newest_pg)
     place = str(pooler.folder / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
@@ -285,7 +285,7 @@ def test_one_budget_under_caps(line, newest_pg, cap):
 
 
 def test_waiting_clients_move(line, newest_pg):
-    """They go on waiting with the new process, which reads what they have sent."""
+    """Waiting clients go on waiting with the new process, which reads the requests that they have sent."""
     one = line(default_pool_size=1)
     pooler = one.pooler
     with pooler.raw("plainly") as holder:
@@ -334,7 +334,7 @@ def test_login_under_way(line):
 
 
 def test_a_client_over_tls_stays(line, newest_pg, certificates):
-    """Its connection can't be handed over: it is served by the old process until it leaves."""
+    """A TLS connection can't be handed over: the old process serves it until the client disconnects."""
     one = line(**certificates.pooler("allow"))
     pooler = one.pooler
     plain, secure = pooler.raw(), connect(pooler)
@@ -364,7 +364,7 @@ def test_a_client_over_tls_stays(line, newest_pg, certificates):
 
 
 def test_a_second_restart_waits_for_the_first(line, certificates):
-    """As long as a client stays with the first process. It can be ended for that."""
+    """The restart waits while a client stays with the first process. The client can be killed."""
     one = line(**certificates.pooler("allow"))
     pooler = one.pooler
     plain, secure = pooler.raw(), connect(pooler)
@@ -383,7 +383,7 @@ def test_a_second_restart_waits_for_the_first(line, certificates):
 
 
 def test_one_that_is_refused_leaves_the_first_restart_alone(line):
-    """It has waited for ten seconds, in vain; clients move on all the same."""
+    """The second restart has waited ten seconds in vain; clients move to the first new process all the same."""
     one = line()
     pooler = one.pooler
     busy = pooler.raw()
@@ -409,11 +409,11 @@ def test_a_pool_of_one_server_and_a_client_that_stays(line, newest_pg, certifica
     pooler.expect_log("accepts clients, ours leave for it")
     for n in range(3):
         assert secure.execute(f"SELECT {n}").fetchone() == (n,)
-        # One that was closed just now may be seen for a moment.
+        # A server that was closed just now may be visible for a moment.
         machine.wait_until(lambda: len(app_servers(newest_pg)) == 1, what="there is one server")
         assert plain.value(f"SELECT {n}") == str(n)
         machine.wait_until(lambda: len(app_servers(newest_pg)) == 1, what="there is one server")
-    # One that holds the server is waited for.
+    # The restart waits for a client that holds the server.
     plain.query("BEGIN")
     outcome = []
     thread = threading.Thread(target=lambda: outcome.append(secure.execute("SELECT 7").fetchone()))
@@ -460,7 +460,7 @@ def test_clients_in_session_mode_take_their_servers_along(line, newest_pg):
     machine.wait_until(lambda: newest_pg.backends(f"query = '{sleep}' AND state = 'active'"))
     clients[1].cancel()
     assert wire.errors(clients[1].until_ready())[0][0] == "57014"
-    # Who leaves gives its server to the one that waits, clean.
+    # The departing client's server goes to the waiting client, clean.
     clients[0].close()
     assert wire.rows(waiting.until_ready()) == [("1",)]
     assert waiting.value("SELECT to_regclass('pg_temp.mine')") is None

@@ -1,4 +1,4 @@
-"""Online restart: clients that LISTEN move like others, and are told of each notification once."""
+"""Online restart: clients that LISTEN move like others, and receive each notification once."""
 
 import threading
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.pgweir_only("PgBouncer carries no LISTEN")
 
 
 def payloads(messages):
-    """What was said on whichever channel."""
+    """Returns the payloads on all channels."""
     bodies = (message.body[4:] for message in messages if message.kind == "A")
     return [body.split(b"\0")[1].decode() for body in bodies]
 
@@ -35,7 +35,7 @@ def test_listening_clients_move(line, newest_pg, workers):
         for client in (*clients, latin):
             assert payloads([client.expect("A")[0]]) == [str(round_)]
     for n, client in enumerate(clients):
-        # What it notifies itself comes before the end of its request, under the pid that it knows.
+        # A client's own notification comes before the end of its request, with the pid that the client knows.
         messages = client.query(f"NOTIFY own_{n}, 'mine'")
         assert payloads(messages) == ["mine"]
         assert int.from_bytes(messages[-2].body[:4], "big") == client.pid
@@ -107,7 +107,7 @@ def test_who_comes_back_has_missed_nothing(line, newest_pg, workers):
         assert client.query("COMMIT")[-1].body == b"I"
     for number in range(3):
         newest_pg.run(f"NOTIFY news, '{number}'", dbname="app")
-    # Once it has heard them, the others' are on their way.
+    # After these, the other clients' notifications are on their way.
     assert payloads(stays.query("COMMIT; SELECT 1")) == ["0", "1", "2"]
     pooler.process.kill()
     pooler.process.wait()

@@ -30,7 +30,7 @@ def weir(start_pooler, newest_pg):
 
 
 def on_both(weir, client, message):
-    """What it hears on the one server, and on the other."""
+    """Returns the answers on both servers."""
     heard = [client.ask(message)]
     with weir.raw() as other:
         other.query("BEGIN")
@@ -66,7 +66,7 @@ def test_who_was_told_before_hears_the_error(weir):
         prepare(client)
         assert [rows(heard) for heard in on_both(weir, client, TRUSTS)] == [[("1",)]] * 2
         assert errors(other.query("ALTER TABLE changing ADD b int DEFAULT 2")) == []
-        # Its own statement is new, and on one of the servers.
+        # The client's own statement is new, and exists on one of the servers.
         prepare(other)
         for heard in on_both(weir, client, TRUSTS):
             assert errors(heard) == STALE
@@ -79,7 +79,7 @@ def test_who_was_told_before_hears_the_error(weir):
 
 
 def test_where_a_sync_is_due(weir):
-    """The server skips all up to the Sync: it comes, though nobody says what the statement gives."""
+    """The server skips all messages up to the Sync, which must follow though the statement's columns are unknown."""
     with weir.raw() as client, weir.raw() as other:
         prepare(client)
         assert errors(other.query("ALTER TABLE changing ADD b int DEFAULT 2")) == []
@@ -121,7 +121,7 @@ def test_within_the_transaction(weir):
 
 
 def test_types_that_are_made_anew(weir):
-    """Who prepares a statement hears of nothing that was there before."""
+    """A client that prepares a statement is not affected by older types."""
     text = "SELECT NULL::changing_type"
     with weir.raw() as client:
         for _ in range(3):
@@ -164,7 +164,7 @@ def test_an_unnamed_statement_in_requests_of_its_own(weir):
 
 @pytest.mark.shows("server_idle_timeout")
 def test_a_database_that_is_dropped(start_pooler, newest_pg, workers):
-    """Whose clients have left: servers are no reason not to."""
+    """The clients have left, and the pool's servers do not prevent DROP DATABASE."""
     weir = start_pooler(databases={"*": f"host={newest_pg.host} port={newest_pg.port}"}, workers=workers,
                         users={clusters.SUPERUSER: ""})
     with weir.connect(clusters.SUPERUSER, "app") as client:

@@ -1,4 +1,4 @@
-"""Servers that end: what their clients are told, and what the pool does next."""
+"""Servers that end: the errors of their clients, and the next steps of the pool."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ import rawclient as wire
 from rawclient import LoginRefused, query
 
 BACKEND = "SELECT pg_backend_pid()"
-# Of errors that are not the server's own: PgBouncer's for everything, PostgreSQL's for a lost server.
+# SQLSTATEs of pgweir's own errors: PgBouncer's for all cases, PostgreSQL's for a lost server.
 LOST = ("08P01", "08006")
 TERMINATED = ("57P01", "terminating connection due to administrator command")
 
@@ -40,7 +40,7 @@ def test_idle_server(start_pooler, pg, workers):
 
 
 def test_idle_server_that_takes_its_time_to_go(start_pooler, start_server, workers):
-    """Once it has said its last words, nobody gets it."""
+    """After its last error, a server is not lent again."""
     ends = threading.Event()
 
     def behave(connection):
@@ -66,7 +66,7 @@ def test_idle_server_that_takes_its_time_to_go(start_pooler, start_server, worke
 
 
 def test_server_whose_last_words_come_with_an_answer(start_pooler, start_server):
-    """What its client has said in the same write, and has waited for that answer, goes to the next one."""
+    """Requests that the client has sent in the same write, and that wait for that answer, go to the next server."""
     answers = {"P": fake.frame("1"), "B": fake.frame("2"), "E": fake.data_row("second") + fake.frame("C", fake.text("SELECT 1"))}
 
     def behave(connection):
@@ -115,7 +115,7 @@ def test_server_in_session_mode(start_pooler, pg):
     wire.extended("SELECT pg_sleep(30)") + wire.SYNC,
 ], ids=["simple", "extended"])
 def test_server_in_a_query(start_pooler, pg, workers, sent):
-    """Outside of a transaction the client hears the server's words, and goes on."""
+    """Outside of a transaction the client receives the server's error, and goes on."""
     pooler = start_pooler(pg, default_pool_size=1, workers=workers)
     client = pooler.raw()
     for _ in range(2):
@@ -167,7 +167,7 @@ def test_server_in_copy_in(start_pooler, pg):
 
 
 def test_server_in_copy_out(start_pooler, pg):
-    """It may die in the middle of a row: then nothing can be said any more but the end."""
+    """The server may end in the middle of a row: then no error can follow, only the end of the connection."""
     pg.run("DROP TABLE IF EXISTS t; CREATE TABLE t AS SELECT repeat('x', 1000) AS x"
            " FROM generate_series(1, 100000)", dbname="app")
     pooler = start_pooler(pg, default_pool_size=1)
@@ -255,7 +255,7 @@ DOWN = "connect failed|server login has been failing"
 
 @pytest.mark.parametrize("over", ["tcp", "unix"])
 def test_login_while_it_is_down(start_pooler, mortal_pg, over):
-    """The first login of all needs a server: it waits, and who comes later is told at once."""
+    """The first login of all needs a server, and waits; later logins are refused at once."""
     mortal_pg.stop("fast")
     host = mortal_pg.host if over == "tcp" else mortal_pg.socket_dir
     databases = {"app": f"host={host} port={mortal_pg.port}"}
@@ -304,7 +304,7 @@ def test_server_refuses_some_connections(start_pooler, pg, workers):
 
 
 def test_first_connection_is_refused(start_pooler, pg):
-    """Nobody is connected, nobody can be: the client hears PostgreSQL's reason."""
+    """The pool has no clients and no servers: the client receives PostgreSQL's reason."""
     pg.run("DROP ROLE IF EXISTS barred; CREATE ROLE barred LOGIN CONNECTION LIMIT 0")
     pooler = start_pooler(pg, users={"barred": ""})
     with pytest.raises(LoginRefused, match='too many connections for role "barred"') as refused:

@@ -315,7 +315,7 @@ def test_server_login_retry(start_pooler, emptied_pg, retry):
 
 
 def test_clients_hear_why_the_server_refuses_them(start_pooler, emptied_pg, workers):
-    """All that wait get the server's own words, and who comes after gets them too, at once."""
+    """All waiting clients receive the server's own error, and so do later ones, at once."""
     asked = threading.Event()
     go = threading.Event()
 
@@ -344,7 +344,8 @@ def test_clients_hear_why_the_server_refuses_them(start_pooler, emptied_pg, work
 
 
 def test_servers_that_are_to_go_keep_nobody_waiting(start_pooler, emptied_pg, workers):
-    """The login of a new one is refused: who waits hears why, though an outdated one is still there."""
+    """The login of a new server is refused: waiting clients receive the reason, though an outdated server still exists.
+    """
     emptied_pg.run("CREATE ROLE fading LOGIN")
     try:
         pooler = start_pooler(emptied_pg, users={"fading": "x", "admin": "admin password"},
@@ -362,7 +363,7 @@ def test_servers_that_are_to_go_keep_nobody_waiting(start_pooler, emptied_pg, wo
 
 
 def test_a_server_that_starts_is_waited_for(start_pooler, emptied_pg, workers):
-    """PostgreSQL says 57P03 while it starts: nobody is refused for that."""
+    """PostgreSQL answers 57P03 while it starts: no client is refused for that."""
     def behave(connection):
         if connection.number < 3:
             connection.read_startup()

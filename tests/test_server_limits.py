@@ -56,7 +56,7 @@ RESERVES = {
                    "user.reserve_pool_size")
 @pytest.mark.parametrize("name", RESERVES)
 def test_reserve(start_pooler, emptied_pg, workers, name):
-    """Who has waited for reserve_pool_timeout gets a server beyond the pool's size."""
+    """A client that has waited for reserve_pool_timeout gets a server beyond the pool's size."""
     settings, database, user = RESERVES[name]
     pooler = start_pooler(emptied_pg, databases={"app": emptied_pg.entry(database)},
                           users_section={"trusty": user} if user else None, workers=workers,
@@ -183,7 +183,7 @@ def test_eviction(start_pooler, emptied_pg, workers, name):
     for client in reversed(clients):
         client.query("COMMIT")
         pooler.settle()
-    # All clients of this one use the youngest; the other one has been idle for longest.
+    # All clients of this pool use the youngest server; the other one has been idle for longest.
     with pooler.raw(*other) as client:
         assert client.value("SELECT 1") == "1"
     assert pooler.log().count("closing because: evicted") == 1
@@ -392,7 +392,7 @@ def test_hosts_that_fail_are_passed_over(start_pooler, two_hosts, workers):
 @pytest.mark.shows("server_login_retry", "database.load_balance_hosts")
 @pytest.mark.parametrize("how", ["disable", "round-robin"])
 def test_clients_wait_for_a_host_that_was_not_tried(start_pooler, two_hosts, workers, how):
-    """That one host of a list has failed is no reason to send clients away before the next one's turn."""
+    """One failed host of a list is no reason to refuse clients before the next host was tried."""
     _, second = two_hosts
     databases = {"app": f"host=no-such-host.invalid,{second.host} port={second.port} dbname=app"
                         f" load_balance_hosts={how}"}

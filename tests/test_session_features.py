@@ -95,6 +95,6 @@ def write_page(told):
     for feature in session_features.FEATURES:
         cells = [told.get(way, {}).get(feature.title, "?") for way in WAYS]
         lines.append(f"| {feature.title} | " + " | ".join(cells) + " |")
-    # What follows the table is written by hand, and stays.
+    # The text behind the table is written by hand, and stays.
     behind = PAGE.read_text().partition(END)[2] if PAGE.exists() else ""
     PAGE.write_text(HEAD + "\n".join(lines) + "\n" + END + behind)

@@ -1,4 +1,4 @@
-"""Sessions over shared servers: what a client has set, it finds on every server, and nobody else does."""
+"""Sessions over shared servers: a client has its own settings on every server, and no other client has them."""
 
 import pytest
 
@@ -143,7 +143,7 @@ def test_startup_values_that_postgresql_refuses(start_pooler, pg):
 
 @pytest.mark.shows("catalog_check_interval")
 def test_functions_that_change_a_session_out_of_sight(start_pooler, newest_pg):
-    """What a function does is read in the catalog, again when it may have changed."""
+    """pgweir reads in the catalog what a function does, and again when that may have changed."""
     pooler = start_pooler(newest_pg, default_pool_size=1, catalog_check_interval="0.5")
     make = "CREATE OR REPLACE FUNCTION hidden() RETURNS int LANGUAGE sql AS $$ SELECT {} $$"
     dirty = make.format("length(set_config('work_mem', '77kB', false))")

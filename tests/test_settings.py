@@ -50,7 +50,7 @@ def sockets_of(pid):
 
 
 def tcp_sockets(pooler):
-    """Its sockets towards clients and towards servers, and those that listen."""
+    """Returns the pooler's sockets: to clients, to servers, and listening."""
     clients, servers, listening = [], [], []
     for sock in sockets_of(pooler.pid):
         if sock.family == socket.AF_UNIX:
@@ -163,7 +163,7 @@ def test_scram_iterations(start_pooler, newest_pg):
 @pytest.mark.shows("scram_threads", "scram_queue")
 @pytest.mark.pgweir_only("derives keys between queries")
 def test_keys_of_scram_have_threads(start_pooler, newest_pg):
-    """One key is derived, one waits; whose key would be the next is refused, and who needs none gets in."""
+    """One key is being derived, another waits; a third is refused, and a client that needs no key logs in."""
     users = {"admin": scram.secret("x")} | {f"u{number}": "clear text" for number in range(4)}
     pooler = start_pooler(newest_pg, auth_type="scram-sha-256", users=users, client_login_timeout=5,
                           scram_iterations=200_000_000, scram_threads=1, scram_queue=1)
@@ -329,7 +329,7 @@ def test_address_is_kept(start_with_hosts, start_server, seconds, moves):
     old = start_server(speaks_of("old"))
     start_server(speaks_of("new"), host="127.0.0.2", port=old.port)
     entry = f"host=db.test port={old.port}"
-    # These servers have nothing to say of a session.
+    # These servers have no session state.
     pooler, write_hosts = start_with_hosts("127.0.0.1 db.test\n", databases={"app": entry}, server_lifetime=0,
                                            dns_max_ttl=seconds, session_state="off")
     with pooler.raw() as client:

@@ -5,7 +5,7 @@ import pytest
 import machine
 import rawclient as wire
 
-# They carry sessions.
+# Session state moves between servers.
 POOLER_SETTINGS = {"session_state": "transparent"}
 BACKEND = "SELECT pg_backend_pid()"
 
@@ -37,7 +37,9 @@ def test_few_clients_keep_their_servers(start_pooler, newest_pg, workers, scope)
 
 @pytest.mark.shows("share_after")
 def test_nobody_waits_for_one_that_is_kept(start_pooler, newest_pg, workers):
-    """Neither for want of servers, nor for a cap, nor at a pause; and the session goes along."""
+    """A kept server makes no client wait: not for want of servers, not for a cap, not at a pause. The session moves
+    along.
+    """
     pooler = start_pooler(newest_pg, share_after=5, default_pool_size=1, max_db_connections=1,
                           query_wait_timeout=3, workers=workers)
     clients = [pooler.raw() for _ in range(3)]

@@ -1,4 +1,4 @@
-"""One catalog per physical database: what one entry of `[databases]` does counts for all that lead there."""
+"""One catalog per physical database: DDL through one entry of `[databases]` counts for all entries of this database."""
 
 import machine
 import pytest
@@ -142,7 +142,7 @@ def test_other_ddl_makes_them_unknown(weir, text):
 
 
 def test_long_texts_with_ddl(weir):
-    """They come in parts, the DDL in a later one."""
+    """The texts arrive in parts, with the DDL in a later one."""
     read(weir)
     with weir.connect() as db:
         db.execute("BEGIN")

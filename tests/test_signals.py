@@ -35,7 +35,7 @@ def test_term_waits_for_clients(start_pooler, newest_pg, workers):
 
 
 def while_clients_leave(pooler, clients):
-    """Those that stay are served, whichever worker those that leave belonged to."""
+    """The remaining clients are served, whichever workers the departing ones belong to."""
     while clients:
         for client in clients:
             assert client.value("SELECT 1") == "1"
@@ -203,7 +203,7 @@ def test_stale_unix_socket_is_replaced(start_pooler, newest_pg):
 
 
 def test_live_unix_socket_is_not_taken(start_pooler, new_pooler, newest_pg):
-    """A second process on the same port says so and ends; the first one serves on."""
+    """A second process on the same port reports the conflict and ends; the first one goes on serving."""
     first = start_pooler(newest_pg)
     second = new_pooler(newest_pg, port=first.port, unix_socket_dir=str(first.folder),
                         listen_addr=None)

@@ -113,7 +113,7 @@ def test_listen_addr_of_ipv6(start_pooler, newest_pg, addresses):
 
 @pytest.mark.shows("listen_addr")
 def test_an_address_that_is_not_here_is_a_warning(start_pooler, newest_pg):
-    """It may belong to a machine that this one stands in for."""
+    """The address may belong to another machine, for which this one can take over."""
     pooler = start_pooler(newest_pg, listen_addr="192.0.2.1, 127.0.0.1")
     assert pooler.raw().value("SELECT 1") == "1"
     pooler.expect_log(f"WARNING cannot listen on 192.0.2.1:{pooler.port}: ")
@@ -170,7 +170,7 @@ def test_unix_socket_mode(start_pooler, newest_pg, mode):
 @pytest.mark.parametrize("by_name", [True, False])
 def test_unix_socket_group(new_pooler, newest_pg, by_name):
     pooler = new_pooler(newest_pg)
-    # What is made in this folder gets another group, so that one can see the difference.
+    # Files in this folder get another group, so that the difference shows.
     os.chown(pooler.folder, -1, 1)
     pooler.folder.chmod(0o2755)
     group = machine.service_account().pw_gid

@@ -124,7 +124,7 @@ def test_as_if_alone(start_pooler, either_pg, name):
         expected = play_between(direct, steps)
     weir = start_pooler(either_pg, workers=1, default_pool_size=2)
     with weir.raw() as other, weir.raw() as noisy:
-        # What others have of these names is not to be seen.
+        # Other clients' statements of these names must be invisible.
         noisy.query("PREPARE p AS SELECT 'noisy'")
         noisy.send(parse("SELECT 'noisy'", "s") + parse("SELECT 'noisy'", "S") + SYNC).until_ready()
         for known in (False, True):
@@ -178,7 +178,7 @@ def test_a_server_is_free_after_what_has_waited(start_pooler, newest_pg, text):
     weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
     with weir.raw() as client, weir.raw() as other:
         client.send(parse("SELECT 1", "s") + SYNC).until_ready()
-        # What the name stands for is known when the first request is answered.
+        # The server that answers the first request decides what the name means.
         steps = parse(text) + bind() + execute() + SYNC + parse("SELECT 3", "x") + run("x") + SYNC
         client.send(steps).until_ready()
         assert rows(client.until_ready()) == [("3",)]
@@ -188,7 +188,7 @@ def test_a_server_is_free_after_what_has_waited(start_pooler, newest_pg, text):
 
 
 def random_step(dice):
-    """One step over three names, of SQL and of the protocol."""
+    """Returns one step with three names, of SQL and of the protocol."""
     name = dice.choice("abc")
     number = dice.randrange(3)
     return dice.choice([
@@ -205,7 +205,7 @@ def random_step(dice):
         lambda: parse(f"EXECUTE {name}") + bind() + execute() + SYNC,
         lambda: query(f"EXECUTE {name}; PREPARE {name} AS SELECT {number}"),
         lambda: query(f"DEALLOCATE {name}; PREPARE {name} AS SELECT {number}; EXECUTE {name}"),
-        # Of a statement that was made in a text of several, the view has only its own part of it.
+        # For a statement that was prepared in a text of several statements, the view shows only its own part.
         lambda: query(dice.choice(["DEALLOCATE ALL", "DISCARD ALL", NAMES, NAMES, "SELECT 1"])),
     ])()
 
@@ -264,7 +264,7 @@ def test_what_a_statement_sets_is_nobody_elses(start_pooler, either_pg, how, tex
 @pytest.mark.parametrize("use", [run("p") + SYNC, query("EXECUTE p")], ids=["bound", "executed"])
 @pytest.mark.parametrize("prepared", [True, False], ids=["of SQL", "of the protocol"])
 def test_a_statement_may_change_the_catalog(start_pooler, newest_pg, use, prepared):
-    """By a function that says nothing of it in its text: what is certified is read anew before anybody trusts it."""
+    """The function's text does not show the DDL: the catalog is read again before its certificates count."""
     newest_pg.run("""
         CREATE TABLE hit (a int);
         CREATE FUNCTION keeps() RETURNS trigger LANGUAGE plpgsql AS

@@ -1,5 +1,6 @@
-"""`cached plan must not change result type`, after a change beside pgweir: as directly for a client that was told of the
-statement before, and once at most for one that was not."""
+"""`cached plan must not change result type` after a change that did not pass through pgweir: clients that know the
+columns of a statement get the error as from a direct connection; other clients get it once at most.
+"""
 
 import psycopg
 import pytest
@@ -43,7 +44,7 @@ def prepare(client, text=TEXT):
 
 @pytest.mark.parametrize("request_", [ASKS, TRUSTS], ids=["asks", "trusts"])
 def test_who_was_told_before_hears_the_error(start_pooler, newest_pg, changing, request_):
-    """As directly: until it prepares the statement again, also where the server would do it by now."""
+    """As directly: until the client prepares the statement again, even if the server would accept it by now."""
     weir = start(start_pooler, newest_pg)
     with weir.raw() as old, weir.raw() as new:
         prepare(old)
@@ -59,7 +60,9 @@ def test_who_was_told_before_hears_the_error(start_pooler, newest_pg, changing, 
 
 
 def test_a_client_that_comes_after_the_change(start_pooler, newest_pg, changing):
-    """The first one may hear of a change that pgweir has not seen. That cures all servers."""
+    """The first client may receive the error for a change that pgweir has not noticed. After that, all servers are
+    cured.
+    """
     weir = start_pooler(newest_pg, workers=1, default_pool_size=2)
     with weir.raw() as old, weir.raw() as first:
         prepare(old)
@@ -69,7 +72,7 @@ def test_a_client_that_comes_after_the_change(start_pooler, newest_pg, changing)
         widen(changing)
         first.ask(parse(TEXT, "S") + SYNC)
         assert errors(first.ask(ASKS)) == STALE
-        # The statement that it has is made anew, since it was told nothing of it.
+        # The client has not described its statement, so pgweir prepares it anew.
         assert rows(first.ask(ASKS)) == [("1", "2")]
         with weir.raw() as second, weir.raw() as third:
             for client in (second, third):
@@ -82,7 +85,7 @@ def test_a_client_that_comes_after_the_change(start_pooler, newest_pg, changing)
 
 
 def test_one_that_was_told_elsewhere(start_pooler, newest_pg, changing):
-    """What a client was told of on one server holds on another that lags behind."""
+    """Columns that a client knows from one server count on another server with an older plan."""
     weir = start_pooler(newest_pg, workers=1, default_pool_size=2)
     with weir.raw() as client, weir.raw() as other:
         prepare(other)
@@ -127,7 +130,7 @@ def test_in_a_transaction_and_a_pipeline(start_pooler, newest_pg, changing):
 
 
 def test_parameters(start_pooler, newest_pg, changing):
-    """A parameter in binary must mean what the client was told."""
+    """A binary parameter must have the type that the client knows."""
     weir = start(start_pooler, newest_pg)
     text = "SELECT * FROM changing WHERE a = $1"
     with weir.raw() as client:
@@ -152,7 +155,7 @@ def test_a_table_that_is_gone(start_pooler, newest_pg, changing):
 
 
 def test_psycopg_over_a_migration(start_pooler, newest_pg, changing):
-    """It hears of the change as often as directly, and goes on with a new statement."""
+    """psycopg receives the error as often as directly, and goes on with a new statement."""
     weir = start_pooler(newest_pg, workers=1, default_pool_size=2)
     with weir.connect("trusty", "app") as one, \
             weir.connect("trusty", "app") as two:

@@ -1,4 +1,4 @@
-"""What is in the files decides whether the process starts, and what it says if not."""
+"""The files decide whether the process starts, and which errors it reports."""
 
 import contextlib
 import os
@@ -12,8 +12,8 @@ import rawclient as wire
 
 NOWHERE = "/does/not/exist"
 
-# What is wrong: lines put at the end of the file (in section [pgbouncer]), the last of which
-# is to blame; and what is said of it.
+# Invalid configurations: lines at the end of the file (in section [pgbouncer]), of which the last one is wrong, and the
+# error.
 WRONG = {
     "unknown key": ("pool_mod = session", ["pool_mod", "pool_mode"]),
     "unknown key, another one": ("max_clients_conn = 5", ["max_clients_conn", "max_client_conn"]),
@@ -34,7 +34,7 @@ WRONG = {
     "user key": ("[users]\nx = pool_mod=session", ["pool_mod", "pool_mode"]),
     "key of another section": ("[databases]\nx = host=localhost\n[users]\npool_mode = session",
                                ["pool_mode"]),
-    # What shows only when a value is used.
+    # Problems that appear only when a value is used.
     "no certificate": (f"client_tls_sslmode = require\nclient_tls_key_file = /no.key\nclient_tls_cert_file = {NOWHERE}",
                        ["TLS setup failed: client_tls_cert_file", NOWHERE, "name a file that is there"]),
     "no authority": ("server_tls_sslmode = verify-ca", ["TLS setup failed", "needs server_tls_ca_file"]),
@@ -192,7 +192,7 @@ def test_keys_of_pgbouncer_are_accepted(new_pooler, newest_pg):
     assert pooler.raw().value("SELECT 1") == "1"
 
 
-# What PgBouncer starts with, whether it makes sense or not; and whether the log has to say something of it.
+# Unusual values with which PgBouncer starts, and whether the log has to have a warning.
 ODD = {
     "max_packet_size": (4294967295, True), "verbose": (-1, False), "listen_backlog": (-1, False),
     "client_tls_dheparams": ("/no/such/dh.pem", True), "syslog_facility": ("mail", True),
@@ -218,7 +218,7 @@ def test_odd_values_are_taken(new_pooler, newest_pg):
 @pytest.mark.shows("listen_port")
 @pytest.mark.pgweir_only("does not say which port it is")
 def test_the_system_chooses_a_port(new_pooler, newest_pg):
-    """For each address; the log says which. An online restart keeps it."""
+    """The system chooses a port for each address. The log names it, and an online restart keeps it."""
     pooler = new_pooler(newest_pg, listen_port=0, listen_addr="127.0.0.1,127.0.0.2")
     pooler.write_files()
 
@@ -263,7 +263,7 @@ def test_protection_that_cannot_be_given_is_refused(new_pooler, newest_pg, line,
 @pytest.mark.skipif(not machine.as_service(), reason="only root can make a file that the account may not read")
 @pytest.mark.parametrize("what", ["ini_path", "userlist_path"])
 def test_unreadable_file_is_explained(new_pooler, newest_pg, what):
-    """Who could not read it."""
+    """The error names the user that could not read the file."""
     pooler = new_pooler(newest_pg)
     pooler.write_files()
     os.chown(getattr(pooler, what), 0, 0)
@@ -327,7 +327,7 @@ def processor_ticks(pid):
 
 @pytest.mark.pgweir_only("stops listening for a while")
 def test_out_of_descriptors(new_pooler, newest_pg, workers):
-    """Those inside are served, those outside wait without costing anything, and get in later."""
+    """Connected clients are served; others wait at no cost, and log in later."""
     pooler = new_pooler(newest_pg, max_client_conn=500, workers=workers)
     pooler.start(nofile="80:80")
     inside = pooler.raw()

@@ -107,7 +107,7 @@ def answers(client, steps, before):
 
 
 def told(messages):
-    """What a client can tell; the order of parameters among themselves is not PostgreSQL's to promise."""
+    """Returns what a client can notice. PostgreSQL does not promise an order among parameters."""
     seen, parameters = [], []
     for message in messages:
         if message.kind == "S":
@@ -121,7 +121,7 @@ def told(messages):
 
 
 def _columns(message):
-    """Names and types, without what tells one table from another of its name."""
+    """Returns names and types, without the parts that differ between two tables of one name."""
     at, fields = 2, []
     while at < len(message.body):
         end = message.body.index(b"\0", at)
@@ -193,7 +193,7 @@ def test_query_where_a_sync_is_due(start_pooler, either_pg, said):
 
 
 def test_what_the_server_notices_at_login(start_pooler, pg):
-    """The first client of a pool and later ones: each is told."""
+    """The first client of a pool and later ones: each receives the notice."""
     def told(client):
         messages = client.login_messages
         notices = [(m.sqlstate, m.words) for m in messages if m.kind == "N"]

@@ -1,4 +1,6 @@
-"""Prepared statements of several clients on few servers: each hears what it would hear alone."""
+"""Prepared statements of several clients on few servers: each client receives the same answers as on a server of its
+own.
+"""
 
 import random
 import re
@@ -170,9 +172,9 @@ SCRIPTS = {
 
 
 def comparable(message):
-    """What two servers say alike: of an error or notice its severity, SQLSTATE and words.
+    """Returns the parts that are equal on two servers: of an error or notice its severity, SQLSTATE and message.
 
-    In the server's own words a statement has the name that the pooler gave it.
+    In the server's message, a statement has the name that the pooler has given it.
     """
     if message.kind in "EN":
         words = re.sub(r'prepared statement "[^"]*"', "prepared statement", message.words)
@@ -181,7 +183,7 @@ def comparable(message):
 
 
 def play_by_several(clients, steps, chunk=1 << 20):
-    """What each step of a script brings back to the client that says it, in pieces of `chunk` bytes."""
+    """Plays a script by several clients, in pieces of `chunk` bytes. Returns the replies to each step."""
     return [(who, [comparable(message) for message in clients[who].play(sent, ends, chunk)])
             for who, sent, ends in steps]
 
@@ -202,7 +204,7 @@ TEMPORARY = "missing table that comes later"
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize("most", [100, 2], ids=["roomy", "tight"])
 def test_same_as_postgresql(start_pooler, pg, pair, name, most):
-    """Two clients that share one server: each hears what it would hear from its own."""
+    """Two clients share one server: each receives the same answers as on a server of its own."""
     steps = SCRIPTS[name]
     expected = play_by_several(pair, steps)
     total = sum(len(sent) for _, sent, _ in steps)
@@ -292,7 +294,7 @@ def test_other_modes(start_pooler, pg, mode):
 
 
 def test_server_that_dies(start_pooler, pg):
-    """Its successor learns what it needs."""
+    """The next server gets the statements that it needs."""
     pooler = start_pooler(pg, default_pool_size=1)
     client = pooler.raw()
     client.send(parse(say("X"), "s"), run("s", 1), SYNC)
@@ -332,7 +334,7 @@ def test_requests_behind_one_that_takes_its_time(slow_client):
 
 @pytest.mark.pgweir_only("closes the client")
 def test_server_that_dies_while_more_waits(slow_client, newest_pg):
-    """What waits was not sent to it: another server does it."""
+    """The waiting request was not sent to the lost server: another server runs it."""
     newest_pg.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                    " WHERE query LIKE 'INSERT INTO slow%' AND state = 'active'")
     assert [state for state, _ in wire.errors(slow_client.until_ready())] == ["57P01"]
@@ -359,7 +361,7 @@ def test_names_are_forgotten_with_their_client(start_pooler, newest_pg):
 
 @pytest.mark.pgweir_only("runs whatever statement the server happens to have")
 def test_unnamed_statement_is_the_clients_own(start_pooler, newest_pg):
-    """Whoever binds the unnamed statement gets its own, or an error; never a neighbour's."""
+    """A client that binds the unnamed statement gets its own, or an error; never another client's."""
     pooler = start_pooler(newest_pg, default_pool_size=1)
     a, b = pooler.raw(), pooler.raw()
     a.send(parse("SELECT 'secret of a'"), SYNC)
@@ -446,7 +448,7 @@ def alike(heard, expected):
 @pytest.mark.pgweir_only("closes clients for their mistakes")
 @pytest.mark.parametrize("most", [100, 4])
 def test_random_conversations(start_pooler, pg, workers, most):
-    """Each client through the pooler hears what its twin hears that has PostgreSQL to itself."""
+    """Each client of the pooler receives the same answers as its twin with a direct connection."""
     pooler = start_pooler(pg, default_pool_size=3, workers=workers, max_prepared_statements=most)
     problems = []
 

@@ -121,7 +121,7 @@ def test_direct(start_pooler, newest_pg, certificates):
     client = wire.RawClient(certs.tls_socket(pooler.host, pooler.port, startup=b"", alpn=["postgresql"]), None)
     client.login("trusty", "app")
     client.close()
-    # Who does not say what it speaks may have been led here from another service.
+    # A client that names no protocol (ALPN) may have been redirected here from another service.
     client = wire.RawClient(certs.tls_socket(pooler.host, pooler.port, startup=b""), None)
     assert "without ALPN" in client.error_and_close().words
     with pytest.raises(ssl.SSLError):
@@ -136,7 +136,7 @@ def test_direct(start_pooler, newest_pg, certificates):
 
 @pytest.mark.parametrize("request_code, name", [(wire.SSL, "SSL"), (wire.GSSENC, "GSSAPI encryption")])
 def test_what_comes_before_the_answer_is_refused(start_pooler, newest_pg, certificates, request_code, name):
-    """It is not encrypted: it may be somebody else's."""
+    """Bytes before the handshake are not encrypted: an attacker may have sent them."""
     pooler = start_pooler(newest_pg, **certificates.pooler("allow"))
     client = pooler.socket()
     client.send(wire.u32(8) + wire.u32(request_code) + wire.startup(user="trusty", database="app"))
@@ -155,7 +155,7 @@ def test_a_handshake_that_is_none(start_pooler, newest_pg, certificates):
         client.send(said)
         drain(client)
     pooler.expect_log("TLS handshake failed")
-    # One that never begins ends with client_login_timeout.
+    # A client that never begins the handshake ends with client_login_timeout.
     client = pooler.socket()
     client.send(wire.u32(8) + wire.u32(wire.SSL))
     assert client.read_exactly(1) == b"S"
@@ -249,7 +249,7 @@ def test_bytes_in_any_pieces(start_pooler, newest_pg, certificates):
 
 
 def test_certificates_change_under_load(start_pooler, newest_pg, certificates, folder):
-    """Nobody is dropped, no login fails, and new clients see the new certificate."""
+    """No client is disconnected, no login fails, and new clients see the new certificate."""
     link_cert, link_key = folder / "site.crt", folder / "site.key"
 
     def use(site):
@@ -306,7 +306,7 @@ def test_a_reload_that_fails_changes_nothing(start_pooler, newest_pg, certificat
 
 
 def test_settings_by_the_console(start_pooler, newest_pg, certificates):
-    """One after the other: they take effect when they fit together."""
+    """The settings are changed one after the other, and take effect when they fit together."""
     pooler = start_pooler(newest_pg)
     assert "does not support SSL" in connect_error(pooler)
     admin = pooler.raw("admin", "pgbouncer")

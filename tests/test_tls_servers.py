@@ -159,7 +159,7 @@ def test_direct(start_pooler, newest_pg, certificates, alpn):
 
 
 def test_cancel_requests_are_encrypted(start_pooler, tls_pg):
-    """The server's log tells of each connection; an encrypted one is needed for nothing else here."""
+    """The server's log names each connection. Only cancel requests are encrypted here."""
     seen = []
     with Relay(tls_pg.port, seen) as relay:
         pooler = start_pooler(tls_pg, users=USERS, databases=at(tls_pg, port=relay.port), server_tls_sslmode="require")
@@ -213,7 +213,7 @@ class Relay:
 
 
 def test_what_comes_with_the_answer_is_refused(start_pooler, start_server):
-    """It is not encrypted: it may be somebody else's."""
+    """Bytes before the handshake are not encrypted: an attacker may have sent them."""
     def behave(connection):
         connection.recv(8)
         connection.sendall(b"S" + b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I")
@@ -266,7 +266,7 @@ def test_a_change_replaces_servers_only(start_pooler, tls_pg):
         pooler.console("RELOAD")
         pooler.expect_log("closing because: database configuration changed")
         assert db.execute(ENCRYPTED).fetchone() == (True,)
-        # Nothing has changed: nothing is replaced.
+        # The files are the same, so no server is replaced.
         pid = db.execute("SELECT pg_backend_pid()").fetchone()
         pooler.console("RELOAD")
         assert db.execute("SELECT pg_backend_pid()").fetchone() == pid
@@ -277,7 +277,7 @@ def test_a_change_replaces_servers_only(start_pooler, tls_pg):
 
 @pytest.mark.parametrize("relay_binding", [True, False])
 def test_channel_binding(start_pooler, tls_pg, relay_binding):
-    """PostgreSQL offers it, so an exchange that says we can't, though we could, is refused by it."""
+    """PostgreSQL offers channel binding, and refuses an exchange that claims it is not offered."""
     pooler = start_pooler(tls_pg, users=USERS, databases=at(tls_pg), server_tls_sslmode="require")
     if not relay_binding:
         # Over a Unix socket there is nothing to bind to.
@@ -288,7 +288,9 @@ def test_channel_binding(start_pooler, tls_pg, relay_binding):
 
 
 def test_somebody_in_between_is_found_out(start_pooler, tls_pg, certificates):
-    """One who has a certificate that we take, as we verify none, passes all on to the right server."""
+    """An attacker with a certificate that pgweir accepts, since it verifies none, passes all bytes on to the right
+    server.
+    """
     front = Impostor(tls_pg, certificates.other_site)
     try:
         pooler = start_pooler(tls_pg, users=USERS, databases=at(tls_pg, port=front.port), server_tls_sslmode="require",

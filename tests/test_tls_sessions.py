@@ -41,7 +41,7 @@ def test_clients_resume(start_pooler, newest_pg, certificates, version):
 
 
 def test_a_session_does_not_outlive_the_certificate_that_was_asked(start_pooler, newest_pg, certificates):
-    """Who showed a certificate is still known by it when the session is resumed, and nobody else is."""
+    """A client with a certificate keeps its identity when the session is resumed, and no other client gets it."""
     pooler = start_pooler(newest_pg, **certificates.pooler("verify-full"), auth_type="cert",
                           client_tls_ca_file=certificates.authority.cert)
     socket = certs.tls_socket(pooler.host, pooler.port, cert=certificates.client)

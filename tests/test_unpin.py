@@ -1,5 +1,6 @@
-"""What keeps a client on its server, and that it no longer does as soon as it is gone: with one server in the pool,
-another client is served right after."""
+"""State that keeps a client on its server, and that no longer does so as soon as it is gone: with one server in the
+pool, another client is served right after.
+"""
 
 import pytest
 
@@ -9,7 +10,7 @@ import rawclient as wire
 from differential import kinds
 from rawclient import errors, query, rows, value
 
-# What is made: how, and the ways in which it goes.
+# The state: how it is made, and the ways in which it is removed.
 MADE = {
     "temp_table": ("CREATE TEMP TABLE kept (n int)", ("DROP TABLE kept", "DISCARD TEMP", "DISCARD ALL")),
     "temp_table_as": ("CREATE TEMP TABLE kept AS SELECT 1 AS n", ("DROP TABLE pg_temp.kept",)),
@@ -31,7 +32,7 @@ MADE = {
 CASES = [pytest.param(make, undo, id=f"{kind}-{undo.replace(' ', '_')[:24]}")
          for kind, (make, ways) in MADE.items() for undo in ways]
 
-# What is over with its transaction, or was never there: nothing is kept.
+# State that ends with its transaction, or never existed: the client does not keep its server.
 PASSING = {
     "on_commit_drop": "BEGIN; CREATE TEMP TABLE kept (n int) ON COMMIT DROP; COMMIT",
     "rolled_back": "BEGIN; CREATE TEMP TABLE kept (n int); ROLLBACK",

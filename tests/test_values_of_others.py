@@ -1,7 +1,8 @@
-"""What a client's statement gives depends on nothing that another client of its server has set or been.
+"""The result of a client's statement does not depend on settings or roles of other clients of the same server.
 
-One client sets something and runs a statement; the next one on the same server runs the same. It gets what a direct
-session gives it: plans, PL/pgSQL's bodies and answers to Parse are shared, but nothing that was folded into them.
+One client sets something and runs a statement; the next client on the same server runs the same statement, and gets the
+result of a direct session. Plans, PL/pgSQL's bodies and answers to Parse are shared, but no values that were folded
+into them.
 """
 
 import pytest
@@ -80,7 +81,7 @@ def cluster(request, shared_clusters):
 @pytest.fixture
 def database(cluster):
     cluster.run(stages.ROLES)
-    # As a member who does not inherit: otherwise the login has all that the role has.
+    # The login is a member that does not inherit: otherwise it has all rights of the role.
     grant = "GRANT insider TO trusty WITH INHERIT FALSE" if cluster.version >= 16 else (
         "GRANT insider TO trusty; ALTER ROLE trusty NOINHERIT")
     cluster.run(f"CREATE ROLE insider; {grant}")

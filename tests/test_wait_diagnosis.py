@@ -1,4 +1,4 @@
-"""Clients that wait for long are told why."""
+"""Clients that wait for long receive the reason."""
 
 import re
 import threading
@@ -23,7 +23,7 @@ def notice(client):
 
 @pytest.mark.shows("query_wait_notify")
 def test_notice(start_pooler, newest_pg, workers):
-    """One for each wait that is long enough, to each client."""
+    """Each client gets one notice for each wait that is long enough."""
     pooler = start_pooler(newest_pg, default_pool_size=1, query_wait_notify=1, workers=workers)
     holder, first, second = pooler.raw(), pooler.raw(), pooler.raw()
     for _ in range(2):
@@ -157,7 +157,7 @@ def test_that_it_is_paused(start_pooler, newest_pg, workers):
 
 
 def test_many_who_wait(start_pooler, newest_pg, workers):
-    """All are told, by one look and one line in the log."""
+    """All clients get the notice, from one diagnosis, with one line in the log."""
     pooler = start_pooler(newest_pg, default_pool_size=1, query_wait_timeout=2, query_wait_notify=1,
                           workers=workers)
     holder = pooler.raw()

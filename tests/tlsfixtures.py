@@ -124,7 +124,7 @@ def connect(pooler, sslmode="require", **options):
 
 
 def connect_error(pooler, **options):
-    """What a client is told that is not let in."""
+    """Returns the error that a refused client receives."""
     with pytest.raises(psycopg.OperationalError) as caught:
         connect(pooler, **options).close()
     return str(caught.value)

@@ -1,1 +1,1 @@
-"""The differential test: the same statements said directly and through the pooler must be answered alike."""
+"""The differential test: the same statements must get the same answers directly and through the pooler."""

@@ -44,7 +44,7 @@ READ_SETTINGS = [name for name in [*SETTINGS, *SUPER_SETTINGS] if name not in ("
 
 
 class Names:
-    """What belongs to one client: its schema, its locks, its channels, its transactions."""
+    """The names of one client's objects: its schema, locks, channels, transactions."""
 
     def __init__(self, who, number):
         self.who, self.number = who, number
@@ -82,7 +82,7 @@ def _show(rng, names):
 
 
 def read_everything(names):
-    """One statement that shows all that may be shown."""
+    """Returns a statement that reads all session state that may be compared."""
     columns = [f"current_setting('{name}')" for name in READ_SETTINGS if name != "client_encoding"]
     columns += [f"nullif(current_setting('{name}', true), '')" for name in CUSTOM]
     columns += ["current_user", "session_user", "(SELECT string_agg(name, ',' ORDER BY name) FROM pg_catalog.pg_cursors)",
@@ -274,7 +274,7 @@ def later(names):
 
 
 def _made(rng, names):
-    """What calls a function without its name, made and used by the same client."""
+    """Returns statements that call a function without naming it, in objects that the client creates and uses."""
     s, word = names.schema, rng.choice(("m1", "m2"))
     return rng.choice(MADE + USES).format(s=s, word=word, n=rng.randint(1, 9))
 

@@ -58,12 +58,12 @@ def truth(address, script):
 
 
 def _of_login(messages):
-    """What a login tells: parameters, errors, notices."""
+    """Returns what a login shows: parameters, errors, notices."""
     return replies.comparable([(kind, body) for kind, body in messages if kind in "SENZ"], None)
 
 
 class Player:
-    """One client of the pooler that plays a script; step -1 is its login."""
+    """A client of the pooler that plays a script; step -1 is its login."""
 
     def __init__(self, address, script, expected):
         self.script, self.expected = script, expected
@@ -122,7 +122,7 @@ class Player:
             pass  # the next read sees the end
 
     def waits(self):
-        """What it waits for."""
+        """Returns the step that the player waits for."""
         words = "the login" if self.step < 0 else self.script.steps[self.step].words[:200]
         return f"{self.script.name} waits at step {self.step}: {words}; has {self._messages[-3:]}"
 
@@ -141,7 +141,7 @@ def play(address, queues, expected, fresh, neighbours=()):
 
 
 class _Stage:
-    """All players, and whom to start when one has ended."""
+    """All players, and which ones start after another has ended."""
 
     def __init__(self, address, queues, expected, fresh, neighbours):
         self.address, self.queues, self.expected, self.fresh = address, queues, expected, fresh

@@ -11,7 +11,7 @@ _FIRST_USER_OID = 16384
 _COMPILED = re.compile(rb"(PL/pgSQL function )\w+\.")
 # Whether a temporary thing or the temporary schema itself is missing depends on what the server has seen before.
 _MISSING = re.compile(rb"\0C(?:3F000|42P01|42704|42883|00000)\0M[^\0]* does not exist(?:, skipping)?\0")
-# What the assist extension tells pgweir.
+# The parameter by which the assist extension reports to pgweir.
 _REPORT = b"pgweir.session_state\0"
 
 
@@ -100,7 +100,7 @@ _SEEN = {
 
 
 def readable(made, other):
-    """What of `made` is not in `other`, for people: messages, and the columns of rows."""
+    """Describes the messages and the columns of rows that are in `made` but not in `other`."""
     lines = []
     for n, (kind, seen) in enumerate(made):
         against = other[n] if n < len(other) else None

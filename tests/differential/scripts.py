@@ -1,4 +1,4 @@
-"""Seeded scripts: what one client says, step by step."""
+"""Seeded scripts: the messages of one client, step by step."""
 
 import random
 import re
@@ -12,7 +12,7 @@ STEPS = 45
 
 @dataclass(frozen=True)
 class Step:
-    """Bytes to say, what they are in words, and how many ReadyForQuery answer them."""
+    """The bytes to send, their description, and the number of ReadyForQuery messages that answer them."""
 
     words: str
     said: bytes
@@ -22,14 +22,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Script:
-    """A client's login and all it says."""
+    """A client's login, and all its steps."""
 
     name: str
     who: int
     user: str
     parameters: dict
     steps: tuple
-    # By another entry of [databases] for the same database.
+    # Whether the client connects by another entry of [databases] for the same database.
     by_alias: bool = False
 
 
@@ -45,7 +45,7 @@ LOGINS = (
 )
 
 
-# Is heard by those that listen.
+# Statements that send notifications, which listening clients receive.
 NOTIFIES = re.compile("notify|lib.say", re.IGNORECASE)
 LEAVES = re.compile("DISCARD ALL|^BEGIN")
 # Takes back what the client may have logged in with: until the end of its transaction it has the server's default.
@@ -76,13 +76,13 @@ class Maker:
         """A statement that has company in its transaction."""
         while True:
             sql = kinds.statement(self.rng, self.names)
-            # A client that has said UNLISTEN may still hear of what was notified in the same transaction.
+            # After UNLISTEN, a client may still receive notifications of the same transaction.
             if "UNLISTEN" not in sql:
                 # Startup values that RESET takes away come back at the end of the transaction.
                 return "SELECT 1" if self.has_startup_values and RESETS.search(sql) else sql
 
     def block(self):
-        """Some statements alone, or a transaction of them."""
+        """Returns some single statements, or a transaction of several."""
         rng = self.rng
         kind = rng.random()
         if kind < 0.12:
@@ -158,7 +158,7 @@ class Maker:
         self.say("; ".join(parts), len(parts))
 
     def pipeline(self):
-        """Several requests of the extended protocol, with one or several Syncs, said at once."""
+        """Returns several requests of the extended protocol in one write, with one or several Syncs."""
         rng = self.rng
         words, said, answers, statements = [], b"", 0, 0
         for sql in self._at_once():
@@ -172,7 +172,7 @@ class Maker:
         self.steps.append(Step(" | ".join([*words, "Sync"]), said + wire.SYNC, answers + 1, statements))
 
     def burst(self):
-        """Several requests said at once, each in its own way."""
+        """Returns several requests in one write, in different forms."""
         words, said = [], b""
         for sql in self._at_once():
             words.append(sql)
@@ -180,12 +180,12 @@ class Maker:
         self.steps.append(Step(" || ".join(words), said, len(words), len(words)))
 
     def _at_once(self):
-        """Statements that are said in one write."""
+        """Returns statements that are sent in one write."""
         parts = [self.one_of_several() for _ in range(self.rng.randint(2, 5))]
         if self.rng.random() < 0.3:
             parts.insert(self.rng.randint(0, len(parts)), self.rng.choice(("COMMIT", "BEGIN", "ROLLBACK", "SELECT 1/0")))
-        # What was notified in the same write comes with the last of its answers, or with the end of a transaction that
-        # it leaves open: when nobody listens any more, it may not have come.
+        # Notifications of requests in the same write come with the last answer, or at the end of a transaction that the
+        # write leaves open. A client that has stopped listening may not receive them.
         is_heard = any(NOTIFIES.search(sql) for sql in parts)
         return [sql for sql in parts if not (is_heard and LEAVES.search(sql))]
 
@@ -222,7 +222,7 @@ class Maker:
         self.steps.append(Step(" | ".join([*words, "Sync"]), said + wire.SYNC, answers, len(words)))
 
     def any_form(self, sql):
-        """As a simple Query, or by the extended protocol."""
+        """Returns a statement as a simple query or by the extended protocol."""
         if self.rng.random() < 0.7:
             self.say(sql)
         else:

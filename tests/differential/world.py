@@ -1,4 +1,5 @@
-"""What the scripts find in the database: the same in the truth's and in the pooler's, which differ in name only."""
+"""The objects in the database that the scripts use. The direct database and the pooled one differ only in their names.
+"""
 
 ROLES = ("diff", "diff_super")
 TRUTH, POOLED = "diff_truth", "diff_pooled"

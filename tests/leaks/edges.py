@@ -12,11 +12,11 @@ STATES = (LOCK, "PERFORM pg_catalog.set_config('app.{x}', 'A', false);", "PERFOR
 
 @dataclass(frozen=True)
 class Recipe:
-    """`{body}` stands in the function that is reached. Statements of `fires` are said in this order."""
+    """`{body}` is replaced in the function that is reached. The statements of `fires` are run in this order."""
 
     fires: tuple
     setup: str
-    # What keeps state, if it can't be any of STATES.
+    # The state that is left, if it can't be any of STATES.
     state: str = ""
     # Within another body the texts would not do.
     alone: bool = False
@@ -218,7 +218,7 @@ RECIPES = {
 AS_OWNER = {"pg_constraint.conpfeqop", "pg_constraint.confrelid", "pg_trigger.tgconstrindid"}
 
 IN_C = "its function takes or returns `internal` or `cstring`, so that it is in C: an uncertified C function is opaque"
-# Of these catalogs no column leads to code.
+# In these catalogs, no column leads to code.
 RECORDS = {
     "pg_auth_members": "memberships", "pg_db_role_setting": "settings at login", "pg_default_acl": "privileges",
     "pg_depend": "a record for DROP", "pg_shdepend": "a record for DROP", "pg_description": "comments",
@@ -233,14 +233,14 @@ RECORDS = {
     "pg_conversion": IN_C, "pg_language": IN_C, "pg_am": IN_C, "pg_transform": IN_C,
     "pg_ts_parser": IN_C, "pg_ts_template": IN_C, "pg_ts_dict": IN_C, "pg_ts_config": IN_C, "pg_ts_config_map": IN_C,
 }
-# What these hold runs no code, whoever refers to it.
+# Rows of these catalogs run no code, whichever column refers to them.
 TARGETS = {
     "pg_authid": "a role", "pg_namespace": "a schema", "pg_collation": "a collation: its code is the library's",
     "pg_tablespace": "a place for files", "pg_database": "a database", "pg_am": IN_C, "pg_language": IN_C,
     "pg_extension": "a record", "pg_parameter_acl": "privileges",
     "pg_attribute": "column numbers of a relation that has a reference of its own",
 }
-# Of the other catalogs these columns.
+# For these columns of the other catalogs, no object is made.
 NOT_BUILT = {
     "pg_proc.prosupport": IN_C, "pg_proc.protrftypes": "no language at hand has transforms",
     **{f"pg_type.{column}": IN_C for column in ("typinput", "typoutput", "typreceive", "typsend", "typmodin", "typmodout",

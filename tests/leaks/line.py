@@ -1,4 +1,4 @@
-"""A line of the table: objects of a database, and what a client says to leave session state behind."""
+"""A line of the table: objects of a database, and the texts by which a client leaves session state behind."""
 
 from dataclasses import dataclass, field
 
@@ -7,13 +7,13 @@ from rawclient import SYNC, bind, execute, parse, query
 # `{keep}` in a plpgsql body keeps session state: a custom parameter, and a setting that PostgreSQL knows.
 KEEP = ("PERFORM pg_catalog.set_config('app.{x}', 'A', false); "
         "PERFORM pg_catalog.set_config('work_mem', '77MB', false);")
-# What setseed() is called with where a line hides it.
+# The argument of setseed() in lines that hide the call.
 SEED = "0.42"
 
 
 @dataclass(frozen=True)
 class Query:
-    """A simple Query, also where the other texts are said by the extended protocol."""
+    """A simple query, even if the other texts are sent by the extended protocol."""
 
     sql: str
 
@@ -82,7 +82,7 @@ def filled(text, x):
 
 
 def messages(sql, form):
-    """A text as it is said: bytes of one write."""
+    """Returns the messages of a text: the bytes of one write."""
     return query(sql) if form == "simple" else parse(sql) + bind() + execute() + SYNC
 
 

@@ -1,4 +1,4 @@
-"""What a client sees of its server's session state."""
+"""The session state that a client sees on its server."""
 
 import rawclient as wire
 from leaks.line import SEED
@@ -31,7 +31,7 @@ class Looker:
     def __init__(self, direct):
         """`direct` opens a session past the pooler."""
         with direct() as fresh:
-            # Its parameters are there in sessions that have run a body in it.
+            # Parameters of PL/pgSQL exist only in sessions that have run a body in it.
             fresh.query("DO $$ BEGIN END $$")
             self._settings = dict(_rows(fresh, "SELECT name, setting FROM pg_catalog.pg_settings"))
             self._state = _rows(fresh, STATE)[0][:-1]
@@ -39,7 +39,7 @@ class Looker:
             self._random = {row[0] for row in _rows(fresh, f"SELECT random() FROM generate_series(1, {PREDICTED})")}
 
     def dirt(self, client, customs, sequence=None):
-        """What a session holds that a fresh one doesn't, in words; `Refused` if there is no session."""
+        """Describes the session state that a fresh session does not have; `Refused` if there is no session."""
         found = []
         # The names of custom parameters stand in no text that the pooler could learn them from.
         asked = ", ".join(f"pg_catalog.current_setting(pg_catalog.reverse('{name[::-1]}'), true)" for name in customs)

@@ -78,7 +78,7 @@ PAIR = "{x}_e, b {x}_e"
 
 
 def operator(words, symbol, text, left="int", right="text", returns="bool", value="true", **more):
-    """An operator of types that PostgreSQL has none for, said in a text that may do without its symbol."""
+    """Returns an operator for types for which PostgreSQL has none, and a text that may call it without its symbol."""
     return alone(words, text, setup=ENUM + keeper(f"a {left}, b {right}", returns, value)
                  + f"CREATE OPERATOR {symbol} (LEFTARG = {left}, RIGHTARG = {right}, FUNCTION = {{x}}_f)", **more)
 

@@ -30,7 +30,7 @@ CREATE FUNCTION certified(int) RETURNS int LANGUAGE sql AS 'SELECT $1 + 1';
 
 
 class Names:
-    """What a line's messages are made with."""
+    """The names in a line's messages."""
 
     def __init__(self, x, cluster, database):
         self.x, self._cluster, self._database = x, cluster, database
@@ -44,9 +44,10 @@ class Names:
 
 
 def is_played(number, cluster, full):
-    """Is the line of this number of a table played on a cluster?
+    """Returns whether the line of this number of a table is played on a cluster.
 
-    With `--full` on all four kinds; else on two of them, which differ both in the version and in having the extension.
+    With `--full`, each line is played on all four kinds of clusters; otherwise on two, which differ in the version and
+    in the extension.
     """
     parity = clusters.VERSIONS.index(cluster.version) + (cluster.assist is not None)
     return full or (number + parity) % 2 == 0
@@ -66,7 +67,7 @@ def make_database(cluster, name, setups):
 
 
 class Stage:
-    """One database behind a pooler with one server for it."""
+    """A database behind a pooler with one server for it."""
 
     def __init__(self, cluster, pooler, database):
         self.cluster, self.pooler, self.database = cluster, pooler, database
@@ -97,7 +98,7 @@ class Stage:
     # -- one line
 
     def directly(self, line, x, form):
-        """What a direct session holds after the line, in words."""
+        """Describes the state of a direct session after the line."""
         with self.direct(**line.login) as client:
             self._says(line, x, form, client, self._by_direct)
             found = self._looker.dirt(client, _customs(line, x), lines.filled(line.sequence, x))
@@ -105,7 +106,7 @@ class Stage:
             return found
 
     def through(self, line, x, form):
-        """What neighbours see of a client that says the line: while it is there, and after it has left."""
+        """Describes the state that neighbours see while the client of the line is connected, and after it has left."""
         customs, sequence = _customs(line, x), lines.filled(line.sequence, x)
         with self.pooled(**line.login) as client:
             client.query("SELECT 1")

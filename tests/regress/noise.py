@@ -27,7 +27,7 @@ SESSION = 200  # statements
 
 @contextlib.contextmanager
 def neighbours(count, **login):
-    """So many of them, while the block runs."""
+    """Runs this number of neighbours while the block runs."""
     done = threading.Event()
     threads = [threading.Thread(target=_one, args=(number, done, login)) for number in range(count)]
     for thread in threads:

@@ -54,7 +54,7 @@ def _download(version, wanted, folder):
     _apt([*options, "update"], folder)
     known = subprocess.run(["apt-cache", *options[1:], "showsrc", f"postgresql-{version}"], capture_output=True, text=True)
     versions = re.findall(r"^Version: (\S+)", known.stdout, re.MULTILINE)
-    # What is in the lists may have left the archive already.
+    # The lists may name a package that has left the archive.
     complaint = f"no postgresql-{version} there"
     for one in sorted(set(versions), key=lambda found: not found.startswith(wanted)):
         complaint = _apt([*options, "source", "--download-only", f"postgresql-{version}={one}"], folder)
@@ -65,6 +65,6 @@ def _download(version, wanted, folder):
 
 
 def _apt(arguments, folder):
-    """What it complains of, if it fails."""
+    """Runs apt. Returns its error, if it fails."""
     done = subprocess.run(["apt-get", *arguments], cwd=folder, capture_output=True, text=True)
     return None if done.returncode == 0 else done.stderr.strip()

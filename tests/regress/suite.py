@@ -1,4 +1,4 @@
-"""Runs PostgreSQL's regression tests against an address, and tells what failed."""
+"""Runs PostgreSQL's regression tests against an address, and returns the names of failed tests."""
 
 import os
 import re
@@ -12,7 +12,7 @@ import machine
 import pooler as poolers
 from regress import source
 
-# What pg_regress gives the servers that it starts itself, and the server's defaults where our tests have others.
+# The settings of servers that pg_regress starts itself, and the server's defaults where the test clusters differ.
 SETTINGS = {
     "max_prepared_transactions": 2, "log_checkpoints": "on", "log_lock_waits": "on", "log_temp_files": "128kB",
     "log_line_prefix": "%m %b[%p] %q%a ", "autovacuum": "on", "shared_buffers": "128MB", "full_page_writes": "on",
@@ -105,7 +105,7 @@ def _config(version, what):
 
 
 def keep(folder, name):
-    """The differences, where they can be looked at after the run."""
+    """Keeps the differences for later."""
     found = folder / "out" / "regression.diffs"
     if found.exists():
         target = poolers.ROOT / "target" / "regress"

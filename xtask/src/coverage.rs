@@ -1,4 +1,5 @@
-//! Which black-box test shows which setting: marks in `tests/*.py` beside the table of settings.
+//! The page that lists for each setting the black-box tests that show it: marks in `tests/*.py` beside the table of
+//! settings.
 //!
 //! A test says `@pytest.mark.shows("query_timeout", "user.query_timeout")`; the page
 //! `docs/compatibility.md` is made of it, and a setting that no test shows fails here.
@@ -12,7 +13,7 @@ use std::{
 
 use pgweir_config::{Effect, Scope, SettingInfo};
 
-/// Where the generated page is.
+/// The path of the generated page.
 pub(crate) const PAGE: &str = "docs/compatibility.md";
 
 const MARK: &str = "mark.shows(";
@@ -20,14 +21,14 @@ const MARK: &str = "mark.shows(";
 /// Tests by the key they show, as marks spell it.
 pub(crate) type Shown = BTreeMap<String, Vec<Test>>;
 
-/// One test function.
+/// A test function.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Test {
     file: String,
     name: String,
 }
 
-/// How a mark spells a setting: a global one bare, others with their scope.
+/// The spelling of a setting in a mark: a global one without a prefix, others with their scope.
 pub(crate) fn spelling(info: &SettingInfo) -> String {
     match info.scope {
         Scope::Global => info.name.to_owned(),

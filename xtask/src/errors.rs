@@ -10,16 +10,16 @@ use std::fmt::Write;
 
 use pgweir_core::fault::Fault;
 
-/// Where the generated page is.
+/// The path of the generated page.
 pub(crate) const PAGE: &str = "docs/errors.md";
 
-/// One error of the page.
+/// An error of the page.
 struct Entry {
     /// A sample, in which capitals stand for names and values.
     fault: Fault,
     /// Why a client gets it.
     cause: &'static str,
-    /// What to do about it.
+    /// The cure.
     cure: &'static str,
 }
 

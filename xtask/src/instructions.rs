@@ -59,7 +59,7 @@ struct Options {
 struct Kind {
     what: &'static str,
     protocol: &'static str,
-    /// Its one statement; unset for pgbench's own.
+    /// The statement; unset for pgbench's own.
     statement: Option<String>,
 }
 
@@ -213,7 +213,7 @@ fn print_heading(terminal: &Terminal, what: &str) {
 }
 
 impl Kind {
-    /// Of its statement; zero for pgbench's own.
+    /// The length of the statement; zero for pgbench's own.
     fn bytes(&self) -> usize {
         self.statement.as_ref().map_or(0, String::len)
     }
@@ -245,7 +245,7 @@ struct Counting {
     postgres: Postgres,
     pgweir: PathBuf,
     valgrind: String,
-    /// Where callgrind may write.
+    /// The folder into which callgrind writes.
     counts: PathBuf,
 }
 
@@ -357,7 +357,7 @@ impl Counting {
         Pooler::start_below(stage, name, above, &self.pgweir, &settings, &psql).await
     }
 
-    /// One client's transactions of this kind; how many there were.
+    /// Runs transactions of this kind with one client. Returns their number.
     async fn load(
         &self,
         stage: &Stage,

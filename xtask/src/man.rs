@@ -4,7 +4,7 @@
 use pgweir_config::{Effect, Scope, SettingInfo, docs};
 use roff::{Inline, Roff, bold, roman};
 
-/// Where the generated page is.
+/// The path of the generated page.
 pub(crate) const PAGE: &str = "packaging/man/pgweir.ini.5";
 
 /// The page, in roff.

@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-/// Where the plot is.
+/// The path of the plot.
 pub(crate) const PLOT: &str = "docs/benchmark.svg";
 
 const FIGURES: &str = "docs/benchmark.tsv";
@@ -18,7 +18,7 @@ const TOP: f64 = 66.0;
 const BARS_AT: f64 = 300.0;
 const BARS_MAX: f64 = 500.0;
 
-/// One load and what each subject needed for it.
+/// A load, and the figures of each subject.
 struct Row<'t> {
     load: &'t str,
     values: [f64; 2],

@@ -79,7 +79,7 @@ fn packages() -> Vec<Package> {
         .collect()
 }
 
-/// Is an SPDX expression fulfilled by these licences alone? An exception (`WITH`) only allows more.
+/// Returns whether these licences alone fulfil an SPDX expression. An exception (`WITH`) only allows more.
 fn is_allowed(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression
         .replace('(', " ( ")

@@ -1,4 +1,4 @@
-//! What of ARCHITECTURE.md's invariants and of the house rules a machine can check.
+//! The invariants of ARCHITECTURE.md and the house rules that can be checked from the source.
 
 use std::{
     fs,
@@ -104,7 +104,7 @@ const BANNED_NAMES: &[&str] = &[
     "utils", "util", "helpers", "helper", "manager", "inner", "misc", "common",
 ];
 
-/// What each crate may depend on of ours.
+/// The crates of this workspace that each crate may depend on.
 const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("auth", &[]),

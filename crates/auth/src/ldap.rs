@@ -331,7 +331,7 @@ mod tests {
         LdapOptions::parse(words.split('|'))
     }
 
-    /// What the mode comes to, in short.
+    /// Describes the mode in short, for comparisons.
     fn check(words: &str, urls: &[&str], expect: &str) {
         let options = parse(words).expect(words);
         let mode = match &options.mode {

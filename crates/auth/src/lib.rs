@@ -1,8 +1,7 @@
 //! Password checks, SCRAM exchanges (both sides), the userlist and HBA rules, as pure values.
 //!
-//! Nothing here does I/O, reads a clock or draws a random number: salts, nonces and keys are
-//! passed in. Secrets are compared in constant time, are wiped when dropped, and no `Debug`
-//! output or error holds one.
+//! The crate does no I/O, reads no clock and draws no random numbers: callers pass salts, nonces and keys in. Secrets are
+//! compared in constant time and wiped when dropped. No `Debug` output and no error contains a secret.
 
 pub mod hba;
 mod ldap;

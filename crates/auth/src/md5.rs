@@ -11,28 +11,28 @@ use zeroize::Zeroizing;
 
 use crate::userlist::Secret;
 
-/// What a secret or an answer starts with.
+/// The prefix of an md5 secret, and of an md5 response.
 const PREFIX: &str = "md5";
 
 /// The length of a secret in bytes: the prefix and 32 hex digits.
 const SECRET_BYTES: usize = PREFIX.len() + 32;
 
-/// The md5 secret of `password` for `user`: `md5` and 32 lower-case hex digits.
+/// Returns the md5 secret of `password` for `user`: `md5` and 32 lower-case hex digits.
 #[must_use]
 pub fn secret(password: impl AsRef<[u8]>, user: &str) -> Zeroizing<String> {
     Zeroizing::new(hex_digest(&[password.as_ref(), user.as_bytes()]))
 }
 
-/// The answer to the server's `salt`, from a secret as [`secret()`] makes it.
+/// Returns the client's response to the server's `salt`; `secret` is an md5 secret ([`secret()`]).
 #[must_use]
 pub fn response(secret: &str, salt: [u8; 4]) -> String {
     let digits = secret.strip_prefix(PREFIX).unwrap_or(secret);
     hex_digest(&[digits.as_bytes(), &salt])
 }
 
-/// Whether `response` is the right answer of `user` to our `salt`.
+/// Returns whether `response` is the right response of `user` to pgweir's `salt`.
 ///
-/// False for a SCRAM secret, which cannot be checked by md5, and for an empty password.
+/// A SCRAM secret, which md5 can't check, and an empty password never match.
 #[must_use]
 pub fn verify(secret: &Secret, user: &str, salt: [u8; 4], response: &[u8]) -> bool {
     let expected = match secret {
@@ -44,7 +44,7 @@ pub fn verify(secret: &Secret, user: &str, salt: [u8; 4], response: &[u8]) -> bo
     expected.as_bytes().ct_eq(response).into()
 }
 
-/// Whether `text` has the form of an md5 secret. PostgreSQL takes lower-case digits only.
+/// Returns whether `text` has the form of an md5 secret. PostgreSQL accepts lower-case digits only.
 pub(crate) fn is_secret(text: &str) -> bool {
     text.len() == SECRET_BYTES
         && text.strip_prefix(PREFIX).is_some_and(|digits| {

@@ -1,15 +1,14 @@
 //! SASLprep (RFC 4013), in the variant that PostgreSQL uses.
 //!
-//! PostgreSQL looks for prohibited, unassigned and right-to-left characters before it normalizes;
-//! the RFC says after. The `stringprep` crate follows the RFC, and would so derive another key
-//! from, say, `U+1F130` (unassigned in Unicode 3.2, but normalized to `A`). Hence this module:
-//! the tables are the crate's, the order is PostgreSQL's.
+//! PostgreSQL checks for prohibited, unassigned and right-to-left characters before the normalization, the RFC after it.
+//! The `stringprep` crate follows the RFC, so it would derive other keys from some passwords, such as `U+1F130`
+//! (unassigned in Unicode 3.2, but normalized to `A`). This module uses the crate's tables in PostgreSQL's order.
 
 use stringprep::tables;
 use unicode_normalization::UnicodeNormalization;
 use zeroize::Zeroizing;
 
-/// The bytes that a password is hashed as.
+/// Returns the bytes of a password that are hashed.
 ///
 /// As in PostgreSQL, a password that is not UTF-8, or that SASLprep refuses, is taken as it is.
 pub(crate) fn prepare(password: &[u8]) -> Zeroizing<Vec<u8>> {
@@ -20,7 +19,7 @@ pub(crate) fn prepare(password: &[u8]) -> Zeroizing<Vec<u8>> {
     prepared.unwrap_or_else(|| Zeroizing::new(password.to_vec()))
 }
 
-/// The normalized text, or `None` if the profile refuses it.
+/// Returns the normalized text, or `None` if the profile refuses the text.
 fn saslprep(text: &str) -> Option<Zeroizing<Vec<u8>>> {
     let mapped: Zeroizing<Vec<char>> = Zeroizing::new(text.chars().filter_map(map).collect());
     if mapped.is_empty() || mapped.iter().any(|&c| is_prohibited(c)) || !bidi_is_fine(&mapped) {
@@ -34,7 +33,7 @@ fn saslprep(text: &str) -> Option<Zeroizing<Vec<u8>>> {
     Some(out)
 }
 
-/// RFC 4013, 2.1. `U+200B` is in both tables; PostgreSQL makes a space of it.
+/// Maps characters (RFC 4013, 2.1). `U+200B` is in both tables; PostgreSQL replaces it by a space.
 fn map(c: char) -> Option<char> {
     if tables::non_ascii_space_character(c) {
         Some(' ')
@@ -45,7 +44,7 @@ fn map(c: char) -> Option<char> {
     }
 }
 
-/// RFC 4013, 2.3 and 2.5. Surrogates (C.5) cannot occur in a `char`.
+/// Returns whether a character is prohibited (RFC 4013, 2.3 and 2.5). A `char` is never a surrogate (C.5).
 fn is_prohibited(c: char) -> bool {
     tables::non_ascii_space_character(c)
         || tables::ascii_control_character(c)
@@ -59,8 +58,8 @@ fn is_prohibited(c: char) -> bool {
         || tables::unassigned_code_point(c)
 }
 
-/// RFC 3454, 6: text with a right-to-left character starts and ends with one, and has no
-/// left-to-right one.
+/// Checks the rule for right-to-left text (RFC 3454, 6): a text with a right-to-left character starts and ends with one,
+/// and has no left-to-right character.
 fn bidi_is_fine(text: &[char]) -> bool {
     if !text.iter().any(|&c| tables::bidi_r_or_al(c)) {
         return true;

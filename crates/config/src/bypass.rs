@@ -1,17 +1,17 @@
-//! Who gets past the limits of pools: the setting `bypass_users`.
+//! The setting `bypass_users`: users whose clients may exceed the limits of pools.
 
 use std::fmt;
 
 use crate::value::{BadValue, Value};
 
-/// What is right, as the end of "expected ...".
+/// The right form, as the end of "expected ...".
 const EXPECTED: &str = "a list of db/user, db/* or */user";
 
-/// Whose clients get servers outside of all pools.
+/// The users and databases whose clients get servers outside of all pools.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BypassUsers(Vec<Lane>);
 
-/// An item of the list; `None` stands for all, and at least one is named.
+/// An item of the list: a user, a database, or both. `None` stands for all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Lane {
     database: Option<String>,
@@ -19,7 +19,7 @@ struct Lane {
 }
 
 impl BypassUsers {
-    /// Is a client of this database and user among them?
+    /// Returns whether a client of this database and user is among them.
     #[must_use]
     pub fn includes(&self, database: &str, user: &str) -> bool {
         let fits = |wanted: &Option<String>, name: &str| {
@@ -30,7 +30,7 @@ impl BypassUsers {
             .any(|lane| fits(&lane.database, database) && fits(&lane.user, user))
     }
 
-    /// Is nobody?
+    /// Returns whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

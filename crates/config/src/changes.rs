@@ -12,7 +12,7 @@ use crate::{
     ini::{self, Line},
 };
 
-/// Before the name of a section: its entries are removed.
+/// The mark before the name of a section whose entries are removed.
 const REMOVED: &str = "removed ";
 
 const HEAD: &str = "; Changes of databases and users by the HTTP API, which pgweir reads after its own file.\n\
@@ -37,8 +37,7 @@ impl Changes {
     /// Reads the text of a file of changes.
     ///
     /// # Errors
-    /// All lines that say nothing. Whether the entries are right shows when they are applied:
-    /// [`Config::with_changes`](crate::Config::with_changes).
+    /// All lines without a meaning. [`Config::with_changes`](crate::Config::with_changes) checks the entries.
     pub fn parse(text: &str, file: &Path) -> Result<Self, Problems> {
         let mut changes = Self::default();
         let mut problems = Vec::new();
@@ -78,8 +77,8 @@ impl Changes {
         }
     }
 
-    /// Adds the change of an entry: its text as the ini file has it, or `None` to remove it. The change of the same entry
-    /// before it is dropped.
+    /// Adds the change of an entry: the text as in the ini file, or `None` to remove the entry. An earlier change of the
+    /// same entry is dropped.
     pub fn set(&mut self, scope: Scope, name: &str, text: Option<Secret>) {
         let place = Place {
             file: PathBuf::from("HTTP API"),
@@ -112,7 +111,7 @@ impl Changes {
                     .peekable();
                 if of_section.peek().is_some() {
                     let prefix = if is_removed { REMOVED } else { "" };
-                    // A String takes everything.
+                    // Writing to a String cannot fail.
                     let _ = writeln!(text, "\n[{prefix}{}]", scope.section());
                 }
                 for (_, name, change) in of_section {
@@ -136,7 +135,7 @@ fn section_of(name: &str) -> Option<(Scope, bool)> {
 /// Returns the text of an entry with these keys and values.
 ///
 /// # Errors
-/// The first key that is none, or whose value can't stand in a file.
+/// The first key that is not a word, or whose value can't be written in a file.
 pub fn entry_text(pairs: &[(String, String)]) -> Result<Secret, String> {
     let mut text = String::new();
     for (key, value) in pairs {
@@ -145,7 +144,7 @@ pub fn entry_text(pairs: &[(String, String)]) -> Result<Secret, String> {
             return Err(key.clone());
         }
         let separator = if text.is_empty() { "" } else { " " };
-        // A String takes everything.
+        // Writing to a String cannot fail.
         let _ = write!(text, "{separator}{key}='{}'", value.replace('\'', "''"));
     }
     Ok(Secret::new(text))
@@ -154,7 +153,7 @@ pub fn entry_text(pairs: &[(String, String)]) -> Result<Secret, String> {
 /// Returns the keys and values of an entry's text, in their order.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The problem of the text.
 pub fn entry_pairs(text: &str) -> Result<Vec<(String, String)>, &'static str> {
     let pairs = connstr::pairs(text)?;
     let owned = pairs

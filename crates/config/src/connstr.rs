@@ -1,6 +1,6 @@
 //! The value of an entry of `[databases]`, `[users]` or `[peers]`: `key=value key='a value'`.
 
-/// The pairs in order, or what is wrong; the words say nothing of the text, as it may be a secret.
+/// Returns the pairs in their order, or a description of the problem, which quotes nothing: the text may be a secret.
 pub(crate) fn pairs(text: &str) -> Result<Vec<(&str, String)>, &'static str> {
     let mut pairs = Vec::new();
     let mut rest = text.trim_start();

@@ -1,5 +1,4 @@
-//! The texts that are made of the tables: the reference page, the example file, and a summary for
-//! `--help`.
+//! The texts that are generated from the tables: the reference page, the example file, and a summary for `--help`.
 
 use std::fmt::{self, Write};
 
@@ -14,19 +13,19 @@ pub fn files() -> [(&'static str, String); 2] {
     ]
 }
 
-/// The reference page of all settings, as Markdown.
+/// Returns the reference page of all settings, as Markdown.
 #[must_use]
 pub fn reference() -> String {
     written(write_reference)
 }
 
-/// An ini file with every setting commented out at its default.
+/// Returns an ini file with every setting commented out at its default.
 #[must_use]
 pub fn example() -> String {
     written(write_example)
 }
 
-/// What `--help` says of the ini file.
+/// Returns the part of `--help` about the ini file.
 #[must_use]
 pub fn help() -> String {
     written(write_help)
@@ -166,7 +165,7 @@ fn write_help(out: &mut String) -> fmt::Result {
     Ok(())
 }
 
-/// The settings of a scope under their headings.
+/// Appends the settings of a scope under their headings.
 pub fn groups(scope: Scope) -> impl Iterator<Item = (&'static str, &'static [SettingInfo])> {
     scope
         .settings()
@@ -174,7 +173,7 @@ pub fn groups(scope: Scope) -> impl Iterator<Item = (&'static str, &'static [Set
         .map(|chunk| (chunk[0].group, chunk))
 }
 
-/// The description in one line.
+/// Returns a setting's description in one line.
 #[must_use]
 pub fn paragraph(info: &SettingInfo) -> String {
     let lines: Vec<_> = info.doc.lines().map(str::trim).collect();
@@ -202,7 +201,7 @@ fn wrapped(out: &mut String, start: &str, text: &str) -> fmt::Result {
     writeln!(out, "{start}{line}")
 }
 
-/// What a section of the ini file is for, and how its lines look.
+/// Returns the purpose of a section of the ini file, and the form of its lines.
 #[must_use]
 pub fn section_intro(scope: Scope) -> &'static str {
     match scope {

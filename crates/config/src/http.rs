@@ -1,14 +1,14 @@
-//! Where HTTP requests are answered: the settings `http_listen` and `http_tls`.
+//! The addresses at which pgweir answers HTTP requests: the settings `http_listen` and `http_tls`.
 
 use std::fmt;
 
 use crate::value::{BadValue, Value};
 
-/// What is right, as the end of "expected ...".
+/// The right form, as the end of "expected ...".
 const EXPECTED: &str =
     "a list of ADDRESS:PORT and absolute paths of Unix sockets, such as 127.0.0.1:9127";
 
-/// A place to listen on for HTTP.
+/// An address to listen on for HTTP.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum HttpAddress {
     /// TCP.
@@ -22,12 +22,12 @@ pub enum HttpAddress {
     Unix(String),
 }
 
-/// All places to listen on for HTTP.
+/// All addresses to listen on for HTTP.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HttpListen(Vec<HttpAddress>);
 
 impl HttpListen {
-    /// The places, each once.
+    /// Returns the addresses, each once.
     #[must_use]
     pub fn addresses(&self) -> &[HttpAddress] {
         &self.0

@@ -1,27 +1,27 @@
-//! Text of an ini file to lines with a meaning.
+//! Splits the text of an ini file into sections, keys and includes.
 
 use std::borrow::Cow;
 
-/// A line with a meaning.
+/// A line that is not empty, and not a comment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     /// `[name]`
     Section(String),
     /// `%include path`
     Include(String),
-    /// `key = value`, without space at either end of either.
+    /// `key = value`. Neither has space at its ends.
     Entry { key: String, value: String },
 }
 
-/// The lines with a meaning of `text`, each with its number, or what would have been right there.
-/// A line that is wrong does not end the iteration.
+/// Returns the lines of `text` that are not empty and not comments, with their numbers; for an invalid line, the right
+/// form. An invalid line does not end the iteration.
 pub(crate) fn lines(text: &str) -> impl Iterator<Item = (usize, Result<Line, &'static str>)> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     logical_lines(text)
         .flat_map(|(number, line)| meanings(&line).into_iter().map(move |line| (number, line)))
 }
 
-/// Lines joined where one ends in a backslash. A comment has no continuation.
+/// Returns the lines of a text. A backslash at the end of a line joins the next one, except in a comment.
 fn logical_lines(text: &str) -> impl Iterator<Item = (usize, Cow<'_, str>)> {
     let mut physical = text.lines().enumerate();
     std::iter::from_fn(move || {
@@ -45,7 +45,7 @@ fn is_comment(line: &str) -> bool {
     line.trim_start().starts_with([';', '#'])
 }
 
-/// What a line says: nothing, one thing, or a section and an entry after it.
+/// Parses a line: nothing, one item, or a section and an entry behind it.
 fn meanings(line: &str) -> Vec<Result<Line, &'static str>> {
     let line = line.trim();
     if line.is_empty() || is_comment(line) {
@@ -101,7 +101,7 @@ fn plain_key(line: &str) -> Result<(String, &str), &'static str> {
     if key.is_empty() {
         return Err("\"key = value\"");
     }
-    // Not said in full, as PgBouncer's rule is narrower: letters, digits, and _ . - *
+    // The message leaves the exact rule out. PgBouncer's is narrower: letters, digits, and _ . - *
     if key.contains('"') {
         Err("a name between double quotes, or without any")
     } else {
@@ -109,7 +109,7 @@ fn plain_key(line: &str) -> Result<(String, &str), &'static str> {
     }
 }
 
-/// A name as SQL quotes it: `"my ""db"""`.
+/// Parses a name that is quoted as in SQL: `"my ""db"""`.
 fn quoted_key(line: &str) -> Result<(String, &str), &'static str> {
     let mut key = String::new();
     let mut rest = &line[1..];

@@ -276,7 +276,7 @@ choices! {
 pub enum FairWindow {
     /// The larger of 2 ms and a quarter of the oldest waiter's wait.
     Auto,
-    /// This time; 0 is strict order.
+    /// A fixed time. With 0, clients are served in strict order.
     Micros(Micros),
 }
 

@@ -1,8 +1,8 @@
 //! Every setting of pgweir declared once, and the parser of `pgbouncer.ini`.
 //!
-//! The tables in `table/` are the only place where a setting is named: the typed structs, the
-//! parser, the rows of SHOW CONFIG, the example file and the reference page all come from them.
-//! Nothing here opens a file: the caller of [`Config::load`] passes what reads one.
+//! The tables in `table/` are the only place that names a setting. The typed structs, the parser, the rows of SHOW CONFIG, the
+//! example file and the reference page are derived from them. The crate opens no file: the caller of [`Config::load`] passes
+//! a function that reads one.
 
 mod bypass;
 mod changes;

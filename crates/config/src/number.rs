@@ -1,20 +1,20 @@
-//! Numbers and times as `strtol`, `strtod` and `%g` have them, which is what PgBouncer uses.
+//! Numbers and times in the formats of `strtol`, `strtod` and `%g`, which PgBouncer uses.
 
-/// A number as `strtoul(.., 0)` reads it: decimal, `0x` hexadecimal, leading `0` octal.
+/// Parses a number as `strtoul(.., 0)` does: decimal, `0x` hexadecimal, leading `0` octal.
 pub(crate) fn unsigned(text: &str) -> Option<u32> {
     let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hex) => (hex, 16),
         None if text.len() > 1 && text.starts_with('0') => (&text[1..], 8),
         None => (text, 10),
     };
-    // from_str_radix would take a sign.
+    // from_str_radix would accept a sign.
     if !digits.starts_with(|c: char| c.is_digit(radix)) {
         return None;
     }
     u32::from_str_radix(digits, radix).ok()
 }
 
-/// A time in microseconds; a bare number counts units of `bare` microseconds.
+/// Parses a time. Returns microseconds; a number without a unit counts units of `bare` microseconds.
 pub(crate) fn duration(text: &str, bare: f64) -> Option<u64> {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[number.len()..] {
@@ -29,11 +29,11 @@ pub(crate) fn duration(text: &str, bare: f64) -> Option<u64> {
     };
     // Rounded, as 0.000012 seconds times a million is a little less than 12.
     let micros = (number.trim_end().parse::<f64>().ok()? * unit).round();
-    // Beyond 2^53 a float counts no single microseconds; that is 285 years.
+    // A float is exact to one microsecond up to 2^53, which is 285 years.
     (micros >= 0.0 && micros <= (1_u64 << 53) as f64).then_some(micros as u64)
 }
 
-/// A number as C's `%g` prints it: six significant digits, no needless zeros.
+/// Prints a number as C's `%g` does: six significant digits, no needless zeros.
 pub(crate) fn general(value: f64) -> String {
     let scientific = format!("{value:.5e}");
     let Some((mantissa, exponent)) = scientific.split_once('e') else {

@@ -1,4 +1,4 @@
-//! Which settings are pgweir's own: PgBouncer refuses a file with them.
+//! The settings that only pgweir has: PgBouncer refuses a file with them.
 
 use crate::{Scope, SettingInfo};
 
@@ -44,7 +44,7 @@ const USER: &[&str] = &[
 ];
 
 impl SettingInfo {
-    /// Does PgBouncer not know it?
+    /// Returns whether PgBouncer does not know the key.
     #[must_use]
     pub fn is_own(&self) -> bool {
         let known = match self.scope {

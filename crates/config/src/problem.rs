@@ -22,7 +22,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// One problem.
+/// A problem of an ini file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The place of the problem.

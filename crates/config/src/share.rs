@@ -1,21 +1,21 @@
-//! A part of something: a number, or a percentage.
+//! A setting that is a number or a percentage.
 
 use crate::{
     number,
     value::{BadValue, Value},
 };
 
-/// A number, or a percentage of something.
+/// A number, or a percentage of a whole that the setting names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// So many.
+    /// A number.
     Number(u32),
-    /// So many of a hundred.
+    /// A percentage.
     Percent(u32),
 }
 
 impl Share {
-    /// How many that is of `whole`, rounded down.
+    /// Returns the number, or the percentage of `whole`, rounded down.
     #[must_use]
     pub fn of(self, whole: u32) -> u32 {
         match self {

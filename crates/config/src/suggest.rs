@@ -1,11 +1,11 @@
-//! The name that was probably meant.
+//! Suggests the name that an operator probably meant.
 
 use crate::Scope;
 
-/// Longer names than this are no typing mistakes.
+/// The length of the longest name for which a similar one is searched.
 const LENGTH_MAX: usize = 64;
 
-/// The candidate most like `name`, if it is like it at all.
+/// Returns the candidate that is most similar to `name`, if one is similar enough.
 pub(crate) fn nearest<'a>(
     name: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -21,18 +21,18 @@ pub(crate) fn nearest<'a>(
     (distance <= 1 + known.len() / 5).then_some(known)
 }
 
-/// The key of this scope that is most like `key`.
+/// Returns the key of this scope that is most similar to `key`.
 pub(crate) fn nearest_key(key: &str, scope: Scope) -> Option<&'static str> {
     nearest(key, scope.settings().iter().map(|info| info.name))
 }
 
-/// The scopes that have this key.
+/// Returns the scopes that have this key.
 pub(crate) fn scopes_of(key: &str) -> Vec<Scope> {
     let has_key = |scope: &Scope| scope.settings().iter().any(|info| info.name == key);
     Scope::ALL.into_iter().filter(has_key).collect()
 }
 
-/// The section most like `name`.
+/// Returns the section that is most similar to `name`.
 pub(crate) fn nearest_section(name: &str) -> Option<&'static str> {
     nearest(name, Scope::ALL.map(Scope::section))
 }

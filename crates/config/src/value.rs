@@ -1,4 +1,4 @@
-//! What a setting's type must know: to be read from text, to be shown, to be described.
+//! The types of settings: how a value is parsed, shown and described.
 
 use crate::{
     kinds::{FileMode, Micros, Secret},
@@ -8,7 +8,7 @@ use crate::{
 /// A value that is not of the setting's form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadValue {
-    /// What would be right, as the end of "expected ...".
+    /// The right form, as the end of "expected ...".
     pub expected: String,
 }
 
@@ -26,18 +26,18 @@ pub(crate) trait Value: Sized + PartialEq {
     const KIND: &'static str;
     /// Unit of a bare number, if any.
     const UNIT: Option<&'static str> = None;
-    /// May the text be shown in an error or a console?
+    /// Whether errors and the console may show the text.
     const SECRET: bool = false;
-    /// A text besides the empty one that means "not set" where a setting is optional.
+    /// A text besides the empty one that means "not set" for an optional setting.
     const UNSET: Option<&'static str> = None;
 
-    /// Reads the value; `text` has no space at either end.
+    /// Parses the value; `text` has no space at either end.
     fn parse(text: &str) -> Result<Self, BadValue>;
 
-    /// The value as PgBouncer's SHOW CONFIG has it.
+    /// Returns the value as PgBouncer's SHOW CONFIG shows it.
     fn show(&self) -> String;
 
-    /// The value when there is neither a text nor a default.
+    /// Returns the value of a setting that has neither a text nor a default.
     fn absent() -> Option<Self> {
         None
     }
@@ -95,7 +95,7 @@ impl Value for bool {
         match text.to_ascii_lowercase().as_str() {
             "on" | "yes" | "true" => Ok(true),
             "off" | "no" | "false" => Ok(false),
-            // PgBouncer reads its switches as integers.
+            // PgBouncer parses its switches as integers.
             _ => number::unsigned(text)
                 .map(|n| n != 0)
                 .ok_or_else(|| BadValue::new("0 or 1")),

@@ -56,15 +56,17 @@ impl CancelRequests {
     ) {
         let generation = directory.generation();
         // A peer may support only short keys.
-        client.secret_len = if has_long_secret && peer == 0 { 32 } else { 4 };
-        client.key_pid = if peer == 0 {
+        let is_long = has_long_secret && peer == 0;
+        client.key.set_secret_len(if is_long { 32 } else { 4 });
+        let pid = if peer == 0 {
             let pid = |number| CancelKey::pid(worker, generation, number);
             self.keys.new_pid(CancelKey::PIDS, pid)
         } else {
-            client.secret[3] |= CancelKey::HOPS;
+            client.key.allow_hops();
             let pid = |number| CancelKey::pid_among_peers(worker, peer, number);
             self.keys.new_pid(CancelKey::PIDS_AMONG_PEERS, pid)
         };
+        client.key.set_pid(pid);
         self.keys.insert(&client.cancel_key(), conn);
     }
 
@@ -164,8 +166,8 @@ impl CancelRequests {
             Goal::Server(server) => server,
         };
         let server = connections.server(server_conn)?;
-        server.cancels -= 1;
-        if server.cancels > 0 {
+        server.next_loan.cancels -= 1;
+        if server.next_loan.cancels > 0 {
             return None;
         }
         match server.duty {
@@ -190,7 +192,7 @@ impl CancelRequests {
         if let Goal::Server(server) = goal
             && let Some(server) = connections.server(server)
         {
-            server.retire = Some(OVERDUE);
+            server.retirement.reason = Some(OVERDUE);
         }
         // A request in the queue has no socket yet.
         if passage != Passage::Queued {
@@ -249,7 +251,8 @@ pub(crate) fn busy_server(connections: &mut Connections, conn: Token) -> Option<
     let is_idle = server.replies.is_settled() && server.status == b'I'
         // The query that cleans the server for the client must not be cancelled in place of the client's query.
         || server.replies.current() == Some(Request::Internal(InternalQuery::Sequences));
-    let may = !is_idle && server.cancels < CANCELS_PER_SERVER_MAX && server.key.is_some();
+    let may =
+        !is_idle && server.next_loan.cancels < CANCELS_PER_SERVER_MAX && server.link.key.is_some();
     may.then_some(server_conn)
 }
 
@@ -263,18 +266,18 @@ fn open(
     let Some(server) = connections.server(server_conn) else {
         return;
     };
-    let Some(key) = server.key.clone() else {
+    let Some(key) = server.link.key.clone() else {
         return;
     };
     // The address that the server is connected to: its host name may stand for others too.
-    let endpoint = match server.addresses {
+    let endpoint = match server.link.addresses {
         Some((_, Address::Tcp(remote))) => Arc::new(Endpoint::Tcp {
             host: remote.ip().to_string(),
             port: remote.port(),
         }),
-        _ => Arc::clone(&server.endpoint),
+        _ => Arc::clone(&server.link.endpoint),
     };
-    server.cancels += 1;
+    server.next_loan.cancels += 1;
     let cancel = CancelConnection {
         goal: Goal::Server(server_conn),
         key: CancelKey {
@@ -283,7 +286,11 @@ fn open(
         },
         from,
         passage: Passage::Opening,
-        tls: server.tls.as_ref().map(|_| Arc::clone(&server.endpoint)),
+        tls: server
+            .link
+            .tls
+            .as_ref()
+            .map(|_| Arc::clone(&server.link.endpoint)),
         until: env.cancel_deadline(),
     };
     let conn = connections.insert(Conn::Cancel(Box::new(cancel)));

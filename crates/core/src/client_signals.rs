@@ -25,13 +25,13 @@ use crate::{
 /// With more requests behind it, or in a failed transaction, the server could not report which role the caller had.
 pub(super) fn signals_at_end(client: &Client, server: &mut Server) -> Option<Box<Signals>> {
     let session = &mut server.session;
-    let signal = Signal::of(session.effects)?;
+    let signal = Signal::of(session.transaction.effects)?;
     let signals = session.signals.take();
-    if !server.replies.is_last() || !client.stream.is_at_boundary() {
+    if !server.replies.is_last() || !client.socket.stream.is_at_boundary() {
         return None;
     }
     // The next request asks for other things.
-    session.effects = session.effects.without(SIGNALS);
+    session.transaction.effects = session.transaction.effects.without(SIGNALS);
     let mut signals = signals.filter(|_| server.status != b'E')?;
     signals.signal = Some(signal);
     Some(signals)
@@ -51,7 +51,7 @@ impl Worker {
                 out.send_made(client, |bytes| bytes.extend_from_slice(notice));
             }
             (Some(Request::Internal(_)), _) => {}
-            _ if server.session.effects.intersects(SIGNALS) => {
+            _ if server.session.transaction.effects.intersects(SIGNALS) => {
                 if let Some(pid) = unknown_pid(&notice[HEADER_LEN..]) {
                     server.session.signals.get_or_insert_default().add(pid);
                 }
@@ -109,11 +109,11 @@ impl Worker {
         let Some((client_conn, client, server)) = self.table.pair_of(conn) else {
             return;
         };
-        if std::mem::take(&mut server.session.ready_is_held) {
+        if std::mem::take(&mut server.session.queries.ready_is_held) {
             enter(Phase::Relaying, client_conn, client, conn, server);
             return self.inspect_held(conn, now, out);
         }
-        if !server.session.notified.is_empty() {
+        if !server.session.notifications.pending.is_empty() {
             send_backlog(&mut self.table, client_conn, out);
         }
         self.finish_request(conn, now, out);

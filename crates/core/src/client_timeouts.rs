@@ -30,7 +30,8 @@ impl Timeouts<'_> {
         let settings = &self.env.snapshot.config.settings;
         match client.duty {
             ClientDuty::Login(_) => {
-                let is_over = self.passed(client.connected_at, settings.client_login_timeout.0);
+                let is_over =
+                    self.passed(client.origin.connected_at, settings.client_login_timeout.0);
                 is_over.then_some(Fault::LoginTimeout)
             }
             ClientDuty::Idle | ClientDuty::Discarding(_) => self.idle_overdue(client),
@@ -53,11 +54,13 @@ impl Timeouts<'_> {
     /// Returns whether a client hung up too long ago to keep its server.
     pub(crate) fn has_left_server(&self, client: &Client) -> bool {
         let patience = self.env.snapshot.config.settings.abandoned_query_timeout.0;
-        let (Some(hung_up_at), Some(server)) = (client.hung_up_at, client.server()) else {
+        let (Some(hung_up_at), Some(server)) = (client.socket.hung_up_at, client.server()) else {
             return false;
         };
         match self.connections.look(server) {
-            Some(Conn::Server(server)) => self.passed(hung_up_at.max(server.lent_at), patience),
+            Some(Conn::Server(server)) => {
+                self.passed(hung_up_at.max(server.times.lent_at), patience)
+            }
             _ => false,
         }
     }
@@ -73,9 +76,9 @@ impl Timeouts<'_> {
             }
         );
         waits
-            && !client.wait_notice_was_sent
-            && !client.blocked
-            && self.passed(client.request_at, after)
+            && !client.request.wait_notice_was_sent
+            && !client.socket.blocked
+            && self.passed(client.request.sent_at, after)
     }
 
     fn wait_overdue(&self, client: &Client, at_login: bool) -> Option<Fault> {
@@ -83,13 +86,13 @@ impl Timeouts<'_> {
         let pool = client.pool.and_then(|pool| self.pools.get(pool));
         let wait_max = pool.map_or(0, |pool| pool.terms.query_wait_timeout);
         // A user's query_timeout counts from when the client has a server, as in PgBouncer.
-        if self.passed(client.request_at, settings.query_timeout.0) {
+        if self.passed(client.request.sent_at, settings.query_timeout.0) {
             Some(Fault::QueryTimeoutInQueue)
-        } else if self.passed(client.request_at, wait_max) {
+        } else if self.passed(client.request.sent_at, wait_max) {
             Some(Fault::QueryWaitTimeout(None))
         } else {
             let login_max = settings.client_login_timeout.0;
-            (at_login && self.passed(client.connected_at, login_max))
+            (at_login && self.passed(client.origin.connected_at, login_max))
                 .then_some(Fault::LoginTimeoutServerDown)
         }
     }
@@ -97,7 +100,7 @@ impl Timeouts<'_> {
     /// The same as `overdue`, for a client that has a server.
     fn transaction_overdue(&self, client: &Client, server: &Server) -> Option<Fault> {
         // A replication stream is no query, and has no end. A client exempt from the limits delays no other client.
-        if server.replication != Replication::None || server.bypass {
+        if server.purpose.replication != Replication::None || server.purpose.bypass {
             return None;
         }
         let pool = self.pools.get(server.pool())?;
@@ -105,16 +108,16 @@ impl Timeouts<'_> {
         let is_busy = !server.replies.is_settled();
         let in_transaction = server.status != b'I';
         // The time in which the client still sends its request, such as the data of a COPY, does not count.
-        let asked_at = client.request_at.max(server.heard_at);
+        let asked_at = client.request.sent_at.max(server.times.heard_at);
         if is_busy && self.passed(asked_at, patience.query) {
             Some(Fault::QueryTimeout)
         } else if !is_busy
             && in_transaction
-            && self.passed(client.request_at, patience.idle_transaction)
+            && self.passed(client.request.sent_at, patience.idle_transaction)
         {
             Some(Fault::IdleTransaction)
         } else if (is_busy || in_transaction)
-            && self.passed(client.transaction_at, patience.transaction)
+            && self.passed(client.request.transaction_at, patience.transaction)
         {
             Some(Fault::TransactionTimeout)
         } else if !is_busy && !in_transaction {
@@ -127,7 +130,7 @@ impl Timeouts<'_> {
     /// The same as `overdue`, for a client that keeps a server between transactions.
     fn pin_overdue(&self, client: &Client, pool: &LocalPool) -> Option<Fault> {
         let context = client.context.as_ref()?;
-        if context.pins.ends() && self.passed(client.request_at, pool.terms.pin_timeout) {
+        if context.pins.ends() && self.passed(client.request.sent_at, pool.terms.pin_timeout) {
             return Some(Fault::PinTimeout(context.pins));
         }
         self.idle_overdue(client)
@@ -136,7 +139,7 @@ impl Timeouts<'_> {
     fn idle_overdue(&self, client: &Client) -> Option<Fault> {
         let user = client.names.as_ref().map_or("", |names| &names.user);
         let limit = self.env.snapshot.config.client_idle_timeout(user);
-        self.passed(client.request_at, limit.0)
+        self.passed(client.request.sent_at, limit.0)
             .then_some(Fault::ClientIdle)
     }
 

@@ -93,7 +93,8 @@ impl Connections {
     pub(crate) fn holds(&self, server: Token, wanted: &Settings, sql: &SqlStatements) -> bool {
         match self.look(server) {
             Some(Conn::Server(server)) => {
-                server.session.held.is_same(wanted) && server.session.sql.is_same(sql)
+                server.session.settings.held.is_same(wanted)
+                    && server.session.sql_statements.held.is_same(sql)
             }
             _ => false,
         }

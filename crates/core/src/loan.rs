@@ -48,14 +48,14 @@ pub(crate) fn begin(
     server.replies.wait_no_longer();
     out.read(
         client_conn,
-        if server.blocked {
+        if server.link.blocked {
             ReadMode::Hold
         } else {
             ReadMode::Deliver
         },
     );
-    if client.blocked {
+    if client.socket.blocked {
         out.read(server_conn, ReadMode::Hold);
     }
-    client.early.take()
+    client.socket.early.take()
 }

@@ -51,20 +51,21 @@ pub(crate) fn due_servers(
 }
 
 fn due(env: &Env<'_>, pools: &LocalPools, token: Token, server: &Server) -> Option<Due> {
-    if server.listens.is_some() {
+    if server.purpose.listens.is_some() {
         return None;
     }
     let pool = pools.get(server.pool())?;
     let terms = &pool.terms;
     let settings = &env.snapshot.config.settings;
-    let is_outdated = server.retire.is_some() && server.retire != Some(REDEFINED);
+    let is_outdated =
+        server.retirement.reason.is_some() && server.retirement.reason != Some(REDEFINED);
     if settings.server_fast_close && is_outdated && server.client().is_some() {
         return Some(Due::Outdated(token));
     }
     let idle_max = settings.server_idle_timeout.0;
     let is_idle = matches!(server.duty, Duty::Idle);
-    let idle_for = env.now.since(server.freed_at);
-    let age = env.now.since(server.connected_at);
+    let idle_for = env.now.since(server.times.freed_at);
+    let age = env.now.since(server.times.connected_at);
     if is_idle && idle_max > 0 && idle_for >= idle_max {
         return Some(Due::Idle(token));
     }
@@ -81,8 +82,9 @@ fn due(env: &Env<'_>, pools: &LocalPools, token: Token, server: &Server) -> Opti
     let is_used = is_idle && idle_for < IN_USE.min(terms.server_lifetime / 4)
         || server.relays_for().is_some() && terms.mode != PoolMode::Session;
     // Nor does a waiter count on an exclusive server of a client.
-    let is_shared = server.owner.is_none();
-    let is_soon = is_shared && !server.has_successor && age >= terms.successor_age(server.id);
+    let is_shared = server.purpose.owner.is_none();
+    let is_soon =
+        is_shared && !server.retirement.has_successor && age >= terms.successor_age(server.id);
     (is_soon && is_used).then_some(Due::Soon(token))
 }
 
@@ -105,7 +107,7 @@ pub(crate) fn end_server(
         Due::Soon(conn) => {
             // The server may have been closed together with another one that was due.
             let server = connections.server(conn)?;
-            server.has_successor = true;
+            server.retirement.has_successor = true;
             let shared = Arc::clone(&server.shared);
             let notes = shared.ledger.lock().replace(env.worker, env.now);
             deliver(env.worker, env.directory, &notes, &shared, out);
@@ -137,7 +139,7 @@ pub(crate) fn first_server_deadline(
 }
 
 fn server_deadline(env: &Env<'_>, pools: &LocalPools, server: &Server) -> Option<Time> {
-    if server.listens.is_some() {
+    if server.purpose.listens.is_some() {
         return None;
     }
     let pool = pools.get(server.pool())?;
@@ -145,20 +147,24 @@ fn server_deadline(env: &Env<'_>, pools: &LocalPools, server: &Server) -> Option
     let idle_max = env.snapshot.config.settings.server_idle_timeout.0;
     let is_idle = matches!(server.duty, Duty::Idle);
     // A server that is lent now becomes free later, and its idle time begins then.
-    let since = if is_idle { server.freed_at } else { env.now };
+    let since = if is_idle {
+        server.times.freed_at
+    } else {
+        env.now
+    };
     let idle = (idle_max > 0).then(|| since.after(idle_max));
     // A server that is kept for `min_pool_size` has exceeded its idle time already.
     let idle = idle.filter(|&at| terms.min_pool_size == 0 || at > env.now);
     let is_session = terms.mode == PoolMode::Session;
-    let age = match (server.has_successor, is_idle) {
+    let age = match (server.retirement.has_successor, is_idle) {
         _ if terms.server_lifetime == 0 => None,
-        (false, false) if is_session || server.owner.is_some() => None,
+        (false, false) if is_session || server.purpose.owner.is_some() => None,
         (false, _) => Some(terms.successor_age(server.id)),
         (true, false) if pool.may_keep(server) => Some(terms.end_age(server.id)),
         (true, true) => Some(terms.end_age(server.id)),
         (true, false) => None,
     };
-    let old = age.map(|age| server.connected_at.after(age));
+    let old = age.map(|age| server.times.connected_at.after(age));
     idle.into_iter().chain(old).min()
 }
 

@@ -95,7 +95,7 @@ pub(crate) fn retire_outdated(
     if std::mem::replace(&mut pool.epoch, present) == present {
         return Vec::new();
     }
-    let outdated = |conn: &Conn| matches!(conn, Conn::Server(server) if server.pool() == id && server.epoch != present);
+    let outdated = |conn: &Conn| matches!(conn, Conn::Server(server) if server.pool() == id && server.retirement.epoch != present);
     retire_all(connections.tokens(outdated))
 }
 
@@ -107,8 +107,8 @@ pub(crate) fn retire_servers_at(
 ) -> Vec<Effect> {
     let is_there = |conn: &Conn| match conn {
         Conn::Server(server) => {
-            matches!(&*server.endpoint, Endpoint::Tcp { host: at, .. } if at == host)
-                && matches!(server.addresses, Some((_, Address::Tcp(remote))) if gone.contains(&remote.ip()))
+            matches!(&*server.link.endpoint, Endpoint::Tcp { host: at, .. } if at == host)
+                && matches!(server.link.addresses, Some((_, Address::Tcp(remote))) if gone.contains(&remote.ip()))
         }
         _ => false,
     };
@@ -131,12 +131,14 @@ pub(crate) fn retire(
     why: &'static str,
 ) -> Option<Effect> {
     let server = connections.server(conn)?;
-    server.retire = Some(why);
-    if server.listens.is_some() && listeners.stays_until_replaced(connections, conn, why, env.now) {
+    server.retirement.reason = Some(why);
+    if server.purpose.listens.is_some()
+        && listeners.stays_until_replaced(connections, conn, why, env.now)
+    {
         return None;
     }
     let server = connections.server(conn)?;
-    match (server.owner, server.client()) {
+    match (server.purpose.owner, server.client()) {
         // This server would never become free.
         (Some(owner), Some(_)) => Some(Effect::EndClient(owner, Fault::DatabaseChanged)),
         (_, None) => Some(Effect::CloseServer(conn, why)),
@@ -203,7 +205,9 @@ pub(crate) fn kill(
 /// nothing if the client is not on this worker.
 pub(crate) fn kill_client(connections: &mut Connections, id: u64) -> Vec<Effect> {
     let is_it = |conn: &Conn| match conn {
-        Conn::Client(client) => client.id == id && !matches!(client.duty, ClientDuty::Login(_)),
+        Conn::Client(client) => {
+            client.origin.id == id && !matches!(client.duty, ClientDuty::Login(_))
+        }
         _ => false,
     };
     let Some(&conn) = connections.tokens(is_it).first() else {

@@ -101,7 +101,7 @@ fn remove_pool(connections: &Connections, id: PoolId) -> Vec<Effect> {
 fn reset_when_free(connections: &mut Connections, id: PoolId) {
     for conn in connections.tokens(|conn| conn.is_server_of(id)) {
         if let Some(server) = connections.server(conn) {
-            server.needs_reset |= server.client().is_some();
+            server.next_loan.needs_reset |= server.client().is_some();
         }
     }
 }

@@ -54,9 +54,9 @@ impl Worker {
         let Some((client, server)) = self.table.pair(conn, server_conn) else {
             return;
         };
-        server.heard_at = now;
+        server.times.heard_at = now;
         let stale_plans = server.shared.catalog.stale_plans();
-        server.prepared.trust_since(stale_plans);
+        server.statements.prepared.trust_since(stale_plans);
         if !matches!(server.duty.phase(), Some(Phase::Relaying)) {
             server.enter(Phase::Relaying);
         }
@@ -65,14 +65,14 @@ impl Worker {
         };
         pool.use_current_catalog();
         // A server connection that belongs to one client keeps what the client makes there.
-        let is_shared = server.owner.is_none();
+        let is_shared = server.purpose.owner.is_none();
         // The queries that clean the server for this client may be in front of the client's first request.
         let replies = &server.replies;
         if replies.is_settled() || replies.owed_to_client() == 0 && replies.is_synced() {
-            client.request_at = now;
+            client.request.sent_at = now;
             if server.status == b'I' {
                 // In session mode the last transaction may have ended long ago.
-                client.transaction_at = now;
+                client.request.transaction_at = now;
                 if let Some(sampler) = &mut self.sampler {
                     let last = sampler.relay(&mut client.recording, now);
                     out.list.extend(last.map(Action::Export));
@@ -83,7 +83,11 @@ impl Worker {
         let is_carried = is_shared && client.context.is_some();
         if is_carried {
             let generation = pool.certificates.generation();
-            server.session.certified_by.get_or_insert(generation);
+            server
+                .session
+                .transaction
+                .certified_by
+                .get_or_insert(generation);
         }
         let mut upward = ClientMessages {
             client_conn: conn,
@@ -187,7 +191,7 @@ impl Worker {
             match step {
                 Step::Pass { start, end } => {
                     // A description may have been too long to be inspected.
-                    server.params = None;
+                    server.statements.params = None;
                     run.add(to, start, end, out);
                 }
                 Step::PassHeld => {
@@ -272,11 +276,14 @@ impl Worker {
         match message[0] {
             backend::READY_FOR_QUERY => {
                 server.status = body[0];
-                if server.session.schema.is_some() && body[0] == b'I' {
+                if server.session.transaction.schema.is_some() && body[0] == b'I' {
                     server.settle_schema();
                 }
-                if server.session.ddl.is_some() && body[0] == b'I' && server.replies.is_last() {
-                    server.session.ddl = None;
+                if server.session.transaction.ddl.is_some()
+                    && body[0] == b'I'
+                    && server.replies.is_last()
+                {
+                    server.session.transaction.ddl = None;
                 }
                 let is_known = matches!(body[0], b'I' | b'T' | b'E');
                 let is_plain = !server.session.must_act_before_ready();
@@ -410,17 +417,17 @@ impl Worker {
             return;
         };
         let (pool_id, is_idle) = (server.pool(), server.status == b'I');
-        let is_native = server.owner.is_some();
+        let is_native = server.purpose.owner.is_some();
         let Some(client_conn) = server.relays_for() else {
             return self.answered_during_inspection(conn, out);
         };
         let Some(client) = self.table.client(client_conn) else {
             return;
         };
-        let (request_at, transaction_at) = (client.request_at, client.transaction_at);
-        client.request_at = now;
+        let (request_at, transaction_at) = (client.request.sent_at, client.request.transaction_at);
+        client.request.sent_at = now;
         if is_idle {
-            client.transaction_at = now;
+            client.request.transaction_at = now;
         }
         if client.recording.is_some() {
             self.record_answer(client_conn, conn, request_at, now, out);
@@ -484,7 +491,7 @@ impl Worker {
         };
         if matches!(report.severity, b"FATAL" | b"PANIC") {
             // The server is about to close. The error that the client gets depends on what the server was doing.
-            server.last_words = Some(Words::of(&report));
+            server.link.last_words = Some(Words::of(&report));
             if matches!(server.duty, Duty::Idle) {
                 // The server may take its time to close, and must not be lent meanwhile.
                 out.list.push(Action::Close(conn));
@@ -510,7 +517,8 @@ impl Worker {
     #[cold]
     fn refuse_transaction(&mut self, client: Token, server: Token, now: Time, out: &mut Actions) {
         if let Some(server) = self.table.server(server) {
-            server.retire = Some("transaction blocks not allowed in statement pooling mode");
+            server.retirement.reason =
+                Some("transaction blocks not allowed in statement pooling mode");
         }
         self.refuse(client, &Fault::StatementMode, now, out);
     }
@@ -536,7 +544,7 @@ impl Worker {
         let must_go = is_session
             || loss.was_in_transaction
             || loss.mid_message
-            || !client.stream.is_at_boundary();
+            || !client.socket.stream.is_at_boundary();
         client.duty = ClientDuty::Idle;
         if must_go {
             if loss.mid_message {
@@ -554,7 +562,7 @@ impl Worker {
             });
         }
         match self.table.client(client_conn) {
-            Some(client) if client.early.is_some() => self.check_out(client_conn, now, out),
+            Some(client) if client.socket.early.is_some() => self.check_out(client_conn, now, out),
             _ => out.read(client_conn, ReadMode::Notify),
         }
         true

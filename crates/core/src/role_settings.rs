@@ -33,11 +33,14 @@ pub(crate) fn renew_changed(
     let Some(server) = connections.server(conn) else {
         return;
     };
-    let names = std::mem::take(&mut server.session.changed_roles);
+    let names = std::mem::take(&mut server.session.transaction.changed_roles);
     if names.is_empty() {
         return;
     }
-    let (own, at) = (Arc::clone(&server.shared), Arc::clone(&server.endpoint));
+    let (own, at) = (
+        Arc::clone(&server.shared),
+        Arc::clone(&server.link.endpoint),
+    );
     let is_superuser = directory.names().value(&server.tracked, b"is_superuser") == Some(b"on");
     let has = |name: &str| names.iter().any(|found| found == name);
     for pool in directory.pools() {
@@ -72,7 +75,7 @@ pub(crate) fn retire_redefined(
     }
     let of_before = |conn: &Conn| {
         matches!(conn, Conn::Server(server)
-            if server.pool() == id && server.defaults != present && server.is_shared())
+            if server.pool() == id && server.retirement.defaults != present && server.is_shared())
     };
     let servers = connections.tokens(of_before).into_iter();
     servers.map(Effect::RetireRedefinedServer).collect()
@@ -84,11 +87,11 @@ pub(crate) fn retire_server(connections: &mut Connections, conn: Token) -> Optio
     if server.client().is_none() {
         return Some(Effect::CloseServer(conn, REDEFINED));
     }
-    server.retire.get_or_insert(REDEFINED);
+    server.retirement.reason.get_or_insert(REDEFINED);
     Some(Effect::Settle(conn))
 }
 
 /// Returns whether a client that logs in on this server would get outdated session defaults.
 pub(crate) fn is_redefined(server: &Server) -> bool {
-    server.retire == Some(REDEFINED)
+    server.retirement.reason == Some(REDEFINED)
 }

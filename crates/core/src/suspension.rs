@@ -10,7 +10,7 @@ use crate::{
     connections::{Conn, Connections},
     effect::{Effect, Env, wake_waiting_consoles},
     fault::Fault,
-    frontend::{Client, ClientDuty},
+    frontend::ClientDuty,
 };
 
 /// Whether the worker is suspended, and how far that has come.
@@ -158,11 +158,14 @@ fn can_freeze(conn: &Conn) -> bool {
 fn is_quiet(conn: &Conn) -> bool {
     match conn {
         Conn::Client(client) => {
-            let Client { blocked, duty, .. } = client.as_ref();
-            !blocked && client.stream.is_at_boundary() && !matches!(duty, ClientDuty::Login(_))
+            let socket = &client.socket;
+            let logs_in = matches!(client.duty, ClientDuty::Login(_));
+            !socket.blocked && socket.stream.is_at_boundary() && !logs_in
         }
         Conn::Server(server) => {
-            !server.blocked && server.stream.is_quiet() && !matches!(server.duty, Duty::Login(_))
+            !server.link.blocked
+                && server.stream.is_quiet()
+                && !matches!(server.duty, Duty::Login(_))
         }
         Conn::Cancel(_) => true,
     }

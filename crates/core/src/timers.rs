@@ -51,7 +51,7 @@ pub(crate) fn overdue(timeouts: &Timeouts<'_>) -> Vec<Effect> {
 fn server_overdue(env: &Env<'_>, token: Token, server: &Server) -> Option<Effect> {
     let patience = env.snapshot.config.settings.server_connect_timeout.0;
     match &server.duty {
-        Duty::Login(_) if patience > 0 && env.now.since(server.connected_at) >= patience => {
+        Duty::Login(_) if patience > 0 && env.now.since(server.times.connected_at) >= patience => {
             Some(Effect::EndServerLogin(token))
         }
         Duty::Cleaning { until, .. } if *until <= env.now => {

@@ -85,7 +85,7 @@ impl Worker {
         let id = diagnosis.pool.id;
         for (_, conn) in self.table.iter() {
             let Conn::Server(server) = conn else { continue };
-            if server.bypass {
+            if server.purpose.bypass {
                 continue;
             }
             let client = self.client_of(server);
@@ -98,7 +98,7 @@ impl Worker {
                 if diagnosis.shares_cap(server) {
                     diagnosis.others[state as usize] += 1;
                     if server.client().is_some() {
-                        let held = now.since(server.lent_at);
+                        let held = now.since(server.times.lent_at);
                         diagnosis.others_held = diagnosis.others_held.max(held);
                     }
                 }
@@ -107,10 +107,10 @@ impl Worker {
             diagnosis.counts[state as usize] += 1;
             if let Some(client) = client {
                 diagnosis.longest.push(Holder {
-                    held: now.since(server.lent_at),
+                    held: now.since(server.times.lent_at),
                     state,
                     pins,
-                    client: client.id,
+                    client: client.origin.id,
                     user: client
                         .names
                         .as_ref()
@@ -163,7 +163,7 @@ impl Worker {
         let Some(client) = self.table.client(conn) else {
             return;
         };
-        client.wait_notice_was_sent = true;
+        client.request.wait_notice_was_sent = true;
         let detail = reason.map_or("", |reason| &reason.detail);
         out.send_made(conn, |bytes| {
             let code = sqlstate::SUCCESSFUL_COMPLETION;

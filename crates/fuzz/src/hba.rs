@@ -1,6 +1,6 @@
 //! Any text as an ident file and an HBA file, which may name itself as a file of names.
 //!
-//! What is checked: a problem names a line that there is, and a rule that is found stands on one.
+//! The target checks that each problem and each rule that is found names an existing line.
 
 use std::{
     collections::BTreeSet,
@@ -10,7 +10,7 @@ use std::{
 
 use pgweir_auth::hba::{Asked, Found, IdentMaps, Rules};
 
-/// The ident file, the HBA file, a name, an address and whether there is TLS, with a zero between them.
+/// The input: the ident file, the HBA file, a name, an address, and whether TLS is used, separated by zero bytes.
 pub fn run(data: &[u8]) {
     let Ok(input) = std::str::from_utf8(data) else {
         return;

@@ -1,7 +1,7 @@
 //! Any text as an ini file, and as one that it includes (after a line of `---`).
 //!
-//! What is checked: problems name a line that there is, a password shows up nowhere, and what was
-//! loaded can be asked everything.
+//! The target checks that problems name an existing line, that no password appears in any output, and that all methods of a
+//! loaded configuration work.
 
 use std::path::Path;
 
@@ -46,7 +46,7 @@ fn ask(config: &Config) {
             .password
             .as_ref()
             .map_or("", |password| password.expose());
-        // Shorter ones may well be part of something else.
+        // A shorter password may be a part of another word by chance.
         assert!(
             password.len() < 24
                 || debug.matches(password).count() == 0
@@ -57,7 +57,7 @@ fn ask(config: &Config) {
     assert!(!config.rows().is_empty());
 }
 
-/// Is the text also in a place that is no secret?
+/// Returns whether the text also occurs outside of the secrets.
 fn repeated(config: &Config, text: &str) -> bool {
     let mut bare = config.clone();
     for database in bare.databases.values_mut().chain(&mut bare.fallback) {

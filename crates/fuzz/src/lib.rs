@@ -1,6 +1,7 @@
-//! Whatever reads foreign bytes, as functions of any bytes: each panics if something is wrong.
+//! Fuzz targets for all code that parses bytes from the network or from files. A target is a function of arbitrary bytes,
+//! which panics if a check fails.
 //!
-//! libFuzzer calls them (`fuzz/`, with a nightly compiler), and so do this crate's tests, over the same corpus and with
+//! libFuzzer calls the targets (`fuzz/`, with a nightly compiler). This crate's tests call them for the same corpus and for
 //! mutations of it (`tests/corpus.rs`).
 
 pub mod hba;
@@ -11,7 +12,7 @@ pub mod takeover;
 pub mod userlist;
 pub mod worker;
 
-/// A target's name, which is that of its folder in `fuzz/corpus`, and what it does with some bytes.
+/// A target: its name, which is also the name of its folder in `fuzz/corpus`, and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.

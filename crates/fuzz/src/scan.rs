@@ -1,7 +1,7 @@
 //! Any text through the scanner, in each dialect, with few and with many certificates.
 //!
-//! What is checked: nothing panics, a clean text stays clean behind another clean statement, and a suspect
-//! one suspect; phrases stand in their text; what was said before (behind a zero) changes no verdict.
+//! The target checks that a pure text stays pure behind another pure statement, and an impure one impure; that phrases are
+//! parts of their text; and that an earlier text (behind a zero byte) changes no result.
 
 use pgweir_core::session::{
     certificates::Certificates,

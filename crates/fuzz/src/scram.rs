@@ -1,8 +1,8 @@
 //! Any bytes as the messages of a SCRAM exchange, in both roles.
 //!
-//! Messages are parted by line ends. A `@` stands for the nonce that the fuzzer cannot guess. What
-//! is checked: nobody gets in without the key, no server is believed without its own, and what
-//! parses as a secret is written as the same secret.
+//! Line ends separate messages. A `@` stands for the nonce, which the fuzzer cannot guess. The target checks that no client
+//! logs in without the key, that no server is accepted without its key, and that a parsed secret is written as the same
+//! text.
 
 use pgweir_auth::scram::{
     ClientExchange, DeriveJob, MECHANISM, Secret, ServerExchange, build_secret,

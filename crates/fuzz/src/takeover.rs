@@ -8,7 +8,7 @@ pub fn run(bytes: &[u8]) {
     if let Some(header) = bytes.first_chunk::<HEADER>() {
         let _ = frame_len(*header);
     }
-    // The length is put right, so that the rest is looked at.
+    // The length field is corrected, so that the parser reads the rest.
     let mut frame = bytes.to_vec();
     if frame.len() >= HEADER {
         let len = (frame.len() - HEADER + 1) as u32;

@@ -1,6 +1,4 @@
-//! Any text as a userlist.
-//!
-//! What is checked: users that were read can be written, and are read again as the same.
+//! Any text as a userlist: users that were parsed are the same after they were written and parsed again.
 
 use pgweir_auth::userlist::{Secret, Userlist};
 

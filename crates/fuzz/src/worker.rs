@@ -1,5 +1,5 @@
-//! Arbitrary bytes from clients (before and after login) and from servers, in any order and cut
-//! anywhere: a worker neither panics nor says anything to a connection that it closed.
+//! Arbitrary bytes from clients (before and after login) and from servers, in any order and cut anywhere: a worker does not
+//! panic, and sends nothing to a connection that it has closed.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -16,7 +16,7 @@ use pgweir_core::{
 };
 
 const STARTUP: &[u8] = b"\0\0\0\x19\0\x03\0\0user\0u\0database\0d\0\0";
-/// What a server says at its login.
+/// The messages of a server at login.
 const WELCOME: &[u8] =
     b"R\0\0\0\x08\0\0\0\0S\0\0\0\x11TimeZone\0UTC\0K\0\0\0\x0c\0\0\0\x01abcdZ\0\0\0\x05I";
 

@@ -1,7 +1,7 @@
-//! Each target over its committed corpus (`fuzz/corpus`), and over mutations of it for a while.
+//! Runs each target over its committed corpus (`fuzz/corpus`), and then over mutations of the corpus.
 //!
-//! `PGWEIR_FUZZ_SECONDS` says how long a target runs (2), `PGWEIR_FUZZ_SEED` plays the mutations of one seed. An input
-//! that fails is written to `fuzz/artifacts`, where libFuzzer writes its own.
+//! A target runs for `PGWEIR_FUZZ_SECONDS` seconds (2 if not set). `PGWEIR_FUZZ_SEED` repeats the mutations of a seed. An
+//! input that makes a target fail is written to `fuzz/artifacts`, as libFuzzer does.
 
 #![expect(clippy::disallowed_methods, reason = "a run lasts for some seconds")]
 
@@ -17,13 +17,13 @@ use std::{
 use fastrand::Rng;
 use pgweir_fuzz_targets::TARGETS;
 
-/// Seconds of mutations per target where nothing else is said.
+/// Seconds of mutations for each target, if the environment does not set them.
 const SECONDS: u64 = 2;
-/// An input that is longer is cut: it would only be slower.
+/// The length to which an input is cut, since longer inputs are only slower.
 const INPUT_MAX: usize = 4096;
-/// Changes made to an input at once.
+/// The number of changes to an input at a time.
 const CHANGES_MAX: usize = 5;
-/// Bytes at which readers tend to go wrong.
+/// Bytes that often reveal faults of parsers.
 const EDGES: &[&[u8]] = &[
     b"\0",
     b"\xff",
@@ -56,7 +56,7 @@ fn number(variable: &str) -> Option<u64> {
     )
 }
 
-/// The committed inputs of a target, in an order that is always the same.
+/// Returns the committed inputs of a target, ordered by name.
 fn corpus(target: &str) -> Vec<Vec<u8>> {
     let folder = folder("corpus", target);
     let entries =
@@ -71,7 +71,7 @@ fn corpus(target: &str) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Runs a target; an input that makes it panic is kept, and named.
+/// Runs a target. An input that makes the target panic is written to a file.
 fn check(target: &str, run: fn(&[u8]), input: &[u8], origin: &str) {
     if catch_unwind(AssertUnwindSafe(|| run(input))).is_ok() {
         return;
@@ -87,14 +87,14 @@ fn check(target: &str, run: fn(&[u8]), input: &[u8], origin: &str) {
     );
 }
 
-/// FNV-1a, so that an input has the same name each time.
+/// Returns the FNV-1a hash of an input, for a file name that is the same each time.
 fn hash(input: &[u8]) -> u64 {
     input.iter().fold(0xcbf2_9ce4_8422_2325, |sum, &byte| {
         (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
     })
 }
 
-/// Some of the committed inputs, changed in a few places.
+/// Returns a random input: a committed one, changed in a few places.
 fn mutated(corpus: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     let mut input = corpus[rng.usize(..corpus.len())].clone();
     for _ in 0..rng.usize(1..=CHANGES_MAX) {
@@ -129,7 +129,7 @@ fn change(input: &mut Vec<u8>, corpus: &[Vec<u8>], rng: &mut Rng) {
         }
         5 => input.insert(at, rng.u8(..)),
         _ => {
-            // The one's beginning, and another one's end.
+            // The beginning of the input, and the end of another one.
             let other = &corpus[rng.usize(..corpus.len())];
             input.truncate(at);
             input.extend_from_slice(&other[rng.usize(..=other.len())..]);
@@ -195,7 +195,7 @@ fn mutations_are_those_of_their_seed() {
     assert!(some(1).iter().all(|input| input.len() <= INPUT_MAX));
 }
 
-/// A failure is told with its input.
+/// A failure names its input.
 #[test]
 fn a_failure_keeps_its_input() {
     let failed = catch_unwind(|| check("none", |input| assert!(input != b"bad"), b"bad", "a test"));

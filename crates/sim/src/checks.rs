@@ -57,8 +57,8 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// The id of a request: its client, and its number there. Every message of a client that has room for the id contains
-/// it, and so does every reply.
+/// The id of a request: the client, and the number of the request among the client's requests. Each message of a client
+/// that has room for the id contains the id, and so does each reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RequestId {
     pub(crate) client: usize,
@@ -119,27 +119,27 @@ pub(crate) struct Tap {
     partial: Vec<u8>,
     /// Whether the server was quiet when the present message began.
     began_quiet: bool,
-    /// Whose bytes the pooler was handling then: its farewell may end what this client has begun.
+    /// The client whose bytes the pooler was handling then. The pooler's Terminate for this client may end a message
+    /// that the client has begun.
     began_by: Option<usize>,
-    /// Since then only what cleans it for the next client was sent, which goes in front of that client's
-    /// bytes.
+    /// Whether the pooler has sent nothing but a clean since then. The clean precedes the bytes of the next client.
     cleaned: bool,
-    /// Kind and owner of each message that the server has not handled yet.
+    /// The kind and the owner of each message that the server has not handled yet.
     pub(crate) ahead: VecDeque<(u8, Option<usize>)>,
-    /// Whose messages came last.
+    /// The client whose messages arrived last.
     pub(crate) owner: Option<usize>,
-    /// How often the owner has changed.
+    /// The number of changes of the owner.
     pub(crate) owners: usize,
-    /// The pooler makes a client's SQL-prepared statement here, or takes one away: up to the Sync, that is
-    /// its own.
+    /// Whether the pooler prepares or deallocates a client's SQL-prepared statement on the server. All messages up to
+    /// the Sync are the pooler's own then.
     remakes: bool,
-    /// What was sent since the server was quiet is the pooler's own.
+    /// Whether all messages since the server was quiet are the pooler's own.
     own_run: bool,
 }
 
 impl Tap {
-    /// Bytes for the server. `caller` is the client whose bytes the pooler was handling; `quiet`
-    /// says that the server has answered everything and all of that was read.
+    /// Checks bytes for the server. `caller` is the client whose bytes the pooler was handling; `quiet` tells that the
+    /// server has answered all requests, and that the pooler has read all answers.
     pub(crate) fn feed(
         &mut self,
         bytes: &[u8],
@@ -163,12 +163,12 @@ impl Tap {
         Ok(())
     }
 
-    /// Nothing of a message is under way.
+    /// Returns whether no message is under way.
     pub(crate) fn is_at_boundary(&self) -> bool {
         self.partial.is_empty()
     }
 
-    /// Nothing is under way that a server which has answered everything would answer.
+    /// Returns whether no message is under way to which a server that has answered all requests would reply.
     pub(crate) fn is_harmless(&self) -> bool {
         let ignored = |tag| matches!(tag, b'd' | b'c' | b'f' | b'H');
         self.partial.is_empty() && self.ahead.iter().all(|&(tag, _)| ignored(tag))
@@ -179,21 +179,21 @@ impl Tap {
         let id = RequestId::of_message(tag, body).map(|id| id.client);
         self.remakes |= match tag {
             b'P' => is_remade(body),
-            // Clients close those of SQL by SQL.
+            // Clients deallocate SQL-prepared statements by SQL.
             b'C' => body.starts_with(b"Sq"),
             _ => false,
         };
-        // Clients' queries have an id, and their farewells go no further than the pooler.
+        // Clients' queries have an id, and the pooler never forwards a client's Terminate.
         let own = self.remakes || id.is_none() && matches!(tag, b'Q' | b'X');
         self.remakes &= tag != b'S';
-        // The pooler may send one thing behind the other.
+        // The pooler may send several of its own queries in a row.
         self.own_run = own && (self.began_quiet || self.own_run);
         let client = if own {
             None
         } else {
             id.or(self.began_by).or(caller).or(self.owner)
         };
-        // Startup values that the client has taken back return within its transaction.
+        // Startup values that the client has changed come back within the client's transaction.
         let is_between = self.own_run || self.ahead.is_empty();
         if own && body.starts_with(b"SET ") && !is_between {
             return Err(self.too_early("parameters for the next client"));
@@ -229,8 +229,8 @@ impl Tap {
     }
 }
 
-/// Is it the text of a client's PREPARE, as the pooler sends it to another server? Clients send theirs by
-/// simple queries.
+/// Returns whether this is the text of a client's PREPARE as the pooler sends it to another server. Clients send
+/// PREPARE in simple queries.
 fn is_remade(parse: &[u8]) -> bool {
     let text = parse.split(|&byte| byte == 0).nth(1).unwrap_or_default();
     let end = text.windows(2).position(|two| two == b"*/");
@@ -238,14 +238,14 @@ fn is_remade(parse: &[u8]) -> bool {
     statement.starts_with(b"prepare ")
 }
 
-/// A message that a server said to a client.
+/// A message of a server for a client.
 #[derive(Debug)]
 pub(crate) struct Said {
-    /// The backend that said it.
+    /// The backend that sent the message.
     pub(crate) backend: usize,
-    /// Where it ends in all that the backend ever sent.
+    /// The position of the message's end in all bytes that the backend has ever sent.
     pub(crate) end: u64,
     pub(crate) message: Vec<u8>,
-    /// The connection to the backend has been closed since.
+    /// Whether the connection to the backend has been closed since.
     pub(crate) is_last: bool,
 }

@@ -1,20 +1,19 @@
-//! A seeded world around the core: network, clock, model PostgreSQL, model clients, checkers.
+//! A simulated world around the core: network, clock, a model of PostgreSQL, model clients, and checks.
 //!
-//! A seed stands for a whole world: configuration, network and all that happens in it, to the last
-//! byte. At each step a random number decides which of all possible things happens next: bytes are
-//! cut anywhere, mail between workers takes any time, connections and processes die. Checkers
-//! watch from outside, by the bytes that reach PostgreSQL and the clients; the core's own state is
-//! only asked for counts.
+//! A seed determines a whole world: the configuration, the network and all events, to the last byte. At each step a
+//! random number decides which of the possible events happens next. Bytes are cut anywhere, mail between workers takes
+//! any time, connections and processes die. The checks look at the bytes that reach PostgreSQL and the clients; they
+//! ask the core only for counts.
 //!
 //! The model PostgreSQL understands statements on sessions by their words (`postgres/sql`): settings,
 //! roles, SQL-prepared statements, temporary tables, cursors, locks, channels, sequences, and functions
 //! and triggers whose effects no text tells. Beside each client runs its *direct* session, the one that it
 //! would have with a server of its own: all its statements run there too, and before each of them the
 //! pooler's server must hold the same. What a client has left may be on no idle server once it has gone.
-//! A text that the model does not know ends the world.
+//! A text that the model does not know ends the world with an error.
 //!
-//! What is not covered: a call of the core is one step here, so two workers never run at the very
-//! same time; the ledger's lock is all that they share.
+//! Limits: a call of the core is one step, so two workers never run at the same time. The workers share only the
+//! ledgers, which a lock protects.
 
 mod checks;
 mod client;
@@ -43,7 +42,7 @@ pub struct Failure {
     scenario: Scenario,
 }
 
-/// How often each kind of event happened in a world. A simulator in which nothing happens finds nothing.
+/// The number of events of each kind in a world. A simulator in which few events happen finds few faults.
 pub type Census = BTreeMap<&'static str, u64>;
 
 /// Simulates the world of a seed.
@@ -54,8 +53,8 @@ pub fn run(seed: u64) -> Result<Census, Box<Failure>> {
     run_scenario(&Scenario::of(seed))
 }
 
-/// Simulates a world of the caller's choice. If a guarantee is broken, the world is simulated again with a trace: the
-/// second run is the same to the last byte.
+/// Simulates a world that the caller describes. If a guarantee is broken, the world is simulated again with a trace.
+/// The second run equals the first one to the last byte.
 ///
 /// # Errors
 /// The first broken guarantee.

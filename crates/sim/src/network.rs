@@ -24,7 +24,7 @@ pub(crate) enum End {
     Reset,
 }
 
-/// One direction: what the sender's and the receiver's system hold.
+/// One direction of a connection: the bytes that the systems of sender and receiver hold.
 #[derive(Debug)]
 pub(crate) struct Pipe {
     bytes: VecDeque<u8>,
@@ -56,7 +56,7 @@ impl Pipe {
         }
     }
 
-    /// Ends the direction: no more bytes will come.
+    /// Ends the direction: no more bytes follow.
     pub(crate) fn finish(&mut self, end: End) {
         if end == End::Reset {
             self.bytes.clear();

@@ -1,4 +1,4 @@
-//! What a seed stands for: a configuration, how rough the network is, and what goes wrong.
+//! The properties of the world of a seed: the configuration, the network, and the faults.
 
 use pgweir_auth::{
     scram::{DeriveJob, build_secret},
@@ -13,30 +13,30 @@ use crate::{
     world::Caps,
 };
 
-/// A fault of the simulator's own driver, to see that it is caught.
+/// A fault planted in the simulator's own driver. The checks must find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sabotage {
-    /// Each so-and-so-many-th `Wanted` between workers is lost.
+    /// Every nth `Wanted` between workers is lost.
     LoseWanted(u32),
-    /// Each so-and-so-many-th `Open` is lost.
+    /// Every nth `Open` is lost.
     LoseOpen(u32),
-    /// Each so-and-so-many-th piece of a client's bytes goes to another client's server too.
+    /// Every nth piece of a client's bytes also goes to another client's server.
     LendTwice(u32),
-    /// Each so-and-so-many-th piece for a client is lost.
+    /// Every nth piece for a client is lost.
     SwallowReply(u32),
-    /// Each so-and-so-many-th piece for a client is overtaken by the next.
+    /// Every nth piece for a client arrives after the next one.
     SwapReplies(u32),
-    /// Cleans are answered, and do nothing.
+    /// Cleans are answered, but have no effect.
     NoClean,
-    /// Looks are answered as if the session held nothing.
+    /// Inspections are answered as if the session had no state.
     NoLook,
-    /// Each so-and-so-many-th piece of a client's bytes goes to a server that another client keeps.
+    /// Every nth piece of a client's bytes goes to a server that another client keeps.
     LendKept(u32),
-    /// Ticks come so many microseconds late: whose turn has ended keeps its server.
+    /// Ticks come this number of microseconds late, so clients keep their servers beyond their turns.
     LateTicks(u64),
 }
 
-/// Likelihoods, in thousandths of a step.
+/// Probabilities, in thousandths per step.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Mishaps {
     pub(crate) client_killed: u32,
@@ -44,28 +44,28 @@ pub(crate) struct Mishaps {
     pub(crate) cancel: u32,
     pub(crate) time_jump: u32,
     pub(crate) reload: u32,
-    /// A new process begins to take over, or dies.
+    /// A new process begins a takeover, or dies.
     pub(crate) takeover: u32,
-    /// PostgreSQL can't be reached, or takes nobody, for a while.
+    /// PostgreSQL can't be reached, or accepts no connections, for a while.
     pub(crate) outage: u32,
 }
 
-/// One world's rules, all drawn from its seed.
+/// The properties of a world, all derived from its seed.
 #[derive(Debug, Clone)]
 pub struct Scenario {
     /// The seed.
     pub seed: u64,
-    /// How many workers.
+    /// The number of workers.
     pub workers: usize,
     /// `pool_mode`.
     pub mode: PoolMode,
     /// `default_pool_size` at the start.
     pub pool_size: u32,
-    /// How many clients come.
+    /// The number of clients.
     pub clients: usize,
-    /// How many requests each of them makes at most.
+    /// The largest number of requests of a client.
     pub requests: u32,
-    /// How the world ends; `None` if all clients leave and the process goes on.
+    /// How the world ends; `None` if all clients disconnect and the process goes on.
     pub shutdown: Option<Shutdown>,
     /// A planted fault.
     pub sabotage: Option<Sabotage>,
@@ -74,45 +74,45 @@ pub struct Scenario {
     pub(crate) method: Method,
     pub(crate) accounts: Vec<Account>,
     pub(crate) eager_reports: bool,
-    /// Bytes that a socket holds.
+    /// The number of bytes that a socket holds.
     pub(crate) capacity: usize,
-    /// Most bytes of one read.
+    /// The largest number of bytes of a read.
     pub(crate) chunk: usize,
     pub(crate) query_wait_timeout: u32,
-    /// Workers may be stalled for about so many steps.
+    /// The number of steps for which a worker may be stalled, roughly.
     pub(crate) stall: u32,
-    /// Most bytes of a row or result, where a client asks for much.
+    /// The largest size of a row or result in bytes.
     pub(crate) result_size: usize,
-    /// Clients are limited in number, and in time.
+    /// Limits on the number of clients, and on their times.
     pub(crate) client_limits: ClientLimits,
-    /// Some clients are the console's.
+    /// Whether some clients use the console.
     pub(crate) operators: bool,
-    /// Some clients replicate: they get servers of their own.
+    /// Whether some clients replicate, with exclusive servers.
     pub(crate) natives: bool,
-    /// Clients use prepared statements that outlive a pipeline.
+    /// Whether clients use prepared statements that outlive a pipeline.
     pub(crate) prepares: bool,
-    /// Some clients send whatever they like, and the others work on their sessions.
+    /// Whether some clients send messages in any order, and the others change session state.
     pub(crate) is_wild: bool,
-    /// The catalog is read, and says which functions and tables keep nothing in a session.
+    /// Whether the pooler can read the catalog, which certifies functions and tables.
     pub(crate) certifies: bool,
-    /// Clients set, lock, listen, and all else that sessions are there for.
+    /// Whether clients change session state of all kinds.
     pub(crate) sessions: bool,
     /// `max_prepared_statements`.
     pub(crate) statements_max: u32,
     /// Caps on servers.
     pub(crate) caps: Caps,
-    /// With whom TLS is spoken.
+    /// Where TLS is used.
     pub(crate) tls: TlsTerms,
-    /// PostgreSQL agrees to it.
+    /// Whether PostgreSQL supports TLS.
     pub(crate) server_tls: bool,
     settings: String,
     databases: String,
 }
 
-/// Do clients without a server of their own use named prepared statements?
+/// Whether clients without an exclusive server use named prepared statements.
 const PREPARED_EVERYWHERE: bool = true;
 
-/// What is asked of clients; 0 is no limit.
+/// Limits on clients; 0 is no limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ClientLimits {
     /// Seconds of `query_timeout`.
@@ -134,7 +134,7 @@ pub(crate) struct ClientLimits {
 }
 
 impl ClientLimits {
-    /// Most worlds have none, the others one or two.
+    /// Most worlds have no limit, the others have one or two.
     fn of(rng: &mut fastrand::Rng) -> Self {
         let mut seconds = || if rng.u8(..12) == 0 { rng.u32(1..=3) } else { 0 };
         let mut limits = Self {
@@ -154,7 +154,7 @@ impl ClientLimits {
         limits
     }
 
-    /// Clients may be told that they took too long.
+    /// Returns whether clients may be disconnected for a timeout.
     pub(crate) fn in_time(&self) -> bool {
         self.query + self.idle + self.idle_transaction + self.transaction + self.login > 0
     }
@@ -176,9 +176,9 @@ impl ClientLimits {
     }
 }
 
-/// Who may give all commands of the console.
+/// The user who may run all commands of the console.
 pub(crate) const ADMIN: &str = "ann";
-/// Who may only look.
+/// The user who may only read.
 const ONLOOKER: &str = "bob";
 
 /// A user, the same one for clients and for PostgreSQL.
@@ -186,12 +186,12 @@ const ONLOOKER: &str = "bob";
 pub(crate) struct Account {
     pub(crate) name: &'static str,
     pub(crate) password: &'static str,
-    /// What `auth_file` and the model PostgreSQL hold.
+    /// The secret in `auth_file` and in the model of PostgreSQL.
     pub(crate) stored: Secret,
 }
 
 impl Scenario {
-    /// The scenario of a seed.
+    /// Creates the scenario of a seed.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
@@ -282,8 +282,8 @@ impl Scenario {
         }
     }
 
-    /// A world like that of the seed, in which some clients send messages in any order and leave, and the others do
-    /// little but work on their sessions.
+    /// Creates a world as that of the seed, in which some clients send messages in any order and disconnect, and the
+    /// others mostly change session state.
     #[must_use]
     pub fn wild(seed: u64) -> Self {
         let tame = Self::of(seed);
@@ -302,7 +302,7 @@ impl Scenario {
         }
     }
 
-    /// The same world with a fault planted in its driver, and nothing else that goes wrong.
+    /// Creates the same world with a planted fault in its driver, and no other faults.
     #[must_use]
     pub fn sabotaged(seed: u64, sabotage: Sabotage) -> Self {
         let mut scenario = Self::of(seed);
@@ -316,7 +316,7 @@ impl Scenario {
         scenario
     }
 
-    /// The configuration with this `default_pool_size`.
+    /// Returns the configuration with this `default_pool_size`.
     pub(crate) fn snapshot(&self, pool_size: u32) -> Result<Snapshot, Violation> {
         let text = format!(
             "[databases]\n{}[pgbouncer]\n{}default_pool_size = {pool_size}\n\
@@ -361,7 +361,7 @@ impl Scenario {
     }
 }
 
-/// The section `[pgbouncer]` but for `default_pool_size`, and its `query_wait_timeout`.
+/// Returns the section `[pgbouncer]` without `default_pool_size`, and the value of `query_wait_timeout`.
 fn settings(
     mode: PoolMode,
     auth_type: &str,
@@ -387,7 +387,7 @@ fn settings(
     (settings, query_wait_timeout)
 }
 
-/// One user or two; their secrets are stored in any form that the method can work with.
+/// Returns one user or two, with secrets in any form that fits the method.
 fn accounts(method: Method, rng: &mut fastrand::Rng) -> Vec<Account> {
     let names = [(ADMIN, "secret of ann"), (ONLOOKER, "bob's own")];
     let count = rng.usize(1..=names.len());

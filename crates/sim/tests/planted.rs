@@ -1,12 +1,12 @@
-//! Faults planted in the simulator's own driver: the checkers have to find them.
+//! Faults planted in the simulator's own driver. The checks have to find them.
 
 use pgweir_sim::{Promise, Sabotage, Scenario, run_scenario};
 
-/// So many worlds are enough to notice any fault.
+/// The number of worlds in which any fault must be noticed.
 const WORLDS_MAX: u64 = 100;
 
-/// Runs seeds with the fault, and without. Without it, nothing may be found. With it, `promise` has
-/// to be found broken in at least so many of the worlds; in others, only `also` may be.
+/// Runs seeds with the fault, and without. Without the fault, no guarantee may be broken. With it, `promise` must be
+/// broken in at least this number of worlds; in other worlds only `also` may be.
 fn check(sabotage: Sabotage, promise: Promise, also: &[Promise], worlds_min: usize) {
     let mut found = 0;
     for seed in 0..WORLDS_MAX {
@@ -40,7 +40,7 @@ fn a_server_that_is_never_opened() {
 
 #[test]
 fn a_server_lent_twice() {
-    // The rest of a cut message may be noticed first.
+    // The check may notice the rest of a cut message first.
     let also = [Promise::Sense];
     check(Sabotage::LendTwice(5), Promise::OneClient, &also, 5);
 }
@@ -63,20 +63,20 @@ fn a_turn_that_does_not_end() {
     check(Sabotage::LateTicks(1_000_000), Promise::Waits, &[], 5);
 }
 
-/// The next client's statement finds what the last one has left.
+/// The next client's statement finds state that the last client has left.
 #[test]
 fn a_clean_that_does_nothing() {
     check(Sabotage::NoClean, Promise::Sessions, &[], 5);
 }
 
-/// The client's next statement, on another server, lacks what the last one has set.
+/// The client's next statement, on another server, lacks the settings of the last one.
 #[test]
 fn a_look_that_sees_nothing() {
     let also = [Promise::Counts];
     check(Sabotage::NoLook, Promise::Sessions, &also, 5);
 }
 
-/// A statement of one client runs in the session of another, which is at rest: no reply tells.
+/// A statement of one client runs in the kept session of another, and no reply shows this.
 #[test]
 fn a_kept_server_lent_twice() {
     let also = [

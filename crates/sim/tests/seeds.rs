@@ -1,10 +1,10 @@
-//! Seeds, one after the other: deterministic, and the same everywhere.
+//! Runs many seeds. Each seed is the same world on each machine.
 
 use std::ops::Range;
 
 use pgweir_sim::{Census, Failure, Scenario, run, run_scenario};
 
-/// Seeds that each test runs; `PGWEIR_SIM_SEEDS` asks for more.
+/// The number of seeds that each test runs. `PGWEIR_SIM_SEEDS` sets a larger number.
 const SEEDS: u64 = 120;
 
 fn seeds() -> u64 {
@@ -14,7 +14,7 @@ fn seeds() -> u64 {
         .map_or(SEEDS, |total: u64| total.div_ceil(4))
 }
 
-/// Runs every fourth seed from `first` on: one pool mode, or nearly so, and all else mixed.
+/// Runs every fourth seed from `first` on: mostly one pool mode, with all other properties mixed.
 fn run_from(first: u64) {
     check((0..seeds()).map(|index| Scenario::of(first + 4 * index)));
 }
@@ -53,13 +53,13 @@ fn statement_mode() {
     run_from(3);
 }
 
-/// Clients that send messages in any order, and leave in the middle.
+/// Clients that send messages in any order, and disconnect in the middle.
 #[test]
 fn wild_clients() {
     check((0..seeds()).map(Scenario::wild));
 }
 
-/// Seeds beyond those above in which faults were found.
+/// Seeds in which faults were found earlier.
 #[test]
 fn faults_of_before() {
     check(
@@ -70,8 +70,8 @@ fn faults_of_before() {
     );
 }
 
-/// The seed in `PGWEIR_SIM_SEED`, if any, with a trace when it fails; or, of a range like `480..600`, what fails in each
-/// of its seeds. In `wild:70` the clients of seed 70 are wild.
+/// Runs the seed in `PGWEIR_SIM_SEED`, with a trace if it fails. For a range like `480..600`, prints what fails in each
+/// of the seeds. In `wild:70` the clients of seed 70 send messages in any order.
 #[test]
 fn replay() {
     let Ok(wanted) = std::env::var("PGWEIR_SIM_SEED") else {
@@ -110,7 +110,7 @@ fn a_seed_is_reproducible() {
     }
 }
 
-/// Everything that the simulator is there for does happen, and often.
+/// Every kind of event that the simulator has happens often enough.
 #[test]
 fn much_happens() {
     let mut census = Census::new();

@@ -18,7 +18,7 @@ def same(expected, heard):
 
 
 class Client:
-    """One connection with asyncpg's cache of prepared statements."""
+    """A connection with asyncpg's cache of prepared statements."""
 
     def __init__(self, number, where):
         self.number, self.where = number, where
@@ -57,7 +57,7 @@ class Client:
             same(f"client {self.number}.{at // 2}, {n}, r{at}", await statement.fetchval(n, f"r{at}"))
 
     async def shared_texts(self, at):
-        """All clients know the same texts, in an order and under names of their own."""
+        """All clients use the same texts, in their own order and under their own names."""
         for n in self.dice.sample(range(24), 24):
             word = f"{self.number}-{self.dice.random()}"
             same(f"text {n}, {word}", await self.db.fetchval(f"SELECT 'text {n}, ' || $1::text", word))
@@ -83,7 +83,7 @@ class Client:
             self.number, at))
 
     async def broken_many(self, at):
-        """What stands behind the error is not run, and what stood before it is undone."""
+        """Statements behind the error are not run, and statements before it are undone."""
         rows = [(self.number, at, int(n != 6)) for n in range(10)]
         await self.fails(asyncpg.DivisionByZeroError, self.db.executemany(
             "INSERT INTO driver_rows VALUES ($1, $2 / $3::int, 'lost')", rows))
@@ -152,7 +152,7 @@ class Client:
         same("calm", await self.db.fetchval("SELECT $1::text", "calm"))
 
     async def terminate(self, at):
-        """Another connection of its own, by the pid that the driver was told."""
+        """Another connection ends this one, by the pid that the driver knows."""
         if self.number % 5 != 1 or at:
             return
         other = await asyncpg.connect(**self.where)

@@ -19,7 +19,7 @@ def same(expected, heard):
 
 
 class Client:
-    """One connection, prepared from the first execution on."""
+    """A connection that prepares statements from the first execution on."""
 
     def __init__(self, number, where):
         self.number, self.where = number, where
@@ -60,13 +60,13 @@ class Client:
             same(f"client {self.number}.{at // 2}, {n}, r{at}", await self.value(sql, n, f"r{at}"))
 
     async def shared_texts(self, at):
-        """All clients know the same texts, in an order and under names of their own."""
+        """All clients use the same texts, in their own order and under their own names."""
         for n in self.dice.sample(range(24), 24):
             word = f"{self.number}-{self.dice.random()}"
             same(f"text {n}, {word}", await self.value(f"SELECT 'text {n}, ' || %s::text", word))
 
     async def types(self, at):
-        """One text with parameters of several types is several statements."""
+        """The same text with parameters of several types is several statements."""
         sql = f"SELECT pg_typeof(%s) || ' client {self.number % 7}'"
         for value, name in ((1, "smallint"), (1 << 20, "integer"), (1 << 40, "bigint"),
                             (1.5, "double precision"), (True, "boolean")):
@@ -93,7 +93,7 @@ class Client:
                 same(expected, await cursor.fetchone())
 
     async def broken_pipeline(self, at):
-        """What stands behind the error is not run, and what stood before it is undone."""
+        """Statements behind the error are not run, and statements before it are undone."""
         insert = "INSERT INTO driver_rows VALUES (%s, %s, 'lost')"
         try:
             async with self.db.pipeline():
@@ -193,7 +193,7 @@ class Client:
         same("calm", await self.value("SELECT %s::text", "calm"))
 
     async def terminate(self, at):
-        """Another connection of its own, by the pid that the driver was told."""
+        """Another connection ends this one, by the pid that the driver knows."""
         if self.number % 5 != 1 or at:
             return
         async with await psycopg.AsyncConnection.connect(**self.where, autocommit=True) as other:

@@ -10,7 +10,7 @@ use tokio::{
 
 use crate::stage::postgres;
 
-/// How long one client may wait for an answer.
+/// The time that a client waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Logs the load's user in to a database.

@@ -23,10 +23,10 @@ use tokio::{
 use super::client;
 use crate::stage::{Trouble, postgres, raise_descriptor_limit};
 
-/// How many clients log in or ask at the same time.
+/// The number of clients that log in or send a query at the same time.
 const AT_ONCE: usize = 50;
 
-/// How long the child may take for one order.
+/// The time that the child process may take for an order.
 const ORDER_LIMIT: Duration = Duration::from_secs(300);
 
 /// The child, seen from the benchmark.
@@ -36,7 +36,7 @@ pub(super) struct Crowd {
     answers: BufReader<ChildStdout>,
 }
 
-/// What came of an order.
+/// The result of an order.
 #[derive(Debug, Clone)]
 pub(super) struct Done {
     /// Clients for which it succeeded.

@@ -1,4 +1,4 @@
-//! One measurement of one subject.
+//! Measures a subject under a load.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +25,7 @@ use crate::stage::{
 /// Figures of one measurement by key; the unit is the key's end.
 pub(super) type Figures = BTreeMap<&'static str, f64>;
 
-/// How often the table is copied in one measurement.
+/// The number of copies of the table in a measurement.
 const COPIES: usize = 4;
 
 /// Files that a pooler and the crowd need beside one per client.
@@ -47,11 +47,11 @@ const PREPARING_CLIENTS: u32 = 1_000;
 /// for what servers hold.
 const PREPARED_CLIENTS: u32 = 200;
 
-/// What a measurement needs to know.
+/// The parameters of a measurement.
 pub(super) struct Measuring<'a> {
     /// The server behind all subjects.
     pub(super) postgres: &'a Postgres,
-    /// Where files may be written.
+    /// The folder for files.
     pub(super) directory: PathBuf,
     /// The kernel's units.
     pub(super) units: Units,
@@ -128,7 +128,7 @@ impl<'a> Measuring<'a> {
         }
     }
 
-    /// What a pooler of this scenario must allow.
+    /// Returns the number of connections that a pooler must allow in this scenario.
     pub(super) fn clients_max(&self, kind: Kind) -> u32 {
         let clients = match kind {
             Kind::Pgbench(_)

@@ -186,7 +186,7 @@ fn print_settings(terminal: &Terminal, measuring: &Measuring<'_>, options: &Opti
     }
 }
 
-/// What came out of one scenario.
+/// The results of a scenario.
 #[derive(Debug, Serialize)]
 struct ScenarioResult {
     scenario: &'static str,

@@ -56,7 +56,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// What to measure, in order.
+    /// The scenarios to measure, in their order.
     pub(super) fn scenarios(&self) -> Vec<&'static Scenario> {
         if self.scenarios.is_empty() {
             SCENARIOS.iter().collect()

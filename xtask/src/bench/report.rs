@@ -24,12 +24,12 @@ pub(super) struct Series {
 }
 
 impl Series {
-    /// Without a measurement yet.
+    /// Creates the series of a subject, without measurements.
     pub(super) fn new(subject: &Subject) -> Self {
         Self::named(&subject.name, subject.workers())
     }
 
-    /// The same by another name than a subject's.
+    /// Creates the series of a subject with this name, without measurements.
     pub(super) fn named(name: &str, workers: Option<u32>) -> Self {
         Self {
             subject: name.to_owned(),
@@ -76,7 +76,7 @@ pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     Some((lower + values.get(middle)?) / 2.0)
 }
 
-/// One target and what came of it.
+/// A target and its result.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Mark {
     /// The scenario.
@@ -85,9 +85,9 @@ pub(super) struct Mark {
     pub(super) subject: String,
     /// The figure.
     pub(super) figure: &'static str,
-    /// What is aimed at.
+    /// The target.
     pub(super) aim: String,
-    /// What was measured; unset when it could not be.
+    /// The measured figure; unset if the measurement failed.
     pub(super) value: Option<f64>,
     /// Whether it is reached.
     pub(super) reached: bool,
@@ -287,7 +287,7 @@ pub(super) fn print_failures(terminal: &Terminal, all: &[Series]) {
     }
 }
 
-/// One line: reached or missed, by whom, how far.
+/// Returns a line: whether the target was reached, by which subject, and by how much.
 pub(super) fn describe(terminal: &Terminal, mark: &Mark) -> String {
     let word = if mark.reached {
         terminal.good("reached")

@@ -1,4 +1,4 @@
-//! What is measured, and what is aimed at.
+//! The scenarios, and their targets.
 
 use super::subject::SubjectKind;
 
@@ -11,28 +11,28 @@ const CONNECTIONS_MAX: u32 = 200;
 /// Server connections that sessions of several kinds share.
 const SHARED_SERVERS: u32 = 10;
 
-/// One kind of load.
+/// A kind of load.
 #[derive(Debug)]
 pub(super) struct Scenario {
-    /// Its name on the command line.
+    /// The name on the command line.
     pub(super) name: &'static str,
     /// A shorter name.
     pub(super) alias: &'static str,
-    /// What it is.
+    /// A description in a few words.
     pub(super) what: &'static str,
-    /// How it is done.
+    /// How the load is made.
     pub(super) kind: Kind,
     /// Clients at once.
     clients: u32,
-    /// They speak TLS.
+    /// Whether clients use TLS.
     pub(super) tls: bool,
-    /// Whom pgweir is compared with.
+    /// The subject with which pgweir is compared.
     pub(super) yardstick: Yardstick,
-    /// What pgweir is to reach.
+    /// The targets for pgweir.
     pub(super) targets: &'static [Target],
 }
 
-/// Whom pgweir is compared with.
+/// The subject with which pgweir is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Yardstick {
     /// Another pooler; haproxy stands beside it where each client can have a server.
@@ -99,23 +99,23 @@ impl Scenario {
     }
 }
 
-/// How a load is made.
+/// The kinds of loads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// pgbench with these arguments.
     Pgbench(&'static [&'static str]),
-    /// One client reads a large table by COPY.
+    /// A client reads a large table by COPY.
     Copy,
     /// Clients that do nothing; as many as the options say.
     Idle,
-    /// As many clients as the limit of open files allows.
+    /// The scenario opens as many clients as the limit of open files allows.
     Max,
     /// Clients that each prepare the same statements, so many.
     Statements(u32),
     /// Two runs of pgbench side by side with these arguments, once with the sessions that a client
     /// has by itself and once with two kinds of sessions: these startup options, one of each run.
     Sessions(&'static [&'static str], [&'static str; 2]),
-    /// One client that changes its session, in each way there is.
+    /// A client changes its session state by each kind of statement.
     State,
     /// Many clients on few servers, with session state and without.
     Contended,
@@ -132,7 +132,7 @@ pub(super) struct Target {
     pub(super) workers: &'static [u32],
 }
 
-/// Where a figure should be.
+/// A target for a figure.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Limit {
     /// At most so many times the yardstick's.

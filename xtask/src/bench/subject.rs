@@ -1,4 +1,4 @@
-//! What is measured: poolers, each started from the same settings.
+//! The subjects of measurements: poolers, each started with the same settings.
 
 use std::path::PathBuf;
 
@@ -11,18 +11,18 @@ use crate::stage::{
 /// A pooler to be measured.
 #[derive(Debug, Clone)]
 pub(super) struct Subject {
-    /// Its name in the tables.
+    /// The name in the tables.
     pub(super) name: String,
-    /// What it is.
+    /// The kind of subject.
     pub(super) kind: SubjectKind,
     /// The program.
     pub(super) program: PathBuf,
 }
 
-/// What a subject is.
+/// The kinds of subjects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SubjectKind {
-    /// What the others are compared with.
+    /// The pooler with which the others are compared.
     PgBouncer,
     /// A TCP forwarder.
     Haproxy,

@@ -144,9 +144,9 @@ async fn prepare_pgweir(
     terminal.during(&what, start).await
 }
 
-/// One run of pgbench and how many connections PostgreSQL had meanwhile.
+/// A run of pgbench, and the number of PostgreSQL's connections meanwhile.
 pub(crate) struct Run {
-    /// What pgbench reported, or the words with which it failed.
+    /// The figures that pgbench reported, or its error.
     pub(crate) outcome: Result<Outcome, String>,
     /// The most connections of the load's user that PostgreSQL had at once.
     pub(crate) connections_seen: Option<u32>,

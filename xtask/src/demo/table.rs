@@ -5,7 +5,7 @@ use crate::stage::{Terminal, pgbench::Outcome};
 
 const RATIO: &str = "  ratio, pgweir to direct";
 
-/// The same load without pgweir and with it.
+/// The figures of the same load without pgweir and with it.
 pub(crate) struct Pair {
     /// The load in a few words.
     pub(crate) what: &'static str,

@@ -4,7 +4,7 @@ use pgweir_core::fault::Fault;
 
 use super::{Entry, entry};
 
-/// Who may use it, and what its commands refuse.
+/// Errors of the console: missing privileges, and commands that are refused.
 pub(super) fn entries() -> Vec<Entry> {
     let command = |text: &str| Fault::Command(text.to_owned());
     let paused = |what: &str| Fault::NotPaused {

@@ -8,7 +8,7 @@ use pgweir_wire::{BadLength, ProtocolVersion, StartupError};
 
 use super::{Entry, entry};
 
-/// Who may log in.
+/// Errors for users who may not log in.
 pub(super) fn entries() -> Vec<Entry> {
     let mut entries = passwords();
     entries.extend(services());
@@ -84,7 +84,7 @@ fn passwords() -> Vec<Entry> {
     ]
 }
 
-/// Those that ask somebody else for the password; their options play no part here.
+/// Methods that ask another program for the password. Their options do not matter here.
 fn services() -> impl Iterator<Item = Entry> {
     let ldap = ["ldapserver=localhost", "ldapprefix=cn="].into_iter();
     let ldap = LdapOptions::parse(ldap).map(|options| {
@@ -201,7 +201,7 @@ fn places() -> Vec<Entry> {
     ]
 }
 
-/// What is no PostgreSQL client, or a strange one.
+/// Errors for peers that are no PostgreSQL clients, or send unusual packets.
 pub(super) fn protocol() -> Vec<Entry> {
     let http = i32::from_be_bytes(*b"GET ");
     let old = ProtocolVersion { major: 2, minor: 0 };

@@ -110,7 +110,7 @@ pub(super) fn servers() -> Vec<Entry> {
     ]
 }
 
-/// What took too long or is too much.
+/// Errors for requests that exceed a time or a limit.
 pub(super) fn limits() -> Vec<Entry> {
     vec![
         entry(

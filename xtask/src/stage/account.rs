@@ -7,7 +7,7 @@ use tokio::process::Command;
 
 use super::{Ending, Trouble};
 
-/// Whose rights servers have.
+/// The user under whose rights servers run.
 pub(crate) struct Account {
     name: String,
     uid: u32,

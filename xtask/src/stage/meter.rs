@@ -8,7 +8,7 @@ use nix::{
 };
 use tokio::time::Instant;
 
-/// How large the kernel's units are.
+/// The sizes of the kernel's units.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Units {
     ticks_per_second: f64,
@@ -59,7 +59,7 @@ pub(crate) struct Reading {
     children_s: f64,
 }
 
-/// What passed between two readings.
+/// The differences between two readings.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spent {
     /// Time on the wall, in seconds.

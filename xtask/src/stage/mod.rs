@@ -120,7 +120,7 @@ impl Stage {
         })
     }
 
-    /// Where progress goes.
+    /// Returns the terminal, on which progress is printed.
     pub(crate) fn terminal(&self) -> Terminal {
         self.terminal.clone()
     }

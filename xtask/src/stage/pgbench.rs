@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::{account::own_command, postgres};
 
-/// How long pgbench may take beyond its running time, for connecting and for the last answers.
+/// The time that pgbench may take beyond its running time, for connecting and for the last answers.
 const SLACK: Duration = Duration::from_secs(90);
 
 /// When a run ends.
@@ -22,7 +22,7 @@ pub(crate) enum Length {
     Transactions(u32),
 }
 
-/// One run.
+/// A run of pgbench.
 pub(crate) struct Load<'a> {
     /// The program.
     pub(crate) program: PathBuf,
@@ -38,11 +38,11 @@ pub(crate) struct Load<'a> {
     pub(crate) startup_options: &'a str,
     /// Log a sample of the transactions to files of this prefix.
     pub(crate) log_prefix: Option<PathBuf>,
-    /// Where it runs.
+    /// The folder of its files.
     pub(crate) directory: &'a Path,
 }
 
-/// What pgbench reported.
+/// The figures that pgbench reported.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Outcome {
     /// Transactions done.

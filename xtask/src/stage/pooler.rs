@@ -13,7 +13,7 @@ use super::{Ending, Stage, Trouble, account::own_command, free_port, postgres};
 
 const START_LIMIT: Duration = Duration::from_secs(15);
 
-/// What a pooler is told. PgBouncer and pgweir take the same file.
+/// The settings of a pooler. PgBouncer and pgweir take the same file.
 pub(crate) struct PoolerSettings {
     /// Where PostgreSQL listens.
     pub(crate) postgres_port: u16,
@@ -69,7 +69,7 @@ impl Identity {
         for path in [&key, &certificate] {
             let text = fs::read_to_string(path)
                 .map_err(|e| Trouble::new(format!("cannot read {}: {e}", path.display())))?;
-            // As the unprivileged user's.
+            // Written anew, so that the file belongs to the unprivileged user.
             stage.write(path, &text)?;
         }
         Ok(Self { key, certificate })
@@ -130,7 +130,7 @@ impl PoolerSettings {
 pub(crate) struct Pooler {
     /// Its TCP port on 127.0.0.1.
     pub(crate) port: u16,
-    /// Its process id.
+    /// Returns the process id.
     pub(crate) id: u32,
 }
 

@@ -16,7 +16,7 @@ pub(crate) const NAME: &str = "bench";
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// Where the programs of the newest installed PostgreSQL are.
+/// The folder of the programs of the newest installed PostgreSQL.
 #[derive(Clone)]
 pub(crate) struct Programs(PathBuf);
 
@@ -44,7 +44,7 @@ impl Programs {
         })
     }
 
-    /// Those in a folder.
+    /// Takes the programs in a folder.
     ///
     /// # Errors
     /// When one of them is missing.
@@ -58,7 +58,7 @@ impl Programs {
         )))
     }
 
-    /// One of them.
+    /// Returns the path of a program.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -122,7 +122,7 @@ impl Postgres {
         self.id
     }
 
-    /// Its client programs.
+    /// Returns the programs.
     pub(crate) fn programs(&self) -> &Programs {
         &self.programs
     }

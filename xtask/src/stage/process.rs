@@ -18,10 +18,10 @@ use tokio::{
 
 use super::Trouble;
 
-/// How long a server may take to end before it is killed.
+/// The time that a server may take to end before it is killed.
 const GRACE: Duration = Duration::from_secs(8);
 
-/// How a server is told to end at once.
+/// The signal that ends a server at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// PostgreSQL: INT disconnects everybody and shuts down.
@@ -85,7 +85,7 @@ impl Process {
         })
     }
 
-    /// Its process id.
+    /// Returns the process id.
     pub(crate) fn id(&self) -> u32 {
         self.id
     }
@@ -112,7 +112,7 @@ impl Process {
             return;
         }
         if let Ok(id) = i32::try_from(self.id) {
-            // It may have ended in this moment; then there is nothing to do.
+            // The process may have ended in this moment.
             let _ = kill(Pid::from_raw(id), self.ending.signal());
         }
         if timeout(GRACE, self.child.wait()).await.is_err() {

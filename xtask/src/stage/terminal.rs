@@ -1,4 +1,4 @@
-//! What the reader sees while something runs.
+//! The output on the terminal while something runs.
 
 use std::{
     env,

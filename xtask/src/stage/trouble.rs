@@ -9,9 +9,9 @@ pub(crate) enum Trouble {
     Interrupted(u8),
     /// Something failed.
     Failed {
-        /// What failed and how.
+        /// The operation that failed, and its error.
         what: String,
-        /// What the reader can do about it, if that is known.
+        /// Advice for the reader, if there is any.
         next: Option<String>,
     },
 }

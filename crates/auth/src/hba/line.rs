@@ -4,7 +4,7 @@ use std::iter;
 
 use super::Wrong;
 
-/// One word of a field.
+/// A word of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Word {
     /// The word without its quotes.

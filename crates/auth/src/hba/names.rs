@@ -18,7 +18,7 @@ const DEPTH_MAX: usize = 10;
 /// Returns the text of a file.
 pub(super) type Read<'r> = &'r mut dyn FnMut(&Path) -> io::Result<String>;
 
-/// One of the two columns.
+/// The column that is parsed: databases or users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Column {
     Databases,

@@ -43,9 +43,9 @@ pub enum Wrong {
     QuoteOpen,
     /// The line does not begin with a type of connection.
     Type(String),
-    /// This column is missing.
+    /// A column is missing: its name.
     Missing(&'static str),
-    /// This column has several words, but may only have one.
+    /// A column has several words, but may only have one: the column's name.
     Several(&'static str),
     /// The address is invalid.
     Address(String),

@@ -17,7 +17,7 @@ pub struct Rules {
     notes: Vec<String>,
 }
 
-/// One rule.
+/// A rule: the logins that match, and how these clients authenticate.
 #[derive(Debug, Clone)]
 pub struct Rule {
     connection: Connection,
@@ -65,7 +65,7 @@ pub struct Asked<'a> {
 /// The result of the rules.
 #[derive(Debug, Clone, Copy)]
 pub enum Found<'r> {
-    /// This rule matches.
+    /// The rule that matches.
     Rule(&'r Rule),
     /// No rule matches.
     Nothing,

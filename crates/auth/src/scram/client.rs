@@ -11,13 +11,13 @@ use super::{
     message::{self, Attributes},
 };
 
-/// What `client-first-message-bare` has before the nonce: the empty user name.
+/// The beginning of `client-first-message-bare`, before the nonce: the empty user name.
 const BARE_PREFIX: &str = "n=,r=";
 
-/// How much of a server's error is kept, in characters.
+/// The number of characters of a server's error that are kept.
 const REASON_CHARS_MAX: usize = 200;
 
-/// What the server wants the password hashed with.
+/// The salt and the iteration count with which the server wants the password hashed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Challenge {
     /// The salt.
@@ -48,9 +48,9 @@ impl ChannelBinding {
     }
 }
 
-/// One login to a server. `Debug` shows the step only.
+/// The client's side of a login to a server. `Debug` shows the step only.
 pub struct ClientExchange {
-    /// `client-first-message-bare`: [`BARE_PREFIX`] and our nonce.
+    /// `client-first-message-bare`: [`BARE_PREFIX`] and pgweir's nonce.
     first_bare: String,
     binding: ChannelBinding,
     step: Step,
@@ -74,7 +74,7 @@ enum Step {
 }
 
 impl ClientExchange {
-    /// A login with a nonce that is random and used once.
+    /// Creates an exchange. The nonce is random and used once.
     #[must_use]
     pub fn new(nonce: &[u8; NONCE_BYTES]) -> Self {
         Self {
@@ -84,7 +84,7 @@ impl ClientExchange {
         }
     }
 
-    /// The same, saying this of channel binding.
+    /// Sets the statement about channel binding.
     #[must_use]
     pub fn with_binding(mut self, binding: ChannelBinding) -> Self {
         self.binding = binding;
@@ -108,10 +108,10 @@ impl ClientExchange {
             .into_bytes()
     }
 
-    /// Takes the server's first message; returns what the keys are to be derived with.
+    /// Takes the server's first message. Returns the salt and the iteration count from which the keys are derived.
     ///
     /// # Errors
-    /// The message is malformed, repeats another nonce, or asks for too many iterations.
+    /// When the message is malformed, repeats another nonce, or asks for too many iterations.
     pub fn server_first(&mut self, message: &[u8]) -> Result<Challenge, ScramError> {
         let Step::First = std::mem::replace(&mut self.step, Step::Failed) else {
             return Err(ScramError::OutOfOrder);
@@ -129,7 +129,7 @@ impl ClientExchange {
         Ok(challenge)
     }
 
-    /// The client's last message, with the proof that we have the keys.
+    /// Returns the client's last message, with the proof that pgweir has the keys.
     ///
     /// # Errors
     /// [`ScramError::OutOfOrder`] unless the server's first message was just accepted.
@@ -164,7 +164,7 @@ impl ClientExchange {
     /// Takes the server's last message and checks its signature.
     ///
     /// # Errors
-    /// The server refuses us, or cannot prove that it knows the password's keys.
+    /// When the server refuses the login, or can't prove that it knows the password's keys.
     pub fn server_final(&mut self, message: &[u8]) -> Result<(), ScramError> {
         let step = std::mem::replace(&mut self.step, Step::Failed);
         let Step::Proved { server_signature } = step else {
@@ -178,8 +178,8 @@ impl ClientExchange {
         Ok(())
     }
 
-    /// Whether the server's signature was right. Until then an `AuthenticationOk` proves nothing
-    /// and must be refused.
+    /// Returns whether the server's signature was right. Before that, an `AuthenticationOk` proves nothing and must be
+    /// refused.
     #[must_use]
     pub fn is_verified(&self) -> bool {
         matches!(self.step, Step::Verified)
@@ -237,7 +237,7 @@ fn parse_server_final(message: &[u8]) -> Result<[u8; KEY_BYTES], ScramError> {
     Ok(signature)
 }
 
-/// A server's words, fit for a log line.
+/// Returns a server's error text without control characters, for a log line.
 fn printable(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let clean = text.chars().map(|c| if c.is_control() { '?' } else { c });

@@ -1,36 +1,36 @@
-//! Why an exchange failed.
+//! The reasons why an exchange fails.
 
 use std::fmt;
 
-/// Why an exchange failed. `Display` is what a client may be told; no variant holds a secret.
+/// The reason why an exchange failed. The text of `Display` may be sent to clients; no variant contains a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScramError {
-    /// A message is not of the form that RFC 5802 demands; says which part.
+    /// A message has not the form of RFC 5802: the part that is wrong.
     Malformed(&'static str),
-    /// The client asked for something that we do not do; says what.
+    /// The client asked for a feature that pgweir does not support: the feature.
     Unsupported(&'static str),
     /// The client chose a mechanism that was not offered.
     Mechanism,
-    /// The client believes that we can't bind the exchange to the connection: somebody has told it so.
+    /// The client believes that pgweir does not support channel binding: somebody has removed the offer on the way.
     Downgrade,
-    /// The client has seen another certificate than ours.
+    /// The client has seen another certificate than pgweir's.
     Binding,
     /// The peer did not repeat the nonce.
     Nonce,
-    /// The client does not know the password, or there is no such user.
+    /// The password is wrong, or the user does not exist.
     Failed,
     /// The server asks for more iterations than [`MAX_ITERATIONS`](super::MAX_ITERATIONS).
     TooManyIterations,
     /// The server ended the exchange with this error (printable, at most 200 characters).
     ServerRefused(String),
-    /// The server could not prove that it knows the password's keys: it may be an impostor.
+    /// The server could not prove that it knows the password's keys, and may be an impostor.
     ServerSignature,
-    /// A message came at a time when none was expected.
+    /// A message arrived when none was expected.
     OutOfOrder,
 }
 
 impl ScramError {
-    /// The SQLSTATE that PostgreSQL reports for this.
+    /// Returns the SQLSTATE that PostgreSQL reports for this error.
     #[must_use]
     pub fn sqlstate(&self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl ScramError {
         }
     }
 
-    /// What belongs in the DETAIL field.
+    /// Returns the text for the DETAIL field.
     #[must_use]
     pub fn detail(&self) -> Option<&'static str> {
         match self {

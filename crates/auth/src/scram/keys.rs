@@ -1,4 +1,4 @@
-//! The keys that come of a password, and what is computed with them (RFC 5802, 3).
+//! The keys that are derived from a password, and the proofs and signatures made with them (RFC 5802, 3).
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use zeroize::Zeroizing;
 use super::{KEY_BYTES, SALT_BYTES, Secret, message};
 use crate::saslprep;
 
-/// What a client needs to log in: enough for every server that has the same [`Secret`].
+/// The keys with which a client logs in to any server that has the same [`Secret`].
 ///
-/// Comes of a password ([`DeriveJob`]) or of a client's proof
+/// They are derived from a password ([`DeriveJob`]) or found from a client's proof
 /// ([`ServerExchange::client_final`](super::ServerExchange::client_final)). `Debug` shows nothing.
 #[derive(Clone)]
 pub struct ClientKeys {
@@ -23,7 +23,7 @@ pub struct ClientKeys {
 pub type DerivedKeys = ClientKeys;
 
 impl ClientKeys {
-    /// Client key and server key, for another process of ours. They are secret.
+    /// Returns the client key and the server key, for an online restart. They are secret.
     #[must_use]
     pub fn to_bytes(&self) -> [[u8; KEY_BYTES]; 2] {
         [*self.client_key, *self.server_key]
@@ -45,7 +45,7 @@ impl fmt::Debug for ClientKeys {
     }
 }
 
-/// The slow part (PBKDF2, milliseconds at 4096 iterations), to be done off the event loop.
+/// The slow part of a login (PBKDF2; milliseconds at 4096 iterations), to be run off the event loop.
 pub struct DeriveJob {
     password: Zeroizing<Vec<u8>>,
     salt: Vec<u8>,
@@ -53,7 +53,7 @@ pub struct DeriveJob {
 }
 
 impl DeriveJob {
-    /// Work on a password of any bytes. The iteration count is what the caller lets it cost.
+    /// Creates the job. The password may consist of any bytes; the iteration count decides how long the job takes.
     #[must_use]
     pub fn new(password: &[u8], salt: Vec<u8>, iterations: u32) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl DeriveJob {
         }
     }
 
-    /// Does the work.
+    /// Derives the keys.
     #[must_use]
     pub fn run(self) -> DerivedKeys {
         let password = saslprep::prepare(&self.password);
@@ -84,7 +84,7 @@ impl fmt::Debug for DeriveJob {
     }
 }
 
-/// The secret of the password that `keys` were derived from with this salt and iteration count.
+/// Returns the secret of the password from which `keys` were derived with this salt and iteration count.
 #[must_use]
 pub fn build_secret(keys: &DerivedKeys, salt: Vec<u8>, iterations: u32) -> Secret {
     Secret {
@@ -95,10 +95,10 @@ pub fn build_secret(keys: &DerivedKeys, salt: Vec<u8>, iterations: u32) -> Secre
     }
 }
 
-/// The salt of a user whose secret holds none: the same one for the life of the process.
+/// Returns the salt of a user whose secret has none: the same salt as long as the process runs.
 ///
-/// A user with a plain password and a user who does not exist both get it, so that a probe
-/// cannot tell them apart by the salt. `process_key` is random and stays in the process.
+/// Users with a plain password and users who do not exist get such a salt, so that the salt does not reveal which users
+/// exist. `process_key` is random and never leaves the process.
 #[must_use]
 pub fn user_salt(process_key: &[u8; 32], user: &str) -> [u8; SALT_BYTES] {
     let hash = hmac(process_key, &[b"salt\0", user.as_bytes()]);
@@ -107,7 +107,7 @@ pub fn user_salt(process_key: &[u8; 32], user: &str) -> [u8; SALT_BYTES] {
     salt
 }
 
-/// A secret that no password has, for a user who does not exist.
+/// Returns a secret that no password matches, for a user who does not exist.
 pub(super) fn mock_secret(process_key: &[u8; 32], user: &str, iterations: u32) -> Secret {
     Secret {
         iterations,
@@ -144,7 +144,7 @@ pub(super) fn server_signature(
     hmac(server_key, &[auth_message])
 }
 
-/// A nonce as it travels.
+/// Returns a nonce as the text in messages.
 pub(super) fn nonce_text(nonce: &[u8; super::NONCE_BYTES]) -> String {
     message::encode(nonce)
 }

@@ -1,4 +1,4 @@
-//! Reading SCRAM messages: attributes of the form `x=value`, parted by commas.
+//! Parses SCRAM messages: attributes of the form `x=value`, separated by commas.
 
 use base64::{
     Engine as _, alphabet,
@@ -7,21 +7,21 @@ use base64::{
 
 use super::{KEY_BYTES, ScramError};
 
-/// Base64 with padding. Like PostgreSQL, it does not look at the bits that padding leaves over.
+/// Base64 with padding. Like PostgreSQL, the decoder ignores the bits that padding leaves over.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
 );
 
-/// The attributes of a message, read one by one.
+/// A cursor over the attributes of a message.
 pub(super) struct Attributes<'a> {
     message: &'a [u8],
-    /// Where the next attribute starts; beyond the message when the last has been read.
+    /// The position of the next attribute; beyond the end of the message after the last one.
     at: usize,
 }
 
 impl<'a> Attributes<'a> {
-    /// Starts at the first attribute of `message`, which is at most `bytes_max` long.
+    /// Creates a cursor at the first attribute of `message`, which may have at most `bytes_max` bytes.
     pub(super) fn new(message: &'a [u8], bytes_max: usize) -> Result<Self, ScramError> {
         if message.is_empty() {
             return Err(ScramError::Malformed("The message is empty."));
@@ -35,17 +35,17 @@ impl<'a> Attributes<'a> {
         Ok(Self { message, at: 0 })
     }
 
-    /// Where the next attribute starts.
+    /// Returns the position of the next attribute.
     pub(super) fn position(&self) -> usize {
         self.at
     }
 
-    /// The first byte of the next attribute.
+    /// Returns the first byte of the next attribute.
     pub(super) fn peek(&self) -> Option<u8> {
         self.message.get(self.at).copied()
     }
 
-    /// Reads up to the next comma, whatever it is.
+    /// Reads all bytes up to the next comma.
     pub(super) fn field(&mut self) -> Option<&'a [u8]> {
         let rest = self.message.get(self.at..)?;
         let field = rest.split(|&b| b == b',').next().unwrap_or(rest);
@@ -76,19 +76,19 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// Skips the optional extensions that end a message; they mean nothing to us.
+    /// Skips the optional extensions at the end of a message, which pgweir does not use.
     pub(super) fn skip_extensions(&mut self) -> Result<(), ScramError> {
         while self.attribute()?.is_some() {}
         Ok(())
     }
 }
 
-/// Checks that a nonce is of printable ASCII (RFC 5802, 7: `printable`) and not empty.
+/// Checks that a nonce is not empty and consists of printable ASCII (RFC 5802, 7: `printable`).
 pub(super) fn check_nonce(nonce: &[u8]) -> Result<(), ScramError> {
     if nonce.is_empty() {
         return Err(ScramError::Malformed("The nonce is empty."));
     }
-    // A comma cannot be in it: it would have ended the attribute.
+    // The nonce contains no comma, since a comma ends the attribute.
     if !nonce.iter().all(u8::is_ascii_graphic) {
         return Err(ScramError::Malformed(
             "The nonce holds non-printable characters.",
@@ -112,7 +112,7 @@ pub(super) fn decode_key(text: &[u8]) -> Option<[u8; KEY_BYTES]> {
     decode(text)?.try_into().ok()
 }
 
-/// Reads an iteration count: decimal digits, no sign, not zero. Saturates.
+/// Parses an iteration count: decimal digits without a sign, not zero. A larger number becomes the maximum.
 pub(super) fn parse_iterations(text: &[u8]) -> Option<u32> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;

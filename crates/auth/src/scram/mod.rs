@@ -11,8 +11,8 @@
 //!   checks the signature                               ClientExchange::server_final
 //! ```
 //!
-//! Over TLS, with `p=tls-server-end-point,,` for `n,,` and that with the hash of the server's certificate for
-//! `biws`, both sides prove that they see the same certificate: SCRAM-SHA-256-PLUS (RFC 5929).
+//! Over TLS, SCRAM-SHA-256-PLUS (RFC 5929) also proves that both sides see the same certificate: `p=tls-server-end-point,,`
+//! replaces `n,,`, and the same header with the hash of the server's certificate replaces `biws`.
 
 mod client;
 mod error;
@@ -27,35 +27,35 @@ pub use keys::{ClientKeys, DeriveJob, DerivedKeys, build_secret, user_salt};
 pub use secret::Secret;
 pub use server::ServerExchange;
 
-/// The mechanism, as SASL names it.
+/// The mechanism's name in SASL.
 pub const MECHANISM: &str = "SCRAM-SHA-256";
 
-/// The same with channel binding.
+/// The name of the mechanism with channel binding.
 pub const MECHANISM_PLUS: &str = "SCRAM-SHA-256-PLUS";
 
-/// How a message begins that is bound to the server's certificate.
+/// The beginning of a message that is bound to the server's certificate.
 const END_POINT_HEADER: &str = "p=tls-server-end-point,,";
 
-/// Random bytes in a nonce; PostgreSQL's own number. They travel as 24 characters of Base64.
+/// The number of random bytes in a nonce, as in PostgreSQL. In messages these are 24 characters of Base64.
 pub const NONCE_BYTES: usize = 18;
 
-/// Bytes of a salt; PostgreSQL's own number.
+/// The number of bytes of a salt, as in PostgreSQL.
 pub const SALT_BYTES: usize = 16;
 
 /// The iteration count that PostgreSQL and PgBouncer use by default.
 pub const DEFAULT_ITERATIONS: u32 = 4096;
 
-/// The highest iteration count that a server may ask of us, and that a secret may have.
+/// The highest iteration count that a server may ask for, and that a secret may have.
 ///
-/// A server decides how long we compute before it has proved anything; this bounds it to some
-/// seconds. It is 16 times what OWASP advises for a password hash of this kind (600,000).
+/// A server that has not proved anything yet decides how long pgweir computes; this limit bounds the time to some
+/// seconds. OWASP advises 600,000 iterations for a password hash of this kind; the limit is 16 times as high.
 pub const MAX_ITERATIONS: u32 = 10_000_000;
 
-/// The longest message accepted from a client, in bytes; PostgreSQL's own limit.
+/// The longest message that is accepted from a client, in bytes, as in PostgreSQL.
 pub const MAX_CLIENT_MESSAGE_BYTES: usize = 1024;
 
-/// The longest message accepted from a server, in bytes; libpq's own limit.
+/// The longest message that is accepted from a server, in bytes, as in libpq.
 pub const MAX_SERVER_MESSAGE_BYTES: usize = 2000;
 
-/// Bytes of a SHA-256 hash, and so of every key, proof and signature here.
+/// The number of bytes of a SHA-256 hash, and so of each key, proof and signature.
 const KEY_BYTES: usize = 32;

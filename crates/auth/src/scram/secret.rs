@@ -1,4 +1,4 @@
-//! What a server stores of a password.
+//! The secret that a server stores instead of a password.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::{
     Challenge, ClientKeys, DeriveJob, KEY_BYTES, MAX_ITERATIONS, MECHANISM, keys, message,
 };
 
-/// What a server stores of a password: enough to check it, not enough to log in with.
+/// The secret that a server stores instead of a password. A server can check a login with it, but nobody can log in with it.
 ///
 /// `Debug` shows no key.
 #[derive(Clone)]
@@ -21,9 +21,9 @@ pub struct Secret {
 }
 
 impl Secret {
-    /// Reads PostgreSQL's text form, `SCRAM-SHA-256$<iterations>:<salt>$<StoredKey>:<ServerKey>`.
+    /// Parses PostgreSQL's text form, `SCRAM-SHA-256$<iterations>:<salt>$<StoredKey>:<ServerKey>`.
     ///
-    /// `None` if it is not whole, or has no or more than [`MAX_ITERATIONS`] iterations.
+    /// Returns `None` if the text is incomplete, or the iteration count is 0 or above [`MAX_ITERATIONS`].
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let rest = text.strip_prefix(MECHANISM)?.strip_prefix('$')?;
@@ -43,7 +43,7 @@ impl Secret {
         })
     }
 
-    /// PostgreSQL's text form. Not a `Display`, so that no log line shows it by accident.
+    /// Returns PostgreSQL's text form. The type has no `Display`, so that no log line shows a secret by accident.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
         Zeroizing::new(format!(
@@ -55,25 +55,25 @@ impl Secret {
         ))
     }
 
-    /// The salt of the password.
+    /// Returns the salt of the password.
     #[must_use]
     pub fn salt(&self) -> &[u8] {
         &self.salt
     }
 
-    /// How often the password was hashed.
+    /// Returns the iteration count.
     #[must_use]
     pub fn iterations(&self) -> u32 {
         self.iterations
     }
 
-    /// The work that turns `password` into keys that [`is_from`](Self::is_from) can check.
+    /// Returns the job that derives keys from `password`, for [`is_from`](Self::is_from) to check.
     #[must_use]
     pub fn derive_job(&self, password: &[u8]) -> DeriveJob {
         DeriveJob::new(password, self.salt.clone(), self.iterations)
     }
 
-    /// Whether this secret was made from the password that `keys` came of.
+    /// Returns whether this secret belongs to the password from which `keys` were derived.
     #[must_use]
     pub fn is_from(&self, keys: &ClientKeys) -> bool {
         let stored_key = keys::stored_key(&keys.client_key);
@@ -82,8 +82,8 @@ impl Secret {
         equal.into()
     }
 
-    /// Whether keys of this secret can answer a server's challenge. They cannot if the server
-    /// has the same password with another salt: then its own secret belongs in the userlist.
+    /// Returns whether keys of this secret can answer a server's challenge. They can't if the server has the same password
+    /// with another salt. Then the userlist should contain the server's own secret.
     #[must_use]
     pub fn answers(&self, challenge: &Challenge) -> bool {
         self.salt == challenge.salt && self.iterations == challenge.iterations

@@ -10,10 +10,10 @@ use super::{
     message::{self, Attributes},
 };
 
-/// One login of a client. `Debug` shows the step only.
+/// The server's side of a client's login. `Debug` shows the step only.
 pub struct ServerExchange {
     secret: Secret,
-    /// Whether the user does not exist: then the exchange fails, but only at its end.
+    /// Whether the user does not exist. Then the exchange fails at its end.
     is_mock: bool,
     nonce: String,
     /// The hash of pgweir's certificate, if channel binding is offered.
@@ -49,7 +49,7 @@ enum Gs2Flag {
 }
 
 impl ServerExchange {
-    /// The login of a user with a usable secret. `nonce` is random and used once.
+    /// Creates the exchange of a user with a usable secret. `nonce` is random and used once.
     #[must_use]
     pub fn new(secret: Secret, nonce: &[u8; NONCE_BYTES]) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl ServerExchange {
         }
     }
 
-    /// The login of a user who does not exist or has no usable secret: runs like any other, with
+    /// Creates the exchange of a user who does not exist or has no usable secret. The exchange takes the usual steps, with
     /// the user's [`user_salt`](super::user_salt), and fails at its end.
     #[must_use]
     pub fn mock(
@@ -79,7 +79,7 @@ impl ServerExchange {
         }
     }
 
-    /// The same, offering channel binding to our certificate with this hash.
+    /// Offers channel binding to pgweir's certificate with this hash.
     #[must_use]
     pub fn bound_to(mut self, end_point: Option<Box<[u8]>>) -> Self {
         self.end_point = end_point;
@@ -98,7 +98,7 @@ impl ServerExchange {
     /// Takes the client's first message. Returns the server's first message.
     ///
     /// # Errors
-    /// When the message is malformed, or asks for what pgweir does not offer. The exchange is over then.
+    /// When the message is malformed, or asks for a mechanism or option that pgweir does not offer. The exchange is over then.
     pub fn client_first(&mut self, mechanism: &str, message: &[u8]) -> Result<Vec<u8>, ScramError> {
         let Step::First = std::mem::replace(&mut self.step, Step::Over) else {
             return Err(ScramError::OutOfOrder);
@@ -120,12 +120,12 @@ impl ServerExchange {
         Ok(server_first)
     }
 
-    /// Takes the client's last message; returns the server's last, and the keys that the client
-    /// proved to have, which log in to any server with the same secret.
+    /// Takes the client's last message. Returns the server's last message, and the keys that the client has proved to have:
+    /// pgweir can log in with them to any server with the same secret.
     ///
     /// # Errors
-    /// [`ScramError::Failed`] if the password is wrong or there is no such user; else what is
-    /// wrong with the message. The exchange is over in any case.
+    /// [`ScramError::Failed`] if the password is wrong or the user does not exist, and another error if the message is
+    /// malformed. The exchange is over then.
     pub fn client_final(&mut self, message: &[u8]) -> Result<(Vec<u8>, ClientKeys), ScramError> {
         let step = std::mem::replace(&mut self.step, Step::Over);
         let Step::Final {
@@ -193,7 +193,7 @@ impl fmt::Debug for ServerExchange {
     }
 }
 
-/// Flag, `client-first-message-bare` and nonce of `gs2-header client-first-message-bare`.
+/// Splits `gs2-header client-first-message-bare`: returns the flag, the bare message, and the nonce in it.
 fn parse_client_first(message: &[u8]) -> Result<(Gs2Flag, &[u8], &[u8]), ScramError> {
     let mut attributes = Attributes::new(message, MAX_CLIENT_MESSAGE_BYTES)?;
     let flag = match attributes.field() {
@@ -222,7 +222,7 @@ fn parse_client_first(message: &[u8]) -> Result<(Gs2Flag, &[u8], &[u8]), ScramEr
             "client requires an unsupported SCRAM extension",
         ));
     }
-    // PostgreSQL's user name is the startup packet's; this one is ignored (libpq leaves it empty).
+    // As in PostgreSQL, the startup packet names the user, and this name is ignored (libpq leaves it empty).
     attributes.expect(b'n', "User name expected.")?;
     let nonce = attributes.expect(b'r', "Nonce expected.")?;
     message::check_nonce(nonce)?;
@@ -230,8 +230,8 @@ fn parse_client_first(message: &[u8]) -> Result<(Gs2Flag, &[u8], &[u8]), ScramEr
     Ok((flag, bare, nonce))
 }
 
-/// The proof, and the message up to it. `bound` is the header that the client began with, and what it is
-/// bound to.
+/// Returns the proof, and the message up to the proof. `bound` is the header of the client's first message, followed by the
+/// channel binding data.
 fn parse_client_final<'a>(
     message: &'a [u8],
     flag: Gs2Flag,

@@ -1,4 +1,4 @@
-//! One line of the userlist.
+//! Parses a line of the userlist.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use zeroize::Zeroizing;
 
 use crate::MAX_SECRET_BYTES;
 
-/// What is wrong with a line of the userlist, and what to do about it.
+/// The fault of a line of the userlist. `Display` says how to correct the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It starts with neither a quote nor the mark of a comment.
+    /// The line starts with neither a quote nor the mark of a comment.
     NoQuote,
     /// The user name has no closing quote on this line.
     UserNotClosed,
@@ -19,7 +19,7 @@ pub enum Fault {
     SecretNotClosed,
     /// The secret is longer than [`MAX_SECRET_BYTES`].
     SecretTooLong,
-    /// There is a NUL byte in it.
+    /// The line contains a NUL byte.
     Nul,
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// User and secret of a line; `None` if it is blank or a comment.
+/// Returns the user and the secret of a line, or `None` for an empty line or a comment.
 pub(super) fn parse(line: &str) -> Result<Option<(String, Zeroizing<String>)>, Fault> {
     let line = line.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');
     if line.is_empty() || line.starts_with([';', '#']) {
@@ -61,7 +61,7 @@ pub(super) fn parse(line: &str) -> Result<Option<(String, Zeroizing<String>)>, F
     }
     let after_quote = line.strip_prefix('"').ok_or(Fault::NoQuote)?;
     let (user, rest) = quoted(after_quote).ok_or(Fault::UserNotClosed)?;
-    // PgBouncer takes anything between the strings, so `"user", "secret"` works there.
+    // PgBouncer accepts any text between the strings, so `"user", "secret"` works there.
     let (_, after_quote) = rest.split_once('"').ok_or(Fault::SecretMissing)?;
     let (secret, _) = quoted(after_quote).ok_or(Fault::SecretNotClosed)?;
     if secret.len() > MAX_SECRET_BYTES {
@@ -70,9 +70,9 @@ pub(super) fn parse(line: &str) -> Result<Option<(String, Zeroizing<String>)>, F
     Ok(Some((String::clone(&user), secret)))
 }
 
-/// The string up to its closing quote, doubled quotes made single, and what follows it.
+/// Returns the string up to its closing quote, with doubled quotes made single, and the text after the quote.
 fn quoted(text: &str) -> Option<(Zeroizing<String>, &str)> {
-    // Never grows beyond this, so that no copy of a secret is left behind in freed memory.
+    // The capacity suffices, so that no reallocation leaves a copy of the secret in freed memory.
     let mut value = Zeroizing::new(String::with_capacity(text.len()));
     let mut rest = text;
     loop {

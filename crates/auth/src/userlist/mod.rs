@@ -1,9 +1,8 @@
 //! The users of `auth_file`.
 //!
-//! One user per line, `"name" "secret"`, as PgBouncer has it: a quote inside is doubled, what
-//! follows the second string is ignored, `;` starts a comment line. Where PgBouncer stops reading
-//! at a line that it cannot read, and so silently loses all users below, this parser names every
-//! such line and returns no list at all. `#` starts a comment here too.
+//! The format is PgBouncer's: one user per line, `"name" "secret"`. A quote inside a string is doubled, text after the
+//! second string is ignored, and `;` starts a comment line (here `#`, too). PgBouncer stops at an invalid line, and so
+//! loses all users below it. This parser reports all invalid lines instead, and returns no list.
 
 mod line;
 mod secret;
@@ -21,10 +20,10 @@ pub struct Userlist {
 }
 
 impl Userlist {
-    /// Reads the text of an `auth_file`. Of several lines for one user the last counts.
+    /// Parses the text of an `auth_file`. If a user has several lines, the last one counts.
     ///
     /// # Errors
-    /// All lines that cannot be read.
+    /// All invalid lines.
     pub fn parse(text: &str) -> Result<Self, Vec<UserlistError>> {
         let mut list = Self::default();
         let mut first_lines = BTreeMap::new();
@@ -51,7 +50,7 @@ impl Userlist {
         }
     }
 
-    /// The secret of `user`.
+    /// Returns the secret of `user`.
     #[must_use]
     pub fn get(&self, user: &str) -> Option<&Arc<Secret>> {
         self.users.get(user)
@@ -62,26 +61,26 @@ impl Userlist {
         self.users.insert(user.into(), Arc::new(secret));
     }
 
-    /// The number of users.
+    /// Returns the number of users.
     #[must_use]
     pub fn len(&self) -> usize {
         self.users.len()
     }
 
-    /// Whether there is no user.
+    /// Returns whether the list has no user.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.users.is_empty()
     }
 
-    /// The users in the order of their names.
+    /// Returns the users, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Arc<Secret>)> {
         self.users
             .iter()
             .map(|(user, secret)| (user.as_str(), secret))
     }
 
-    /// What is allowed, but hardly meant. For the log.
+    /// Returns warnings about lines that are allowed but hardly intended, for the log.
     #[must_use]
     pub fn warnings(&self) -> &[UserlistWarning] {
         &self.warnings
@@ -114,12 +113,12 @@ impl Userlist {
     }
 }
 
-/// A line of the userlist that cannot be read. Quotes nothing of it.
+/// An invalid line of the userlist. The error quotes no text of the line, which may contain a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UserlistError {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The fault of the line.
     pub fault: Fault,
 }
 
@@ -131,7 +130,7 @@ impl fmt::Display for UserlistError {
 
 impl std::error::Error for UserlistError {}
 
-/// Something in the userlist that is allowed, but hardly meant. Quotes no secret.
+/// A warning about a line that is allowed but hardly intended. The warning quotes no secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UserlistWarning {
     /// A user has two lines; the later one counts, as in PgBouncer.
@@ -143,12 +142,12 @@ pub enum UserlistWarning {
         /// The user.
         user: String,
     },
-    /// A line has an empty user name; nobody can connect with it.
+    /// A line has an empty user name, with which nobody can connect.
     Nameless {
         /// The line, from 1.
         line: usize,
     },
-    /// A secret looks like md5 or SCRAM, but is not whole, and is taken for a plain password.
+    /// A secret looks like an incomplete md5 or SCRAM secret, and is taken for a plain password.
     Damaged {
         /// The line, from 1.
         line: usize,

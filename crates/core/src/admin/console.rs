@@ -62,7 +62,10 @@ impl Worker {
 
     fn console_steps(&mut self, conn: Token, now: Time, out: &mut Actions) {
         loop {
-            let is_blocked = self.table.client(conn).is_some_and(|client| client.blocked);
+            let is_blocked = self
+                .table
+                .client(conn)
+                .is_some_and(|client| client.socket.blocked);
             let Some(console) = self.console(conn) else {
                 return;
             };

@@ -51,7 +51,9 @@ impl Measurement {
                 }
                 Conn::Server(server) => {
                     let database = &*server.shared.key.database;
-                    *servers.entry((database, &server.endpoint)).or_default() += 1;
+                    *servers
+                        .entry((database, &server.link.endpoint))
+                        .or_default() += 1;
                     let client = worker.client_of(server);
                     if client.and_then(pins_of).is_some() {
                         let key = server.shared.key.clone();

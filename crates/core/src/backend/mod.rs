@@ -21,10 +21,14 @@ pub use mark::{Change, Mark, MarkKind};
 pub use prepared::{Prepared, Version};
 pub use replies::{Front, Replies};
 pub use request::{InternalQuery, Request};
-pub use server::{AnsweredUnnamed, Duty, Server, Unnamed};
+pub use server::{
+    AnsweredUnnamed, Duty, NextLoan, Purpose, Retirement, Server, ServerLink, ServerStatements,
+    ServerTimes, Unnamed,
+};
 pub(crate) use server::{OUTDATED, REDEFINED};
 pub use session::{
-    CatalogRows, FailedInspections, InspectionAnswers, SIGNALS, Sequences, ServerSession,
-    UnexplainedParameters,
+    CatalogRows, ExtensionReports, FailedInspections, InspectionAnswers, Inspections,
+    InternalQueries, LastingState, SIGNALS, Sequences, ServerNotifications, ServerSession,
+    ServerSqlStatements, SessionSettings, TransactionState, UnexplainedParameters,
 };
 pub use stream::{Downstream, Expected, Step, Violation};

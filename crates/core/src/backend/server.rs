@@ -96,28 +96,69 @@ pub struct Server {
     pub id: u64,
     /// The server's pool.
     pub shared: Arc<SharedPool>,
+    /// The clients that may use the connection.
+    pub purpose: Purpose,
+    /// The client that the server works for, or worked for last.
+    pub holder: Holder,
+    /// What the connection is used for at present.
+    pub duty: Duty,
+    /// The connection to PostgreSQL.
+    pub link: ServerLink,
+    /// The incoming bytes.
+    pub stream: Downstream,
+    /// The outstanding replies.
+    pub replies: Replies,
+    /// The statements that the server has, except those of SQL's PREPARE.
+    pub statements: ServerStatements,
+    /// The status in the last ReadyForQuery: `I`, `T` or `E`.
+    pub status: u8,
+    /// The values of the tracked parameters.
+    pub tracked: Tracked,
+    /// The session state, and how it is known.
+    pub session: ServerSession,
+    /// The times of the connection and its loans.
+    pub times: ServerTimes,
+    /// Whether the connection must be replaced.
+    pub retirement: Retirement,
+    /// The work that must end before the next loan.
+    pub next_loan: NextLoan,
+    /// Whether the pool's ledger knows that this server reads the catalog.
+    reads: bool,
+}
+
+/// The clients that may use a server connection.
+#[derive(Debug)]
+pub struct Purpose {
     /// The client that the connection was opened for: no other client uses it, and it is closed with that client.
     pub owner: Option<Token>,
     /// Whether no limit of the pool counts this connection.
     pub bypass: bool,
     /// Set if the connection was opened to listen: see [`crate::listen`].
     pub listens: Option<ListenerKey>,
-    /// The client that the server works for, or worked for last.
-    pub holder: Holder,
     /// The replication mode.
     pub replication: Replication,
-    /// What the connection is used for at present.
-    pub duty: Duty,
+}
+
+/// The connection to PostgreSQL.
+#[derive(Debug)]
+pub struct ServerLink {
     /// The endpoint of the server, for cancel requests.
     pub endpoint: Arc<Endpoint>,
     /// The two ends of the connection, once it is open.
     pub addresses: Option<(Address, Address)>,
     /// The encryption of the connection, if there is one.
     pub tls: Option<Box<TlsFacts>>,
-    /// The incoming bytes.
-    pub stream: Downstream,
-    /// The outstanding replies.
-    pub replies: Replies,
+    /// The server's cancel key.
+    pub key: Option<BackendKey>,
+    /// Whether the socket takes no more bytes at present.
+    pub blocked: bool,
+    /// The server's last error before it closed the connection.
+    pub last_words: Option<Words>,
+}
+
+/// The statements that a server has, except those of SQL's PREPARE.
+#[derive(Debug)]
+pub struct ServerStatements {
     /// The statements that pgweir has prepared on the server.
     pub prepared: Prepared,
     /// A digest of the parameters of the statement whose columns come next.
@@ -126,14 +167,11 @@ pub struct Server {
     pub unnamed: Unnamed,
     /// The unnamed statement that the server has if it skips all Parses of one that it has not answered yet.
     pub answered_unnamed: AnsweredUnnamed,
-    /// The status in the last ReadyForQuery: `I`, `T` or `E`.
-    pub status: u8,
-    /// The values of the tracked parameters.
-    pub tracked: Tracked,
-    /// The session state, and how it is known.
-    pub session: ServerSession,
-    /// The server's cancel key.
-    pub key: Option<BackendKey>,
+}
+
+/// The times of a server connection and its loans.
+#[derive(Debug)]
+pub struct ServerTimes {
     /// When the connection was opened.
     pub connected_at: Time,
     /// When the client last sent something to the server.
@@ -142,24 +180,28 @@ pub struct Server {
     pub lent_at: Time,
     /// When the server was released last.
     pub freed_at: Time,
-    /// Whether `server_reset_query` must run before the next loan.
-    pub needs_reset: bool,
+}
+
+/// Whether a server connection must be replaced by another one, and why.
+#[derive(Debug)]
+pub struct Retirement {
     /// Set if the server must not be lent again; the reason for the log.
-    pub retire: Option<&'static str>,
+    pub reason: Option<&'static str>,
     /// Whether another connection was requested that replaces this one when it is too old.
     pub has_successor: bool,
-    /// The number of cancel requests for this server that are under way. The server is not lent before they have ended.
-    pub cancels: u32,
-    /// Whether the pool's ledger knows that this server reads the catalog.
-    reads: bool,
-    /// The server's last error before it closed the connection.
-    pub last_words: Option<Words>,
-    /// Whether the socket takes no more bytes at present.
-    pub blocked: bool,
     /// When the connection was opened, in terms of the pool's [`Epochs`](crate::pool::Epochs).
     pub epoch: u32,
     /// The session defaults at login ([`SharedPool::defaults`]).
     pub defaults: u32,
+}
+
+/// The work that must end before a server is lent again.
+#[derive(Debug, Default)]
+pub struct NextLoan {
+    /// Whether `server_reset_query` must run before.
+    pub needs_reset: bool,
+    /// The number of cancel requests for this server that are under way.
+    pub cancels: u32,
     /// The client of another worker that the server is being sent to.
     pub destined: Option<Waiter>,
 }
@@ -179,39 +221,47 @@ impl Server {
         Self {
             id,
             shared: Arc::clone(shared),
-            owner: None,
-            bypass: false,
-            listens: None,
+            purpose: Purpose {
+                owner: None,
+                bypass: false,
+                listens: None,
+                replication: Replication::None,
+            },
             holder: Holder::default(),
-            replication: Replication::None,
             duty,
-            endpoint,
-            addresses: None,
-            tls: None,
+            link: ServerLink {
+                endpoint,
+                addresses: None,
+                tls: None,
+                key: None,
+                blocked: false,
+                last_words: None,
+            },
             stream: Downstream::default(),
             replies: Replies::default(),
-            prepared: Prepared::default(),
-            params: None,
-            unnamed: Unnamed::None,
-            answered_unnamed: AnsweredUnnamed::Foreign,
+            statements: ServerStatements {
+                prepared: Prepared::default(),
+                params: None,
+                unnamed: Unnamed::None,
+                answered_unnamed: AnsweredUnnamed::Foreign,
+            },
             status: b'I',
             tracked,
             session: ServerSession::default(),
-            key: None,
-            connected_at: now,
-            heard_at: now,
-            lent_at: now,
-            freed_at: now,
-            needs_reset: false,
-            retire: None,
-            has_successor: false,
-            cancels: 0,
+            times: ServerTimes {
+                connected_at: now,
+                heard_at: now,
+                lent_at: now,
+                freed_at: now,
+            },
+            retirement: Retirement {
+                reason: None,
+                has_successor: false,
+                epoch,
+                defaults: 0,
+            },
+            next_loan: NextLoan::default(),
             reads: false,
-            last_words: None,
-            blocked: false,
-            epoch,
-            defaults: 0,
-            destined: None,
         }
     }
 
@@ -242,9 +292,9 @@ impl Server {
     #[must_use]
     pub fn subject(&self) -> String {
         let key = &self.shared.key;
-        let at = match self.addresses {
+        let at = match self.link.addresses {
             Some((_, Address::Tcp(remote))) => remote.to_string(),
-            _ => self.endpoint.to_string(),
+            _ => self.link.endpoint.to_string(),
         };
         format!("S-{:#x}: {}/{}@{at}", self.id, key.database, key.user)
     }
@@ -260,7 +310,7 @@ impl Server {
     #[must_use]
     #[inline]
     pub fn schema(&self) -> u32 {
-        let own = self.session.schema;
+        let own = self.session.transaction.schema;
         own.unwrap_or_else(|| self.shared.catalog.schema())
     }
 
@@ -269,7 +319,7 @@ impl Server {
     pub fn settle_schema(&mut self) {
         self.shared.catalog.schema_changed();
         if self.replies.is_last() || self.replies.is_settled() {
-            self.session.schema = None;
+            self.session.transaction.schema = None;
         }
     }
 
@@ -351,17 +401,19 @@ impl Server {
     /// Returns whether the server serves any client of its pool.
     #[must_use]
     pub fn is_shared(&self) -> bool {
-        self.owner.is_none() && self.listens.is_none()
+        self.purpose.owner.is_none() && self.purpose.listens.is_none()
     }
 
     /// Has the server closed when it is free, if it missed a RECONNECT or a change of the session defaults on its way
     /// from another worker or process.
     pub fn retire_if_outdated(&mut self) {
-        if self.epoch != self.shared.epochs.lock().present() {
-            self.retire.get_or_insert(OUTDATED);
+        if self.retirement.epoch != self.shared.epochs.lock().present() {
+            self.retirement.reason.get_or_insert(OUTDATED);
         }
-        if self.defaults != self.shared.defaults.load(Ordering::Acquire) && self.is_shared() {
-            self.retire.get_or_insert(REDEFINED);
+        if self.retirement.defaults != self.shared.defaults.load(Ordering::Acquire)
+            && self.is_shared()
+        {
+            self.retirement.reason.get_or_insert(REDEFINED);
         }
     }
 
@@ -382,14 +434,14 @@ impl Server {
     #[inline]
     pub fn is_stale(&self, check_after: u64, now: Time) -> bool {
         // A server that has just logged in needs no check.
-        now.since(self.freed_at) >= check_after
-            && (check_after > 0 || self.lent_at > self.connected_at)
+        now.since(self.times.freed_at) >= check_after
+            && (check_after > 0 || self.times.lent_at > self.times.connected_at)
     }
 
     /// Notes an internal query that is about to be sent.
     pub fn ask(&mut self, own: InternalQuery) {
         self.replies.internal_query_sent(own);
         // A simple query drops the unnamed statement.
-        self.unnamed = Unnamed::None;
+        self.statements.unnamed = Unnamed::None;
     }
 }

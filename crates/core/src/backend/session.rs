@@ -2,28 +2,91 @@
 //! notes the texts that it sends, and takes answers and reports in; the pool reads from here whether a server must be
 //! inspected or cleaned before it is lent again.
 
+mod queries;
+
 use std::{collections::BTreeSet, sync::Arc};
 
-use pgweir_wire::Body;
+pub use self::queries::{CatalogRows, InspectionAnswers, InternalQueries, UnexplainedParameters};
 
-use super::{ClientNames, InternalQuery, Lookup};
+use super::{ClientNames, InternalQuery};
 use crate::{
-    Connected, Ddl, Reading, Time,
+    Connected, Ddl, Time,
     session::{
-        Baseline, Class, Dialect, Dirt, Effects, Facts, Literals, NAMES_MAX, Probe, RecentTexts,
-        ResetParameters, Settings, SqlStatements, State, StatementCounts, Tracked, TrackedNames,
-        is_identity, outlasts_reset, scan::DdlWords,
+        Baseline, Class, Dialect, Dirt, Effects, Literals, NAMES_MAX, RecentTexts, ResetParameters,
+        Settings, SqlStatements, State, Tracked, TrackedNames, is_identity, outlasts_reset,
+        scan::DdlWords,
     },
-    signal::{Rights, Signals},
+    signal::Signals,
 };
 
 /// The session state of a server connection, as far as the session engine knows it.
 #[derive(Debug, Default)]
 pub struct ServerSession {
     /// The settings that were made in the session.
-    pub held: Settings,
+    pub settings: SessionSettings,
     /// How the server reads the texts of this session.
     pub dialect: Dialect,
+    /// The state that no clean removes.
+    pub lasting: LastingState,
+    /// The SQL-prepared statements.
+    pub sql_statements: ServerSqlStatements,
+    /// The client's statement names that the server knows.
+    pub client_names: ClientNames,
+    /// What the texts of the present transaction may have done.
+    pub transaction: TransactionState,
+    /// The effects of the texts that ran since the last clean and the last inspection.
+    pub dirt: Dirt,
+    /// The texts that may have changed the session.
+    pub recent_texts: RecentTexts,
+    /// Whether the session may hold state that other clients must not see, so that a clean must come before the next
+    /// loan.
+    pub unclean: bool,
+    /// The client whose sequence values the server has.
+    pub sequences: Sequences,
+    /// The inspections of the session, and how the server stays with its client without one.
+    pub inspections: Inspections,
+    /// The reports of the extension.
+    pub extension: ExtensionReports,
+    /// pgweir's queries that are under way.
+    pub queries: InternalQueries,
+    /// The pids that the client has named, and that may be pgweir's clients.
+    pub signals: Option<Box<Signals>>,
+    /// The notifications that the server itself receives.
+    pub notifications: ServerNotifications,
+    /// Counts the server among the connections to its database.
+    pub connected: Option<Connected>,
+}
+
+/// The settings of a server's session.
+#[derive(Debug, Default)]
+pub struct SessionSettings {
+    /// The settings that were made in the session.
+    pub held: Settings,
+    /// The values of the parameters that no setting has changed.
+    pub baseline: Option<Arc<Baseline>>,
+    /// Custom parameters that the texts have named.
+    pub named: BTreeSet<Box<[u8]>>,
+    /// Parameters that the client has reset to its startup values.
+    pub reset: ResetParameters,
+    /// Whether the finished transaction has set parameters, and the session's settings are known without an inspection.
+    pub are_new: bool,
+    /// Whether the server has reported a parameter change that its client has not received yet.
+    pub has_unsent: bool,
+    /// Whether pgweir reads the server's notices about startup parameters for the client.
+    pub reads_notices: bool,
+}
+
+impl SessionSettings {
+    /// Returns the value of a parameter that no setting has changed, if it is known.
+    #[must_use]
+    pub fn usual(&self, name: &[u8]) -> Option<&[u8]> {
+        self.baseline.as_ref()?.get(name)
+    }
+}
+
+/// The state of a session that no clean removes.
+#[derive(Debug, Default)]
+pub struct LastingState {
     /// The value of `standard_conforming_strings` at login.
     strings_at_login: Option<Box<[u8]>>,
     /// Whether `standard_conforming_strings` was changed since login. PL/pgSQL keeps bodies as they were read first.
@@ -34,65 +97,25 @@ pub struct ServerSession {
     /// another setting.
     pub outlives_clean: bool,
     /// Whether a login event trigger may have left something in the session. The first client gets that state.
-    pub has_login_state: bool,
-    /// All SQL-prepared statements that the server may have.
-    pub sql: SqlStatements,
-    /// The id of the client that the SQL-prepared statements were made for, and their settings; `None` if these are
-    /// unknown.
-    pub sql_made: (u64, Option<Settings>),
-    /// The client's statement names that the server knows.
-    pub client_names: ClientNames,
+    pub is_from_login: bool,
+}
+
+/// The SQL-prepared statements of a server.
+#[derive(Debug, Default)]
+pub struct ServerSqlStatements {
+    /// All that the server may have.
+    pub held: SqlStatements,
+    /// The id of the client that the statements were made for, and their settings; `None` if these are unknown.
+    pub made_for: (u64, Option<Settings>),
+}
+
+/// What the texts of the present transaction may have done.
+#[derive(Debug, Default)]
+pub struct TransactionState {
     /// What the texts of unanswered requests may touch.
     pub effects: Effects,
     /// The generation of the certificates by which the transaction's first text was read.
     pub certified_by: Option<u64>,
-    /// The effects of the texts that ran since the last clean and the last inspection.
-    pub dirt: Dirt,
-    /// Whether the pool lists the server among those that stay with their clients without an inspection.
-    pub is_listed: bool,
-    /// When the server was inspected last.
-    pub inspected_at: Option<Time>,
-    /// The inspections since then that have failed, and that are to be repeated.
-    pub failed_inspections: FailedInspections,
-    /// Other clients wait for the server until this time, unless its client sends something before.
-    pub turn_until: Option<Time>,
-    /// The values of the parameters that no setting has changed.
-    pub baseline: Option<Arc<Baseline>>,
-    /// The rows of the baseline query that have arrived so far.
-    pub baseline_rows: Option<Vec<[Vec<u8>; 4]>>,
-    /// The prepared statement counts that the clean under way has returned so far; the outer `None` if no such clean
-    /// runs.
-    pub counts: Option<Option<StatementCounts>>,
-    /// The texts that may have changed the session.
-    pub recent_texts: RecentTexts,
-    /// Whether the finished transaction has set parameters, and the session's settings are known without an inspection.
-    pub has_new_settings: bool,
-    /// Whether the pool counts the server among those that clients keep.
-    pub is_counted: bool,
-    /// The last report of the extension, if the server has the extension.
-    pub report: Option<Box<State>>,
-    /// Whether the extension has reported since the session state was last inspected.
-    pub has_reported: bool,
-    /// Whether a request that may have changed the session was answered while more requests were outstanding.
-    pub is_uninspected: bool,
-    /// Whether the server has reported a parameter change that its client has not received yet.
-    pub has_unsent_parameters: bool,
-    /// Whether the session may hold state that other clients must not see, so that a clean must come before the next
-    /// loan.
-    pub unclean: bool,
-    /// Custom parameters that the texts have named.
-    pub named: BTreeSet<Box<[u8]>>,
-    /// Parameters that the client has reset to its startup values.
-    pub reset_parameters: ResetParameters,
-    /// Whether a text may have changed what only an exact inspection shows: startup parameters that had the same value
-    /// anyway, or SQL-prepared statements that move with the client.
-    pub needs_exact_inspection: bool,
-    /// Whether pgweir holds back a ReadyForQuery of the server.
-    pub ready_is_held: bool,
-    /// The client whose sequence values the server has.
-    pub sequences: Sequences,
-    /// Counts the server among the connections to its database.
-    pub connected: Option<Connected>,
     /// Set if a text of the transaction may change the catalog.
     pub ddl: Option<Ddl>,
     /// The scanner for DDL words in a text that has not arrived completely.
@@ -101,20 +124,44 @@ pub struct ServerSession {
     pub schema: Option<u32>,
     /// Roles and databases whose session defaults the texts of this transaction may have changed.
     pub changed_roles: Vec<String>,
-    /// The part of the catalog that was read on this server so far.
-    pub catalog: Option<Box<CatalogRows>>,
-    /// The lookup of a user that the server is asked for.
-    pub lookup: Option<Box<Lookup>>,
-    /// The answers to a probe that have arrived so far.
-    pub answers: Option<Box<InspectionAnswers>>,
-    /// Whether pgweir reads the server's notices about startup parameters for the client.
-    pub reads_notices: bool,
-    /// The pids that the client has named, and that may be pgweir's clients.
-    pub signals: Option<Box<Signals>>,
+}
+
+/// The inspections of a server's session, and how the server stays with its client without one.
+#[derive(Debug, Default)]
+pub struct Inspections {
+    /// When the server was inspected last.
+    pub last_at: Option<Time>,
+    /// The inspections since then that have failed, and that are to be repeated.
+    pub failed: FailedInspections,
+    /// Other clients wait for the server until this time, unless its client sends something before.
+    pub turn_until: Option<Time>,
+    /// Whether a request that may have changed the session was answered while more requests were outstanding.
+    pub is_missing: bool,
+    /// Whether a text may have changed what only an exact inspection shows: startup parameters that had the same value
+    /// anyway, or SQL-prepared statements that move with the client.
+    pub must_be_exact: bool,
+    /// Whether the pool lists the server among those that stay with their clients without an inspection.
+    pub is_listed: bool,
+    /// Whether the pool counts the server among those that clients keep.
+    pub is_counted: bool,
+}
+
+/// The reports of the extension on a server.
+#[derive(Debug, Default)]
+pub struct ExtensionReports {
+    /// The last report, if the server has the extension.
+    pub last: Option<Box<State>>,
+    /// Whether the extension has reported since the session state was last inspected.
+    pub is_new: bool,
+}
+
+/// The notifications that a server itself receives for its client.
+#[derive(Debug, Default)]
+pub struct ServerNotifications {
     /// Whether the client listens: pgweir sends it the pending notifications before ReadyForQuery.
     pub has_listening_client: bool,
-    /// Notifications that this server received itself, as whole messages, for the end of the client's request.
-    pub notified: Vec<u8>,
+    /// The notifications, as whole messages, for the end of the client's request.
+    pub pending: Vec<u8>,
     /// The channels that the server itself listens to, if they have just been read.
     pub channels: Option<Vec<Vec<u8>>>,
     /// Whether the next LISTEN is sent to this server, since no listener takes the channel.
@@ -146,68 +193,6 @@ pub enum Sequences {
     Of(u64),
     /// The server may have those of several clients.
     Mixed,
-}
-
-/// A catalog query under way.
-#[derive(Debug)]
-pub struct CatalogRows {
-    /// For [`Catalog::finish`](crate::Catalog::finish).
-    pub reading: Reading,
-    /// The facts that have arrived so far.
-    pub facts: Facts,
-    /// Whether the query has failed, or its result was not understood.
-    pub failed: bool,
-}
-
-impl CatalogRows {
-    /// Takes one row.
-    pub fn take(&mut self, row: &[u8]) {
-        self.failed |= !self.facts.take(row);
-    }
-}
-
-/// Returns the four columns of a DataRow; a null column is empty.
-fn columns(row: &[u8]) -> Option<[Vec<u8>; 4]> {
-    let mut body = Body::new(row);
-    if body.bytes(2).ok()? != [0, 4] {
-        return None;
-    }
-    let mut columns = [const { Vec::new() }; 4];
-    for column in &mut columns {
-        if let Ok(len) = usize::try_from(body.i32().ok()?) {
-            *column = body.bytes(len).ok()?.to_vec();
-        }
-    }
-    Some(columns)
-}
-
-/// A baseline that did not explain what an inspection has found: the client has set these parameters unseen, or their
-/// defaults have changed.
-#[derive(Debug)]
-pub struct UnexplainedParameters {
-    /// The baseline.
-    pub baseline: Arc<Baseline>,
-    /// The parameters, in lower case.
-    pub names: Vec<Vec<u8>>,
-}
-
-/// The answers to a probe.
-#[derive(Debug)]
-pub struct InspectionAnswers {
-    /// The probe that was sent.
-    pub probe: Probe,
-    /// The state that was answered, or was reported before.
-    pub state: State,
-    /// Whether the rest of the state was reported.
-    pub reported: bool,
-    /// The parameters that an earlier inspection could not explain.
-    pub unexplained: Option<UnexplainedParameters>,
-    /// Whether the query also resets the settings.
-    pub cleans: bool,
-    /// Whether the query has failed, or its result was not understood.
-    pub failed: bool,
-    /// Whether a value is too long to be read, so that the query would fail again.
-    pub is_too_long: bool,
 }
 
 /// Inspections of one server that have failed in a row, for reasons that may pass.
@@ -242,50 +227,57 @@ impl ServerSession {
     #[must_use]
     #[inline]
     pub fn must_act_before_ready(&self) -> bool {
-        self.has_listening_client
-            | !self.notified.is_empty()
-            | self.has_unsent_parameters
-            | self.has_reported
-            | !self.effects.is_empty()
+        self.notifications.has_listening_client
+            | !self.notifications.pending.is_empty()
+            | self.settings.has_unsent
+            | self.extension.is_new
+            | !self.transaction.effects.is_empty()
     }
 
     /// Returns whether a catalog query is under way.
     #[must_use]
     pub fn reads_catalog(&self) -> bool {
-        self.catalog.is_some()
+        self.queries.catalog.is_some()
     }
 
     /// Marks the catalog query as failed.
     pub fn reading_failed(&mut self) {
-        if let Some(catalog) = &mut self.catalog {
+        if let Some(catalog) = &mut self.queries.catalog {
             catalog.failed = true;
         }
     }
 
     /// Notes that a text was sent that may change the session defaults of these roles and databases.
     pub fn note_changed_roles(&mut self, names: Vec<String>) {
-        self.changed_roles.extend(names);
-        self.changed_roles.truncate(NAMES_MAX);
+        self.transaction.changed_roles.extend(names);
+        self.transaction.changed_roles.truncate(NAMES_MAX);
     }
 
     /// Returns whether the client has to wait for an inspection or lookup at the end of this transaction.
     #[must_use]
     pub fn must_inspect_before_ready(&self) -> bool {
-        !self.changed_roles.is_empty() || self.needs_inspection_now()
+        !self.transaction.changed_roles.is_empty() || self.needs_inspection_now()
     }
 
     /// Returns whether the server's command tags and notices have to be read.
     #[must_use]
     #[inline]
     pub fn reads_command_tags(&self) -> bool {
-        self.has_listening_client | self.reads_notices | !self.effects.is_empty()
+        self.notifications.has_listening_client
+            | self.settings.reads_notices
+            | !self.transaction.effects.is_empty()
     }
 
     /// Compares the certificates in force with those of the transaction, after all requests are answered: texts that
     /// were read under other certificates may have had effects that those did not know.
     #[inline]
     pub fn check_certificates(&mut self, generation: u64) {
-        if self.certified_by.take().is_some_and(|by| by != generation) {
+        if self
+            .transaction
+            .certified_by
+            .take()
+            .is_some_and(|by| by != generation)
+        {
             self.dirt.raise(Class::Opaque);
         }
     }
@@ -300,16 +292,20 @@ impl ServerSession {
     /// Returns whether the extension has reported state that only ends with the server connection.
     #[must_use]
     pub fn report_requires_close(&self) -> bool {
-        let report = self.report.as_ref();
+        let report = self.extension.last.as_ref();
         report.is_some_and(|report| report.pins().require_close())
     }
 
     /// Takes the extension's report as an inspection: if the extension has reported nothing, only sequence values are
     /// left.
     pub fn take_report_as_inspection(&mut self) {
-        let tells_all = self.report.as_ref().is_some_and(|report| !report.unclear);
+        let tells_all = self
+            .extension
+            .last
+            .as_ref()
+            .is_some_and(|report| !report.unclear);
         let is_unseen = self.dirt.effects().intersects(NOT_REPORTED);
-        if tells_all && !self.has_reported && !is_unseen {
+        if tells_all && !self.extension.is_new && !is_unseen {
             self.dirt.inspected();
         }
     }
@@ -319,15 +315,15 @@ impl ServerSession {
     #[must_use]
     pub fn may_have_role(&self) -> bool {
         self.dirt.changes_role()
-            || self.effects.contains(Effects::ROLE)
-            || self.held.iter().any(|(name, _)| is_identity(name))
+            || self.transaction.effects.contains(Effects::ROLE)
+            || self.settings.held.iter().any(|(name, _)| is_identity(name))
     }
 
     /// Returns the settings under which the server analyses a statement that is sent now; `None` if they are unknown.
     #[must_use]
     #[inline]
     pub fn settings_now(&self) -> Option<&Settings> {
-        (!self.dirt.changes_literals()).then_some(&self.held)
+        (!self.dirt.changes_literals()).then_some(&self.settings.held)
     }
 
     /// Returns whether the server has these SQL-prepared statements, with literals that mean what the client with this
@@ -335,54 +331,55 @@ impl ServerSession {
     #[must_use]
     #[inline]
     pub fn has_sql_for(&self, sql: &SqlStatements, client: u64, settings: &Settings) -> bool {
-        sql.is_equal(&self.sql) && (sql.is_empty() || self.is_sql_made_for(client, settings))
+        sql.is_equal(&self.sql_statements.held)
+            && (sql.is_empty() || self.is_sql_made_for(client, settings))
     }
 
     /// Notes that this client, with these settings, uses the server's SQL-prepared statements: when tables change,
     /// PostgreSQL analyses the statements again, under the settings of that moment.
     pub fn sql_used_by(&mut self, client: u64, settings: &Settings) {
         let is_made = self.is_sql_made_under(settings);
-        let made = self.sql_made.1.take();
-        self.sql_made = (client, made.filter(|_| is_made));
+        let made = self.sql_statements.made_for.1.take();
+        self.sql_statements.made_for = (client, made.filter(|_| is_made));
     }
 
     /// Returns whether the literals of the SQL-prepared statements mean what this client wants.
     #[must_use]
     pub fn is_sql_made_for(&self, client: u64, settings: &Settings) -> bool {
-        self.sql_made.0 == client || self.is_sql_made_under(settings)
+        self.sql_statements.made_for.0 == client || self.is_sql_made_under(settings)
     }
 
     fn is_sql_made_under(&self, settings: &Settings) -> bool {
-        let made = self.sql_made.1.as_ref();
+        let made = self.sql_statements.made_for.1.as_ref();
         made.is_some_and(|made| Literals::Bytes.mean_the_same(made, settings))
     }
 
     /// Notes that a client's text, or a message with like effects, is sent.
     pub fn note(&mut self, effects: Effects, text: &[u8]) {
-        self.effects |= effects;
-        self.outlives_clean |= effects.contains(Effects::LIBRARY);
-        let class = self.effects.class();
-        self.has_run_opaque_text |= class == Class::Opaque;
+        self.transaction.effects |= effects;
+        self.lasting.outlives_clean |= effects.contains(Effects::LIBRARY);
+        let class = self.transaction.effects.class();
+        self.lasting.has_run_opaque_text |= class == Class::Opaque;
         self.dirt.note(effects, class, text, self.dialect);
     }
 
     /// Returns whether the session must be inspected before the client gets the end of its request.
     #[must_use]
     pub fn needs_inspection_now(&self) -> bool {
-        let is_reported = self.report.is_some() && self.may_have_changed();
+        let is_reported = self.extension.last.is_some() && self.may_have_changed();
         is_reported
-            || self.effects.intersects(Effects::LISTEN)
-            || !self.reset_parameters.is_empty()
-            || self.needs_exact_inspection
+            || self.transaction.effects.intersects(Effects::LISTEN)
+            || !self.settings.reset.is_empty()
+            || self.inspections.must_be_exact
     }
 
     /// Returns whether the session must be inspected before another client uses it. The extension reports this itself.
     #[must_use]
     pub fn may_have_changed(&self) -> bool {
-        match self.report {
+        match self.extension.last {
             // The extension sees neither the protocol's Close, nor what a function of another extension keeps.
-            Some(_) => self.has_reported || self.effects.intersects(NOT_REPORTED),
-            None => !self.effects.without(HARMLESS).is_empty(),
+            Some(_) => self.extension.is_new || self.transaction.effects.intersects(NOT_REPORTED),
+            None => !self.transaction.effects.without(HARMLESS).is_empty(),
         }
     }
 
@@ -406,8 +403,11 @@ impl ServerSession {
     pub fn read_as(&mut self, names: &TrackedNames, tracked: &Tracked) {
         let value = |name: &[u8]| names.value(tracked, name).unwrap_or_default();
         let strings = value(b"standard_conforming_strings");
-        let at_login = self.strings_at_login.get_or_insert_with(|| strings.into());
-        self.may_have_misread_bodies |= **at_login != *strings;
+        let at_login = self
+            .lasting
+            .strings_at_login
+            .get_or_insert_with(|| strings.into());
+        self.lasting.may_have_misread_bodies |= **at_login != *strings;
         self.dialect = Dialect::of(strings, value(b"client_encoding"));
     }
 
@@ -415,43 +415,12 @@ impl ServerSession {
     #[must_use]
     #[inline]
     pub fn awaits_rows(&self) -> bool {
-        self.answers.is_some()
-            || self.catalog.is_some()
-            || self.lookup.is_some()
-            || self.counts.is_some()
-            || self.baseline_rows.is_some()
-            || self.asks_for_rights()
+        self.queries.awaits_rows() || self.asks_for_rights()
     }
 
     /// Takes a row of the answer to such a query.
     pub fn take_row(&mut self, own: Option<InternalQuery>, row: &[u8]) {
-        match own {
-            Some(InternalQuery::Clean) => {
-                let counts = StatementCounts::of_row(row);
-                if let Some(told) = self.counts.as_mut().filter(|_| counts.is_some()) {
-                    *told = counts;
-                }
-                return;
-            }
-            Some(InternalQuery::Baseline) => {
-                if let Some(rows) = &mut self.baseline_rows {
-                    rows.extend(columns(row));
-                }
-                return;
-            }
-            _ => {}
-        }
-        if let Some(catalog) = &mut self.catalog {
-            catalog.take(row);
-        } else if let Some(lookup) = &mut self.lookup {
-            lookup.take(row);
-        } else if let Some(signals) = &mut self.signals {
-            signals.rights = Some(Rights::of_row(row));
-        } else if let Some(answers) = &mut self.answers
-            && answers.state.take_row(row).is_err()
-        {
-            answers.failed = true;
-        }
+        self.queries.take_row(own, &mut self.signals, row);
     }
 
     /// Drops the signals after a command that may change the role: behind such a command, in the same request, the
@@ -478,30 +447,40 @@ impl ServerSession {
 
     /// Notes that the session holds these settings, as requested.
     pub fn holds(&mut self, settings: &Settings) {
-        self.held = settings.clone();
+        self.settings.held = settings.clone();
         let mut names = settings.iter().map(|(name, _)| name);
-        self.outlives_clean |= names.any(outlasts_reset);
-        self.has_reported = false;
+        self.lasting.outlives_clean |= names.any(outlasts_reset);
+        self.extension.is_new = false;
     }
 
     /// Notes that a request of the client has failed.
     pub fn has_failed(&mut self) {
         self.dirt.undone();
-        self.changed_roles.clear();
+        self.transaction.changed_roles.clear();
+    }
+
+    /// Notes that an inspection has read the session; `channels` if it has read those too.
+    pub fn inspected(&mut self, channels: Option<Vec<Vec<u8>>>) {
+        self.notifications.channels = channels;
+        self.transaction.effects = Effects::default();
+        self.inspections.is_missing = false;
+        self.inspections.must_be_exact = false;
+        self.settings.named.clear();
+        self.settings.reset.clear();
     }
 
     /// Notes that the settings were reset: nothing is left of what a text of class settings can leave.
     pub fn settings_cleaned(&mut self) {
-        self.held = Settings::default();
+        self.settings.held = Settings::default();
         self.dirt.cleaned();
         if self.sequences != Sequences::None {
             self.dirt.raise(Class::Sequences);
         }
-        self.named.clear();
-        self.reset_parameters.clear();
-        self.needs_exact_inspection = false;
-        self.has_reported = false;
-        self.is_uninspected = false;
+        self.settings.named.clear();
+        self.settings.reset.clear();
+        self.inspections.must_be_exact = false;
+        self.extension.is_new = false;
+        self.inspections.is_missing = false;
         self.unclean = false;
     }
 
@@ -509,42 +488,42 @@ impl ServerSession {
     /// found out at the end of the transaction.
     #[must_use]
     pub fn texts_tell_settings(&self) -> bool {
-        self.report.is_none()
+        self.extension.last.is_none()
             && !self.must_inspect_before_ready()
-            && !self.is_uninspected
+            && !self.inspections.is_missing
             && !self.unclean
             && !self.may_have_role()
     }
 
     /// Notes that the session holds these settings and otherwise only what it held before, so no inspection is needed.
     pub fn settings_known(&mut self, settings: &Settings) {
-        self.held = settings.clone();
+        self.settings.held = settings.clone();
         self.dirt.cleaned();
         if self.sequences != Sequences::None {
             self.dirt.raise(Class::Sequences);
         }
-        self.named.clear();
+        self.settings.named.clear();
         self.recent_texts.clear();
-        self.has_new_settings = true;
+        self.settings.are_new = true;
     }
 
     /// Notes that the session is as it was after login.
     pub fn cleaned(&mut self) {
         self.sequences = Sequences::None;
         self.settings_cleaned();
-        self.sql = SqlStatements::default();
+        self.sql_statements.held = SqlStatements::default();
         self.client_names.clear();
-        self.effects = Effects::default();
-        self.counts = None;
-        self.inspected_at = None;
-        self.failed_inspections = FailedInspections::default();
-        self.turn_until = None;
-        self.has_new_settings = false;
+        self.transaction.effects = Effects::default();
+        self.queries.counts = None;
+        self.inspections.last_at = None;
+        self.inspections.failed = FailedInspections::default();
+        self.inspections.turn_until = None;
+        self.settings.are_new = false;
         self.recent_texts.clear();
-        self.ready_is_held = false;
-        self.reads_notices = false;
+        self.queries.ready_is_held = false;
+        self.settings.reads_notices = false;
         self.signals = None;
-        self.changed_roles.clear();
-        self.notified = Vec::new();
+        self.transaction.changed_roles.clear();
+        self.notifications.pending = Vec::new();
     }
 }

@@ -81,7 +81,7 @@ impl ListeningClients {
             out.report_missing(NO_CLIENT);
             return ChannelMove::Done(None);
         };
-        let learnt = server.session.channels.take();
+        let learnt = server.session.notifications.channels.take();
         let listening = client.listening.as_ref();
         let is_due = listening.is_some_and(|listening| listening.pending_unlisten.is_due())
             || is_in_other_encoding(client, server);
@@ -89,7 +89,7 @@ impl ListeningClients {
             return ChannelMove::Done(None);
         }
         // Without an inspection, the extension's report says which channels the server listens to.
-        let report = server.session.report.as_ref();
+        let report = server.session.extension.last.as_ref();
         let reported = report.map(|report| report.channels.clone());
         let made = learnt.or(reported).unwrap_or_default();
         match self.set_channels(env, connections, conn, &made, out) {
@@ -219,10 +219,10 @@ fn answer_command(
         out.report_missing(NO_CLIENT);
         return Vec::new();
     };
-    let took = env.now.since(client.request_at);
+    let took = env.now.since(client.request.sent_at);
     // Any simple query drops the unnamed statement.
-    client.forget_unnamed();
-    let message = client.early.take();
+    client.unnamed.forget();
+    let message = client.socket.early.take();
     let counted = Stats {
         received: message.map_or(0, |message| message.len() as u64),
         query_count: 1,
@@ -251,7 +251,7 @@ fn listen_on_server(
         out.report_missing(NO_CLIENT);
         return Vec::new();
     };
-    server.session.listens_itself = true;
+    server.session.notifications.listens_itself = true;
     enter(Phase::Relaying, conn, client, server_conn, server);
     let early = begin(conn, client, server_conn, server, out);
     Vec::from_iter(early.map(|early| Effect::RelayEarly(conn, early)))
@@ -306,7 +306,7 @@ fn equip_fenced(connections: &mut Connections, server_conn: Token, conn: Token) 
     let Some((client, server)) = connections.pair(conn, server_conn) else {
         return Vec::new();
     };
-    server.holder.set(client.key_pid);
+    server.holder.set(client.key.pid());
     vec![Effect::Equip {
         server: server_conn,
         client: conn,

@@ -72,7 +72,7 @@ pub(crate) fn keep_direct_notification(
     let notification = Notification::parse(message)?;
     let mut made = message.to_vec();
     let holders = env.directory.holders();
-    if let Some(pid) = holders.find(&server.endpoint, notification.pid) {
+    if let Some(pid) = holders.find(&server.link.endpoint, notification.pid) {
         Notification::set_pid(&mut made, pid);
     }
     let listening = client.listening.as_ref();
@@ -85,10 +85,14 @@ pub(crate) fn keep_direct_notification(
         out.send_made(conn, |bytes| bytes.extend_from_slice(&made));
         return None;
     }
-    if server.session.notified.len() + made.len() > most {
+    if server.session.notifications.pending.len() + made.len() > most {
         return Some(Effect::EndClient(conn, Fault::NotificationBacklog));
     }
-    server.session.notified.extend_from_slice(&made);
+    server
+        .session
+        .notifications
+        .pending
+        .extend_from_slice(&made);
     None
 }
 
@@ -99,7 +103,7 @@ pub(crate) fn send_backlog(connections: &mut Connections, conn: Token, out: &mut
     };
     let server = client.server();
     let notified = server.and_then(|server| connections.server(server));
-    let notified = notified.map(|server| std::mem::take(&mut server.session.notified));
+    let notified = notified.map(|server| std::mem::take(&mut server.session.notifications.pending));
     let notified = notified.unwrap_or_default();
     let backlog = match listening_of(connections, conn) {
         Some(listening) => listening.take_backlog(&notified),
@@ -124,7 +128,8 @@ fn is_between_transactions(connections: &mut Connections, conn: Token) -> bool {
         return false;
     };
     let listening = client.listening.as_ref();
-    if client.blocked || listening.is_some_and(|listening| listening.stage != Stage::Settled) {
+    if client.socket.blocked || listening.is_some_and(|listening| listening.stage != Stage::Settled)
+    {
         return false;
     }
     match client.duty {

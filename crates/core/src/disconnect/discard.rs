@@ -21,7 +21,7 @@ impl Worker {
             return;
         };
         client.duty = ClientDuty::Discarding(Discard::default());
-        let early = client.early.take();
+        let early = client.socket.early.take();
         out.read(conn, ReadMode::Deliver);
         if let Some(bytes) = early {
             self.discard(conn, &bytes, now, out);
@@ -37,13 +37,13 @@ impl Worker {
         let ClientDuty::Discarding(discard) = &mut client.duty else {
             return;
         };
-        let found = match discard.read(&mut client.stream, bytes, longest) {
+        let found = match discard.read(&mut client.socket.stream, bytes, longest) {
             Ok(found) => found,
             Err(fault) => return self.refuse(conn, &fault, now, out),
         };
         if found.is_query {
             // The request would have replaced the unnamed statement.
-            client.forget_unnamed();
+            client.unnamed.forget();
         }
         if found.fails {
             out.send_made(conn, |bytes| {
@@ -66,10 +66,10 @@ impl Worker {
             return;
         };
         client.duty = ClientDuty::Idle;
-        client.request_at = now;
-        let (is_blocked, listens) = (client.blocked, client.listening.is_some());
+        client.request.sent_at = now;
+        let (is_blocked, listens) = (client.socket.blocked, client.listening.is_some());
         let asks_more = !rest.is_empty();
-        client.early = asks_more.then(|| Box::new(rest.to_vec()));
+        client.socket.early = asks_more.then(|| Box::new(rest.to_vec()));
         out.read(
             conn,
             if asks_more || is_blocked {

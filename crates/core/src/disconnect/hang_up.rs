@@ -14,9 +14,9 @@ impl Worker {
     /// Notes that a client that is not read has hung up.
     pub(super) fn note_hang_up(&mut self, conn: Token, now: Time) {
         if let Some(client) = self.table.client(conn)
-            && client.hung_up_at.is_none()
+            && client.socket.hung_up_at.is_none()
         {
-            client.hung_up_at = Some(now);
+            client.socket.hung_up_at = Some(now);
             self.schedule(now);
         }
     }

@@ -99,7 +99,7 @@ impl Worker {
         if self.snapshot.config.settings.log_disconnections
             && let Some(client) = self.table.client(conn)
         {
-            let age = now.since(client.connected_at) / 1_000_000;
+            let age = now.since(client.origin.connected_at) / 1_000_000;
             let text = format!("closing because: {why} (age={age}s)");
             out.log(Level::Log, client.subject(), text);
         }
@@ -147,12 +147,12 @@ impl Worker {
         // server has received all that the client has sent.
         let has_sent_all = matches!(client.duty, ClientDuty::Active(_))
             && first.is_none()
-            && client.early.is_none();
+            && client.socket.early.is_none();
         if client.server().is_some() && !has_sent_all {
             return;
         }
         // In the middle of a header the byte is no tag: a length may contain the byte of Terminate.
-        let is_tag = client.stream.partial().is_empty();
+        let is_tag = client.socket.stream.partial().is_empty();
         match first {
             None => {
                 out.list.push(Action::Close(conn));
@@ -161,7 +161,7 @@ impl Worker {
             Some(pgweir_wire::tag::frontend::TERMINATE) if is_tag => {
                 self.close_client(conn, "client close request", now, out)
             }
-            Some(_) if client.peeked && matches!(client.duty, ClientDuty::Idle) => {
+            Some(_) if client.socket.peeked && matches!(client.duty, ClientDuty::Idle) => {
                 self.check_out(conn, now, out);
             }
             // The client has sent a last request, which is served in its turn.
@@ -207,7 +207,7 @@ impl Worker {
             shutdown::announce(self.id, &self.directory, Shutdown::WaitForClients, out);
         }
         let mut had = AbandonedSession {
-            mid_message: !client.stream.is_at_boundary(),
+            mid_message: !client.socket.stream.is_at_boundary(),
             ..AbandonedSession::default()
         };
         if let Some(context) = &client.context {
@@ -262,14 +262,14 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        if server.owner.is_some() {
+        if server.purpose.owner.is_some() {
             return self.close_server(conn, OWNER_LEFT, now, out);
         }
         if had.mid_message {
             return self.close_server(conn, "client left in the middle of a message", now, out);
         }
         if uncount_kept(server) {
-            server.retire.get_or_insert("above pool_size");
+            server.retirement.reason.get_or_insert("above pool_size");
         }
         // Reading from the server may have been held back for the client.
         out.read(conn, ReadMode::Deliver);
@@ -279,16 +279,19 @@ impl Worker {
         }
         // The session state that the client left was not inspected.
         server.session.unclean |= server.session.dirt.class() == Class::Opaque
-            || server.session.has_reported
+            || server.session.extension.is_new
             || had.must_be_cleaned;
         if had.spoils || closes {
-            server.retire.get_or_insert("its session can't be cleaned");
+            server
+                .retirement
+                .reason
+                .get_or_insert("its session can't be cleaned");
         }
-        server.needs_reset |=
+        server.next_loan.needs_reset |=
             had.was_session || self.snapshot.config.settings.server_reset_query_always;
         if server.replies.is_settled()
             && server.status == b'I'
-            && !server.needs_reset
+            && !server.next_loan.needs_reset
             && !server.session.is_to_clean()
         {
             return self.give_back(conn, false, now, out);
@@ -335,7 +338,7 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        server.freed_at = now;
+        server.times.freed_at = now;
         let duty = Duty::Cleaning {
             until,
             rolled_back: false,
@@ -355,12 +358,18 @@ impl Worker {
             return;
         }
         if server.replies.is_uncertain() {
-            server.retire.get_or_insert("unexpected replies may follow");
+            server
+                .retirement
+                .reason
+                .get_or_insert("unexpected replies may follow");
         }
         if server.session.report_requires_close() {
-            server.retire.get_or_insert("its session can't be cleaned");
+            server
+                .retirement
+                .reason
+                .get_or_insert("its session can't be cleaned");
         }
-        if let Some(why) = server.retire {
+        if let Some(why) = server.retirement.reason {
             return self.close_server(conn, why, now, out);
         }
         if server.status != b'I' {
@@ -378,7 +387,7 @@ impl Worker {
                 MessageWriter::new(bytes).query(b"ROLLBACK");
             });
         }
-        if std::mem::take(&mut server.needs_reset) {
+        if std::mem::take(&mut server.next_loan.needs_reset) {
             let query = self.snapshot.config.settings.server_reset_query.as_bytes();
             if !query.is_empty() {
                 server.ask(InternalQuery::Reset);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Discard, Login, Upstream};
+use super::{ClientKey, Discard, Login, UnnamedStatement, Upstream};
 use crate::cancel::CancelKey;
 use pgweir_wire::Header;
 
@@ -63,20 +63,8 @@ pub enum ClientDuty {
 /// A client connection.
 #[derive(Debug)]
 pub struct Client {
-    /// The id in the console and the log; unique in the process.
-    pub id: u64,
-    /// The client's address.
-    pub remote: Address,
-    /// The local address that the client connected to.
-    pub local: Address,
-    /// The local port that the client connected to.
-    pub port: u16,
-    /// Whether the client is connected by a Unix socket and runs under the same user id as this process.
-    pub same_uid: bool,
-    /// The user id of the client's process on a Unix socket, if the kernel tells it.
-    pub uid: Option<u32>,
-    /// The client's process id on a Unix socket; 0 if it is not known.
-    pub pid: u32,
+    /// Where the connection comes from.
+    pub origin: Origin,
     /// The facts about TLS, if the connection uses it.
     pub tls: Option<Box<TlsFacts>>,
     /// The connection's state.
@@ -95,52 +83,52 @@ pub struct Client {
     pub listening: Option<Box<Listening>>,
     /// The client's session, if `session_state = transparent` holds for the client.
     pub context: Option<Box<Context>>,
+    /// The client's socket, and what was read from it ahead of its turn.
+    pub socket: ClientSocket,
+    /// Whether the client has prepared a statement that may change the catalog, in a pool without session state.
+    pub prepares_ddl: bool,
+    /// The client's prepared statements.
+    pub statements: Names,
+    /// The client's unnamed statement.
+    pub unnamed: UnnamedStatement,
+    /// The client's cancel key.
+    pub key: ClientKey,
+    /// The times of the present request.
+    pub request: RequestTimes,
+    /// What is recorded of the present transaction, while transactions are traced.
+    pub recording: Option<Box<Recording>>,
+}
+
+/// The client's socket, and what was read from it ahead of its turn.
+#[derive(Debug, Default)]
+pub struct ClientSocket {
     /// Where the client's incoming stream is.
     pub stream: Upstream,
     /// The beginning of a message whose names have not all arrived yet.
     pub held: Option<Box<Held>>,
     /// Reads the names of custom parameters from a text that has not arrived as a whole.
     pub unread: Option<Box<CustomNames>>,
-    /// Whether the client has prepared a statement that may change the catalog, in a pool without session state.
-    pub prepares_ddl: bool,
-    /// The client's prepared statements.
-    pub statements: Names,
-    /// The definition of the unnamed statement, if the client may use it on another server than the one that has it.
-    pub unnamed: Option<Box<[u8]>>,
-    /// Whether the unnamed statement was not stored, and may change the session.
-    pub unnamed_is_opaque: bool,
-    /// The definition of the unnamed statement that stays if the server skips all Parses that it has not answered yet.
-    pub unnamed_before: Option<Box<[u8]>>,
-    /// Which certificates (`Certificates::id`) held when the unnamed statement was parsed.
-    pub unnamed_judged_by: u64,
-    /// Counts the unnamed statements, to recognize an older one on a server.
-    pub unnamed_version: u32,
-    /// The pid that the client was given; 0 before its login.
-    pub key_pid: u32,
-    /// The secret of the cancel key.
-    pub secret: [u8; 32],
-    /// How many bytes of the secret the client was given: 4 in protocol 3.0.
-    pub secret_len: u8,
-    /// When the client connected.
-    pub connected_at: Time,
-    /// When the client sent its present request, or the last one.
-    pub request_at: Time,
-    /// When the present transaction got its server.
-    pub transaction_at: Time,
-    /// Whether the client was sent a notice that it waits for a server, in the present wait.
-    pub wait_notice_was_sent: bool,
+    /// Bytes that were read before they could be passed on: they arrived together with the end of the login, or wait
+    /// for the answers to earlier requests.
+    pub early: Option<Box<Vec<u8>>>,
     /// Whether the driver was asked to peek at the client's next byte, before a server is checked for the client.
     pub peeked: bool,
-    /// Whether the client's socket takes no more bytes at present.
+    /// Whether the socket takes no more bytes at present.
     pub blocked: bool,
     /// When the client hung up, if it was not being read then. Bytes that it has sent before may still be in the
     /// socket.
     pub hung_up_at: Option<Time>,
-    /// Bytes that were read before they could be passed on: they arrived together with the end of the login, or wait
-    /// for the answers to earlier requests.
-    pub early: Option<Box<Vec<u8>>>,
-    /// What is recorded of the present transaction, while transactions are traced.
-    pub recording: Option<Box<Recording>>,
+}
+
+/// The times of a client's present request, or of its last one.
+#[derive(Debug)]
+pub struct RequestTimes {
+    /// When the client sent the request.
+    pub sent_at: Time,
+    /// When the transaction got its server.
+    pub transaction_at: Time,
+    /// Whether the client was sent a notice that it waits for a server, in the present wait.
+    pub wait_notice_was_sent: bool,
 }
 
 /// Where a client connection comes from, and since when it exists.
@@ -178,24 +166,8 @@ impl Client {
     /// parameters; `now`: the time of its present request.
     #[must_use]
     pub fn new(origin: &Origin, tracked: Tracked, now: Time) -> Self {
-        let &Origin {
-            id,
-            remote,
-            local,
-            port,
-            same_uid,
-            uid,
-            pid,
-            connected_at,
-        } = origin;
         Self {
-            id,
-            remote,
-            local,
-            port,
-            same_uid,
-            uid,
-            pid,
+            origin: *origin,
             tls: None,
             duty: ClientDuty::Idle,
             login: None,
@@ -205,36 +177,18 @@ impl Client {
             tracked,
             listening: None,
             context: None,
-            stream: Upstream::default(),
-            held: None,
-            unread: None,
+            socket: ClientSocket::default(),
             prepares_ddl: false,
             statements: Names::default(),
-            unnamed: None,
-            unnamed_is_opaque: false,
-            unnamed_before: None,
-            unnamed_judged_by: 0,
-            unnamed_version: 0,
-            key_pid: 0,
-            secret: [0; 32],
-            secret_len: 4,
-            connected_at,
-            request_at: now,
-            transaction_at: now,
-            wait_notice_was_sent: false,
-            peeked: false,
-            blocked: false,
-            hung_up_at: None,
-            early: None,
+            unnamed: UnnamedStatement::default(),
+            key: ClientKey::new([0; 32]),
+            request: RequestTimes {
+                sent_at: now,
+                transaction_at: now,
+                wait_notice_was_sent: false,
+            },
             recording: None,
         }
-    }
-
-    /// Does the client have an unnamed statement that it may use later, or that may change its session?
-    #[must_use]
-    #[inline]
-    pub fn has_kept_unnamed(&self) -> bool {
-        self.unnamed.is_some() || self.unnamed_is_opaque
     }
 
     /// Does what it does end after a time?
@@ -243,7 +197,7 @@ impl Client {
             self.duty,
             ClientDuty::Login(_) | ClientDuty::Waiting { .. } | ClientDuty::Opening(_)
         );
-        duty || self.hung_up_at.is_some()
+        duty || self.socket.hung_up_at.is_some()
     }
 
     /// Does it wait for a server with a request, not within its login?
@@ -252,13 +206,10 @@ impl Client {
         matches!(self.duty, ClientDuty::Waiting { at_login, .. } if !at_login && !is_login)
     }
 
-    /// The client's cancel key.
+    /// Returns the client's cancel key.
     #[must_use]
     pub fn cancel_key(&self) -> CancelKey {
-        CancelKey {
-            pid: self.key_pid,
-            secret: self.secret[..usize::from(self.secret_len)].into(),
-        }
+        self.key.cancel_key()
     }
 
     /// The server that is lent to the client.
@@ -283,13 +234,6 @@ impl Client {
     #[must_use]
     pub fn is_parked(&self) -> bool {
         matches!(&self.duty, ClientDuty::Login(login) if login.is_parked())
-    }
-
-    /// Forgets the unnamed statement, which is gone or replaced.
-    pub fn forget_unnamed(&mut self) {
-        self.unnamed = None;
-        self.unnamed_is_opaque = false;
-        self.unnamed_version = self.unnamed_version.wrapping_add(1);
     }
 
     /// Notes the UNLISTEN commands in a text.
@@ -329,7 +273,7 @@ impl Client {
             command,
             user: user.to_owned(),
             database: database.to_owned(),
-            address: self.remote.with_port(self.port),
+            address: self.origin.remote.with_port(self.origin.port),
             outcome,
         }
     }
@@ -342,8 +286,8 @@ impl Client {
         });
         format!(
             "C-{:#x}: {database}/{user}@{}",
-            self.id,
-            self.remote.with_port(self.port)
+            self.origin.id,
+            self.origin.remote.with_port(self.origin.port)
         )
     }
 }

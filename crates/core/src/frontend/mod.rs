@@ -1,14 +1,18 @@
 //! The client side: pgweir acts as a PostgreSQL server, for the login and then for messages.
 
+mod cancel_key;
 mod client;
 mod discard;
 mod login;
 mod options;
 mod request;
+mod unnamed_statement;
 mod upstream;
 
-pub use client::{Client, ClientDuty, Held, Origin};
+pub use cancel_key::ClientKey;
+pub use client::{Client, ClientDuty, ClientSocket, Held, Origin, RequestTimes};
 pub use discard::{Discard, Discarded, End};
 pub use login::{AuthPlan, Login, Proof, Stage};
 pub use request::{LoginRequest, StartupTerms};
+pub use unnamed_statement::UnnamedStatement;
 pub use upstream::{Head, Upstream};

@@ -26,8 +26,8 @@ impl Worker {
             };
             if let Some(client) = self.table.client(conn) {
                 client.duty = duty;
-                client.wait_notice_was_sent = false;
-                client.request_at = now;
+                client.request.wait_notice_was_sent = false;
+                client.request.sent_at = now;
             }
             return self.schedule(now);
         }

@@ -34,11 +34,12 @@ impl Worker {
             return false;
         };
         let has_logged_in = client.context.as_ref().is_none_or(|own| !own.unproven);
-        client.peeked = !client.peeked && client.early.is_none() && has_logged_in;
-        if client.peeked {
+        client.socket.peeked =
+            !client.socket.peeked && client.socket.early.is_none() && has_logged_in;
+        if client.socket.peeked {
             out.list.push(Action::Peek(conn));
         }
-        client.peeked
+        client.socket.peeked
     }
 
     /// Checks a server that was not used for a while; the client gets the server if it answers.
@@ -85,7 +86,7 @@ impl Worker {
         let Some(client) = server.client() else {
             return;
         };
-        if let Some(why) = server.retire {
+        if let Some(why) = server.retirement.reason {
             return self.check_failed(conn, why, now, out);
         }
         if server.status != b'I' {
@@ -111,10 +112,10 @@ impl Worker {
             return;
         };
         client.duty = ClientDuty::Idle;
-        let asked_at = client.request_at;
+        let asked_at = client.request.sent_at;
         self.check_out(conn, now, out);
         if let Some(client) = self.table.client(conn) {
-            client.request_at = asked_at;
+            client.request.sent_at = asked_at;
         }
     }
 
@@ -132,7 +133,7 @@ impl Worker {
             return;
         };
         let is_quiet = server.replies.is_settled() && server.status == b'I';
-        if server.retire != Some(OUTDATED) || !is_quiet {
+        if server.retirement.reason != Some(OUTDATED) || !is_quiet {
             return;
         }
         let pool = server.pool();
@@ -142,7 +143,7 @@ impl Worker {
         let Some(client) = self.table.client(client_conn) else {
             return;
         };
-        if is_session && client.stream.is_at_boundary() {
+        if is_session && client.socket.stream.is_at_boundary() {
             self.carry_out(
                 [Effect::EndClient(client_conn, Fault::DatabaseChanged)],
                 now,

@@ -26,7 +26,7 @@ impl Worker {
         let Some(client) = self.table.client(conn) else {
             return;
         };
-        client.request_at = now;
+        client.request.sent_at = now;
         let Some(pool) = client.pool else { return };
         let table = &self.table;
         let context = match table.look(conn) {
@@ -106,8 +106,8 @@ impl Worker {
         }
         if let Some(client) = self.table.client(conn) {
             client.duty = ClientDuty::Waiting { ticket, at_login };
-            client.wait_notice_was_sent = false;
-            client.request_at = now;
+            client.request.wait_notice_was_sent = false;
+            client.request.sent_at = now;
         }
         if !is_native {
             self.settle_for_waiters(shared.id, now, out);
@@ -191,30 +191,30 @@ impl Worker {
         let holder = server.holder.get();
         if let Some(listening) = &client.listening
             && holder != 0
-            && holder != client.key_pid
+            && holder != client.key.pid()
             && !self
                 .listening_clients
-                .have_delivered_before(listening, server.freed_at)
+                .have_delivered_before(listening, server.times.freed_at)
         {
             let parts = self.parts(now);
             let effects = fence_first(&parts.env, parts.connections, server_conn, client_conn, out);
             self.carry_out(effects, now, out);
             return true;
         }
-        client.transaction_at = now;
+        client.request.transaction_at = now;
         if let Some(sampler) = &mut self.sampler {
-            let times = (client.request_at, Some(now));
+            let times = (client.request.sent_at, Some(now));
             let last = sampler.begin(&mut client.recording, times);
             out.list.extend(last.map(Action::Export));
         }
-        server.lent_at = now;
-        if std::mem::take(&mut server.session.has_login_state) {
+        server.times.lent_at = now;
+        if std::mem::take(&mut server.session.lasting.is_from_login) {
             server.session.dirt.raise(Class::Opaque);
         }
-        server.session.has_listening_client = client.listening.is_some();
-        server.session.notified.clear();
-        server.holder.set(client.key_pid);
-        let waited = now.since(client.request_at);
+        server.session.notifications.has_listening_client = client.listening.is_some();
+        server.session.notifications.pending.clear();
+        server.holder.set(client.key.pid());
+        let waited = now.since(client.request.sent_at);
         if client.context.is_some() {
             return self.equip_session(server_conn, client_conn, waited, now, out);
         }
@@ -312,11 +312,11 @@ impl Worker {
             if server.session.unclean {
                 return self.clean_session(server_conn, now, out);
             }
-            if discards_plans(&context.wanted, &server.session.held) {
-                server.prepared.plans_discarded();
+            if discards_plans(&context.wanted, &server.session.settings.held) {
+                server.statements.prepared.plans_discarded();
             }
             server.session.holds(&context.wanted);
-            server.session.has_unsent_parameters = false;
+            server.session.settings.has_unsent = false;
             if !client.tracked.is_same(&server.tracked) {
                 let (names, settings) = (self.directory.names(), self.directory.settings());
                 let (told, found) = (&client.tracked, &server.tracked);
@@ -347,7 +347,7 @@ impl Worker {
             return;
         };
         enter(Phase::Relaying, client_conn, client, server_conn, server);
-        client.transaction_at = now;
+        client.request.transaction_at = now;
         let early = begin(client_conn, client, server_conn, server, out);
         self.relay_early(client_conn, early, now, out);
     }

@@ -25,7 +25,7 @@ impl Worker {
         let Some(client_conn) = server.relays_for() else {
             return;
         };
-        if server.replies.is_awaited() && server.last_words.is_some() {
+        if server.replies.is_awaited() && server.link.last_words.is_some() {
             // The server accepts no further requests. The client's pending request is sent to another server when
             // this one is gone.
             return;
@@ -33,16 +33,19 @@ impl Worker {
         if server.replies.take_awaited() {
             return self.accept_moved_server(client_conn, server_conn, now, out);
         }
-        if !server.replies.is_settled() || server.status != b'I' || server.owner.is_some() {
+        if !server.replies.is_settled() || server.status != b'I' || server.purpose.owner.is_some() {
             return;
         }
         let generation = server.shared.catalog.generation();
         server.session.check_certificates(generation);
-        let (pool, is_counted) = (server.pool(), server.session.is_counted);
-        let (is_retired, is_unjudged) = (server.retire.is_some(), server.session.is_uninspected);
+        let (pool, is_counted) = (server.pool(), server.session.inspections.is_counted);
+        let (is_retired, is_unjudged) = (
+            server.retirement.reason.is_some(),
+            server.session.inspections.is_missing,
+        );
         let is_costly = server.session.dirt.needs_clean()
-            || server.session.turn_until.is_some()
-            || std::mem::take(&mut server.session.has_new_settings);
+            || server.session.inspections.turn_until.is_some()
+            || std::mem::take(&mut server.session.settings.are_new);
         let (sharing, keeps) = self.pool(pool).map_or((false, false), |pool| {
             (pool.terms.mode != PoolMode::Session, pool.keeps_servers())
         });
@@ -53,8 +56,8 @@ impl Worker {
         let is_pinned = context.is_some_and(|own| own.is_pinned() && own.stays_pinned());
         let is_kept = is_pinned || keeps && client.context.is_some() && !is_retired;
         let is_carried = client.context.is_some();
-        let is_at_rest = client.stream.is_at_boundary() && !client.blocked;
-        if is_unjudged && is_carried && client.stream.is_at_boundary() {
+        let is_at_rest = client.socket.stream.is_at_boundary() && !client.socket.blocked;
+        if is_unjudged && is_carried && client.socket.stream.is_at_boundary() {
             return self.inspect_late(server_conn, Settling::default(), now, out);
         }
         if sharing
@@ -70,7 +73,7 @@ impl Worker {
         };
         // A client that reads slowly keeps its server until it has read everything. So the number of servers bounds
         // what is buffered for clients.
-        if !sharing || client.blocked || is_kept || !client.stream.is_at_boundary() {
+        if !sharing || client.socket.blocked || is_kept || !client.socket.stream.is_at_boundary() {
             if is_pinned {
                 self.become_dedicated(server_conn);
             }
@@ -119,23 +122,27 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        server.freed_at = now;
+        server.times.freed_at = now;
         if uncount_kept(server) {
-            server.retire.get_or_insert("above pool_size");
+            server.retirement.reason.get_or_insert("above pool_size");
         }
         server.session.recent_texts.clear();
-        server.session.turn_until = None;
+        server.session.inspections.turn_until = None;
         server.session.unclean |= cleans;
         if closes {
             server
-                .retire
+                .retirement
+                .reason
                 .get_or_insert("its session may keep what no clean takes away");
         }
         if server.replies.is_uncertain() {
-            server.retire.get_or_insert("unexpected replies may follow");
+            server
+                .retirement
+                .reason
+                .get_or_insert("unexpected replies may follow");
         }
-        if wants_reset || server.needs_reset || server.session.is_to_clean() {
-            server.needs_reset |= wants_reset;
+        if wants_reset || server.next_loan.needs_reset || server.session.is_to_clean() {
+            server.next_loan.needs_reset |= wants_reset;
             self.begin_cleaning(conn, now, out);
         } else {
             server.duty = Duty::Idle;
@@ -147,7 +154,7 @@ impl Worker {
     #[cold]
     pub(super) fn count_unclean_close(&mut self, conn: Token) {
         let server = self.table.server(conn);
-        let server = server.filter(|server| server.retire.is_none());
+        let server = server.filter(|server| server.retirement.reason.is_none());
         let pool = server.map(|server| server.pool());
         if let Some(pool) = pool.and_then(|pool| self.pool(pool)) {
             pool.stats.now.unclean_close_count += 1;
@@ -162,13 +169,13 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return false;
         };
-        if server.session.outlives_clean {
+        if server.session.lasting.outlives_clean {
             return true;
         }
         if server.session.dirt.class() != Class::Opaque {
             return false;
         }
-        let may_have_misread = server.session.may_have_misread_bodies;
+        let may_have_misread = server.session.lasting.may_have_misread_bodies;
         let id = server.pool();
         let Some(pool) = self.pool(id) else {
             return may_have_misread;
@@ -187,9 +194,9 @@ impl Worker {
         let pool_id = server.pool();
         server.ends_reading();
         // A lifetime of 0 means that the server is lent once.
-        let was_lent = server.lent_at > server.connected_at;
-        let (id, age) = (server.id, now.since(server.connected_at));
-        if server.cancels > 0 {
+        let was_lent = server.times.lent_at > server.times.connected_at;
+        let (id, age) = (server.id, now.since(server.times.connected_at));
+        if server.next_loan.cancels > 0 {
             // A cancel request is on its way to this server, and must not hit the next client's query.
             server.duty = Duty::Cleaning {
                 until: Time(u64::MAX),
@@ -197,9 +204,9 @@ impl Worker {
             };
             return self.schedule(now);
         }
-        server.session.ddl = None;
+        server.session.transaction.ddl = None;
         server.duty = Duty::Idle;
-        if let Some(why) = server.retire {
+        if let Some(why) = server.retirement.reason {
             return self.close_server(conn, why, now, out);
         }
         if self.shutdown.waits_for_servers() {
@@ -231,7 +238,8 @@ impl Worker {
             return;
         };
         let server = self.table.server(conn);
-        let was_lent = server.is_some_and(|server| server.lent_at > server.connected_at);
+        let was_lent =
+            server.is_some_and(|server| server.times.lent_at > server.times.connected_at);
         loop {
             let (grant, surplus) = {
                 let mut ledger = shared.ledger.lock();
@@ -276,7 +284,7 @@ impl Worker {
                     let Some(super::Conn::Server(mut server)) = self.table.remove(conn) else {
                         return;
                     };
-                    server.destined = Some(waiter);
+                    server.next_loan.destined = Some(waiter);
                     if let Some(pool) = self.pool(pool_id) {
                         pool.servers -= 1;
                         pool.stats.now.server_move_count += 1;

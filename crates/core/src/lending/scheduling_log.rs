@@ -63,7 +63,7 @@ impl Worker {
     #[cold]
     pub(super) fn log_lent(&self, client: Token, server: Token, now: Time, out: &mut Actions) {
         let waited = match self.table.look(client) {
-            Some(Conn::Client(client)) => now.since(client.request_at),
+            Some(Conn::Client(client)) => now.since(client.request.sent_at),
             _ => return,
         };
         self.log_decision(client, Decision::Gets(server, waited), now, out);
@@ -79,7 +79,7 @@ impl Worker {
         out: &mut Actions,
     ) {
         let held = match self.table.look(server) {
-            Some(Conn::Server(server)) => now.since(server.lent_at),
+            Some(Conn::Server(server)) => now.since(server.times.lent_at),
             _ => return,
         };
         self.log_decision(client, Decision::GivesBack(server, held), now, out);
@@ -92,7 +92,7 @@ impl Worker {
             return;
         };
         // Otherwise no transaction has ended just now.
-        if who.request_at == now && !who.blocked {
+        if who.request.sent_at == now && !who.socket.blocked {
             self.log_decision(client, Decision::Keeps(server), now, out);
         }
     }

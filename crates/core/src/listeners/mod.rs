@@ -188,7 +188,8 @@ impl Listeners {
             return None;
         };
         server.duty = Duty::Listening;
-        let Some(listener) = (server.listens.as_ref()).and_then(|key| self.by_key.get_mut(key))
+        let Some(listener) =
+            (server.purpose.listens.as_ref()).and_then(|key| self.by_key.get_mut(key))
         else {
             out.report_missing(NO_KEY);
             return None;
@@ -255,11 +256,11 @@ impl Listeners {
                 let server = connections.server(conn)?;
                 let report = Report::parse(&message[HEADER_LEN..]).ok()?;
                 if matches!(report.severity, b"FATAL" | b"PANIC") {
-                    server.last_words = Some(Words::of(&report));
+                    server.link.last_words = Some(Words::of(&report));
                     return None;
                 }
                 // ReadyForQuery follows: the flag set here says then that the query has failed.
-                server.needs_reset = true;
+                server.next_loan.needs_reset = true;
                 let text = String::from_utf8_lossy(report.message).into_owned();
                 let text = format!("LISTEN failed: {text}");
                 out.log(Level::Warning, server.subject(), text);
@@ -277,7 +278,7 @@ impl Listeners {
         out: &mut Actions,
     ) -> Option<Effect> {
         let server = connections.server(conn)?;
-        let has_failed = std::mem::take(&mut server.needs_reset);
+        let has_failed = std::mem::take(&mut server.next_loan.needs_reset);
         let query = match server.replies.ready() {
             Some(Request::Internal(query)) => query,
             Some(_) => return None,
@@ -286,7 +287,7 @@ impl Listeners {
                 return Some(Effect::ServerFault(conn, what));
             }
         };
-        let Some(key) = &server.listens else {
+        let Some(key) = &server.purpose.listens else {
             out.report_missing(NO_KEY);
             return None;
         };
@@ -312,7 +313,7 @@ impl Listeners {
         message: &[u8],
         out: &mut Actions,
     ) -> Option<Effect> {
-        let Some(key) = connections.server(conn)?.listens.clone() else {
+        let Some(key) = connections.server(conn)?.purpose.listens.clone() else {
             out.report_missing(NO_KEY);
             return None;
         };
@@ -380,7 +381,11 @@ impl Listeners {
         let Some(server) = connections.server(conn).filter(|_| why == OUTDATED) else {
             return false;
         };
-        let listener = server.listens.as_ref().and_then(|key| self.by_key.get(key));
+        let listener = server
+            .purpose
+            .listens
+            .as_ref()
+            .and_then(|key| self.by_key.get(key));
         let is_listening = matches!(server.duty, Duty::Listening);
         let stays = listener.is_some_and(|listener| is_listening || listener.is_replaced_by(conn));
         if stays {
@@ -414,7 +419,7 @@ impl Listeners {
         let deadline = |listener: &Listener| {
             let is_retired = connections
                 .server(listener.conn)
-                .is_some_and(|server| server.retire.is_some());
+                .is_some_and(|server| server.retirement.reason.is_some());
             match is_retired {
                 true => Some(Time(0)),
                 false => Some(listener.end(env)?.0),
@@ -531,7 +536,7 @@ impl Listener {
         };
         let mut message = message.to_vec();
         let holders = env.directory.holders();
-        if let Some(pid) = holders.find(&server.endpoint, notification.pid) {
+        if let Some(pid) = holders.find(&server.link.endpoint, notification.pid) {
             Notification::set_pid(&mut message, pid);
         }
         let message: Arc<[u8]> = message.into();

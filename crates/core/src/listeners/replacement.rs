@@ -117,10 +117,10 @@ impl Listener {
             debug_assert!(false, "{NO_CONNECTION}");
             return None;
         };
-        if server.retire != Some(OUTDATED) {
+        if server.retirement.reason != Some(OUTDATED) {
             return None;
         }
-        let endpoint = Arc::clone(&server.endpoint);
+        let endpoint = Arc::clone(&server.link.endpoint);
         Some(Effect::OpenListener(Box::new(ListenerOpening {
             shared: Arc::clone(&server.shared),
             key: key.clone(),
@@ -152,7 +152,7 @@ impl Listener {
             return None;
         };
         (new.stage, new.since) = (Stage::Ready, env.now);
-        let mut remote = |conn| Some(connections.server(conn)?.addresses.as_ref()?.1);
+        let mut remote = |conn| Some(connections.server(conn)?.link.addresses.as_ref()?.1);
         if remote(self.conn) != remote(new.conn) {
             return Some(Effect::CloseServer(self.conn, OUTDATED));
         }
@@ -233,7 +233,7 @@ impl Listener {
         };
         let of_new = connections
             .server(new.conn)
-            .and_then(|own| own.key.as_ref());
+            .and_then(|own| own.link.key.as_ref());
         let pid = of_new.map(|key| key.pid);
         let notification = Notification::parse(message);
         if notification.is_some_and(|it| it.channel == MARK && Some(it.pid) == pid) {

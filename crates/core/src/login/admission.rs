@@ -64,7 +64,7 @@ impl LoginStep<'_> {
         });
         let config = &self.env.snapshot.config;
         if is_console(&request.database) {
-            let is_own = is_own_user(&request.user, self.client.same_uid);
+            let is_own = is_own_user(&request.user, self.client.origin.same_uid);
             let is_admin = is_own || config.settings.admin_users.contains(&request.user);
             return Ok(Next::Console(ConsoleLogin { is_admin, early }));
         }
@@ -194,7 +194,7 @@ impl LoginEvent<'_> {
             return;
         };
         client.pool = Some(shared.id);
-        client.early = (!early.is_empty()).then(|| Box::new(early));
+        client.socket.early = (!early.is_empty()).then(|| Box::new(early));
         client.duty = ClientDuty::Idle;
         out.read(conn, ReadMode::Hold);
         let next = match client.exclusive {
@@ -234,7 +234,7 @@ impl LoginEvent<'_> {
             return;
         };
         client.tracked.fill(&server_parameters.tracked);
-        let has_early = client.early.is_some();
+        let has_early = client.socket.early.is_some();
         self.greet(conn, &server_parameters, out);
         match has_early {
             true => self.effects.push(Effect::CheckOut(conn)),
@@ -253,7 +253,7 @@ impl LoginEvent<'_> {
         let Some(client) = self.connections.client(conn) else {
             return;
         };
-        client.request_at = env.now;
+        client.request.sent_at = env.now;
         out.send_made(conn, |bytes| {
             bytes.extend_from_slice(&server_parameters.messages);
             let mut writer = MessageWriter::new(bytes);
@@ -267,7 +267,7 @@ impl LoginEvent<'_> {
             }
             writer.ready_for_query(b'I');
         });
-        let took = env.now.since(client.connected_at);
+        let took = env.now.since(client.origin.connected_at);
         if let Some(pool) = client.pool.and_then(|pool| self.pools.get_mut(pool)) {
             pool.stats.now.client_login_count += 1;
             pool.times.login.observe(took);

@@ -90,8 +90,8 @@ impl LoginStep<'_> {
             is_physical: exclusive
                 .is_some_and(|exclusive| exclusive.replication == Replication::Physical),
             is_tls: client.tls.is_some(),
-            same_uid: client.same_uid,
-            address: match client.remote {
+            same_uid: client.origin.same_uid,
+            address: match client.origin.remote {
                 Address::Tcp(address) => Some(address.ip()),
                 Address::Unix => None,
             },
@@ -217,7 +217,7 @@ impl LoginStep<'_> {
                     }
                 }
             }
-            Method::Peer => match self.client.uid {
+            Method::Peer => match self.client.origin.uid {
                 Some(uid) if secret.is_some() => AuthPlan::CheckAuth {
                     auth_check: AuthCheck::SystemUser(uid),
                     map: demand.map,

@@ -10,12 +10,12 @@ const HANDSHAKE: u8 = 0x16;
 impl LoginStep<'_> {
     /// Returns whether the client gets TLS if it asks for it.
     pub(super) fn offers_tls(&self) -> bool {
-        self.env.snapshot.tls.clients && matches!(self.client.remote, Address::Tcp(_))
+        self.env.snapshot.tls.clients && matches!(self.client.origin.remote, Address::Tcp(_))
     }
 
     /// Checks that the client has the encryption that `client_tls_sslmode` demands.
     pub(super) fn demand_tls(&self) -> Result<(), Fault> {
-        let is_plain = self.client.tls.is_none() && self.client.remote != Address::Unix;
+        let is_plain = self.client.tls.is_none() && self.client.origin.remote != Address::Unix;
         match self.env.snapshot.tls.demanded && is_plain {
             true => Err(Fault::Tls(TlsFault::Required)),
             false => Ok(()),

@@ -38,7 +38,7 @@ use crate::{
     connections::{Conn, Connections},
     effect::{Effect, Env},
     fault::Fault,
-    frontend::{Client, ClientDuty, Login, Origin},
+    frontend::{Client, ClientDuty, ClientKey, Login, Origin},
     parked_logins::{ParkedLogin, ParkedLogins},
     pooling::{LocalPool, LocalPools},
     stats::Logins,
@@ -157,7 +157,7 @@ impl LoginEvent<'_> {
         };
         let mut client = Client::new(&origin, directory.names().unset(), self.env.now);
         client.duty = ClientDuty::Login(Box::new(login));
-        client.secret = array(secret);
+        client.key = ClientKey::new(array(secret));
         directory.client_came();
         self.logins.clients += 1;
         self.connections.schedule(self.env.now);

@@ -144,7 +144,7 @@ impl LoginStep<'_> {
     /// The client is above a limit.
     fn count_client(&mut self, was_parked: bool) -> Result<(), Fault> {
         if let (Some(names), Some(request)) = (&self.client.names, &self.login.request) {
-            let is_own = is_own_user(&request.user, self.client.same_uid);
+            let is_own = is_own_user(&request.user, self.client.origin.same_uid);
             let limits = limits_at_login(&self.env.snapshot.config, names, request, is_own);
             self.env
                 .directory
@@ -190,7 +190,7 @@ impl LoginStep<'_> {
         }));
         let directory = self.env.directory;
         if config.settings.application_name_add_host {
-            let address = self.client.remote.with_port(self.client.port);
+            let address = self.client.origin.remote.with_port(self.client.origin.port);
             request.add_host(directory.names(), &address);
         }
         self.client.tracked = request.tracked.clone();

@@ -56,9 +56,9 @@ pub(crate) fn note_lost_lookup(to: WorkerId, lookup: &backend::Lookup, out: &mut
 
 /// Records that the server's session is as it was after its login.
 pub(crate) fn note_neutral_session(server: &mut Server) {
-    server.session.held = Settings::default();
-    server.session.has_reported = false;
-    server.session.has_unsent_parameters = false;
+    server.session.settings.held = Settings::default();
+    server.session.extension.is_new = false;
+    server.session.settings.has_unsent = false;
 }
 
 impl LoginStep<'_> {
@@ -295,16 +295,16 @@ impl LoginEvent<'_> {
         };
         let clears = env.directory.auth_cache().clears();
         let lookup = backend::Lookup::new(conn, (**question).clone(), clears, now);
-        server.lent_at = now;
+        server.times.lent_at = now;
         server.duty = Duty::Cleaning {
             until: now.after(patience),
             rolled_back: false,
         };
         reset_parameters(env.directory, server_conn, server, out);
         server.replies.internal_sync_sent(InternalQuery::Lookup);
-        server.unnamed = Unnamed::None;
+        server.statements.unnamed = Unnamed::None;
         out.send_made(server_conn, |bytes| lookup.ask(bytes));
-        server.session.lookup = Some(Box::new(lookup));
+        server.session.queries.lookup = Some(Box::new(lookup));
         if let Some(pool) = self.pools.get_mut(server.pool()) {
             pool.stats.now.server_assignment_count += 1;
         }
@@ -314,7 +314,7 @@ impl LoginEvent<'_> {
     /// Hands the server's answer to the login.
     pub(crate) fn lookup_answered(&mut self, server: Token, out: &mut Actions) {
         let server = self.connections.server(server);
-        let Some(lookup) = server.and_then(|server| server.session.lookup.take()) else {
+        let Some(lookup) = server.and_then(|server| server.session.queries.lookup.take()) else {
             return;
         };
         let (client, clears) = (lookup.client, lookup.clears);
@@ -338,7 +338,7 @@ impl LoginEvent<'_> {
 /// Resets the parameters that clients have set on the server: the answer must not depend on them.
 fn reset_parameters(directory: &Directory, conn: Token, server: &mut Server, out: &mut Actions) {
     let start = out.scratch.len();
-    let engine = plan(&Settings::default(), &server.session.held);
+    let engine = plan(&Settings::default(), &server.session.settings.held);
     let server_parameters = server.shared.facts.lock().server_parameters.clone();
     let is_changed = match (engine, server_parameters) {
         (Some(text), _) => {

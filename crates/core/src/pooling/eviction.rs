@@ -87,7 +87,8 @@ impl LocalPools {
         let Some(pool) = self.get(id) else { return };
         let any_may_go = may_evict(env, search, id, 0);
         for &conn in &pool.idle {
-            let Some(idle_since) = connections.server(conn).map(|server| server.freed_at) else {
+            let Some(idle_since) = connections.server(conn).map(|server| server.times.freed_at)
+            else {
                 continue;
             };
             let may_go = any_may_go || may_evict(env, search, id, env.now.since(idle_since));
@@ -113,7 +114,7 @@ impl LocalPools {
             return vec![Effect::EndSearch(search)];
         };
         let is_as_found = |server: &&mut Server| {
-            matches!(server.duty, Duty::Idle) && server.freed_at == found.idle_since
+            matches!(server.duty, Duty::Idle) && server.times.freed_at == found.idle_since
         };
         let pool = connections
             .server(found.conn)

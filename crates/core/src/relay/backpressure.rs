@@ -11,7 +11,7 @@ impl ClientMessages<'_> {
     /// is held before its next message instead: see [`Self::holds_back_before`].
     #[cold]
     pub(super) fn hold_back(&mut self, out: &mut Actions) {
-        if self.client.stream.is_in_body() {
+        if self.client.socket.stream.is_in_body() {
             return;
         }
         self.demand_replies(out);
@@ -58,7 +58,7 @@ impl Worker {
             && server.replies.take_full(owed_max)
             // Input that was kept goes to the server before any new input.
             && !server.replies.is_awaited()
-            && !server.blocked
+            && !server.link.blocked
         {
             out.read(client, ReadMode::Deliver);
         }

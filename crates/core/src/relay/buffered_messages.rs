@@ -29,9 +29,9 @@ impl ClientMessages<'_> {
         }
         // They will be counted when they are read again.
         self.stats.received = self.stats.received.saturating_sub(bytes.len() as u64);
-        self.client.stream = Upstream::default();
-        self.client.unread = None;
-        self.client.early = Some(Box::new(bytes));
+        self.client.socket.stream = Upstream::default();
+        self.client.socket.unread = None;
+        self.client.socket.early = Some(Box::new(bytes));
         self.server.replies.wait();
         out.read(self.client_conn, ReadMode::Hold);
     }
@@ -39,8 +39,8 @@ impl ClientMessages<'_> {
     /// Keeps the beginning of a message until the names in it have come.
     pub(super) fn hold(&mut self, header: Header, body: &[u8]) -> Result<(), Fault> {
         self.check_length(header, body)?;
-        self.client.stream.advance(body.len());
-        self.client.held = Some(Box::new(Held {
+        self.client.socket.stream.advance(body.len());
+        self.client.socket.held = Some(Box::new(Held {
             header,
             body: body.to_vec(),
         }));
@@ -97,9 +97,9 @@ impl ClientMessages<'_> {
         if tag != frontend::PARSE && held.body.len() > NAMES_MAX {
             return Err(Fault::TooLong(tag));
         }
-        self.client.stream.advance(taken);
+        self.client.socket.stream.advance(taken);
         self.check_length(held.header, &held.body)?;
-        self.client.held = Some(held);
+        self.client.socket.held = Some(held);
         Ok(taken)
     }
 }

@@ -13,7 +13,9 @@ impl ClientMessages<'_> {
     pub(super) fn takes_channels(&mut self, header: Header, rest: &[u8]) -> bool {
         let session = &mut self.server.session;
         let is_alone = rest.len() == header.body_len as usize;
-        if header.tag != frontend::QUERY || std::mem::take(&mut session.listens_itself) || !is_alone
+        if header.tag != frontend::QUERY
+            || std::mem::take(&mut session.notifications.listens_itself)
+            || !is_alone
         {
             return false;
         }

@@ -102,7 +102,9 @@ impl ClientMessages<'_> {
             return Flow::Pass;
         }
         let effects = effects | effects_of_unread_text(text, effects);
-        if self.server.session.has_listening_client && effects.intersects(Effects::CHANNELS_VIEW) {
+        if self.server.session.notifications.has_listening_client
+            && effects.intersects(Effects::CHANNELS_VIEW)
+        {
             self.give_channels(out);
         }
         let deallocates = match effects.contains(Effects::PREPARE) && body.is_some() {
@@ -142,14 +144,14 @@ impl ClientMessages<'_> {
         let session = &self.server.session;
         // What was suspect before may have changed what they are.
         if effects != Effects::EXECUTE
-            || session.sql.is_empty()
+            || session.sql_statements.held.is_empty()
             || session.client_names.has_hidden()
-            || !session.effects.is_empty()
+            || !session.transaction.effects.is_empty()
         {
             return false;
         }
         let is_clean = |name: &[u8]| {
-            let prepared = session.sql.prepared(name);
+            let prepared = session.sql_statements.held.prepared(name);
             prepared.is_some_and(|text| scan(text, session.dialect, self.certificates).is_empty())
         };
         let names: Vec<_> = phrases(text).filter_map(statement_named_by).collect();
@@ -178,9 +180,9 @@ impl ClientMessages<'_> {
         }
         if effects.contains(Effects::OPAQUE) && changes_schema(text, effects) {
             let catalog = &self.server.shared.catalog;
-            self.server.session.schema = Some(catalog.schema_within());
+            self.server.session.transaction.schema = Some(catalog.schema_within());
         }
-        if self.server.session.has_listening_client {
+        if self.server.session.notifications.has_listening_client {
             self.client.unlistens(text);
         }
         if effects.intersects(NAMES) {
@@ -196,9 +198,9 @@ impl ClientMessages<'_> {
             && let Some(context) = &self.client.context
         {
             let session = &mut self.server.session;
-            session.needs_exact_inspection |=
+            session.inspections.must_be_exact |=
                 ResetParameters::default().note(text, &context.implied);
-            if session.reset_parameters.note(text, &context.base) {
+            if session.settings.reset.note(text, &context.base) {
                 self.server.replies.startup_values_taken();
             }
         }
@@ -262,7 +264,7 @@ impl ClientMessages<'_> {
     /// Answers a Query in the server's place, when nothing else is to be answered.
     pub(super) fn answer_query(&mut self, out: &mut Actions, answer: impl FnOnce(&mut Vec<u8>)) {
         // As by any query.
-        self.client.forget_unnamed();
+        self.client.unnamed.forget();
         let status = self.server.status;
         self.stats.query_count += 1;
         self.stats.xact_count += u64::from(status == b'I');
@@ -282,7 +284,7 @@ impl ClientMessages<'_> {
         let text = listening.listen_commands();
         self.server.session.note(Effects::LISTEN, b"");
         // Whatever the extension says of it: it is to be taken back.
-        self.server.session.has_reported = true;
+        self.server.session.extension.is_new = true;
         self.server.ask(InternalQuery::Channels);
         out.send_made(self.server_conn, |made| {
             MessageWriter::new(made).query(&text);

@@ -110,10 +110,10 @@ impl ClientMessages<'_> {
     pub(super) fn run(&mut self, bytes: &[u8], out: &mut Actions) -> Result<(), Stopped> {
         let mut cursor = Cursor::default();
         let mut is_first = true;
-        if !self.client.stream.is_at_boundary() {
+        if !self.client.socket.stream.is_at_boundary() {
             self.read_on(bytes);
         }
-        if let Some(held) = self.client.held.take() {
+        if let Some(held) = self.client.socket.held.take() {
             cursor.at = self
                 .continue_held_message(held, bytes, out)
                 .map_err(Stopped::Refused)?;
@@ -123,11 +123,15 @@ impl ClientMessages<'_> {
             }
         }
         loop {
-            let next = self.client.stream.next(bytes, &mut cursor.at, self.longest);
+            let next = self
+                .client
+                .socket
+                .stream
+                .next(bytes, &mut cursor.at, self.longest);
             let head = match next {
                 Ok(Some(head)) => head,
                 Ok(None) => {
-                    let end = self.client.stream.end(bytes.len());
+                    let end = self.client.socket.stream.end(bytes.len());
                     out.send_input(self.server_conn, cursor.sent, end);
                     self.keep_unused(bytes, cursor.unused);
                     if self.server.replies.outstanding() > self.owed_max {
@@ -231,7 +235,7 @@ impl ClientMessages<'_> {
         }
         let flow = self.prepare_for_text(effects, head.header, &bytes[cursor.at..], out);
         if flow == Flow::Taken {
-            self.client.stream.advance(len);
+            self.client.socket.stream.advance(len);
             cursor.at += len;
             cursor.sent = cursor.at;
             cursor.unused = None;
@@ -300,7 +304,7 @@ impl ClientMessages<'_> {
         if let Some(ours) = ours {
             cursor.flush(self.server_conn, head, out);
             let used = self.translate(len, &named, ours, out);
-            self.client.stream.advance(used);
+            self.client.socket.stream.advance(used);
             cursor.at += used;
             cursor.sent = cursor.at;
             return Ok(Flow::Taken);
@@ -325,7 +329,7 @@ impl ClientMessages<'_> {
         }
         if self.no_simple && tag == frontend::QUERY {
             // No part of the message is sent, so the server is not in the middle of a message.
-            self.client.stream = Upstream::default();
+            self.client.socket.stream = Upstream::default();
             return Some(Stopped::Refused(Fault::SimpleQuery));
         }
         None
@@ -444,7 +448,10 @@ impl ClientMessages<'_> {
         self.client
             .statements
             .define(self.bindings, name, &statement, schema);
-        let (replies, prepared) = (&mut self.server.replies, &mut self.server.prepared);
+        let (replies, prepared) = (
+            &mut self.server.replies,
+            &mut self.server.statements.prepared,
+        );
         let session = &self.server.session;
         let is_good = !session.may_have_role()
             && prepared.is_fresh(statement.id(), schema)
@@ -503,7 +510,7 @@ impl ClientMessages<'_> {
         out: &mut Actions,
     ) {
         self.note_parse(&statement);
-        while let Some(evicted) = self.server.prepared.evict(self.most) {
+        while let Some(evicted) = self.server.statements.prepared.evict(self.most) {
             self.send_close(evicted, out);
         }
         self.stats.server_parse_count += 1;
@@ -514,12 +521,19 @@ impl ClientMessages<'_> {
             out,
         );
         let schema = self.server.schema();
-        let user = (self.client.id, self.server.session.settings_now().cloned());
+        let user = (
+            self.client.origin.id,
+            self.server.session.settings_now().cloned(),
+        );
         self.server
+            .statements
             .prepared
             .add(Arc::clone(&statement), schema, user);
         if self.server.session.may_have_role() {
-            self.server.prepared.analysed_under_role(statement.id());
+            self.server
+                .statements
+                .prepared
+                .analysed_under_role(statement.id());
         }
         let swallow = client_name.is_none();
         let change = Change::Made(statement, client_name);

@@ -43,7 +43,7 @@ impl ClientMessages<'_> {
             // It may prepare statements as well.
             self.server.session.client_names.hide();
         }
-        let ddl = &mut self.server.session.ddl;
+        let ddl = &mut self.server.session.transaction.ddl;
         match change {
             Change::No => {}
             Change::Quiet => {
@@ -95,7 +95,7 @@ impl ClientMessages<'_> {
             self.note_ddl(effects, text);
         }
         let is_parse = head.header.tag == frontend::PARSE;
-        self.client.prepares_ddl |= is_parse && self.server.session.ddl.is_some();
+        self.client.prepares_ddl |= is_parse && self.server.session.transaction.ddl.is_some();
     }
 
     /// A text has not come as a whole: what comes is looked through for words of DDL.
@@ -104,6 +104,7 @@ impl ClientMessages<'_> {
         let is_quiet = self
             .server
             .session
+            .transaction
             .ddl
             .as_ref()
             .is_some_and(|ddl| ddl.is_quiet());
@@ -112,26 +113,27 @@ impl ClientMessages<'_> {
         } else if is_quiet {
             self.begin_ddl(Change::Any);
         }
-        self.server.session.ddl_words = Some(words);
+        self.server.session.transaction.ddl_words = Some(words);
     }
 
     /// So much has come of the text that it may change the catalog.
     fn note_streamed_ddl(&mut self) {
         self.begin_ddl(Change::Any);
         if self.is_carried {
-            self.server.session.schema = Some(self.server.shared.catalog.schema_within());
+            self.server.session.transaction.schema =
+                Some(self.server.shared.catalog.schema_within());
         }
     }
 
     /// More of it comes.
     pub(super) fn read_ddl_on(&mut self, bytes: &[u8], is_end: bool) {
-        if let Some(words) = &mut self.server.session.ddl_words
+        if let Some(words) = &mut self.server.session.transaction.ddl_words
             && (words.read(bytes, self.certificates) || is_end && words.end(self.certificates))
         {
             self.note_streamed_ddl();
         }
         if is_end {
-            self.server.session.ddl_words = None;
+            self.server.session.transaction.ddl_words = None;
         }
     }
 }

@@ -38,7 +38,7 @@ impl ClientMessages<'_> {
             return true;
         }
         // PostgreSQL 18 fails the query after the next Sync: "unexpected state STARTED".
-        let retire = &mut self.server.retire;
+        let retire = &mut self.server.retirement.reason;
         retire.get_or_insert("a query came where a Sync was due");
         false
     }

@@ -35,7 +35,7 @@ impl Worker {
             (InternalQuery::Check, Some(Phase::Checking { .. })) => self.checked(conn, now, out),
             (InternalQuery::Probe, Some(Phase::Settling(_))) => self.probed(conn, now, out),
             // The client has left.
-            (InternalQuery::Probe, _) => server.session.answers = None,
+            (InternalQuery::Probe, _) => server.session.queries.inspection = None,
             (InternalQuery::Restore, Some(Phase::Settling(_))) => {
                 self.startup_values_restored(conn, now, out)
             }
@@ -103,7 +103,7 @@ impl Worker {
                 self.startup_values_refused(conn, report, now, out);
             }
             // If a statement can't be made any more, its next use fails.
-            (InternalQuery::Baseline, _, _) => server.session.baseline_rows = None,
+            (InternalQuery::Baseline, _, _) => server.session.queries.baseline_rows = None,
             // Without the privilege to ask for it, the address tells clusters apart.
             (
                 InternalQuery::Statements
@@ -117,14 +117,14 @@ impl Worker {
             (InternalQuery::Catalog, _, _) => server.session.reading_failed(),
             (InternalQuery::Lookup | InternalQuery::Neutral, _, _) => {
                 if own == InternalQuery::Neutral {
-                    server.retire = Some("reset failed");
+                    server.retirement.reason = Some("reset failed");
                 }
-                if let Some(lookup) = &mut server.session.lookup {
+                if let Some(lookup) = &mut server.session.queries.lookup {
                     lookup.fail(String::from_utf8_lossy(report.message).into_owned());
                 }
             }
             (InternalQuery::Probe, _, _) => {
-                if let Some(answers) = &mut server.session.answers {
+                if let Some(answers) = &mut server.session.queries.inspection {
                     answers.failed = true;
                     answers.is_too_long = report.code == VALUE_TOO_LONG;
                 }
@@ -143,7 +143,7 @@ impl Worker {
             }
             _ => {
                 let message = String::from_utf8_lossy(report.message).into_owned();
-                server.retire = Some(match own {
+                server.retirement.reason = Some(match own {
                     InternalQuery::Check => "server check failed",
                     _ => "reset failed",
                 });
@@ -186,10 +186,10 @@ impl Worker {
         }
         let Some(context) = &mut client.context else {
             // PgBouncer ends such a client too: no server can meet its parameters.
-            server.retire = Some("invalid server parameter");
+            server.retirement.reason = Some("invalid server parameter");
             return self.refuse(client_conn, &Fault::ServerSaid(words), now, out);
         };
-        if server.session.has_run_opaque_text
+        if server.session.lasting.has_run_opaque_text
             && report.code == INVALID_VALUE
             && context.wanted.get(BUFFERS).is_some()
         {
@@ -217,7 +217,7 @@ impl Worker {
         let Some((client, _, server)) = self.table.pair_of(conn) else {
             return;
         };
-        server.retire = Some("its client's startup parameters are refused");
+        server.retirement.reason = Some("its client's startup parameters are refused");
         let fault = Fault::SettingRefused(Box::new(Words::of(report)));
         self.refuse(client, &fault, now, out);
     }
@@ -227,7 +227,7 @@ impl Worker {
 fn is_residue(session: &ServerSession, own: InternalQuery, report: &Report<'_>) -> bool {
     // PostgreSQL rejects startup parameters for many other reasons, such as a value that is out of range.
     let is_likely = own == InternalQuery::Parameters || report.code == INSUFFICIENT_PRIVILEGE;
-    is_likely && !session.held.is_empty()
+    is_likely && !session.settings.held.is_empty()
 }
 
 /// A division by zero, by which an inspection fails if a value is too long.

@@ -112,7 +112,8 @@ impl ClientMessages<'_> {
     fn make_missing(&mut self, text: &[u8], out: &mut Actions) {
         let server = &mut *self.server;
         let sql = self.client.context.as_deref().map(|context| &context.sql);
-        let Some(sql) = sql.filter(|sql| sql.len() > server.session.sql.len()) else {
+        let Some(sql) = sql.filter(|sql| sql.len() > server.session.sql_statements.held.len())
+        else {
             return;
         };
         if server.status != b'I' || server.replies.is_unsynced() {
@@ -126,7 +127,7 @@ impl ClientMessages<'_> {
             .collect();
         let (mut missing, mut is_any_sent) = (Vec::new(), false);
         for ((name, text), at) in sql.pairs().zip(0..) {
-            if server.session.sql.has(name) {
+            if server.session.sql_statements.held.has(name) {
                 continue;
             }
             if !executed.iter().any(|executed| **executed == *name) {
@@ -140,8 +141,8 @@ impl ClientMessages<'_> {
             is_any_sent = true;
         }
         if is_any_sent {
-            server.unnamed = Unnamed::None;
-            server.session.sql = sql.without(&missing);
+            server.statements.unnamed = Unnamed::None;
+            server.session.sql_statements.held = sql.without(&missing);
         }
     }
 
@@ -185,7 +186,8 @@ impl ClientMessages<'_> {
     /// Returns whether SQL's PREPARE may have made a statement of this name on the server.
     pub(super) fn is_of_sql(&self, name: &[u8]) -> bool {
         let session = &self.server.session;
-        session.sql.has(name) || session.client_names.prepared(name).next().is_some()
+        session.sql_statements.held.has(name)
+            || session.client_names.prepared(name).next().is_some()
     }
 
     /// Gives the server all the client's statements under the client's names, in place of pgweir's. Returns whether
@@ -206,7 +208,7 @@ impl ClientMessages<'_> {
             self.fence(out);
             return true;
         }
-        for statement in self.server.prepared.take_all() {
+        for statement in self.server.statements.prepared.take_all() {
             self.send_close(statement, out);
         }
         if begins && self.server.replies.is_unsynced() {

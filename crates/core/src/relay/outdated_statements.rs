@@ -42,14 +42,14 @@ impl ClientMessages<'_> {
             true => self.effects_of(statement),
             false => Effects::NONE,
         };
-        let (prepared, session) = (&mut self.server.prepared, &self.server.session);
+        let (prepared, session) = (&mut self.server.statements.prepared, &self.server.session);
         let lacks = !prepared.touch(statement.id());
         let is_foreign = !lacks
             && (!prepared.is_trusted(statement.id())
                 || statement.literals() != Literals::None
                     && !prepared.is_analysed_for(
                         statement.id(),
-                        self.client.id,
+                        self.client.origin.id,
                         session.settings_now(),
                     ));
         if !effects.is_empty() {
@@ -62,7 +62,7 @@ impl ClientMessages<'_> {
             let statement = Arc::clone(statement);
             if is_foreign {
                 // Its plan is stale, or its literals mean something else.
-                self.server.prepared.forget(statement.id());
+                self.server.statements.prepared.forget(statement.id());
                 self.send_close(Arc::clone(&statement), out);
             }
             self.send_parse(statement, None, out);
@@ -85,7 +85,7 @@ impl ClientMessages<'_> {
         let Some(statement) = self.bindings.statement(binding) else {
             return false;
         };
-        let is_known = match self.server.prepared.version(statement.id()) {
+        let is_known = match self.server.statements.prepared.version(statement.id()) {
             Some(version) => version.matches_description(told),
             None => told.schema == self.server.schema(),
         };
@@ -101,8 +101,8 @@ impl ClientMessages<'_> {
         let Some(statement) = self.bindings.statement(binding).cloned() else {
             return;
         };
-        if self.server.prepared.touch(statement.id()) {
-            self.server.prepared.forget(statement.id());
+        if self.server.statements.prepared.touch(statement.id()) {
+            self.server.statements.prepared.forget(statement.id());
             self.send_close(Arc::clone(&statement), out);
         }
         self.send_parse(Arc::clone(&statement), None, out);
@@ -139,8 +139,8 @@ fn note(
     columns: Option<u64>,
 ) -> Option<u32> {
     let id = statement?.id();
-    server.prepared.told(id, params, columns);
-    server.prepared.version(id)?.schema
+    server.statements.prepared.told(id, params, columns);
+    server.statements.prepared.version(id)?.schema
 }
 
 impl Worker {
@@ -151,10 +151,10 @@ impl Worker {
             return false;
         };
         if message[0] == backend::PARAMETER_DESCRIPTION {
-            server.params = Some(self.bindings.digest_params(&message[HEADER_LEN..]));
+            server.statements.params = Some(self.bindings.digest_params(&message[HEADER_LEN..]));
             return !server.replies.front_mark().is_some_and(Mark::is_check);
         }
-        let params = server.params.take();
+        let params = server.statements.params.take();
         let columns = (message[0] == backend::ROW_DESCRIPTION).then_some(&message[HEADER_LEN..]);
         let columns = self.bindings.digest_columns(columns).ok();
         if self.checked_statement(conn, params, columns) {

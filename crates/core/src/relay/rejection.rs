@@ -35,7 +35,7 @@ impl ClientMessages<'_> {
             let text = format!("prepared statement '{name}' was already prepared");
             out.log(Level::Error, self.client.subject(), text);
         }
-        self.client.stream = Upstream::default();
+        self.client.socket.stream = Upstream::default();
         Some(fault)
     }
 

@@ -39,7 +39,7 @@ impl Worker {
             && let Some((client, server)) = self.table.pair(client, conn)
         {
             if client.context.is_some() {
-                server.session.has_unsent_parameters = true;
+                server.session.settings.has_unsent = true;
                 return false;
             }
             if server.relays_for().is_none() {
@@ -62,7 +62,7 @@ impl Worker {
         };
         if tag != backend::ERROR_RESPONSE {
             // A row.
-            if let Some(answers) = &mut server.session.answers {
+            if let Some(answers) = &mut server.session.queries.inspection {
                 answers.failed = true;
                 answers.is_too_long = true;
             }
@@ -90,8 +90,8 @@ impl Worker {
             ..State::default()
         };
         let state = State::of_report(value).unwrap_or_else(|_| unclear());
-        server.session.report = Some(Box::new(state));
+        server.session.extension.last = Some(Box::new(state));
         let is_own = matches!(server.replies.current(), Some(Request::Internal(_)));
-        server.session.has_reported |= server.relays_for().is_some() && !is_own;
+        server.session.extension.is_new |= server.relays_for().is_some() && !is_own;
     }
 }

@@ -30,7 +30,7 @@ impl Worker {
         };
         if let Some(mark) = server.replies.completed(kind) {
             if mark.is_unnamed_parse() {
-                server.answered_unnamed = AnsweredUnnamed::Later;
+                server.statements.answered_unnamed = AnsweredUnnamed::Later;
             }
             if let Some(Change::Duplicate(name, statement)) = mark.change() {
                 // What goes under its own name is an ordinary Parse.
@@ -64,7 +64,7 @@ impl Worker {
             match *change {
                 Change::Made(statement, name) => {
                     if let Some(server) = self.table.server(conn) {
-                        server.prepared.forget(statement.id());
+                        server.statements.prepared.forget(statement.id());
                     }
                     if let (Some(name), Some(client)) =
                         (name, client.and_then(|client| self.table.client(client)))
@@ -74,7 +74,7 @@ impl Worker {
                 }
                 Change::Evicted(statement) => {
                     if let Some(server) = self.table.server(conn) {
-                        server.prepared.restore(statement);
+                        server.statements.prepared.restore(statement);
                     }
                 }
                 Change::Unnamed(name, statement) => {
@@ -105,35 +105,39 @@ impl Worker {
     fn unnamed_was_not_made(&mut self, conn: Token, client: Option<Token>, has_failed: bool) {
         let Some((client, server)) = client.and_then(|client| self.table.pair(client, conn)) else {
             if let Some(server) = self.table.server(conn) {
-                server.unnamed = Unnamed::Unknown;
+                server.statements.unnamed = Unnamed::Unknown;
             }
             return;
         };
         if has_failed {
-            server.answered_unnamed = AnsweredUnnamed::Foreign;
-            client.unnamed_before = None;
+            server.statements.answered_unnamed = AnsweredUnnamed::Foreign;
+            client.unnamed.forget_former();
         }
         if server.replies.make_unnamed() {
             // A later request makes the statement again.
             return;
         }
-        client.forget_unnamed();
-        let own = Unnamed::Of(client.id, client.unnamed_version);
-        let before = client.unnamed_before.take();
-        match server.answered_unnamed {
+        client.unnamed.forget();
+        let own = Unnamed::Of(client.origin.id, client.unnamed.version());
+        let before = client.unnamed.take_former();
+        match server.statements.answered_unnamed {
             AnsweredUnnamed::Foreign => {
-                server.unnamed = Unnamed::Unknown;
-                client.unnamed = before;
+                server.statements.unnamed = Unnamed::Unknown;
+                if let Some(definition) = before {
+                    client.unnamed.keep(definition);
+                }
             }
             AnsweredUnnamed::Former => {
-                server.unnamed = own;
-                client.unnamed_is_opaque = before.is_none();
-                client.unnamed = before;
+                server.statements.unnamed = own;
+                match before {
+                    Some(definition) => client.unnamed.keep(definition),
+                    None => client.unnamed.set_opaque(),
+                }
             }
             AnsweredUnnamed::Later => {
-                server.unnamed = own;
+                server.statements.unnamed = own;
                 // Its definition was not stored.
-                client.unnamed_is_opaque = true;
+                client.unnamed.set_opaque();
             }
         }
     }
@@ -153,9 +157,10 @@ impl Worker {
         };
         if is_ours {
             server
-                .retire
+                .retirement
+                .reason
                 .get_or_insert("its prepared statements are not what they should be");
-            server.prepared.clear();
+            server.statements.prepared.clear();
         }
         let schema = server.schema();
         let Some(client) = server.relays_for() else {
@@ -198,8 +203,8 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        let sql = server.session.sql.clone();
-        server.prepared.clear();
+        let sql = server.session.sql_statements.held.clone();
+        server.statements.prepared.clear();
         // Statements that were sent behind the command are made after it.
         let later: Vec<_> = server
             .replies
@@ -216,6 +221,7 @@ impl Worker {
         let schema = server.schema();
         for (statement, _) in &later {
             server
+                .statements
                 .prepared
                 .add(Arc::clone(statement), schema, (0, None));
         }
@@ -285,9 +291,10 @@ impl Worker {
             // A client has deallocated or made a statement under a name of ours.
             if let Some(server) = self.table.server(conn) {
                 server
-                    .retire
+                    .retirement
+                    .reason
                     .get_or_insert("its prepared statements were tampered with");
-                server.prepared.clear();
+                server.statements.prepared.clear();
             }
         }
         if !self.snapshot.config.settings.log_pooler_errors {

@@ -21,7 +21,7 @@ impl ClientMessages<'_> {
             }
             frontend::PARSE if is_whole => {
                 if self.most == 0 && body.first() == Some(&0) {
-                    self.server.unnamed = self.own_unnamed();
+                    self.server.statements.unnamed = self.own_unnamed();
                 }
                 self.note_parse_effects(body)
             }
@@ -31,7 +31,7 @@ impl ClientMessages<'_> {
             // Without names that are followed, nobody knows what a statement of an earlier request does.
             frontend::BIND | frontend::DESCRIBE if self.most == 0 => self.suspect_use(tag, body),
             frontend::SYNC if self.most == 0 => {
-                self.server.unnamed = Unnamed::None;
+                self.server.statements.unnamed = Unnamed::None;
                 Effects::NONE
             }
             // What has not come as a whole may be anything.
@@ -49,7 +49,7 @@ impl ClientMessages<'_> {
             frontend::DESCRIBE => body.get(1) == Some(&0),
             _ => rest.cstr().is_ok() && rest.cstr().is_ok_and(|name| name.is_empty()),
         };
-        if is_unnamed && self.server.unnamed == self.own_unnamed() {
+        if is_unnamed && self.server.statements.unnamed == self.own_unnamed() {
             return Effects::NONE;
         }
         self.note_ddl(Effects::OPAQUE, b"");
@@ -71,7 +71,7 @@ impl ClientMessages<'_> {
     #[inline]
     pub(super) fn may_be_misread(&self, text: &[u8]) -> bool {
         let session = &self.server.session;
-        session.effects.class() >= Class::Settings
+        session.transaction.effects.class() >= Class::Settings
             && text.iter().any(|&byte| byte == b'\\' || byte >= 0x80)
     }
 
@@ -126,7 +126,13 @@ impl ClientMessages<'_> {
             .prepared(name)
             .map(<[u8]>::to_vec)
             .collect();
-        texts.extend(session.sql.prepared(name).map(<[u8]>::to_vec));
+        texts.extend(
+            session
+                .sql_statements
+                .held
+                .prepared(name)
+                .map(<[u8]>::to_vec),
+        );
         let given = self.client.statements.get(self.bindings, name);
         texts.extend(given.map(|given| until_nul(given.definition()).to_vec()));
         if session.client_names.has_hidden() {
@@ -165,7 +171,7 @@ impl ClientMessages<'_> {
         if is_text {
             self.read_ddl_on_later(begun);
         }
-        self.client.unread = is_text.then(|| {
+        self.client.socket.unread = is_text.then(|| {
             let mut names = Box::new(CustomNames::default());
             names.read(begun);
             names
@@ -175,17 +181,17 @@ impl ClientMessages<'_> {
     /// More of a message has come that was begun before.
     #[cold]
     pub(super) fn read_on(&mut self, bytes: &[u8]) {
-        let (count, is_end) = self.client.stream.left_of(bytes.len());
+        let (count, is_end) = self.client.socket.stream.left_of(bytes.len());
         self.read_ddl_on(&bytes[..count], is_end);
-        let Some(names) = &mut self.client.unread else {
+        let Some(names) = &mut self.client.socket.unread else {
             return;
         };
         names.read(&bytes[..count]);
         let context = self.client.context.as_ref();
         if names.may_reset() && context.is_some_and(|own| !own.base.is_empty()) {
-            self.server.session.reset_parameters.note_unread();
+            self.server.session.settings.reset.note_unread();
         }
-        if is_end && let Some(names) = self.client.unread.take() {
+        if is_end && let Some(names) = self.client.socket.unread.take() {
             self.note_custom_parameters(&names.finish());
         }
     }
@@ -198,7 +204,7 @@ impl ClientMessages<'_> {
         let shared = &self.server.shared;
         let is_utf8 = self.server.tracked.client_encoding() == b"UTF8" && shared.is_utf8();
         let mut customs = shared.custom_parameters.lock();
-        let named = &mut self.server.session.named;
+        let named = &mut self.server.session.settings.named;
         let mut are_known = true;
         for name in names {
             are_known &= customs.insert(name, is_utf8) && named.len() < CustomParameters::MAX;

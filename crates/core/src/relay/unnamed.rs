@@ -18,15 +18,16 @@ use crate::{
 impl ClientMessages<'_> {
     #[inline]
     pub(super) fn own_unnamed(&self) -> Unnamed {
-        Unnamed::Of(self.client.id, self.client.unnamed_version)
+        Unnamed::Of(self.client.origin.id, self.client.unnamed.version())
     }
 
     /// Is the unnamed statement that the server has another one than the client's?
     #[inline]
     pub(super) fn needs_unnamed(&self, tag: u8) -> bool {
         matches!(tag, frontend::BIND | frontend::DESCRIBE)
-            && self.server.unnamed != self.own_unnamed()
-            && (self.client.unnamed.is_some() || self.server.unnamed != Unnamed::None)
+            && self.server.statements.unnamed != self.own_unnamed()
+            && (self.client.unnamed.definition().is_some()
+                || self.server.statements.unnamed != Unnamed::None)
     }
 
     /// A message about the unnamed statement passes; a Parse has its definition in this range.
@@ -40,8 +41,8 @@ impl ClientMessages<'_> {
         match tag {
             frontend::PARSE => {
                 self.forget_unnamed();
-                self.server.unnamed = self.own_unnamed();
-                self.client.unnamed_judged_by = self.certificates.id();
+                self.server.statements.unnamed = self.own_unnamed();
+                self.client.unnamed.parsed_under(self.certificates.id());
                 *unused = (definition.len() < UNNAMED_MAX).then_some(definition);
             }
             // It is rarely used twice.
@@ -58,7 +59,7 @@ impl ClientMessages<'_> {
     #[inline]
     pub(super) fn keep_unused(&mut self, bytes: &[u8], unused: Option<Range<usize>>) {
         if let Some(definition) = unused {
-            self.client.unnamed = Some(bytes[definition].into());
+            self.client.unnamed.keep(bytes[definition].into());
         }
     }
 
@@ -67,9 +68,9 @@ impl ClientMessages<'_> {
     #[cold]
     pub(super) fn keep_suspect(&mut self, definition: &[u8], is_whole: bool) {
         if is_whole && definition.len() < UNNAMED_MAX {
-            self.client.unnamed = Some(definition.into());
+            self.client.unnamed.keep(definition.into());
         } else {
-            self.client.unnamed_is_opaque = true;
+            self.client.unnamed.set_opaque();
         }
     }
 
@@ -78,15 +79,15 @@ impl ClientMessages<'_> {
     #[inline]
     pub(super) fn is_to_judge_unnamed(&self, tag: u8) -> bool {
         let is_used = matches!(tag, frontend::BIND | frontend::DESCRIBE);
-        let is_outdated = self.client.unnamed_judged_by != self.certificates.id();
-        is_used && self.is_carried && (self.client.has_kept_unnamed() || is_outdated)
+        let is_outdated = self.client.unnamed.is_outdated(self.certificates.id());
+        is_used && self.is_carried && (self.client.unnamed.is_kept() || is_outdated)
     }
 
     /// Notes what the unnamed statement may do, which was parsed before. Returns whether its use must wait for replies
     /// first.
     #[cold]
     pub(super) fn judge_unnamed(&mut self, out: &mut Actions) -> bool {
-        let Some(definition) = self.client.unnamed.take() else {
+        let Some(definition) = self.client.unnamed.take_definition() else {
             self.note(Effects::OPAQUE, b"");
             self.note_ddl(Effects::OPAQUE, b"");
             return false;
@@ -101,7 +102,7 @@ impl ClientMessages<'_> {
                 self.note(effects, text);
             }
         }
-        self.client.unnamed = Some(definition);
+        self.client.unnamed.keep(definition);
         waits
     }
 
@@ -112,37 +113,38 @@ impl ClientMessages<'_> {
             // The statement is kept that stays if all of them are skipped.
             return;
         }
-        self.client.unnamed_before = self.client.unnamed.take();
-        self.server.answered_unnamed = match self.server.unnamed == self.own_unnamed() {
-            true => AnsweredUnnamed::Former,
-            false => AnsweredUnnamed::Foreign,
-        };
+        self.client.unnamed.replace_with_next();
+        self.server.statements.answered_unnamed =
+            match self.server.statements.unnamed == self.own_unnamed() {
+                true => AnsweredUnnamed::Former,
+                false => AnsweredUnnamed::Foreign,
+            };
     }
 
     #[inline]
     pub(super) fn forget_unnamed(&mut self) {
-        self.client.forget_unnamed();
-        self.server.unnamed = Unnamed::None;
+        self.client.unnamed.forget();
+        self.server.statements.unnamed = Unnamed::None;
     }
 
     /// The server gets the client's unnamed statement, or loses that of another client.
     #[cold]
     pub(super) fn send_unnamed(&mut self, out: &mut Actions) {
         let own = self.own_unnamed();
-        let Some(definition) = &self.client.unnamed else {
-            self.server.unnamed = Unnamed::None;
+        let Some(definition) = self.client.unnamed.definition() else {
+            self.server.statements.unnamed = Unnamed::None;
             send_target(self.server_conn, frontend::CLOSE, b"", out);
             return self.server.replies.mark_sent(Mark {
                 swallow: true,
                 ..Mark::plain(MarkKind::Close)
             });
         };
-        if !self.server.replies.make_unnamed() {
-            self.client.unnamed_before = Some(definition.clone());
-            self.server.answered_unnamed = AnsweredUnnamed::Foreign;
-        }
         send_parse(self.server_conn, b"", definition, out);
-        self.server.unnamed = own;
+        if !self.server.replies.make_unnamed() {
+            self.client.unnamed.keep_as_former();
+            self.server.statements.answered_unnamed = AnsweredUnnamed::Foreign;
+        }
+        self.server.statements.unnamed = own;
         self.server.replies.mark_sent(Mark {
             swallow: true,
             ..Mark::plain(MarkKind::Parse)

@@ -59,9 +59,9 @@ impl Worker {
         add_login_parameters(&mut credentials, client, directory.names());
         let conn = self.begin_server_login(shared, endpoint, credentials, None, now, out);
         if let Some(server) = self.table.server(conn) {
-            server.owner = Some(client_conn);
-            server.bypass = bypass;
-            server.replication = replication;
+            server.purpose.owner = Some(client_conn);
+            server.purpose.bypass = bypass;
+            server.purpose.replication = replication;
         }
         if let Some(client) = self.table.client(client_conn) {
             client.duty = ClientDuty::Opening(conn);
@@ -82,12 +82,12 @@ impl Worker {
             return;
         };
         let shared = Arc::clone(&server.shared);
-        let bypass = server.bypass;
-        let waited = now.since(client.request_at);
+        let bypass = server.purpose.bypass;
+        let waited = now.since(client.request.sent_at);
         client.tracked = server.tracked.clone();
-        client.transaction_at = now;
+        client.request.transaction_at = now;
         client.duty = ClientDuty::Active(conn);
-        server.lent_at = now;
+        server.times.lent_at = now;
         server.duty = Duty::Lent(Loan::new(owner, Phase::Relaying));
         if !bypass {
             self.exclusive_connected(&shared, true, now, out);
@@ -140,7 +140,7 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) -> bool {
-        if !server.bypass {
+        if !server.purpose.bypass {
             self.exclusive_connected(&server.shared, false, now, out);
         }
         let client = self.table.client(owner);
@@ -166,7 +166,10 @@ impl Worker {
 
     /// Logs that a server refused a login.
     pub(super) fn log_refused(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
-        let owner = self.table.server(conn).and_then(|server| server.owner);
+        let owner = self
+            .table
+            .server(conn)
+            .and_then(|server| server.purpose.owner);
         self.log_server_end(conn, owner.map_or(why, |_| "login failed"), now, out);
     }
 }

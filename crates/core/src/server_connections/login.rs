@@ -77,8 +77,8 @@ impl Worker {
             epoch,
             now,
         );
-        server.listens = listens;
-        server.defaults = defaults;
+        server.purpose.listens = listens;
+        server.retirement.defaults = defaults;
         let conn = self.table.insert(Conn::Server(Box::new(server)));
         self.suspension.add(conn);
         self.schedule(now);
@@ -203,8 +203,8 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        server.addresses = Some(addresses);
-        server.connected_at = now;
+        server.link.addresses = Some(addresses);
+        server.times.connected_at = now;
         self.open_login(conn, nonce, out);
         if self.snapshot.config.settings.log_connections {
             let from = match addresses.0 {
@@ -273,9 +273,10 @@ impl Worker {
                 })) => {
                     let rest = login.has_rest();
                     if let Some(server) = self.table.server(conn) {
-                        server.key = key;
+                        server.link.key = key;
                         if rest {
-                            server.retire = Some("it sent more after its login than it should");
+                            server.retirement.reason =
+                                Some("it sent more after its login than it should");
                         }
                     }
                     return self.server_ready(conn, server_parameters, now, out);
@@ -324,27 +325,27 @@ impl Worker {
             return;
         };
         server.tracked = server_parameters.tracked.clone();
-        server.session.report = server_parameters.report.clone();
+        server.session.extension.last = server_parameters.report.clone();
         server.session.read_as(directory.names(), &server.tracked);
         server.session.connected = Some(server.shared.catalog.connected());
-        server.freed_at = now;
-        let is_for_one = server.owner.is_some() || server.listens.is_some();
-        if let (true, Some(why)) = (is_for_one, server.retire) {
+        server.times.freed_at = now;
+        let is_for_one = server.purpose.owner.is_some() || server.purpose.listens.is_some();
+        if let (true, Some(why)) = (is_for_one, server.retirement.reason) {
             // The bytes that the server sent after its login are lost.
             out.list.push(Action::Close(conn));
             return self.drop_login(conn, Failure::unreachable(why), now, out);
         }
-        if let Some(key) = &server.key {
+        if let Some(key) = &server.link.key {
             let holders = self.directory.holders();
-            holders.add(&server.endpoint, key.pid, &server.holder);
+            holders.add(&server.link.endpoint, key.pid, &server.holder);
         }
         let done = HostLogin::Done;
         let facts = &server.shared.facts;
-        facts.lock().logins.note(&server.endpoint, done);
-        if let Some(owner) = server.owner {
+        facts.lock().logins.note(&server.link.endpoint, done);
+        if let Some(owner) = server.purpose.owner {
             return self.exclusive_ready(conn, owner, &server_parameters, now, out);
         }
-        if server.listens.is_some() {
+        if server.purpose.listens.is_some() {
             let parts = self.parts(now);
             let (env, connections) = (&parts.env, parts.connections);
             let effect = parts.listeners.logged_in(env, connections, conn, out);
@@ -355,9 +356,9 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        server.session.has_login_state = shared.catalog.certificates().logins_leave_state();
+        server.session.lasting.is_from_login = shared.catalog.certificates().logins_leave_state();
         server.duty = Duty::Idle;
-        let (epoch, defaults) = (server.epoch, server.defaults);
+        let (epoch, defaults) = (server.retirement.epoch, server.retirement.defaults);
         let is_present = epoch == shared.epochs.lock().present()
             && defaults == shared.defaults.load(Ordering::Acquire);
         {
@@ -402,7 +403,7 @@ impl Worker {
         );
         let mut failure = Failure::of(error);
         if let (LoginError::Tls(what), Some(server)) = (error, self.table.server(conn)) {
-            failure.detail = Some(format!("{}: {what}", server.endpoint));
+            failure.detail = Some(format!("{}: {what}", server.link.endpoint));
         }
         self.log_refused(conn, &failure.text, now, out);
         out.list.push(Action::Close(conn));
@@ -424,7 +425,7 @@ impl Worker {
         };
         let failure = Failure::unreachable(short);
         let failure = match self.table.server(conn) {
-            Some(server) => failure.with_detail(format!("{}: {detail}", server.endpoint)),
+            Some(server) => failure.with_detail(format!("{}: {detail}", server.link.endpoint)),
             None => failure,
         };
         let subject = self.server_subject(conn);
@@ -438,14 +439,14 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        let why = if server.addresses.is_some() {
+        let why = if server.link.addresses.is_some() {
             "connect timeout"
         } else {
             "connect failed"
         };
         let detail = format!(
             "{}: no answer within server_connect_timeout",
-            server.endpoint
+            server.link.endpoint
         );
         self.log_server_end(conn, why, now, out);
         out.list.push(Action::Close(conn));
@@ -458,10 +459,10 @@ impl Worker {
         let Some(server) = self.forget_server(conn, now, out) else {
             return;
         };
-        if let Some(owner) = server.owner {
+        if let Some(owner) = server.purpose.owner {
             return self.exclusive_given_up(&server, owner, now, out);
         }
-        if let Some(key) = &server.listens {
+        if let Some(key) = &server.purpose.listens {
             return self.listener_lost((conn, key, &server.shared), "it was closed", now, out);
         }
         let shared = &server.shared;
@@ -478,10 +479,10 @@ impl Worker {
         let Some(mut server) = self.forget_server(conn, now, out) else {
             return;
         };
-        if server.bypass {
+        if server.purpose.bypass {
             return;
         }
-        if let Some(key) = &server.listens {
+        if let Some(key) = &server.purpose.listens {
             return self.listener_lost((conn, key, &server.shared), why, now, out);
         }
         server.ends_reading();
@@ -501,7 +502,7 @@ impl Worker {
         {
             // Takes the next host, unless another failed login has moved on already.
             let at = shared.hosts.load(Ordering::Relaxed);
-            if terms.endpoints[at % terms.endpoints.len()] == server.endpoint {
+            if terms.endpoints[at % terms.endpoints.len()] == server.link.endpoint {
                 let next = at.wrapping_add(1);
                 let order = Ordering::Relaxed;
                 let _ = shared.hosts.compare_exchange(at, next, order, order);
@@ -511,11 +512,12 @@ impl Worker {
             Some(_) => HostLogin::Refused,
             None => HostLogin::Unreachable,
         };
-        shared.facts.lock().logins.note(&server.endpoint, login);
-        if let Some(key) = &server.listens {
+        let facts = &shared.facts;
+        facts.lock().logins.note(&server.link.endpoint, login);
+        if let Some(key) = &server.purpose.listens {
             return self.listener_lost((conn, key, shared), &why.text, now, out);
         }
-        match server.owner {
+        match server.purpose.owner {
             Some(owner) => self.exclusive_failed(&server, owner, &why.text, now, out),
             None => self.login_failed(shared, why, now, out),
         }
@@ -526,7 +528,7 @@ impl Worker {
         if self.snapshot.config.settings.log_disconnections
             && let Some(server) = self.table.server(conn)
         {
-            let age = now.since(server.connected_at) / 1_000_000;
+            let age = now.since(server.times.connected_at) / 1_000_000;
             let text = format!("closing because: {why} (age={age}s)");
             out.log(Level::Log, self.server_subject(conn), text);
         }
@@ -542,15 +544,20 @@ impl Worker {
             return None;
         };
         let _ = uncount_kept(&mut server);
-        if let Some(lookup) = server.session.lookup.take() {
+        if let Some(lookup) = server.session.queries.lookup.take() {
             note_lost_lookup(self.id, &lookup, out);
         }
-        if let Some(key) = &server.key {
+        if let Some(key) = &server.link.key {
             let holders = self.directory.holders();
-            holders.remove(&server.endpoint, key.pid, &server.holder);
+            holders.remove(&server.link.endpoint, key.pid, &server.holder);
         }
-        if server.listens.is_none() {
-            operator_orders::count_closed(&self.directory, &server.shared, server.epoch, out);
+        if server.purpose.listens.is_none() {
+            operator_orders::count_closed(
+                &self.directory,
+                &server.shared,
+                server.retirement.epoch,
+                out,
+            );
         }
         if let Some(pool) = self.pool(server.pool()) {
             pool.servers -= 1;

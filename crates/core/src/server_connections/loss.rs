@@ -40,7 +40,7 @@ impl Worker {
         let fault = match self
             .table
             .server(conn)
-            .and_then(|server| server.last_words.take())
+            .and_then(|server| server.link.last_words.take())
         {
             Some(words) => Fault::ServerSaid(words),
             None => Fault::ServerCrashed,
@@ -125,15 +125,15 @@ impl Worker {
                         .is_some_and(|settling| settling.ready_was_sent);
                 let loss = Loss {
                     // Session state that can't be moved is lost with the server as well.
-                    was_in_transaction: server.owner.is_some()
+                    was_in_transaction: server.purpose.owner.is_some()
                         || server.status != b'I'
-                        || server.session.is_uninspected
+                        || server.session.inspections.is_missing
                         || is_pinned
                         // What the client has set there was not inspected.
                         || server.session.dirt.needs_inspection()
                         || is_held
                         // The client may have terminated its own session.
-                        || server.session.effects.contains(Effects::TERMINATES)
+                        || server.session.transaction.effects.contains(Effects::TERMINATES)
                         || !server.replies.can_be_answered_for(),
                     mid_message: !server.stream.is_at_boundary(),
                     owed: server.replies.owed_to_client(),

@@ -23,8 +23,8 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        let is_remote = matches!(server.addresses, Some((_, Address::Tcp(_))));
-        let endpoint = Arc::clone(&server.endpoint);
+        let is_remote = matches!(server.link.addresses, Some((_, Address::Tcp(_))));
+        let endpoint = Arc::clone(&server.link.endpoint);
         if let Duty::Login(login) = &mut server.duty {
             match terms.filter(|_| is_remote) {
                 None => out.send_made(conn, |bytes| login.start(nonce, bytes)),
@@ -46,7 +46,7 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return true;
         };
-        let endpoint = Arc::clone(&server.endpoint);
+        let endpoint = Arc::clone(&server.link.endpoint);
         let Duty::Login(login) = &mut server.duty else {
             return true;
         };
@@ -87,7 +87,7 @@ impl Worker {
         let text = format!("SSL established: {facts}");
         let start = out.scratch.len();
         let outcome = login.secured(&facts, &mut out.scratch);
-        server.tls = Some(Box::new(facts));
+        server.link.tls = Some(Box::new(facts));
         self.logins.results_mut().server_tls += 1;
         if let Err(error) = outcome {
             return self.server_refused(conn, &error, now, out);

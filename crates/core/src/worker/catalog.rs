@@ -91,7 +91,7 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        server.session.catalog = Some(Box::new(CatalogRows {
+        server.session.queries.catalog = Some(Box::new(CatalogRows {
             reading,
             facts: Facts::new(trust),
             failed: false,
@@ -127,11 +127,11 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        let Some(found) = server.session.catalog.take() else {
+        let Some(found) = server.session.queries.catalog.take() else {
             return;
         };
         let catalog = Arc::clone(&server.shared.catalog);
-        let address = server.endpoint.to_string();
+        let address = server.link.endpoint.to_string();
         let facts = (!found.failed).then_some(found.facts);
         catalog.finish(found.reading, facts, &address, now);
         if let Some(reason) = catalog.news() {

@@ -13,7 +13,7 @@ use crate::{
     connections::Conn,
     effect::{Effect, PoolEffect},
     fault::Fault,
-    frontend::{Client, Origin, Upstream},
+    frontend::{Client, ClientKey, Origin, UnnamedStatement, Upstream},
     pool::PoolKey,
     session::{Context, SqlStatements},
     takeover::{ClientRecord, ListenNote, PoolNote},
@@ -31,7 +31,7 @@ impl Worker {
         out: &mut Actions,
     ) -> TakenOverClient {
         let mut client = self.client_from_record(&record, now);
-        client.blocked = blocked;
+        client.socket.blocked = blocked;
         for (name, definition) in &record.statements {
             let statement = self.directory.statements().intern(definition);
             let _ = client
@@ -97,15 +97,11 @@ impl Worker {
             connected_at: Time(now.0.saturating_sub(record.age)),
         };
         let mut client = Client::new(&origin, self.tracked_of(&record.tracked), now);
-        for (to, from) in client.secret.iter_mut().zip(&record.key_secret) {
-            *to = *from;
-        }
-        client.secret_len = record.key_secret.len().min(client.secret.len()) as u8;
-        client.key_pid = record.key_pid;
+        client.key = ClientKey::resumed(record.key_pid, &record.key_secret);
         client.names = Some(Arc::new(record.names.clone()));
-        client.stream = Upstream::resumed(&record.partial).unwrap_or_default();
-        client.unnamed = record.unnamed.as_deref().map(Into::into);
-        client.early = (!record.early.is_empty()).then(|| Box::new(record.early.clone()));
+        client.socket.stream = Upstream::resumed(&record.partial).unwrap_or_default();
+        client.unnamed = UnnamedStatement::resumed(record.unnamed.as_deref());
+        client.socket.early = (!record.early.is_empty()).then(|| Box::new(record.early.clone()));
         client
     }
 
@@ -190,8 +186,11 @@ impl Worker {
         let Some(client) = self.table.client(conn) else {
             return;
         };
-        let (Some(pool), early, blocked) = (client.pool, client.early.is_some(), client.blocked)
-        else {
+        let (Some(pool), early, blocked) = (
+            client.pool,
+            client.socket.early.is_some(),
+            client.socket.blocked,
+        ) else {
             return;
         };
         if is_welcome {

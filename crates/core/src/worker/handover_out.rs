@@ -227,16 +227,16 @@ impl Worker {
             .pairs(&client.tracked)
             .map(|(name, value)| (name.as_bytes(), value));
         Some(ClientRecord {
-            id: client.id,
+            id: client.origin.id,
             names: client.names.as_deref()?.clone(),
-            remote: client.remote,
-            local: client.local,
-            port: client.port,
-            same_uid: client.same_uid,
-            process: client.pid,
-            key_pid: client.key_pid,
+            remote: client.origin.remote,
+            local: client.origin.local,
+            port: client.origin.port,
+            same_uid: client.origin.same_uid,
+            process: client.origin.pid,
+            key_pid: client.key.pid(),
             key_secret: client.cancel_key().secret.into_vec(),
-            age: now.since(client.connected_at),
+            age: now.since(client.origin.connected_at),
             server_password: self.server_password(client.pool),
             ready_was_sent: !matches!(client.duty, ClientDuty::Waiting { at_login: true, .. }),
             tracked: pairs(&mut tracked),
@@ -244,9 +244,9 @@ impl Worker {
             statements: statements
                 .map(|(name, statement)| (name.into_vec(), statement.definition().to_vec()))
                 .collect(),
-            unnamed: client.unnamed.as_ref().map(|text| text.to_vec()),
-            early: client.early.as_deref().cloned().unwrap_or_default(),
-            partial: client.stream.partial().to_vec(),
+            unnamed: client.unnamed.definition().map(<[u8]>::to_vec),
+            early: client.socket.early.as_deref().cloned().unwrap_or_default(),
+            partial: client.socket.stream.partial().to_vec(),
             server_keys: self.server_keys(client.pool),
             server: None,
             channels: client
@@ -337,8 +337,8 @@ fn can_be_recorded(client: &Client) -> bool {
             .listening
             .as_ref()
             .is_none_or(|listening| listening.is_quiet())
-        && client.held.is_none()
-        && !client.blocked
-        && client.stream.is_at_boundary()
+        && client.socket.held.is_none()
+        && !client.socket.blocked
+        && client.socket.stream.is_at_boundary()
         && client.context.as_ref().is_none_or(|own| !own.is_pinned())
 }

@@ -30,7 +30,7 @@ impl Worker {
             };
             return self.ask_state(conn, probe, None, None, out);
         }
-        let baseline = server.session.baseline.clone();
+        let baseline = server.session.settings.baseline.clone();
         let baseline = baseline.or_else(|| server.shared.facts.lock().baseline.clone());
         if let Some(names) = named_only(server, baseline.as_deref()) {
             let probe = Probe {
@@ -46,8 +46,8 @@ impl Worker {
             .filter(|(name, _)| name.contains(&b'.'))
             .map(|(name, _)| name.into())
             .collect();
-        customs.extend(server.session.named.iter().cloned());
-        let report = server.session.report.as_deref();
+        customs.extend(server.session.settings.named.iter().cloned());
+        let report = server.session.extension.last.as_deref();
         let told = report.iter().flat_map(|report| &report.custom_parameters);
         customs.extend(told.map(|name| name.as_slice().into()));
         customs.extend(
@@ -61,7 +61,7 @@ impl Worker {
         // The value of a startup parameter does not show whether it was set again or reset.
         let session = &server.session;
         let baseline = baseline
-            .filter(|_| session.reset_parameters.is_empty() && !session.needs_exact_inspection);
+            .filter(|_| session.settings.reset.is_empty() && !session.inspections.must_be_exact);
         if baseline.is_some() {
             let base = client.context.iter().flat_map(|own| own.base.iter());
             let base = base.filter(|(name, _)| !is_identity(name));
@@ -96,7 +96,7 @@ impl Worker {
             text.push(b';');
             text.extend_from_slice(&clean.settings_text());
         }
-        server.session.answers = Some(Box::new(InspectionAnswers {
+        server.session.queries.inspection = Some(Box::new(InspectionAnswers {
             probe,
             reported: reported.is_some(),
             state: reported.unwrap_or_default(),
@@ -134,7 +134,7 @@ impl Worker {
         let Some((_, client, server)) = self.table.pair_of(conn) else {
             return;
         };
-        let Some(answers) = server.session.answers.take() else {
+        let Some(answers) = server.session.queries.inspection.take() else {
             return;
         };
         let InspectionAnswers {
@@ -159,11 +159,11 @@ impl Worker {
                     baseline: Arc::clone(baseline),
                     names: unexplained,
                 };
-                server.session.baseline = None;
+                server.session.settings.baseline = None;
                 probe.all = AllSettings::Listed;
                 return self.ask_state(conn, probe, None, Some(doubted), out);
             }
-            server.session.baseline = Some(Arc::clone(baseline));
+            server.session.settings.baseline = Some(Arc::clone(baseline));
         }
         if !failed && let Some(more) = more_to_ask(&probe, &state) {
             state.summary = None;
@@ -205,7 +205,7 @@ impl Worker {
     ) {
         self.ask_state(conn, more, Some(state), None, out);
         if let Some(server) = self.table.server(conn)
-            && let Some(answers) = &mut server.session.answers
+            && let Some(answers) = &mut server.session.queries.inspection
         {
             answers.probe = asked;
             answers.reported = false;
@@ -231,7 +231,7 @@ impl UnexplainedParameters {
     fn settle(self, state: &State, server: &mut Server) {
         let is_set = |name: &Vec<u8>| state.settings.iter().any(|(found, _)| found == name);
         if self.names.iter().all(is_set) {
-            server.session.baseline = Some(self.baseline);
+            server.session.settings.baseline = Some(self.baseline);
         }
     }
 }
@@ -294,7 +294,7 @@ fn is_of_channels(server: &mut Server) -> bool {
     let session = &mut server.session;
     let is_enough = session.dirt.is_of_channels()
         && session.client_names.are_pooled()
-        && session.reset_parameters.is_empty();
+        && session.settings.reset.is_empty();
     if is_enough {
         cleans_nothing(server);
     }
@@ -311,7 +311,7 @@ fn cleans_nothing(server: &mut Server) {
 /// Returns the names in texts of class settings, if an inspection can ask for these alone.
 fn named_only(server: &mut Server, baseline: Option<&Baseline>) -> Option<Vec<Box<[u8]>>> {
     let session = &server.session;
-    if !session.reset_parameters.is_empty() || session.needs_exact_inspection {
+    if !session.settings.reset.is_empty() || session.inspections.must_be_exact {
         // The value of a startup parameter does not show whether it was set again or reset.
         return None;
     }
@@ -324,6 +324,7 @@ fn named_only(server: &mut Server, baseline: Option<&Baseline>) -> Option<Vec<Bo
     // Under some settings the inspection would fail; one that asks for all parameters sets them aside first.
     let disturbs = names.iter().any(|name| disturbs_inspection(name, None))
         || session
+            .settings
             .held
             .iter()
             .any(|(name, value)| disturbs_inspection(name, Some(value)));

@@ -236,7 +236,7 @@ impl Worker {
     pub fn blocked(&mut self, conn: Token, _now: Time, out: &mut Actions) {
         let other = match self.table.get(conn) {
             Some(Conn::Client(client)) => {
-                client.blocked = true;
+                client.socket.blocked = true;
                 if matches!(client.duty, ClientDuty::Idle) {
                     // A client that does not read gets no server.
                     out.read(conn, ReadMode::Hold);
@@ -244,7 +244,7 @@ impl Worker {
                 client.server()
             }
             Some(Conn::Server(server)) => {
-                server.blocked = true;
+                server.link.blocked = true;
                 server.client()
             }
             _ => None,
@@ -258,7 +258,7 @@ impl Worker {
     pub fn drained(&mut self, conn: Token, now: Time, out: &mut Actions) {
         match self.table.get(conn) {
             Some(Conn::Client(client)) => {
-                client.blocked = false;
+                client.socket.blocked = false;
                 let listens = client.listening.is_some();
                 if matches!(client.duty, ClientDuty::Idle) {
                     out.read(conn, ReadMode::Notify);
@@ -273,7 +273,7 @@ impl Worker {
                 }
             }
             Some(Conn::Server(server)) => {
-                server.blocked = false;
+                server.link.blocked = false;
                 if let Some(client) = server.relays_for()
                     && !server.replies.is_awaited()
                     && !server.replies.is_full()
@@ -465,9 +465,9 @@ impl Worker {
     /// Takes a server handed over by another worker. The driver registers its socket under the returned
     /// token **before** it executes the actions.
     pub fn adopt(&mut self, mut server: Box<Server>, now: Time, out: &mut Actions) -> Token {
-        let destined = server.destined.take();
+        let destined = server.next_loan.destined.take();
         // The flag is about the list of the previous worker.
-        server.session.is_listed = false;
+        server.session.inspections.is_listed = false;
         self.local_pool(&server.shared, now).servers += 1;
         server.retire_if_outdated();
         let token = self.table.insert(Conn::Server(server));

@@ -62,7 +62,7 @@ impl Worker {
     /// Returns whether a session has changed a parameter that pins it (`pin_parameters`), one whose value can't be
     /// queried, or one that ends servers.
     pub(super) fn is_pinning(context: &Context, server: &Server, names: &[String]) -> bool {
-        let report = server.session.report.as_deref();
+        let report = server.session.extension.last.as_deref();
         let tells_all = report.is_some_and(|report| !report.unclear);
         let is_apart = context.ends_sessions() || context.marks_sessions();
         if context.has_unlisted && !tells_all || is_apart {
@@ -83,7 +83,7 @@ impl Worker {
         let Some(server) = self.table.server(server_conn) else {
             return;
         };
-        if std::mem::replace(&mut server.session.is_counted, true) {
+        if std::mem::replace(&mut server.session.inspections.is_counted, true) {
             return;
         }
         let (client, shared) = (server.client(), std::sync::Arc::clone(&server.shared));
@@ -101,7 +101,7 @@ impl Worker {
 /// because of the pinned client than it may have now.
 #[inline]
 pub(super) fn uncount_kept(server: &mut Server) -> bool {
-    if !std::mem::take(&mut server.session.is_counted) {
+    if !std::mem::take(&mut server.session.inspections.is_counted) {
         return false;
     }
     let mut ledger = server.shared.ledger.lock();

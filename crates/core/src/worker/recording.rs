@@ -32,7 +32,7 @@ impl Worker {
         let Some(names) = client.names.as_ref().filter(|_| server.status == b'I') else {
             return;
         };
-        let key = (&server.shared.key, Some(&*server.endpoint));
+        let key = (&server.shared.key, Some(&*server.link.endpoint));
         let trace = recording.end(names, key, true, now);
         let is_inspected = client.context.is_some() && server.session.dirt.needs_inspection();
         if is_inspected {
@@ -90,7 +90,7 @@ impl Worker {
             }
         ) {
             // The wait for a server was in vain.
-            let last = sampler.begin(&mut client.recording, (client.request_at, None));
+            let last = sampler.begin(&mut client.recording, (client.request.sent_at, None));
             out.list.extend(last.map(Action::Export));
         }
         if let Some(recording) = &mut client.recording {
@@ -110,7 +110,7 @@ impl Worker {
             _ => None,
         };
         let key = match server {
-            Some(Conn::Server(server)) => (&server.shared.key, Some(&*server.endpoint)),
+            Some(Conn::Server(server)) => (&server.shared.key, Some(&*server.link.endpoint)),
             _ => (&**names, None),
         };
         let trace = recording.end(names, key, false, now);

@@ -27,20 +27,20 @@ impl Worker {
         };
         let is_session = pool.terms.mode == PoolMode::Session
             && client.context.is_none()
-            && client.early.is_none()
-            && server.owner.is_none();
+            && client.socket.early.is_none()
+            && server.purpose.owner.is_none();
         let is_quiet = server.status == b'I'
             && server.replies.is_settled()
             && !server.replies.is_uncertain()
             && !server.replies.is_awaited()
             && server.stream.is_quiet()
-            && server.last_words.is_none();
-        let can_move = server.tls.is_none()
-            && server.addresses.is_some()
-            && server.prepared.is_empty()
-            && !server.blocked
-            && server.cancels == 0
-            && server.retire.is_none();
+            && server.link.last_words.is_none();
+        let can_move = server.link.tls.is_none()
+            && server.link.addresses.is_some()
+            && server.statements.prepared.is_empty()
+            && !server.link.blocked
+            && server.next_loan.cancels == 0
+            && server.retirement.reason.is_none();
         (is_session && is_quiet && can_move).then_some(conn)
     }
 
@@ -56,23 +56,24 @@ impl Worker {
         let Some(Conn::Server(server)) = self.table.look(conn) else {
             return None;
         };
-        let (local, remote) = server.addresses?;
+        let (local, remote) = server.link.addresses?;
         let pairs = names.pairs(&server.tracked);
         let record = ServerRecord {
             id: server.id,
-            endpoint: (*server.endpoint).clone(),
+            endpoint: (*server.link.endpoint).clone(),
             local,
             remote,
-            key_pid: server.key.as_ref().map_or(0, |key| key.pid),
+            key_pid: server.link.key.as_ref().map_or(0, |key| key.pid),
             key_secret: server
+                .link
                 .key
                 .as_ref()
                 .map_or_else(Vec::new, |key| key.secret.to_vec()),
-            age: now.since(server.connected_at),
+            age: now.since(server.times.connected_at),
             tracked: pairs
                 .map(|(name, value)| (name.as_bytes().to_vec(), value.to_vec()))
                 .collect(),
-            needs_reset: server.needs_reset,
+            needs_reset: server.next_loan.needs_reset,
         };
         let shared = Arc::clone(&server.shared);
         self.forget_server(conn, now, out)?;
@@ -123,15 +124,15 @@ impl Worker {
         shared.epochs.lock().opened(epoch);
         let notes = shared.ledger.lock().adopted(self.id);
         let mut server = self.server_of(record, client_conn, &shared, epoch, now);
-        if let Some(key) = &server.key {
+        if let Some(key) = &server.link.key {
             let holders = self.directory.holders();
-            holders.add(&server.endpoint, key.pid, &server.holder);
+            holders.add(&server.link.endpoint, key.pid, &server.holder);
         }
         server.retire_if_outdated();
         let conn = self.table.insert(Conn::Server(Box::new(server)));
         if let Some((client, server)) = self.table.pair(client_conn, conn) {
             client.duty = ClientDuty::Active(conn);
-            server.holder.set(client.key_pid);
+            server.holder.set(client.key.pid());
         }
         self.suspension.add(conn);
         out.read(conn, ReadMode::Deliver);
@@ -156,14 +157,14 @@ impl Worker {
             epoch,
             now,
         );
-        server.addresses = Some((record.local, record.remote));
-        server.unnamed = Unnamed::Unknown;
-        server.key = (record.key_pid != 0).then(|| BackendKey {
+        server.link.addresses = Some((record.local, record.remote));
+        server.statements.unnamed = Unnamed::Unknown;
+        server.link.key = (record.key_pid != 0).then(|| BackendKey {
             pid: record.key_pid,
             secret: record.key_secret.as_slice().into(),
         });
-        server.connected_at = Time(now.0.saturating_sub(record.age));
-        server.needs_reset = record.needs_reset;
+        server.times.connected_at = Time(now.0.saturating_sub(record.age));
+        server.next_loan.needs_reset = record.needs_reset;
         server.session.connected = Some(shared.catalog.connected());
         server
     }

@@ -37,9 +37,10 @@ impl Worker {
             return self.try_startup(server_conn, client_conn, now, out);
         }
         let is_equal = client.context.as_ref().is_some_and(|context| {
-            context.wanted.is_same(&server.session.held)
-                && context.sql.is_same(&server.session.sql)
-                && (context.sql.is_empty() || server.session.sql_made.0 == client.id)
+            context.wanted.is_same(&server.session.settings.held)
+                && context.sql.is_same(&server.session.sql_statements.held)
+                && (context.sql.is_empty()
+                    || server.session.sql_statements.made_for.0 == client.origin.id)
         });
         if !is_equal && self.send_plan(server_conn, client_conn, out) {
             self.count_assignment(pool, waited);
@@ -48,7 +49,7 @@ impl Worker {
         let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
             return false;
         };
-        if server.session.has_foreign_sequences(client.id) {
+        if server.session.has_foreign_sequences(client.origin.id) {
             discard_sequences(server_conn, server, out);
         }
         if !client.tracked.is_same(&server.tracked) {
@@ -82,19 +83,22 @@ impl Worker {
         let Some(context) = &mut client.context else {
             return false;
         };
-        let text = plan(&context.wanted, &server.session.held);
+        let text = plan(&context.wanted, &server.session.settings.held);
         // A setting that PostgreSQL does not report may be a secret of its client.
         let shown = is_verbose.then(|| {
             let is_tracked = |name: &[u8]| directory.names().tracked_position(name).is_some();
-            shown(&context.wanted, &server.session.held, is_tracked)
+            shown(&context.wanted, &server.session.settings.held, is_tracked)
         });
-        let has_statements = server
-            .session
-            .has_sql_for(&context.sql, client.id, &context.wanted);
+        let has_statements =
+            server
+                .session
+                .has_sql_for(&context.sql, client.origin.id, &context.wanted);
         if has_statements {
             // From now on the two are equal by address too, which the next comparison checks first.
-            context.sql = server.session.sql.clone();
-            server.session.sql_used_by(client.id, &context.wanted);
+            context.sql = server.session.sql_statements.held.clone();
+            server
+                .session
+                .sql_used_by(client.origin.id, &context.wanted);
         }
         if text.is_none() && has_statements {
             return false;
@@ -119,7 +123,7 @@ impl Worker {
         let Some((client_conn, _, server)) = self.table.pair_of(conn) else {
             return;
         };
-        if let Some(why) = server.retire {
+        if let Some(why) = server.retirement.reason {
             return self.check_failed(conn, why, now, out);
         }
         if self.is_unproven(client_conn) {
@@ -209,11 +213,11 @@ impl Worker {
         let Some(context) = &client.context else {
             return false;
         };
-        server.lent_at = now;
+        server.times.lent_at = now;
         // The query is empty if there is nothing to do: the parameters that the server holds were tried before.
-        let text = login_plan(&context.wanted, &server.session.held).unwrap_or_default();
+        let text = login_plan(&context.wanted, &server.session.settings.held).unwrap_or_default();
         enter(Phase::Equipping, client_conn, client, server_conn, server);
-        server.session.reads_notices = true;
+        server.session.settings.reads_notices = true;
         server.ask(InternalQuery::Startup);
         query(server_conn, &text, out);
         true
@@ -225,25 +229,25 @@ impl Worker {
         let Some((client_conn, client, server)) = self.table.pair_of(server_conn) else {
             return;
         };
-        server.session.reads_notices = false;
+        server.session.settings.reads_notices = false;
         if server.session.unclean {
             return self.clean_session(server_conn, now, out);
         }
         let shared = Arc::clone(&server.shared);
-        let is_redefined = server.retire == Some(REDEFINED);
+        let is_redefined = server.retirement.reason == Some(REDEFINED);
         let Some(context) = client.context.as_deref_mut() else {
             return;
         };
         if is_redefined {
             server.session.holds(&context.wanted);
-            server.session.has_unsent_parameters = false;
+            server.session.settings.has_unsent = false;
             client.duty = ClientDuty::Idle;
             self.wait(client_conn, shared.id, true, now, out);
             return self.give_back(server_conn, false, now, out);
         }
         let asked = std::mem::take(&mut context.wanted);
         server.session.holds(&asked);
-        server.session.has_unsent_parameters = false;
+        server.session.settings.has_unsent = false;
         let (names, settings) = (directory.names(), directory.settings());
         let usual = shared.facts.lock().server_parameters.clone();
         let spelled = asked
@@ -276,7 +280,7 @@ impl Worker {
             });
             // A change of the session defaults first counts up `defaults`, and then forgets all that is kept here.
             let mut startups = shared.startups.lock();
-            if is_usual && shared.defaults.load(Ordering::Acquire) == server.defaults {
+            if is_usual && shared.defaults.load(Ordering::Acquire) == server.retirement.defaults {
                 startups.keep(&others(&asked), startup);
             }
         }
@@ -307,11 +311,11 @@ pub(super) fn adopt_literal_settings(
     let (Some(pairs), Some(context)) = (session.dirt.literal_sets(), &mut client.context) else {
         return;
     };
-    let is_settled = context.wanted.is_same(&session.held)
+    let is_settled = context.wanted.is_same(&session.settings.held)
         && !context.has_unlisted
         && !context.is_pinned()
         && session.texts_tell_settings();
-    let baseline = session.baseline.clone();
+    let baseline = session.settings.baseline.clone();
     let baseline = baseline.or_else(|| server.shared.facts.lock().baseline.clone());
     // Only an inspection finds PostgreSQL's own spelling, or a startup value that RESET brings back.
     let is_custom = |name: &[u8]| {
@@ -355,7 +359,7 @@ fn begin_preparing(
     server: &mut Server,
     out: &mut Actions,
 ) {
-    if server.session.has_foreign_sequences(client.id) {
+    if server.session.has_foreign_sequences(client.origin.id) {
         discard_sequences(server_conn, server, out);
     }
     enter(Phase::Equipping, client_conn, client, server_conn, server);

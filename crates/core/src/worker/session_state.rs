@@ -47,29 +47,29 @@ impl Worker {
             return true;
         }
         let signals = signals_at_end(client, server);
-        let is_end = is_last && !client.stream.is_in_body();
+        let is_end = is_last && !client.socket.stream.is_in_body();
         note_sequences(client, server, is_end, now);
         if is_end {
             let settings = &self.snapshot.config.settings;
             adopt_literal_settings(client, server, settings, directory.settings());
         }
         let must_inspect = server.session.must_inspect_before_ready();
-        server.session.ready_is_held =
-            is_end && (server.session.has_listening_client || must_inspect);
+        server.session.queries.ready_is_held =
+            is_end && (server.session.notifications.has_listening_client || must_inspect);
         server.session.signals = signals;
-        if server.session.ready_is_held {
+        if server.session.queries.ready_is_held {
             return false;
         }
-        server.session.is_uninspected |= must_inspect;
+        server.session.inspections.is_missing |= must_inspect;
         if is_end {
-            server.session.effects = Effects::default();
+            server.session.transaction.effects = Effects::default();
             server.session.take_report_as_inspection();
         }
         if server.session.asks_for_rights() {
             return false;
         }
         send_unsent_parameters(directory.names(), client_conn, client, server, out);
-        if !server.session.notified.is_empty() {
+        if !server.session.notifications.pending.is_empty() {
             send_backlog(&mut self.table, client_conn, out);
         }
         true
@@ -84,7 +84,7 @@ impl Worker {
         };
         if server.session.asks_for_rights() {
             self.ask_for_rights(conn, out);
-        } else if std::mem::take(&mut server.session.ready_is_held) {
+        } else if std::mem::take(&mut server.session.queries.ready_is_held) {
             self.inspect_held(conn, now, out);
         }
     }
@@ -100,7 +100,7 @@ impl Worker {
     ) {
         let client = self.table.server(conn).and_then(|server| server.client());
         if let Some(server) = self.table.server(conn) {
-            server.session.is_uninspected = false;
+            server.session.inspections.is_missing = false;
             let settling = Settling {
                 inspections: true,
                 ready_was_sent: true,
@@ -142,7 +142,7 @@ impl Worker {
         if server.relays_for().is_none() {
             return;
         }
-        server.session.ddl = None;
+        server.session.transaction.ddl = None;
         enter(Phase::Settling(settling), client_conn, client, conn, server);
         out.read(client_conn, ReadMode::Hold);
         role_settings::renew_changed(&self.directory, &self.snapshot, &mut self.table, conn, out);
@@ -159,14 +159,15 @@ impl Worker {
             .is_some_and(|settling| std::mem::take(&mut settling.inspections));
         let reported = server
             .session
-            .report
+            .extension
+            .last
             .as_ref()
             .filter(|report| !report.unclear && !report.cut)
             .map(|report| (**report).clone());
         if !looks {
             // The inspection runs only because of LISTEN; the rest can wait.
             if let Some(server) = self.table.server(conn) {
-                server.session.effects = Effects::default();
+                server.session.transaction.effects = Effects::default();
             }
             return self.finish_inspection(conn, now, out);
         }
@@ -249,23 +250,23 @@ impl Worker {
         pins.insert_if(Pin::Parameter, pins_by_parameter);
         server.session.dirt.inspected();
         if look == Inspection::Failed {
-            server.session.failed_inspections.failed(now);
+            server.session.inspections.failed.failed(now);
             server.session.dirt.demand_inspection();
         } else {
-            server.session.failed_inspections = FailedInspections::default();
+            server.session.inspections.failed = FailedInspections::default();
         }
         let goes_back = settling.releases && pins.is_empty();
         let is_cleaned = look == Inspection::Cleaned;
         if is_cleaned {
             server.session.settings_cleaned();
             // The parameters that the server has reported are those of the clean. The client's have not changed.
-            server.session.has_unsent_parameters = false;
+            server.session.settings.has_unsent = false;
         }
         let restored = adopted.and_then(|adopted| match is_cleaned {
-            true => plan(&adopted.target, &server.session.held),
+            true => plan(&adopted.target, &server.session.settings.held),
             false => plan(&adopted.target, &adopted.held),
         });
-        let (pool, began) = (server.pool(), server.session.inspected_at);
+        let (pool, began) = (server.pool(), server.session.inspections.last_at);
         if goes_back {
             self.note_inspection_time(pool, began, now);
         }
@@ -371,7 +372,7 @@ impl Worker {
         let Some((client, server)) = self.table.pair(client_conn, conn) else {
             return;
         };
-        server.session.has_listening_client = client.listening.is_some();
+        server.session.notifications.has_listening_client = client.listening.is_some();
         let next = match settling.releases {
             true => Phase::Settled,
             false => Phase::Relaying,
@@ -399,9 +400,9 @@ impl Worker {
 /// pgweir can't move such values. A client keeps its server for them only where a client of the same user and
 /// `application_name` has asked for a value in another transaction than the one that made it.
 fn note_sequences(client: &mut Client, server: &mut Server, is_end: bool, now: Time) {
-    let effects = server.session.effects;
+    let effects = server.session.transaction.effects;
     if effects.intersects(MAKES_VALUES) {
-        server.session.touch_sequences(client.id);
+        server.session.touch_sequences(client.origin.id);
     }
     if !is_end {
         return;
@@ -434,7 +435,7 @@ pub(super) fn send_unsent_parameters(
     server: &mut Server,
     out: &mut Actions,
 ) {
-    if !std::mem::take(&mut server.session.has_unsent_parameters) {
+    if !std::mem::take(&mut server.session.settings.has_unsent) {
         return;
     }
     let told = std::mem::replace(&mut client.tracked, server.tracked.clone());
@@ -477,12 +478,7 @@ fn adopt_settings(
     let channels = knows_channels.then(|| std::mem::take(&mut state.channels));
     let found = settings(context, probe, state, &server.session);
     context.recall_implied(&found, directory.names(), &server.tracked, table);
-    server.session.channels = channels;
-    server.session.effects = Effects::default();
-    server.session.is_uninspected = false;
-    server.session.named.clear();
-    server.session.reset_parameters.clear();
-    server.session.needs_exact_inspection = false;
+    server.session.inspected(channels);
     let pairs = || found.iter().map(|(name, value)| (name, value));
     let bytes: usize = pairs().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > most as usize {
@@ -527,10 +523,10 @@ fn settings(
     // A custom parameter that any client has set and reset on this server stays there as an empty string. A report
     // contains only what is set now.
     let is_left_over = |name: &[u8], value: &[u8]| {
-        session.report.is_none()
+        session.extension.last.is_none()
             && value.is_empty()
             && name.contains(&b'.')
-            && (wanted.get(name).is_none() || session.reset_parameters.contains(name))
+            && (wanted.get(name).is_none() || session.settings.reset.contains(name))
     };
     // These belong to the transaction, whatever the probe returns for them.
     let is_of_transaction = |name: &[u8]| {
@@ -543,8 +539,7 @@ fn settings(
     let is_usual = |name: &[u8], value: &[u8]| {
         !probe.asks_all_settings()
             && context.base.get(name).is_none()
-            && (name == b"role" && value == b"none"
-                || session.baseline.as_ref().and_then(|usual| usual.get(name)) == Some(value))
+            && (name == b"role" && value == b"none" || session.settings.usual(name) == Some(value))
     };
     let found = state.settings.into_iter();
     settings.extend(found.filter(|(name, value)| {
@@ -567,7 +562,7 @@ fn found_pins(
     pins.insert_if(Pin::Privileged, is_privileged);
     pins.insert_if(Pin::Statement, server.session.client_names.are_own());
     // What the extension can't determine, no inspection finds for sure.
-    let report = server.session.report.as_deref();
+    let report = server.session.extension.last.as_deref();
     pins.insert_if(
         Pin::Unknown,
         failed || report.is_some_and(|own| own.unclear),

@@ -60,11 +60,11 @@ impl Worker {
             return true;
         };
         if !is_pinned && uncount_kept(server) {
-            server.retire.get_or_insert("above pool_size");
+            server.retirement.reason.get_or_insert("above pool_size");
         }
-        let is_retired = server.retire.is_some();
+        let is_retired = server.retirement.reason.is_some();
         let is_settled = matches!(server.duty.phase(), Some(Phase::Settled));
-        server.session.turn_until = turn_until;
+        server.session.inspections.turn_until = turn_until;
         let is_wanted = wanted != Wanted::No && turn_until.is_none();
         let is_due = is_wanted || is_retired || is_settled;
         let since = server.unsettled_since().unwrap_or(now);
@@ -80,13 +80,13 @@ impl Worker {
             }
             return !is_due && !is_pinned;
         }
-        if is_due && server.cancels > 0 {
+        if is_due && server.next_loan.cancels > 0 {
             // A cancel request on its way to this server would hit the inspection.
             self.list_kept(server_conn, since, Some(now.after(RETRY_PAUSE)));
             return !is_pinned;
         }
-        let looked_at = server.session.inspected_at;
-        let again_at = server.session.failed_inspections.again_at();
+        let looked_at = server.session.inspections.last_at;
+        let again_at = server.session.inspections.failed.again_at();
         let looked_lately = looked_at.is_some_and(|at| is_pinned && now.since(at) < LOOK_PAUSE)
             || again_at.is_some_and(|at| is_pinned && now < at);
         if is_due && !looked_lately {
@@ -138,7 +138,7 @@ impl Worker {
         let (_, client, server) = self.table.pair_of(server_conn)?;
         let turns = &mut client.context.as_deref_mut()?.turns;
         let unsettled_since = server.unsettled_since();
-        let had = server.session.turn_until.take();
+        let had = server.session.inspections.turn_until.take();
         match unsettled_since {
             None if had.is_some() => turns.used(),
             Some(_) if had.is_some_and(|until| until <= now) => turns.missed(),
@@ -151,7 +151,7 @@ impl Worker {
             .unwrap_or(now)
             .after(within(TURN_PAUSE, look_time));
         let turn = within(TURN, LOOKS_IN_A_TURN * look_time);
-        let until = pause.min(server.lent_at.after(turn));
+        let until = pause.min(server.times.lent_at.after(turn));
         (until > now && (had.is_some() || turns.take())).then_some(until)
     }
 
@@ -185,7 +185,7 @@ impl Worker {
             true => Phase::Dedicated { unsettled_since },
             false => Phase::Kept { since },
         });
-        let is_listed = std::mem::replace(&mut server.session.is_listed, true);
+        let is_listed = std::mem::replace(&mut server.session.inspections.is_listed, true);
         let pool = server.pool();
         if !is_listed && let Some(pool) = self.pool(pool) {
             pool.kept.push_back(server_conn);
@@ -221,7 +221,7 @@ impl Worker {
         };
         let dirt = &server.session.dirt;
         let (looks, is_of_settings) = (dirt.needs_inspection(), dirt.class() == Class::Settings);
-        server.session.inspected_at = Some(now);
+        server.session.inspections.last_at = Some(now);
         if !keeps {
             // The waiters get this server: none is opened for them meanwhile.
             server.begins_reading(now);
@@ -254,7 +254,7 @@ impl Worker {
             let conn = self.pool(id).and_then(|pool| pool.kept.get(at).copied());
             if let Some(conn) = conn.filter(|&conn| self.is_kept(conn, id))
                 && let Some(server) = self.table.server(conn)
-                && server.session.turn_until.is_none()
+                && server.session.inspections.turn_until.is_none()
             {
                 server.begins_reading(now);
                 announced += 1;
@@ -352,7 +352,7 @@ impl Worker {
         let Some(Conn::Server(server)) = self.table.look(conn) else {
             return None;
         };
-        if server.session.failed_inspections.again_at().is_some() {
+        if server.session.inspections.failed.again_at().is_some() {
             // The client is pinned until an inspection succeeds.
             return None;
         }
@@ -368,7 +368,7 @@ impl Worker {
 
     fn unlist(&mut self, conn: Token) {
         if let Some(server) = self.table.server(conn) {
-            server.session.is_listed = false;
+            server.session.inspections.is_listed = false;
         }
     }
 
@@ -412,14 +412,14 @@ impl Worker {
         };
         let dirt = &server.session.dirt;
         let (class, needs_look) = (dirt.class(), dirt.needs_inspection());
-        let is_being_cancelled = server.cancels > 0;
+        let is_being_cancelled = server.next_loan.cancels > 0;
         let since = server.unsettled_since().unwrap_or(now);
-        match server.session.turn_until {
+        match server.session.inspections.turn_until {
             Some(until) if until > now => return self.list_kept(conn, since, Some(until)),
             Some(_) => return self.release_if_done(conn, now, out),
             None => {}
         }
-        let again_at = server.session.failed_inspections.again_at();
+        let again_at = server.session.inspections.failed.again_at();
         let due_at = since.after(self.kept_at_most(class));
         let due_at = again_at.map_or(due_at, |at| due_at.max(at));
         if now < due_at || *left == 0 || is_being_cancelled {
@@ -452,19 +452,19 @@ impl Worker {
         }
         let follows = self.snapshot.config.settings.max_prepared_statements > 0;
         let knows_all = !is_unknown && follows && server.session.client_names.are_pooled();
-        let sql = server.session.sql.clone();
+        let sql = server.session.sql_statements.held.clone();
         let statements = match knows_all {
             true => ToDeallocate::Named(sql.pairs().map(|(name, _)| name).collect()),
             false => {
-                server.prepared.clear();
+                server.statements.prepared.clear();
                 ToDeallocate::All
             }
         };
         let text = clean.text(&statements);
         let is_opaque = clean.class == Class::Opaque;
-        server.session.counts = is_opaque.then_some(None);
+        server.session.queries.counts = is_opaque.then_some(None);
         server.ask(InternalQuery::Clean);
-        let lacks_baseline = server.session.baseline.is_none();
+        let lacks_baseline = server.session.settings.baseline.is_none();
         let pool = server.pool();
         if let Some(pool) = self.pool(pool) {
             pool.stats.now.clean_count += 1;
@@ -476,7 +476,7 @@ impl Worker {
             && lacks_baseline
             && let Some(server) = self.table.server(conn)
         {
-            server.session.baseline_rows = Some(Vec::new());
+            server.session.queries.baseline_rows = Some(Vec::new());
             server.ask(InternalQuery::Baseline);
             out.send_made(conn, |bytes| {
                 MessageWriter::new(bytes).query(BASELINE.as_bytes());
@@ -490,10 +490,10 @@ impl Worker {
             return;
         };
         if clean_of(server).changes_plans {
-            server.prepared.plans_discarded();
+            server.statements.prepared.plans_discarded();
         }
-        let counts = server.session.counts.take();
-        let expected = server.prepared.len();
+        let counts = server.session.queries.counts.take();
+        let expected = server.statements.prepared.len();
         let fits =
             |counts: StatementCounts| counts.from_sql == 0 && counts.from_protocol == expected;
         match counts {
@@ -504,7 +504,8 @@ impl Worker {
             self.count_unclean_close(conn);
             if let Some(server) = self.table.server(conn) {
                 server
-                    .retire
+                    .retirement
+                    .reason
                     .get_or_insert("its prepared statements are not those that it was given");
             }
         }
@@ -516,7 +517,12 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        let rows = server.session.baseline_rows.take().unwrap_or_default();
+        let rows = server
+            .session
+            .queries
+            .baseline_rows
+            .take()
+            .unwrap_or_default();
         let told = Baseline::from_rows(&rows, directory.settings());
         if let Some(told) = told {
             let mut facts = server.shared.facts.lock();
@@ -525,7 +531,7 @@ impl Worker {
             let baseline = same.unwrap_or_else(|| Arc::new(told));
             facts.baseline = Some(Arc::clone(&baseline));
             drop(facts);
-            server.session.baseline = Some(baseline);
+            server.session.settings.baseline = Some(baseline);
         }
     }
 }
@@ -533,13 +539,13 @@ impl Worker {
 /// Returns what the clean of this server has to take away.
 pub(super) fn clean_of(server: &Server) -> Clean {
     let dirt = &server.session.dirt;
-    let held = &server.session.held;
+    let held = &server.session.settings.held;
     let has_role = held.iter().any(|(name, _)| is_identity(name));
     Clean {
         class: dirt.class().max(Class::Settings),
         changes_role: dirt.changes_role() || has_role,
         changes_plans: dirt.changes_plans(),
-        reseeds: server.session.report.is_none(),
+        reseeds: server.session.extension.last.is_none(),
         version: major_version(server),
     }
 }

@@ -20,11 +20,11 @@ impl Worker {
         let is_known = |name: &[u8], sql: &SqlStatements| sql.has(name);
         let session = &server.session;
         !session.client_names.are_pooled()
-            || !session.sql.is_empty()
+            || !session.sql_statements.held.is_empty()
             || state
                 .statements
                 .iter()
-                .any(|(name, _)| !is_known(name, &session.sql))
+                .any(|(name, _)| !is_known(name, &session.sql_statements.held))
     }
 
     /// Adopts the statements that the session was found to have. The SQL-prepared ones that can be carried are
@@ -58,29 +58,31 @@ impl Worker {
         let unmade: Vec<_> = context
             .sql
             .pairs()
-            .filter(|&(name, _)| !session.sql.has(name) && !is_found(name))
+            .filter(|&(name, _)| !session.sql_statements.held.has(name) && !is_found(name))
             .map(|(name, text)| (name.to_vec(), text.to_vec()))
             .collect();
         let found = found.chain(unmade.iter().cloned().map(Some));
         let found: Option<Vec<_>> = found.collect();
         if let Some(sql) = found.and_then(SqlStatements::read).filter(fits) {
             state.statements.clear();
-            let known = [&session.sql, &context.sql]
+            let known = [&session.sql_statements.held, &context.sql]
                 .into_iter()
                 .find(|known| known.is_equal(&sql));
             context.sql = known.cloned().unwrap_or(sql);
-            session.sql = context.sql.clone();
-            session.sql_made = (client.id, None);
+            session.sql_statements.held = context.sql.clone();
+            session.sql_statements.made_for = (client.origin.id, None);
             if !unmade.is_empty() {
                 let names: Vec<_> = unmade.into_iter().map(|(name, _)| name).collect();
-                session.sql = session.sql.without(&names);
+                session.sql_statements.held = session.sql_statements.held.without(&names);
             }
             session.client_names.forget_texts();
         } else {
             context.sql = SqlStatements::default();
-            session.sql = SqlStatements::default();
+            session.sql_statements.held = SqlStatements::default();
         }
-        let has_reserved = state.ours.is_some_and(|ours| ours > server.prepared.len());
+        let has_reserved = state
+            .ours
+            .is_some_and(|ours| ours > server.statements.prepared.len());
         if session.client_names.are_own() && (has_reserved || !state.named.is_empty()) {
             return;
         }
@@ -90,10 +92,13 @@ impl Worker {
         session.client_names.use_pooled();
         let gone = state.named.iter();
         let mut gone: Vec<_> = gone.map(|name| name.clone().into()).collect();
-        if state.ours.is_some_and(|ours| ours != server.prepared.len()) {
+        if state
+            .ours
+            .is_some_and(|ours| ours != server.statements.prepared.len())
+        {
             // Code that pgweir does not see has deallocated some statements that pgweir prepared, and it is unknown
             // which.
-            let ours = server.prepared.take_all();
+            let ours = server.statements.prepared.take_all();
             gone.extend(ours.iter().map(|statement| statement.name().into()));
         }
         close(conn, server, &gone, out);
@@ -114,21 +119,21 @@ impl Worker {
             return false;
         };
         let (wanted, session) = (&context.wanted, &mut server.session);
-        if session.has_sql_for(&context.sql, client.id, wanted) {
+        if session.has_sql_for(&context.sql, client.origin.id, wanted) {
             // From now on the two are equal by address too, which the next comparison checks first.
-            context.sql = session.sql.clone();
-            session.sql_used_by(client.id, wanted);
+            context.sql = session.sql_statements.held.clone();
+            session.sql_used_by(client.origin.id, wanted);
             return false;
         }
         let mut syncs = Vec::new();
         out.send_made(conn, |bytes| {
-            syncs = context.sql.write_plan(&session.sql, bytes);
+            syncs = context.sql.write_plan(&session.sql_statements.held, bytes);
         });
-        session.sql_made = (client.id, Some(wanted.clone()));
+        session.sql_statements.made_for = (client.origin.id, Some(wanted.clone()));
         for made in syncs {
             server.ask(made.map_or(InternalQuery::Statements, InternalQuery::Sql));
         }
-        server.session.sql = context.sql.clone();
+        server.session.sql_statements.held = context.sql.clone();
         true
     }
 
@@ -150,7 +155,8 @@ impl Worker {
             && let Some(context) = &client.context
             && let Some(name) = context.sql.name(at)
         {
-            server.session.sql = server.session.sql.without(&[name.to_vec()]);
+            server.session.sql_statements.held =
+                server.session.sql_statements.held.without(&[name.to_vec()]);
         }
     }
 }

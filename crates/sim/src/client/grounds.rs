@@ -1,4 +1,4 @@
-//! What the pooler may tell clients, and why.
+//! The errors that the pooler may send to clients, and their reasons.
 
 use super::Client;
 use crate::{
@@ -6,10 +6,10 @@ use crate::{
     scenario::ClientLimits,
 };
 
-/// What a client is told whose request was cancelled.
+/// The error for a client whose request was cancelled.
 pub(super) const CANCELED: &str = "canceling statement due to user request";
 
-/// What has gone wrong in this world so far: the reasons that the pooler may have for an error.
+/// The faults in this world so far, which are the pooler's possible reasons for an error.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Grounds {
     pub(crate) servers_lost: bool,
@@ -22,12 +22,12 @@ pub(crate) struct Grounds {
 }
 
 impl Client {
-    /// May its request be answered without a server?
+    /// Returns whether the client's request may be answered without a server.
     pub(super) fn may_get_no_server(&self) -> bool {
         self.was_named || is_refused(&self.work_mem)
     }
 
-    /// Has the pooler a reason to say this?
+    /// Returns whether the pooler has a reason for this error.
     pub(super) fn is_justified(&self, text: &str, grounds: Grounds) -> bool {
         match text {
             text if text.ends_with("(takeover_timeout)") => grounds.takeover,

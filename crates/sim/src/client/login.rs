@@ -10,18 +10,18 @@ use pgweir_wire::{Body, MessageWriter, startup_packet};
 
 use crate::scenario::Account;
 
-/// A login under way.
+/// The state of a login.
 #[derive(Default)]
 pub(super) struct Login {
     user: String,
     password: String,
     database: &'static str,
-    /// The name that it gives itself in the startup packet.
+    /// The `application_name` in the startup packet.
     application_name: Option<String>,
-    /// It wants a replication connection.
+    /// Whether the client wants a replication connection.
     pub(super) replicates: bool,
     asks_for_tls: bool,
-    /// Of the protocol, after the 3.
+    /// The minor version of the protocol.
     minor: u16,
     is_wrong: bool,
     exchange: Option<ClientExchange>,
@@ -48,12 +48,12 @@ impl Login {
         }
     }
 
-    /// It says no `application_name`.
+    /// Leaves `application_name` out of the startup packet.
     pub(super) fn is_unnamed(&self) -> bool {
         self.application_name.is_none()
     }
 
-    /// It wants the console.
+    /// Makes the client log in to the console.
     pub(super) fn at_console(&mut self, rng: &mut fastrand::Rng) {
         self.database = ["pgbouncer", "pgweir"][rng.usize(..2)];
     }
@@ -84,7 +84,7 @@ impl Login {
         out.extend(packet);
     }
 
-    /// What it has to hear of the protocol's version, if anything.
+    /// Returns the protocol version that the pooler has to send in NegotiateProtocolVersion, if any.
     pub(super) fn check_negotiation(&self, body: &[u8]) -> Result<(), String> {
         let expected: &[u8] = b"\0\x03\0\x02\0\0\0\x01_pq_.wish\0";
         if self.minor > 2 && body == expected {
@@ -97,7 +97,7 @@ impl Login {
         ))
     }
 
-    /// Are so many bytes right for the secret of a cancel key?
+    /// Returns whether a cancel key's secret may have this number of bytes.
     pub(super) fn is_secret_length(&self, length: usize) -> bool {
         match self.minor {
             0 => length == 4,
@@ -105,8 +105,8 @@ impl Login {
         }
     }
 
-    /// Takes the answer to the wish for TLS, if there was one: then it begins again. What it says is not
-    /// encrypted either way: here the driver only tells the pooler so.
+    /// Handles the answer to SSLRequest, if there was one; then the login begins again. The bytes stay unencrypted in
+    /// any case: the driver of this world only tells the pooler that TLS is in use.
     pub(super) fn takes_answer_to_tls(&mut self, input: &mut Vec<u8>) -> bool {
         if self.asks_for_tls && matches!(input.first(), Some(b'N' | b'S')) {
             input.remove(0);
@@ -120,12 +120,12 @@ impl Login {
         &self.user
     }
 
-    /// Its user, and the name that it asks for.
+    /// Returns the client's user, and its `application_name`.
     pub(super) fn identity(&self) -> (&str, Option<&str>) {
         (&self.user, self.application_name.as_deref())
     }
 
-    /// Does it give a wrong password?
+    /// Returns whether the client sends a wrong password.
     pub(super) fn is_wrong(&self) -> bool {
         self.is_wrong
     }

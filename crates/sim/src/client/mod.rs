@@ -31,26 +31,26 @@ use crate::{
     scenario::Account,
 };
 
-/// Something that will be answered with ReadyForQuery.
+/// Requests that a ReadyForQuery will answer.
 #[derive(Debug, Default)]
 struct Unit {
-    /// Its requests.
+    /// The numbers of the requests.
     numbers: Vec<u32>,
-    /// Its messages that are to be answered.
+    /// The messages that await an answer.
     asks: VecDeque<Ask>,
-    /// A portal that was bound and not executed yet.
+    /// A portal that was bound, but not executed yet.
     last_portal: Option<String>,
     begun: bool,
     failed: bool,
     is_slow: bool,
-    /// `work_mem` from then on, if it succeeds.
+    /// The value of `work_mem` after the requests, if they succeed.
     work_mem: Option<String>,
 }
 
-/// What a client is in the middle of.
+/// The reason why a client waits before it sends more.
 #[derive(Debug)]
 enum Pause {
-    /// COPY FROM STDIN: wait for the response, then send the data.
+    /// COPY FROM STDIN: the client waits for the response, and then sends the data.
     CopyIn {
         number: u32,
         simple: bool,
@@ -58,7 +58,7 @@ enum Pause {
         completes: bool,
         started: bool,
     },
-    /// Flush was sent: all replies are to come before it goes on.
+    /// The client has sent Flush, and waits for all replies.
     Flush,
 }
 
@@ -66,73 +66,73 @@ enum Pause {
 enum Phase {
     Login,
     Ready,
-    /// It was told FATAL.
+    /// The client has received a FATAL error.
     Refused,
-    /// It closed, or will read on but say no more.
+    /// The client has closed the connection, or only reads from now on.
     Left,
     /// The connection is closed on both sides.
     Over,
 }
 
-/// One client.
+/// A model client.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) index: usize,
     pub(crate) link: LinkId,
-    /// pid and secret of its cancel key.
+    /// The pid and the secret of the client's cancel key.
     pub(crate) key: Option<(u32, Vec<u8>)>,
-    /// Bytes that it has not sent yet.
+    /// The bytes that were not sent yet.
     pub(crate) output: VecDeque<u8>,
     pub(crate) errors_made: u64,
-    /// Its key was in a cancel request.
+    /// Whether a cancel request has named the client's key.
     pub(crate) was_named: bool,
-    /// Requests that were cancelled while they waited.
+    /// The number of requests that were cancelled while they waited.
     pub(crate) withdrawn: u64,
     pub(crate) answers: u64,
-    /// It will send nothing after `output`.
+    /// How the client ends its side after `output`.
     pub(crate) leaves: Option<End>,
     phase: Phase,
     login: Login,
     is_cancel: bool,
     input: Vec<u8>,
     units: VecDeque<Unit>,
-    /// Requests whose Sync was not sent yet.
+    /// The requests whose Sync was not sent yet.
     open: Option<Unit>,
     pause: Option<Pause>,
     own: OwnSession,
-    /// It uses prepared statements that outlive a pipeline.
+    /// Whether the client uses prepared statements that outlive a pipeline.
     pub(crate) prepares: bool,
-    /// It uses statements in a pipeline before it knows what came of those in the one before.
+    /// Whether the client uses statements before it knows the results of the previous pipeline.
     pub(crate) is_hasty: bool,
     next_number: u32,
     requests_left: u32,
     parameters: BTreeMap<String, String>,
     work_mem: String,
-    /// Answers that may or may not come: of a Sync that the server may have ignored.
+    /// The number of answers that may or may not come: to a Sync that the server may have ignored.
     spare: u32,
-    /// An error of the pooler's own came: ReadyForQuery has to follow.
+    /// Whether the pooler has sent an error of its own, which ReadyForQuery must follow.
     made_error: bool,
-    /// It can't know whether an answer is still to come.
+    /// Whether the client cannot know whether another answer will come.
     confused: bool,
     misbehaved: bool,
     began: bool,
-    /// Settings that are not reported stay with the session.
+    /// Whether settings that are not reported stay with the session.
     keeps_session: bool,
-    /// It sends whatever it likes, so many times.
+    /// The number of messages that the client sends in any order and without reading the answers.
     wild: Option<u8>,
-    /// What it asks for can be read: the catalog says that it keeps nothing in the session.
+    /// Whether the pooler can know from texts and catalog that the client's statements leave no session state.
     pub(crate) speaks_sql: bool,
-    /// It does all that one can do with a session.
+    /// Whether the client changes all kinds of session state.
     pub(crate) works_on_session: bool,
-    /// It has said LISTEN.
+    /// Whether the client has sent LISTEN.
     listens: bool,
     alone: bool,
-    /// It has asked for values of sequences.
+    /// Whether the client has read values of sequences.
     reads_values: bool,
-    /// It sets a custom parameter by a function that tells nothing of it, once it has named that in a text: has it?
+    /// Whether the client has named the custom parameter that a function of its own sets; `None` without such a function.
     whispers: Option<bool>,
     pub(crate) notifications: u64,
-    /// It talks to the console.
+    /// The state of a client of the console.
     desk: Option<Box<Desk>>,
 }
 
@@ -153,7 +153,7 @@ impl Client {
         client
     }
 
-    /// It wants a server of its own, and a session with that.
+    /// Makes the client log in for replication: it gets an exclusive server, and that server's session.
     pub(crate) fn becomes_native(&mut self) {
         self.keeps_session = true;
         self.output.clear();
@@ -161,17 +161,17 @@ impl Client {
         self.login.begin(&mut self.output);
     }
 
-    /// Whom it logs in as, and the name that it asks for.
+    /// Returns the client's user, and its `application_name`.
     pub(crate) fn identity(&self) -> (&str, Option<&str>) {
         self.login.identity()
     }
 
-    /// Does it have a server of its own?
+    /// Returns whether the client has an exclusive server.
     pub(crate) fn is_native(&self) -> bool {
         self.login.replicates
     }
 
-    /// One that sends a cancel request, and waits for the end.
+    /// Creates a client that sends a cancel request, and waits for the end of the connection.
     pub(crate) fn canceller(index: usize, link: LinkId, pid: u32, secret: &[u8]) -> Self {
         let mut client = Self::blank(index, link);
         let mut packet = Vec::new();
@@ -229,12 +229,12 @@ impl Client {
         self.phase == Phase::Ready
     }
 
-    /// It waits for a query that takes its time.
+    /// Returns whether the client waits for a query that takes long.
     pub(crate) fn is_slow(&self) -> bool {
         self.phase == Phase::Ready && self.units.front().is_some_and(|unit| unit.is_slow)
     }
 
-    /// It reads rarely.
+    /// Returns whether the client reads rarely.
     pub(crate) fn is_lazy(&self) -> bool {
         self.index.is_multiple_of(4)
     }
@@ -243,7 +243,7 @@ impl Client {
         self.phase == Phase::Over
     }
 
-    /// In words, for a report.
+    /// Describes the client in words, for a report.
     pub(crate) fn state(&self) -> String {
         let numbers: Vec<_> = self.units.iter().map(|unit| &unit.numbers).collect();
         format!(
@@ -257,25 +257,25 @@ impl Client {
         )
     }
 
-    /// It vanishes.
+    /// Ends the client without a message.
     pub(crate) fn vanish(&mut self) {
         self.phase = Phase::Over;
         self.output.clear();
     }
 
-    /// What it waits for, for a trace.
+    /// Returns the messages that await an answer, for the trace.
     pub(crate) fn asks(&self) -> String {
         let units = self.units.iter().chain(&self.open);
         let asks = units.flat_map(|unit| unit.asks.iter().map(Ask::brief));
         asks.collect::<Vec<_>>().join(" ")
     }
 
-    /// It has closed its sending side.
+    /// Notes that the client has closed its sending side.
     pub(crate) fn close_half(&mut self) {
         self.phase = Phase::Left;
     }
 
-    /// The connection has ended on the pooler's side.
+    /// Handles the end of the connection on the pooler's side.
     pub(crate) fn ended(&mut self, how: End, grounds: Grounds) -> Result<(), Violation> {
         let phase = std::mem::replace(&mut self.phase, Phase::Over);
         self.output.clear();
@@ -285,7 +285,7 @@ impl Client {
             || grounds.servers_lost
             || self.misbehaved
             || how == End::Reset;
-        // Nobody waits for those who talk to the console; and who takes too long may be in the
+        // Nothing waits for clients of the console at a shutdown, and a client that exceeds a timeout may be in the
         // middle of a message.
         let excused =
             excused || (self.is_operator() && grounds.shutdown) || grounds.limits.in_time();
@@ -300,7 +300,7 @@ impl Client {
         }
     }
 
-    /// Bytes from the pooler; `said` is what servers said to this client.
+    /// Handles bytes from the pooler. `said` are the messages of servers for this client.
     pub(crate) fn received(
         &mut self,
         bytes: &[u8],
@@ -390,13 +390,13 @@ impl Client {
             said.message != message && self.own.is_poolers(ask, of_server, tag)
         };
         let unheard = said.iter().take_while(is_poolers).count();
-        // An error of the pooler's own tells nothing of what servers say.
+        // An error of the pooler's own tells nothing about the servers' messages.
         let is_servers =
             |said: &Said| said.message[0] == tag && code_of(&said.message[5..]) == code_of(body);
         if tag != backend::ERROR_RESPONSE || said.get(unheard).is_some_and(is_servers) {
             said.drain(..unheard);
         }
-        // The same of a server that was lost: the client has got an error, and gets what comes next.
+        // The same for a server that was lost: the client has received an error, and receives the following messages.
         let is_lost = |said: &&Said| said.is_last && own::is_description(said.message[0]);
         let lost = said.iter().take_while(is_lost).count();
         if said.get(lost).is_some_and(|said| said.message == message) {
@@ -407,16 +407,16 @@ impl Client {
             return self.server_message(tag, body);
         }
         match tag {
-            // Its session goes from server to server, or it has asked for nothing yet.
+            // The client's session moves between servers, or the client has sent no request yet.
             backend::PARAMETER_STATUS
                 if self.keeps_session && !self.is_hasty || !self.has_begun() =>
             {
                 self.parameter(body);
                 Ok(())
             }
-            // The pooler says that the client waits, before anything of an answer.
+            // The pooler's notice that the client waits, before any answer.
             backend::NOTICE_RESPONSE if !self.has_begun() && is_of_waiting(body) => Ok(()),
-            // A lone Sync that was cancelled while it waited, or that no server sees.
+            // A single Sync that was cancelled while it waited, or that no server receives.
             backend::READY_FOR_QUERY if self.may_get_no_server() && !self.has_begun() => {
                 self.answered(tag, body)
             }
@@ -428,10 +428,10 @@ impl Client {
                 self.answered(tag, body)
             }
             backend::READY_FOR_QUERY if std::mem::take(&mut self.alone) => self.answered(tag, body),
-            // Whether a server says these or the pooler, what counts is that they fit.
+            // A server or the pooler sends these. They have to fit the client's messages in both cases.
             backend::PARSE_COMPLETE | backend::CLOSE_COMPLETE => self.answered(tag, body),
             backend::ERROR_RESPONSE if self.expects_error(body) => {
-                // In the server's place, or in other words than the server's.
+                // The pooler's error replaces the server's, or has another text.
                 let said_by_server = |said: &Said| said.message[0] == backend::ERROR_RESPONSE;
                 if said.pop_front_if(|said| said_by_server(said)).is_none() {
                     self.made_error = true;
@@ -447,7 +447,7 @@ impl Client {
         }
     }
 
-    /// A message that a server said to this client, next in order.
+    /// Handles a server's message for this client, in the order in which servers sent them.
     fn server_message(&mut self, tag: u8, body: &[u8]) -> Result<(), Violation> {
         if tag == backend::PARAMETER_STATUS {
             self.parameter(body);
@@ -459,7 +459,7 @@ impl Client {
         self.answered(tag, body)
     }
 
-    /// A reply, or a part of it, to the oldest message that is unanswered.
+    /// Handles a reply, or a part of a reply, to the oldest message without an answer.
     fn answered(&mut self, tag: u8, body: &[u8]) -> Result<(), Violation> {
         let Some(unit) = self.units.front_mut().or(self.open.as_mut()) else {
             return match tag {
@@ -498,13 +498,13 @@ impl Client {
         }
     }
 
-    /// An error that PostgreSQL would give too, to the oldest message that is unanswered.
+    /// Returns whether PostgreSQL, too, would answer the oldest message with this error.
     fn expects_error(&self, body: &[u8]) -> bool {
         self.asked()
             .is_some_and(|ask| self.own.expects_error(ask, body))
     }
 
-    /// The oldest message that is unanswered.
+    /// Returns the oldest message without an answer.
     fn asked(&self) -> Option<&Ask> {
         let unit = self.units.front().or(self.open.as_ref());
         unit?.asks.front()
@@ -543,12 +543,12 @@ impl Client {
         self.own.aborted();
         if let Some(unit) = self.units.front_mut().or(self.open.as_mut()) {
             unit.failed = true;
-            // ReadyForQuery is all that is still to come.
+            // Only ReadyForQuery is still to come.
             unit.asks.retain(Ask::is_last);
         }
     }
 
-    /// An error of the pooler's own, or a dying server's.
+    /// Handles an error of the pooler's own, or of a server that shuts down.
     fn refused(&mut self, body: &[u8], grounds: Grounds) -> Result<(), Violation> {
         let report =
             Report::parse(body).map_err(|_| self.wrong("gets a malformed error".to_owned()))?;
@@ -594,7 +594,7 @@ impl Client {
     }
 }
 
-/// The SQLSTATE of an error.
+/// Returns the SQLSTATE of an error.
 fn code_of(error: &[u8]) -> Option<&[u8]> {
     Report::parse(error).ok().map(|report| report.code)
 }

@@ -15,17 +15,17 @@ pub(crate) enum Order {
     Set(&'static str, u32),
 }
 
-/// What a console client is doing.
+/// The state of a console client.
 #[derive(Debug, Default)]
 pub(crate) struct Desk {
-    /// The command that is not answered yet.
+    /// The command that awaits an answer.
     pending: Option<Order>,
     progress: Progress,
-    /// What was answered since the world last asked, and whether it was done.
+    /// The answered commands since the last call of `done_orders`, and whether each succeeded.
     done: VecDeque<(Order, bool)>,
 }
 
-/// How much of an answer has come.
+/// The part of an answer that has arrived.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Progress {
     #[default]
@@ -44,12 +44,12 @@ impl Order {
         }
     }
 
-    /// `stats_users` may give it too.
+    /// Returns whether `stats_users` may run the command, too.
     pub(crate) fn is_harmless(&self) -> bool {
         matches!(self, Self::Show(_))
     }
 
-    /// What CommandComplete says.
+    /// Returns the tag of CommandComplete.
     fn tag(&self) -> String {
         match self {
             Self::Set(key, value) => format!("SET {key}={value}"),
@@ -62,7 +62,7 @@ impl Order {
 }
 
 impl Client {
-    /// From now on it talks to the console.
+    /// Makes the client a client of the console.
     pub(crate) fn becomes_operator(&mut self, rng: &mut fastrand::Rng) {
         self.desk = Some(Box::default());
         self.output.clear();
@@ -74,12 +74,12 @@ impl Client {
         self.desk.is_some()
     }
 
-    /// It is one of `admin_users`.
+    /// Returns whether the client's user is one of `admin_users`.
     pub(crate) fn is_admin(&self) -> bool {
         self.login.user() == ADMIN
     }
 
-    /// It has nothing to wait for.
+    /// Returns whether the client awaits no answer.
     pub(crate) fn can_order(&self) -> bool {
         let at_rest = self.phase == Phase::Ready && self.leaves.is_none();
         at_rest
@@ -100,14 +100,14 @@ impl Client {
         }
     }
 
-    /// What was answered since the last call.
+    /// Returns the commands that were answered since the last call.
     pub(crate) fn done_orders(&mut self) -> VecDeque<(Order, bool)> {
         let desk = self.desk.as_mut();
         desk.map(|desk| std::mem::take(&mut desk.done))
             .unwrap_or_default()
     }
 
-    /// A message of the console.
+    /// Handles a message of the console.
     pub(super) fn console_message(&mut self, tag: u8, body: &[u8]) -> Result<(), Violation> {
         let Some(desk) = &mut self.desk else {
             return Ok(());

@@ -1,5 +1,5 @@
-//! What a client's session would be, had it a PostgreSQL of its own: every reply of the extended
-//! protocol is held against it, message by message.
+//! The session that a client would have with a PostgreSQL of its own. Each reply of the extended protocol is compared
+//! with this session, message by message.
 
 use std::{collections::BTreeMap, rc::Rc};
 
@@ -16,11 +16,11 @@ pub(super) struct Statement {
     pub(super) text: String,
     pub(super) types: Vec<u32>,
     command: Option<Command>,
-    /// Others have the same: its replies say which one it is.
+    /// Whether other clients use the same text. Then the replies tell which statement it is.
     is_shared: bool,
 }
 
-/// A message that will be answered.
+/// A message that awaits an answer.
 #[derive(Debug)]
 pub(super) enum Ask {
     Parse {
@@ -30,13 +30,13 @@ pub(super) enum Ask {
     Bind {
         portal: String,
         name: String,
-        /// How many parameters.
+        /// The number of parameters.
         given: usize,
         number: u32,
     },
     DescribeStatement {
         name: String,
-        /// ParameterDescription has come.
+        /// Whether ParameterDescription has arrived.
         begun: bool,
     },
     DescribePortal {
@@ -44,7 +44,7 @@ pub(super) enum Ask {
     },
     Execute {
         portal: String,
-        /// Most rows; 0 for all.
+        /// The maximum number of rows; 0 for all.
         limit: u32,
     },
     CloseStatement(String),
@@ -55,24 +55,24 @@ pub(super) enum Ask {
     Call,
 }
 
-/// What a reply means.
+/// The meaning of a reply.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub(super) enum Reply {
-    /// More will come.
+    /// More replies to the message will come.
     More,
     /// The message is answered.
     Last,
-    /// It failed, and so does all up to the next Sync.
+    /// The message has failed, and so do all messages up to the next Sync.
     Failed,
 }
 
-/// See the module's documentation.
+/// The session of a client that has a PostgreSQL of its own.
 #[derive(Debug)]
 pub(super) struct OwnSession {
     pub(super) status: u8,
     statements: BTreeMap<String, Rc<Statement>>,
     portals: BTreeMap<String, Portal>,
-    /// In truth it has no server of its own.
+    /// Whether the client shares servers with others in truth.
     pub(super) shares_servers: bool,
 }
 
@@ -82,7 +82,7 @@ struct Portal {
     number: u32,
 }
 
-/// Does it answer a Describe?
+/// Returns whether the message answers a Describe.
 pub(super) fn is_description(tag: u8) -> bool {
     matches!(
         tag,
@@ -90,7 +90,7 @@ pub(super) fn is_description(tag: u8) -> bool {
     )
 }
 
-/// How a message ends, as far as one can know.
+/// The result of a message, as far as it is known.
 enum Outcome {
     Good,
     Error(&'static str),
@@ -118,7 +118,7 @@ impl Statement {
 }
 
 impl super::Client {
-    /// Its server may lack what it has prepared.
+    /// Sets whether the client shares servers, which may lack its prepared statements.
     pub(crate) fn shares_servers(&mut self, shares: bool) {
         self.own.shares_servers = shares;
     }
@@ -134,12 +134,12 @@ impl OwnSession {
         }
     }
 
-    /// The statement that has this name, once all is answered.
+    /// Returns the statement of this name, after all messages were answered.
     pub(super) fn statement(&self, name: &str) -> Option<&Rc<Statement>> {
         self.statements.get(name)
     }
 
-    /// Takes a reply to `ask`, which is the oldest that is unanswered.
+    /// Handles a reply to `ask`, the oldest message without an answer.
     pub(super) fn reply(
         &mut self,
         ask: &mut Ask,
@@ -188,7 +188,7 @@ impl OwnSession {
         Ok(if is_last { Reply::Last } else { Reply::More })
     }
 
-    /// Is this an error that this session's PostgreSQL would give now?
+    /// Returns whether PostgreSQL would send this error in this session now.
     pub(super) fn expects_error(&self, ask: &Ask, body: &[u8]) -> bool {
         let code = Report::parse(body).map(|report| report.code.to_vec());
         match self.outcome(ask) {
@@ -197,14 +197,14 @@ impl OwnSession {
         }
     }
 
-    /// Has the pooler asked for this description, to know what a statement gives by now? The client has
-    /// not, which waits for an answer to `ask`, and hears a message of the kind `heard`.
+    /// Returns whether the pooler has asked for this description, to find out the present columns of a statement. The
+    /// client has not: it waits for an answer to `ask`, and received a message of the kind `heard`.
     pub(super) fn is_poolers(&self, ask: Option<&Ask>, said: u8, heard: u8) -> bool {
         let is_of_server = matches!(heard, backend::BIND_COMPLETE | backend::ERROR_RESPONSE);
         is_of_server && is_description(said) && !ask.is_some_and(|ask| self.is_fit(ask, said))
     }
 
-    /// The messages that can answer this one, whatever comes of it.
+    /// Returns the messages that may answer this one, with any result.
     fn is_fit(&self, ask: &Ask, tag: u8) -> bool {
         match ask {
             Ask::Parse { .. } => tag == backend::PARSE_COMPLETE,
@@ -242,7 +242,7 @@ impl OwnSession {
         }
     }
 
-    /// What has to become of a message, by PostgreSQL's rules.
+    /// Returns the result that PostgreSQL's rules demand for a message.
     fn outcome(&self, ask: &Ask) -> Outcome {
         let aborted = self.status == b'E';
         let error = match ask {
@@ -292,7 +292,7 @@ impl OwnSession {
         error.map_or(Outcome::Good, Outcome::Error)
     }
 
-    /// A good answer began, or an error came: is it what had to come?
+    /// Compares a good answer or an error with the result that is demanded.
     fn check_outcome(&self, ask: &Ask, tag: u8) -> Result<(), String> {
         match self.outcome(ask) {
             Outcome::Error(code) => Err(format!(
@@ -306,7 +306,7 @@ impl OwnSession {
     fn check_error(&self, ask: &Ask, client: usize, body: &[u8]) -> Result<(), String> {
         let report = Report::parse(body).map_err(|_| "gets a malformed error".to_owned())?;
         let code = String::from_utf8_lossy(report.code);
-        // A server that lacks the statement can't be given it in a failed transaction.
+        // In a failed transaction, the pooler can't prepare a statement that the server lacks.
         let is_too_late = self.status == b'E'
             && self.shares_servers
             && code == "25P02"
@@ -324,7 +324,7 @@ impl OwnSession {
         self.check_words(ask, client, report.message)
     }
 
-    /// Does the message name the request and, if it can't be told by that, the statement?
+    /// Returns whether the message names the request and, if that does not suffice, the statement.
     fn check_words(&self, ask: &Ask, client: usize, body: &[u8]) -> Result<(), String> {
         let Ask::Execute { portal, .. } = ask else {
             return Ok(());
@@ -444,7 +444,7 @@ impl OwnSession {
         Ok(())
     }
 
-    /// ReadyForQuery came, and whatever it says is believed.
+    /// Handles ReadyForQuery. Its status is taken as correct.
     pub(super) fn ready(&mut self, body: &[u8]) {
         self.status = body[0];
         if self.status == b'I' {
@@ -466,7 +466,7 @@ impl OwnSession {
         self.aborted();
     }
 
-    /// An error came, for whatever reason.
+    /// Handles an error of any reason.
     pub(super) fn aborted(&mut self) {
         if self.status == b'T' {
             self.status = b'E';
@@ -475,7 +475,7 @@ impl OwnSession {
 }
 
 impl Ask {
-    /// In short, for a trace.
+    /// Describes a message in short, for the trace.
     pub(super) fn brief(&self) -> String {
         match self {
             Self::Parse { name, statement } => {
@@ -493,12 +493,12 @@ impl Ask {
         }
     }
 
-    /// What answers it is marked with the id of its request.
+    /// Returns whether the answers to the message contain the id of its request.
     pub(super) fn is_marked(&self) -> bool {
         matches!(self, Self::Query | Self::Call)
     }
 
-    /// ReadyForQuery answers it.
+    /// Returns whether ReadyForQuery answers the message.
     pub(super) fn is_last(&self) -> bool {
         matches!(self, Self::Sync | Self::Query | Self::Call)
     }

@@ -1,4 +1,4 @@
-//! The extended protocol, as model clients speak it: unnamed and named statements.
+//! The extended protocol of model clients, with unnamed and named statements.
 
 use std::rc::Rc;
 
@@ -9,10 +9,10 @@ use super::{
     own::{Ask, Statement},
 };
 
-/// Names that all clients use, as JDBC's do.
+/// Names of statements that all clients use, as clients of JDBC do.
 const NAMES: [&str; 4] = ["S_1", "S_2", "S_3", "s"];
 
-/// Texts that all clients use. Some differ in a blank only, and some in what follows the command.
+/// Texts that all clients use. Some differ in a blank only, and some only behind the command.
 const TEXTS: [&str; 15] = [
     "rows 2 5",
     "rows 2 5 ",
@@ -33,14 +33,14 @@ const TEXTS: [&str; 15] = [
 
 const REFUSED: &str = "refused";
 
-/// Types of parameters: the same text with others is another statement.
+/// Types of parameters. The same text with other types is another statement.
 const TYPES: [&[u32]; 5] = [&[], &[23], &[25], &[23, 25], &[0]];
 
-/// Most rows of an Execute; 0 for all.
+/// The maximum numbers of rows of an Execute; 0 for all.
 const LIMITS: [u32; 4] = [0, 0, 0, 2];
 
 impl Client {
-    /// One to four pipelines of one to four statements each, some of which fail.
+    /// Sends one to four pipelines of one to four statements each, some of which fail.
     pub(super) fn pipeline(&mut self, size: usize, rng: &mut fastrand::Rng) {
         for _ in 0..rng.u8(1..4) {
             let mut unit = Unit::default();
@@ -58,7 +58,7 @@ impl Client {
         }
     }
 
-    /// Some messages and Flush; the rest follows when all replies have come.
+    /// Sends some messages and Flush. The rest follows after all replies.
     pub(super) fn flush(&mut self, rng: &mut fastrand::Rng) {
         let mut unit = Unit::default();
         if self.prepares && rng.bool() {
@@ -73,7 +73,7 @@ impl Client {
         self.pause = Some(Pause::Flush);
     }
 
-    /// All replies have come, or an error: more of the same, or the end of it.
+    /// Continues after all replies to a Flush, or an error: sends more messages, or the Sync.
     pub(super) fn go_on_after_flush(&mut self, rng: &mut fastrand::Rng) {
         let Some(mut unit) = self.open.take() else {
             return;
@@ -94,7 +94,7 @@ impl Client {
         self.sync(unit);
     }
 
-    /// One to three pipelines with statements that outlive them.
+    /// Sends one to three pipelines with statements that outlive them.
     pub(super) fn prepared(&mut self, rng: &mut fastrand::Rng) {
         for _ in 0..rng.u8(1..4) {
             let mut unit = Unit::default();
@@ -105,7 +105,7 @@ impl Client {
         }
     }
 
-    /// `begin`, `commit` or `rollback` by a named statement, as JDBC does it.
+    /// Sends `begin`, `commit` or `rollback` as a named statement, as JDBC does.
     pub(super) fn transaction_by_name(&mut self, rng: &mut fastrand::Rng) {
         let (name, text) = match self.own.status {
             b'I' => ("S_b", "begin"),
@@ -124,14 +124,14 @@ impl Client {
         self.sync(unit);
     }
 
-    /// Parse, or Bind and Execute, or both, or Describe, or Close.
+    /// Sends Parse, or Bind and Execute, or both, or Describe, or Close.
     fn prepared_steps(&mut self, unit: &mut Unit, rng: &mut fastrand::Rng) {
         let name = NAMES[rng.usize(..NAMES.len())];
         if !self.is_hasty && !self.units.is_empty() {
             return;
         }
         let known = self.own.statement(name).cloned();
-        // Now and then it does not care whether the name is free, or in use.
+        // Sometimes the client ignores whether the name is free or in use.
         let careless = rng.u8(..12) == 0;
         match rng.u8(..12) {
             0 => return self.close_statement(unit, name),
@@ -158,7 +158,7 @@ impl Client {
                     self.describe(unit, b'S', name);
                 }
                 if rng.u8(..3) == 0 {
-                    // It will be used in a later pipeline.
+                    // The statement will be used in a later pipeline.
                     return;
                 }
                 statement
@@ -196,7 +196,7 @@ impl Client {
         }
     }
 
-    /// Parse and Bind of a statement whose text names the request.
+    /// Sends Parse and Bind of a statement whose text contains the request's id.
     pub(super) fn unnamed(
         &mut self,
         unit: &mut Unit,
@@ -216,7 +216,7 @@ impl Client {
         number
     }
 
-    /// Execute of the portal that was bound last.
+    /// Sends Execute for the portal that was bound last.
     pub(super) fn execute_last(&mut self, unit: &mut Unit) {
         if let Some(portal) = unit.last_portal.take() {
             self.execute(unit, &portal, 0);

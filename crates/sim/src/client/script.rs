@@ -1,21 +1,21 @@
-//! What model clients ask for.
+//! The requests of model clients.
 
 use pgweir_wire::{MessageWriter, tag::frontend};
 
 use super::{Client, Pause, Phase, Unit, own::Ask};
 use crate::{checks::RequestId, network::End, postgres::is_refused};
 
-/// How a client goes on.
+/// How a client continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mood {
-    /// It does as it likes.
+    /// The client sends any request.
     Free,
-    /// It ends what it has begun, and leaves.
+    /// The client completes what it has begun, and disconnects.
     GoingHome,
 }
 
 impl Client {
-    /// Is there something that it could do, and not only wait for?
+    /// Returns whether the client can send something now.
     pub(crate) fn can_act(&self) -> bool {
         if self.phase != Phase::Ready || self.leaves.is_some() || self.output.len() > 50_000 {
             return false;
@@ -36,7 +36,7 @@ impl Client {
         }
     }
 
-    /// Does the next thing. `size` is about the most that it asks for in bytes.
+    /// Sends the next message or request. `size` is about the largest result that the client asks for, in bytes.
     pub(crate) fn act(&mut self, mood: Mood, size: usize, rng: &mut fastrand::Rng) {
         if self.is_wild() {
             return self.run_wild(mood == Mood::GoingHome, rng);
@@ -45,7 +45,7 @@ impl Client {
             return self.say_goodbye();
         }
         match self.pause.take() {
-            // The server has said no already: no data.
+            // The server has already refused the COPY, so the client sends no data.
             Some(Pause::CopyIn { .. }) if self.units.front().is_some_and(|unit| unit.failed) => {}
             Some(pause @ Pause::CopyIn { .. }) => self.send_copy_data(pause, rng),
             Some(Pause::Flush) if mood == Mood::GoingHome => {
@@ -56,7 +56,7 @@ impl Client {
             Some(Pause::Flush) => self.go_on_after_flush(rng),
             None if mood == Mood::GoingHome || self.requests_left == 0 => self.go_home(rng),
             None if self.units.is_empty() => self.request(size, rng),
-            // In a pipeline: nothing that needs the answers before.
+            // In a pipeline, the client sends nothing that depends on earlier answers.
             None if rng.u8(..3) == 0 => match rng.bool() {
                 true => self.simple(&["rows 2 5"], rng.bool()),
                 false if self.prepares && rng.bool() => self.prepared(rng),
@@ -66,7 +66,7 @@ impl Client {
         }
     }
 
-    /// It sends a part of a message, or nonsense, or only takes its leave.
+    /// Sends a part of a message, an invalid message, or only Terminate.
     pub(crate) fn leave_badly(&mut self, rng: &mut fastrand::Rng) {
         match rng.u8(..4) {
             0 => self.write(|writer| {
@@ -160,7 +160,7 @@ impl Client {
     fn set(&mut self, rng: &mut fastrand::Rng) {
         if self.keeps_session && self.own.status == b'I' && rng.bool() {
             let work_mem = format!("{}MB", rng.u8(5..200));
-            // On its way out of what is refused, it may find a server without that.
+            // A client whose setting is refused may disconnect on a server without that setting.
             let claims = !is_refused(&self.work_mem);
             self.simple(&[&format!("set work_mem='{work_mem}'")], claims);
             if let Some(unit) = self.units.back_mut() {
@@ -178,7 +178,7 @@ impl Client {
         }
     }
 
-    /// COPY FROM STDIN in either protocol, waiting for the response or not.
+    /// Sends COPY FROM STDIN by either protocol; the client waits for the response or not.
     fn copy_in(&mut self, rng: &mut fastrand::Rng) {
         let command = ["copyin", "copyin", "copyin 1", "copyin 0"][rng.usize(..4)];
         let simple = rng.bool();
@@ -205,7 +205,7 @@ impl Client {
         };
         self.units.push_back(unit);
         if rng.bool() {
-            // As libpq does: Sync right away, and again after the data.
+            // The client sends Sync at once, and again after the data, as libpq does.
             if !simple {
                 self.write(|writer| {
                     writer.sync();
@@ -252,7 +252,7 @@ impl Client {
             }
         });
         if is_second_sync && !simple {
-            // After an error the server may have answered the first one too.
+            // After an error, the server may have answered the first Sync, too.
             self.spare += 1;
         }
     }
@@ -271,7 +271,7 @@ impl Client {
         self.units.push_back(Unit::of(number, Ask::Call));
     }
 
-    /// The text of a query, with what the client believes of its session if that is certain.
+    /// Returns the text of a query, with the session settings that the client expects, if they are certain.
     pub(super) fn text(&self, number: u32, commands: &[&str], claims: bool) -> String {
         let mut text = format!("/*{}", self.id(number));
         if claims && self.units.is_empty() && self.open.is_none() {
@@ -288,7 +288,7 @@ impl Client {
         text
     }
 
-    /// A command of this world, as a call of a function that is certified, where those are.
+    /// Returns a command of this world, or the same as a call of a certified function in worlds that have them.
     fn spell(&self, command: &str) -> String {
         let (word, rest) = command.split_once(' ').unwrap_or((command, ""));
         match word {
@@ -327,14 +327,14 @@ impl Unit {
         }
     }
 
-    /// One more message that will be answered.
+    /// Adds a message that will be answered.
     pub(super) fn ask(&mut self, ask: Ask) {
         if !self.failed || ask.is_last() {
             self.asks.push_back(ask);
         }
     }
 
-    /// No more replies will come for what was sent so far.
+    /// Notes that no more replies will come to the messages that were sent so far.
     fn is_silent(&self) -> bool {
         self.failed || self.asks.is_empty()
     }

@@ -1,16 +1,16 @@
-//! What clients do with their sessions: openly, and by functions and triggers that tell nothing of it.
+//! How clients change their session state: by statements, and by functions and triggers that hide the change.
 
 use super::{Client, Unit};
 
-/// Names that all clients use for what each of them has for itself.
+/// Names that all clients use for their own objects.
 const NAMES: [&str; 3] = ["q1", "q2", "q3"];
 
 const CHANNELS: [&str; 2] = ["jobs", "mail"];
 
 impl Client {
-    /// One statement, or some in one query, that works on the session.
+    /// Sends a statement, or several in one query, that changes or reads the session state.
     pub(super) fn work_on_session(&mut self, rng: &mut fastrand::Rng) {
-        // In session mode it returns to what the server began with, within a transaction at its end.
+        // In session mode, RESET ALL at the end of a transaction restores the values that the server began with.
         let is_alone = self.units.is_empty() && self.own.status == b'I';
         if !self.is_hasty && is_alone && rng.u8(..25) == 0 {
             return self.simple(&["reset all"], false);
@@ -25,7 +25,7 @@ impl Client {
             texts.push("select rows(1, 4)".to_owned());
         }
         if rng.u8(..12) == 0 {
-            // All of it is taken back.
+            // The error undoes the whole query.
             texts.push("fail".to_owned());
         }
         self.listens |= texts.iter().any(|text| text.starts_with("listen"));
@@ -39,11 +39,11 @@ impl Client {
         }
         self.reads_values |= texts.iter().any(reads);
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        // A text that makes a statement is sent again, to other servers.
+        // The pooler sends a text with PREPARE again, to other servers.
         self.simple(&texts, false);
     }
 
-    /// The same in the extended protocol; only texts that are not sent again.
+    /// Sends such a statement by the extended protocol; only texts that the pooler does not send again.
     pub(super) fn work_on_session_extended(&mut self, unit: &mut Unit, rng: &mut fastrand::Rng) {
         let mark = format!("c{}n{}", self.index, self.next_number + 1);
         let text = match rng.u8(..5) {
@@ -65,7 +65,7 @@ impl Client {
             return format!("listen {}", CHANNELS[rng.usize(..CHANNELS.len())]);
         }
         match rng.u8(..30) {
-            // Who has statements of the protocol too would have the pooler give them their names.
+            // For a client that has protocol-level statements too, the pooler would have to give them their names.
             7..=11 if self.prepares => self.setting(mark, rng),
             0..=3 => self.setting(mark, rng),
             5 => [
@@ -106,13 +106,13 @@ impl Client {
         }
     }
 
-    /// Has it said LISTEN?
+    /// Returns whether the client has sent LISTEN.
     pub(super) fn listens(&self) -> bool {
         self.listens
     }
 
-    /// Has it, or one that may bear the same name, asked for values of sequences? Then it keeps its server after
-    /// whatever may have made some.
+    /// Returns whether this client, or one that may have the same `application_name`, has read values of sequences.
+    /// Then the client keeps its server after each statement that may have changed some.
     pub(crate) fn may_read_values(&self, all: &[Self]) -> bool {
         let is_alike = |other: &Self| self.login.is_unnamed() && other.login.is_unnamed();
         all.iter()
@@ -122,7 +122,7 @@ impl Client {
     fn on_channels(&self, mark: &str, rng: &mut fastrand::Rng) -> String {
         let channel = CHANNELS[rng.usize(..CHANNELS.len())];
         match rng.u8(..8) {
-            // Who listens hears itself too.
+            // A client that listens also receives its own notifications.
             _ if !self.listens => format!("listen {channel}"),
             0 => ["unlisten *".to_owned(), format!("unlisten {channel}")][rng.usize(..2)].clone(),
             1 => format!("listen {channel}"),
@@ -130,7 +130,7 @@ impl Client {
         }
     }
 
-    /// A notification comes: only those come that this client has asked for at some time.
+    /// Handles a notification, which must be of a channel that the client has listened to.
     pub(super) fn is_notified(&mut self, body: &[u8]) -> Result<(), String> {
         let channel = body.get(4..).unwrap_or_default();
         let channel = channel.split(|&byte| byte == 0).next().unwrap_or_default();
@@ -143,10 +143,10 @@ impl Client {
         }
     }
 
-    /// A call that looks like any other.
+    /// Returns a call of a function whose name does not tell that it changes session state.
     fn hidden(&self, mark: &str, rng: &mut fastrand::Rng) -> String {
         match rng.u8(..8) {
-            // The pooler can only look for parameters whose names it has read.
+            // The pooler inspects only parameters whose names it has read.
             1 if self.whispers == Some(true) => format!("select whisper('{mark}')"),
             1 if self.whispers == Some(false) => format!("set app.whisper = '{mark}'"),
             0 | 1 => format!("select greet('{mark}')"),
@@ -159,7 +159,7 @@ impl Client {
         }
     }
 
-    /// It sets custom parameters in ways that can't be seen.
+    /// Returns whether the client sets custom parameters by hidden means.
     pub(crate) fn whispers(&mut self) {
         self.whispers = Some(false);
     }

@@ -1,8 +1,8 @@
-//! What messages of servers say by themselves.
+//! The messages of servers that can be checked without their context.
 
 use pgweir_wire::{Report, tag::backend};
 
-/// Is it the notice of `query_wait_notify`?
+/// Returns whether this is the notice of `query_wait_notify`.
 pub(super) fn is_of_waiting(body: &[u8]) -> bool {
     Report::parse(body).is_ok_and(|report| {
         report
@@ -12,7 +12,7 @@ pub(super) fn is_of_waiting(body: &[u8]) -> bool {
     })
 }
 
-/// Messages of a server that carry the id of a request.
+/// Returns whether a server's message of this kind contains the id of a request.
 pub(super) fn is_marked(tag: u8, body: &[u8]) -> bool {
     let is_plain = tag == backend::COMMAND_COMPLETE && PLAIN.contains(&body);
     !is_plain
@@ -27,8 +27,7 @@ pub(super) fn is_marked(tag: u8, body: &[u8]) -> bool {
         )
 }
 
-/// What PostgreSQL says of commands that work on the session or the transaction, and the pooler has to
-/// understand.
+/// The tags that PostgreSQL sends for commands on the session or the transaction, which the pooler has to understand.
 const PLAIN: [&[u8]; 23] = [
     b"BEGIN\0",
     b"COMMIT\0",

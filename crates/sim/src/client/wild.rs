@@ -1,5 +1,5 @@
-//! Clients that send messages in any order, whole or not, without a look at the answers, and leave in the
-//! middle. Whatever they get, it is nothing of another client's.
+//! Clients that send complete and incomplete messages in any order, do not look at the answers, and disconnect at any
+//! point. They must never receive another client's data.
 
 use pgweir_wire::{Report, tag::backend, tag::frontend};
 
@@ -9,11 +9,11 @@ use crate::{
     network::End,
 };
 
-/// Names of statements, some of which other clients use too.
+/// Names of statements, some of which other clients use, too.
 const NAMES: [&str; 4] = ["", "a", "S_1", "S_2"];
 
 impl Client {
-    /// It will do as it likes so many times, and leave.
+    /// Makes the client send this number of messages, and disconnect.
     pub(crate) fn becomes_wild(&mut self, rng: &mut fastrand::Rng) {
         self.wild = Some(rng.u8(1..12));
     }
@@ -22,7 +22,7 @@ impl Client {
         self.wild.is_some()
     }
 
-    /// Some messages, one behind the other; in the end it leaves, perhaps in the middle of one.
+    /// Sends some messages in a row. At the end the client disconnects, perhaps in the middle of a message.
     pub(super) fn run_wild(&mut self, leaves: bool, rng: &mut fastrand::Rng) {
         let left = self.wild.unwrap_or_default();
         if leaves || left == 0 {
@@ -118,7 +118,7 @@ impl Client {
         });
     }
 
-    /// A message to a wild client: if it names a request, that is one of its own.
+    /// Checks a message for such a client: an id in it must be one of the client's own requests.
     pub(super) fn wild_message(&mut self, tag: u8, body: &[u8]) -> Result<(), Violation> {
         let id = RequestId::find_within(body);
         let is_data = !matches!(tag, backend::PARAMETER_STATUS | backend::ROW_DESCRIPTION);

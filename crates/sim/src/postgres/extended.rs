@@ -1,4 +1,4 @@
-//! The session's part of the extended protocol, and COPY data.
+//! The part of a session that handles the extended protocol and COPY data.
 
 use std::{collections::btree_map::Entry, rc::Rc};
 
@@ -24,16 +24,16 @@ pub(super) struct Prepared {
 #[derive(Debug)]
 pub(super) struct Portal {
     statement: Rc<Prepared>,
-    /// The request that it was made for.
+    /// The id of the request that created the portal.
     id: Option<RequestId>,
-    /// Rows that were not fetched yet.
+    /// The number of rows that were not fetched yet.
     rows_left: u32,
 }
 
-/// Why a message is not answered.
+/// The reason why a message gets no answer.
 enum Trouble {
     Malformed,
-    /// A promise was broken.
+    /// The pooler has broken a guarantee.
     Broken(Violation),
 }
 
@@ -50,18 +50,18 @@ impl From<Violation> for Trouble {
 }
 
 impl Prepared {
-    /// Rows come of it.
+    /// Returns whether the statement returns rows.
     fn returns_rows(&self) -> bool {
         let first = self.text.commands.first();
         first.is_some_and(Command::returns_rows)
     }
 
-    /// It ends a transaction: possible even in one that has failed.
+    /// Returns whether the statement ends a transaction, which is possible even in a failed one.
     fn ends(&self) -> bool {
         self.text.commands.first().is_some_and(Command::ends)
     }
 
-    /// What tells exactly which statement this is, unless its text names the request anyway.
+    /// Returns a text that identifies the statement exactly, unless its own text contains the request's id.
     fn shown(&self) -> Option<String> {
         let shared = self.text.claim.is_none();
         shared.then(|| signature(&self.source, &self.types))
@@ -85,7 +85,7 @@ impl Session {
         };
         match done {
             Ok(next) => Ok(next),
-            // What the pooler made of the message that a client left in the middle of.
+            // The pooler has completed a message in whose middle a client disconnected.
             Err(Trouble::Malformed) => {
                 self.fail(false, "08P01", "invalid message format", out);
                 Ok(Next::Go)
@@ -103,7 +103,7 @@ impl Session {
         }
         body.end()?;
         if name.is_empty() {
-            // Whether the new one is any good or not.
+            // The old portal is closed, whether the new one is valid or not.
             self.statements.remove(&name);
         }
         let text = Text::parse(source.as_bytes());
@@ -155,7 +155,7 @@ impl Session {
             return Ok(Next::Go);
         };
         self.shown = statement.shown();
-        // The pooler's own are made out of what a client has sent before.
+        // The pooler makes its own statements from those that a client has sent before.
         if let Some(claim) = &statement.text.claim
             && self.client.is_some()
             && Some(claim.id.client) != self.id.map_or(self.client, |id| Some(id.client))
@@ -241,7 +241,7 @@ impl Session {
         body.end()?;
         if kind == b'S' {
             self.statements.remove(name);
-            // Those of SQL have such names too: no client of this world closes them like that.
+            // SQL-prepared statements have such names, too, but no client of this world closes them by Close.
             self.forget_prepared(&String::from_utf8_lossy(name));
         } else {
             self.portals.remove(name);
@@ -295,7 +295,7 @@ impl Session {
         })
     }
 
-    /// While COPY data is read, Sync and Flush are ignored.
+    /// Sync and Flush are ignored while COPY data is read.
     pub(super) fn copy_message(&mut self, tag: u8, body: &[u8], out: &mut Output) -> Next {
         let Business::CopyIn {
             simple,
@@ -324,7 +324,7 @@ impl Session {
             frontend::COPY_FAIL => self.fail(simple, "57014", "COPY from stdin failed", out),
             frontend::SYNC | frontend::FLUSH => {}
             frontend::TERMINATE => return Next::End,
-            // It has read the tag alone, and goes since it can't tell where the next message begins.
+            // The backend has read only the tag, and disconnects, since it can't tell where the next message begins.
             _ => {
                 self.fail(false, "08P01", "unexpected message type during COPY", out);
                 return Next::Die;
@@ -333,8 +333,8 @@ impl Session {
         Next::Go
     }
 
-    /// ParseComplete, BindComplete, CloseComplete. The first and the last may be the pooler's
-    /// business as well as a client's, so that nobody can say whether a client will hear them.
+    /// Sends ParseComplete, BindComplete or CloseComplete. ParseComplete and CloseComplete may answer the pooler's own
+    /// messages, so nothing tells whether the client will receive them.
     fn acknowledge(&self, tag: u8, out: &mut Output) {
         let client = self.client.filter(|_| tag == backend::BIND_COMPLETE);
         out.say(self.backend, client, |writer| {
@@ -345,7 +345,7 @@ impl Session {
 
 /// Type, length, modifier and format of a column.
 const TEXT_COLUMN: [u8; 12] = [0, 0, 0, 25, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0];
-/// What is wrong with a name, which a pooler may have to recognize in it.
+/// The problem of a name, in an error that a pooler may have to recognize.
 fn about(name: &[u8], what: &str) -> String {
     format!("prepared statement \"{}\" {what}", name.escape_ascii())
 }

@@ -5,7 +5,7 @@ use pgweir_wire::{Authentication, Body, MessageWriter, Severity, Startup};
 
 use super::sql::Values;
 
-/// How the model wants a user to prove who it is.
+/// How a user has to authenticate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
     Trust,
@@ -14,10 +14,10 @@ pub(crate) enum Method {
     Scram,
 }
 
-/// A login under way.
+/// The state of a login.
 #[derive(Debug)]
 pub(super) enum Login {
-    /// The startup packet has not come.
+    /// The startup packet has not arrived.
     Startup,
     Password {
         user: String,
@@ -32,15 +32,15 @@ pub(super) enum Login {
     },
 }
 
-/// What comes of a packet.
+/// The result of a packet.
 pub(super) enum Step {
-    /// Not complete, or an answer was appended.
+    /// The packet is incomplete, or an answer was appended.
     Wait,
-    /// It wants TLS.
+    /// The client asks for TLS.
     AsksForTls,
-    /// Refused: the answer was appended.
+    /// The login is refused. The answer was appended.
     Refused,
-    /// The proof is good.
+    /// The client has authenticated.
     Accepted,
     /// A cancel request.
     Cancel { pid: u32, secret: Vec<u8> },
@@ -48,18 +48,18 @@ pub(super) enum Step {
     Nonsense(String),
 }
 
-/// What is known of a login from its startup packet.
+/// The content of the startup packet.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Wish {
     pub(super) user: String,
     pub(super) database: String,
     pub(super) settings: Vec<(String, String)>,
-    /// It is a replication connection.
+    /// Whether this is a replication connection.
     pub(super) replicates: bool,
 }
 
 impl Login {
-    /// Handles one packet at the start of `input`, and takes it away.
+    /// Handles a packet at the start of `input`, and removes it.
     pub(super) fn step(
         &mut self,
         input: &mut Vec<u8>,
@@ -179,7 +179,7 @@ impl Wish {
         wish
     }
 
-    /// The settings that a session of this wish begins with.
+    /// Returns the settings with which a session of this startup packet begins.
     pub(super) fn settings(&self) -> Values {
         let pairs = self.settings.iter();
         defaults(
@@ -189,7 +189,7 @@ impl Wish {
     }
 }
 
-/// The settings that a session of this user begins with which asks for these.
+/// Returns the settings with which a session of this user begins, given the settings in its startup packet.
 pub(super) fn defaults<'p>(user: &str, asked: impl Iterator<Item = (&'p str, &'p str)>) -> Values {
     let lower = |name: &str| name.to_ascii_lowercase();
     let defaults = DEFAULTS.iter();
@@ -205,7 +205,7 @@ pub(super) fn defaults<'p>(user: &str, asked: impl Iterator<Item = (&'p str, &'p
     settings
 }
 
-/// All parameters that this model has, and their values.
+/// Returns all parameters of the model, with their values.
 const DEFAULTS: [(&str, &str); 20] = [
     ("client_encoding", "UTF8"),
     ("DateStyle", "ISO, MDY"),
@@ -256,7 +256,7 @@ fn prove_scram(
     }
 }
 
-/// The secret that the model's `pg_authid` holds for a plain password.
+/// Returns the secret in the model's `pg_authid` for a plain password.
 fn scram_secret(secret: Secret) -> scram::Secret {
     match secret {
         Secret::Scram(secret) => secret,

@@ -1,4 +1,4 @@
-//! A model of PostgreSQL, as its far end of the pooler's connections sees it.
+//! A model of PostgreSQL at the far end of the pooler's connections.
 
 mod extended;
 mod login;
@@ -32,29 +32,29 @@ use crate::{
     scenario::Sabotage,
 };
 
-/// What a dying backend says.
+/// The error of a backend that shuts down.
 pub(crate) const LAST_WORDS: &str = "terminating connection due to administrator command";
-/// What it says at login when it takes nobody.
+/// The error at login while PostgreSQL accepts no connections.
 pub(crate) const TOO_MANY: &str = "sorry, too many clients already";
-/// A client has statements of no more names at a time.
+/// The largest number of statement names that a client uses at a time.
 const NAMES_MAX: usize = 7;
 const WRONG_PASSWORD: &str = "password authentication failed for user";
 
-/// How the model behaves in this world.
+/// The behaviour of the model in this world.
 #[derive(Debug)]
 pub(crate) struct Conduct {
     pub(crate) method: Method,
-    /// Names, passwords and what is stored of them.
+    /// The users' names and secrets.
     pub(crate) secrets: Vec<(String, Secret)>,
-    /// Changed parameters are reported at once, as before PostgreSQL 14.
+    /// Whether changed parameters are reported at once, as before PostgreSQL 14.
     pub(crate) eager_reports: bool,
-    /// It can speak TLS.
+    /// Whether the model supports TLS.
     pub(crate) tls: bool,
-    /// A fault that the model plays.
+    /// A planted fault in the model.
     pub(crate) sabotage: Option<Sabotage>,
-    /// Settings that are not reported are checked too.
+    /// Whether settings that are not reported are compared, too.
     pub(crate) checks_all: bool,
-    /// Most named statements that a server may hold.
+    /// The largest number of named statements that a server may have.
     pub(crate) statements_max: usize,
 }
 
@@ -65,22 +65,23 @@ enum Phase {
     Gone,
 }
 
-/// One backend: the far end of one connection.
+/// A backend: the far end of a connection.
 #[derive(Debug)]
 pub(crate) struct Backend {
     pub(crate) link: LinkId,
     pub(crate) tap: Tap,
-    /// Database and user, once it was told.
+    /// The database and the user in the startup packet.
     pub(crate) pool: Option<(String, String)>,
-    /// The client whose cancel request the pooler passes on by this connection.
+    /// The client for whose cancel request the pooler has opened this connection.
     pub(crate) cancel_for: Option<usize>,
-    /// So many bytes of it the pooler has read.
+    /// The number of bytes from the backend that the pooler has read.
     pub(crate) delivered: u64,
-    /// Bytes from here on are no answers any more.
+    /// The position from which on the bytes answer no request.
     pub(crate) cut: u64,
-    /// When the pooler last wrote to it or read from it, or was rid of what it had for its client.
+    /// The time when the pooler last wrote to the backend, read from it, or passed the last of its bytes to the client.
     pub(crate) touched_at: Time,
-    /// The client for which it has held what no other session can be given, in its last session with it.
+    /// The client whose session state on this backend could not move to another server, in the client's last session
+    /// here.
     pub(crate) bound_to: Option<usize>,
     phase: Phase,
     input: Vec<u8>,
@@ -89,21 +90,21 @@ pub(crate) struct Backend {
     secret: [u8; 4],
 }
 
-/// All backends there ever were.
+/// All backends so far.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) backends: Vec<Backend>,
     pub(crate) conduct: Conduct,
-    /// Refuses logins with words of its own.
+    /// Whether logins are refused with PostgreSQL's error.
     pub(crate) refuses: bool,
-    /// A backend has gone that nobody asked to go.
+    /// Whether a backend was lost that the pooler did not close.
     pub(crate) lost: bool,
     pub(crate) census: Census,
-    /// The session that each client would have with a server of its own.
+    /// For each client, the session that it would have with a server of its own.
     directs: Vec<Direct>,
-    /// Clients that have lost a server with its answers: what became of their statements is not known.
+    /// The clients that have lost a server with unread answers, so that the results of their statements are unknown.
     unsure: Vec<usize>,
-    /// What was said to whom, since the world last asked.
+    /// The messages for each client since the last time the world collected them.
     pub(crate) said: Vec<(usize, Said)>,
 }
 
@@ -121,19 +122,19 @@ impl Cluster {
         }
     }
 
-    /// A client comes, which asks for this name in its startup packet.
+    /// Adds a client, with the `application_name` in its startup packet.
     pub(crate) fn introduce(&mut self, user: &str, application_name: Option<&str>) {
         let asked = application_name.map(|name| ("application_name", name));
         let state = State::new(login::defaults(user, asked.into_iter()));
         self.directs.push(Rc::new(RefCell::new(state)));
     }
 
-    /// The index that the next backend will have.
+    /// Returns the index of the next backend.
     pub(crate) fn next(&self) -> usize {
         self.backends.len()
     }
 
-    /// A connection came.
+    /// Accepts a connection.
     pub(crate) fn accept(&mut self, link: LinkId, cancel_for: Option<usize>, secret: [u8; 4]) {
         self.backends.push(Backend {
             link,
@@ -152,7 +153,7 @@ impl Cluster {
         });
     }
 
-    /// Is there a step that [`Cluster::process`] could make?
+    /// Returns whether [`Cluster::process`] has something to do for the backend.
     pub(crate) fn can_process(&self, index: usize) -> bool {
         let backend = &self.backends[index];
         match &backend.phase {
@@ -165,7 +166,7 @@ impl Cluster {
         }
     }
 
-    /// Handles one message, or makes one step of a query.
+    /// Handles a message, or runs a step of a query.
     pub(crate) fn process(&mut self, index: usize, net: &mut Network) -> Result<(), Violation> {
         let backend = &mut self.backends[index];
         match &mut backend.phase {
@@ -178,7 +179,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Sends what can be sent, at most `max` bytes.
+    /// Sends bytes, at most `max`.
     pub(crate) fn write(&mut self, index: usize, max: usize, net: &mut Network) {
         let backend = &mut self.backends[index];
         let ready = backend.out.ready();
@@ -189,13 +190,13 @@ impl Cluster {
         backend.out.sent(taken);
     }
 
-    /// Has it something to send, and room for it?
+    /// Returns whether the backend has bytes to send, and the connection has room.
     pub(crate) fn can_write(&self, index: usize, net: &Network) -> bool {
         let backend = &self.backends[index];
         !backend.out.ready().is_empty() && net.see(backend.link).up.room() > 0
     }
 
-    /// Bytes, or the end, have come.
+    /// Handles new bytes, or the end of the stream.
     pub(crate) fn read(&mut self, index: usize, max: usize, net: &mut Network) {
         let backend = &mut self.backends[index];
         let down = &mut net.link(backend.link).down;
@@ -207,7 +208,7 @@ impl Cluster {
         }
     }
 
-    /// Can it read something?
+    /// Returns whether the backend can read something.
     pub(crate) fn can_read(&self, index: usize, net: &Network) -> bool {
         let backend = &self.backends[index];
         let down = &net.see(backend.link).down;
@@ -216,14 +217,14 @@ impl Cluster {
             || (alive && down.is_empty() && down.end.is_some())
     }
 
-    /// Ends a backend without a word.
+    /// Ends a backend without a message.
     pub(crate) fn end(&mut self, index: usize, how: End, net: &mut Network) {
         self.note_loss(index);
         self.backends[index].phase = Phase::Gone;
         net.hang_up(self.backends[index].link, how);
     }
 
-    /// Ends a backend with words.
+    /// Ends a backend with an error message.
     pub(crate) fn open_no_more(&mut self, index: usize, net: &mut Network) {
         self.lost = true;
         self.note_loss(index);
@@ -236,7 +237,8 @@ impl Cluster {
             .push_last(&words, End::Eof);
     }
 
-    /// A backend goes: has it done what its client will not hear of?
+    /// Notes that a backend is lost. If it has done something whose result its client will not receive, the client's
+    /// state becomes unknown.
     fn note_loss(&mut self, index: usize) {
         let backend = &self.backends[index];
         let is_heard = backend.delivered >= backend.out.produced();
@@ -251,12 +253,13 @@ impl Cluster {
         !matches!(self.backends[index].phase, Phase::Gone)
     }
 
-    /// It has logged in and lives.
+    /// Returns whether the backend has logged in and lives.
     pub(crate) fn is_session(&self, index: usize) -> bool {
         matches!(self.backends[index].phase, Phase::Session(_))
     }
 
-    /// It has answered everything, its transaction is over, and the pooler has read all of it.
+    /// Returns whether the backend has answered all requests, its transaction is over, and the pooler has read all
+    /// answers.
     pub(crate) fn is_quiet(&self, index: usize, net: &Network) -> bool {
         let backend = &self.backends[index];
         let link = net.see(backend.link);
@@ -267,7 +270,7 @@ impl Cluster {
         clean && link.up.is_empty() && backend.out.is_empty() && backend.tap.is_harmless()
     }
 
-    /// Does it hold what no other session can be given? So its client may keep it.
+    /// Returns whether the session has state that can't move to another server, so that the client may keep the server.
     pub(crate) fn is_bound(&self, index: usize) -> bool {
         match &self.backends[index].phase {
             Phase::Session(session) => {
@@ -277,7 +280,7 @@ impl Cluster {
         }
     }
 
-    /// Remembers whether its session binds its client to it.
+    /// Records whether the session state binds the client to the backend.
     pub(crate) fn note_bound(&mut self, index: usize) {
         let is_bound = self.is_bound(index);
         let backend = &mut self.backends[index];
@@ -286,7 +289,7 @@ impl Cluster {
         }
     }
 
-    /// The pooler goes on with the servers of this client.
+    /// Records that the pooler uses the servers of this client.
     pub(crate) fn touch_of(&mut self, client: usize, now: Time) {
         let owns = |backend: &&mut Backend| backend.tap.owner == Some(client);
         for backend in self.backends.iter_mut().filter(owns) {
@@ -294,7 +297,7 @@ impl Cluster {
         }
     }
 
-    /// Is it at rest, with a session that can only be its client's?
+    /// Returns whether the backend is quiet, and its session has state of its client.
     pub(crate) fn is_kept(&self, index: usize, net: &Network) -> bool {
         let has_own = match &self.backends[index].phase {
             Phase::Session(session) => session.state().has_custom() || self.is_bound(index),
@@ -303,7 +306,7 @@ impl Cluster {
         has_own && self.is_quiet(index, net)
     }
 
-    /// What is held here that the next client would notice, or anybody else.
+    /// Returns session state that the next client, or any other session, would notice.
     pub(crate) fn remains(&self, index: usize) -> Option<String> {
         match &self.backends[index].phase {
             Phase::Session(session) if self.conduct.checks_all => session.state().remains(),
@@ -414,8 +417,8 @@ impl Cluster {
                 let sent = session.take_sent();
                 let (held, given) = session.named_statements();
                 let most = self.conduct.statements_max;
-                // On a server of its own it is the client that makes them. Where its texts name statements, a
-                // server has all of the client's for a while.
+                // With a server of its own, a client makes these statements. A server has all of a client's statements
+                // for a while if the client's texts name them.
                 let too_many = held > most || given > NAMES_MAX.max(most);
                 if too_many && !backend.wish.replicates {
                     let what =
@@ -430,7 +433,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// What a session has notified reaches all that listen in its database.
+    /// Delivers a session's notifications to all sessions of its database that listen.
     fn notify(&mut self, from: usize, sent: &[(String, String)]) {
         let database = |backend: &Backend| backend.wish.database.clone();
         let own = database(&self.backends[from]);
@@ -449,7 +452,7 @@ impl Cluster {
         *self.census.entry("notification").or_default() += sent.len() as u64;
     }
 
-    /// A cancel request: stops what the backend with this key does, and hangs up.
+    /// Handles a cancel request: stops the query of the backend with this key, and closes the connection.
     fn cancel(
         &mut self,
         index: usize,
@@ -472,7 +475,7 @@ impl Cluster {
             return Ok(());
         };
         let others = |whose: Option<usize>| whose.is_some() && whose != meant;
-        // A query that took too long: its server is closed, so that nobody else can have it.
+        // A query that took too long: the pooler closes its server, so that no other client gets it.
         let of_nobody = meant.is_none() && !net.see(backend.link).held;
         let others = |whose: Option<usize>| !of_nobody && others(whose);
         let busy_for = (!session.is_clean()).then_some(backend.tap.owner);
@@ -493,18 +496,18 @@ impl Cluster {
 }
 
 impl Backend {
-    /// Was it opened for one client alone?
+    /// Returns whether the backend was opened for one client.
     pub(crate) fn is_native(&self) -> bool {
         self.wish.replicates
     }
 
-    /// Does the pooler listen here, for all clients of a pool?
+    /// Returns whether the pooler listens on this backend for all clients of a pool.
     pub(crate) fn is_listener(&self) -> bool {
         let name = ("application_name".to_owned(), "pgweir listener".to_owned());
         self.wish.settings.contains(&name)
     }
 
-    /// Login messages, which answer no client.
+    /// Messages of a login, which are not for a client.
     fn say_raw(&mut self, bytes: &[u8]) {
         let mut at = 0;
         while let Ok(Some(header)) = Header::parse(&bytes[at..]) {
@@ -518,12 +521,12 @@ impl Backend {
     }
 }
 
-/// Does this stand in it?
+/// Returns whether the text contains the words.
 fn has(body: &[u8], text: &[u8]) -> bool {
     body.windows(text.len()).any(|window| window == text)
 }
 
-/// Messages that are counted.
+/// The messages that the census counts.
 fn notable(tag: u8, body: &[u8]) -> Option<&'static str> {
     match tag {
         b'Q' if has(body, b"pg_catalog.pg_advisory_unlock_all()") => Some("own clean"),
@@ -546,7 +549,7 @@ fn notable(tag: u8, body: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// What a client's text does to its session.
+/// Applies the effect of a client's text to its session.
 fn works_on_session(body: &[u8]) -> impl Iterator<Item = &'static str> {
     const WORK: [(&[u8], &str); 18] = [
         (b"set app.", "custom parameter"),

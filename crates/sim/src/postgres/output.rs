@@ -1,13 +1,13 @@
-//! What a backend says, and to whom.
+//! The messages that a backend sends, and the clients they are for.
 
 use pgweir_wire::{MessageWriter, tag::backend};
 
 use crate::checks::{RequestId, Said};
 
-/// PostgreSQL sends when it has so much, or when it waits for the next message.
+/// PostgreSQL sends its output when it has this number of bytes, or when it waits for the next message.
 const BUFFER: usize = 8192;
 
-/// Bytes on their way out, and the record of what was said to each client.
+/// The bytes to send, and a record of the messages for each client.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     bytes: Vec<u8>,
@@ -17,7 +17,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Says one message. `client` is whom it answers; nobody for the pooler's own requests.
+    /// Appends a message. `client` is the client that the message answers; `None` for the pooler's own requests.
     pub(super) fn say(
         &mut self,
         backend: usize,
@@ -41,55 +41,55 @@ impl Output {
         }
     }
 
-    /// Says one byte that is no message.
+    /// Appends one byte that is not a message.
     pub(super) fn say_byte(&mut self, byte: u8) {
         self.bytes.push(byte);
         self.produced += 1;
         self.flush();
     }
 
-    /// Lets go what was said.
+    /// Flushes the output.
     pub(super) fn flush(&mut self) {
         self.flushed = self.bytes.len();
     }
 
-    /// What may be sent now.
+    /// Returns the bytes that may be sent now.
     pub(super) fn ready(&self) -> &[u8] {
         &self.bytes[..self.flushed]
     }
 
-    /// How many bytes were ever said.
+    /// Returns the number of all bytes so far.
     pub(super) fn produced(&self) -> u64 {
         self.produced
     }
 
-    /// How much was let go, of all that was ever said.
+    /// Returns the number of flushed bytes so far.
     pub(super) fn released(&self) -> u64 {
         self.produced - (self.bytes.len() - self.flushed) as u64
     }
 
-    /// The first `count` bytes were sent.
+    /// Notes that the first `count` bytes were sent.
     pub(super) fn sent(&mut self, count: usize) {
         self.bytes.drain(..count);
         self.flushed -= count;
     }
 
-    /// Nothing is kept, flushed or not.
+    /// Returns whether no bytes are left, flushed or not.
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// So much is kept that the backend waits.
+    /// Returns whether the backend waits, because too many bytes are left.
     pub(super) fn is_full(&self) -> bool {
         self.flushed > 2 * BUFFER
     }
 
-    /// Takes the record of what was said since the last call.
+    /// Returns the messages since the last call.
     pub(super) fn take_said(&mut self) -> Vec<(usize, Said)> {
         std::mem::take(&mut self.said)
     }
 
-    /// `id` and so many bytes more, as a row.
+    /// Sends a row with `id` and this number of further bytes.
     pub(super) fn row(
         &mut self,
         backend: usize,
@@ -103,7 +103,7 @@ impl Output {
         });
     }
 
-    /// The same as COPY data.
+    /// Sends the same as COPY data.
     pub(super) fn copy_row(
         &mut self,
         backend: usize,
@@ -120,7 +120,7 @@ impl Output {
     }
 }
 
-/// Digits that differ from row to row in length and start, so that no cut goes unnoticed.
+/// Returns digits that differ from row to row in length and start, so that a check notices every cut.
 fn row_text(id: Option<RequestId>, size: usize) -> String {
     let mut text = id.map_or_else(String::new, |id| format!("{id}|"));
     text.extend((0..size).map(|at| char::from(b'a' + (at % 23) as u8)));

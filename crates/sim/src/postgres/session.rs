@@ -1,4 +1,4 @@
-//! One session of the model PostgreSQL: transactions, settings, both query protocols, COPY.
+//! A session of the model: transactions, settings, both query protocols, COPY.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
@@ -16,11 +16,11 @@ use crate::{
     scenario::Sabotage,
 };
 
-/// The session that a client would have with a server of its own. Whatever its statements do on a server
-/// of the pooler, they do there too.
+/// The session that a client would have with a server of its own. All statements that a client runs on servers of the
+/// pooler are also run in this session.
 pub(crate) type Direct = Rc<RefCell<State>>;
 
-/// Reported to the client by ParameterStatus.
+/// The parameters that are reported to clients by ParameterStatus.
 pub(super) const REPORTED: [&str; 6] = [
     "client_encoding",
     "DateStyle",
@@ -30,17 +30,17 @@ pub(super) const REPORTED: [&str; 6] = [
     "IntervalStyle",
 ];
 
-/// The rest of a session's life.
+/// The state of a session after a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     Go,
-    /// The backend says FATAL and closes.
+    /// The backend sends FATAL and closes.
     Die,
-    /// The client took its leave.
+    /// The client has sent Terminate.
     End,
 }
 
-/// What is under way.
+/// The command that is running.
 #[derive(Debug)]
 pub(super) enum Business {
     None,
@@ -55,52 +55,52 @@ pub(super) enum Business {
     },
 }
 
-/// How a command ended.
+/// The result of a command.
 pub(super) enum Outcome {
     Done,
-    /// It goes on with later messages or steps.
+    /// The command goes on with later messages or steps.
     Goes,
     Failed(&'static str, String),
-    /// A text of the pooler's fails that never may.
+    /// One of the pooler's own texts has failed that must never fail.
     Broken(Violation),
     Die,
 }
 
-/// See the module's documentation.
+/// A session: its transaction, its settings, its statements and portals.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) backend: usize,
     pub(super) status: u8,
     pub(super) state: State,
-    /// Of the client whose message is at work, or was.
+    /// The direct session of the client whose message is handled, or was handled last.
     pub(super) direct: Option<Direct>,
     reported: Values,
-    /// How often a sequence was asked for its next value.
+    /// The number of values that were taken from sequences.
     pub(super) sequence: u64,
-    /// Messages of the extended protocol came after the last Sync.
+    /// Whether messages of the extended protocol arrived after the last Sync.
     unsynced: bool,
-    /// An error came after the last Sync.
+    /// Whether an error occurred after the last Sync.
     skipping: bool,
     pub(super) statements: BTreeMap<Vec<u8>, Rc<Prepared>>,
     pub(super) portals: BTreeMap<Vec<u8>, Portal>,
     pub(super) business: Business,
-    /// Says changed settings at once, as before PostgreSQL 14.
+    /// Whether changed settings are reported at once, as before PostgreSQL 14.
     pub(super) eager: bool,
-    /// The pool's mode is `session`: settings that are not reported are checked too.
+    /// Whether the pool's mode is `session`, so that settings that are not reported are compared, too.
     pub(super) checks_all: bool,
-    /// Notifications: what this session has sent, and what it was sent and has not said.
+    /// Notifications: those that this session has sent, and those that it has received but not reported.
     pub(super) sent: Vec<(String, String)>,
     pub(super) heard: Vec<(String, String)>,
-    /// A fault that this session plays.
+    /// A planted fault in this session.
     pub(super) sabotage: Option<Sabotage>,
     /// The login user.
     pub(super) user: String,
     /// The OID of the database.
     pub(super) database: u32,
-    /// Whom the present message belongs to.
+    /// The client that sent the message that is handled.
     pub(super) client: Option<usize>,
     pub(super) id: Option<RequestId>,
-    /// The prepared statement that is at work, where its text does not name the request.
+    /// The running prepared statement, if its text does not contain the request's id.
     pub(super) shown: Option<String>,
 }
 
@@ -133,12 +133,12 @@ impl Session {
         }
     }
 
-    /// What it holds.
+    /// Returns the session state.
     pub(super) fn state(&self) -> &State {
         &self.state
     }
 
-    /// Does the same to this session and, if its client has asked for it, to the client's own.
+    /// Applies a change to this session and, if a client's message causes the change, to the client's direct session.
     pub(super) fn both(&mut self, change: impl Fn(&mut State)) {
         change(&mut self.state);
         if self.client.is_some()
@@ -148,14 +148,14 @@ impl Session {
         }
     }
 
-    /// How many named statements it holds: under the pooler's names, and under clients'.
+    /// Returns the numbers of named statements: under the pooler's names, and under clients' names.
     pub(super) fn named_statements(&self) -> (usize, usize) {
         let names = self.statements.keys().filter(|name| !name.is_empty());
         let (ours, theirs): (Vec<_>, Vec<_>) = names.partition(|name| name.starts_with(b"PGWEIR"));
         (ours.len(), theirs.len())
     }
 
-    /// In no transaction, and nothing begun.
+    /// Returns whether no transaction, query or pipeline is under way.
     pub(super) fn is_clean(&self) -> bool {
         self.status == b'I'
             && !self.unsynced
@@ -163,12 +163,12 @@ impl Session {
             && matches!(self.business, Business::None)
     }
 
-    /// A query runs: messages have to wait.
+    /// Returns whether a query runs, so that messages have to wait.
     pub(super) fn is_running(&self) -> bool {
         matches!(self.business, Business::Slow { .. })
     }
 
-    /// A step of the query that runs.
+    /// Runs a step of the running query.
     pub(super) fn run(&mut self, out: &mut Output) {
         let Business::Slow { simple, left } = &mut self.business else {
             return;
@@ -182,7 +182,7 @@ impl Session {
         }
     }
 
-    /// A cancel request arrived. `true` if there was something to cancel.
+    /// Handles a cancel request. Returns whether a query was cancelled.
     pub(super) fn cancel(&mut self, out: &mut Output) -> bool {
         let simple = match self.business {
             Business::Slow { simple, .. } | Business::CopyIn { simple, .. } => simple,
@@ -197,7 +197,7 @@ impl Session {
         true
     }
 
-    /// One whole message. `client` is whose it is; nobody for the pooler's own.
+    /// Handles a whole message. `client` is the sender; `None` for the pooler's own messages.
     pub(super) fn message(
         &mut self,
         tag: u8,
@@ -222,7 +222,7 @@ impl Session {
             }
             frontend::FLUSH => out.flush(),
             frontend::TERMINATE => return Ok(Next::End),
-            // What is left of a COPY that failed.
+            // The remaining data of a COPY that has failed.
             frontend::COPY_DATA | frontend::COPY_DONE | frontend::COPY_FAIL => {}
             _ if self.skipping => {}
             frontend::PARSE
@@ -255,7 +255,7 @@ impl Session {
                 writer.empty_query_response();
             });
         }
-        // A fault: what the pooler's query does, or is to see, is that of another session.
+        // A planted fault: the effect of the pooler's query, or the state that it reads, belongs to another session.
         let hidden = self.is_sabotaged(&text).then(|| {
             let shown = match self.sabotage {
                 Some(Sabotage::NoLook) => State::new(self.state.defaults().clone()),
@@ -407,7 +407,7 @@ impl Session {
         self.complete(&format!("SELECT {count}"), out);
     }
 
-    /// Rows of a portal that has more.
+    /// Sends the next rows of a portal.
     pub(super) fn some_rows(&mut self, count: u32, size: usize, out: &mut Output) {
         for _ in 0..count {
             out.row(self.backend, self.client, self.id, size);
@@ -435,7 +435,7 @@ impl Session {
             writer.message(backend::COPY_IN_RESPONSE, |body| body.extend(COPY_FORMAT));
         });
         if fails_at == Some(0) {
-            // As for a view: noticed after the response, before anything was read.
+            // As for a view: the error comes after the response, before any data was read.
             return Outcome::Failed("42809", "cannot copy to view".to_owned());
         }
         self.business = Business::CopyIn {
@@ -447,10 +447,10 @@ impl Session {
         Outcome::Goes
     }
 
-    /// A simple query, or a part of a pipeline, is done.
+    /// Ends a simple query, or a part of a pipeline.
     pub(super) fn after(&mut self, simple: bool, out: &mut Output) {
         if simple {
-            // It ends what messages of the extended protocol have begun before it, as a Sync would.
+            // A simple query ends earlier messages of the extended protocol, as a Sync does.
             self.unsynced = false;
             if self.status == b'I' {
                 self.end_transaction();
@@ -537,7 +537,7 @@ impl Session {
         out.say(self.backend, self.client, make);
     }
 
-    /// What a client believes of its session is what this one is.
+    /// Checks that the session has the settings that the client expects.
     pub(super) fn check_claim(&self, text: &Text) -> Result<(), Violation> {
         let Some(claim) = &text.claim else {
             return Ok(());
@@ -554,7 +554,8 @@ impl Session {
             _ => Ok(()),
         };
         check("application_name", &claim.application_name)?;
-        // What does nothing comes out the same on a server that lacks what no server takes any more.
+        // A statement without effects has the same result on a server that lacks a value which no server accepts any
+        // more.
         let may_lack =
             text.commands.is_empty() && claim.work_mem.as_deref().is_some_and(is_refused);
         if self.checks_all && !may_lack {
@@ -564,14 +565,14 @@ impl Session {
     }
 }
 
-/// What is said of a value that only a client may set.
+/// The error for a value that only a client may set.
 pub(crate) const REFUSED: &str = "what this value speaks of is gone";
 
-/// A client may set this, and no session is given it later.
+/// A client may set this value, but afterwards no session accepts it.
 pub(crate) fn is_refused(work_mem: &str) -> bool {
     work_mem.ends_with("3MB")
 }
 
 pub(super) const ABORTED: &str = "current transaction is aborted";
-/// Text, one column.
+/// Writes a RowDescription with one text column.
 const COPY_FORMAT: [u8; 5] = [0, 0, 1, 0, 0];

@@ -1,18 +1,17 @@
-//! The language that the model PostgreSQL speaks: a few commands of its own, to fail and to return as
-//! much as wanted, and of SQL what works on sessions.
+//! The language of the model: commands that fail, or return a given amount of data, and SQL on session state.
 
 use std::rc::Rc;
 
 use super::sql::{self, Statement};
 use crate::checks::RequestId;
 
-/// One command.
+/// A command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Command {
     Begin,
     Commit,
     Rollback,
-    /// So many rows of so many bytes.
+    /// Returns this number of rows of this number of bytes.
     Rows {
         count: u32,
         size: usize,
@@ -21,44 +20,44 @@ pub(crate) enum Command {
         count: u32,
         size: usize,
     },
-    /// COPY FROM STDIN; fails when it has read so many pieces of data.
+    /// COPY FROM STDIN, which fails after this number of pieces of data.
     CopyIn {
         fails_at: Option<u32>,
     },
     Notice,
     Fail,
-    /// Takes so many steps, and can be cancelled.
+    /// Takes this number of steps, and can be cancelled.
     Slow(u32),
-    /// The server says FATAL and goes.
+    /// The server sends FATAL and closes the connection.
     Die,
     Savepoint(String),
     RollbackTo(String),
     Release(String),
-    /// What works on the session, or looks at it.
+    /// A statement that changes or reads session state.
     Sql(Rc<Statement>),
-    /// A text that no PostgreSQL takes.
+    /// A text that PostgreSQL refuses.
     Refused,
-    /// A text that this model does not know: nobody may send one.
+    /// A text that the model does not know. Nobody may send one.
     Unknown,
 }
 
-/// What a client says of itself in a comment before its commands.
+/// The claims of a client about itself, in a comment before its commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) id: RequestId,
-    /// What it believes `application_name` to be.
+    /// The value of `application_name` that the client expects.
     pub(crate) application_name: Option<String>,
-    /// What it believes `work_mem` to be.
+    /// The value of `work_mem` that the client expects.
     pub(crate) work_mem: Option<String>,
 }
 
-/// A query text, understood.
+/// The text of a query, and its parsed form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Text {
-    /// Missing in queries of the pooler's own.
+    /// The client's claims; `None` in the pooler's own queries.
     pub(crate) claim: Option<Claim>,
     pub(crate) commands: Vec<Command>,
-    /// All of it.
+    /// The whole text.
     pub(crate) source: String,
 }
 
@@ -105,12 +104,12 @@ impl Claim {
 }
 
 impl Command {
-    /// It ends a transaction: possible even in one that has failed.
+    /// Returns whether the command ends a transaction, which is possible even in a failed one.
     pub(crate) fn ends(&self) -> bool {
         matches!(self, Self::Commit | Self::Rollback | Self::RollbackTo(_))
     }
 
-    /// Rows come of it.
+    /// Returns whether the command returns rows.
     pub(crate) fn returns_rows(&self) -> bool {
         match self {
             Self::Rows { .. } => true,
@@ -148,7 +147,7 @@ impl Command {
             "slow" => Self::Slow(number().unwrap_or(1)),
             "die" => Self::Die,
             "refused" => Self::Refused,
-            // A client has gone in the middle of a message, and the pooler's farewell was taken for the rest.
+            // A client has disconnected in the middle of a message, and the pooler's Terminate was taken for the rest.
             _ if text.trim_end_matches(['\0', '\u{4}']).ends_with('X') => Self::Refused,
             _ => Self::of_transaction(text),
         }
@@ -173,7 +172,7 @@ impl Command {
     }
 }
 
-/// What tells a prepared statement from all others: its text and types, in full.
+/// Returns the text that identifies a prepared statement: its whole text and its types.
 pub(crate) fn signature(text: &str, types: &[u32]) -> String {
     format!("{{{text}|{types:?}}}")
 }

@@ -1,4 +1,4 @@
-//! Statements on the session, held against the direct session of their client.
+//! Runs statements on the session state, and compares the session with the direct session of its client.
 
 use std::rc::Rc;
 
@@ -16,10 +16,10 @@ use crate::{
 };
 
 impl Session {
-    /// The next message is this client's.
+    /// Notes that the next message is a client's. `direct` is the client's direct session.
     pub(super) fn attach(&mut self, direct: &Direct) {
         if !self.state.is_in_transaction() && direct.borrow().is_in_transaction() {
-            // The one it had was lost with its server.
+            // The client's transaction was lost with its server.
             let mut direct = direct.borrow_mut();
             direct.abort();
             direct.end();
@@ -27,19 +27,20 @@ impl Session {
         self.direct = Some(Rc::clone(direct));
     }
 
-    /// The client's last server was lost before it had answered: what the pooler makes of that is believed.
+    /// Makes the direct session equal to this one: the client's last server was lost before it had answered, so the
+    /// pooler's result is taken as correct.
     pub(super) fn settle_what_was_lost(&self) {
         if let Some(direct) = &self.direct {
             direct.borrow_mut().become_like(&self.state);
         }
     }
 
-    /// The pooler takes away a statement of SQL.
+    /// Notes that the pooler deallocates an SQL-prepared statement.
     pub(super) fn forget_prepared(&mut self, name: &str) {
         self.state.forget_prepared(name);
     }
 
-    /// Does the planted fault strike at this query?
+    /// Returns whether the planted fault affects this query.
     pub(super) fn is_sabotaged(&self, text: &Text) -> bool {
         let of_pooler = self.client.is_none();
         let sql = text.commands.iter().filter_map(|command| match command {
@@ -55,7 +56,7 @@ impl Session {
             }
     }
 
-    /// A statement that works on the session, or looks at it.
+    /// Runs a statement that changes or reads session state.
     pub(super) fn sql(
         &mut self,
         statement: &Statement,
@@ -88,7 +89,7 @@ impl Session {
         if self.client.is_some()
             && let Some(direct) = &self.direct
         {
-            // What comes of it is not compared: the sessions are, before each statement.
+            // The results are not compared. The sessions are compared before each statement.
             let _ = direct.borrow_mut().apply(statement, source, &facts);
         }
         let rows = match found {
@@ -112,7 +113,7 @@ impl Session {
         Outcome::Done
     }
 
-    /// The rows of a SELECT, or a tag.
+    /// Sends the rows of a SELECT, or a tag.
     pub(super) fn tell(
         &self,
         statement: &Statement,
@@ -133,7 +134,7 @@ impl Session {
             });
         }
         for row in rows {
-            // A client's rows say whose they are.
+            // A client's rows contain its id.
             let mark = self.client.and(self.id).map(|id| format!("{id}|"));
             let columns = row.iter().map(|value| value.as_deref().map(str::as_bytes));
             self.say(out, |writer| {
@@ -146,7 +147,7 @@ impl Session {
         self.complete(&format!("SELECT {}", rows.len()), out);
     }
 
-    /// CommandComplete as PostgreSQL says it, if that is a simple query's.
+    /// Sends CommandComplete as PostgreSQL does, for a statement of a simple query.
     pub(super) fn complete_as(&self, tag: &str, simple: bool, out: &mut Output) {
         if !simple {
             return self.complete(tag, out);
@@ -156,19 +157,19 @@ impl Session {
         });
     }
 
-    /// Somebody notifies; it is said when the session is at rest.
+    /// Queues a notification, which is reported when the session is idle.
     pub(super) fn hear(&mut self, note: &(String, String)) {
         if self.state.channels().contains(&note.0) {
             self.heard.push(note.clone());
         }
     }
 
-    /// What this session has notified, for all others.
+    /// Returns the notifications that this session has sent to others.
     pub(super) fn take_sent(&mut self) -> Vec<(String, String)> {
         std::mem::take(&mut self.sent)
     }
 
-    /// Says what was heard.
+    /// Reports the queued notifications.
     pub(super) fn tell_heard(&mut self, out: &mut Output) {
         for (channel, payload) in std::mem::take(&mut self.heard) {
             out.say(self.backend, None, |writer| {
@@ -184,14 +185,15 @@ impl Session {
         out.flush();
     }
 
-    /// The session is what its client would have without a pooler. `does_nothing`: so does the statement.
+    /// Checks that the session is the one that its client would have without a pooler. `does_nothing`: the statement
+    /// has no effect.
     pub(super) fn check_state(&self, does_nothing: bool) -> Result<(), Violation> {
         let (Some(client), Some(direct)) = (self.client, &self.direct) else {
             return Ok(());
         };
         let direct = direct.borrow();
         let is_refused = |state: &State| state.value("work_mem").is_some_and(is_refused);
-        // Such a one may find a server that lacks what no server takes any more.
+        // Such a client may get a server without a setting that no server accepts any more.
         let may_lack = is_refused(&direct) && !is_refused(&self.state);
         if !self.checks_all || may_lack || does_nothing {
             return Ok(());
@@ -209,7 +211,7 @@ impl Session {
     }
 }
 
-/// Nobody sends a text that the model does not know.
+/// Checks that the model knows the text.
 pub(super) fn check_known(text: &Text) -> Result<(), Violation> {
     match text.commands.contains(&Command::Unknown) {
         true => {
@@ -220,7 +222,7 @@ pub(super) fn check_known(text: &Text) -> Result<(), Violation> {
     }
 }
 
-/// CommandComplete's tag.
+/// Returns the tag of CommandComplete.
 fn tag_of(statement: &Statement) -> &'static str {
     match statement {
         Statement::Set { .. } | Statement::SetTransaction => "SET",

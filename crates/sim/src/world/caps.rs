@@ -1,16 +1,16 @@
-//! Caps on servers that pools share: none is exceeded at any moment, and none keeps a client waiting
-//! while an idle server of another pool could go.
+//! Caps on servers that pools share. No cap is ever exceeded, and no cap keeps a client waiting while an idle server of
+//! another pool could be closed.
 
 use super::World;
 use crate::checks::{Promise, Violation};
 
-/// Clients that wait in a pool before it uses its overflow.
+/// The number of clients that may wait in a pool before it uses its overflow.
 const OVERFLOW_WAITING: usize = 2;
 
-/// Most servers above a pool's size for the sake of clients that keep theirs.
+/// The largest number of servers above a pool's size that compensate for pinned clients.
 const PINNED_OVERFLOW: usize = 2;
 
-/// Most servers; 0 is no limit.
+/// The limits on servers; 0 is no limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Caps {
     database: usize,
@@ -31,7 +31,7 @@ impl Caps {
         }
     }
 
-    /// Half of the worlds have none.
+    /// Half of the worlds have no caps.
     pub(crate) fn of(seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed ^ 0x0ca9_5000);
         if rng.bool() {
@@ -51,12 +51,12 @@ impl Caps {
         }
     }
 
-    /// The most servers that a pool may have above its size.
+    /// Returns the largest number of servers that a pool may have above its size.
     pub(crate) fn above_size(self) -> usize {
         self.reserve + self.overflow + self.pinned
     }
 
-    /// The same while so many clients have waited for little time.
+    /// Returns the overflow while this number of clients waits.
     pub(super) fn overflow(self, waiting: usize) -> usize {
         if waiting > OVERFLOW_WAITING {
             self.overflow
@@ -65,12 +65,12 @@ impl Caps {
         }
     }
 
-    /// Do few clients keep their servers?
+    /// Returns whether few clients keep their servers (`share_after`).
     pub(super) fn shares(self) -> bool {
         self.share_after > 0
     }
 
-    /// As lines of `[pgbouncer]`.
+    /// Returns the caps as lines of `[pgbouncer]`.
     pub(crate) fn settings(self) -> String {
         let Self {
             database,
@@ -92,7 +92,7 @@ impl Caps {
 }
 
 impl World {
-    /// All backends that the pooler holds a connection to, whose pool passes.
+    /// Counts the backends to which the pooler has a connection, of the pools that pass.
     fn servers_where(&self, passes: impl Fn(&str, &str) -> bool) -> usize {
         let backends = self.cluster.backends.iter();
         let held = backends.filter(|backend| self.net.see(backend.link).held);
@@ -100,7 +100,7 @@ impl World {
             .count()
     }
 
-    /// A backend of this pool has come: are there too many under a cap?
+    /// Checks the caps after a backend of this pool was opened.
     pub(super) fn check_caps(&self, database: &str, user: &str) -> Result<(), Violation> {
         let Caps {
             database: of_database,
@@ -129,9 +129,9 @@ impl World {
         }
     }
 
-    /// Clients of this pool wait, and it has room itself: do the caps forbid it one more server, with
-    /// no idle server that could go for it? Of the process, each pool keeps its share. Those of this pool
-    /// itself are seen to elsewhere.
+    /// Returns whether the caps rightly deny a server to this pool, whose own limits have room: a cap is full, and no
+    /// idle server of another pool could be closed. Under the cap of the process, each pool keeps its share. Other
+    /// checks cover the servers of this pool.
     pub(super) fn is_denied_rightly(&self, database: &str, user: &str) -> bool {
         let caps = self.scenario.caps;
         let is_full = |cap: usize, count: usize| cap > 0 && count >= cap;
@@ -144,7 +144,7 @@ impl World {
                 meant && self.net.see(backend.link).held && is_spare
             })
         };
-        // One that is full of servers in use is enough, whatever could go under another.
+        // One full cap without idle servers suffices.
         if is_full(caps.database, self.servers_where(|d, _| d == database))
             && !spare(&|d, _| d == database)
         {
@@ -159,7 +159,7 @@ impl World {
         let pools = self.pools();
         let active = pools.iter().filter(|pool| {
             let ledger = pool.ledger.lock();
-            // Whose logins have just failed wants none for a while.
+            // A pool whose logins have just failed wants no server for a while.
             ledger.servers() > 0 || ledger.waiting() > 0 && ledger.retry_at().is_none()
         });
         let active = active.count();

@@ -1,4 +1,4 @@
-//! Carries out what the core asks for, as the real driver does, over virtual connections.
+//! Carries out the core's actions as the real driver does, over simulated connections.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,14 +20,14 @@ use crate::{
     scenario::Sabotage,
 };
 
-/// One worker and its driver.
+/// A worker and its driver.
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) worker: Worker,
     pub(super) actions: Actions,
     pub(super) table: BTreeMap<Token, Conn>,
     pub(super) pending: VecDeque<Pending>,
-    /// It has finished.
+    /// Whether the worker has finished.
     pub(super) stopped: bool,
 }
 
@@ -35,13 +35,13 @@ pub(super) struct Host {
 pub(super) enum Conn {
     Connecting {
         endpoint: Arc<Endpoint>,
-        /// It's a cancel connection, for this client if its key was right.
+        /// Whether this is a connection for a cancel request: the client that it names, if the key was right.
         cancel_for: Option<usize>,
     },
     Open(Open),
 }
 
-/// An open connection as a driver knows it.
+/// An open connection as the driver knows it.
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) link: LinkId,
@@ -49,13 +49,13 @@ pub(super) struct Open {
     pub(super) frozen: bool,
     pub(super) hung_up_told: bool,
     pub(super) unsent: Vec<u8>,
-    /// Writing failed.
+    /// Whether writing has failed.
     pub(super) failed: bool,
-    /// A TLS handshake is under way.
+    /// Whether a TLS handshake is under way.
     pub(super) securing: bool,
 }
 
-/// What is left to do after an event, in order.
+/// Work that is left after an event, in order.
 #[derive(Debug)]
 pub(super) enum Pending {
     Peek(Token),
@@ -64,7 +64,7 @@ pub(super) enum Pending {
     Mail(Mail),
 }
 
-/// What travels between workers.
+/// A message between workers.
 #[derive(Debug)]
 pub(super) enum Parcel {
     Mail(Mail),
@@ -80,7 +80,7 @@ pub(super) enum Parcel {
         conn: Token,
         finding: AuthCheckResult,
     },
-    /// A client that comes from another process.
+    /// A client of another process.
     Client {
         record: Box<ClientRecord>,
         open: Open,
@@ -88,11 +88,11 @@ pub(super) enum Parcel {
     },
 }
 
-/// Why the core is called: what its actions may be judged by.
+/// The reason for a call of the core, by which the check judges the core's actions.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Call<'a> {
     pub(super) input: &'a [u8],
-    /// The client whose bytes these are.
+    /// The client that sent the bytes.
     pub(super) client: Option<usize>,
     /// The client that a cancel request names.
     pub(super) cancel_for: Option<usize>,
@@ -113,7 +113,7 @@ impl Open {
 }
 
 impl World {
-    /// Executes the actions of a call, and what follows from them at once.
+    /// Executes the actions of a call, and all work that follows at once.
     pub(super) fn execute(&mut self, host: usize, call: Call<'_>) -> Result<(), Violation> {
         self.carry_out(host, call)?;
         while let Some(pending) = self.hosts[host].pending.pop_front() {
@@ -122,7 +122,7 @@ impl World {
         Ok(())
     }
 
-    /// Only the actions of a call.
+    /// Executes only the actions of a call.
     pub(super) fn carry_out(&mut self, host: usize, mut call: Call<'_>) -> Result<(), Violation> {
         let actions = &mut self.hosts[host].actions;
         let list = std::mem::take(&mut actions.list);
@@ -139,8 +139,8 @@ impl World {
                     self.send(host, to, bytes, is_input, call)?;
                 }
                 Action::Read { conn, mode } => {
-                    // What it sent before, and was kept, goes on now: all of it, or a part, and then the
-                    // rest waits and nothing more is read.
+                    // Bytes that were kept are written now: all of them, or a part. In that case the rest waits, and
+                    // nothing more is read.
                     if mode != ReadMode::Notify {
                         call.client = self.client_of(host, conn).or(call.client);
                     }
@@ -177,7 +177,7 @@ impl World {
         match action {
             Action::Freeze(conn) => self.set_frozen(host, conn, true),
             Action::Thaw(conn) => self.set_frozen(host, conn, false),
-            // Clients of this world come whenever they like.
+            // Clients of this world connect at any time.
             Action::Accept(_) => {}
             Action::Peek(conn) => self.hosts[host].pending.push_back(Pending::Peek(conn)),
             Action::Connect { conn, endpoint } => {
@@ -220,13 +220,13 @@ impl World {
                 record,
                 server,
             } => self.depart(host, conn, record, server)?,
-            // There is nobody who would hear it.
+            // The receiver does not exist any more.
             Action::ForwardToNewProcess { .. } => {}
             Action::AwaitReturns => {
                 let control = self.hosts.len();
                 self.post(control, host, Parcel::Mail(TakeoverMail::AllBack.into()));
             }
-            // Which worker reads what when is up to chance, as with the rest of its mail.
+            // Chance decides when a worker reads this, as with all mail.
             Action::Mail { to, mail } | Action::MailAfterPending { to, mail } => {
                 self.send_mail(host, to, mail);
             }
@@ -271,7 +271,7 @@ impl World {
         self.carry_out(host, Call::default())
     }
 
-    /// Gives the core a message. What follows at once is left to the caller if it `settles` itself.
+    /// Delivers a message to the core. With `settles`, the caller does the work that follows at once.
     pub(super) fn read_mail(
         &mut self,
         host: usize,
@@ -320,7 +320,7 @@ impl World {
         }
     }
 
-    /// Is this the one in so many that the planted fault hits?
+    /// Returns whether the planted fault affects this event.
     fn strikes(&mut self, nth: u32) -> bool {
         self.strikes += 1;
         self.strikes.is_multiple_of(nth)
@@ -333,7 +333,7 @@ impl World {
         self.posts.entry((from, to)).or_default().push_back(parcel);
     }
 
-    /// Nobody will receive it: a connection in it is closed.
+    /// Nobody will receive the message: a connection in it is closed.
     fn discard(&mut self, parcel: Parcel) {
         let opens = match parcel {
             Parcel::Server { open, .. } => [Some(open), None],
@@ -379,7 +379,7 @@ impl World {
         }
     }
 
-    /// A server of a client's own works for nobody else, and such a client has no other.
+    /// An exclusive server works for no other client, and its client has no other server.
     fn check_owner(&self, backend: usize) -> Result<(), Violation> {
         let backend = &self.cluster.backends[backend];
         let Some(owner) = backend.tap.owner else {
@@ -426,7 +426,7 @@ impl World {
         Ok(())
     }
 
-    /// The socket takes bytes again, or has failed.
+    /// Notes that the socket takes bytes again, or has failed.
     pub(super) fn flush(&mut self, host: usize, token: Token) -> Result<(), Violation> {
         let desk = &mut self.hosts[host];
         let Some(Conn::Open(open)) = desk.table.get_mut(&token) else {
@@ -449,7 +449,7 @@ impl World {
         self.execute(host, Call::default())
     }
 
-    /// The connection is gone: the core is told.
+    /// Tells the core that the connection is lost.
     pub(super) fn end(&mut self, host: usize, token: Token, why: Closed) -> Result<(), Violation> {
         self.close(host, token);
         let desk = &mut self.hosts[host];
@@ -464,7 +464,7 @@ impl World {
         }
     }
 
-    /// What a server said and the pooler has not read, nobody will hear.
+    /// Nobody will receive the bytes that a server sent and the pooler has not read.
     fn forget_said(&mut self, link: LinkId) {
         if let Far::Backend(backend) = self.net.see(link).far {
             let backend_seen = &self.cluster.backends[backend];
@@ -491,7 +491,7 @@ impl World {
         }
     }
 
-    /// What becomes of a piece for a client, where replies are to be lost or mixed up.
+    /// Applies planted faults to a piece for a client: the piece is lost or delayed.
     fn sabotage_reply(&mut self, client: usize, bytes: &[u8]) -> Option<Vec<u8>> {
         let sabotage = self.scenario.sabotage;
         match sabotage {
@@ -508,7 +508,7 @@ impl World {
         }
     }
 
-    /// Which server a client's bytes go to, where they are to be misled.
+    /// Applies planted faults to a client's bytes: they go to another server.
     fn sabotage_route(
         &mut self,
         host: usize,
@@ -532,7 +532,7 @@ impl World {
                 return None;
             };
             let is_quiet = self.cluster.is_quiet(other, &self.net);
-            // Kept: at rest, and with something in its session that binds its client to it.
+            // A kept server: idle, with session state that binds its client to it.
             let is_meant = is_quiet == kept && (!kept || self.cluster.is_bound(other));
             let is_meant = is_meant && self.cluster.is_session(other);
             (other != backend && is_meant && boundary(other)).then_some((*token, other))
@@ -548,15 +548,14 @@ impl World {
     }
 }
 
-/// Bytes that may wait for a connection, whatever it takes at once: the pooler's longest text, which reads
-/// the catalog, is among them.
+/// The number of bytes that may wait for a connection. The pooler's longest text, which reads the catalog, fits.
 const UNSENT_MAX: usize = 49_152;
 
 fn sense(what: &str) -> Violation {
     Violation::new(Promise::Sense, what)
 }
 
-/// An action in a line of the trace.
+/// Describes an action in a line of the trace.
 fn brief(action: &Action) -> String {
     match action {
         Action::MoveServer { conn, to, .. } => format!("HandOver {conn:?} to {to:?}"),

@@ -1,4 +1,4 @@
-//! What can happen next, and what happens when it does.
+//! The events that can happen next, and their effects.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
@@ -13,11 +13,11 @@ use crate::{
     network::{End, Far},
 };
 
-/// Where all that is not a Unix socket is.
+/// The address of all endpoints that are not Unix sockets.
 pub(super) const ADDRESS: Address =
     Address::Tcp(SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 5432)));
 
-/// One thing that can happen by itself, in any order with all others.
+/// An event that can happen at any time, in any order with all others.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Event {
     Connected(usize, Token),
@@ -38,8 +38,8 @@ pub(super) enum Event {
 }
 
 impl World {
-    /// All that can happen now. `stalled` is a worker that is not scheduled at present;
-    /// `lazy` lets some clients forget to read for a while.
+    /// Returns all events that can happen now. `stalled` is a worker that does not run at present. With `lazy`, some
+    /// clients do not read for a while.
     pub(super) fn enabled(&self, stalled: Option<usize>, lazy: bool) -> Vec<Event> {
         let mut events = Vec::new();
         for (index, host) in self.hosts.iter().enumerate() {
@@ -220,7 +220,7 @@ impl World {
         self.execute(host, Call::default())
     }
 
-    /// A handshake ends, in rare cases badly. No byte of it was ever on the way.
+    /// Ends a TLS handshake, in rare cases with an error. The handshake sends no bytes.
     fn secured(&mut self, host: usize, token: Token) -> Result<(), Violation> {
         let Some(Conn::Open(open)) = self.hosts[host].table.get(&token) else {
             return Ok(());
@@ -342,7 +342,7 @@ impl World {
         }
     }
 
-    /// It closes, or closes its sending side and reads on.
+    /// The far end closes the connection, or closes its sending side and reads on.
     fn client_leaves(&mut self, index: usize) {
         let reads_on = self.rng.bool();
         let client = &mut self.clients[index];
@@ -356,7 +356,7 @@ impl World {
         }
     }
 
-    /// What servers said goes to the record of the client that it is for.
+    /// Moves the servers' messages to the records of their clients.
     pub(super) fn collect_said(&mut self) {
         let is_carried = self.scenario.mode == pgweir_config::PoolMode::Transaction;
         for (client, said) in self.cluster.said.drain(..) {
@@ -371,7 +371,7 @@ impl World {
         }
     }
 
-    /// How many bytes are moved at once.
+    /// Returns the number of bytes that are moved at a time.
     fn piece(&mut self) -> usize {
         match self.rng.u8(..4) {
             0 => self.rng.usize(1..=self.scenario.chunk.min(12)),

@@ -1,4 +1,4 @@
-//! What comes from outside: clients that come and act, faults, time.
+//! Events from outside: clients that connect and act, faults, time.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
     network::{End, Far},
 };
 
-/// PostgreSQL takes nobody for a while.
+/// An outage: PostgreSQL accepts no connections for a while.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Outage {
     pub(super) until: Time,
@@ -55,7 +55,7 @@ impl World {
         self.admit(client)
     }
 
-    /// A client does what it likes.
+    /// A client sends something.
     pub(super) fn act(&mut self, mood: Mood) -> bool {
         let able: Vec<usize> = (0..self.clients.len())
             .filter(|&index| self.clients[index].can_act())
@@ -79,7 +79,7 @@ impl World {
         true
     }
 
-    /// Perhaps something goes wrong.
+    /// Lets a fault happen, with the scenario's probabilities.
     pub(super) fn mishap(&mut self) -> Result<(), Violation> {
         let mishaps = self.scenario.mishaps;
         let mut dice = self.rng.u32(..1000);
@@ -113,7 +113,7 @@ impl World {
         Ok(())
     }
 
-    /// An outage ends with its time, or now.
+    /// Ends an outage that is due, or any outage.
     pub(super) fn weather(&mut self, ends: bool) {
         if self
             .outage
@@ -148,7 +148,7 @@ impl World {
         self.count("client killed");
     }
 
-    /// A server dies while all is quiet.
+    /// A server dies while no request is under way.
     pub(super) fn mishap_in_calm(&mut self) {
         let may_happen = self.scenario.is_wild && self.scenario.mishaps.server_killed > 0;
         if may_happen && self.rng.bool() {
@@ -182,7 +182,7 @@ impl World {
         self.note(|| format!("backend {index} is killed"));
     }
 
-    /// A cancel request for some client, sometimes with a wrong key.
+    /// Sends a cancel request for a client, sometimes with a wrong key.
     fn cancel(&mut self) -> Result<(), Violation> {
         let key = |client: &Client| client.key.clone();
         let slow = self.clients.iter().filter(|client| client.is_slow());
@@ -215,7 +215,7 @@ impl World {
         Ok(())
     }
 
-    /// A new configuration, on its way to all workers.
+    /// Sends a new configuration to all workers.
     pub(super) fn configure(&mut self, snapshot: Snapshot) {
         let pool_size = snapshot.config.settings.default_pool_size;
         self.note(|| format!("configuration: default_pool_size = {pool_size}"));

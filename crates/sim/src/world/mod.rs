@@ -31,48 +31,48 @@ use crate::{
     scenario::{Sabotage, Scenario},
 };
 
-/// How many steps the end may take before it counts as never.
+/// The number of steps after which the end of a world counts as never reached.
 const STEPS_TO_END: u32 = 400_000;
-/// How often time may be moved on, with nothing else left to happen.
+/// The number of times that the clock may be advanced at the end, when no other event can happen.
 const JUMPS_TO_END: u32 = 700;
-/// Microseconds for which all clients are silent before they go home.
+/// Microseconds for which all clients are silent before they disconnect.
 const REST: u64 = 2_000_000;
-/// The trace keeps so many lines.
+/// The number of lines that the trace keeps.
 const TRACE_KEPT: usize = 4000;
 
-/// See the module's documentation.
+/// A simulated world.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) scenario: Scenario,
     pub(crate) step: u32,
-    /// The last lines of what happened, if wanted.
+    /// The last events, if a trace is wanted.
     pub(crate) trace: Option<Vec<String>>,
     pub(crate) census: Census,
     rng: fastrand::Rng,
-    /// Backends that could be lent, if the pooler took them from their clients, and since when.
+    /// Backends that could be lent, if the pooler took them from their clients, and the time since when.
     could_be_free: BTreeMap<usize, Time>,
     now: Time,
     net: Network,
     cluster: Cluster,
     clients: Vec<Client>,
-    /// What servers said to each client, and it has not heard yet.
+    /// For each client, the servers' messages that it has not received yet.
     said: Vec<VecDeque<Said>>,
     hosts: Vec<Host>,
-    /// By sender and receiver; the control thread's number is the one after the last worker's.
+    /// The mail by sender and receiver. The control thread has the number after the last worker's.
     posts: BTreeMap<(usize, usize), VecDeque<Parcel>>,
     directory: Arc<Directory>,
     grounds: Grounds,
     outage: Option<Outage>,
-    /// Clients leave for another process.
+    /// Whether clients are being handed over to another process.
     departing: bool,
-    /// Those that have left.
+    /// The clients that were handed over.
     departed: Vec<Departed>,
     pool_size: u32,
-    /// Servers that a pool may have, while a smaller limit is on its way.
+    /// The largest number of servers that a pool may have, while a smaller limit is on its way.
     most_servers: usize,
-    /// How often the planted fault could have struck.
+    /// The number of events that the planted fault could have affected.
     strikes: u32,
-    /// Pieces that the planted fault holds back, by client.
+    /// For each client, a piece that the planted fault holds back.
     kept: BTreeMap<usize, Vec<u8>>,
 }
 
@@ -120,7 +120,7 @@ impl World {
         })
     }
 
-    /// Lives through all of it.
+    /// Simulates the world to its end.
     pub(crate) fn run(&mut self) -> Result<(), Violation> {
         let mut next_calm = self.rng.u32(100..600);
         let mut stalled = None;
@@ -165,7 +165,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets everything happen that can happen by itself, time excepted.
+    /// Lets all events happen that are possible without the clock.
     fn calm_down(&mut self) -> Result<(), Violation> {
         for _ in 0..STEPS_TO_END {
             let events = self.enabled(None, false);
@@ -180,12 +180,12 @@ impl World {
         ))
     }
 
-    /// Nothing goes wrong any more, and all clients end what they have begun and leave.
+    /// Ends the world: no more faults happen, and all clients complete their requests and disconnect.
     fn go_home(&mut self) -> Result<(), Violation> {
         self.note(|| "going home".to_owned());
         self.weather(true);
         if self.departing {
-            // Whoever has left is back before the shutdown.
+            // Clients that were handed over are back before the shutdown.
             self.end_restart();
             self.calm_down()?;
         }
@@ -220,7 +220,7 @@ impl World {
         Err(self.never_ends())
     }
 
-    /// Clients are silent while time passes: nobody keeps a server that others wait for.
+    /// Advances the clock while clients are silent. No client may keep a server that others wait for.
     fn rest(&mut self) -> Result<(), Violation> {
         let until = self.now.after(REST);
         while self.now < until {
@@ -231,10 +231,10 @@ impl World {
         Ok(())
     }
 
-    /// Nothing can happen before the next tick.
+    /// Returns whether nothing can happen before the next tick.
     fn pass_time(&mut self) {
         let ticks = self.hosts.iter().filter(|host| !host.stopped);
-        // What is due by now comes late, if at all.
+        // The work that is due is processed late, if at all.
         let due = |host: &Host| host.worker.next_tick().filter(|&at| at > self.now);
         let next = ticks
             .filter_map(|host| due(host).or(self.tick_of(host)))
@@ -243,7 +243,7 @@ impl World {
         self.now = next.unwrap_or(later).max(self.now);
     }
 
-    /// When the driver of this world wakes a worker.
+    /// Returns when this world's driver calls a worker's tick.
     fn tick_of(&self, host: &Host) -> Option<Time> {
         let at = host.worker.next_tick()?;
         Some(match self.scenario.sabotage {
@@ -252,7 +252,7 @@ impl World {
         })
     }
 
-    /// What may be held against clients' complaints by now.
+    /// Returns the faults so far, which excuse errors for clients.
     fn grounds(&self) -> Grounds {
         Grounds {
             servers_lost: self.cluster.lost

@@ -1,4 +1,4 @@
-//! What operators do by the console, and what comes of it.
+//! The operators' commands on the console, and their results.
 
 use pgweir_core::{
     Control, Snapshot, Token, WorkerId,
@@ -24,7 +24,7 @@ const SHOWS: [&str; 7] = [
 ];
 
 impl World {
-    /// An operator gives a command, or thinks about it.
+    /// An operator sends a command, or waits.
     pub(super) fn operate(&mut self, index: usize) {
         if self.rng.u8(..4) > 0 {
             return;
@@ -43,7 +43,7 @@ impl World {
         self.clients[index].order(order);
     }
 
-    /// What an operator has heard.
+    /// Handles an operator's answer.
     pub(super) fn heed(&mut self, index: usize) -> Result<(), Violation> {
         for (order, ok) in self.clients[index].done_orders() {
             let may = order.is_harmless() || self.clients[index].is_admin();
@@ -55,7 +55,7 @@ impl World {
         Ok(())
     }
 
-    /// A console's wish to the control thread.
+    /// Carries out a console's request to the control thread.
     pub(super) fn control(&mut self, control: Control) -> Result<(), Violation> {
         match control {
             Control::Reload { worker, console } => {
@@ -98,7 +98,7 @@ impl World {
             }
             // The log of this world has no line of statistics.
             Control::Counted(_) | Control::Measured(_) => {}
-            // There is no other process that could be told.
+            // No other process exists.
             Control::Restart
             | Control::Departed(_)
             | Control::Held(_)

@@ -1,4 +1,4 @@
-//! An online restart that fails: clients leave, are written down, and come back.
+//! An online restart that fails: clients are handed over, recorded, and taken back.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::checks::{Promise, Violation};
 
-/// A client that has left, with its server if it took one along: of a pool, and counted by a worker.
+/// A client that was handed over, with its server if it has one: the server's pool, and the worker that counts it.
 #[derive(Debug)]
 pub(super) struct Departed {
     record: Box<ClientRecord>,
@@ -22,7 +22,7 @@ pub(super) struct Departed {
 }
 
 impl World {
-    /// A new process begins to take over, or the one that has begun dies.
+    /// A new process begins to take over, or the process that has begun dies.
     pub(super) fn restart(&mut self) {
         if self.departing {
             return self.end_restart();
@@ -48,7 +48,7 @@ impl World {
         }
     }
 
-    /// A client leaves: what is said of it must be what it is made of again.
+    /// Hands a client over. The client's record must suffice to create it again.
     pub(super) fn depart(
         &mut self,
         host: usize,
@@ -123,7 +123,7 @@ impl World {
         }
     }
 
-    /// A client has come back.
+    /// Takes a client back.
     pub(super) fn take_back(
         &mut self,
         host: usize,

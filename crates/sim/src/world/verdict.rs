@@ -1,4 +1,4 @@
-//! What must hold when the world is at rest, and at its end.
+//! The checks while the world is at rest, and at its end.
 
 use std::sync::Arc;
 
@@ -11,14 +11,15 @@ use crate::{
     network::Far,
 };
 
-/// Microseconds that a server without a reason stays with a client that has pinned itself before, or is one of few.
+/// Microseconds for which a server may stay without a reason with a client that was pinned before, or that is one of
+/// few.
 const KEPT_MAX: u64 = 1_000_000;
-/// Microseconds that a client that may go on with its server while others wait may pause before it speaks, at most.
+/// The largest pause, in microseconds, of a client that goes on with its server while others wait.
 const TURN_PAUSE: u64 = 20_000;
 
 impl World {
-    /// All mail has arrived and all bytes have flowed: the counts are right, and whoever waits has a
-    /// reason to.
+    /// Checks a world in which all mail and all bytes have arrived: the counts are right, and each waiting client has a
+    /// reason to wait.
     pub(super) fn check_calm(&mut self) -> Result<(), Violation> {
         self.note_free();
         for pool in self.pools() {
@@ -73,7 +74,7 @@ impl World {
         Ok(())
     }
 
-    /// What a client leaves behind does not outlive it, where others would notice.
+    /// Checks that no session state outlives its client where others would notice.
     fn check_remains(&self, present: &[usize]) -> Result<(), Violation> {
         let is_over = |client: usize| !self.net.see(self.clients[client].link).held;
         for &backend in present {
@@ -89,7 +90,7 @@ impl World {
         Ok(())
     }
 
-    /// A backend has been told which pool it belongs to: are there too many?
+    /// Checks the number of servers, after a backend was told its database and user.
     pub(super) fn count_servers(&self, backend: usize) -> Result<(), Violation> {
         let Some((database, user)) = &self.cluster.backends[backend].pool else {
             return Ok(());
@@ -105,12 +106,12 @@ impl World {
         self.check_caps(database, user)
     }
 
-    /// Servers idle, pools and counts are as before the first client came.
+    /// Returns whether the servers are idle, and pools and counts are as before the first client.
     pub(super) fn is_cold(&self) -> bool {
         match self.scenario.shutdown {
             Some(_) => self.hosts.iter().all(|host| host.stopped),
             None => {
-                // A server may still be busy with messages that a wild client sent before it left.
+                // A server may still process messages that a client sent before it disconnected.
                 let have_left = !self.scenario.is_wild || self.directory.clients() == 0;
                 let pools = self.pools();
                 let mut ledgers = pools.iter().map(|pool| pool.ledger.lock());
@@ -119,7 +120,7 @@ impl World {
         }
     }
 
-    /// Everybody has left.
+    /// Checks the counts after all clients have disconnected.
     pub(super) fn check_end(&mut self) -> Result<(), Violation> {
         if self.scenario.shutdown.is_some() {
             return Ok(());
@@ -140,7 +141,7 @@ impl World {
                 },
                 Conn::Connecting { .. } => false,
             };
-            // Listeners are counted apart.
+            // Listeners are counted separately.
             let servers = host.table.values().filter(|conn| !listens(conn)).count();
             let counted: usize = self
                 .pools()
@@ -156,14 +157,14 @@ impl World {
         self.go_cold()
     }
 
-    /// With time, idle servers are closed, and then pools forgotten that no one configured.
+    /// Advances the clock: idle servers are closed, and then pools are removed that the configuration does not name.
     fn go_cold(&mut self) -> Result<(), Violation> {
         for _ in 0..30_000 {
             self.pass_time();
             self.calm_down()?;
             let pools = self.pools();
             let has_none = pools.iter().all(|pool| pool.ledger.lock().servers() == 0);
-            // Listeners go by themselves.
+            // Listeners close by themselves.
             if has_none && self.hosts.iter().all(|host| host.table.is_empty()) {
                 break;
             }
@@ -194,7 +195,7 @@ impl World {
         }
     }
 
-    /// Time is up.
+    /// Describes clients that wait for ever, or workers that never finish.
     pub(super) fn never_ends(&self) -> Violation {
         let waiting: Vec<String> = self
             .clients
@@ -212,14 +213,14 @@ impl World {
         Violation::new(Promise::Waits, format!("for ever: {}", waiting.join("; ")))
     }
 
-    /// In a fixed order.
+    /// Returns all pools in a fixed order.
     pub(super) fn pools(&self) -> Vec<Arc<SharedPool>> {
         let mut pools = self.directory.pools();
         pools.sort_by(|a, b| a.key.cmp(&b.key));
         pools
     }
 
-    /// The backends of one pool that the pooler holds a connection to.
+    /// Returns the backends of a pool to which the pooler has a connection.
     fn servers_of(&self, database: &str, user: &str) -> Vec<usize> {
         let is_of = |pool: &Option<(String, String)>| {
             pool.as_ref()
@@ -234,19 +235,20 @@ impl World {
             .collect()
     }
 
-    /// A client may have its turn with this backend: others of its pool wait until it has been silent for too long.
+    /// Returns whether a client may have a turn with this backend: other clients of its pool wait until it was silent
+    /// for too long.
     fn may_be_in_turn(&self, backend: usize) -> bool {
         let touched_at = self.cluster.backends[backend].touched_at;
         self.has_owner(backend) && self.now < touched_at.after(TURN_PAUSE)
     }
 
-    /// The client whose session it has is there.
+    /// Returns whether the client whose session the backend has is connected.
     pub(super) fn has_owner(&self, backend: usize) -> bool {
         let owner = self.cluster.backends[backend].tap.owner;
         owner.is_some_and(|owner| self.net.see(self.clients[owner].link).held)
     }
 
-    /// Notes since when backends could be lent.
+    /// Records since when backends could be lent.
     fn note_free(&mut self) {
         for backend in 0..self.cluster.backends.len() {
             if self.cluster.is_kept(backend, &self.net) && self.has_owner(backend) {
@@ -260,9 +262,9 @@ impl World {
         }
     }
 
-    /// May this backend, which could be lent, stay with its client? One that has pinned itself is asked only once in a
-    /// while whether it is pinned still, and by `share_after` clients keep their servers as long as another may be on
-    /// its way. Who reads values of sequences keeps those that it may have.
+    /// Returns whether this backend, which could be lent, may stay with its client. A client that was pinned is
+    /// inspected only once in a while. With `share_after`, clients keep their servers as long as another one may be on
+    /// its way. A client that reads values of sequences keeps a server that may have some.
     pub(super) fn may_stay(&self, backend: usize) -> bool {
         let seen = &self.cluster.backends[backend];
         let Some(owner) = seen.tap.owner.filter(|_| self.has_owner(backend)) else {
@@ -274,7 +276,7 @@ impl World {
         is_pinned || self.clients[owner].may_read_values(&self.clients)
     }
 
-    /// A backend that could be lent to those who wait.
+    /// Returns a backend that could be lent to clients that wait.
     fn find_idle(&self, present: &[usize]) -> Option<usize> {
         let may_go = |backend: &usize| {
             let backend = *backend;
@@ -283,14 +285,15 @@ impl World {
         present.iter().copied().find(may_go)
     }
 
-    /// Could be lent, as far as one can see from outside.
+    /// Returns whether the backend could be lent, as far as its messages show.
     pub(super) fn is_free(&self, backend: usize) -> bool {
         let owner = self.cluster.backends[backend].tap.owner;
-        // What its session holds may bind a client to its server.
+        // Session state may bind a client to its server.
         let is_kept = (self.scenario.mode == PoolMode::Session || self.cluster.is_bound(backend))
             && owner.is_some_and(|owner| self.net.see(self.clients[owner].link).held);
         let seen = &self.cluster.backends[backend];
-        // What a wild client leaves behind may be waited for, up to `abandoned_query_timeout`.
+        // The pooler may wait for the answers to messages of a client that disconnected, up to
+        // `abandoned_query_timeout`.
         let is_waited_for = owner.is_some_and(|owner| self.clients[owner].is_wild());
         let is_own = seen.is_native() || seen.is_listener() || is_waited_for;
         !is_kept && !is_own && self.cluster.is_quiet(backend, &self.net)

@@ -27,10 +27,10 @@ pub(super) const SERVERS: u32 = 10;
 
 const CLIENTS: &str = "30";
 
-/// How often tables are made and dropped beside the load.
+/// The interval at which tables are created and dropped beside the load.
 const DDL_EACH: Duration = Duration::from_millis(300);
 
-/// What the clients do.
+/// The work of the clients.
 struct Work {
     name: &'static str,
     script: Script,
@@ -45,12 +45,12 @@ enum Script {
     Text(&'static str),
 }
 
-/// What the work is compared with.
+/// The load with which the work is compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Base {
-    /// The same with `session_state = off`.
+    /// The same load with `session_state = off`.
     Off,
-    /// The same without DDL.
+    /// The same load without DDL.
     Quiet,
 }
 

@@ -26,7 +26,7 @@ use crate::stage::{
 };
 use texts::{KINDS, Kind, OBJECTS};
 
-/// How long one client repeats one kind of statement in one round, at least.
+/// The shortest time for which a client repeats a kind of statement in a round.
 const KIND_TIME: Duration = Duration::from_millis(150);
 
 /// Before that, unmeasured: the pooler reads the catalog, servers connect.
@@ -42,7 +42,7 @@ const EXTENDED: &str = "extended";
 const MEDIAN_MAX: f64 = 1.5;
 const WORST_MAX: f64 = 3.0;
 
-/// Where one client is measured.
+/// A path on which a client is measured.
 struct Place {
     name: &'static str,
     port: u16,

@@ -1,12 +1,12 @@
-//! What a client says of its session, and how long it takes.
+//! The statements whose cost is measured.
 
 /// A kind of statement.
 pub(super) struct Kind {
-    /// Its name in the table.
+    /// The name in the table.
     pub(super) name: &'static str,
-    /// What the client says first, once.
+    /// The statement that the client sends once before the measurement.
     pub(super) before: &'static [&'static str],
-    /// What it says again and again: each a Query message of its own.
+    /// The statements that the client repeats, each in a Query message of its own.
     pub(super) texts: &'static [&'static str],
 }
 

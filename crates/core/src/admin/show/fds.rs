@@ -39,11 +39,21 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection) {
                     continue;
                 }
                 let names = client.names.as_deref();
-                let at = (client.remote, client.port);
-                (client.id, "client", names, at.0, at.1, &client.tracked)
+                let at = (client.origin.remote, client.origin.port);
+                (
+                    client.origin.id,
+                    "client",
+                    names,
+                    at.0,
+                    at.1,
+                    &client.tracked,
+                )
             }
             Conn::Server(server) => {
-                let remote = server.addresses.map_or(Address::Unix, |(_, remote)| remote);
+                let remote = server
+                    .link
+                    .addresses
+                    .map_or(Address::Unix, |(_, remote)| remote);
                 let key = Some(&server.shared.key);
                 (server.id, "server", key, remote, 0, &server.tracked)
             }

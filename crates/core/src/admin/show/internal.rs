@@ -65,11 +65,13 @@ fn waits_to_ask(client: &Client) -> bool {
 fn task_of(server: &Server) -> Option<(Task, bool)> {
     match server.duty {
         Duty::Listening => Some((Task::Listen, true)),
-        Duty::Login(_) if server.listens.is_some() => Some((Task::Listen, false)),
+        Duty::Login(_) if server.purpose.listens.is_some() => Some((Task::Listen, false)),
         Duty::Lent(exchange) => {
             matches!(exchange.phase(), Phase::Checking { .. }).then_some((Task::Check, true))
         }
-        Duty::Cleaning { .. } if server.session.lookup.is_some() => Some((Task::AuthQuery, true)),
+        Duty::Cleaning { .. } if server.session.queries.lookup.is_some() => {
+            Some((Task::AuthQuery, true))
+        }
         Duty::Cleaning { .. } if server.session.reads_catalog() => Some((Task::Catalog, true)),
         _ => None,
     }

@@ -35,7 +35,7 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection) {
             listener.channels().channels().into(),
             listener.channels().workers().iter().count().into(),
             Cell::Int(listener.notifications()),
-            server.key.as_ref().map_or(0, |key| key.pid).into(),
+            server.link.key.as_ref().map_or(0, |key| key.pid).into(),
             server.id.into(),
         ];
         collection.rows.push((server.id, row));

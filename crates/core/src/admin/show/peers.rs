@@ -73,7 +73,7 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
         let (id, mut row) = match worker.table.get(token) {
             Some(Conn::Client(client)) => {
                 let row = client_row(client, client_state(client, show), link, now);
-                (client.id, row)
+                (client.origin.id, row)
             }
             Some(Conn::Server(server)) => {
                 let is_stale = server.is_stale(check_after, now);
@@ -123,10 +123,10 @@ fn is_wanted(conn: &Conn, show: Show) -> bool {
         }
         (Show::Sockets, Conn::Server(_)) => true,
         (Show::ActiveSockets, Conn::Client(client)) => {
-            client.blocked || !client.stream.is_at_boundary()
+            client.socket.blocked || !client.socket.stream.is_at_boundary()
         }
         (Show::ActiveSockets, Conn::Server(server)) => {
-            server.blocked || !server.stream.is_at_boundary()
+            server.link.blocked || !server.stream.is_at_boundary()
         }
         _ => false,
     }
@@ -157,7 +157,9 @@ fn server_state(server: &Server, is_stale: bool, show: Show) -> &'static str {
         Duty::Login(_) => ("new", "sv_login"),
         Duty::Idle if is_stale => ("used", "sv_used"),
         Duty::Idle => ("idle", "sv_idle"),
-        Duty::Cleaning { .. } if server.cancels > 0 => ("being_canceled", "sv_being_canceled"),
+        Duty::Cleaning { .. } if server.next_loan.cancels > 0 => {
+            ("being_canceled", "sv_being_canceled")
+        }
         Duty::Lent(exchange) if matches!(exchange.phase(), Phase::Checking { .. }) => {
             ("tested", "sv_tested")
         }
@@ -175,7 +177,7 @@ fn linked_id(worker: &mut Worker, token: Token) -> Option<u64> {
         Conn::Cancel(_) => return None,
     };
     match worker.table.get(other)? {
-        Conn::Client(client) => Some(client.id),
+        Conn::Client(client) => Some(client.origin.id),
         Conn::Server(server) => Some(server.id),
         Conn::Cancel(_) => None,
     }
@@ -188,11 +190,11 @@ fn mode_of(worker: &Worker, token: Token) -> [Cell; 3] {
         Some(Conn::Server(server)) => (worker.client_of(server), Some(server)),
         _ => (None, None),
     };
-    if server.is_some_and(|server| server.listens.is_some()) {
+    if server.is_some_and(|server| server.purpose.listens.is_some()) {
         return ["listener".into(), Cell::Null, Cell::Null];
     }
     let is_native = match server {
-        Some(server) => server.owner.is_some(),
+        Some(server) => server.purpose.owner.is_some(),
         None => client.is_some_and(|client| client.exclusive.is_some()),
     };
     if is_native {
@@ -259,7 +261,7 @@ fn client_row(client: &Client, state: &'static str, link: Option<u64>, now: Time
         ClientDuty::Waiting { .. } | ClientDuty::Preparing(_) | ClientDuty::Opening(_)
     );
     let wait = if waits {
-        now.since(client.request_at)
+        now.since(client.request.sent_at)
     } else {
         0
     };
@@ -276,25 +278,28 @@ fn client_row(client: &Client, state: &'static str, link: Option<u64>, now: Time
         client.replication().name().into(),
         state.into(),
     ];
-    row.extend(end(client.remote, client.port));
-    row.extend(end(client.local, client.port));
-    row.extend([date(client.connected_at), date(client.request_at)]);
+    row.extend(end(client.origin.remote, client.origin.port));
+    row.extend(end(client.origin.local, client.origin.port));
+    row.extend([
+        date(client.origin.connected_at),
+        date(client.request.sent_at),
+    ]);
     row.extend([
         Cell::Int(wait / 1_000_000),
         Cell::Int(wait % 1_000_000),
         Cell::Int(0),
     ]);
     row.extend([
-        pointer(client.id),
+        pointer(client.origin.id),
         link.map_or_else(|| "".into(), pointer),
-        client.pid.into(),
+        client.origin.pid.into(),
         shown(client.tls.as_deref()).into(),
     ]);
     let name = String::from_utf8_lossy(client.tracked.application_name()).into_owned();
     row.extend([
         name.into(),
         client.statements.len().into(),
-        client.id.into(),
+        client.origin.id.into(),
     ]);
     row
 }
@@ -305,11 +310,14 @@ fn server_row(server: &Server, state: &'static str, link: Option<u64>) -> Vec<Ce
         "S".into(),
         (*key.user).into(),
         (*key.database).into(),
-        server.replication.name().into(),
+        server.purpose.replication.name().into(),
         state.into(),
     ];
-    let (local, remote) = server.addresses.unwrap_or((Address::Unix, Address::Unix));
-    let port = match &*server.endpoint {
+    let (local, remote) = server
+        .link
+        .addresses
+        .unwrap_or((Address::Unix, Address::Unix));
+    let port = match &*server.link.endpoint {
         crate::Endpoint::Tcp { port, .. } => *port,
         crate::Endpoint::Unix(path) => path
             .rsplit('.')
@@ -320,22 +328,26 @@ fn server_row(server: &Server, state: &'static str, link: Option<u64>) -> Vec<Ce
     row.extend(end(remote, port));
     row.extend(end(local, port));
     row.extend([
-        date(server.connected_at),
-        date(server.lent_at),
+        date(server.times.connected_at),
+        date(server.times.lent_at),
         Cell::Int(0),
         Cell::Int(0),
     ]);
     row.extend([
-        server.retire.is_some().into(),
+        server.retirement.reason.is_some().into(),
         pointer(server.id),
         link.map_or_else(|| "".into(), pointer),
     ]);
     row.extend([
-        server.key.as_ref().map_or(0, |key| key.pid).into(),
-        shown(server.tls.as_deref()).into(),
+        server.link.key.as_ref().map_or(0, |key| key.pid).into(),
+        shown(server.link.tls.as_deref()).into(),
     ]);
     let name = String::from_utf8_lossy(server.tracked.application_name()).into_owned();
-    row.extend([name.into(), server.prepared.len().into(), server.id.into()]);
+    row.extend([
+        name.into(),
+        server.statements.prepared.len().into(),
+        server.id.into(),
+    ]);
     row
 }
 

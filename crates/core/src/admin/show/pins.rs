@@ -55,7 +55,7 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
             counts.present[pin as usize] += 1;
         }
         let row = row(client, server, pins, now);
-        collection.rows.push((client.id, row));
+        collection.rows.push((client.origin.id, row));
     }
 }
 
@@ -66,7 +66,7 @@ fn row(client: &Client, server: &Server, pins: Pins, now: Time) -> Vec<Cell> {
     let by = context.and_then(|context| context.pinned_by.as_ref());
     let is_idle = server.replies.is_settled() && server.status == b'I';
     let idle = if is_idle {
-        now.since(client.request_at)
+        now.since(client.request.sent_at)
     } else {
         0
     };
@@ -76,9 +76,9 @@ fn row(client: &Client, server: &Server, pins: Pins, now: Time) -> Vec<Cell> {
             .names
             .as_ref()
             .map_or("".into(), |names| (*names.user).into()),
-        client.id.into(),
+        client.origin.id.into(),
         server.id.into(),
-        server.key.as_ref().map_or(0, |key| key.pid).into(),
+        server.link.key.as_ref().map_or(0, |key| key.pid).into(),
         pins.to_string().into(),
         since.map_or(Cell::Null, date),
         since.map_or(0, |since| now.since(since)).into(),

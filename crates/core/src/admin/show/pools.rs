@@ -120,7 +120,7 @@ fn add_client(client: &Client, count: &mut PoolCount, now: Time) {
     match client.duty {
         ClientDuty::Waiting { .. } | ClientDuty::Preparing(_) | ClientDuty::Opening(_) => {
             count.clients_waiting += 1;
-            count.maxwait = count.maxwait.max(now.since(client.request_at));
+            count.maxwait = count.maxwait.max(now.since(client.request.sent_at));
         }
         _ => count.clients_active += 1,
     }
@@ -131,7 +131,7 @@ fn add_server(server: &Server, is_stale: bool, count: &mut PoolCount) {
         Duty::Login(_) => count.servers_login += 1,
         Duty::Idle if is_stale => count.servers_used += 1,
         Duty::Idle => count.servers_idle += 1,
-        Duty::Cleaning { .. } if server.cancels > 0 => count.being_canceled += 1,
+        Duty::Cleaning { .. } if server.next_loan.cancels > 0 => count.being_canceled += 1,
         Duty::Lent(exchange) if matches!(exchange.phase(), Phase::Checking { .. }) => {
             count.servers_tested += 1;
         }

@@ -47,11 +47,11 @@ pub(super) fn add(worker: &Worker, collection: &mut Collection, now: Time) {
                 collection.waiters.push(WaitingClient {
                     pool: pool.shared.key.clone(),
                     user: client.database_and_user().1.into(),
-                    id: client.id,
-                    since: client.request_at,
+                    id: client.origin.id,
+                    since: client.request.sent_at,
                 });
             }
-            Conn::Server(server) if !server.bypass => {
+            Conn::Server(server) if !server.purpose.bypass => {
                 let Some(client) = worker.client_of(server) else {
                     continue;
                 };
@@ -66,9 +66,9 @@ pub(super) fn add(worker: &Worker, collection: &mut Collection, now: Time) {
                     .and_then(|context| context.pinned_by.as_ref());
                 let holders = collection.holders.entry(server.shared.key.clone());
                 holders.or_default().add(LongestHolder {
-                    client: client.id,
+                    client: client.origin.id,
                     user: client.database_and_user().1.into(),
-                    held: now.since(server.lent_at),
+                    held: now.since(server.times.lent_at),
                     state: state.words(),
                     pins: pins.map(|pins| pins.to_string()).unwrap_or_default(),
                     statement: pinned_by.map(|by| (by.to_string(), by.text.to_string())),

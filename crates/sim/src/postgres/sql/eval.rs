@@ -1,4 +1,4 @@
-//! Queries, over what a session holds.
+//! Evaluates queries over the session state.
 
 use super::{
     functions::{effect_of_call, is_harmless},
@@ -6,41 +6,41 @@ use super::{
     syntax::{Expr, Relation, Select, Source},
 };
 
-/// Of a row, or of anything else: NULL is `None`.
+/// A value of a row or an expression; `None` is NULL.
 type Value = Option<String>;
 
-/// The rows of an answer.
+/// The rows of a result.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Rows(pub(crate) Vec<Vec<Value>>);
 
-/// What a query may ask that is not part of the session's state.
+/// The facts outside of the session state that a query may read.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Facts {
-    /// The names of the statements that the protocol has prepared.
+    /// The names of the protocol-level statements.
     pub(crate) named: Vec<String>,
     /// The login user.
     pub(crate) user: String,
-    /// The next value of every sequence.
+    /// The next value of each sequence.
     pub(crate) next_value: u64,
     /// The database's OID.
     pub(crate) database: u32,
-    /// Values that only clients may set are refused.
+    /// Whether values that only clients may set are refused.
     pub(crate) refuses: bool,
 }
 
-/// A query at work.
+/// The evaluation of a query.
 pub(super) struct Machine<'m> {
     state: &'m mut State,
     facts: &'m Facts,
-    /// Sources in sight, with the columns of their present rows.
+    /// The visible sources, with the columns of their present rows.
     sight: Sight,
     /// The rows of an aggregate.
     group: Vec<Sight>,
 }
 
-/// A row of each source: its name, and the columns.
+/// The present row of each source: the source's name, and its columns.
 type Sight = Vec<(String, Row)>;
-/// Columns by name.
+/// Columns with their names.
 type Row = Vec<(String, Value)>;
 
 impl<'m> Machine<'m> {
@@ -112,7 +112,7 @@ impl<'m> Machine<'m> {
         list.iter().map(|expr| self.eval(expr)).collect()
     }
 
-    /// The rows of a source, with their columns' names.
+    /// Returns the rows of a source, with the columns' names.
     fn rows_of(&mut self, source: &Source) -> Result<Vec<Row>, Failure> {
         let (names, rows): (&[&str], Vec<Vec<Value>>) = match &source.relation {
             Relation::Values(rows) => {
@@ -133,7 +133,7 @@ impl<'m> Machine<'m> {
         Ok(rows.into_iter().map(named).collect())
     }
 
-    /// Arrays as columns; the shorter ones are filled up with NULL.
+    /// Returns arrays as columns. NULLs fill the shorter arrays.
     fn side_by_side(&mut self, arrays: &[Expr]) -> Result<Vec<Vec<Value>>, Failure> {
         let mut columns = Vec::new();
         for array in self.eval_all(arrays)? {
@@ -197,7 +197,7 @@ impl<'m> Machine<'m> {
         })
     }
 
-    /// `pg_settings`: neither custom parameters nor the role are among them.
+    /// Returns `pg_settings`, without custom parameters and the role, as in PostgreSQL.
     fn parameters(&self) -> Vec<Vec<Value>> {
         let text = |text: &str| Some(text.to_owned());
         let all = self.state.defaults().keys();
@@ -342,7 +342,7 @@ impl<'m> Machine<'m> {
                 self.set_config(&arg(0), value.as_deref(), matches!(&*arg(2), "t" | "true"))?;
                 self.state.value(&arg(0)).map(str::to_owned)
             }
-            // The escapes of bytes that this world has.
+            // The escapes of the bytes that occur in this world.
             "encode" => args[0].as_ref().map(|value| value.replace('\\', "\\\\")),
             "convert_to" | "lower" | "float8" | "quote_literal" | "text" => {
                 let value = args.first().cloned().flatten();
@@ -371,7 +371,7 @@ impl<'m> Machine<'m> {
         })
     }
 
-    /// Functions that leave something behind.
+    /// Functions that change session state.
     fn call_with_effect(&mut self, name: &str, args: &[Value]) -> Result<Value, Failure> {
         let arg = |at: usize| args.get(at).cloned().flatten().unwrap_or_default();
         let nothing = Some(String::new());
@@ -405,7 +405,7 @@ impl<'m> Machine<'m> {
                 }
             },
             "setseed" => {
-                // One that was made at random is nobody's.
+                // A statement that the model has made itself belongs to no client.
                 let seed = args[0].clone().filter(|seed| seed != RANDOM);
                 self.state.sow(seed);
                 nothing
@@ -430,11 +430,11 @@ impl<'m> Machine<'m> {
     }
 }
 
-/// Of the session's own process, whichever it is.
+/// The pid of the session's own process.
 const PID: &str = "1";
-/// The OID of the session's own schema of temporary objects.
+/// The OID of the session's schema of temporary objects.
 const TEMP_SCHEMA: &str = "99";
-/// What comes of a calculation with a random number.
+/// Evaluates a calculation with a random number.
 const RANDOM: &str = "random";
 
 fn truth(truth: bool) -> String {
@@ -458,7 +458,7 @@ fn is_aggregate(expr: &Expr) -> bool {
     }
 }
 
-/// The elements of an array in its text form: of one dimension, quoted or not.
+/// Returns the elements of an array in its text form: one dimension, quoted or not.
 fn elements(array: Value) -> Result<Vec<Value>, Failure> {
     let text = array.unwrap_or_default();
     let unknown = || Failure::Unknown(format!("the array {text}"));

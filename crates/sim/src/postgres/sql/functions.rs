@@ -1,12 +1,12 @@
-//! Functions and tables of the model's database: those that are certified keep nothing in a session, and
-//! the others do, though nothing of their names tells.
+//! The functions and tables of the model's database. Certified ones leave no session state. The others do, though their
+//! names do not tell.
 
 use super::eval::Rows;
 
-/// Functions that are harmless. The first three are commands of this world.
+/// Functions without session state. The first three are commands of this world.
 const HARMLESS: [&str; 4] = ["rows", "slow", "fail", "harmless"];
 
-/// Functions, and the statement that each of them runs; `$1` is the first argument.
+/// Functions with the statement that each of them runs; `$1` is the first argument.
 const HIDDEN: [(&str, &str); 9] = [
     ("greet", "set search_path = '$1'"),
     ("whisper", "set app.whisper = '$1'"),
@@ -19,14 +19,14 @@ const HIDDEN: [(&str, &str); 9] = [
     ("enumerate", "select nextval('hidden')"),
 ];
 
-/// Tables that are harmless, and those whose triggers run a statement for the first value of a row.
+/// Tables without session state, and tables whose triggers run a statement for the first value of a row.
 const TABLES: [&str; 1] = ["plain"];
 const TRIGGERS: [(&str, &str); 2] = [
     ("audited", "set search_path = '$1'"),
     ("locked", "select pg_advisory_lock_shared('$1')"),
 ];
 
-/// What a function does besides what it says.
+/// Returns the statement that a function runs besides its result.
 pub(super) fn effect_of_call(name: &str) -> Option<&'static str> {
     let found = HIDDEN.iter().find(|(own, _)| *own == name);
     found.map(|(_, effect)| *effect)
@@ -45,14 +45,14 @@ pub(super) fn is_table(name: &str) -> bool {
     TABLES.contains(&name)
 }
 
-/// Bodies of functions that keep nothing, and of those that pgweir can't read.
+/// Returns the body of a function: one without session state, or one that pgweir can't analyse.
 const CLEAN: &str = "BEGIN RETURN 1; END";
 const OPAQUE: &str = "BEGIN EXECUTE 'x'; RETURN 1; END";
 /// OIDs of the first function and of the first relation.
 const FUNCTIONS: usize = 20_000;
 const RELATIONS: usize = 30_000;
 
-/// What the pooler finds when it reads the catalog: the rows of its statement that tells of this kind.
+/// Returns the rows that the pooler finds when it reads this part of the catalog.
 pub(super) fn catalog_rows(kind: &str, database: u32) -> Rows {
     let harmless = HARMLESS.iter().map(|name| (*name, CLEAN));
     let functions = harmless.chain(HIDDEN.iter().map(|(name, _)| (*name, OPAQUE)));

@@ -1,8 +1,7 @@
-//! What SQL does to a session, as far as the texts of the pooler and of the clients of this world go.
+//! The effect of SQL on a session, for the texts of the pooler and of this world's clients.
 //!
-//! Statements are understood by their words, and queries are evaluated over what the session holds: so
-//! the pooler may ask in whichever form it likes. What is not understood is an error of its own kind,
-//! which ends the world.
+//! Statements are parsed by their words, and queries are evaluated over the session state. So the pooler may word its
+//! queries in any form. A text that the parser does not understand is an error of its own kind, which ends the world.
 
 mod eval;
 mod functions;

@@ -1,11 +1,11 @@
-//! Statements and expressions out of tokens. What is not understood is no statement.
+//! Parses tokens into statements and expressions. The parser refuses anything that it does not understand.
 
 use super::{
     syntax::{Expr, Relation, Select, Source, Statement},
     token::{Token, lex},
 };
 
-/// The statement of this text; `None` if it is none that is known.
+/// Returns the statement of this text, or `None` for an unknown one.
 pub(crate) fn parse(text: &str) -> Option<Statement> {
     let tokens = lex(text)?;
     if let Some(kind) = kind_of_facts(&tokens) {
@@ -19,7 +19,7 @@ pub(crate) fn parse(text: &str) -> Option<Statement> {
     parser.ends().then_some(statement)
 }
 
-/// Catalogs that only the reading of the catalog names.
+/// Catalogs that only the pooler's reading of the catalog names.
 const CATALOGS: [&str; 16] = [
     "pg_database",
     "pg_proc",
@@ -39,7 +39,7 @@ const CATALOGS: [&str; 16] = [
     "pg_am",
 ];
 
-/// Of a statement by which the pooler reads the catalog: its rows' first column.
+/// Finds the first column of the rows, in a statement by which the pooler reads the catalog.
 fn kind_of_facts(tokens: &[Token]) -> Option<String> {
     let is = |token: &Token, word: &str| matches!(token, Token::Word(own) if own == word);
     let (first, rest) = tokens.split_first()?;
@@ -76,7 +76,7 @@ impl Parser<'_> {
         token
     }
 
-    /// Takes these words if they are the next ones.
+    /// Skips these words if they come next.
     fn takes(&mut self, words: &str) -> bool {
         let found = words.split(' ').enumerate().all(|(offset, word)| {
             matches!(self.tokens.get(self.at + offset), Some(Token::Word(own)) if own == word)
@@ -100,7 +100,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A name with dots: of what is in `pg_catalog`, only the last part counts.
+    /// Parses a name with dots. Of a name in `pg_catalog`, only the last part counts.
     fn dotted(&mut self) -> Option<String> {
         let mut name = self.name()?;
         while self.symbol('.') {
@@ -149,7 +149,7 @@ impl Parser<'_> {
         self.of_objects()
     }
 
-    /// Cursors, channels and tables.
+    /// Parses statements on cursors, channels and tables.
     fn of_objects(&mut self) -> Option<Statement> {
         if self.takes("execute") {
             return self.name().map(Statement::Execute);
@@ -218,7 +218,7 @@ impl Parser<'_> {
             "time" if self.takes("zone") => "timezone".to_owned(),
             _ => name,
         };
-        // A role is named without more.
+        // RESET ROLE has nothing behind the word.
         let is_plain = matches!(name.as_str(), "role" | "timezone");
         if !self.symbol('=') && !self.takes("to") && !is_plain {
             return None;
@@ -258,7 +258,7 @@ impl Parser<'_> {
         Some(Statement::Reset(Some(name)))
     }
 
-    /// `PREPARE name AS statement`.
+    /// Parses `PREPARE name AS statement`.
     fn prepare(&mut self, text: &str) -> Option<Statement> {
         let name = self.name()?;
         if !self.takes("as") {
@@ -354,7 +354,7 @@ impl Parser<'_> {
         })
     }
 
-    /// `(unnest(array), ...)`.
+    /// Parses `(unnest(array), ...)`.
     fn unnested(&mut self) -> Option<Relation> {
         self.symbol('(').then_some(())?;
         let mut arrays = Vec::new();
@@ -380,7 +380,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Expressions up to this symbol, which is taken.
+    /// Parses expressions up to this symbol, and skips the symbol.
     fn list(&mut self, end: char) -> Option<Vec<Expr>> {
         let mut list = Vec::new();
         if self.symbol(end) {
@@ -444,7 +444,7 @@ impl Parser<'_> {
         })
     }
 
-    /// `=`, `<>`, `/`, also as `OPERATOR(pg_catalog.=)`.
+    /// Parses `=`, `<>`, `/`, also as `OPERATOR(pg_catalog.=)`.
     fn operator(&mut self) -> Option<String> {
         let is_spelled = self.takes("operator");
         if is_spelled {
@@ -502,7 +502,7 @@ impl Parser<'_> {
         Some(found)
     }
 
-    /// A call or a column.
+    /// Parses a call or a column.
     fn named(&mut self) -> Option<Expr> {
         let name = self.dotted()?;
         if !self.symbol('(') {

@@ -1,4 +1,4 @@
-//! What a session holds, and what statements make of it.
+//! The session state, and how statements change it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,50 +12,50 @@ use super::{
 /// Parameters by their names in lower case.
 pub(crate) type Values = BTreeMap<String, String>;
 
-/// Why a statement has failed.
+/// The reason why a statement has failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// As PostgreSQL would say it: SQLSTATE and message.
+    /// PostgreSQL's error: SQLSTATE and message.
     Sql(&'static str, String),
-    /// This world does not know what PostgreSQL would say.
+    /// The model does not know PostgreSQL's result.
     Unknown(String),
 }
 
-/// All that a session holds.
+/// The session state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct State {
-    /// What RESET returns to.
+    /// The values that RESET restores.
     defaults: Values,
     now: Transactional,
-    /// As it was when the transaction began.
+    /// The state at the beginning of the transaction.
     before: Option<Box<Transactional>>,
     savepoints: Vec<(String, Transactional)>,
-    /// Session-level advisory locks, and how often each is held.
+    /// Session-level advisory locks, with the number of times that each was taken.
     locks: BTreeMap<String, u32>,
-    /// SQL-prepared statements: the whole text that made each, and the statement behind AS.
+    /// SQL-prepared statements: the text of the PREPARE, and the statement behind AS.
     statements: BTreeMap<String, (String, String)>,
     /// The last value of each sequence.
     sequences: BTreeMap<String, String>,
-    /// What `lastval` would give.
+    /// The result of `lastval`.
     last: Option<String>,
-    /// `setseed` was called with this.
+    /// The argument of the last call of `setseed`.
     seed: Option<String>,
-    /// What transactions that are over have notified.
+    /// The notifications of completed transactions.
     sent: Vec<(String, String)>,
 }
 
-/// What a transaction that fails gives back.
+/// The state that a failed transaction undoes.
 #[derive(Debug, Clone, Default)]
 struct Transactional {
-    /// What was set, locally or not.
+    /// The values that were set, by SET or SET LOCAL.
     set: Values,
-    /// What is set once the transaction is over.
+    /// The values that stay after the transaction.
     kept: Values,
     temporary: BTreeSet<String>,
     /// Cursors WITH HOLD.
     cursors: BTreeSet<String>,
     channels: BTreeSet<String>,
-    /// Channels and payloads that are notified when the transaction is over.
+    /// Channels and payloads of notifications that the end of the transaction sends.
     notified: Vec<(String, String)>,
 }
 
@@ -67,14 +67,14 @@ impl State {
         }
     }
 
-    /// A parameter's value; a custom one may have none.
+    /// Returns a parameter's value; `None` for a custom parameter that was never set.
     pub(crate) fn value(&self, name: &str) -> Option<&str> {
         let name = name.to_ascii_lowercase();
         let found = self.now.set.get(&name).or_else(|| self.defaults.get(&name));
         found.map(String::as_str)
     }
 
-    /// The parameters that were set in the session, and their values.
+    /// Returns the parameters that were set in the session, with their values.
     pub(super) fn set(&self) -> &Values {
         &self.now.set
     }
@@ -105,7 +105,7 @@ impl State {
             .map(|(name, (source, _))| (name, source))
     }
 
-    /// The statement behind AS of an SQL-prepared one.
+    /// Returns the statement behind AS of an SQL-prepared statement.
     pub(crate) fn prepared(&self, name: &str) -> Option<&str> {
         self.statements.get(name).map(|(_, body)| body.as_str())
     }
@@ -122,7 +122,7 @@ impl State {
         self.last.as_ref()
     }
 
-    /// Does it hold what no other session can be given?
+    /// Returns whether the session has state that can't move to another server.
     pub(crate) fn is_bound(&self) -> bool {
         !self.now.temporary.is_empty()
             || !self.now.cursors.is_empty()
@@ -131,18 +131,18 @@ impl State {
             || self.seed.is_some()
     }
 
-    /// Has it a custom parameter?
+    /// Returns whether a custom parameter is set.
     pub(crate) fn has_custom(&self) -> bool {
         let mut set = self.now.set.iter();
         set.any(|(name, value)| name.contains('.') && !value.is_empty())
     }
 
-    /// Does it hold values of sequences?
+    /// Returns whether the session has values of sequences.
     pub(crate) fn has_sequences(&self) -> bool {
         !self.sequences.is_empty()
     }
 
-    /// A transaction begins, or one is under way.
+    /// Begins a transaction, unless one is under way.
     pub(crate) fn begin(&mut self) {
         self.before
             .get_or_insert_with(|| Box::new(self.now.clone()));
@@ -152,14 +152,14 @@ impl State {
         self.before.is_some()
     }
 
-    /// The transaction has failed: all it did is taken back.
+    /// Undoes a failed transaction.
     pub(crate) fn abort(&mut self) {
         if let Some(before) = &self.before {
             self.now = (**before).clone();
         }
     }
 
-    /// The transaction is over.
+    /// Ends a transaction.
     pub(crate) fn end(&mut self) {
         if self.before.take().is_some() {
             self.now.set = self.now.kept.clone();
@@ -172,7 +172,7 @@ impl State {
         self.savepoints.push((name.to_owned(), self.now.clone()));
     }
 
-    /// `false` if there is no such savepoint.
+    /// Rolls back to a savepoint. Returns `false` if it does not exist.
     pub(crate) fn roll_back_to(&mut self, name: &str) -> bool {
         let Some(at) = self.savepoints.iter().rposition(|(own, _)| own == name) else {
             return false;
@@ -182,7 +182,7 @@ impl State {
         true
     }
 
-    /// `false` if there is no such savepoint.
+    /// Releases a savepoint. Returns `false` if it does not exist.
     pub(crate) fn release(&mut self, name: &str) -> bool {
         let found = self.savepoints.iter().rposition(|(own, _)| own == name);
         if let Some(at) = found {
@@ -191,10 +191,10 @@ impl State {
         found.is_some()
     }
 
-    /// Does what the statement says, in a transaction that has begun. `source` is the whole query.
+    /// Runs the statement within a transaction. `source` is the text of the whole query.
     ///
     /// # Errors
-    /// As PostgreSQL says; what this world does not know is told apart.
+    /// PostgreSQL's error, or that the model does not know the result.
     pub(crate) fn apply(
         &mut self,
         statement: &Statement,
@@ -307,7 +307,7 @@ impl State {
         Ok(())
     }
 
-    /// A row was inserted: the table's trigger, if it has one, keeps something in the session.
+    /// Inserts a row. The table's trigger, if there is one, changes session state.
     fn fire(&mut self, table: &str, value: &str, facts: &Facts) -> Result<(), Failure> {
         if let Some(effect) = effect_of_trigger(table) {
             return self.run(&effect.replace("$1", value), facts);
@@ -322,12 +322,12 @@ impl State {
         }
     }
 
-    /// Takes what was notified since the last call: channels and payloads.
+    /// Returns the notifications since the last call: channels and payloads.
     pub(crate) fn take_sent(&mut self) -> Vec<(String, String)> {
         std::mem::take(&mut self.sent)
     }
 
-    /// What a function does.
+    /// Runs a function.
     pub(super) fn run(&mut self, text: &str, facts: &Facts) -> Result<(), Failure> {
         let Some(statement) = parse(text) else {
             return Err(Failure::Unknown(text.to_owned()));
@@ -335,7 +335,7 @@ impl State {
         self.apply(&statement, text, facts).map(|_| ())
     }
 
-    /// SET, RESET or `set_config`.
+    /// Runs SET, RESET or `set_config`.
     pub(super) fn change(
         &mut self,
         name: &str,
@@ -348,7 +348,7 @@ impl State {
         }
         let now = &mut self.now;
         let change = |values: &mut Values| match value {
-            // A role that is none is the one of the login.
+            // The role `none` means the login role.
             Some("none") if name == "role" => drop(values.remove(&name)),
             Some(value) => drop(values.insert(name.clone(), value.to_owned())),
             // PostgreSQL never forgets a custom parameter.
@@ -369,7 +369,7 @@ impl State {
         self.now.kept.remove(name);
     }
 
-    /// The role is no parameter of RESET ALL.
+    /// RESET ALL does not reset the role.
     fn reset_all(&mut self) {
         let is_who = |name: &str| matches!(name, "role" | "session_authorization");
         for values in [&mut self.now.set, &mut self.now.kept] {
@@ -403,7 +403,7 @@ impl State {
         *self.locks.entry(key.to_owned()).or_default() += 1;
     }
 
-    /// `false` if it was not held.
+    /// Releases a lock. Returns `false` if it was not held.
     pub(super) fn unlock(&mut self, key: &str) -> bool {
         let Some(count) = self.locks.get_mut(key) else {
             return false;
@@ -419,7 +419,7 @@ impl State {
         self.locks.clear();
     }
 
-    /// A sequence was asked for its next value.
+    /// Takes the next value of a sequence.
     pub(super) fn remember(&mut self, sequence: &str, value: &str) {
         self.sequences.insert(sequence.to_owned(), value.to_owned());
         self.last = Some(value.to_owned());
@@ -429,13 +429,13 @@ impl State {
         self.seed = seed;
     }
 
-    /// How this session, on a pooler's server, differs from the one that its client would have with a
-    /// server of its own; `None` if the client can't tell.
+    /// Describes the difference between this session on a pooler's server and the direct session of its client; `None`
+    /// if the client can't notice any.
     pub(crate) fn difference_from(&self, direct: &Self) -> Option<String> {
         let maps = [&self.now.set, &direct.now.set, &direct.defaults];
         let names: BTreeSet<&String> = maps.into_iter().flat_map(|values| values.keys()).collect();
         for name in names {
-            // A custom parameter that was ever set is empty, rather than unknown.
+            // A custom parameter that was ever set is empty afterwards, instead of unknown.
             let values = [self, direct].map(|state| state.value(name).filter(|v| !v.is_empty()));
             if values[0] != values[1] {
                 return Some(format!("{name} is {:?}, not {:?}", values[0], values[1]));
@@ -461,7 +461,7 @@ impl State {
         self.foreign_to(direct)
     }
 
-    /// Holds the same as another session, with its own values to return to.
+    /// Copies the state of another session, but keeps the values that RESET restores.
     pub(crate) fn become_like(&mut self, other: &Self) {
         let defaults = std::mem::take(&mut self.defaults);
         *self = Self {
@@ -470,7 +470,7 @@ impl State {
         };
     }
 
-    /// What a pooler may take from a session that stays, but may never give to another.
+    /// Returns whether a pooler may take this state from a session that stays, but can never set it in another one.
     fn foreign_to(&self, direct: &Self) -> Option<String> {
         let is_own = |(name, value): (&String, &String)| direct.sequences.get(name) == Some(value);
         if !self.sequences.iter().all(is_own) {
@@ -488,7 +488,7 @@ impl State {
         None
     }
 
-    /// What is left of a client that has gone, and that others would notice without having its session.
+    /// Describes state that a departed client has left, and that others notice without having its session.
     pub(crate) fn remains(&self) -> Option<String> {
         if !self.locks.is_empty() {
             return Some(format!("the locks {:?}", self.locks));

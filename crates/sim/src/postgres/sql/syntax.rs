@@ -1,26 +1,26 @@
-//! Statements and expressions.
+//! The types of statements and expressions.
 
-/// A statement that works on the session's state, or looks at it.
+/// A statement that changes or reads session state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Statement {
     Set {
         local: bool,
         name: String,
-        /// `None`: DEFAULT.
+        /// `None` is DEFAULT.
         value: Option<String>,
     },
-    /// RESET of a parameter, or of all.
+    /// RESET of a parameter, or of all parameters.
     Reset(Option<String>),
     ResetAuthorization,
     /// SHOW of a parameter.
     Show(String),
-    /// SET TRANSACTION: of the present transaction alone.
+    /// SET TRANSACTION, which affects only the present transaction.
     SetTransaction,
     DiscardAll,
     DiscardTemp,
     DiscardSequences,
     DiscardPlans,
-    /// DECLARE of a cursor: with HOLD or not.
+    /// DECLARE of a cursor, WITH HOLD or without.
     Declare {
         name: String,
         holds: bool,
@@ -41,18 +41,18 @@ pub(crate) enum Statement {
     Deallocate(Option<String>),
     CreateTemp(String),
     Drop(String),
-    /// Into a table: its triggers fire, for the first value.
+    /// INSERT into a table, whose triggers fire for the first value.
     Insert {
         table: String,
         value: Expr,
     },
     Select(Select),
-    /// A statement of the reading of the catalog: rows of this kind.
+    /// A statement that reads the catalog: rows of this kind.
     ReadCatalog(String),
 }
 
 impl Statement {
-    /// Does it take from a session whatever that holds of some kind?
+    /// Returns whether the statement removes session state of some kind.
     pub(crate) fn is_of_clean(&self) -> bool {
         match self {
             Self::Reset(None)
@@ -66,13 +66,13 @@ impl Statement {
         }
     }
 
-    /// Does it ask what the session holds, and do nothing else?
+    /// Returns whether the statement only reads session state.
     pub(crate) fn only_looks(&self) -> bool {
         match self {
             Self::Select(select) => {
                 !select.calls("set_config") && !select.calls("pg_advisory_unlock_all")
             }
-            // Before the look.
+            // The statements before an inspection.
             Self::Set { local: true, .. } | Self::SetTransaction | Self::Show(_) => true,
             _ => false,
         }
@@ -80,7 +80,7 @@ impl Statement {
 }
 
 impl Select {
-    /// Is this function among the columns?
+    /// Returns whether this function is among the columns.
     fn calls(&self, function: &str) -> bool {
         let own = self.columns.iter().any(|column| column.calls(function));
         own || self.next.as_ref().is_some_and(|next| next.calls(function))
@@ -106,7 +106,7 @@ pub(crate) enum Expr {
     Null,
     Text(String),
     Parameter(usize),
-    /// Of whichever source has it, or of the one that is named.
+    /// A column of any source, or of the named source.
     Column(Option<String>, String),
     Call {
         name: String,
@@ -116,10 +116,10 @@ pub(crate) enum Expr {
     },
     Case(Vec<(Expr, Expr)>, Option<Box<Expr>>),
     Exists(Box<Select>),
-    /// The one value of a SELECT in parentheses.
+    /// A SELECT in parentheses that returns one value.
     Scalar(Box<Select>),
     Operator(String, Box<Expr>, Box<Expr>),
-    /// Compared with each of an array: with ANY, or with ALL.
+    /// A comparison with each element of an array, by ANY or ALL.
     Each {
         operator: String,
         left: Box<Expr>,
@@ -131,7 +131,7 @@ pub(crate) enum Expr {
     IsNull(Box<Expr>),
 }
 
-/// A SELECT, and those behind UNION ALL.
+/// A SELECT, and further ones behind UNION ALL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Select {
     pub(super) columns: Vec<Expr>,
@@ -140,7 +140,7 @@ pub(crate) struct Select {
     pub(super) next: Option<Box<Select>>,
 }
 
-/// What stands in a FROM list.
+/// An item of a FROM list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Source {
     pub(super) relation: Relation,
@@ -153,6 +153,6 @@ pub(crate) enum Relation {
     /// A table, a view or a function without arguments.
     Named(String),
     Values(Vec<Vec<Expr>>),
-    /// `ROWS FROM (unnest(..), ..)`: arrays side by side.
+    /// `ROWS FROM (unnest(..), ..)`: arrays as columns of one table.
     Unnested(Vec<Expr>),
 }

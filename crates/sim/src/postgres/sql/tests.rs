@@ -24,7 +24,7 @@ fn state() -> State {
     )
 }
 
-/// All rows of a text's statements, as one simple query.
+/// Runs all statements of a text as one simple query, and returns the rows.
 fn run(state: &mut State, text: &str) -> Result<Vec<Vec<Option<String>>>, Failure> {
     let facts = Facts {
         named: vec!["PGWEIR_1".to_owned()],
@@ -58,7 +58,7 @@ fn run(state: &mut State, text: &str) -> Result<Vec<Vec<Option<String>>>, Failur
     found.map(|rows| rows.0)
 }
 
-/// The rows of a query, columns and rows between blanks and bars.
+/// Returns the rows of a query as text, with spaces and bars between columns and rows.
 fn rows(state: &mut State, text: &str) -> String {
     let rows = run(state, text).unwrap_or_else(|why| panic!("{text}: {why:?}"));
     let row = |row: &Vec<Option<String>>| {
@@ -117,7 +117,8 @@ fn settings_are_transactional() {
     assert_eq!(state.value("app.x"), None);
 }
 
-/// What a look finds in a session of its own; its settings are compared with this baseline, or listed.
+/// Returns the result of an inspection in a session of its own. Its settings are compared with this baseline, or
+/// listed.
 fn look(state: &mut State, baseline: Option<Baseline>) -> String {
     let mut probe = Probe::full(vec![b"app.tenant"[..].into()]);
     if let Some(baseline) = baseline {
@@ -128,7 +129,7 @@ fn look(state: &mut State, baseline: Option<Baseline>) -> String {
 
 #[test]
 fn what_a_look_finds() {
-    // Three parameters as they are, and as they would be by default.
+    // Three parameters with their present values, and with their default values.
     let usual = "0|0|on|0|0|on";
     assert_eq!(look(&mut state(), None), format!("{usual}|f f f f 0 0 1"));
     let found = "g work_mem 9MB|g role r1|g app.tenant t1|t t t t 1 0 1";
@@ -167,7 +168,7 @@ fn a_look_compares() {
         })
         .collect();
     let baseline = || Baseline::from_rows(&of_clean, &SettingsTable::default());
-    // The baseline has the values that the parameters have by default.
+    // The baseline has the default values of the parameters.
     assert_eq!(look(&mut state(), baseline()), "0|0|on|f f f f 0 0 1");
     assert_eq!(
         look(&mut dirty(), baseline()),
@@ -188,7 +189,7 @@ fn a_clean_takes_all() {
     let own = || ToDeallocate::Named(vec![b"q1"]);
     let mut state = dirty();
     let found = rows(&mut state, &text(clean(true), own()));
-    // Of setseed, of the locks, and the counts.
+    // The columns for setseed, locks, and the counts.
     assert_eq!(found, "||0 1");
     assert_eq!(state.difference_from(&self::state()), None);
     assert!(!state.is_bound() && !state.has_sequences() && state.remains().is_none());

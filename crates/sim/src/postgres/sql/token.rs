@@ -1,6 +1,6 @@
-//! Tokens of SQL, as far as the texts of this world need them.
+//! A tokenizer for the SQL of this world.
 
-/// One token.
+/// A token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Token {
     /// A key word or an identifier without quotes, in lower case.
@@ -15,7 +15,7 @@ pub(super) enum Token {
     Symbol(char),
 }
 
-/// Parts a text at its top-level semicolons. A text that does not lex is one part.
+/// Splits a text at its top-level semicolons. A text with invalid tokens is one part.
 pub(crate) fn split(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let (mut start, mut at) = (0, 0);
@@ -33,7 +33,7 @@ pub(crate) fn split(text: &str) -> Vec<&str> {
     parts
 }
 
-/// How many bytes the string, comment or character at the start takes.
+/// Returns the length in bytes of the string, comment or character at the start.
 fn skip(text: &str) -> Option<usize> {
     let first = text.chars().next()?;
     Some(match first {
@@ -51,7 +51,7 @@ fn word_len(text: &str) -> usize {
     text.find(|c| !is_in(c)).unwrap_or(text.len())
 }
 
-/// The contents of the literal at the start, and its length.
+/// Returns the content of the literal at the start, and the literal's length.
 fn quoted(text: &str, quote: char, escapes: bool) -> Option<(String, usize)> {
     let mut contents = String::new();
     let mut rest = text[1..].char_indices().peekable();
@@ -70,7 +70,7 @@ fn quoted(text: &str, quote: char, escapes: bool) -> Option<(String, usize)> {
     None
 }
 
-/// The tokens of a text; `None` if it does not lex.
+/// Returns the tokens of a text, or `None` if one is invalid.
 pub(super) fn lex(text: &str) -> Option<Vec<Token>> {
     let mut tokens = Vec::new();
     let mut rest = text;

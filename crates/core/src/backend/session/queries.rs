@@ -1,0 +1,141 @@
+//! pgweir's own queries on a server, and the answers that have arrived so far.
+
+use std::sync::Arc;
+
+use pgweir_wire::Body;
+
+use super::super::{InternalQuery, Lookup};
+use crate::{
+    Reading,
+    session::{Baseline, Facts, Probe, State, StatementCounts},
+    signal::{Rights, Signals},
+};
+
+/// pgweir's own queries that are under way on a server.
+#[derive(Debug, Default)]
+pub struct InternalQueries {
+    /// The answers to a probe that have arrived so far.
+    pub inspection: Option<Box<InspectionAnswers>>,
+    /// The part of the catalog that was read on this server so far.
+    pub catalog: Option<Box<CatalogRows>>,
+    /// The lookup of a user that the server is asked for.
+    pub lookup: Option<Box<Lookup>>,
+    /// The prepared statement counts that the clean under way has returned so far; the outer `None` if no such clean
+    /// runs.
+    pub counts: Option<Option<StatementCounts>>,
+    /// The rows of the baseline query that have arrived so far.
+    pub baseline_rows: Option<Vec<[Vec<u8>; 4]>>,
+    /// Whether pgweir holds back a ReadyForQuery of the server.
+    pub ready_is_held: bool,
+}
+
+impl InternalQueries {
+    /// Returns whether one of these queries is under way that is answered by rows.
+    #[must_use]
+    #[inline]
+    pub fn awaits_rows(&self) -> bool {
+        self.inspection.is_some()
+            || self.catalog.is_some()
+            || self.lookup.is_some()
+            || self.counts.is_some()
+            || self.baseline_rows.is_some()
+    }
+
+    /// Takes a row of the answer to such a query, or to the query for the rights to send `signals`.
+    pub(super) fn take_row(
+        &mut self,
+        own: Option<InternalQuery>,
+        signals: &mut Option<Box<Signals>>,
+        row: &[u8],
+    ) {
+        match own {
+            Some(InternalQuery::Clean) => {
+                let counts = StatementCounts::of_row(row);
+                if let Some(told) = self.counts.as_mut().filter(|_| counts.is_some()) {
+                    *told = counts;
+                }
+                return;
+            }
+            Some(InternalQuery::Baseline) => {
+                if let Some(rows) = &mut self.baseline_rows {
+                    rows.extend(columns(row));
+                }
+                return;
+            }
+            _ => {}
+        }
+        if let Some(catalog) = &mut self.catalog {
+            catalog.take(row);
+        } else if let Some(lookup) = &mut self.lookup {
+            lookup.take(row);
+        } else if let Some(signals) = signals {
+            signals.rights = Some(Rights::of_row(row));
+        } else if let Some(answers) = &mut self.inspection
+            && answers.state.take_row(row).is_err()
+        {
+            answers.failed = true;
+        }
+    }
+}
+
+/// A catalog query under way.
+#[derive(Debug)]
+pub struct CatalogRows {
+    /// For [`Catalog::finish`](crate::Catalog::finish).
+    pub reading: Reading,
+    /// The facts that have arrived so far.
+    pub facts: Facts,
+    /// Whether the query has failed, or its result was not understood.
+    pub failed: bool,
+}
+
+impl CatalogRows {
+    /// Takes one row.
+    pub fn take(&mut self, row: &[u8]) {
+        self.failed |= !self.facts.take(row);
+    }
+}
+
+/// Returns the four columns of a DataRow; a null column is empty.
+fn columns(row: &[u8]) -> Option<[Vec<u8>; 4]> {
+    let mut body = Body::new(row);
+    if body.bytes(2).ok()? != [0, 4] {
+        return None;
+    }
+    let mut columns = [const { Vec::new() }; 4];
+    for column in &mut columns {
+        if let Ok(len) = usize::try_from(body.i32().ok()?) {
+            *column = body.bytes(len).ok()?.to_vec();
+        }
+    }
+    Some(columns)
+}
+
+/// A baseline that did not explain what an inspection has found: the client has set these parameters unseen, or their
+/// defaults have changed.
+#[derive(Debug)]
+pub struct UnexplainedParameters {
+    /// The baseline.
+    pub baseline: Arc<Baseline>,
+    /// The parameters, in lower case.
+    pub names: Vec<Vec<u8>>,
+}
+
+/// The answers to a probe.
+#[derive(Debug)]
+pub struct InspectionAnswers {
+    /// The probe that was sent.
+    pub probe: Probe,
+    /// The state that was answered, or was reported before.
+    pub state: State,
+    /// Whether the rest of the state was reported.
+    pub reported: bool,
+    /// The parameters that an earlier inspection could not explain.
+    pub unexplained: Option<UnexplainedParameters>,
+    /// Whether the query also resets the settings.
+    pub cleans: bool,
+    /// Whether the query has failed, or its result was not understood.
+    pub failed: bool,
+    /// Whether a value is too long to be read, so that the query would fail again.
+    pub is_too_long: bool,
+}

@@ -1,0 +1,105 @@
+//! The unnamed statement of one client, as far as pgweir keeps it to make it again on another server.
+
+/// A client's unnamed statement.
+#[derive(Debug, Default)]
+pub struct UnnamedStatement {
+    /// The definition, if the client may use the statement on another server than the one that has it.
+    definition: Option<Box<[u8]>>,
+    /// Whether the definition was not stored, and may change the session.
+    is_opaque: bool,
+    /// The definition that stays if the server skips all Parses that it has not answered yet.
+    former: Option<Box<[u8]>>,
+    /// Which certificates (`Certificates::id`) held when the statement was parsed.
+    judged_by: u64,
+    /// Counts the client's unnamed statements, to recognize an older one on a server.
+    version: u32,
+}
+
+impl UnnamedStatement {
+    /// Returns the statement that another process has kept for its client.
+    #[must_use]
+    pub fn resumed(definition: Option<&[u8]>) -> Self {
+        Self {
+            definition: definition.map(Into::into),
+            ..Self::default()
+        }
+    }
+
+    /// Returns whether the client has a statement that it may use later, or that may change its session.
+    #[must_use]
+    #[inline]
+    pub fn is_kept(&self) -> bool {
+        self.definition.is_some() || self.is_opaque
+    }
+
+    /// Returns the kept definition.
+    #[must_use]
+    #[inline]
+    pub fn definition(&self) -> Option<&[u8]> {
+        self.definition.as_deref()
+    }
+
+    /// Takes the kept definition out.
+    pub fn take_definition(&mut self) -> Option<Box<[u8]>> {
+        self.definition.take()
+    }
+
+    /// Keeps this definition.
+    #[inline]
+    pub fn keep(&mut self, definition: Box<[u8]>) {
+        self.definition = Some(definition);
+    }
+
+    /// Notes that the definition is not stored, and may change the session.
+    pub fn set_opaque(&mut self) {
+        self.is_opaque = true;
+    }
+
+    /// Returns the number of the present statement among all of the client.
+    #[must_use]
+    #[inline]
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// Forgets the statement, which is gone or replaced.
+    pub fn forget(&mut self) {
+        self.definition = None;
+        self.is_opaque = false;
+        self.version = self.version.wrapping_add(1);
+    }
+
+    /// Notes that a Parse has passed while these certificates held.
+    #[inline]
+    pub fn parsed_under(&mut self, certificates: u64) {
+        self.judged_by = certificates;
+    }
+
+    /// Returns whether the statement was parsed under other certificates than these.
+    #[must_use]
+    #[inline]
+    pub fn is_outdated(&self, certificates: u64) -> bool {
+        self.judged_by != certificates
+    }
+
+    /// Before a Parse, makes the present statement the one that stays if the server skips the Parse.
+    #[inline]
+    pub fn replace_with_next(&mut self) {
+        self.former = self.definition.take();
+    }
+
+    /// Before the statement is made again, notes that it also stays if the server skips that Parse.
+    pub fn keep_as_former(&mut self) {
+        self.former.clone_from(&self.definition);
+    }
+
+    /// Forgets the statement that was to stay.
+    pub fn forget_former(&mut self) {
+        self.former = None;
+    }
+
+    /// Takes out the statement that stays if the server has skipped all Parses.
+    pub fn take_former(&mut self) -> Option<Box<[u8]>> {
+        self.former.take()
+    }
+}
