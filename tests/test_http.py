@@ -179,6 +179,28 @@ def test_a_server_that_is_down(start):
     assert metrics.value("pgweir_pool_server_login_failing", **pool) == 1
     assert metrics.value("pgweir_pool_server_logins_total", **pool, result="failed") >= 1
     assert 0 < metrics.value("pgweir_pool_server_login_retry_seconds", **pool) <= 30
+    (host, is_up), = metrics.series("pgweir_server_host_up")
+    assert (host, is_up) == ({"database": "app", "endpoint": "127.0.0.1:1"}, 0)
+    assert metrics.value("pgweir_server_host_logins_total", **host, result="unreachable") >= 1
+    assert metrics.value("pgweir_server_host_logins_total", **host, result="ok") == 0
+
+
+def test_hosts_of_a_list(start, newest_pg):
+    """Each host has its own state; one that refuses a login is up."""
+    pooler = start(databases={
+        "app": f"host={newest_pg.host},127.0.0.2 port={newest_pg.port} dbname=app",
+        "refused": f"host={newest_pg.host} port={newest_pg.port} dbname=nowhere"}, server_login_retry=1)
+    with pytest.raises(psycopg.OperationalError):
+        pooler.connect(dbname="refused")
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(pooler.connect()).execute("BEGIN")
+        metrics = scrape(pooler.http)
+    up = {(own["database"], own["endpoint"].split(":")[0] != "127.0.0.2"): value for own, value in metrics.series("pgweir_server_host_up")}
+    assert up["app", True] == up["refused", True] == 1 and up.get(("app", False), 0) == 0
+    ok, = [value for own, value in metrics.series("pgweir_server_host_logins_total", database="app", result="ok") if value]
+    assert ok >= 3
+    assert sum(value for _, value in metrics.series("pgweir_server_host_logins_total", database="refused", result="refused")) >= 1
 
 
 def test_who_waits_and_why(start):
