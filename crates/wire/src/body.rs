@@ -52,6 +52,22 @@ impl<'a> Body<'a> {
         Ok(i32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
 
+    /// Reads the columns of a DataRow, up to the end of the body. `None` stands for NULL.
+    ///
+    /// # Errors
+    /// When the columns are not as long as the body.
+    pub fn columns(mut self) -> Result<Vec<Option<&'a [u8]>>, Malformed> {
+        let count = self.bytes(2)?;
+        let count = u16::from_be_bytes([count[0], count[1]]);
+        let mut column = || match usize::try_from(self.i32()?) {
+            Ok(len) => self.bytes(len).map(Some),
+            Err(_) => Ok(None),
+        };
+        let columns = (0..count).map(|_| column()).collect::<Result<_, _>>()?;
+        self.end()?;
+        Ok(columns)
+    }
+
     /// Reads a string that ends with a zero byte. The zero byte is consumed, but is not part of the result.
     ///
     /// # Errors

@@ -170,26 +170,9 @@ impl Lookup {
     }
 }
 
-/// The columns of a DataRow.
 fn columns(row: &[u8]) -> Result<Vec<Option<&[u8]>>, String> {
-    parse(row).ok_or_else(|| "the answer is malformed".to_owned())
-}
-
-fn parse(row: &[u8]) -> Option<Vec<Option<&[u8]>>> {
-    let mut body = Body::new(row);
-    let &[high, low] = body.bytes(2).ok()? else {
-        return None;
-    };
-    let mut columns = Vec::new();
-    for _ in 0..u16::from_be_bytes([high, low]) {
-        let len = body.i32().ok()?;
-        columns.push(match usize::try_from(len) {
-            Ok(len) => Some(body.bytes(len).ok()?),
-            Err(_) => None,
-        });
-    }
-    body.end().ok()?;
-    Some(columns)
+    let columns = Body::new(row).columns();
+    columns.map_err(|_| "the answer is malformed".to_owned())
 }
 
 #[cfg(test)]

@@ -40,20 +40,14 @@ impl StatementCounts {
     /// Parses the counts from the body of the clean's last DataRow.
     #[must_use]
     pub fn of_row(row: &[u8]) -> Option<Self> {
-        let mut body = pgweir_wire::Body::new(row);
-        if body.bytes(2).ok()? != [0, 2] {
+        let columns = pgweir_wire::Body::new(row).columns().ok()?;
+        let &[from_sql, from_protocol] = &*columns else {
             return None;
-        }
-        let mut count = || {
-            let len = usize::try_from(body.i32().ok()?).ok()?;
-            std::str::from_utf8(body.bytes(len).ok()?)
-                .ok()?
-                .parse()
-                .ok()
         };
+        let count = |column: Option<_>| std::str::from_utf8(column?).ok()?.parse().ok();
         Some(Self {
-            from_sql: count()?,
-            from_protocol: count()?,
+            from_sql: count(from_sql)?,
+            from_protocol: count(from_protocol)?,
         })
     }
 }

@@ -29,10 +29,11 @@
 use super::{
     Certificates, Dialect,
     scan::{
-        DdlWords, NAME_MAX, is_catalog,
-        pieces::{Piece, pieces},
+        DdlWords, NAME_MAX,
+        pieces::{Piece, pieces, writes_to_catalogs},
         reads_session,
     },
+    word_list::{begins, is_any, words},
 };
 
 /// The change that a text makes to the catalog.
@@ -47,89 +48,26 @@ pub enum Change {
 }
 
 /// Words that begin statements without DDL. The functions in these statements are examined by name.
-const PLAIN: [&[u8]; 39] = [
-    b"abort",
-    b"analyse",
-    b"begin",
-    b"checkpoint",
-    b"close",
-    b"copy",
-    b"deallocate",
-    b"declare",
-    b"delete",
-    b"discard",
-    b"end",
-    b"explain",
-    b"fetch",
-    b"insert",
-    b"listen",
-    b"load",
-    b"lock",
-    b"merge",
-    b"move",
-    b"notify",
-    b"release",
-    b"reset",
-    b"savepoint",
-    b"select",
-    b"set",
-    b"show",
-    b"start",
-    b"table",
-    b"truncate",
-    b"unlisten",
-    b"update",
-    b"values",
-    b"with",
-    b"prepare",
-    b"commit",
-    b"rollback",
-    b"execute",
-    b"wait",
-    b"repack",
-];
+const PLAIN: [&str; 39] = words(
+    "abort analyse begin checkpoint close copy deallocate declare delete discard end explain fetch \
+     insert listen load lock merge move notify release reset savepoint select set show start table \
+     truncate unlisten update values with prepare commit rollback execute wait repack",
+);
 /// Kinds of objects whose CREATE is quiet if all words are innocent.
-const CREATED_QUIETLY: [&[u8]; 9] = [
-    b"table",
-    b"index",
-    b"view",
-    b"sequence",
-    b"materialized",
-    b"role",
-    b"user",
-    b"group",
-    b"database",
-];
+const CREATED_QUIETLY: [&str; 9] =
+    words("table index view sequence materialized role user group database");
 /// Words that may stand between CREATE and the kind.
-const BEFORE_KIND: [&[u8]; 8] = [
-    b"or",
-    b"replace",
-    b"unique",
-    b"unlogged",
-    b"temp",
-    b"temporary",
-    b"local",
-    b"global",
-];
+const BEFORE_KIND: [&str; 8] = words("or replace unique unlogged temp temporary local global");
 /// Kinds whose ALTER is quiet.
-const ALTERED_QUIETLY: [&[u8]; 5] = [b"table", b"role", b"user", b"group", b"database"];
+const ALTERED_QUIETLY: [&str; 5] = words("table role user group database");
 /// Statements that are quiet whatever they name, if all words are innocent.
-const QUIET: [&[u8]; 3] = [b"comment", b"grant", b"revoke"];
+const QUIET: [&str; 3] = words("comment grant revoke");
 /// Statements that are quiet if all words are innocent. Without a name they concern all tables.
-const OF_TABLES: [&[u8]; 5] = [b"vacuum", b"analyze", b"reindex", b"cluster", b"refresh"];
+const OF_TABLES: [&str; 5] = words("vacuum analyze reindex cluster refresh");
 /// Words that give a table traces of its own, or make it reveal something of the session (row security), or that may
 /// hide other words.
-const NOISY: [&[u8]; 9] = [
-    b"security",
-    b"serial",
-    b"bigserial",
-    b"smallserial",
-    b"serial2",
-    b"serial4",
-    b"serial8",
-    b"identity",
-    b"execute",
-];
+const NOISY: [&str; 9] =
+    words("security serial bigserial smallserial serial2 serial4 serial8 identity execute");
 
 /// Returns the change that a text makes which is sent as a whole to a server with these certificates.
 #[must_use]
@@ -186,12 +124,10 @@ impl Reader<'_> {
             // Every statement has a word, so this is none.
             return Change::No;
         };
-        let is_first = |list: &[&[u8]]| is_any(first, list);
+        let is_first = |list: &[&str]| is_any(first, list);
         let second = words.next().unwrap_or_default();
-        if self.calls_ddl(pieces) || writes_to_catalogs(pieces) {
-            return Change::Any;
-        }
-        if is_any(first, &[b"commit"]) && is_any(second, &[b"prepared"]) {
+        let commits_prepared = is_first(&["commit"]) && is_any(second, &["prepared"]);
+        if commits_prepared || self.calls_ddl(pieces) || writes_to_catalogs(pieces) {
             return Change::Any;
         }
         if is_first(&PLAIN) {
@@ -200,12 +136,12 @@ impl Reader<'_> {
         if !self.is_quiet_database {
             return Change::Any;
         }
-        if is_first(&[b"drop"]) {
+        if is_first(&["drop"]) {
             return Change::Quiet;
         }
-        let is_quiet = if is_first(&[b"create"]) {
+        let is_quiet = if is_first(&["create"]) {
             self.is_quiet_create(pieces)
-        } else if is_first(&[b"alter"]) {
+        } else if is_first(&["alter"]) {
             is_any(second, &ALTERED_QUIETLY)
         } else if is_first(&OF_TABLES) {
             pieces.len() > 1 || self.certificates.counts().opaque_functions == 0
@@ -221,12 +157,9 @@ impl Reader<'_> {
 
     /// Returns whether the text names or reaches a function that may do DDL.
     fn calls_ddl(&self, pieces: &[Piece<'_>]) -> bool {
-        pieces.iter().any(|piece| match piece {
-            Piece::Word(name) | Piece::Quoted(name) => {
-                let traces = self.certificates.any_word(name);
-                super::certificates::may_do_ddl(traces.read | traces.write)
-            }
-            _ => false,
+        pieces.iter().filter_map(Piece::name).any(|name| {
+            let traces = self.certificates.any_word(name);
+            super::certificates::may_do_ddl(traces.read | traces.write)
         })
     }
 
@@ -240,10 +173,10 @@ impl Reader<'_> {
         };
         if kind.eq_ignore_ascii_case(b"schema") {
             // Objects that are created within CREATE SCHEMA are not examined.
-            return !words.any(|word| is_any(word, &[b"create", b"grant"]));
+            return !words.any(|word| is_any(word, &["create", "grant"]));
         }
         // A plan keeps the result of a function that is declared IMMUTABLE and reads the view, for all clients.
-        let is_view = is_any(kind, &[b"view", b"materialized"]);
+        let is_view = is_any(kind, &["view", "materialized"]);
         is_any(kind, &CREATED_QUIETLY) && !(is_view && pieces.iter().any(tells_of_session))
     }
 
@@ -266,31 +199,11 @@ impl Reader<'_> {
     }
 }
 
-/// Returns whether a statement that writes names a system catalog. A superuser may change functions without DDL.
-fn writes_to_catalogs(pieces: &[Piece<'_>]) -> bool {
-    const WORDS: [&[u8]; 5] = [b"insert", b"update", b"delete", b"merge", b"copy"];
-    let has = |is: &dyn Fn(&[u8]) -> bool| {
-        pieces.iter().any(|piece| match piece {
-            Piece::Word(name) | Piece::Quoted(name) => is(name),
-            _ => false,
-        })
-    };
-    has(&|name| is_any(name, &WORDS)) && has(&is_catalog)
-}
-
 /// Returns whether this may be a function, key word or view of PostgreSQL's own that reveals something of the session.
 fn tells_of_session(piece: &Piece<'_>) -> bool {
-    match piece {
-        Piece::Word(name) | Piece::Quoted(name) => {
-            let begin = name.get(..3).unwrap_or_default();
-            reads_session(name) || begin.eq_ignore_ascii_case(b"pg_")
-        }
-        _ => false,
-    }
-}
-
-fn is_any(word: &[u8], words: &[&[u8]]) -> bool {
-    words.iter().any(|known| known.eq_ignore_ascii_case(word))
+    piece
+        .name()
+        .is_some_and(|name| reads_session(name) || begins(name, "pg_"))
 }
 
 #[cfg(test)]

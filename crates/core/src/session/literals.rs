@@ -7,6 +7,7 @@
 use super::{
     Settings,
     scan::{Kind, Lexer},
+    word_list::{is_any, words},
 };
 
 /// The literals of a statement, by the settings that decide what they mean. Each kind depends on the settings of the
@@ -24,29 +25,21 @@ pub enum Literals {
 }
 
 /// The settings that affect [`Literals::Words`].
-const OF_WORDS: [&str; 2] = ["transform_null_equals", "xmloption"];
+const OF_WORDS: [&str; 2] = words("transform_null_equals xmloption");
 /// The settings that affect the other kinds as well.
-const OF_VALUES: [&str; 9] = [
-    "array_nulls",
-    "backslash_quote",
-    "client_encoding",
-    "datestyle",
-    "intervalstyle",
-    "lc_monetary",
-    "standard_conforming_strings",
-    "timezone",
-    "timezone_abbreviations",
-];
+const OF_VALUES: [&str; 9] = words(
+    "array_nulls backslash_quote client_encoding datestyle intervalstyle lc_monetary \
+     standard_conforming_strings timezone timezone_abbreviations",
+);
 /// The names of such settings in `SET TIME ZONE`, `SET XML OPTION` and `SET NAMES`.
-const IN_SET: [&str; 3] = ["names", "time", "xml"];
+const IN_SET: [&str; 3] = words("names time xml");
 /// Words that the input functions of dates and times accept.
-const TIMES: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
+const TIMES: [&str; 4] = words("now today tomorrow yesterday");
 
 /// Returns whether this parameter decides what literals mean.
 #[must_use]
 pub fn affects_literals(parameter: &[u8]) -> bool {
-    let mut names = OF_WORDS.iter().chain(&OF_VALUES).chain(&IN_SET);
-    names.any(|name| parameter.eq_ignore_ascii_case(name.as_bytes()))
+    is_any(parameter, &OF_WORDS) || is_any(parameter, &OF_VALUES) || is_any(parameter, &IN_SET)
 }
 
 impl Literals {
@@ -87,9 +80,9 @@ impl Literals {
 /// Returns whether a string can't be a date, a time, an interval, an amount or an array.
 fn is_words(string: &[u8]) -> bool {
     let is_plain = |&byte: &u8| byte.is_ascii_alphabetic() || b" _-.,:;/%#@!?|".contains(&byte);
-    let has = |word: &&[u8]| {
+    let has = |word: &&str| {
         let mut windows = string.windows(word.len());
-        windows.any(|window| window.eq_ignore_ascii_case(word))
+        windows.any(|window| window.eq_ignore_ascii_case(word.as_bytes()))
     };
     string.iter().all(is_plain) && !TIMES.iter().any(has)
 }

@@ -13,7 +13,6 @@ mod custom_parameters;
 mod ddl;
 mod dirt;
 mod fingerprint;
-mod ids;
 mod interner;
 mod literals;
 mod names;
@@ -34,6 +33,7 @@ mod startups;
 mod state;
 mod statement;
 mod statement_description;
+mod word_list;
 
 pub use baseline::{BASELINE, Baseline, SHOWN};
 pub use certificates::{Certificates, Facts};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pgweir_wire::MessageWriter;
 
-use super::quote;
+use super::{quote, word_list::words};
 
 /// The names of the parameters that PostgreSQL reports, in a fixed order. The tracked ones come first: they are set on
 /// every server that a client gets.
@@ -23,26 +23,16 @@ pub struct Tracked {
 }
 
 impl TrackedNames {
-    const ALWAYS: [&str; 5] = [
-        "client_encoding",
-        "DateStyle",
-        "TimeZone",
-        "standard_conforming_strings",
-        "application_name",
-    ];
+    const ALWAYS: [&str; 5] =
+        words("client_encoding DateStyle TimeZone standard_conforming_strings application_name");
     /// The position of `application_name`.
     const APPLICATION_NAME: usize = 4;
     /// The other parameters that PostgreSQL reports. They may change in a session without a SET of that name
     /// (PostgreSQL's manual, "Asynchronous Operations").
-    const REPORTED: [&str; 7] = [
-        "IntervalStyle",
-        "default_transaction_read_only",
-        "in_hot_standby",
-        "is_superuser",
-        "scram_iterations",
-        "search_path",
-        "session_authorization",
-    ];
+    const REPORTED: [&str; 7] = words(
+        "IntervalStyle default_transaction_read_only in_hot_standby is_superuser scram_iterations \
+         search_path session_authorization",
+    );
 
     /// Makes the list from PgBouncer's five tracked names and `extra` (the setting `track_extra_parameters`).
     #[must_use]

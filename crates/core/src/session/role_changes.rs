@@ -1,6 +1,6 @@
 //! Texts that change the session defaults of a role or a database, or that drop a role.
 
-use super::schema::words;
+use super::schema::words_of;
 
 /// The most names that are kept of the texts of one transaction.
 pub const NAMES_MAX: usize = 1000;
@@ -9,7 +9,7 @@ pub const NAMES_MAX: usize = 1000;
 /// surplus name only makes pgweir open new server connections without need, so words are not parsed by a grammar.
 #[must_use]
 pub fn changed_roles(text: &[u8]) -> Vec<String> {
-    let words: Vec<String> = words(text).collect();
+    let words = words_of(text, usize::MAX);
     let mut found = Vec::new();
     for (at, pair) in words.windows(2).enumerate() {
         let behind = &words[at + 2..];

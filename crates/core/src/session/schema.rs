@@ -3,6 +3,7 @@
 use super::{
     Effects,
     scan::{Kind, Lexer, is_of_word},
+    word_list::{begins, is_any, words},
 };
 
 /// Returns whether a text with these effects may change the result columns of statements that were prepared before. The
@@ -10,49 +11,33 @@ use super::{
 /// session.
 #[must_use]
 pub fn changes_schema(text: &[u8], effects: Effects) -> bool {
-    const HARMLESS: [&[u8]; 20] = [
-        b"drop table",
-        b"drop view",
-        b"drop index",
-        b"drop sequence",
-        b"drop trigger",
-        b"drop role",
-        b"drop user ",
-        b"drop database",
-        b"vacuum",
-        b"analyze",
-        b"reindex",
-        b"grant ",
-        b"revoke ",
-        b"comment ",
-        b"cluster",
-        b"refresh ",
-        b"create temp",
-        b"create index ",
-        b"create unique ",
-        b"create database",
-    ];
+    const HARMLESS: [&str; 8] =
+        words("vacuum analyze reindex grant revoke comment cluster refresh");
+    const DROPPED: [&str; 8] = words("table view index sequence trigger role user database");
+    const CREATED: [&str; 5] = words("temp temporary index unique database");
+    let text = text.trim_ascii();
     if !effects.contains(Effects::TEMP) {
         // A function or procedure of unknown content runs. Only DO, whose code is in the text, is likely to change the
         // schema.
-        let text = text.trim_ascii();
-        return begins(text, b"do ") || begins(text, b"do$");
+        return begins(text, "do ") || begins(text, "do$");
     }
-    !is_one_of(text, &HARMLESS)
-}
-
-/// Returns whether the text is a single statement that begins in one of these ways.
-pub(super) fn is_one_of(text: &[u8], beginnings: &[&[u8]]) -> bool {
-    let text = text.trim_ascii();
     let text = text.strip_suffix(b";").unwrap_or(text);
-    !text.contains(&b';') && beginnings.iter().any(|beginning| begins(text, beginning))
+    let mut words = text.split(u8::is_ascii_whitespace);
+    let (first, second) = (
+        words.next().unwrap_or_default(),
+        words.next().unwrap_or_default(),
+    );
+    let is_harmless = is_any(first, &HARMLESS)
+        || is_any(first, &["drop"]) && is_any(second, &DROPPED)
+        || is_any(first, &["create"]) && is_any(second, &CREATED);
+    !is_harmless || text.contains(&b';')
 }
 
 /// Returns the database that a text drops, renames or copies, and which must have no connections meanwhile.
 #[must_use]
 pub fn left_database(text: &[u8]) -> Option<String> {
     const WORDS_MAX: usize = 32;
-    let words: Vec<_> = words(text).take(WORDS_MAX).collect();
+    let words = words_of(text, WORDS_MAX);
     let is = |at: usize, word: &str| words.get(at).is_some_and(|found| found == word);
     if !is(1, "database") {
         return None;
@@ -71,47 +56,34 @@ pub fn left_database(text: &[u8]) -> Option<String> {
 
 /// Returns the words of a text in lower case, and quoted identifiers as they are written. Words in strings are
 /// included, since settings decide where a string ends, and so are all words behind a place that can't be cut into
-/// tokens.
-pub(super) fn words(text: &[u8]) -> impl Iterator<Item = String> {
+/// tokens. Ends behind the string or word with which there are `most` words.
+pub(super) fn words_of(text: &[u8], most: usize) -> Vec<String> {
     let mut lexer = Lexer::new(text);
+    let mut found = Vec::new();
     let mut end = 0;
-    let mut rest: &[u8] = b"";
-    std::iter::from_fn(move || {
-        loop {
-            while !rest.is_empty() {
-                let len = rest.iter().position(|&byte| !is_of_word(byte));
-                let (word, others) = rest.split_at(len.unwrap_or(rest.len()));
-                rest = others.get(1..).unwrap_or_default();
-                if !word.is_empty() {
-                    return Some(lower(word));
-                }
+    while found.len() < most {
+        let token = lexer.next();
+        let bytes = lexer.bytes(token);
+        let before = std::mem::replace(&mut end, token.end);
+        let within = match token.kind {
+            Kind::End => break,
+            Kind::Quoted => {
+                found.push(text_of(&bytes[1..bytes.len() - 1]));
+                continue;
             }
-            let token = lexer.next();
-            let bytes = lexer.bytes(token);
-            let before = std::mem::replace(&mut end, token.end);
-            match token.kind {
-                Kind::Word => return Some(lower(bytes)),
-                Kind::Quoted => return Some(text_of(&bytes[1..bytes.len() - 1])),
-                Kind::Text | Kind::OtherText => rest = bytes,
-                Kind::Broken => rest = &text[before..],
-                Kind::End => return None,
-                _ => {}
-            }
-        }
-    })
-}
-
-fn lower(word: &[u8]) -> String {
-    text_of(&word.to_ascii_lowercase())
+            Kind::Word | Kind::Text | Kind::OtherText => bytes,
+            Kind::Broken => &text[before..],
+            _ => b"",
+        };
+        let words = within.split(|&byte| !is_of_word(byte));
+        let words = words.filter(|word| !word.is_empty());
+        found.extend(words.map(|word| text_of(&word.to_ascii_lowercase())));
+    }
+    found
 }
 
 fn text_of(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn begins(text: &[u8], with: &[u8]) -> bool {
-    text.get(..with.len())
-        .is_some_and(|begin| begin.eq_ignore_ascii_case(with))
 }
 
 #[cfg(test)]
@@ -158,7 +130,7 @@ mod tests {
 
     #[test]
     fn words_of_texts() {
-        let of = |text: &str| words(text.as_bytes()).collect::<Vec<_>>().join(" ");
+        let of = |text: &str| words_of(text.as_bytes(), usize::MAX).join(" ");
         assert_eq!(
             of("ALTER/**/Role \"A b\" SET x='it''s', y=1"),
             "alter role A b set x it s y"

@@ -100,18 +100,16 @@ impl State {
     /// # Errors
     /// The row is not one of a probe's.
     pub fn take_row(&mut self, row: &[u8]) -> Result<(), BadState> {
-        let mut body = Body::new(row);
-        match row.get(1) {
-            Some(1) => {
-                let [value] = columns(&mut body).ok_or(BadState)?;
+        let columns = Body::new(row).columns().map_err(|_| BadState)?;
+        let columns: Option<Vec<_>> = columns.into_iter().collect();
+        let (kind, name, value) = match *columns.ok_or(BadState)? {
+            [value] => {
                 self.shown.push(value.to_vec());
                 return Ok(());
             }
-            Some(7) => return self.take_summary(columns(&mut body).ok_or(BadState)?),
-            _ => {}
-        }
-        let [kind, name, value] = columns(&mut body).ok_or(BadState)?;
-        let &[kind] = kind else { return Err(BadState) };
+            [&[kind], name, value] => (kind, name, value),
+            ref others => return self.take_summary(others.try_into().map_err(|_| BadState)?),
+        };
         match kind {
             b'g' | b's' => self.set(kind, name, value)?,
             b'c' => self.channels.push(unescape(name)?),
@@ -192,20 +190,6 @@ impl State {
         pins.insert_if(Pin::Library, self.library);
         pins
     }
-}
-
-/// Returns the columns of a DataRow. The row must have exactly `COUNT` columns, none of them null.
-fn columns<'b, const COUNT: usize>(body: &mut Body<'b>) -> Option<[&'b [u8]; COUNT]> {
-    let count = body.bytes(2).ok()?;
-    if count != (COUNT as u16).to_be_bytes() {
-        return None;
-    }
-    let mut columns = [&b""[..]; COUNT];
-    for column in &mut columns {
-        let len = usize::try_from(body.i32().ok()?).ok()?;
-        *column = body.bytes(len).ok()?;
-    }
-    Some(columns)
 }
 
 /// Decodes the escapes `\\` and `\ooo`.

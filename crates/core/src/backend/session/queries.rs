@@ -98,17 +98,13 @@ impl CatalogRows {
 
 /// Returns the four columns of a DataRow; a null column is empty.
 fn columns(row: &[u8]) -> Option<[Vec<u8>; 4]> {
-    let mut body = Body::new(row);
-    if body.bytes(2).ok()? != [0, 4] {
-        return None;
-    }
-    let mut columns = [const { Vec::new() }; 4];
-    for column in &mut columns {
-        if let Ok(len) = usize::try_from(body.i32().ok()?) {
-            *column = body.bytes(len).ok()?.to_vec();
-        }
-    }
-    Some(columns)
+    let columns = Body::new(row).columns().ok()?;
+    let columns = columns.into_iter().map(Option::unwrap_or_default);
+    columns
+        .map(<[u8]>::to_vec)
+        .collect::<Vec<_>>()
+        .try_into()
+        .ok()
 }
 
 /// A baseline that did not explain what an inspection has found: the client has set these parameters unseen, or their

@@ -5,10 +5,13 @@
 //! more such places than PostgreSQL has (THEN and ELSE of an expression are among them), never fewer. A body that the
 //! scanner is not sure of may do anything, DDL included.
 
-use crate::session::scan::{
-    Effects, NAME_MAX, affects_compilation, is_catalog,
-    pieces::{Piece, pieces},
-    shapes_plans,
+use crate::session::{
+    scan::{
+        Effects, NAME_MAX, affects_compilation,
+        pieces::{Piece, pieces, writes_to_catalogs},
+        shapes_plans,
+    },
+    word_list::{begins, is_any, words},
 };
 
 /// Any effect, DDL included.
@@ -17,117 +20,31 @@ pub(super) const ANYTHING: Effects = Effects::OPAQUE.and(Effects::TEMP);
 pub(super) const COMPILES: Effects = ANYTHING.and(Effects::LIBRARY);
 
 /// Statements of a body that have no effects by themselves. The words in them are inspected.
-const STATEMENTS: [&[u8]; 8] = [
-    b"select", b"insert", b"update", b"delete", b"merge", b"values", b"with", b"table",
-];
+const STATEMENTS: [&str; 8] = words("select insert update delete merge values with table");
 /// Such statements of PL/pgSQL that do not change how the following words are read.
-const PLPGSQL: [&[u8]; 25] = [
-    b"if",
-    b"elsif",
-    b"elseif",
-    b"case",
-    b"when",
-    b"while",
-    b"for",
-    b"foreach",
-    b"exit",
-    b"continue",
-    b"return",
-    b"raise",
-    b"assert",
-    b"perform",
-    b"null",
-    b"get",
-    b"open",
-    b"fetch",
-    b"move",
-    b"close",
-    b"end",
-    b"exception",
-    b"notify",
-    b"lock",
-    b"truncate",
-];
+const PLPGSQL: [&str; 25] = words(
+    "if elsif elseif case when while for foreach exit continue return raise assert perform null \
+     get open fetch move close end exception notify lock truncate",
+);
 /// Words that begin statements of PostgreSQL 14 to 19 and are on neither list.
-const OTHER_STATEMENTS: [&[u8]; 42] = [
-    b"abort",
-    b"alter",
-    b"analyse",
-    b"analyze",
-    b"call",
-    b"checkpoint",
-    b"cluster",
-    b"comment",
-    b"commit",
-    b"copy",
-    b"create",
-    b"deallocate",
-    b"discard",
-    b"do",
-    b"drop",
-    b"execute",
-    b"explain",
-    b"grant",
-    b"import",
-    b"listen",
-    b"load",
-    b"prepare",
-    b"reassign",
-    b"refresh",
-    b"reindex",
-    b"release",
-    b"repack",
-    b"reset",
-    b"revoke",
-    b"rollback",
-    b"savepoint",
-    b"security",
-    b"set",
-    b"show",
-    b"start",
-    b"unlisten",
-    b"vacuum",
-    b"wait",
-    b"declare",
-    b"into",
-    b"using",
-    b"property",
-];
+const OTHER_STATEMENTS: [&str; 42] = words(
+    "abort alter analyse analyze call checkpoint cluster comment commit copy create deallocate \
+     discard do drop execute explain grant import listen load prepare reassign refresh reindex \
+     release repack reset revoke rollback savepoint security set show start unlisten vacuum wait \
+     declare into using property",
+);
 /// Words that may follow a word that begins an expression after THEN or ELSE.
-const OPERATOR_WORDS: [&[u8]; 9] = [
-    b"else", b"when", b"end", b"and", b"or", b"is", b"in", b"not", b"like",
-];
+const OPERATOR_WORDS: [&str; 9] = words("else when end and or is in not like");
 /// Words that may follow the table's name in INSERT, and never do in SELECT INTO.
-const BEHIND_INSERT: [&[u8]; 7] = [
-    b"values",
-    b"select",
-    b"with",
-    b"table",
-    b"default",
-    b"overriding",
-    b"as",
-];
+const BEHIND_INSERT: [&str; 7] = words("values select with table default overriding as");
 /// Words that SELECT INTO allows between INTO and the table's name.
-const BEFORE_NEW_TABLE: [&[u8]; 6] = [
-    b"temp",
-    b"temporary",
-    b"local",
-    b"global",
-    b"unlogged",
-    b"table",
-];
+const BEFORE_NEW_TABLE: [&str; 6] = words("temp temporary local global unlogged table");
 /// Parameters that a body must not set even for its transaction: they change how the next text is read, or a rollback
 /// does not undo their effect.
-const HARMFUL_PARAMETERS: [&[u8]; 8] = [
-    b"seed",
-    b"standard_conforming_strings",
-    b"client_encoding",
-    b"backslash_quote",
-    b"role",
-    b"session_authorization",
-    b"transaction",
-    b"session",
-];
+const HARMFUL_PARAMETERS: [&str; 8] = words(
+    "seed standard_conforming_strings client_encoding backslash_quote role session_authorization \
+     transaction session",
+);
 
 /// The language of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,10 +116,6 @@ pub(super) fn is_custom_name(name: &[u8]) -> bool {
     name.contains(&b'.') && is_parameter_name(name)
 }
 
-fn is_any(word: &[u8], words: &[&[u8]]) -> bool {
-    words.iter().any(|known| known.eq_ignore_ascii_case(word))
-}
-
 struct Reader<'p> {
     pieces: &'p [Piece<'p>],
     verdict: Verdict,
@@ -227,7 +140,7 @@ impl<'p> Reader<'p> {
         self.at(at) == Some(Piece::Symbol(symbol))
     }
 
-    fn is_word(&self, at: usize, word: &[u8]) -> bool {
+    fn is_word(&self, at: usize, word: &str) -> bool {
         self.at(at).is_some_and(|piece| piece.is(word))
     }
 
@@ -261,20 +174,9 @@ impl<'p> Reader<'p> {
                 _ => {}
             }
         }
-        if self.writes_to_catalog() {
+        if writes_to_catalogs(self.pieces) {
             self.add(ANYTHING, || "it may write to a system catalog".to_owned());
         }
-    }
-
-    /// Returns whether the body writes, and names a system catalog: it may change functions without DDL.
-    fn writes_to_catalog(&self) -> bool {
-        const WORDS: [&[u8]; 4] = [b"insert", b"update", b"delete", b"merge"];
-        let is_write = |piece: &Piece<'_>| WORDS.iter().any(|word| piece.is(word));
-        let names_catalog = |piece: &Piece<'_>| match piece {
-            Piece::Word(name) | Piece::Quoted(name) => is_catalog(name),
-            _ => false,
-        };
-        self.pieces.iter().any(is_write) && self.pieces.iter().any(names_catalog)
     }
 
     fn unread(&mut self) {
@@ -285,10 +187,7 @@ impl<'p> Reader<'p> {
         if word.len() > NAME_MAX || !(utf8 || word.is_ascii()) {
             return self.unread();
         }
-        let begins_temp = word
-            .get(..7)
-            .is_some_and(|begin| begin.eq_ignore_ascii_case(b"pg_temp"));
-        if begins_temp || word.eq_ignore_ascii_case(b"execute") {
+        if begins(word, "pg_temp") || word.eq_ignore_ascii_case(b"execute") {
             self.doubt(word);
         }
         if word.eq_ignore_ascii_case(b"into") && self.is_alias_before_into(at) {
@@ -316,11 +215,11 @@ impl<'p> Reader<'p> {
         while self.is_symbol(end, b'.') {
             end += 2;
         }
-        let follows = |words: &[&[u8]], end| words.iter().any(|word| self.is_word(end, word));
-        let is_verb = if is_before(b"insert") {
+        let follows = |words: &[&str], end| words.iter().any(|word| self.is_word(end, word));
+        let is_verb = if is_before("insert") {
             self.is_symbol(end, b'(') || follows(&BEHIND_INSERT, end)
-        } else if is_before(b"merge") {
-            follows(&[b"as", b"using"], end) || self.is_word(end + 1, b"using")
+        } else if is_before("merge") {
+            follows(&["as", "using"], end) || self.is_word(end + 1, "using")
         } else {
             return false;
         };
@@ -329,7 +228,7 @@ impl<'p> Reader<'p> {
 
     /// Returns the custom parameter in a call of `set_config` or `current_setting`.
     fn parameter_of_call(&self, at: usize, word: &[u8]) -> Option<&'p [u8]> {
-        if !is_any(word, &[b"set_config", b"current_setting"]) || !self.is_symbol(at + 1, b'(') {
+        if !is_any(word, &["set_config", "current_setting"]) || !self.is_symbol(at + 1, b'(') {
             return None;
         }
         let name = match self.at(at + 2)? {
@@ -359,7 +258,7 @@ impl<'p> Reader<'p> {
                 Piece::Symbol(b')' | b']') if depth == 0 => return false,
                 Piece::Symbol(b')' | b']') => depth -= 1,
                 Piece::Symbol(b',') if depth == 0 => {
-                    return self.is_word(next + 1, b"true") && self.is_symbol(next + 2, b')');
+                    return self.is_word(next + 1, "true") && self.is_symbol(next + 2, b')');
                 }
                 _ => {}
             }
@@ -371,8 +270,8 @@ impl<'p> Reader<'p> {
         let mut starts = true;
         for at in 0..self.pieces.len() {
             let piece = self.pieces[at];
-            if piece.is(b"into")
-                && !(at > 0 && (self.is_word(at - 1, b"insert") || self.is_word(at - 1, b"merge")))
+            if piece.is("into")
+                && !(at > 0 && (self.is_word(at - 1, "insert") || self.is_word(at - 1, "merge")))
             {
                 self.doubt(b"into");
             }
@@ -403,7 +302,7 @@ impl<'p> Reader<'p> {
                 continue;
             }
             let was = std::mem::replace(&mut start, Start::No);
-            if piece.is(b"begin") {
+            if piece.is("begin") {
                 // In a default or an expression the word is a name; then the scanner assumes more beginnings of
                 // statements than there are.
                 start = if was == Start::Yes {
@@ -412,10 +311,10 @@ impl<'p> Reader<'p> {
                     Start::Maybe
                 };
                 declares = false;
-            } else if was == Start::Yes && piece.is(b"declare") {
+            } else if was == Start::Yes && piece.is("declare") {
                 declares = true;
                 start = Start::Yes;
-            } else if was == Start::Yes && piece.is(b"end") && self.is_word(at + 1, b"loop") {
+            } else if was == Start::Yes && piece.is("end") && self.is_word(at + 1, "loop") {
                 // No statement follows this LOOP.
                 at += 2;
                 continue;
@@ -425,10 +324,7 @@ impl<'p> Reader<'p> {
             match piece {
                 Piece::Symbol(b';') => start = Start::Yes,
                 Piece::Word(_)
-                    if [b"then", b"else", b"loop"]
-                        .iter()
-                        .any(|word| piece.is(*word))
-                        && !declares =>
+                    if ["then", "else", "loop"].iter().any(|word| piece.is(word)) && !declares =>
                 {
                     start = Start::Maybe;
                 }
@@ -457,12 +353,12 @@ impl<'p> Reader<'p> {
         if self.is_assignment(at + 1)
             || is_any(word, &STATEMENTS)
             || is_any(word, &PLPGSQL)
-            || is_any(word, &[b"else", b"loop"])
+            || is_any(word, &["else", "loop"])
             || start == Start::Maybe && word.eq_ignore_ascii_case(b"not")
             || word.eq_ignore_ascii_case(b"set") && self.is_set_local(at + 1)
             || word.eq_ignore_ascii_case(b"do")
                 && start == Start::Maybe
-                && self.is_word(at + 1, b"nothing")
+                && self.is_word(at + 1, "nothing")
             || start == Start::Maybe
                 && !is_any(word, &OTHER_STATEMENTS)
                 && self.goes_on_as_expression(at + 1)
@@ -502,8 +398,8 @@ impl<'p> Reader<'p> {
             _ => return false,
         };
         let to = at + 1 + name_len;
-        self.is_word(at, b"local")
-            && (self.is_symbol(to, b'=') || self.is_word(to, b"to"))
+        self.is_word(at, "local")
+            && (self.is_symbol(to, b'=') || self.is_word(to, "to"))
             && matches!(
                 self.at(to + 1),
                 Some(Piece::Word(_) | Piece::Text(_) | Piece::Value(_))

@@ -18,8 +18,9 @@ use super::{
     graph::{At, Graph, Node},
     serious, tree,
 };
-use crate::session::scan::{
-    Effects, affects_compilation, builtin_traces, is_innocent, reads_session,
+use crate::session::{
+    scan::{Effects, affects_compilation, builtin_traces, is_innocent, reads_session},
+    word_list::words,
 };
 
 /// The largest number of functions, relations and uses. A database with more is not evaluated.
@@ -33,13 +34,10 @@ const COLUMNS: usize = 11;
 /// The first OID of users' objects. PostgreSQL's own objects have smaller OIDs.
 pub(super) const FIRST_OF_USERS: u32 = 16384;
 /// The C functions that construct range types.
-const RANGE_CONSTRUCTORS: [&str; 5] = [
-    "range_constructor2",
-    "range_constructor3",
-    "multirange_constructor0",
-    "multirange_constructor1",
-    "multirange_constructor2",
-];
+const RANGE_CONSTRUCTORS: [&str; 5] = words(
+    "range_constructor2 range_constructor3 multirange_constructor0 multirange_constructor1 \
+     multirange_constructor2",
+);
 
 /// The facts of a database that have been read so far.
 #[derive(Debug)]

@@ -5,36 +5,20 @@
 //! without these words contains no such statement, wherever its quotes are.
 
 use super::lexer::is_of_word;
-use crate::session::certificates::{Certificates, may_do_ddl};
+use crate::session::{
+    certificates::{Certificates, may_do_ddl},
+    word_list::{is_any, words},
+};
 
 /// Words that create, alter or drop something that other sessions see.
-const WORDS: [&[u8]; 6] = [
-    b"create",
-    b"alter",
-    b"drop",
-    b"import",
-    b"prepared",
-    b"execute",
-];
+const WORDS: [&str; 6] = words("create alter drop import prepared execute");
 /// Words that run code, or change the catalog in other ways.
-const OTHERS: [&[u8]; 7] = [
-    b"do",
-    b"call",
-    b"security",
-    b"reassign",
-    b"refresh",
-    b"reindex",
-    b"vacuum",
-];
-
-fn is_any(word: &[u8], words: &[&[u8]]) -> bool {
-    words.iter().any(|known| known.eq_ignore_ascii_case(word))
-}
+const OTHERS: [&str; 7] = words("do call security reassign refresh reindex vacuum");
 
 /// Returns whether this text itself may create or drop something. Words within its strings and comments count, too.
 pub(super) fn may_change_catalog(text: &[u8]) -> bool {
-    let mut words = text.split(|&byte| !is_of_word(byte));
-    words.any(|word| is_any(word, &WORDS))
+    let mut parts = text.split(|&byte| !is_of_word(byte));
+    parts.any(|word| is_any(word, &WORDS))
 }
 
 /// The longest name, in bytes; PostgreSQL truncates longer ones.

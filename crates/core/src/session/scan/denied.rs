@@ -6,7 +6,7 @@
 
 use super::{
     Effects,
-    words::{self, Meaning},
+    words::{self, CHANGE, Meaning},
 };
 use crate::session::certificates::{Name, Traces};
 
@@ -19,7 +19,7 @@ const INNOCENT: &str = include_str!("innocent.txt");
 /// the list does not contain it. System catalogs that DDL writes to are left out: see [`is_catalog`].
 pub(in crate::session) fn builtin_traces(name: &[u8]) -> Option<Traces> {
     let (read, write) = match words::meaning(Name::of(name), name, 0, name.len())? {
-        Meaning::Name(_, words::CHANGE) | Meaning::Key(_) => return None,
+        Meaning::Name(_, CHANGE) | Meaning::Key(_) => return None,
         Meaning::Name(read, write) => (read, write),
         Meaning::SetConfig => (Effects::SETTING, Effects::NONE),
     };
@@ -28,9 +28,8 @@ pub(in crate::session) fn builtin_traces(name: &[u8]) -> Option<Traces> {
 
 /// Returns whether this is a system catalog. Writing to it is DDL.
 pub(in crate::session) fn is_catalog(name: &[u8]) -> bool {
-    CATALOGS
-        .iter()
-        .any(|catalog| catalog.as_bytes().eq_ignore_ascii_case(name))
+    let meaning = words::meaning(Name::of(name), name, 0, name.len());
+    matches!(meaning, Some(Meaning::Name(_, CHANGE)))
 }
 
 /// Returns whether the volatile or parallel-restricted function of this name was reviewed, and found to leave nothing.
@@ -39,197 +38,85 @@ pub(in crate::session) fn is_innocent(name: &str) -> bool {
 }
 
 /// The effects of using a name.
-pub(super) const TRACES: [(&str, Effects); 50] = [
-    ("setseed", Effects::SEED),
-    ("nextval", Effects::SEQUENCE),
-    ("setval", Effects::SEQUENCE),
-    ("currval", Effects::READS_SEQUENCE),
-    ("lastval", Effects::READS_SEQUENCE),
-    ("pg_advisory_lock", Effects::LOCK),
-    ("pg_advisory_lock_shared", Effects::LOCK),
-    ("pg_try_advisory_lock", Effects::LOCK),
-    ("pg_try_advisory_lock_shared", Effects::LOCK),
-    ("pg_advisory_unlock", Effects::LOCK),
-    ("pg_advisory_unlock_shared", Effects::LOCK),
-    ("pg_advisory_unlock_all", Effects::LOCK),
-    ("pg_prepared_statement", VIEW),
-    ("pg_prepared_statements", VIEW),
-    ("pg_listening_channels", Effects::CHANNELS_VIEW),
-    ("pg_terminate_backend", Effects::TERMINATES),
-    ("pg_cancel_backend", Effects::CANCELS),
-    ("pg_replication_origin_session_setup", LIBRARY),
-    ("pg_replication_origin_session_reset", LIBRARY),
-    ("pg_replication_origin_xact_setup", LIBRARY),
-    ("pg_replication_origin_xact_reset", LIBRARY),
-    ("pg_create_logical_replication_slot", LIBRARY),
-    ("pg_create_physical_replication_slot", LIBRARY),
-    ("pg_copy_logical_replication_slot", LIBRARY),
-    ("pg_copy_physical_replication_slot", LIBRARY),
-    ("pg_sync_replication_slots", LIBRARY),
-    ("pg_backup_start", LIBRARY),
-    ("pg_backup_stop", LIBRARY),
-    ("pg_start_backup", LIBRARY),
-    ("pg_stop_backup", LIBRARY),
-    ("dblink_connect", LIBRARY),
-    ("dblink_connect_u", LIBRARY),
-    ("brin_summarize_new_values", words::CHANGE),
-    ("brin_summarize_range", words::CHANGE),
-    ("cursor_to_xml", words::CHANGE),
-    ("cursor_to_xmlschema", words::CHANGE),
-    ("database_to_xml", words::CHANGE),
-    ("database_to_xml_and_xmlschema", words::CHANGE),
-    ("database_to_xmlschema", words::CHANGE),
-    ("query_to_xml", words::CHANGE),
-    ("query_to_xml_and_xmlschema", words::CHANGE),
-    ("query_to_xmlschema", words::CHANGE),
-    ("schema_to_xml", words::CHANGE),
-    ("schema_to_xml_and_xmlschema", words::CHANGE),
-    ("schema_to_xmlschema", words::CHANGE),
-    ("table_to_xml", words::CHANGE),
-    ("table_to_xml_and_xmlschema", words::CHANGE),
-    ("table_to_xmlschema", words::CHANGE),
-    ("ts_rewrite", words::CHANGE),
-    ("ts_stat", words::CHANGE),
-];
-const LIBRARY: Effects = Effects::LIBRARY;
-const VIEW: Effects = Effects::STATEMENTS_VIEW;
-/// UPDATE of this view is `set_config`.
-pub(super) const SETTINGS_VIEW: &str = "pg_settings";
+const fn uses(effects: Effects) -> Meaning {
+    Meaning::Name(effects, Effects::NONE)
+}
 
-/// Functions that call input functions by name, read state that others left, or change the server. Functions that run a
-/// query, or the expressions of an index, are in the list above: the code that they call may do DDL.
-pub(super) const OPAQUE: [&str; 65] = [
-    "amvalidate",
-    "array_in",
-    "brin_desummarize_range",
-    "currtid2",
-    "domain_in",
-    "fmgr_c_validator",
-    "fmgr_internal_validator",
-    "fmgr_sql_validator",
-    "gin_clean_pending_list",
-    "lo_close",
-    "lo_creat",
-    "lo_create",
-    "lo_export",
-    "lo_from_bytea",
-    "lo_get",
-    "lo_import",
-    "lo_lseek",
-    "lo_lseek64",
-    "lo_open",
-    "lo_put",
-    "lo_tell",
-    "lo_tell64",
-    "lo_truncate",
-    "lo_truncate64",
-    "lo_unlink",
-    "loread",
-    "lowrite",
-    "multirange_in",
-    "pg_clear_attribute_stats",
-    "pg_clear_relation_stats",
-    "pg_create_restore_point",
-    "pg_drop_replication_slot",
-    "pg_extension_config_dump",
-    "pg_import_system_collations",
-    "pg_input_error_info",
-    "pg_input_is_valid",
-    "pg_isolation_test_session_is_blocked",
-    "pg_logical_slot_get_binary_changes",
-    "pg_logical_slot_get_changes",
-    "pg_logical_slot_peek_binary_changes",
-    "pg_logical_slot_peek_changes",
-    "pg_nextoid",
-    "pg_promote",
-    "pg_reload_conf",
-    "pg_replication_origin_advance",
-    "pg_replication_origin_create",
-    "pg_replication_origin_drop",
-    "pg_replication_origin_oid",
-    "pg_replication_origin_progress",
-    "pg_replication_origin_session_progress",
-    "pg_replication_slot_advance",
-    "pg_restore_attribute_stats",
-    "pg_restore_relation_stats",
-    "pg_rotate_logfile",
-    "pg_rotate_logfile_old",
-    "pg_stat_get_replication_slot",
-    "pg_stat_reset_replication_slot",
-    "pg_stop_making_pinned_objects",
-    "pg_switch_wal",
-    "pg_wal_replay_pause",
-    "pg_wal_replay_resume",
-    "plpgsql_validator",
-    "postgresql_fdw_validator",
-    "range_in",
-    "record_in",
-];
-
-/// Tables of the catalog: writing to them changes what functions and relations are.
-pub(super) const CATALOGS: [&str; 64] = [
-    "pg_aggregate",
-    "pg_am",
-    "pg_amop",
-    "pg_amproc",
-    "pg_attrdef",
-    "pg_attribute",
-    "pg_auth_members",
-    "pg_authid",
-    "pg_cast",
-    "pg_class",
-    "pg_collation",
-    "pg_constraint",
-    "pg_conversion",
-    "pg_database",
-    "pg_db_role_setting",
-    "pg_default_acl",
-    "pg_depend",
-    "pg_description",
-    "pg_enum",
-    "pg_event_trigger",
-    "pg_extension",
-    "pg_foreign_data_wrapper",
-    "pg_foreign_server",
-    "pg_foreign_table",
-    "pg_index",
-    "pg_inherits",
-    "pg_init_privs",
-    "pg_language",
-    "pg_largeobject",
-    "pg_largeobject_metadata",
-    "pg_namespace",
-    "pg_opclass",
-    "pg_operator",
-    "pg_opfamily",
-    "pg_parameter_acl",
-    "pg_partitioned_table",
-    "pg_policy",
-    "pg_proc",
-    "pg_publication",
-    "pg_publication_namespace",
-    "pg_publication_rel",
-    "pg_range",
-    "pg_replication_origin",
-    "pg_rewrite",
-    "pg_seclabel",
-    "pg_sequence",
-    "pg_shdepend",
-    "pg_shdescription",
-    "pg_shseclabel",
-    "pg_statistic",
-    "pg_statistic_ext",
-    "pg_statistic_ext_data",
-    "pg_subscription",
-    "pg_subscription_rel",
-    "pg_tablespace",
-    "pg_transform",
-    "pg_trigger",
-    "pg_ts_config",
-    "pg_ts_config_map",
-    "pg_ts_dict",
-    "pg_ts_parser",
-    "pg_ts_template",
-    "pg_type",
-    "pg_user_mapping",
+/// The names by their meaning.
+pub(super) const NAMES: [(&str, Meaning); 14] = [
+    ("setseed", uses(Effects::SEED)),
+    ("nextval setval", uses(Effects::SEQUENCE)),
+    ("currval lastval", uses(Effects::READS_SEQUENCE)),
+    (
+        "pg_advisory_lock pg_advisory_lock_shared pg_try_advisory_lock \
+         pg_try_advisory_lock_shared pg_advisory_unlock pg_advisory_unlock_shared \
+         pg_advisory_unlock_all",
+        uses(Effects::LOCK),
+    ),
+    (
+        "pg_prepared_statement pg_prepared_statements",
+        uses(Effects::STATEMENTS_VIEW),
+    ),
+    ("pg_listening_channels", uses(Effects::CHANNELS_VIEW)),
+    ("pg_terminate_backend", uses(Effects::TERMINATES)),
+    ("pg_cancel_backend", uses(Effects::CANCELS)),
+    (
+        "pg_replication_origin_session_setup pg_replication_origin_session_reset \
+         pg_replication_origin_xact_setup pg_replication_origin_xact_reset \
+         pg_create_logical_replication_slot pg_create_physical_replication_slot \
+         pg_copy_logical_replication_slot pg_copy_physical_replication_slot \
+         pg_sync_replication_slots pg_backup_start pg_backup_stop pg_start_backup pg_stop_backup \
+         dblink_connect dblink_connect_u",
+        uses(Effects::LIBRARY),
+    ),
+    // Functions that run a query, or the expressions of an index: the code that they call may do DDL.
+    (
+        "brin_summarize_new_values brin_summarize_range cursor_to_xml cursor_to_xmlschema \
+         database_to_xml database_to_xml_and_xmlschema database_to_xmlschema query_to_xml \
+         query_to_xml_and_xmlschema query_to_xmlschema schema_to_xml schema_to_xml_and_xmlschema \
+         schema_to_xmlschema table_to_xml table_to_xml_and_xmlschema table_to_xmlschema \
+         ts_rewrite ts_stat",
+        uses(CHANGE),
+    ),
+    // Functions that call input functions by name, read state that others left, or change the server.
+    (
+        "amvalidate array_in brin_desummarize_range currtid2 domain_in fmgr_c_validator \
+         fmgr_internal_validator fmgr_sql_validator gin_clean_pending_list lo_close lo_creat \
+         lo_create lo_export lo_from_bytea lo_get lo_import lo_lseek lo_lseek64 lo_open lo_put \
+         lo_tell lo_tell64 lo_truncate lo_truncate64 lo_unlink loread lowrite multirange_in \
+         pg_clear_attribute_stats pg_clear_relation_stats pg_create_restore_point \
+         pg_drop_replication_slot pg_extension_config_dump pg_import_system_collations \
+         pg_input_error_info pg_input_is_valid pg_isolation_test_session_is_blocked \
+         pg_logical_slot_get_binary_changes pg_logical_slot_get_changes \
+         pg_logical_slot_peek_binary_changes pg_logical_slot_peek_changes pg_nextoid pg_promote \
+         pg_reload_conf pg_replication_origin_advance pg_replication_origin_create \
+         pg_replication_origin_drop pg_replication_origin_oid pg_replication_origin_progress \
+         pg_replication_origin_session_progress pg_replication_slot_advance \
+         pg_restore_attribute_stats pg_restore_relation_stats pg_rotate_logfile \
+         pg_rotate_logfile_old pg_stat_get_replication_slot pg_stat_reset_replication_slot \
+         pg_stop_making_pinned_objects pg_switch_wal pg_wal_replay_pause pg_wal_replay_resume \
+         plpgsql_validator postgresql_fdw_validator range_in record_in",
+        uses(Effects::OPAQUE),
+    ),
+    ("set_config", Meaning::SetConfig),
+    // UPDATE of this view is `set_config`.
+    (
+        "pg_settings",
+        Meaning::Name(Effects::OPAQUE, Effects::SETTING),
+    ),
+    // Tables of the catalog: writing to them changes what functions and relations are.
+    (
+        "pg_aggregate pg_am pg_amop pg_amproc pg_attrdef pg_attribute pg_auth_members pg_authid \
+         pg_cast pg_class pg_collation pg_constraint pg_conversion pg_database pg_db_role_setting \
+         pg_default_acl pg_depend pg_description pg_enum pg_event_trigger pg_extension \
+         pg_foreign_data_wrapper pg_foreign_server pg_foreign_table pg_index pg_inherits \
+         pg_init_privs pg_language pg_largeobject pg_largeobject_metadata pg_namespace pg_opclass \
+         pg_operator pg_opfamily pg_parameter_acl pg_partitioned_table pg_policy pg_proc \
+         pg_publication pg_publication_namespace pg_publication_rel pg_range \
+         pg_replication_origin pg_rewrite pg_seclabel pg_sequence pg_shdepend pg_shdescription \
+         pg_shseclabel pg_statistic pg_statistic_ext pg_statistic_ext_data pg_subscription \
+         pg_subscription_rel pg_tablespace pg_transform pg_trigger pg_ts_config pg_ts_config_map \
+         pg_ts_dict pg_ts_parser pg_ts_template pg_type pg_user_mapping",
+        Meaning::Name(Effects::NONE, CHANGE),
+    ),
 ];

@@ -5,6 +5,8 @@ use std::{
     ops::{BitOr, BitOrAssign},
 };
 
+use crate::session::word_list::words;
+
 /// The effects that a text may have on the session that runs it. Empty if it is certain that the text leaves no trace.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[must_use]
@@ -64,28 +66,11 @@ impl Effects {
     /// The text reads the session's channels. On a server of pgweir's, these differ from the client's.
     pub const CHANNELS_VIEW: Self = Self(1 << 19);
 
-    const NAMES: [&str; 20] = [
-        "SETTING",
-        "LISTEN",
-        "PREPARE",
-        "EXECUTE",
-        "DISCARD",
-        "TEMP",
-        "CURSOR",
-        "LOCK",
-        "SEED",
-        "LIBRARY",
-        "SEQUENCE",
-        "READS_SEQUENCE",
-        "OPAQUE",
-        "STATEMENTS_VIEW",
-        "TERMINATES",
-        "CANCELS",
-        "SAVEPOINT",
-        "READS_SESSION",
-        "ROLE",
-        "CHANNELS_VIEW",
-    ];
+    const NAMES: [&str; 20] = words(
+        "SETTING LISTEN PREPARE EXECUTE DISCARD TEMP CURSOR LOCK SEED LIBRARY SEQUENCE \
+         READS_SEQUENCE OPAQUE STATEMENTS_VIEW TERMINATES CANCELS SAVEPOINT READS_SESSION ROLE \
+         CHANNELS_VIEW",
+    );
 
     /// Returns whether these effects include all of `other`.
     #[must_use]

@@ -1,8 +1,9 @@
 //! Texts whose effect on the session's parameters is known without asking the server.
 
 use super::{
-    lexer::{Kind, Lexer, Token},
     parameters::{self, NAME_MAX},
+    phrase::undoubled,
+    pieces::{Piece, pieces},
 };
 
 /// Longer texts are not read: asking the server for the values takes only a few bytes.
@@ -25,93 +26,51 @@ pub fn literal_sets(text: &[u8]) -> Option<LiteralSets> {
     if text.len() > TEXT_MAX || !text.is_ascii() || text.contains(&b'\\') {
         return None;
     }
-    let mut lexer = Lexer::new(text);
+    const DOT: Piece<'_> = Piece::Symbol(b'.');
+    let pieces: Vec<_> = pieces(text).collect();
     let mut found = Vec::new();
-    loop {
-        let token = lexer.next();
-        let word = lexer.bytes(token);
-        let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
-        match token.kind {
-            Kind::Semicolon => continue,
-            Kind::End => return Some(found),
-            Kind::Word if is("set") => found.push(set(&mut lexer)?),
-            Kind::Word if is("reset") => {
-                let first = lexer.next();
-                found.push((name(&mut lexer, first)?, None));
+    for statement in pieces.split(|piece| *piece == Piece::Symbol(b';')) {
+        let (verb, first, second, rest) = match *statement {
+            [] => continue,
+            [word] if word.is("begin") || word.is("commit") => continue,
+            [verb, first, DOT, second, ref rest @ ..] => (verb, first, second, rest),
+            [verb, scope, first, DOT, second, ref rest @ ..]
+                if verb.is("set") && scope.is("session") =>
+            {
+                (verb, first, second, rest)
             }
-            Kind::Word if is("begin") || is("commit") => {}
             _ => return None,
-        }
-        match lexer.peek().kind {
-            Kind::Semicolon | Kind::End => {}
+        };
+        let value = match *rest {
+            [] if verb.is("reset") => None,
+            [to, value] if verb.is("set") && (to.is("to") || to == Piece::Symbol(b'=')) => {
+                Some(constant(value)?)
+            }
             _ => return None,
-        }
+        };
+        found.push((name(first, second)?, value));
     }
+    Some(found)
 }
 
-/// Reads the rest of a SET.
-fn set(lexer: &mut Lexer<'_>) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
-    let mut first = lexer.next();
-    let is_scope = lexer.bytes(first).eq_ignore_ascii_case(b"session");
-    if is_scope && lexer.peek().kind != Kind::Dot {
-        first = lexer.next();
-    }
-    let name = name(lexer, first)?;
-    let equals = lexer.next();
-    let is_to = equals.kind == Kind::Word && lexer.bytes(equals).eq_ignore_ascii_case(b"to");
-    if !is_to && equals.kind != Kind::Other(b'=') {
-        return None;
-    }
-    let value = lexer.next();
-    let value = constant(lexer.bytes(value), value.kind)?;
-    Some((name, Some(value)))
-}
-
-/// Reads the name of a custom parameter that begins with this token, and which leaves nothing when it is reset.
-fn name(lexer: &mut Lexer<'_>, first: Token) -> Option<Vec<u8>> {
-    if lexer.next().kind != Kind::Dot {
-        return None;
-    }
-    let second = lexer.next();
-    let mut name = part(lexer, first)?.to_vec();
-    name.push(b'.');
-    name.extend_from_slice(part(lexer, second)?);
-    name.make_ascii_lowercase();
-    parameters::lasting(&name).is_empty().then_some(name)
-}
-
-/// Returns a part of a parameter's name that PostgreSQL does not truncate.
-fn part<'a>(lexer: &Lexer<'a>, token: Token) -> Option<&'a [u8]> {
-    let bytes = lexer.bytes(token);
-    let name = match token.kind {
-        Kind::Word => bytes,
-        Kind::Quoted => &bytes[1..bytes.len() - 1],
-        _ => return None,
-    };
+/// Returns the name of a custom parameter which leaves nothing when it is reset.
+fn name(first: Piece<'_>, second: Piece<'_>) -> Option<Vec<u8>> {
+    let parts = [first.name()?, second.name()?];
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
-    (name.len() <= NAME_MAX && name.iter().all(is_plain)).then_some(name)
+    // PostgreSQL truncates longer parts.
+    let is_whole = |part: &&[u8]| part.len() <= NAME_MAX && part.iter().all(is_plain);
+    let name = parts.join(&b'.').to_ascii_lowercase();
+    (parts.iter().all(is_whole) && parameters::lasting(&name).is_empty()).then_some(name)
 }
 
-fn constant(bytes: &[u8], kind: Kind) -> Option<Vec<u8>> {
-    match kind {
-        Kind::Text => {
-            let within = &bytes[1..bytes.len() - 1];
-            let mut value = Vec::with_capacity(within.len());
-            let mut rest = within.iter();
-            while let Some(&byte) = rest.next() {
-                value.push(byte);
-                if byte == b'\'' {
-                    // The second quote of a doubled one.
-                    rest.next();
-                }
-            }
-            Some(value)
-        }
-        Kind::Number => {
-            let is_written_so = bytes.len() <= DIGITS_MAX
-                && bytes.iter().all(u8::is_ascii_digit)
-                && (bytes[0] != b'0' || bytes.len() == 1);
-            is_written_so.then(|| bytes.to_vec())
+fn constant(value: Piece<'_>) -> Option<Vec<u8>> {
+    match value {
+        Piece::Text(text) => Some(undoubled(text, b'\'').into_owned()),
+        Piece::Value(number) => {
+            let is_written_so = number.len() <= DIGITS_MAX
+                && number.iter().all(u8::is_ascii_digit)
+                && (number[0] != b'0' || number.len() == 1);
+            is_written_so.then(|| number.to_vec())
         }
         _ => None,
     }

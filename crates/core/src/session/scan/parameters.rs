@@ -5,7 +5,10 @@ use super::{
     lexer::{Kind, Lexer, Token},
     phrase::{Phrase, is_broken, phrases},
 };
-use crate::session::affects_literals;
+use crate::session::{
+    affects_literals,
+    word_list::{begins, is_any, words},
+};
 
 /// The longest name, in bytes, that is known not to be truncated by PostgreSQL.
 pub(super) const NAME_MAX: usize = 62;
@@ -81,15 +84,12 @@ pub(super) fn lasting(parameter: &[u8]) -> Effects {
 }
 
 /// The prefix of PL/pgSQL's parameters.
-const PLPGSQL: &[u8] = b"plpgsql";
-
 /// Returns whether it is a parameter of PL/pgSQL. PL/pgSQL may compile functions differently under it
 /// (`plpgsql.variable_conflict`), and keeps the compiled functions for the lifetime of the session, even if the
 /// parameter is reset.
 #[must_use]
 pub fn affects_compilation(parameter: &[u8]) -> bool {
-    let (prefix, rest) = parameter.split_at(parameter.len().min(PLPGSQL.len()));
-    prefix.eq_ignore_ascii_case(PLPGSQL) && rest.first() == Some(&b'.')
+    begins(parameter, "plpgsql.")
 }
 
 /// Returns whether a RESET of this parameter does not undo its effect on the session.
@@ -102,41 +102,20 @@ pub fn outlasts_reset(parameter: &[u8]) -> bool {
 /// lists under "Query Planning", and for those that decide what literals mean.
 #[must_use]
 pub fn shapes_plans(parameter: &[u8]) -> bool {
-    const NAMES: [&str; 19] = [
-        // Planning turns values into text, also within functions that are wrongly declared IMMUTABLE.
-        "bytea_output",
-        "extra_float_digits",
-        "quote_all_identifiers",
-        "default_text_search_config",
-        "lc_numeric",
-        "lc_time",
-        "xmlbinary",
-        "plan_cache_mode",
-        "effective_cache_size",
-        "constraint_exclusion",
-        "cursor_tuple_fraction",
-        "default_statistics_target",
-        "from_collapse_limit",
-        "join_collapse_limit",
-        "recursive_worktable_factor",
-        "min_parallel_table_scan_size",
-        "min_parallel_index_scan_size",
-        "force_parallel_mode",
-        "debug_parallel_query",
-    ];
-    let has = |part: &str, from: usize| {
-        let found = parameter.get(from..from + part.len());
-        found.is_some_and(|found| found.eq_ignore_ascii_case(part.as_bytes()))
-    };
-    let ends = |part: &str| parameter.len() > part.len() && has(part, parameter.len() - part.len());
+    // Planning turns values into text, also within functions that are wrongly declared IMMUTABLE: hence the first seven.
+    const NAMES: [&str; 19] = words(
+        "bytea_output extra_float_digits quote_all_identifiers default_text_search_config \
+         lc_numeric lc_time xmlbinary plan_cache_mode effective_cache_size constraint_exclusion \
+         cursor_tuple_fraction default_statistics_target from_collapse_limit join_collapse_limit \
+         recursive_worktable_factor min_parallel_table_scan_size min_parallel_index_scan_size \
+         force_parallel_mode debug_parallel_query",
+    );
+    let end = &parameter[parameter.len().saturating_sub(b"_cost".len())..];
+    let mut beginnings = ["enable_", "geqo", "jit"].into_iter();
     affects_literals(parameter)
-        || has("enable_", 0)
-        || has("geqo", 0)
-        || has("jit", 0)
-        || ends("_cost")
-        || NAMES
-            .iter()
-            .any(|name| name.as_bytes().eq_ignore_ascii_case(parameter))
+        || beginnings.any(|beginning| begins(parameter, beginning))
+        || end.eq_ignore_ascii_case(b"_cost")
+        || is_any(parameter, &NAMES)
 }
 
 /// Returns the effects of a SET. `lexer` stands behind that word.
@@ -180,17 +159,19 @@ fn to_default(mut lexer: Lexer<'_>) -> Effects {
 
 /// Returns the effects of setting the parameter whose name is, or begins with, this token.
 fn parameter(lexer: &Lexer<'_>, name: Token) -> Effects {
-    let bytes = lexer.bytes(name);
     let is_qualified = lexer.peek().kind == Kind::Dot;
-    match name.kind {
-        Kind::Word if is_qualified && bytes.eq_ignore_ascii_case(PLPGSQL) => Effects::LIBRARY,
-        Kind::Quoted if is_qualified && unquoted(bytes).eq_ignore_ascii_case(PLPGSQL) => {
-            Effects::LIBRARY
-        }
-        Kind::Word if bytes.eq_ignore_ascii_case(b"session") => Effects::SETTING,
-        Kind::Word => lasting(bytes),
-        Kind::Quoted => lasting(unquoted(bytes)),
-        _ => Effects::OPAQUE,
+    let bytes = match name.kind {
+        Kind::Word => lexer.bytes(name),
+        Kind::Quoted => unquoted(lexer.bytes(name)),
+        _ => return Effects::OPAQUE,
+    };
+    if is_qualified && bytes.eq_ignore_ascii_case(b"plpgsql") {
+        Effects::LIBRARY
+    } else if name.kind == Kind::Word && bytes.eq_ignore_ascii_case(b"session") {
+        // SESSION AUTHORIZATION or SESSION CHARACTERISTICS.
+        Effects::SETTING
+    } else {
+        lasting(bytes)
     }
 }
 

@@ -1,6 +1,10 @@
 //! The tokens of a text, for readers outside of the scanner: those of function bodies and of DDL.
 
-use super::lexer::{Kind, Lexer, Token};
+use super::{
+    is_catalog,
+    lexer::{Kind, Lexer, Token},
+};
+use crate::session::word_list::{is_any, words};
 
 /// A token, with the text that a reader needs to compare names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,11 +23,26 @@ pub(in crate::session) enum Piece<'a> {
     Broken,
 }
 
-impl Piece<'_> {
+impl<'a> Piece<'a> {
     /// Returns whether this is the key word `word`, which is in lower case.
-    pub(in crate::session) fn is(self, word: &[u8]) -> bool {
-        matches!(self, Self::Word(found) if found.eq_ignore_ascii_case(word))
+    pub(in crate::session) fn is(self, word: &str) -> bool {
+        matches!(self, Self::Word(found) if found.eq_ignore_ascii_case(word.as_bytes()))
     }
+
+    /// Returns the identifier or key word.
+    pub(in crate::session) fn name(&self) -> Option<&'a [u8]> {
+        match *self {
+            Self::Word(name) | Self::Quoted(name) => Some(name),
+            _ => None,
+        }
+    }
+}
+
+/// Returns whether a text that writes names a system catalog. A superuser may change functions without DDL.
+pub(in crate::session) fn writes_to_catalogs(pieces: &[Piece<'_>]) -> bool {
+    const WRITING: [&str; 5] = words("insert update delete merge copy");
+    let mut names = pieces.iter().filter_map(Piece::name);
+    names.clone().any(|name| is_any(name, &WRITING)) && names.any(is_catalog)
 }
 
 /// Cuts a text into pieces, under `standard_conforming_strings = on`. Ends behind [`Piece::Broken`].

@@ -1,44 +1,18 @@
 //! PostgreSQL's own functions and key words that reveal something of the session in which they are used. If a plan
 //! keeps the result of a function that calls them, that plan must not be used by other clients.
 
+use crate::session::word_list::{begins, is_any, words};
+
 /// Returns whether a function of this name, or the key word, reveals something of the session in which it is used.
 pub(in crate::session) fn reads_session(name: &[u8]) -> bool {
-    let begins = |with: &[u8]| {
-        name.get(..with.len())
-            .is_some_and(|begin| begin.eq_ignore_ascii_case(with))
-    };
-    begins(b"has_")
-        || SESSION_READERS
-            .iter()
-            .any(|reader| reader.as_bytes().eq_ignore_ascii_case(name))
+    begins(name, "has_") || is_any(name, &SESSION_READERS)
 }
 
 /// `facts.sql` also contains those of them that are functions.
-pub(in crate::session) const SESSION_READERS: [&str; 26] = [
-    "current_query",
-    "current_role",
-    "current_schema",
-    "current_schemas",
-    "current_setting",
-    "current_user",
-    "gen_random_uuid",
-    "getpgusername",
-    "information_schema",
-    "pg_client_encoding",
-    "pg_cursor",
-    "pg_has_role",
-    "pg_listening_channels",
-    "pg_lock_status",
-    "pg_my_temp_schema",
-    "pg_prepared_statement",
-    "pg_show_all_settings",
-    "pg_stat_get_activity",
-    "random",
-    "random_normal",
-    "row_security_active",
-    "session_user",
-    "system_user",
-    "user",
-    "uuidv4",
-    "uuidv7",
-];
+pub(in crate::session) const SESSION_READERS: [&str; 26] = words(
+    "current_query current_role current_schema current_schemas current_setting current_user \
+     gen_random_uuid getpgusername information_schema pg_client_encoding pg_cursor pg_has_role \
+     pg_listening_channels pg_lock_status pg_my_temp_schema pg_prepared_statement \
+     pg_show_all_settings pg_stat_get_activity random random_normal row_security_active \
+     session_user system_user user uuidv4 uuidv7",
+);

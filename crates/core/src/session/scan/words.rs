@@ -2,7 +2,10 @@
 //! All are in one hash table.
 
 use super::{Effects, denied};
-use crate::session::certificates::Name;
+use crate::session::{
+    certificates::Name,
+    word_list::{begins, first_word},
+};
 
 /// The effects of a text that writes to a system catalog, or that makes something in `pg_temp`.
 pub(super) const CHANGE: Effects = Effects::OPAQUE.and(Effects::TEMP);
@@ -64,102 +67,87 @@ pub(super) enum Key {
     With,
 }
 
-const KEYS: [(&str, Key); 42] = [
-    ("abort", Key::Begin),
-    ("analyse", Key::Analyze),
-    ("analyze", Key::Analyze),
-    ("begin", Key::Begin),
+/// The key words by their meaning.
+const KEYS: [(&str, Key); 32] = [
+    ("abort begin start", Key::Begin),
+    ("analyse analyze verbose", Key::Analyze),
     ("call", Key::Call),
     ("close", Key::Close),
-    ("commit", Key::Commit),
+    ("commit end", Key::Commit),
     ("copy", Key::Copy),
     ("deallocate", Key::Deallocate),
     ("declare", Key::Declare),
     ("delete", Key::Delete),
     ("discard", Key::Discard),
     ("do", Key::Do),
-    ("end", Key::Commit),
     ("execute", Key::Execute),
     ("explain", Key::Explain),
-    ("fetch", Key::Fetch),
+    ("fetch move", Key::Fetch),
     ("hold", Key::Hold),
     ("insert", Key::Insert),
     ("into", Key::Into),
-    ("listen", Key::Listen),
+    ("listen unlisten", Key::Listen),
     ("load", Key::Load),
-    ("lock", Key::Lock),
+    ("lock notify", Key::Lock),
     ("merge", Key::Merge),
-    ("move", Key::Fetch),
-    ("notify", Key::Lock),
     ("prepare", Key::Prepare),
     ("program", Key::Program),
-    ("release", Key::Savepoint),
+    ("release savepoint", Key::Savepoint),
     ("reset", Key::Reset),
     ("rollback", Key::Rollback),
-    ("savepoint", Key::Savepoint),
-    ("select", Key::Select),
+    ("select table values", Key::Select),
     ("set", Key::Set),
     ("show", Key::Show),
-    ("start", Key::Begin),
-    ("table", Key::Select),
     ("truncate", Key::Truncate),
-    ("unlisten", Key::Listen),
     ("update", Key::Update),
-    ("values", Key::Select),
-    ("verbose", Key::Analyze),
-    // WITH is looked up behind the array, so the array's length reveals a word that was forgotten here.
+    ("with", Key::With),
 ];
 
-/// The table has 2^11 places.
+/// The number of places in the table is 2^11.
 const BITS: u32 = 11;
 const PLACES: usize = 1 << BITS;
 
-/// The number of words.
-const LEN: usize =
-    KEYS.len() + 3 + denied::TRACES.len() + denied::OPAQUE.len() + denied::CATALOGS.len();
-
-/// All words, in lower case.
-static WORDS: [(&str, Meaning); LEN] = all_words();
-
-const fn all_words() -> [(&'static str, Meaning); LEN] {
-    let mut words = [("with", Meaning::Key(Key::With)); LEN];
-    words[1] = ("set_config", Meaning::SetConfig);
-    let settings = Meaning::Name(Effects::OPAQUE, Effects::SETTING);
-    words[2] = (denied::SETTINGS_VIEW, settings);
-    let mut len = 3;
-    let mut at = 0;
-    while at < KEYS.len() {
-        words[len] = (KEYS[at].0, Meaning::Key(KEYS[at].1));
-        (at, len) = (at + 1, len + 1);
+/// Returns a list of words with the same meaning.
+const fn group(at: usize) -> (&'static str, Meaning) {
+    match at.checked_sub(KEYS.len()) {
+        None => (KEYS[at].0, Meaning::Key(KEYS[at].1)),
+        Some(at) => denied::NAMES[at],
     }
-    at = 0;
-    while at < denied::TRACES.len() {
-        let (name, read) = denied::TRACES[at];
-        words[len] = (name, Meaning::Name(read, Effects::NONE));
-        (at, len) = (at + 1, len + 1);
-    }
-    at = 0;
-    while at < denied::OPAQUE.len() {
-        let name = denied::OPAQUE[at];
-        words[len] = (name, Meaning::Name(Effects::OPAQUE, Effects::NONE));
-        (at, len) = (at + 1, len + 1);
-    }
-    at = 0;
-    while at < denied::CATALOGS.len() {
-        words[len] = (denied::CATALOGS[at], Meaning::Name(Effects::NONE, CHANGE));
-        (at, len) = (at + 1, len + 1);
-    }
-    words
 }
+
+/// Writes the words that have room, in lower case, and returns the number of all words.
+const fn write_words(out: &mut [(&'static str, Meaning)]) -> usize {
+    let mut len = 0;
+    let mut at = 0;
+    while at < KEYS.len() + denied::NAMES.len() {
+        let (mut rest, meaning) = group(at);
+        while let Some((word, others)) = first_word(rest) {
+            if len < out.len() {
+                out[len] = (word, meaning);
+            }
+            (len, rest) = (len + 1, others);
+        }
+        at += 1;
+    }
+    len
+}
+
+const LEN: usize = write_words(&mut []);
+
+/// All words.
+static WORDS: [(&str, Meaning); LEN] = {
+    let mut words = [("", Meaning::SetConfig); LEN];
+    write_words(&mut words);
+    words
+};
 
 /// Maps the hash of a word to its index in [`WORDS`], counted from one; zero is a free place. A taken place leads to
 /// the next.
 static TABLE: [u16; PLACES] = {
     let mut table = [0; PLACES];
-    let words = all_words();
     let mut number = 0;
     while number < LEN {
-        let mut place = Name::of(words[number].0.as_bytes()).place(BITS);
+        let mut place = Name::of(WORDS[number].0.as_bytes()).place(BITS);
         while table[place] != 0 {
             place = (place + 1) % PLACES;
         }
@@ -172,10 +160,9 @@ static TABLE: [u16; PLACES] = {
 /// A bit for each hash of a word, by its upper bits. Most words of a text have no meaning, and are ruled out here.
 static FILTER: [u64; 128] = {
     let mut filter = [0; 128];
-    let words = all_words();
     let mut number = 0;
     while number < LEN {
-        let bit = Name::of(words[number].0.as_bytes()).place(13);
+        let bit = Name::of(WORDS[number].0.as_bytes()).place(13);
         filter[bit / 64] |= 1 << (bit % 64);
         number += 1;
     }
@@ -232,14 +219,10 @@ fn is_same(found: &[u8], word: &[u8]) -> bool {
 
 /// Returns the meaning of names that are known by their beginning.
 fn by_beginning(name: &[u8]) -> Option<Meaning> {
-    let begins = |with: &[u8]| {
-        name.get(..with.len())
-            .is_some_and(|begin| begin.eq_ignore_ascii_case(with))
-    };
-    if begins(b"pg_temp") {
+    if begins(name, "pg_temp") {
         return Some(Meaning::Name(CHANGE, Effects::NONE));
     }
-    begins(b"binary_upgrade_").then_some(Meaning::Name(Effects::OPAQUE, Effects::NONE))
+    begins(name, "binary_upgrade_").then_some(Meaning::Name(Effects::OPAQUE, Effects::NONE))
 }
 
 #[cfg(test)]

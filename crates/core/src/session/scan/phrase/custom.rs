@@ -7,11 +7,17 @@ use std::collections::BTreeSet;
 
 use crate::session::{
     CustomParameters,
-    scan::lexer::{is_of_word, starts_word},
+    scan::{
+        blocks,
+        lexer::{is_of_word, starts_word},
+    },
+    word_list::is_any,
 };
 
 /// The length of the longest word that a name can follow.
 const WORD_MAX: usize = b"current_setting".len();
+/// The most bytes in which a word and the name behind it are found if the text arrives in pieces.
+const REST_MAX: usize = 1024;
 
 /// Collects names of custom parameters (`app.tenant`) that a text mentions, in lower case: as the argument of
 /// `set_config` or `current_setting`, or after SET, SHOW, RESET; in strings too, which may be bodies of functions.
@@ -22,182 +28,125 @@ const WORD_MAX: usize = b"current_setting".len();
 #[derive(Debug, Default)]
 pub struct CustomNames {
     found: BTreeSet<Vec<u8>>,
-    /// The word that is being read; of a longer one, the beginning.
-    word: Vec<u8>,
-    is_word: bool,
     /// See [`CustomNames::may_reset`].
     may_reset: bool,
-    /// Possible names. Only a few at a time, since one character ends most of them.
-    readers: Vec<Reader>,
-}
-
-/// The expected input behind a word that a name can follow.
-#[derive(Debug, PartialEq, Eq)]
-enum Reader {
-    /// An opening parenthesis, perhaps after the closing quote of the function's name.
-    Open,
-    /// The quotes of the argument, which may itself stand in a string.
-    Quote,
-    /// White space.
-    Blank,
-    /// The name, of which this part has been read.
-    Name {
-        name: Vec<u8>,
-        dots: bool,
-        /// Whether a part of the name is about to begin.
-        fresh: bool,
-        /// Whether the name is an argument.
-        quoted: bool,
-    },
-    /// This is not a name.
-    Dead,
+    /// The end of the text so far: a word and what follows it, if the next piece may continue it.
+    rest: Vec<u8>,
 }
 
 /// Returns all names that a text mentions.
 #[must_use]
 pub fn custom_names(text: &[u8]) -> BTreeSet<Vec<u8>> {
     let mut names = CustomNames::default();
-    names.read(text);
-    names.finish()
+    names.read_words(text, true);
+    names.found
 }
 
 impl CustomNames {
-    /// Longer names are cut to one byte more than this.
+    /// The longest name that is kept. Of a longer name, the beginning is kept, which no parameter has.
     pub const NAME_MAX: usize = 255;
 
-    /// Reads the next bytes of the text.
+    /// Reads the next piece of the text.
     pub fn read(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.next(byte);
-        }
+        let mut text = std::mem::take(&mut self.rest);
+        text.extend_from_slice(bytes);
+        text.drain(..self.read_words(&text, false));
+        self.rest = match text.len() > WORD_MAX && text.iter().all(|&byte| is_of_word(byte)) {
+            // It stays a word that no name follows.
+            true => vec![b'_'; WORD_MAX + 1],
+            false => text,
+        };
     }
 
-    /// Notes the end of the text, and returns the names.
+    /// Returns the names that were found.
     #[must_use]
     pub fn finish(mut self) -> BTreeSet<Vec<u8>> {
-        // A zero byte continues neither a name nor a word.
-        self.next(0);
+        let rest = std::mem::take(&mut self.rest);
+        self.read_words(&rest, true);
         self.found
     }
 
-    #[inline]
-    fn next(&mut self, byte: u8) {
-        if self.is_word && !is_of_word(byte) {
-            self.word_ended();
-        }
-        if !self.readers.is_empty() {
-            self.readers_next(byte);
-        }
-        if self.is_word || starts_word(byte) {
-            if !self.is_word {
-                self.is_word = true;
-                self.word.clear();
-            }
-            if self.word.len() <= WORD_MAX {
-                self.word.push(byte.to_ascii_lowercase());
-            }
-        }
-    }
-
-    /// Returns whether the text so far contains a word by which parameters return to their startup values.
+    /// Returns whether the text so far contains a word that may bring back a startup value: RESET, DISCARD or DEFAULT.
     #[must_use]
     pub fn may_reset(&self) -> bool {
         self.may_reset
     }
 
-    fn word_ended(&mut self) {
-        self.is_word = false;
-        self.may_reset |= matches!(self.word.as_slice(), b"reset" | b"discard" | b"default");
-        match self.word.as_slice() {
-            b"set_config" | b"current_setting" => self.readers.push(Reader::Open),
-            b"set" | b"show" | b"reset" | b"local" | b"session" => {
-                self.readers.push(Reader::Blank);
+    /// Reads words and the names behind them. Returns the place of a word that the next piece of the text may continue.
+    fn read_words(&mut self, text: &[u8], is_end: bool) -> usize {
+        let mut at = 0;
+        while let Some(start) = text[at..].iter().position(|&byte| starts_word(byte)) {
+            let start = at + start;
+            let is_last = is_end || text.len() - start > REST_MAX;
+            at = start + blocks::word_len(text, start);
+            let word = &text[start..at];
+            if at == text.len() && !is_end {
+                return start;
             }
-            _ => {}
+            self.may_reset |= is_any(word, &["reset", "discard", "default"]);
+            let is_call = is_any(word, &["set_config", "current_setting"]);
+            if is_call || is_any(word, &["set", "show", "reset", "local", "session"]) {
+                match name_behind(&text[at..], is_call, is_last) {
+                    Some(name) => self.insert(name),
+                    None => return start,
+                }
+            }
         }
+        text.len()
     }
 
-    fn readers_next(&mut self, byte: u8) {
-        for reader in &mut self.readers {
-            if let Some(name) = reader.next(byte) {
-                if self.found.len() > CustomParameters::MAX {
-                    // The number of names is above the limit already.
-                    continue;
-                }
-                // The name may stand between dollar signs.
-                let parts = name.split(|&byte| byte == b'$');
-                let parts = parts.filter(|part| part.contains(&b'.') && !part.ends_with(b"."));
-                self.found.extend(parts.map(<[u8]>::to_vec));
-                self.found.insert(name);
-            }
+    fn insert(&mut self, name: Vec<u8>) {
+        if name.is_empty() || self.found.len() > CustomParameters::MAX {
+            return;
         }
-        self.readers.retain(|reader| *reader != Reader::Dead);
-    }
-}
-
-impl Reader {
-    /// Returns the name, if one ends before this byte.
-    fn next(&mut self, byte: u8) -> Option<Vec<u8>> {
-        match self {
-            Self::Open => match byte {
-                b'(' => *self = Self::Quote,
-                b'"' => {}
-                _ if is_blank(byte) => {}
-                _ => *self = Self::Dead,
-            },
-            Self::Quote if is_quote(byte) => {}
-            Self::Blank if is_blank(byte) => {}
-            Self::Quote | Self::Blank => {
-                let quoted = *self == Self::Quote;
-                *self = Self::Name {
-                    name: Vec::new(),
-                    dots: false,
-                    fresh: true,
-                    quoted,
-                };
-                return self.next(byte);
-            }
-            Self::Name {
-                name,
-                dots,
-                fresh,
-                quoted,
-            } => {
-                match byte {
-                    b'"' => return None,
-                    b'.' if !*fresh => {
-                        *dots = true;
-                        *fresh = true;
-                    }
-                    _ if *fresh && starts_word(byte) => *fresh = false,
-                    _ if !*fresh && is_of_word(byte) => {}
-                    _ => {
-                        let is_name = *dots && !*fresh;
-                        let found = is_name.then(|| std::mem::take(name));
-                        // The letters that seemed to begin the name may be the prefix of `E'..'`.
-                        let is_prefix =
-                            *quoted && !is_name && name.iter().all(|byte| *byte == b'e');
-                        *self = match is_prefix && is_quote(byte) {
-                            true => Self::Quote,
-                            false => Self::Dead,
-                        };
-                        return found;
-                    }
-                }
-                if name.len() <= CustomNames::NAME_MAX {
-                    name.push(byte.to_ascii_lowercase());
-                }
-            }
-            Self::Dead => {}
-        }
-        None
+        // A name in a string that `$$` or `$tag$` encloses.
+        let parts = name.split(|&byte| byte == b'$');
+        let parts = parts.filter(|part| part.contains(&b'.') && !part.ends_with(b"."));
+        self.found.extend(parts.map(<[u8]>::to_vec));
+        self.found.insert(name);
     }
 }
 
-fn is_blank(byte: u8) -> bool {
-    byte.is_ascii_whitespace()
+/// Returns the name that follows, or an empty one if none does; `None` if more of the text decides that.
+fn name_behind(text: &[u8], is_call: bool, is_last: bool) -> Option<Vec<u8>> {
+    // A byte that no name has stands for the end.
+    let mut bytes = text.iter().copied().chain(is_last.then_some(0)).peekable();
+    if is_call {
+        // The function's name may be in quotes.
+        let is_skipped = |byte: &u8| *byte == b'"' || byte.is_ascii_whitespace();
+        if bytes.find(|byte| !is_skipped(byte))? != b'(' {
+            return Some(Vec::new());
+        }
+    }
+    loop {
+        let is_skipped = |byte: &u8| byte.is_ascii_whitespace() || is_call && is_quote(*byte);
+        while bytes.next_if(is_skipped).is_some() {}
+        let mut name = Vec::new();
+        let mut part_begins = true;
+        let end = loop {
+            let byte = bytes.next()?;
+            match byte {
+                b'"' => continue,
+                b'.' if !part_begins => part_begins = true,
+                _ if part_begins && starts_word(byte) => part_begins = false,
+                _ if !part_begins && is_of_word(byte) => {}
+                _ => break byte,
+            }
+            if name.len() <= CustomNames::NAME_MAX {
+                name.push(byte.to_ascii_lowercase());
+            }
+        };
+        if name.contains(&b'.') && !part_begins {
+            return Some(name);
+        }
+        // The letters that seemed to begin the name may be the prefix of `E'..'`.
+        if !is_call || !is_quote(end) || name.iter().any(|byte| *byte != b'e') {
+            return Some(Vec::new());
+        }
+    }
 }
 
+/// Returns whether the byte may stand between the parenthesis and the name: the call may itself be in a string.
 fn is_quote(byte: u8) -> bool {
-    is_blank(byte) || matches!(byte, b'\'' | b'\\' | b'$')
+    byte.is_ascii_whitespace() || matches!(byte, b'\'' | b'\\' | b'$')
 }

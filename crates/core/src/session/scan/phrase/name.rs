@@ -15,14 +15,15 @@ pub(in crate::session::scan) fn identifier<'a>(
     let bytes = lexer.bytes(token);
     match token.kind {
         Kind::Word => Some(cut(folded(bytes))),
-        Kind::Quoted => Some(cut(undoubled(bytes, b'"'))),
+        Kind::Quoted => Some(cut(undoubled(&bytes[1..bytes.len() - 1], b'"'))),
         _ => None,
     }
 }
 
 /// Returns a plain string's value.
 pub(super) fn string<'a>(lexer: &Lexer<'a>, token: Token) -> Option<Cow<'a, [u8]>> {
-    (token.kind == Kind::Text).then(|| undoubled(lexer.bytes(token), b'\''))
+    let bytes = lexer.bytes(token);
+    (token.kind == Kind::Text).then(|| undoubled(&bytes[1..bytes.len() - 1], b'\''))
 }
 
 fn folded(word: &[u8]) -> Cow<'_, [u8]> {
@@ -34,8 +35,7 @@ fn folded(word: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// Returns the text between quotes, with each doubled quote as one.
-fn undoubled(quoted: &[u8], quote: u8) -> Cow<'_, [u8]> {
-    let within = &quoted[1..quoted.len() - 1];
+pub(in crate::session::scan) fn undoubled(within: &[u8], quote: u8) -> Cow<'_, [u8]> {
     if !within.contains(&quote) {
         return Cow::Borrowed(within);
     }
