@@ -16,9 +16,9 @@ from test_differential import stages  # noqa: F401  (a fixture)
 
 # The planted faults: the file, the text that is replaced, and its replacement.
 FAULTS = {
-    "carry": ("crates/core/src/worker/session.rs",
-              "        if !is_equal\n            && (self.send_plan(",
-              "        if !is_equal\n            && false\n            && (self.send_plan("),
+    "carry": ("crates/core/src/exchange/equipping.rs",
+              "        if !is_equal && self.send_plan(",
+              "        if !is_equal && false && self.send_plan("),
     "pins": ("crates/core/src/session/context.rs",
              "        !self.pins.is_empty()\n",
              "        false\n"),

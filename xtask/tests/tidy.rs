@@ -79,7 +79,7 @@ const BANS: &[Ban] = &[
         instead: "only relay and worker see both",
     },
     Ban {
-        under: &["crates/core/src/relay.rs"],
+        under: &["crates/core/src/relay/mod.rs"],
         text: "crate::admin",
         instead: "the data path does not know the console",
     },

@@ -20,8 +20,6 @@ pub(crate) struct Timeouts<'w> {
     pub(crate) env: Env<'w>,
     pub(crate) connections: &'w Connections,
     pub(crate) pools: &'w LocalPools,
-    /// Whether the process shuts down as soon as no server connection is in use.
-    pub(crate) servers_shut_down: bool,
 }
 
 impl Timeouts<'_> {
@@ -35,7 +33,7 @@ impl Timeouts<'_> {
                 is_over.then_some(Fault::LoginTimeout)
             }
             ClientDuty::Idle | ClientDuty::Discarding(_) => self.idle_overdue(client),
-            ClientDuty::Waiting { .. } | ClientDuty::Opening(_) if self.servers_shut_down => {
+            ClientDuty::Waiting { .. } | ClientDuty::Opening(_) if self.env.waits_for_servers() => {
                 Some(Fault::ServersShutDown)
             }
             ClientDuty::Waiting { at_login, .. } => self.wait_overdue(client, at_login),

@@ -186,6 +186,14 @@ impl Connections {
         Some((client, of, server))
     }
 
+    /// Returns the client that a server works for, to read.
+    pub(crate) fn client_of(&self, server: &Server) -> Option<&Client> {
+        match self.look(server.client()?) {
+            Some(Conn::Client(client)) => Some(client),
+            _ => None,
+        }
+    }
+
     /// Returns the tokens of the connections that are `wanted`.
     pub(crate) fn tokens(&self, wanted: impl Fn(&Conn) -> bool) -> Vec<Token> {
         let found = self.iter().filter(|(_, conn)| wanted(conn));

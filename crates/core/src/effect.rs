@@ -3,15 +3,20 @@
 use std::sync::Arc;
 
 use crate::{
-    Action, Actions, Search, Shutdown, Time, Token, WorkerId,
+    Action, Actions, Search, SharedPool, Shutdown, Time, Token, WorkerId,
+    backend::{InternalQuery, Mark, Settling},
     directory::{Directory, Snapshot},
     fault::Fault,
-    listen::{ListenerOpening, Question},
-    loan::Early,
+    frontend::{Client, Login},
+    listen::{ListenerKey, ListenerOpening, Opened, Question},
+    loan::{AbandonedSession, Early, Loss},
     mail::Mail,
     pin::Pins,
     pool::PoolId,
+    session::ChannelCommand,
+    shared_pool::ServerParameters,
     stats::Stats,
+    transaction_trace::Sampler,
 };
 
 /// What modules may read of the worker whose event they handle.
@@ -25,14 +30,83 @@ pub(crate) struct Env<'w> {
     pub(crate) snapshot: &'w Arc<Snapshot>,
     /// How the process is to end, once that was ordered.
     pub(crate) shutdown: Option<Shutdown>,
+    /// Whether this worker hands its clients over to a new process (online restart).
+    pub(crate) hands_clients_over: bool,
+    /// Decides which transactions are traced, if any are.
+    pub(crate) sampler: Option<&'w Sampler>,
     /// When the event happened.
     pub(crate) now: Time,
 }
 
 impl Env<'_> {
+    /// Returns whether no server is lent any more, and the process ends when the last lent server was given back.
+    #[inline]
+    pub(crate) fn waits_for_servers(&self) -> bool {
+        self.shutdown == Some(Shutdown::WaitForServers)
+    }
+
     /// Returns whether details are logged.
     pub(crate) fn is_verbose(&self) -> bool {
         self.snapshot.config.settings.verbose > 0
+    }
+}
+
+/// Effects in the order in which the worker carries them out. One effect allocates nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Effects {
+    first: Option<Effect>,
+    others: Vec<Effect>,
+}
+
+impl Effects {
+    /// Adds an effect behind the others.
+    #[inline]
+    pub(crate) fn push(&mut self, effect: Effect) {
+        match self.first {
+            None => self.first = Some(effect),
+            Some(_) => self.others.push(effect),
+        }
+    }
+
+    /// Returns whether there is nothing to do.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// Adds effects behind the others.
+    pub(crate) fn extend(&mut self, effects: impl IntoIterator<Item = Effect>) {
+        for effect in effects {
+            self.push(effect);
+        }
+    }
+}
+
+impl FromIterator<Effect> for Effects {
+    #[inline]
+    fn from_iter<T: IntoIterator<Item = Effect>>(effects: T) -> Self {
+        let mut all = Self::default();
+        all.extend(effects);
+        all
+    }
+}
+
+impl From<Effect> for Effects {
+    #[inline]
+    fn from(effect: Effect) -> Self {
+        Self {
+            first: Some(effect),
+            others: Vec::new(),
+        }
+    }
+}
+
+impl IntoIterator for Effects {
+    type Item = Effect;
+    type IntoIter = std::iter::Chain<std::option::IntoIter<Effect>, std::vec::IntoIter<Effect>>;
+
+    #[inline]
+    fn into_iter(self) -> Self::IntoIter {
+        self.first.into_iter().chain(self.others)
     }
 }
 
@@ -48,10 +122,52 @@ pub(crate) enum Effect {
     /// Let a client that has authenticated share the servers of its pool. If its session moves between servers, the
     /// parameters of its startup packet are given.
     JoinPool(Token, Option<Vec<(Vec<u8>, Vec<u8>)>>),
-    /// Let a client that logs in wait for a server of this pool.
-    WaitAtLogin(Token, PoolId),
+    /// Welcome a client that has joined its pool, or let it wait for the pool's first server.
+    EnterPool(Token),
+    /// Let a client wait for a server of this pool.
+    Wait {
+        /// The client.
+        client: Token,
+        /// The pool.
+        pool: PoolId,
+        /// Whether the client logs in.
+        at_login: bool,
+    },
+    /// Add a client to the queue of this pool, whose kept servers were announced.
+    JoinQueue {
+        /// The client.
+        client: Token,
+        /// The pool.
+        pool: PoolId,
+        /// Whether the client logs in.
+        at_login: bool,
+    },
     /// Give a client a server for the request that it has sent.
     CheckOut(Token),
+    /// Give a client another server, since its server was lost before any of the client's bytes were read.
+    CheckOutAgain(Token),
+    /// Open an exclusive server for a client that is exempt from the limits.
+    OpenForClient(Token, Arc<SharedPool>),
+    /// Let an idle server look up the user of a client that logs in.
+    ServeLookup {
+        /// The server connection.
+        server: Token,
+        /// The client.
+        client: Token,
+        /// The client's login.
+        login: Box<Login>,
+    },
+    /// End the login of a client: send it the parameters that servers of its pool have reported.
+    Welcome(Token),
+    /// End the login of a client: send it these parameters of its exclusive server.
+    Greet(Token, Box<ServerParameters>),
+    /// Relay between a client and the server that is certain now.
+    BeginRelaying {
+        /// The client.
+        client: Token,
+        /// The server connection.
+        server: Token,
+    },
     /// Serve a client of the console, which has sent these bytes together with the end of its login.
     ServeConsole(Token, Vec<u8>),
     /// End a client with this error, and cancel its query.
@@ -62,6 +178,28 @@ pub(crate) enum Effect {
     CloseServer(Token, &'static str),
     /// Close a server connection, since its client is ended with this error.
     CloseServerFor(Token, Fault),
+    /// Remove a server connection that is lost, and log the reason.
+    DropServer(Token, String),
+    /// Report to a client that its server connection is lost.
+    ReportServerLoss(Token, Box<Loss>),
+    /// Undo the changes of these messages, which a server that is lost has not answered.
+    UndoMarks(Token, Vec<Mark>),
+    /// Begin the session of a client, which has asked for these parameters.
+    BeginSession(Token, Vec<(Vec<u8>, Vec<u8>)>),
+    /// Do this with the session on a server connection.
+    Session(Token, SessionEffect),
+    /// Clean or close the server connection of a client that has left, and has left this session state.
+    CleanAbandonedServer(Token, AbandonedSession),
+    /// Release what modules hold of a client that has gone.
+    ReleaseClient(Token, Box<Client>),
+    /// Count a client that has left this pool.
+    PoolClientLeft(Arc<SharedPool>),
+    /// Forget a console whose client has gone.
+    ConsoleLeft(Token),
+    /// Go on with a request on this server connection that signals other clients, once the signals are sent.
+    GoOnAfterSignals(Token),
+    /// Freeze a new connection as soon as it is quiet, if the worker is suspended.
+    FreezeIfSuspended(Token),
     /// Do this with a pool.
     Pool(PoolId, PoolEffect),
     /// Close a server connection if it is being cleaned after its client.
@@ -74,8 +212,9 @@ pub(crate) enum Effect {
     RetireRedefinedServer(Token),
     /// End a server login that took longer than `server_connect_timeout`.
     EndServerLogin(Token),
-    /// Close a server connection that has not answered the check before its loan.
-    FailCheck(Token),
+    /// Close a server connection that can't be lent to the client that it was checked or cleaned for, and log the
+    /// reason. The client gets another one.
+    FailCheck(Token, &'static str),
     /// End a cancel request that took longer than `cancel_wait_timeout`.
     EndCancelRequest(Token),
     /// Lend, keep or close a server that has become free.
@@ -86,12 +225,45 @@ pub(crate) enum Effect {
     ServerFault(Token, String),
     /// Open a connection that listens: [`Listeners::opened`](crate::listeners::Listeners::opened) gets the outcome.
     OpenListener(Box<ListenerOpening>),
+    /// Tell the owner of a connection that listens what has become of it.
+    Listener(ListenerEffect),
     /// End the command that a console client waits for.
     EndConsoleCommand(Token),
     /// Take a client's request out of the queue, and answer it with an error.
     DiscardRequest(Token),
     /// Settle or release a server connection that its client may need no longer.
     Settle(Token),
+    /// Do the same if the server connection is still lent to this client.
+    SettleFor {
+        /// The server connection.
+        server: Token,
+        /// The client.
+        client: Token,
+    },
+    /// Move the channels that a session listens to to the client's listener, and complete the client's request.
+    MoveChannels(Token),
+    /// Handle a LISTEN or UNLISTEN that the client of this server connection has sent.
+    ChannelCommand(Token, ChannelCommand),
+    /// Lend a server connection that has answered `server_check_query`.
+    Checked(Token),
+    /// Ask a server connection for the privileges by which its client signals other clients.
+    AskForPrivileges(Token),
+    /// Send the signals that a client has asked for, since its privileges are known.
+    PrivilegesAnswered(Token),
+    /// Go on with the login for which a server connection has run `auth_query`.
+    LookupAnswered(Token),
+    /// Note that a server connection has run `server_reset_query`.
+    WasReset(Token),
+    /// Clean a server connection that no client has, and lend it again.
+    BeginCleaning(Token),
+    /// End the COPY that a server connection reads for a client that has left.
+    EndCopy(Token),
+    /// Clean a server connection if needed, and pass it on.
+    GiveBack(Token),
+    /// Close an idle server connection that has sent a fatal error.
+    EndFailedServer(Token),
+    /// Close a server connection that can't be used any more, and send its client this error.
+    LoseServer(Token, Fault),
     /// Go on with a search for a server that may be closed for another pool.
     GoOnSearching(Box<Search>),
     /// End a search for a server that may be closed for another pool.
@@ -105,11 +277,6 @@ pub(crate) enum Effect {
     },
     /// Relay bytes of a client that were read before its server could get them.
     RelayEarly(Token, Early),
-    /// Fence the notifications of the client of this server connection, whose channels are settled, and complete the
-    /// client's request.
-    FinishWithFence(Token),
-    /// Complete the request of the client that this server connection is lent to.
-    FinishRequest(Token),
     /// Add these to the statistics of a pool.
     Count(PoolId, Box<Stats>),
     /// Count and log new reasons for which a client keeps its server connection.
@@ -121,10 +288,69 @@ pub(crate) enum Effect {
         /// The new reasons.
         pins: Pins,
     },
-    /// Do this for a client that listens and moves to another process.
+    /// Do this for an online restart.
     Restart(RestartEffect),
     /// Go on cleaning a server connection, to which no cancel request is on its way any more.
     GoOnCleaning(Token),
+}
+
+/// What a module asks for the session on a server connection.
+#[derive(Debug)]
+pub(crate) enum SessionEffect {
+    /// Give the server the session state of a client to which it is lent.
+    Equip {
+        /// The client.
+        client: Token,
+    },
+    /// Try the startup parameters of this client, which logs in.
+    TryStartup(Token),
+    /// Inspect the session after the client has received its ReadyForQuery.
+    Inspect(Settling),
+    /// Inspect the session before the client gets its ReadyForQuery, which is held back.
+    InspectHeld,
+    /// Decide whether the server stays with its client, though its session state allows no other client in it. If it
+    /// does not stay, release the server.
+    KeepOrRelease {
+        /// Whether the client is pinned.
+        is_pinned: bool,
+        /// Whether the client keeps its server in any case.
+        is_kept: bool,
+    },
+    /// Process the end of the server's answer to one of pgweir's own queries.
+    Answered(InternalQuery),
+    /// Fence the notifications of the client, whose channels are settled, and complete the client's request.
+    FinishWithFence,
+    /// Complete the client's request.
+    FinishRequest,
+    /// Withdraw the announcement of a kept server that was to be settled for waiters, if its client still has it.
+    WithdrawIfPinned,
+    /// Count a server that a pinned client keeps.
+    CountPinned,
+    /// Clean the session.
+    Clean,
+    /// Read the catalog of the server's database, if no other server does, and otherwise lend the server.
+    ReadCatalogOrLend,
+}
+
+/// What has become of a connection that listens.
+#[derive(Debug)]
+pub(crate) enum ListenerEffect {
+    /// The attempt to open the connection has this outcome.
+    Opened(Box<ListenerOpening>, Opened),
+    /// This connection has logged in.
+    LoggedIn(Token),
+    /// The connection is lost.
+    Lost(Box<LostListener>),
+}
+
+/// A connection that listened, or was to listen, and is lost.
+#[derive(Debug)]
+pub(crate) struct LostListener {
+    pub(crate) conn: Token,
+    pub(crate) key: ListenerKey,
+    pub(crate) shared: Arc<SharedPool>,
+    /// The reason.
+    pub(crate) why: String,
 }
 
 /// What a module asks another one to do with a pool.
@@ -152,11 +378,27 @@ pub(crate) enum PoolEffect {
     Diagnose,
     /// Offer the servers of a pool that clients keep without need to clients that wait.
     OfferKeptServers,
+    /// Offer the idle servers of a pool to clients that wait on any worker.
+    OfferIdleServers,
+    /// Inform the ledger of a pool that this worker has offered all of its servers.
+    AnswerLedger,
+    /// Announce the kept servers of a pool that are about to be settled for a client that begins to wait.
+    AnnounceKeptServers,
+    /// Settle as many kept servers of a pool as clients wait for.
+    SettleForWaiters,
+    /// Settle all kept servers of a pool.
+    SettleKeptServers,
+    /// Release each server of a pool that is lent, and that its client no longer needs.
+    ReleaseLentServers,
 }
 
-/// What a module asks for during an online restart, for a client that listens.
+/// What a module asks for during an online restart.
 #[derive(Debug)]
 pub(crate) enum RestartEffect {
+    /// Ask the other process for the place of one more server connection in this pool, in which a client waits.
+    AskForServerPlace(Arc<SharedPool>),
+    /// Hand over this client, which has its answer, if it can leave now.
+    RequestDone(Token),
     /// Pass a notification on for a client that has left for the other process.
     ForwardNotification(Token, Arc<[u8]>),
     /// The listener's answer for a client that has left for the other process.

@@ -6,7 +6,10 @@
 use crate::{
     Actions, ReadMode, Token,
     backend::{Duty, Loan, Phase, Server},
+    fault::Fault,
     frontend::{Client, ClientDuty},
+    pin::Pins,
+    session::TrackedNames,
 };
 
 /// Changes the loan's phase, on the client and on the server.
@@ -58,4 +61,53 @@ pub(crate) fn begin(
         out.read(server_conn, ReadMode::Hold);
     }
     client.socket.early.take()
+}
+
+/// Sends a client the parameters that its server has reported meanwhile.
+pub(crate) fn send_unsent_parameters(
+    names: &TrackedNames,
+    client_conn: Token,
+    client: &mut Client,
+    server: &mut Server,
+    out: &mut Actions,
+) {
+    if !std::mem::take(&mut server.session.settings.has_unsent) {
+        return;
+    }
+    let before = std::mem::replace(&mut client.tracked, server.tracked.clone());
+    out.send_made(client_conn, |bytes| {
+        names.report(&before, &server.tracked, bytes);
+    });
+}
+
+/// Returns why this client keeps its server, or `None` if any server will do.
+#[must_use]
+pub(crate) fn pins_of(client: &Client) -> Option<Pins> {
+    let context = client.context.as_ref()?;
+    (context.is_pinned() && client.server().is_some()).then_some(context.pins)
+}
+
+/// The session state that a client leaves on its server.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct AbandonedSession {
+    /// Whether the client had the server in session mode.
+    pub(crate) was_session: bool,
+    /// Whether the client left in the middle of a message.
+    pub(crate) mid_message: bool,
+    /// Whether the session holds state, or may hold unknown state.
+    pub(crate) must_be_cleaned: bool,
+    /// Whether no cleaning can remove the state.
+    pub(crate) spoils: bool,
+}
+
+/// The losses of a client whose server connection is lost.
+#[derive(Debug)]
+pub(crate) struct Loss {
+    pub(crate) fault: Fault,
+    /// Whether the client was in a transaction, or in the middle of something that pgweir can't answer.
+    pub(crate) was_in_transaction: bool,
+    /// Whether a part of a message was passed on.
+    pub(crate) mid_message: bool,
+    /// How many replies the client still has to get.
+    pub(crate) owed: usize,
 }

@@ -7,7 +7,7 @@ mod server_parameters;
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU32, AtomicUsize},
+    atomic::{AtomicU32, AtomicUsize, Ordering},
 };
 
 use parking_lot::Mutex;
@@ -62,6 +62,14 @@ pub struct SharedPool {
 }
 
 impl SharedPool {
+    /// Returns whether the initial parameters of sessions on newly opened servers are known.
+    pub(crate) fn is_known(&self) -> bool {
+        let epoch = self.epochs.lock().present();
+        let defaults = self.defaults.load(Ordering::Acquire);
+        let facts = self.facts.lock();
+        facts.server_parameters.is_some() && facts.epoch == epoch && facts.defaults == defaults
+    }
+
     /// Is UTF8 the servers' encoding?
     pub(crate) fn is_utf8(&self) -> bool {
         let facts = self.facts.lock();

@@ -36,12 +36,6 @@ impl ShutdownState {
         self.order.is_some()
     }
 
-    /// Returns whether no server is lent any more, and the process ends when the last lent server was given back.
-    #[inline]
-    pub(crate) fn waits_for_servers(&self) -> bool {
-        self.order == Some(Shutdown::WaitForServers)
-    }
-
     /// Begins a shutdown. A more urgent order replaces a less urgent one, not the other way round.
     pub(crate) fn begin(
         &mut self,

@@ -59,7 +59,9 @@ fn server_overdue(env: &Env<'_>, token: Token, server: &Server) -> Option<Effect
             Some(Effect::CloseServer(token, why))
         }
         Duty::Lent(loan) => match loan.phase() {
-            Phase::Checking { until } if *until <= env.now => Some(Effect::FailCheck(token)),
+            Phase::Checking { until } if *until <= env.now => {
+                Some(Effect::FailCheck(token, "server check timeout"))
+            }
             _ => None,
         },
         _ => None,

@@ -4,6 +4,8 @@
 //! decides about each transaction when the client gets its server. A `traceparent` in a comment of the first text
 //! (sqlcommenter) overrides that decision with the one of the application that sent it.
 
+use std::cell::Cell;
+
 use pgweir_config::Settings;
 
 use crate::{Endpoint, Time, WorkerId, pool::PoolKey};
@@ -62,7 +64,7 @@ pub(crate) struct Sampler {
     /// The part of transactions that are traced without a parent, in millionths (`otlp_trace_ratio`).
     ratio: u64,
     /// The state of the random numbers, which need not be unpredictable.
-    random: u64,
+    random: Cell<u64>,
 }
 
 impl Sampler {
@@ -75,23 +77,25 @@ impl Sampler {
     fn new(millionths: u32, worker: WorkerId) -> Self {
         Self {
             ratio: u64::from(millionths),
-            random: 0x9e37_79b9_7f4a_7c15 ^ (worker.index() as u64 + 1),
+            random: Cell::new(0x9e37_79b9_7f4a_7c15 ^ (worker.index() as u64 + 1)),
         }
     }
 
-    fn is_chosen(&mut self) -> bool {
+    fn is_chosen(&self) -> bool {
         // xorshift64*
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        let mixed = self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
+        let mut random = self.random.get();
+        random ^= random >> 12;
+        random ^= random << 25;
+        random ^= random >> 27;
+        self.random.set(random);
+        let mixed = random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
         mixed * 1_000_000 < self.ratio << 32
     }
 
     /// Begins to record a transaction of a client that asked for a server at `asked_at`. Returns the trace of the
     /// client's last transaction if that trace is still to be exported.
     pub(crate) fn begin(
-        &mut self,
+        &self,
         recording: &mut Option<Box<Recording>>,
         (asked_at, lent_at): (Time, Option<Time>),
     ) -> Option<Box<TransactionTrace>> {
@@ -110,7 +114,7 @@ impl Sampler {
     /// Notes that a request goes to the server of the client, and begins to record a transaction on a server that
     /// the client has kept. Returns the same as [`Self::begin`].
     pub(crate) fn relay(
-        &mut self,
+        &self,
         recording: &mut Option<Box<Recording>>,
         now: Time,
     ) -> Option<Box<TransactionTrace>> {
@@ -382,11 +386,11 @@ mod tests {
             (1_000_000, 100_000..=100_000),
         ];
         for (millionths, expected) in cases {
-            let mut sampler = Sampler::new(millionths, WorkerId(3));
+            let sampler = Sampler::new(millionths, WorkerId(3));
             let chosen = (0..100_000).filter(|_| sampler.is_chosen()).count();
             assert!(expected.contains(&chosen), "{millionths}: {chosen}");
         }
-        let mut sampler = Sampler::new(0, WorkerId(0));
+        let sampler = Sampler::new(0, WorkerId(0));
         let key = || PoolKey {
             database: "app".into(),
             user: "ann".into(),

@@ -1,20 +1,26 @@
-//! Diagnosis: clients that wait for long are sent the reason.
+//! Wait notices: clients that wait for long are sent the reason.
+//!
+//! This module owns no state. In come pools in which clients wait for long, and diagnoses, which travel as mail. Out go
+//! notices to clients, log lines, and effects that refuse the clients whose `query_wait_timeout` is over.
 //!
 //! A diagnosis visits every worker, which adds its servers of the pool. Its result goes into the notice after
 //! `query_wait_notify`, into the error after `query_wait_timeout`, and into the log.
 
 use std::sync::Arc;
 
-use super::{Worker, pins::pins_of};
 use crate::{
-    Action, Actions, Level, Time, Token, WorkerId,
-    connections::Conn,
+    Action, Actions, Level, Token, WorkerId,
+    client_timeouts::Timeouts,
+    connections::{Conn, Connections},
     diagnosis::{Diagnosis, Holder, State},
+    effect::{Effect, Effects, Env},
     events::EventKind,
     fault::{Fault, Reason},
     frontend::ClientDuty,
+    loan::pins_of,
     mail::Mail,
     pool::{PoolId, WaitReason},
+    pooling::LocalPools,
 };
 use pgweir_wire::{MessageWriter, sqlstate};
 
@@ -27,17 +33,29 @@ const PATIENCE: u64 = 1_000_000;
 /// The least time between two log lines about the same pool, in microseconds.
 const LOG_INTERVAL: u64 = 1_000_000;
 
-impl Worker {
+/// An event of clients that wait, and the parts of the worker that it concerns.
+#[derive(Debug)]
+pub(crate) struct WaitNotices<'w> {
+    pub(crate) env: Env<'w>,
+    pub(crate) connections: &'w mut Connections,
+    pub(crate) pools: &'w mut LocalPools,
+    /// The effects that the worker carries out after the event, in this order.
+    pub(crate) effects: Effects,
+}
+
+impl WaitNotices<'_> {
     /// Finds out why clients of this worker wait in a pool, to send them the reason.
-    pub(super) fn diagnose(&mut self, id: PoolId, now: Time, out: &mut Actions) {
-        let worker = self.id;
-        let Some(pool) = self.pool(id) else { return };
+    pub(crate) fn diagnose(&mut self, id: PoolId, out: &mut Actions) {
+        let (worker, now) = (self.env.worker, self.env.now);
+        let Some(pool) = self.pools.get_mut(id) else {
+            return;
+        };
         match pool.diagnosed_at {
             Some(at) if now.since(at) < PATIENCE => return,
             // No answer has come: clients whose time is over get their error without it.
             Some(_) => {
                 pool.diagnosed_at = None;
-                return self.send_wait_notice(id, None, now, out);
+                return self.send_wait_notice(id, None, out);
             }
             None => pool.diagnosed_at = Some(now),
         }
@@ -55,40 +73,41 @@ impl Worker {
             counts: [0; State::ALL.len()],
             longest: Vec::new(),
         };
-        self.examine(diagnosis, now, out);
+        self.examine(diagnosis, out);
     }
 
     /// Adds this worker's part of the pool, and passes the diagnosis on.
-    pub(super) fn examine(&mut self, mut diagnosis: Diagnosis, now: Time, out: &mut Actions) {
-        let workers = self.directory.workers();
+    pub(crate) fn examine(&mut self, mut diagnosis: Diagnosis, out: &mut Actions) {
+        let workers = self.env.directory.workers();
         if diagnosis.visited < workers {
             diagnosis.visited += 1;
-            self.add_servers(&mut diagnosis, now);
+            self.add_servers(&mut diagnosis);
         }
         let to = match diagnosis.visited < workers {
-            true => WorkerId(((self.id.index() + 1) % workers) as u8),
+            true => WorkerId(((self.env.worker.index() + 1) % workers) as u8),
             false => diagnosis.origin,
         };
-        if diagnosis.visited < workers || to != self.id {
+        if diagnosis.visited < workers || to != self.env.worker {
             let mail = Mail::Diagnose(Box::new(diagnosis));
             return out.list.push(Action::Mail { to, mail });
         }
-        let reason = diagnosis.reason(now);
+        let reason = diagnosis.reason(self.env.now);
         let id = diagnosis.pool.id;
-        if let Some(pool) = self.pool(id) {
+        if let Some(pool) = self.pools.get_mut(id) {
             pool.diagnosed_at = None;
         }
-        self.send_wait_notice(id, Some(reason), now, out);
+        self.send_wait_notice(id, Some(reason), out);
     }
 
-    fn add_servers(&self, diagnosis: &mut Diagnosis, now: Time) {
+    fn add_servers(&self, diagnosis: &mut Diagnosis) {
+        let now = self.env.now;
         let id = diagnosis.pool.id;
-        for (_, conn) in self.table.iter() {
+        for (_, conn) in self.connections.iter() {
             let Conn::Server(server) = conn else { continue };
             if server.purpose.bypass {
                 continue;
             }
-            let client = self.client_of(server);
+            let client = self.connections.client_of(server);
             let pins = client.and_then(pins_of);
             let state = match State::of(server) {
                 State::IdleInSession if pins.is_some() => State::Pinned,
@@ -125,16 +144,14 @@ impl Worker {
     }
 
     /// Sends the reason to the clients of this worker that wait in the pool, and closes those past their timeout.
-    fn send_wait_notice(
-        &mut self,
-        id: PoolId,
-        reason: Option<Reason>,
-        now: Time,
-        out: &mut Actions,
-    ) {
+    fn send_wait_notice(&mut self, id: PoolId, reason: Option<Reason>, out: &mut Actions) {
         let (mut leave, mut stay) = (Vec::new(), Vec::new());
-        let timeouts = self.timeouts(now);
-        for (token, conn) in self.table.iter() {
+        let timeouts = Timeouts {
+            env: self.env,
+            connections: self.connections,
+            pools: self.pools,
+        };
+        for (token, conn) in self.connections.iter() {
             let Conn::Client(client) = conn else { continue };
             if client.pool != Some(id) || !matches!(client.duty, ClientDuty::Waiting { .. }) {
                 continue;
@@ -148,19 +165,19 @@ impl Worker {
         if let Some(reason) = &reason
             && !(leave.is_empty() && stay.is_empty())
         {
-            self.explain(id, reason, now, out);
+            self.explain(id, reason, out);
         }
         for client in stay {
             self.notify(client, reason.as_ref(), out);
         }
         let fault = Fault::QueryWaitTimeout(reason.map(Box::new));
-        for client in leave {
-            self.refuse(client, &fault, now, out);
-        }
+        let refused = leave.into_iter();
+        self.effects
+            .extend(refused.map(|client| Effect::Refuse(client, fault.clone())));
     }
 
     fn notify(&mut self, conn: Token, reason: Option<&Reason>, out: &mut Actions) {
-        let Some(client) = self.table.client(conn) else {
+        let Some(client) = self.connections.client(conn) else {
             return;
         };
         client.request.wait_notice_was_sent = true;
@@ -171,8 +188,11 @@ impl Worker {
         });
     }
 
-    fn explain(&mut self, id: PoolId, reason: &Reason, now: Time, out: &mut Actions) {
-        let Some(pool) = self.pool(id) else { return };
+    fn explain(&mut self, id: PoolId, reason: &Reason, out: &mut Actions) {
+        let now = self.env.now;
+        let Some(pool) = self.pools.get_mut(id) else {
+            return;
+        };
         if pool
             .explained_at
             .is_some_and(|at| now.since(at) < LOG_INTERVAL)
@@ -188,7 +208,8 @@ impl Worker {
             limit.unwrap_or("all servers are in use")
         );
         let about = (&*key.database, &*key.user);
-        self.directory
+        self.env
+            .directory
             .note_event(EventKind::ClientsWait, about, &text, now);
         let subject = format!("{}/{}", key.database, key.user);
         out.log(

@@ -8,13 +8,14 @@ use crate::{
     connections::Conn,
     console::{Show, VERSION},
     frontend::ClientDuty,
+    loan::pins_of,
     mail::Mail,
     metrics::{ClientCount, ClientGroup, Measurement, Metrics, PoolMetrics},
     pin::Pin,
     pool::PoolKey,
     shared_pool::HostCounts,
     stats::Stats,
-    worker::{Worker, pins_of},
+    worker::Worker,
 };
 
 /// The longest `application_name` that is shown, in bytes: PostgreSQL truncates it there.
@@ -25,7 +26,7 @@ impl Measurement {
         for pool in worker.pools.iter() {
             let counts = self.pools.entry(pool.shared.key.clone()).or_default();
             counts.times += pool.times;
-            for (pin, count) in Worker::pin_counts(pool) {
+            for (pin, count) in pool.pin_counts() {
                 counts.pins[pin as usize] += count;
             }
         }
@@ -54,7 +55,7 @@ impl Measurement {
                     *servers
                         .entry((database, &server.link.endpoint))
                         .or_default() += 1;
-                    let client = worker.client_of(server);
+                    let client = worker.table.client_of(server);
                     if client.and_then(pins_of).is_some() {
                         let key = server.shared.key.clone();
                         self.pools.entry(key).or_default().pinned += 1;

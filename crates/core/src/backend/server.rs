@@ -288,6 +288,18 @@ impl Server {
         has_read
     }
 
+    /// Removes the server from the count of those that pinned clients keep: the server is free or closed. Returns whether
+    /// the pool had more servers because of the pinned client than it may have now.
+    #[inline]
+    pub fn uncount_pinned(&mut self) -> bool {
+        if !std::mem::take(&mut self.session.inspections.is_counted) {
+            return false;
+        }
+        let mut ledger = self.shared.ledger.lock();
+        ledger.unpin();
+        ledger.is_above_size()
+    }
+
     /// Returns the server's name for the log.
     #[must_use]
     pub fn subject(&self) -> String {

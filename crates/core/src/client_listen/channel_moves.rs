@@ -11,7 +11,7 @@ use crate::{
     Actions, Token,
     backend::{InternalQuery, Phase, Server, Settling},
     connections::Connections,
-    effect::{Effect, Env, RestartEffect},
+    effect::{Effect, Env, RestartEffect, SessionEffect},
     frontend::{Client, ClientDuty},
     listen::{READ_ALL, Stage},
     loan::{begin, enter},
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Whether the channels that a transaction has listened to are with the client's listener.
-pub(crate) enum ChannelMove {
+enum ChannelMove {
     /// The client's request can go on.
     Done(Option<Effect>),
     /// The request goes on with [`Effect::FinishWithFence`], after an answer of the listener or the server.
@@ -69,8 +69,26 @@ impl ListeningClients {
         }
     }
 
+    /// Moves the channels of a client to its listener, and goes on with the client's request if that is done at once.
+    pub(crate) fn move_and_finish(
+        &mut self,
+        env: &Env<'_>,
+        connections: &mut Connections,
+        server_conn: Token,
+        out: &mut Actions,
+    ) -> Vec<Effect> {
+        match self.move_channels(env, connections, server_conn, out) {
+            ChannelMove::Done(effect) => {
+                let mut effects = Vec::from_iter(effect);
+                effects.push(Effect::Session(server_conn, SessionEffect::FinishWithFence));
+                effects
+            }
+            ChannelMove::Awaited => Vec::new(),
+        }
+    }
+
     /// Moves the channels of a client to its listener, after a transaction on this server.
-    pub(crate) fn move_channels(
+    fn move_channels(
         &mut self,
         env: &Env<'_>,
         connections: &mut Connections,
@@ -82,10 +100,7 @@ impl ListeningClients {
             return ChannelMove::Done(None);
         };
         let learnt = server.session.notifications.channels.take();
-        let listening = client.listening.as_ref();
-        let is_due = listening.is_some_and(|listening| listening.pending_unlisten.is_due())
-            || is_in_other_encoding(client, server);
-        if learnt.is_none() && !is_due {
+        if learnt.is_none() && !is_move_due(client, server) {
             return ChannelMove::Done(None);
         }
         // Without an inspection, the extension's report says which channels the server listens to.
@@ -153,7 +168,7 @@ impl ListeningClients {
             return Vec::new();
         }
         let mut effects = Vec::from_iter(pinned);
-        effects.push(Effect::FinishWithFence(server_conn));
+        effects.push(Effect::Session(server_conn, SessionEffect::FinishWithFence));
         effects.push(Effect::Settle(server_conn));
         effects
     }
@@ -185,19 +200,13 @@ impl ListeningClients {
         let server = connections.server(server_conn);
         match server.and_then(|server| server.duty.phase()) {
             Some(Phase::Settling(_)) if moves => {
-                let mut effects = Vec::new();
-                if let ChannelMove::Done(effect) =
-                    self.move_channels(env, connections, server_conn, out)
-                {
-                    effects.extend(effect);
-                    effects.push(Effect::FinishWithFence(server_conn));
-                }
+                let mut effects = self.move_and_finish(env, connections, server_conn, out);
                 effects.push(Effect::Settle(server_conn));
                 effects
             }
             Some(Phase::Settling(_)) => {
                 vec![
-                    Effect::FinishRequest(server_conn),
+                    Effect::Session(server_conn, SessionEffect::FinishRequest),
                     Effect::Settle(server_conn),
                 ]
             }
@@ -236,7 +245,7 @@ fn answer_command(
     });
     vec![
         Effect::Count(server.pool(), Box::new(counted)),
-        Effect::FinishRequest(server_conn),
+        Effect::Session(server_conn, SessionEffect::FinishRequest),
         Effect::Settle(server_conn),
     ]
 }
@@ -311,6 +320,21 @@ fn equip_fenced(connections: &mut Connections, server_conn: Token, conn: Token) 
         server: server_conn,
         client: conn,
     }]
+}
+
+/// Returns whether channels of the client have to move to its listener, after a transaction on this server.
+pub(crate) fn has_channels_to_move(connections: &mut Connections, server_conn: Token) -> bool {
+    connections
+        .pair_of(server_conn)
+        .is_some_and(|(_, client, server)| {
+            server.session.notifications.channels.is_some() || is_move_due(client, server)
+        })
+}
+
+fn is_move_due(client: &Client, server: &Server) -> bool {
+    let listening = client.listening.as_ref();
+    listening.is_some_and(|listening| listening.pending_unlisten.is_due())
+        || is_in_other_encoding(client, server)
 }
 
 /// Has the present listener forward what was notified, before the listener of another encoding takes

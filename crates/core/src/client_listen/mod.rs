@@ -13,7 +13,7 @@ mod delivery;
 use std::sync::Arc;
 
 pub(crate) use self::{
-    channel_moves::{ChannelMove, fence_first, fences_to_move},
+    channel_moves::{fence_first, fences_to_move, has_channels_to_move},
     delivery::{keep_direct_notification, send_backlog, send_backlog_if_idle},
 };
 use crate::{

@@ -2,36 +2,37 @@
 
 use pgweir_wire::{MessageWriter, Severity};
 
-use super::Worker;
+use super::Disconnect;
 use crate::{
-    Actions, ReadMode, Time, Token, client_listen,
+    Actions, ReadMode, Token, client_listen,
+    effect::{Effect, RestartEffect},
     fault::Fault,
     frontend::{ClientDuty, Discard, End},
 };
 
-impl Worker {
+impl Disconnect<'_> {
     /// Takes a client's request out of the queue, if it waits with one.
-    pub(crate) fn discard_request(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        let client = self.table.client(conn);
+    pub(crate) fn discard_request(&mut self, conn: Token, out: &mut Actions) {
+        let client = self.connections.client(conn);
         if !client.is_some_and(|client| client.waits_with_request()) {
             return;
         }
-        self.leave_queue(conn);
-        let Some(client) = self.table.client(conn) else {
+        (self.pools).leave_queue(self.env.worker, self.connections, conn);
+        let Some(client) = self.connections.client(conn) else {
             return;
         };
         client.duty = ClientDuty::Discarding(Discard::default());
         let early = client.socket.early.take();
         out.read(conn, ReadMode::Deliver);
         if let Some(bytes) = early {
-            self.discard(conn, &bytes, now, out);
+            self.discard(conn, &bytes, out);
         }
     }
 
     /// Reads the rest of a request that will not be served.
-    pub(crate) fn discard(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
-        let longest = self.snapshot.config.settings.longest_message();
-        let Some(client) = self.table.client(conn) else {
+    pub(crate) fn discard(&mut self, conn: Token, bytes: &[u8], out: &mut Actions) {
+        let longest = self.env.snapshot.config.settings.longest_message();
+        let Some(client) = self.connections.client(conn) else {
             return;
         };
         let ClientDuty::Discarding(discard) = &mut client.duty else {
@@ -39,7 +40,7 @@ impl Worker {
         };
         let found = match discard.read(&mut client.socket.stream, bytes, longest) {
             Ok(found) => found,
-            Err(fault) => return self.refuse(conn, &fault, now, out),
+            Err(fault) => return self.refuse(conn, &fault, out),
         };
         if found.is_query {
             // The request would have replaced the unnamed statement.
@@ -52,21 +53,21 @@ impl Worker {
         }
         match found.end {
             None => {}
-            Some(End::At(at)) => self.discarded(conn, &bytes[at..], now, out),
-            Some(End::Terminated) => self.close_client(conn, "client close request", now, out),
+            Some(End::At(at)) => self.discarded(conn, &bytes[at..], out),
+            Some(End::Terminated) => self.dismiss(conn, "client close request", out),
         }
     }
 
     /// Makes the client idle again; it may have sent another request already.
-    fn discarded(&mut self, conn: Token, rest: &[u8], now: Time, out: &mut Actions) {
+    fn discarded(&mut self, conn: Token, rest: &[u8], out: &mut Actions) {
         out.send_made(conn, |bytes| {
             MessageWriter::new(bytes).ready_for_query(b'I');
         });
-        let Some(client) = self.table.client(conn) else {
+        let Some(client) = self.connections.client(conn) else {
             return;
         };
         client.duty = ClientDuty::Idle;
-        client.request.sent_at = now;
+        client.request.sent_at = self.env.now;
         let (is_blocked, listens) = (client.socket.blocked, client.listening.is_some());
         let asks_more = !rest.is_empty();
         client.socket.early = asks_more.then(|| Box::new(rest.to_vec()));
@@ -79,13 +80,14 @@ impl Worker {
             },
         );
         if listens {
-            client_listen::send_backlog_if_idle(&mut self.table, conn, out);
+            client_listen::send_backlog_if_idle(self.connections, conn, out);
         }
         if asks_more {
-            self.check_out(conn, now, out);
+            self.effects.push(Effect::CheckOut(conn));
         }
-        if let Some(handover) = &mut self.handover_out {
-            handover.done.push(conn);
+        if self.env.hands_clients_over {
+            let done = Effect::Restart(RestartEffect::RequestDone(conn));
+            self.effects.push(done);
         }
     }
 }

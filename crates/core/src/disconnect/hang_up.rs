@@ -4,37 +4,40 @@
 //! turn. But a server that does not answer is kept for at most `abandoned_query_timeout`, as after any client that
 //! left.
 
-use super::Worker;
-use crate::{Actions, Time, Token, frontend::ClientDuty};
+use super::Disconnect;
+use crate::{Action, Actions, Token, cancel_requests, effect::Effect, frontend::ClientDuty};
 
 /// Why the client and its server are closed.
 const WHY: &str = "the client has left, and its last messages could not go on in time";
 
-impl Worker {
-    /// Notes that a client that is not read has hung up.
-    pub(super) fn note_hang_up(&mut self, conn: Token, now: Time) {
-        if let Some(client) = self.table.client(conn)
-            && client.socket.hung_up_at.is_none()
-        {
-            client.socket.hung_up_at = Some(now);
-            self.schedule(now);
+impl Disconnect<'_> {
+    /// Notes that a client that is not read has hung up. Terminate and the end of the stream need no server; any other
+    /// request waits for one.
+    pub(crate) fn note_hang_up(&mut self, conn: Token, out: &mut Actions) {
+        let Some(client) = self.connections.client(conn) else {
+            return;
+        };
+        if client.socket.hung_up_at.is_none() {
+            client.socket.hung_up_at = Some(self.env.now);
+            self.connections.schedule(self.env.now);
         }
+        out.list.push(Action::Peek(conn));
     }
 
     /// Closes the client and its server.
-    pub(super) fn end_hung_up_clients(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        let server = self.table.client(conn).and_then(|client| client.server());
-        if let Some(server_conn) = server {
-            if let Some(server) = self.table.server(server_conn)
+    pub(crate) fn end_hung_up_client(&mut self, conn: Token, out: &mut Actions) {
+        let Some(client) = self.connections.client(conn) else {
+            return;
+        };
+        if let Some(server_conn) = client.server() {
+            client.duty = ClientDuty::Idle;
+            if let Some(server) = self.connections.server(server_conn)
                 && !server.replies.is_settled()
             {
-                self.cancel_query(server_conn, now, out);
+                cancel_requests::stop_query(&self.env, self.connections, server_conn, out);
             }
-            if let Some(client) = self.table.client(conn) {
-                client.duty = ClientDuty::Idle;
-            }
-            self.close_server(server_conn, WHY, now, out);
+            self.effects.push(Effect::CloseServer(server_conn, WHY));
         }
-        self.close_client(conn, WHY, now, out);
+        self.effects.push(Effect::Dismiss(conn, WHY));
     }
 }

@@ -206,6 +206,18 @@ impl Client {
         matches!(self.duty, ClientDuty::Waiting { at_login, .. } if !at_login && !is_login)
     }
 
+    /// Lets the client wait for a server, with this ticket of its pool's ledger.
+    pub fn begin_waiting(&mut self, ticket: Ticket, at_login: bool) {
+        self.duty = ClientDuty::Waiting { ticket, at_login };
+        self.request.wait_notice_was_sent = false;
+    }
+
+    /// Returns whether the client's startup parameters still have to be tried on a server.
+    #[must_use]
+    pub fn is_unproven(&self) -> bool {
+        (self.context.as_ref()).is_some_and(|context| context.unproven)
+    }
+
     /// Returns the client's cancel key.
     #[must_use]
     pub fn cancel_key(&self) -> CancelKey {

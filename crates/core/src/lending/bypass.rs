@@ -3,54 +3,51 @@
 
 use std::sync::Arc;
 
-use super::Worker;
+use super::Lending;
 use crate::{
-    Actions, SharedPool, Time, Token, connections::Conn, frontend::ClientDuty, pool::PoolId,
+    SharedPool, Token, connections::Conn, effect::Effect, frontend::ClientDuty, pool::PoolId,
 };
 
-impl Worker {
+impl Lending<'_> {
     /// Opens a server for a client that is exempt from the limits; while the database is paused, the client waits.
-    pub(super) fn bypass_limits(
-        &mut self,
-        conn: Token,
-        shared: &Arc<SharedPool>,
-        now: Time,
-        out: &mut Actions,
-    ) {
+    pub(super) fn bypass_limits(&mut self, conn: Token, shared: &Arc<SharedPool>) {
         // An order that ends a pause is sent to every worker after this check, so it is not missed.
-        if self.directory.operator().is_halted(&shared.key.database) {
+        if self
+            .env
+            .directory
+            .operator()
+            .is_halted(&shared.key.database)
+        {
             let ticket = shared.ledger.lock().ticket();
-            let duty = ClientDuty::Waiting {
-                ticket,
-                at_login: true,
-            };
-            if let Some(client) = self.table.client(conn) {
-                client.duty = duty;
-                client.request.wait_notice_was_sent = false;
-                client.request.sent_at = now;
+            if let Some(client) = self.connections.client(conn) {
+                client.begin_waiting(ticket, true);
+                client.request.sent_at = self.env.now;
             }
-            return self.schedule(now);
+            return self.connections.schedule(self.env.now);
         }
-        self.open_for_client(conn, shared, now, out);
+        let open = Effect::OpenForClient(conn, Arc::clone(shared));
+        self.effects.push(open);
     }
 
     /// Lets clients go on that waited for the end of a pause.
-    pub(super) fn release_held(&mut self, id: PoolId, now: Time, out: &mut Actions) {
-        if self.shutdown.waits_for_servers() {
+    pub(crate) fn serve_held_clients(&mut self, id: PoolId) {
+        if self.env.waits_for_servers() {
             return;
         }
-        let held = self.table.tokens(|conn| match conn {
+        let Some(pool) = self.pools.get(id) else {
+            return;
+        };
+        let shared = Arc::clone(&pool.shared);
+        let is_held = |conn: &Conn| match conn {
             Conn::Client(client) => {
                 client.pool == Some(id)
                     && client.is_past_limits()
                     && matches!(client.duty, ClientDuty::Waiting { .. })
             }
             _ => false,
-        });
-        for client in held {
-            let Some(pool) = self.pool(id) else { return };
-            let shared = Arc::clone(&pool.shared);
-            self.bypass_limits(client, &shared, now, out);
+        };
+        for client in self.connections.tokens(is_held) {
+            self.bypass_limits(client, &shared);
         }
     }
 }

@@ -3,10 +3,11 @@
 use pgweir_config::{PoolMode, Settings};
 use pgweir_wire::MessageWriter;
 
-use super::Worker;
+use super::Lending;
 use crate::{
     Action, Actions, Time, Token,
     backend::{Duty, InternalQuery, OUTDATED, Phase},
+    connections::Conn,
     effect::Effect,
     fault::Fault,
     frontend::ClientDuty,
@@ -17,20 +18,30 @@ use crate::{
 const EMPTY_QUERY: &str = "<empty>";
 
 /// Returns after how many microseconds without use a server is checked before it is lent.
-pub(super) fn check_after(settings: &Settings) -> u64 {
-    if settings.server_check_query.is_empty() {
-        u64::MAX
-    } else {
-        settings.server_check_delay.0
+#[inline]
+pub(crate) fn check_after(settings: &Settings) -> u64 {
+    match settings.server_check_query.is_empty() {
+        true => u64::MAX,
+        false => settings.server_check_delay.0,
     }
 }
 
-impl Worker {
+impl Lending<'_> {
+    /// Returns whether the server has to be checked before it is lent: it was not used for `server_check_delay`.
+    #[inline]
+    pub(super) fn is_stale(&self, server: Token) -> bool {
+        let check_after = check_after(&self.env.snapshot.config.settings);
+        match self.connections.look(server) {
+            Some(Conn::Server(server)) => server.is_stale(check_after, self.env.now),
+            _ => false,
+        }
+    }
+
     /// Peeks at the client's request, since no server is checked for a Terminate. Returns `true` if the answer to the
-    /// peek is still to come: then the client gets its server in [`Worker::client_peeked`].
+    /// peek is still to come: then the client gets its server at [`Worker::peeked`](crate::Worker::peeked).
     #[cold]
     pub(super) fn peek_first(&mut self, conn: Token, out: &mut Actions) -> bool {
-        let Some(client) = self.table.client(conn) else {
+        let Some(client) = self.connections.client(conn) else {
             return false;
         };
         let has_logged_in = client.context.as_ref().is_none_or(|own| !own.unproven);
@@ -48,73 +59,66 @@ impl Worker {
         &mut self,
         server_conn: Token,
         client_conn: Token,
-        now: Time,
         out: &mut Actions,
-    ) -> bool {
-        let settings = &self.snapshot.config.settings;
+    ) {
+        let settings = &self.env.snapshot.config.settings;
         let until = match settings.server_connect_timeout.0 {
             0 => Time(u64::MAX),
-            patience => now.after(patience),
+            patience => self.env.now.after(patience),
         };
         let query = match &*settings.server_check_query {
             EMPTY_QUERY => "",
             query => query,
         };
-        let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
-            return false;
+        let Some((client, server)) = self.connections.pair(client_conn, server_conn) else {
+            return out.report_missing("the client or the server of a new loan");
         };
-        enter(
-            Phase::Checking { until },
-            client_conn,
-            client,
-            server_conn,
-            server,
-        );
+        let phase = Phase::Checking { until };
+        enter(phase, client_conn, client, server_conn, server);
         server.ask(InternalQuery::Check);
         out.send_made(server_conn, |bytes| {
             MessageWriter::new(bytes).query(query.as_bytes());
         });
-        self.schedule(now);
-        true
+        self.connections.schedule(self.env.now);
     }
 
     /// Handles the server's answer to the check.
-    pub(crate) fn checked(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        let Some(server) = self.table.server(conn) else {
+    pub(crate) fn checked(&mut self, conn: Token, out: &mut Actions) {
+        let Some(server) = self.connections.server(conn) else {
             return;
         };
         let Some(client) = server.client() else {
             return;
         };
         if let Some(why) = server.retirement.reason {
-            return self.check_failed(conn, why, now, out);
+            return self.replace_server(conn, why);
         }
         if server.status != b'I' {
-            return self.check_failed(conn, "server_check_query left a transaction open", now, out);
+            return self.replace_server(conn, "server_check_query left a transaction open");
         }
         server.duty = Duty::Idle;
-        self.equip(conn, client, now, out);
+        self.equip(conn, client, out);
     }
 
-    /// Closes a server that failed the check; the client gets another one.
-    pub(super) fn check_failed(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
-        let client = self.table.server(conn).and_then(|server| server.client());
-        self.close_server(conn, why, now, out);
-        if let Some(client) = client {
-            self.check_out_again(client, now, out);
-        }
+    /// Closes a server that failed the check, or could not be given the client's session state; the client gets another
+    /// one.
+    pub(crate) fn replace_server(&mut self, conn: Token, why: &'static str) {
+        let client = self.connections.server(conn);
+        let client = client.and_then(|server| server.client());
+        self.effects.push(Effect::CloseServer(conn, why));
+        self.effects.extend(client.map(Effect::CheckOutAgain));
     }
 
     /// Gets another server for a client whose server was lost before any of the client's bytes were read. The
     /// client's wait counts from its request.
-    pub(super) fn check_out_again(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        let Some(client) = self.table.client(conn) else {
+    pub(crate) fn check_out_again(&mut self, conn: Token, out: &mut Actions) {
+        let Some(client) = self.connections.client(conn) else {
             return;
         };
         client.duty = ClientDuty::Idle;
         let asked_at = client.request.sent_at;
-        self.check_out(conn, now, out);
-        if let Some(client) = self.table.client(conn) {
+        self.check_out(conn, out);
+        if let Some(client) = self.connections.client(conn) {
             client.request.sent_at = asked_at;
         }
     }
@@ -122,11 +126,11 @@ impl Worker {
     /// Under `server_fast_close`, closes an outdated server at the end of a transaction, together with
     /// its session.
     #[cold]
-    pub(super) fn close_if_outdated(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        if !self.snapshot.config.settings.server_fast_close {
+    pub(crate) fn close_if_outdated(&mut self, conn: Token) {
+        if !self.env.snapshot.config.settings.server_fast_close {
             return;
         }
-        let Some(server) = self.table.server(conn) else {
+        let Some(server) = self.connections.server(conn) else {
             return;
         };
         let Some(client_conn) = server.relays_for() else {
@@ -136,19 +140,12 @@ impl Worker {
         if server.retirement.reason != Some(OUTDATED) || !is_quiet {
             return;
         }
-        let pool = server.pool();
-        let is_session = self
-            .pool(pool)
-            .is_some_and(|pool| pool.terms.mode == PoolMode::Session);
-        let Some(client) = self.table.client(client_conn) else {
-            return;
-        };
-        if is_session && client.socket.stream.is_at_boundary() {
-            self.carry_out(
-                [Effect::EndClient(client_conn, Fault::DatabaseChanged)],
-                now,
-                out,
-            );
+        let pool = self.pools.get(server.pool());
+        let is_session = pool.is_some_and(|pool| pool.terms.mode == PoolMode::Session);
+        let client = self.connections.client(client_conn);
+        if is_session && client.is_some_and(|client| client.socket.stream.is_at_boundary()) {
+            let end = Effect::EndClient(client_conn, Fault::DatabaseChanged);
+            self.effects.push(end);
         }
     }
 }

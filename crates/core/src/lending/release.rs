@@ -3,23 +3,24 @@
 
 use std::sync::Arc;
 
-use pgweir_config::{HandoverClean, PoolMode, Unclean};
+use pgweir_config::{HandoverClean, PoolMode};
 
-use super::{Worker, pins::uncount_kept, scheduling::Decision};
+use super::{Lending, scheduling_log::Decision};
 use crate::{
-    Action, Actions, ReadMode, SharedPool, Time, Token,
-    backend::{Duty, Settling},
+    Action, Actions, ReadMode, SharedPool, Time, Token, WorkerId,
+    backend::{Duty, Phase, Server, Settling},
+    connections::Conn,
+    effect::{Effect, PoolEffect, RestartEffect, SessionEffect},
     frontend::ClientDuty,
-    pool::{Grant, PoolId},
+    pool::{Grant, PoolId, Waiter},
     pooling::EVICTED,
-    session::Class,
 };
 
-impl Worker {
+impl Lending<'_> {
     /// Releases the server at the end of a transaction, if the pool's mode allows that.
     #[inline]
-    pub(crate) fn release_if_done(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
-        let Some(server) = self.table.server(server_conn) else {
+    pub(crate) fn release_if_done(&mut self, conn: Token, out: &mut Actions) {
+        let Some(server) = self.connections.server(conn) else {
             return;
         };
         let Some(client_conn) = server.relays_for() else {
@@ -31,99 +32,111 @@ impl Worker {
             return;
         }
         if server.replies.take_awaited() {
-            return self.accept_moved_server(client_conn, server_conn, now, out);
+            return self.begin_relaying(client_conn, conn, out);
         }
         if !server.replies.is_settled() || server.status != b'I' || server.purpose.owner.is_some() {
             return;
         }
         let generation = server.shared.catalog.generation();
         server.session.check_certificates(generation);
-        let (pool, is_counted) = (server.pool(), server.session.inspections.is_counted);
-        let (is_retired, is_unjudged) = (
-            server.retirement.reason.is_some(),
-            server.session.inspections.is_missing,
-        );
+        let is_retired = server.retirement.reason.is_some();
+        let is_uninspected = server.session.inspections.is_missing;
         let is_costly = server.session.dirt.needs_clean()
             || server.session.inspections.turn_until.is_some()
             || std::mem::take(&mut server.session.settings.are_new);
-        let (sharing, keeps) = self.pool(pool).map_or((false, false), |pool| {
+        let pool = self.pools.get(server.pool());
+        let (is_shared, keeps) = pool.map_or((false, false), |pool| {
             (pool.terms.mode != PoolMode::Session, pool.keeps_servers())
         });
-        let Some(client) = self.table.client(client_conn) else {
-            return;
+        let Some(client) = self.connections.client(client_conn) else {
+            return out.report_missing("the client of a server that relays");
         };
         let context = client.context.as_deref_mut();
         let is_pinned = context.is_some_and(|own| own.is_pinned() && own.stays_pinned());
-        let is_kept = is_pinned || keeps && client.context.is_some() && !is_retired;
         let is_carried = client.context.is_some();
-        let is_at_rest = client.socket.stream.is_at_boundary() && !client.socket.blocked;
-        if is_unjudged && is_carried && client.socket.stream.is_at_boundary() {
-            return self.inspect_late(server_conn, Settling::default(), now, out);
+        let is_kept = is_pinned || keeps && is_carried && !is_retired;
+        let is_at_boundary = client.socket.stream.is_at_boundary();
+        if is_uninspected && is_carried && is_at_boundary {
+            let inspect = SessionEffect::Inspect(Settling::default());
+            return self.effects.push(Effect::Session(conn, inspect));
         }
-        if sharing
-            && is_costly
-            && is_carried
-            && is_at_rest
-            && self.stays_kept(server_conn, is_pinned, now, out)
-        {
-            return;
+        if is_shared && is_costly && is_carried && is_at_boundary && !client.socket.blocked {
+            let keep = SessionEffect::KeepOrRelease { is_pinned, is_kept };
+            return self.effects.push(Effect::Session(conn, keep));
         }
-        let Some((client, _)) = self.table.pair(client_conn, server_conn) else {
+        match is_shared {
+            true => self.release_shared(conn, is_pinned, is_kept, out),
+            false => self.end_transaction_of_session(client_conn, conn, out),
+        }
+    }
+
+    /// Releases a server of a pool that is shared between transactions, unless its client keeps the server.
+    #[inline]
+    pub(crate) fn release_shared(
+        &mut self,
+        conn: Token,
+        is_pinned: bool,
+        is_kept: bool,
+        out: &mut Actions,
+    ) {
+        let Some((client_conn, client, server)) = self.connections.pair_of(conn) else {
             return;
         };
         // A client that reads slowly keeps its server until it has read everything. So the number of servers bounds
         // what is buffered for clients.
-        if !sharing || client.socket.blocked || is_kept || !client.socket.stream.is_at_boundary() {
-            if is_pinned {
-                self.become_dedicated(server_conn);
+        if client.socket.blocked || is_kept || !client.socket.stream.is_at_boundary() {
+            let is_counted = server.session.inspections.is_counted;
+            if is_pinned && server.unsettled_since().is_none() {
+                server.enter(Phase::Dedicated {
+                    unsettled_since: None,
+                });
             }
-            if !sharing {
-                if self.logs_scheduling {
-                    self.log_kept(client_conn, server_conn, now, out);
-                }
-                if let Some(handover) = &mut self.handover_out {
-                    handover.done.push(client_conn);
-                }
-                self.close_if_outdated(server_conn, now, out);
-            } else if is_pinned && !is_counted {
-                self.count_kept(server_conn, now, out);
-            } else if self.logs_scheduling {
-                self.log_kept(client_conn, server_conn, now, out);
+            match is_pinned && !is_counted {
+                true => self
+                    .effects
+                    .push(Effect::Session(conn, SessionEffect::CountPinned)),
+                false => self.log_kept(client_conn, conn, out),
             }
             return;
         }
         client.duty = ClientDuty::Idle;
         out.read(client_conn, ReadMode::Notify);
-        if self.logs_scheduling {
-            self.log_given_back(client_conn, server_conn, now, out);
-        }
-        self.give_back(server_conn, false, now, out);
-        if let Some(handover) = &mut self.handover_out {
-            handover.done.push(client_conn);
+        self.log_given_back(client_conn, conn, out);
+        self.give_back(conn, false, out);
+        self.note_request_done(client_conn);
+    }
+
+    /// Handles the end of a transaction in session mode: the client keeps its server, unless the server is outdated.
+    fn end_transaction_of_session(&mut self, client: Token, conn: Token, out: &mut Actions) {
+        self.log_kept(client, conn, out);
+        self.note_request_done(client);
+        self.close_if_outdated(conn);
+    }
+
+    /// Lets a client that has its answer move to the new process of an online restart.
+    #[inline]
+    fn note_request_done(&mut self, client: Token) {
+        if self.env.hands_clients_over {
+            let done = Effect::Restart(RestartEffect::RequestDone(client));
+            self.effects.push(done);
         }
     }
 
     /// Cleans a server without a client if needed, and passes it on.
     #[inline]
-    pub(crate) fn give_back(
-        &mut self,
-        conn: Token,
-        was_session: bool,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        let settings = &self.snapshot.config.settings;
+    pub(crate) fn give_back(&mut self, conn: Token, was_session: bool, out: &mut Actions) {
+        let settings = &self.env.snapshot.config.settings;
         let wants_reset = was_session || settings.server_reset_query_always;
         let cleans = settings.handover_clean == HandoverClean::Always;
         let closes = self.may_survive_clean(conn);
         if closes {
             self.count_unclean_close(conn);
         }
-        let Some(server) = self.table.server(conn) else {
+        let Some(server) = self.connections.server(conn) else {
             return;
         };
-        server.times.freed_at = now;
-        if uncount_kept(server) {
+        server.times.freed_at = self.env.now;
+        if server.uncount_pinned() {
             server.retirement.reason.get_or_insert("above pool_size");
         }
         server.session.recent_texts.clear();
@@ -143,181 +156,192 @@ impl Worker {
         }
         if wants_reset || server.next_loan.needs_reset || server.session.is_to_clean() {
             server.next_loan.needs_reset |= wants_reset;
-            self.begin_cleaning(conn, now, out);
+            self.begin_cleaning(conn, out);
         } else {
             server.duty = Duty::Idle;
-            self.place_server(conn, now, out);
+            self.place_server(conn, out);
         }
-    }
-
-    /// Counts a server that is about to be retired because no clean restores its session.
-    #[cold]
-    pub(super) fn count_unclean_close(&mut self, conn: Token) {
-        let server = self.table.server(conn);
-        let server = server.filter(|server| server.retirement.reason.is_none());
-        let pool = server.map(|server| server.pool());
-        if let Some(pool) = pool.and_then(|pool| self.pool(pool)) {
-            pool.stats.now.unclean_close_count += 1;
-        }
-    }
-
-    /// Returns whether a client may have left something in this server's session that no clean takes away. Any text
-    /// that is not certified may have done so, in a database with code whose effects are unknown, or under other
-    /// rules for string literals than at login.
-    pub(super) fn may_survive_clean(&mut self, conn: Token) -> bool {
-        let ignores = self.snapshot.config.settings.unclean == Unclean::Ignore;
-        let Some(server) = self.table.server(conn) else {
-            return false;
-        };
-        if server.session.lasting.outlives_clean {
-            return true;
-        }
-        if server.session.dirt.class() != Class::Opaque {
-            return false;
-        }
-        let may_have_misread = server.session.lasting.may_have_misread_bodies;
-        let id = server.pool();
-        let Some(pool) = self.pool(id) else {
-            return may_have_misread;
-        };
-        pool.use_current_catalog();
-        let has_misread = may_have_misread && !pool.certificates.has_no_functions();
-        has_misread || !ignores && pool.certificates.unclean_reason().is_some()
     }
 
     /// Gives a clean server to a waiter, makes it idle, or closes it.
     #[inline]
-    pub(crate) fn place_server(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        let Some(server) = self.table.server(conn) else {
+    pub(crate) fn place_server(&mut self, conn: Token, out: &mut Actions) {
+        let Some(server) = self.connections.server(conn) else {
             return;
         };
-        let pool_id = server.pool();
         server.ends_reading();
-        // A lifetime of 0 means that the server is lent once.
-        let was_lent = server.times.lent_at > server.times.connected_at;
-        let (id, age) = (server.id, now.since(server.times.connected_at));
         if server.next_loan.cancels > 0 {
             // A cancel request is on its way to this server, and must not hit the next client's query.
             server.duty = Duty::Cleaning {
                 until: Time(u64::MAX),
                 rolled_back: false,
             };
-            return self.schedule(now);
+            return self.connections.schedule(self.env.now);
         }
         server.session.transaction.ddl = None;
         server.duty = Duty::Idle;
         if let Some(why) = server.retirement.reason {
-            return self.close_server(conn, why, now, out);
+            return self.effects.push(Effect::CloseServer(conn, why));
         }
-        if self.shutdown.waits_for_servers() {
-            return self.close_server(conn, "pause mode", now, out);
+        if self.env.waits_for_servers() {
+            return (self.effects).push(Effect::CloseServer(conn, "pause mode"));
         }
-        if self.reads_catalog(conn, pool_id, now, out) {
-            return;
-        }
-        match self.pool(pool_id) {
-            Some(pool) if was_lent && pool.terms.end_age(id) <= age => {
-                self.close_server(conn, "server lifetime over", now, out);
+        let interval = self.env.snapshot.config.settings.catalog_check_interval.0;
+        if let Some(pool) = self.pools.get_mut(server.pool()) {
+            pool.use_current_catalog();
+            if pool.catalog_due <= self.env.now && interval > 0 {
+                let read = SessionEffect::ReadCatalogOrLend;
+                return self.effects.push(Effect::Session(conn, read));
             }
-            Some(pool) if pool.paused => {
-                let database = pool.shared.key.database.clone();
-                if self.directory.operator().is_halted(&database) {
-                    return self.close_server(conn, "pause mode", now, out);
-                }
-                self.offer(conn, pool_id, now, out);
-            }
-            Some(pool) if !pool.offers_to_ledger => pool.idle.push(conn),
-            Some(_) => self.offer(conn, pool_id, now, out),
-            None => {}
         }
+        self.place_ready_server(conn, out);
     }
 
-    fn offer(&mut self, conn: Token, pool_id: PoolId, now: Time, out: &mut Actions) {
-        let worker = self.id;
-        let Some(shared) = self.pool(pool_id).map(|pool| Arc::clone(&pool.shared)) else {
+    /// Gives a server that can be lent at once to a waiter, makes it idle, or closes it.
+    #[inline]
+    pub(crate) fn place_ready_server(&mut self, conn: Token, out: &mut Actions) {
+        let now = self.env.now;
+        let Some(server) = self.connections.server(conn) else {
             return;
         };
-        let server = self.table.server(conn);
-        let was_lent =
-            server.is_some_and(|server| server.times.lent_at > server.times.connected_at);
+        let age = now.since(server.times.connected_at);
+        let Some(pool) = self.pools.get_mut(server.pool()) else {
+            return out.report_missing("the pool of a server that is free");
+        };
+        // A lifetime of 0 means that the server is lent once.
+        if was_lent(server) && pool.terms.end_age(server.id) <= age {
+            return (self.effects).push(Effect::CloseServer(conn, "server lifetime over"));
+        }
+        if pool.paused {
+            let operator = self.env.directory.operator();
+            if operator.is_halted(&pool.shared.key.database) {
+                return (self.effects).push(Effect::CloseServer(conn, "pause mode"));
+            }
+        } else if !pool.offers_to_ledger {
+            return pool.idle.push(conn);
+        }
+        self.offer(conn, out);
+    }
+
+    /// Offers a free server to the clients that wait on any worker.
+    fn offer(&mut self, conn: Token, out: &mut Actions) {
+        let (worker, now) = (self.env.worker, self.env.now);
+        let Some(server) = self.connections.server(conn) else {
+            return;
+        };
+        let (shared, was_lent) = (Arc::clone(&server.shared), was_lent(server));
         loop {
-            let (grant, surplus) = {
+            let grant = {
                 let mut ledger = shared.ledger.lock();
-                let surplus = ledger.is_above_size();
-                (
-                    if surplus {
-                        Grant::Keep
-                    } else if was_lent {
-                        ledger.offer(worker, now)
-                    } else {
-                        ledger.offer_fresh(worker, now)
-                    },
-                    surplus,
-                )
+                if ledger.is_above_size() {
+                    None
+                } else if was_lent {
+                    Some(ledger.offer(worker, now))
+                } else {
+                    Some(ledger.offer_fresh(worker, now))
+                }
             };
             match grant {
-                Grant::Keep if surplus => {
-                    return self.close_server(conn, "above pool_size", now, out);
+                None => {
+                    return (self.effects).push(Effect::CloseServer(conn, "above pool_size"));
                 }
-                Grant::Keep => {
-                    if let Some(pool) = self.pool(pool_id) {
+                Some(Grant::Keep) => {
+                    if let Some(pool) = self.pools.get_mut(shared.id) {
                         pool.offers_to_ledger = false;
                         pool.idle.push(conn);
                     }
                     return;
                 }
-                Grant::Evict => {
-                    if let Some(pool) = self.pool(pool_id) {
+                Some(Grant::Evict) => {
+                    if let Some(pool) = self.pools.get_mut(shared.id) {
                         pool.stats.now.eviction_count += 1;
                     }
-                    return self.close_server(conn, EVICTED, now, out);
+                    return self.effects.push(Effect::CloseServer(conn, EVICTED));
                 }
-                Grant::OwnWaiter(waiter) => {
-                    if self.lend_to(conn, waiter, now, out) {
+                Some(Grant::OwnWaiter(waiter)) => {
+                    if self.serve_waiter(conn, waiter, out) {
                         return;
                     }
                 }
-                Grant::OtherWaiter(to, waiter) => {
-                    if self.logs_scheduling {
-                        self.log_decision(conn, Decision::Moves(to), now, out);
-                    }
-                    let Some(super::Conn::Server(mut server)) = self.table.remove(conn) else {
-                        return;
-                    };
-                    server.next_loan.destined = Some(waiter);
-                    if let Some(pool) = self.pool(pool_id) {
-                        pool.servers -= 1;
-                        pool.stats.now.server_move_count += 1;
-                        pool.empty_since = now;
-                    }
-                    out.list.push(Action::MoveServer { conn, to, server });
-                    return;
+                Some(Grant::OtherWaiter(to, waiter)) => {
+                    return self.move_server(conn, to, waiter, out);
                 }
             }
         }
     }
 
-    /// Offers all idle and kept servers to the ledger: clients of some worker wait.
-    pub(crate) fn offer_all_servers(
-        &mut self,
-        shared: &Arc<SharedPool>,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        let pool = self.local_pool(shared, now);
-        pool.offers_to_ledger = true;
-        let pool_id = shared.id;
-        while let Some(server) = self
-            .pool(pool_id)
-            .filter(|pool| pool.offers_to_ledger)
-            .and_then(|pool| pool.idle.pop())
-        {
-            self.place_server(server, now, out);
+    /// Moves a free server to the worker of the client that gets it.
+    fn move_server(&mut self, conn: Token, to: WorkerId, waiter: Waiter, out: &mut Actions) {
+        self.log_decision(conn, Decision::Moves(to), out);
+        let Some(Conn::Server(mut server)) = self.connections.remove(conn) else {
+            return;
+        };
+        server.next_loan.destined = Some(waiter);
+        if let Some(pool) = self.pools.get_mut(server.pool()) {
+            pool.servers -= 1;
+            pool.stats.now.server_move_count += 1;
+            pool.empty_since = self.env.now;
         }
-        self.settle_for_waiters(pool_id, now, out);
-        let notes = shared.ledger.lock().answered(self.id, now);
-        self.deliver(notes, shared, out);
-        // Only now is it known whether another server may be opened instead.
-        self.offer_kept_servers(pool_id, now, out);
+        out.list.push(Action::MoveServer { conn, to, server });
     }
+
+    /// Takes a server that another worker has moved here, for the client that it is destined for.
+    pub(crate) fn adopt(&mut self, mut server: Box<Server>, out: &mut Actions) -> Token {
+        let destined = server.next_loan.destined.take();
+        // The flag is about the list of the previous worker.
+        server.session.inspections.is_listed = false;
+        let shared = Arc::clone(&server.shared);
+        self.open_pool(&shared).servers += 1;
+        server.retire_if_outdated();
+        let conn = self.connections.insert(Conn::Server(server));
+        self.connections.schedule(self.env.now);
+        self.effects.push(Effect::FreezeIfSuspended(conn));
+        out.read(conn, ReadMode::Deliver);
+        let is_used = destined.is_some_and(|waiter| self.serve_waiter(conn, waiter, out));
+        if !is_used {
+            self.place_server(conn, out);
+        }
+        conn
+    }
+
+    /// Offers all idle and kept servers to the ledger: clients of some worker wait.
+    pub(crate) fn offer_all_servers(&mut self, shared: &Arc<SharedPool>) {
+        self.open_pool(shared).offers_to_ledger = true;
+        let effects = [
+            PoolEffect::OfferIdleServers,
+            PoolEffect::SettleForWaiters,
+            PoolEffect::AnswerLedger,
+        ];
+        let effects = effects.map(|effect| Effect::Pool(shared.id, effect));
+        self.effects.extend(effects);
+    }
+
+    /// Offers one idle server of a pool to the ledger. Returns `false` if there is none, or no client waits. The effects
+    /// must be carried out before the next server is offered: the ledger then knows whether this one was closed.
+    pub(crate) fn offer_idle_server(&mut self, id: PoolId, out: &mut Actions) -> bool {
+        let pool = self.pools.get_mut(id);
+        let idle = pool
+            .filter(|pool| pool.offers_to_ledger)
+            .and_then(|pool| pool.idle.pop());
+        if let Some(server) = idle {
+            self.place_server(server, out);
+        }
+        idle.is_some()
+    }
+
+    /// Informs the ledger that this worker has offered all of its servers. Only now is it known whether another server
+    /// may be opened instead of releasing a kept one.
+    pub(crate) fn answer_ledger(&mut self, id: PoolId, out: &mut Actions) {
+        let Some(pool) = self.pools.get(id) else {
+            return;
+        };
+        let shared = Arc::clone(&pool.shared);
+        let notes = (shared.ledger.lock()).answered(self.env.worker, self.env.now);
+        self.deliver(&notes, &shared, out);
+        self.offer_kept_servers(id);
+    }
+}
+
+fn was_lent(server: &Server) -> bool {
+    server.times.lent_at > server.times.connected_at
 }

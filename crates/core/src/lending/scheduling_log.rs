@@ -3,16 +3,17 @@
 
 use std::fmt;
 
-use super::{Worker, pins::pins_of};
+use super::Lending;
 use crate::{
-    Actions, Level, Time, Token, WorkerId,
+    Actions, Level, Token, WorkerId,
     connections::Conn,
+    loan::pins_of,
     pool::{PoolId, WaitReason},
 };
 
 /// A decision about a client or a server.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Decision {
+pub(crate) enum Decision {
     /// The client gets this server, after waiting for so many microseconds.
     Gets(Token, u64),
     /// The client waits for a server of this pool.
@@ -25,11 +26,18 @@ pub(super) enum Decision {
     Moves(WorkerId),
 }
 
-impl Worker {
-    /// Logs a decision about a client, or about a server that moves.
+impl Lending<'_> {
+    /// Logs a decision about a client, or about a server that moves, with `log_scheduling`.
+    #[inline]
+    pub(crate) fn log_decision(&self, of: Token, decision: Decision, out: &mut Actions) {
+        if self.env.snapshot.config.settings.log_scheduling {
+            self.write_decision(of, decision, out);
+        }
+    }
+
     #[cold]
-    pub(super) fn log_decision(&self, of: Token, what: Decision, now: Time, out: &mut Actions) {
-        let subject = match self.table.look(of) {
+    fn write_decision(&self, of: Token, decision: Decision, out: &mut Actions) {
+        let subject = match self.connections.look(of) {
             Some(Conn::Client(client)) => client.subject(),
             Some(Conn::Server(server)) => {
                 let key = &server.shared.key;
@@ -37,12 +45,12 @@ impl Worker {
             }
             _ => return,
         };
-        let text = match what {
+        let text = match decision {
             Decision::Gets(server, 0) => format!("gets {}: idle", self.name_of(server)),
             Decision::Gets(server, waited) => {
                 format!("gets {} after {}", self.name_of(server), Millis(waited))
             }
-            Decision::Waits(pool) => format!("waits{}", self.why_wait(pool, now)),
+            Decision::Waits(pool) => format!("waits{}", self.why_wait(pool)),
             Decision::GivesBack(server, held) => {
                 format!("gives back {} after {}", self.name_of(server), Millis(held))
             }
@@ -60,46 +68,42 @@ impl Worker {
     }
 
     /// Logs that a client gets a server.
-    #[cold]
-    pub(super) fn log_lent(&self, client: Token, server: Token, now: Time, out: &mut Actions) {
-        let waited = match self.table.look(client) {
-            Some(Conn::Client(client)) => now.since(client.request.sent_at),
-            _ => return,
-        };
-        self.log_decision(client, Decision::Gets(server, waited), now, out);
+    #[inline]
+    pub(super) fn log_lent(&self, client: Token, server: Token, out: &mut Actions) {
+        if self.env.snapshot.config.settings.log_scheduling
+            && let Some(Conn::Client(asking)) = self.connections.look(client)
+        {
+            let waited = self.env.now.since(asking.request.sent_at);
+            self.write_decision(client, Decision::Gets(server, waited), out);
+        }
     }
 
     /// Logs that a client gives its server back.
-    #[cold]
-    pub(super) fn log_given_back(
-        &self,
-        client: Token,
-        server: Token,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        let held = match self.table.look(server) {
-            Some(Conn::Server(server)) => now.since(server.times.lent_at),
-            _ => return,
-        };
-        self.log_decision(client, Decision::GivesBack(server, held), now, out);
+    #[inline]
+    pub(super) fn log_given_back(&self, client: Token, server: Token, out: &mut Actions) {
+        if self.env.snapshot.config.settings.log_scheduling
+            && let Some(Conn::Server(lent)) = self.connections.look(server)
+        {
+            let held = self.env.now.since(lent.times.lent_at);
+            self.write_decision(client, Decision::GivesBack(server, held), out);
+        }
     }
 
     /// Logs that a client keeps its server at the end of a transaction.
-    #[cold]
-    pub(super) fn log_kept(&self, client: Token, server: Token, now: Time, out: &mut Actions) {
-        let Some(Conn::Client(who)) = self.table.look(client) else {
-            return;
-        };
+    pub(super) fn log_kept(&self, client: Token, server: Token, out: &mut Actions) {
         // Otherwise no transaction has ended just now.
-        if who.request.sent_at == now && !who.socket.blocked {
-            self.log_decision(client, Decision::Keeps(server), now, out);
+        if self.env.snapshot.config.settings.log_scheduling
+            && let Some(Conn::Client(keeping)) = self.connections.look(client)
+            && keeping.request.sent_at == self.env.now
+            && !keeping.socket.blocked
+        {
+            self.write_decision(client, Decision::Keeps(server), out);
         }
     }
 
     /// Returns why a client keeps its server.
     fn why_keep(&self, client: Token) -> String {
-        let Some(Conn::Client(client)) = self.table.look(client) else {
+        let Some(Conn::Client(client)) = self.connections.look(client) else {
             return String::new();
         };
         match (pins_of(client), &client.context) {
@@ -110,19 +114,19 @@ impl Worker {
     }
 
     fn name_of(&self, server: Token) -> String {
-        match self.table.look(server) {
+        match self.connections.look(server) {
             Some(Conn::Server(server)) => format!("S-{:#x}", server.id),
             _ => String::new(),
         }
     }
 
     /// Returns why the pool opens no further server.
-    fn why_wait(&self, pool: PoolId, now: Time) -> String {
+    fn why_wait(&self, pool: PoolId) -> String {
         let Some(pool) = self.pools.get(pool) else {
             return String::new();
         };
         let ledger = pool.shared.ledger.lock();
-        let why = match ledger.wait_reason(now) {
+        let why = match ledger.wait_reason(self.env.now) {
             WaitReason::Size => "no more servers are allowed".to_owned(),
             WaitReason::Cap { by, limit } => format!("{} = {limit}", by.setting()),
             WaitReason::Failed(_) => "the last login to the server failed".to_owned(),

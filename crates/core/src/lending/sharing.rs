@@ -8,37 +8,29 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use super::Worker;
+use super::Lending;
 use crate::{
-    Action, Actions, SharedPool, Time,
+    Action, Actions, SharedPool,
+    connections::Conn,
+    effect::{Effect, PoolEffect},
     mail::Mail,
     operator_orders,
     pool::{PoolId, WaitReason},
 };
 
-impl Worker {
+impl Lending<'_> {
     /// Counts a client that has come to the pool.
-    pub(super) fn count_pool_client(
-        &mut self,
-        shared: &Arc<SharedPool>,
-        now: Time,
-        out: &mut Actions,
-    ) {
+    pub(crate) fn count_pool_client(&mut self, shared: &Arc<SharedPool>, out: &mut Actions) {
         let before = shared.clients.fetch_add(1, Ordering::Relaxed);
-        self.announce_pool_clients(shared, before, before + 1, now, out);
+        self.announce_pool_clients(shared, before, before + 1, out);
     }
 
     /// Counts a client that has left the pool.
-    pub(super) fn uncount_pool_client(
-        &mut self,
-        shared: &Arc<SharedPool>,
-        now: Time,
-        out: &mut Actions,
-    ) {
+    pub(crate) fn uncount_pool_client(&mut self, shared: &Arc<SharedPool>, out: &mut Actions) {
         let before = shared.clients.fetch_sub(1, Ordering::Relaxed);
-        self.announce_pool_clients(shared, before, before - 1, now, out);
-        if before == 1 && shared.epochs.lock().left(now, 0) {
-            operator_orders::announce(&self.directory, out);
+        self.announce_pool_clients(shared, before, before - 1, out);
+        if before == 1 && shared.epochs.lock().left(self.env.now, 0) {
+            operator_orders::announce(self.env.directory, out);
         }
     }
 
@@ -47,77 +39,78 @@ impl Worker {
         shared: &Arc<SharedPool>,
         before: usize,
         after: usize,
-        now: Time,
         out: &mut Actions,
     ) {
-        let is_same = self
-            .pool(shared.id)
-            .is_none_or(|pool| pool.terms.are_few(before) == pool.terms.are_few(after));
-        if is_same {
+        let pool = self.pools.get(shared.id);
+        if pool.is_none_or(|pool| pool.terms.are_few(before) == pool.terms.are_few(after)) {
             return;
         }
-        for to in self.directory.worker_ids().filter(|&to| to != self.id) {
+        let workers = self.env.directory.worker_ids();
+        for to in workers.filter(|&to| to != self.env.worker) {
             let mail = Mail::SharingChanged(Arc::clone(shared));
             out.list.push(Action::Mail { to, mail });
         }
-        self.update_sharing(shared, now, out);
+        self.update_sharing(shared.id);
     }
 
     /// Updates whether clients keep their servers, after the number of the pool's clients has changed.
-    pub(super) fn update_sharing(
-        &mut self,
-        shared: &Arc<SharedPool>,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        let clients = shared.clients.load(Ordering::Relaxed);
-        let departs = self.hands_clients_over();
-        let Some(pool) = self.pool(shared.id) else {
+    pub(crate) fn update_sharing(&mut self, id: PoolId) {
+        let Some(pool) = self.pools.get_mut(id) else {
             return;
         };
-        let keeps = pool.terms.are_few(clients) && !departs;
+        let clients = pool.shared.clients.load(Ordering::Relaxed);
+        let keeps = pool.terms.are_few(clients) && !self.env.hands_clients_over;
         if std::mem::replace(&mut pool.clients_keep_servers, keeps) && !keeps {
-            self.release_kept(shared.id, now, out);
+            self.release_kept(id);
         }
     }
 
     /// Offers the kept servers of a pool with waiters, like its idle ones. Not while a new server is being opened:
     /// otherwise two clients would pass one server to and fro. If that login fails, the next tick notices.
-    pub(super) fn offer_kept_servers(&mut self, id: PoolId, now: Time, out: &mut Actions) {
-        let Some(pool) = self.pool(id).filter(|pool| pool.clients_keep_servers) else {
+    pub(crate) fn offer_kept_servers(&mut self, id: PoolId) {
+        let Some(pool) = self.pools.get(id).filter(|pool| pool.clients_keep_servers) else {
             return;
         };
         let helps_itself = {
             let ledger = pool.shared.ledger.lock();
-            let wait_reason = ledger.wait_reason(now);
+            let wait_reason = ledger.wait_reason(self.env.now);
             ledger.waiting() > 0 && matches!(wait_reason, WaitReason::None | WaitReason::Connecting)
         };
         match helps_itself {
-            true => self.schedule(now),
-            false => self.release_kept(id, now, out),
+            true => self.connections.schedule(self.env.now),
+            false => self.release_kept(id),
         }
     }
 
     /// Makes the servers of a pool available that clients keep without need.
-    pub(super) fn free_kept(&mut self, id: PoolId, now: Time, out: &mut Actions) {
-        match self.pool(id) {
-            Some(pool) if pool.clients_keep_servers => self.release_kept(id, now, out),
-            _ => self.settle_kept(id, now, out),
+    pub(crate) fn free_kept(&mut self, id: PoolId) {
+        match self.pools.get(id) {
+            Some(pool) if pool.clients_keep_servers => self.release_kept(id),
+            _ => self.settle_kept(id),
         }
     }
 
     /// Releases the servers that clients keep without need.
-    pub(super) fn release_kept(&mut self, id: PoolId, now: Time, out: &mut Actions) {
-        let lent = |conn: &super::Conn| match conn {
-            super::Conn::Server(server) => server.relays_for().is_some(),
+    pub(crate) fn release_kept(&mut self, id: PoolId) {
+        self.settle_kept(id);
+        self.effects
+            .push(Effect::Pool(id, PoolEffect::ReleaseLentServers));
+    }
+
+    fn settle_kept(&mut self, id: PoolId) {
+        if self.pools.get(id).is_some_and(|pool| !pool.kept.is_empty()) {
+            let settle = Effect::Pool(id, PoolEffect::SettleKeptServers);
+            self.effects.push(settle);
+        }
+    }
+
+    /// Releases each server of a pool that is lent, and that its client no longer needs.
+    pub(crate) fn release_lent(&mut self, id: PoolId) {
+        let lent = |conn: &Conn| match conn {
+            Conn::Server(server) => server.pool() == id && server.relays_for().is_some(),
             _ => false,
         };
-        self.settle_kept(id, now, out);
-        for server in self
-            .table
-            .tokens(|conn| conn.is_server_of(id) && lent(conn))
-        {
-            self.release_if_done(server, now, out);
-        }
+        let lent = self.connections.tokens(lent).into_iter();
+        self.effects.extend(lent.map(Effect::Settle));
     }
 }

@@ -198,7 +198,11 @@ impl LoginEvent<'_> {
         client.duty = ClientDuty::Idle;
         out.read(conn, ReadMode::Hold);
         let next = match client.exclusive {
-            Some(_) => Effect::WaitAtLogin(conn, shared.id),
+            Some(_) => Effect::Wait {
+                client: conn,
+                pool: shared.id,
+                at_login: true,
+            },
             None => Effect::JoinPool(conn, asked),
         };
         self.effects.push(next);

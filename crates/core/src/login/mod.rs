@@ -10,7 +10,7 @@
 //! parts. Cancel requests arrive here as well, since they begin like logins.
 //!
 //! Out go: actions for the driver, and effects. A client that has authenticated joins its pool
-//! ([`Effect::JoinPool`]), waits for a server of its own ([`Effect::WaitAtLogin`]), or is served by the console
+//! ([`Effect::JoinPool`]), waits for a server of its own ([`Effect::Wait`]), or is served by the console
 //! ([`Effect::ServeConsole`]). A client whose user must be looked up waits for a server that answers. Every other
 //! login ends with [`Effect::Refuse`].
 

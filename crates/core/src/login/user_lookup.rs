@@ -230,7 +230,11 @@ impl LoginEvent<'_> {
             client.pool = Some(shared.id);
         }
         self.env.directory.stays();
-        self.effects.push(Effect::WaitAtLogin(conn, shared.id));
+        self.effects.push(Effect::Wait {
+            client: conn,
+            pool: shared.id,
+            at_login: true,
+        });
         Ok(())
     }
 

@@ -27,7 +27,7 @@ pub(crate) struct LocalPool {
     pub(crate) shared: Arc<SharedPool>,
     /// Idle servers; the one that was used last is lent first.
     pub(crate) idle: Vec<Token>,
-    /// Servers that are kept with their clients until another client waits for one (see `worker/settle.rs`), in the
+    /// Servers that are kept with their clients until another client waits for one (see `exchange/kept.rs`), in the
     /// order in which that began. Some may be in use or gone by now. Each server is in the list once at most.
     pub(crate) kept: VecDeque<Token>,
     /// Whether a client of any worker may wait: then every server that becomes free goes through the ledger (see
@@ -161,5 +161,32 @@ impl LocalPool {
     /// Returns the parameters that the servers have reported, once one has.
     pub(crate) fn server_parameters(&self) -> Option<Arc<ServerParameters>> {
         self.shared.facts.lock().server_parameters.clone()
+    }
+
+    /// Adopts the catalog if another worker has read it.
+    #[inline]
+    pub(crate) fn use_current_catalog(&mut self) {
+        if self.shared.catalog.generation() != self.certificates.generation() {
+            self.take_certificates();
+        }
+    }
+
+    #[cold]
+    fn take_certificates(&mut self) {
+        self.certificates = self.shared.catalog.certificates();
+        if self.shared.catalog.is_stale() {
+            self.catalog_due = Time(0);
+        }
+        // The catalog was read in UTF-8.
+        let is_utf8 = self.shared.is_utf8();
+        let mut customs = self.shared.custom_parameters.lock();
+        customs.watch(self.certificates.custom_names(), is_utf8);
+    }
+
+    /// Returns how often clients of the pool were pinned on this worker, by reason.
+    pub(crate) fn pin_counts(&self) -> impl Iterator<Item = (Pin, u64)> {
+        Pin::ALL
+            .into_iter()
+            .map(|pin| (pin, self.pins[pin as usize].total()))
     }
 }

@@ -22,9 +22,10 @@ pub(crate) use self::{
     terms::Terms,
 };
 use crate::{
-    SharedPool,
+    SharedPool, Token, WorkerId,
     connections::Connections,
     effect::{Effect, Env},
+    frontend::ClientDuty,
     pool::PoolId,
 };
 
@@ -82,6 +83,35 @@ impl LocalPools {
         pool.offers_to_ledger = true;
         let idle = std::mem::take(&mut pool.idle).into_iter();
         idle.map(Effect::PlaceServer).collect()
+    }
+
+    /// Counts a server that was lent to a client, which had waited for so many microseconds.
+    #[inline]
+    pub(crate) fn count_assignment(&mut self, id: PoolId, waited: u64) {
+        if let Some(pool) = self.get_mut(id) {
+            pool.stats.now.server_assignment_count += 1;
+            pool.stats.now.wait_time += waited;
+            pool.times.wait.observe(waited);
+        }
+    }
+
+    /// Removes a client that waits from the queue of its pool.
+    pub(crate) fn leave_queue(
+        &self,
+        worker: WorkerId,
+        connections: &mut Connections,
+        client: Token,
+    ) {
+        let Some(client) = connections.client(client) else {
+            return;
+        };
+        let ClientDuty::Waiting { ticket, .. } = client.duty else {
+            return;
+        };
+        client.duty = ClientDuty::Idle;
+        if let Some(pool) = client.pool.and_then(|pool| self.get(pool)) {
+            pool.shared.ledger.lock().leave(worker, ticket);
+        }
     }
 
     /// Returns all pools that the worker has used.

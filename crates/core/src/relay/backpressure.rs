@@ -4,7 +4,7 @@
 use pgweir_wire::tag::frontend;
 
 use super::client_to_server::{ClientMessages, Cursor};
-use crate::{Actions, ReadMode, Token, frontend::Head, worker::Worker};
+use crate::{Actions, ReadMode, Token, backend::Server, frontend::Head};
 
 impl ClientMessages<'_> {
     /// Stops reading from the client after all input was passed on. A client whose input ends inside a message's body
@@ -49,18 +49,19 @@ impl ClientMessages<'_> {
     }
 }
 
-impl Worker {
-    /// Reads from the client again once the server has sent half of the replies for which the client was held.
-    #[inline]
-    pub(super) fn read_on_if_answered(&mut self, conn: Token, client: Token, out: &mut Actions) {
-        let owed_max = self.snapshot.config.settings.max_pipelined_messages as usize;
-        if let Some(server) = self.table.server(conn)
-            && server.replies.take_full(owed_max)
-            // Input that was kept goes to the server before any new input.
-            && !server.replies.is_awaited()
-            && !server.link.blocked
-        {
-            out.read(client, ReadMode::Deliver);
-        }
+/// Reads from the client again once its server has sent half of the replies for which the client was held.
+#[inline]
+pub(super) fn read_on_if_answered(
+    server: &mut Server,
+    client: Token,
+    owed_max: usize,
+    out: &mut Actions,
+) {
+    if server.replies.take_full(owed_max)
+        // Input that was kept goes to the server before any new input.
+        && !server.replies.is_awaited()
+        && !server.link.blocked
+    {
+        out.read(client, ReadMode::Deliver);
     }
 }

@@ -1,5 +1,5 @@
-//! A client's messages that can't go on yet: their names have not all come, or what they mean depends
-//! on answers that are yet to come.
+//! Messages of a client that can't be sent on yet: their names have not arrived completely, or their meaning depends on
+//! outstanding replies.
 
 use pgweir_wire::{Header, tag::frontend};
 
@@ -13,13 +13,12 @@ use crate::{
 /// The longest names that are read in a message.
 const NAMES_MAX: usize = 64 * 1024;
 
-/// Longer texts go on in the parts in which they come, and may do anything.
+/// The longest text that is buffered until it is complete. Longer texts are sent on in parts, and count as opaque.
 const TEXT_MAX: usize = 64 * 1024;
 
 impl ClientMessages<'_> {
-    /// What this message means is known when earlier requests are answered: until then it waits, and
-    /// all that came behind it. A server that said no to an earlier one has skipped what it would
-    /// have changed.
+    /// Keeps this message, and all input behind it, until earlier requests are answered: the meaning of the message
+    /// depends on them, since a server that refuses a message skips those behind it.
     #[cold]
     pub(super) fn postpone(&mut self, header: Header, rest: &[&[u8]], out: &mut Actions) {
         let mut bytes = vec![header.tag];
@@ -27,7 +26,7 @@ impl ClientMessages<'_> {
         for part in rest {
             bytes.extend_from_slice(part);
         }
-        // They will be counted when they are read again.
+        // The bytes are counted when they are read again.
         self.stats.received = self.stats.received.saturating_sub(bytes.len() as u64);
         self.client.socket.stream = Upstream::default();
         self.client.socket.unread = None;
@@ -36,7 +35,7 @@ impl ClientMessages<'_> {
         out.read(self.client_conn, ReadMode::Hold);
     }
 
-    /// Keeps the beginning of a message until the names in it have come.
+    /// Keeps the beginning of a message until the names in it have arrived.
     pub(super) fn hold(&mut self, header: Header, body: &[u8]) -> Result<(), Fault> {
         self.check_length(header, body)?;
         self.client.socket.stream.advance(body.len());
@@ -47,14 +46,14 @@ impl ClientMessages<'_> {
         Ok(())
     }
 
-    /// A part of a Query or Parse has come: `true` if it waits for the rest, so that its text is read as a whole.
+    /// Keeps the first part of a Query or Parse, so that its text is read as a whole. Returns whether it does.
     pub(super) fn holds_text(&mut self, header: Header, body: &[u8]) -> bool {
         let len = header.body_len as usize;
         let is_held = is_text(header.tag) && body.len() < len && len <= TEXT_MAX;
         is_held && self.hold(header, body).is_ok()
     }
 
-    /// Are the names in such a message followed?
+    /// Returns whether pgweir follows the statement names in messages of this type.
     #[inline]
     pub(super) fn follows(&self, tag: u8) -> bool {
         self.most > 0
@@ -65,7 +64,7 @@ impl ClientMessages<'_> {
             && !self.server.replies.is_skipping()
     }
 
-    /// A named statement has to be kept.
+    /// Checks the length of a named statement, since pgweir keeps its definition.
     fn check_length(&self, header: Header, body: &[u8]) -> Result<(), Fault> {
         let is_named = body.first().is_some_and(|&first| first != 0);
         if header.tag == frontend::PARSE && is_named && header.body_len as usize > self.most_bytes {
@@ -74,7 +73,8 @@ impl ClientMessages<'_> {
         Ok(())
     }
 
-    /// More of a message that was held: how many bytes were used. With its names, it is read as any other.
+    /// Adds bytes to a message that was held, and reads the message as any other once its names are complete. Returns
+    /// how many bytes were used.
     #[cold]
     pub(super) fn continue_held_message(
         &mut self,

@@ -1,4 +1,4 @@
-//! What a server says, on its way to the client: as few and as long pieces as possible.
+//! The bytes of a server on their way to its client, joined into as few and as long pieces as possible.
 
 use crate::{Actions, Token};
 
@@ -8,7 +8,7 @@ pub(super) struct Run {
     to: Option<Token>,
     start: usize,
     end: usize,
-    /// Something was sent to a client.
+    /// Whether bytes were sent to a client.
     pub(super) sent: bool,
 }
 

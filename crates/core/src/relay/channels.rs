@@ -1,4 +1,4 @@
-//! LISTEN and UNLISTEN that no server of the client needs to see.
+//! LISTEN and UNLISTEN that the client's listener answers, without a server of the client.
 
 use pgweir_wire::{Header, tag::frontend};
 
@@ -6,9 +6,9 @@ use super::client_to_server::ClientMessages;
 use crate::{listen::Stage, pin::Pin, session::ChannelCommand};
 
 impl ClientMessages<'_> {
-    /// Is it a request that is nothing but LISTEN or UNLISTEN, of which its server need know nothing? Then the client's
-    /// listener is asked instead. `rest` begins with the message's body; what is sent in one go with others keeps its
-    /// order on the server.
+    /// Returns whether the client's listener is asked instead of the server: the message is one LISTEN or UNLISTEN, and
+    /// a request by itself. `rest` begins with the message's body. A message that arrives together with others goes to
+    /// the server, which keeps their order.
     #[cold]
     pub(super) fn takes_channels(&mut self, header: Header, rest: &[u8]) -> bool {
         let session = &mut self.server.session;
@@ -19,7 +19,7 @@ impl ClientMessages<'_> {
         {
             return false;
         }
-        // What this server itself listens to, only the server can take away.
+        // The server may itself listen to a channel, and only the server can end that.
         let is_dirty = session.dirt.needs_clean();
         let is_between = self.server.replies.is_settled() && self.server.status == b'I';
         let pins = self.client.context.as_ref().map(|own| own.pins);

@@ -22,8 +22,8 @@ pub(super) const NAMES: Effects = Effects::PREPARE
     .and(Effects::EXECUTE)
     .and(Effects::STATEMENTS_VIEW);
 
-/// What makes sequence values and asks for them in one text, such as a table with such defaults, is
-/// likely to ask for those of an earlier transaction.
+/// Effects of a text that makes sequence values and reads them. Such a client is likely to read the values of an
+/// earlier transaction, too.
 const ASKS_FOR_VALUES: Effects = Effects::SEQUENCE.and(Effects::READS_SEQUENCE);
 
 pub(super) fn until_nul(text: &[u8]) -> &[u8] {
@@ -41,7 +41,7 @@ pub(super) fn statement_named_by(phrase: Phrase<'_>) -> Option<Cow<'_, [u8]>> {
     }
 }
 
-/// What every statement is suspected of that may change the catalog.
+/// The effects of each statement that may change the catalog.
 const CHANGE: Effects = Effects::OPAQUE.and(Effects::TEMP);
 
 /// Effects that may drop all statements.
@@ -50,7 +50,7 @@ const DROPS: Effects = Effects::PREPARE.and(Effects::DISCARD);
 /// Effects that may reset startup values.
 const TAKES_BACK: Effects = Effects::SETTING.and(Effects::DISCARD).and(Effects::OPAQUE);
 
-/// A text that can't be read as a whole may still speak of statements, or look at them all.
+/// Returns the effects of a text that can't be read as a whole, but may name statements or read the view of them.
 pub(super) fn effects_of_unread_text(text: &[u8], effects: Effects) -> Effects {
     const VIEW: &[u8] = b"pg_prepared_statement";
     if !effects.contains(Effects::OPAQUE) || effects.contains(NAMES) {
@@ -60,7 +60,7 @@ pub(super) fn effects_of_unread_text(text: &[u8], effects: Effects) -> Effects {
     if phrases(text).any(|phrase| statement_named_by(phrase).is_some()) {
         found |= Effects::EXECUTE.and(Effects::PREPARE);
     }
-    // Behind what is not understood, phrases end: there it may be any name.
+    // Phrases end at the first part that is not understood. Any name may follow it.
     let are_hidden = || is_broken(text);
     let says = |word: &&[u8]| contains(text, word);
     if contains(text, VIEW) || SPEAKING.iter().any(says) && are_hidden() {
@@ -72,14 +72,14 @@ pub(super) fn effects_of_unread_text(text: &[u8], effects: Effects) -> Effects {
 /// The words that come before a statement name.
 const SPEAKING: [&[u8]; 3] = [b"execute", b"prepare", b"deallocate"];
 
-/// In whatever case.
+/// Returns whether a text contains a word, in upper or lower case.
 fn contains(text: &[u8], word: &[u8]) -> bool {
     let mut windows = text.windows(word.len());
     windows.any(|part| part.eq_ignore_ascii_case(word))
 }
 
 impl ClientMessages<'_> {
-    /// A message comes whose text is suspect; all before it was sent.
+    /// Prepares the server for a message whose text may change the session. All bytes before it were sent.
     #[cold]
     pub(super) fn prepare_for_text(
         &mut self,
@@ -142,7 +142,7 @@ impl ClientMessages<'_> {
     /// Returns whether the text only executes SQL-prepared statements that leave no trace.
     pub(super) fn only_executes(&self, text: &[u8], effects: Effects) -> bool {
         let session = &self.server.session;
-        // What was suspect before may have changed what they are.
+        // Earlier texts with effects may have replaced the statements.
         if effects != Effects::EXECUTE
             || session.sql_statements.held.is_empty()
             || session.client_names.has_hidden()
@@ -166,7 +166,7 @@ impl ClientMessages<'_> {
         if effects.contains(Effects::CURSOR)
             && context.is_some_and(|context| context.pins.contains(Pin::Cursor))
         {
-            // CLOSE may have ended what pins the client.
+            // CLOSE may have ended the cursor that pins the client.
             self.server.session.dirt.demand_inspection();
         }
         self.server.session.recent_texts.note(effects, text);
@@ -222,10 +222,10 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// A query that makes a session new is answered at once if there is nothing to do, or nothing that
-    /// any server had to do with.
+    /// Answers a query that resets a session at once, if nothing is to be reset, or nothing that any server has.
+    /// Returns whether it does.
     fn answers_reset(&mut self, text: &[u8], out: &mut Actions) -> bool {
-        // What the client has left in the session of its server, only the server can take away.
+        // Only the server can remove the state that the client has left in its session.
         let is_dirty = self.server.session.dirt.needs_clean();
         if !self.server.replies.is_settled() || self.server.status != b'I' || is_dirty {
             return false;
@@ -261,9 +261,9 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// Answers a Query in the server's place, when nothing else is to be answered.
+    /// Answers a Query in the server's place. No other reply is outstanding.
     pub(super) fn answer_query(&mut self, out: &mut Actions, answer: impl FnOnce(&mut Vec<u8>)) {
-        // As by any query.
+        // Any simple query drops the unnamed statement.
         self.client.unnamed.forget();
         let status = self.server.status;
         self.stats.query_count += 1;
@@ -274,8 +274,8 @@ impl ClientMessages<'_> {
         });
     }
 
-    /// The server listens to what the client listens to, until the end of this transaction. Within one
-    /// that has begun before, that would show too late.
+    /// Makes the server listen to the client's channels until the end of this transaction. In a transaction that has
+    /// begun before, LISTEN would take effect too late.
     fn give_channels(&mut self, out: &mut Actions) {
         let is_between = self.server.replies.is_settled() && self.server.status == b'I';
         let Some(listening) = self.client.listening.as_ref().filter(|_| is_between) else {
@@ -283,7 +283,7 @@ impl ClientMessages<'_> {
         };
         let text = listening.listen_commands();
         self.server.session.note(Effects::LISTEN, b"");
-        // Whatever the extension says of it: it is to be taken back.
+        // The LISTEN has to be taken back, even if the extension reports no change.
         self.server.session.extension.is_new = true;
         self.server.ask(InternalQuery::Channels);
         out.send_made(self.server_conn, |made| {

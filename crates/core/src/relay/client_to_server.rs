@@ -9,6 +9,7 @@ use super::{fence::is_simple, named::Named};
 use crate::{
     Actions, Token,
     backend::{Change, Mark, MarkKind, Server},
+    early_answers::send_early,
     fault::Fault,
     frontend::{Client, Head, Upstream},
     session::{
@@ -16,7 +17,6 @@ use crate::{
         RESERVED, Statement, Statements, VerdictCache,
     },
     stats::Stats,
-    worker::send_early,
 };
 
 /// One client's messages on their way to its server.

@@ -1,4 +1,4 @@
-//! Texts that may change the catalog are noticed before the server gets them.
+//! Notes texts that may change the catalog, before the server gets them.
 
 use pgweir_wire::tag::frontend;
 
@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl ClientMessages<'_> {
-    /// A text is about to be sent. One of which nothing is known is empty here.
+    /// Notes a text that is about to be sent. An empty text stands for one that is unknown.
     pub(super) fn note_ddl(&mut self, effects: Effects, text: &[u8]) {
         if !effects.contains(Effects::OPAQUE) {
             return;
@@ -22,14 +22,14 @@ impl ClientMessages<'_> {
         self.begin_ddl(change);
     }
 
-    /// A statement is used of which nothing is known: a function may have prepared it.
+    /// Notes the use of an unknown statement: a function may have prepared it.
     pub(super) fn note_ddl_of_unknown(&mut self) {
         if self.certificates.has_ddl_code() {
             self.begin_ddl(Change::Any);
         }
     }
 
-    /// A function is called by its OID, with which the message begins.
+    /// Notes a FunctionCall, whose body begins with the function's OID.
     pub(super) fn note_call(&mut self, body: &[u8]) {
         let oid = body.first_chunk().map(|bytes| u32::from_be_bytes(*bytes));
         if oid.is_none_or(|oid| self.certificates.calls_ddl(oid)) {
@@ -40,7 +40,7 @@ impl ClientMessages<'_> {
     fn begin_ddl(&mut self, change: Change) {
         let catalog = &self.server.shared.catalog;
         if change == Change::Any {
-            // It may prepare statements as well.
+            // Such a text may prepare statements as well.
             self.server.session.client_names.hide();
         }
         let ddl = &mut self.server.session.transaction.ddl;
@@ -49,7 +49,7 @@ impl ClientMessages<'_> {
             Change::Quiet => {
                 ddl.get_or_insert_with(|| catalog.quiet_begins());
             }
-            // What was quiet so far ends after this has begun.
+            // Earlier quiet changes of the transaction count as this one from here on.
             Change::Any if ddl.as_ref().is_none_or(|ddl| ddl.is_quiet()) => {
                 *ddl = Some(catalog.ddl_begins());
             }
@@ -98,7 +98,7 @@ impl ClientMessages<'_> {
         self.client.prepares_ddl |= is_parse && self.server.session.transaction.ddl.is_some();
     }
 
-    /// A text has not come as a whole: what comes is looked through for words of DDL.
+    /// Begins to search a text that has not arrived completely for words of DDL.
     pub(super) fn read_ddl_on_later(&mut self, begun: &[u8]) {
         let mut words = DdlWords::default();
         let is_quiet = self
@@ -116,7 +116,7 @@ impl ClientMessages<'_> {
         self.server.session.transaction.ddl_words = Some(words);
     }
 
-    /// So much has come of the text that it may change the catalog.
+    /// Notes that the part of the text that has arrived may change the catalog.
     fn note_streamed_ddl(&mut self) {
         self.begin_ddl(Change::Any);
         if self.is_carried {
@@ -125,7 +125,7 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// More of it comes.
+    /// Searches more of the text for words of DDL. `is_end`: these are its last bytes.
     pub(super) fn read_ddl_on(&mut self, bytes: &[u8], is_end: bool) {
         if let Some(words) = &mut self.server.session.transaction.ddl_words
             && (words.read(bytes, self.certificates) || is_end && words.end(self.certificates))

@@ -1,5 +1,5 @@
-//! Messages of the extended protocol, and a Query or FunctionCall behind them where a Sync is due. PostgreSQL skips
-//! it if one of them has failed; so it waits until they are answered, and then it is known whether it will be.
+//! A Query or FunctionCall that follows extended-protocol messages without a Sync. PostgreSQL skips it if one of these
+//! messages has failed. So pgweir sends it only when they are answered, and knows then whether the server will skip it.
 
 use pgweir_wire::tag::frontend;
 
@@ -11,14 +11,14 @@ use crate::{
     session::NO_SUCH_NAME,
 };
 
-/// Is it a request of its own, that needs no Sync?
+/// Returns whether a message of this type is a request by itself, without a Sync.
 #[inline]
 pub(super) fn is_simple(tag: u8) -> bool {
     matches!(tag, frontend::QUERY | frontend::FUNCTION_CALL)
 }
 
 impl ClientMessages<'_> {
-    /// A Query or FunctionCall comes: `true` if it waits for the answers to messages without a Sync.
+    /// Returns whether a Query or FunctionCall waits for the replies to messages without a Sync.
     #[inline]
     pub(super) fn comes_before_sync(
         &mut self,
@@ -43,7 +43,7 @@ impl ClientMessages<'_> {
         false
     }
 
-    /// What follows waits until all that was sent is answered, in a request that goes on.
+    /// Sends a Close of an unknown name, whose reply shows that all earlier messages of the request are answered.
     pub(super) fn fence(&mut self, out: &mut Actions) {
         send_target(self.server_conn, frontend::CLOSE, NO_SUCH_NAME, out);
         let mark = Mark::own(MarkKind::Close, Change::Fence);
@@ -53,7 +53,7 @@ impl ClientMessages<'_> {
         });
     }
 
-    /// A Parse or Close where names are not followed: so that its answer is not taken for that to a fence.
+    /// Marks a Parse or Close where pgweir does not follow names, so that its reply is not taken for that to a fence.
     #[inline]
     pub(super) fn mark_unfollowed(&mut self, tag: u8) {
         if self.most > 0 {

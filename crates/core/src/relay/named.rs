@@ -5,15 +5,15 @@ use pgweir_wire::{Body, tag::frontend};
 /// The longest unnamed statement that is carried from one server to another.
 pub(super) const UNNAMED_MAX: usize = 64 * 1024;
 
-/// What the beginning of a message says of statements.
+/// The reference to a statement at the beginning of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Named<'b> {
-    /// Nothing: pass it on.
+    /// The message refers to no statement.
     Nothing,
-    /// More of it is needed to tell.
+    /// Too little of the message has arrived to tell.
     Unclear,
-    /// It is about the unnamed statement. Of a Parse all has come, if it is not longer than
-    /// [`UNNAMED_MAX`].
+    /// The message refers to the unnamed statement. A Parse that is not longer than [`UNNAMED_MAX`] has arrived
+    /// completely.
     Unnamed,
     Parse {
         name: &'b [u8],
@@ -28,7 +28,7 @@ pub(super) enum Named<'b> {
 }
 
 impl<'b> Named<'b> {
-    /// Does what becomes of it depend on the names that the client has?
+    /// Returns whether the treatment of the message depends on the client's statement names.
     #[inline]
     pub(super) fn is_named(&self) -> bool {
         !matches!(self, Self::Nothing | Self::Unclear | Self::Unnamed)
@@ -42,7 +42,7 @@ impl<'b> Named<'b> {
             frontend::BIND => Self::bind(body),
             _ => Self::target(tag, body),
         };
-        // A body that ends too early is the server's to complain of.
+        // The server reports a body that ends too early.
         read.unwrap_or(if is_whole {
             Self::Nothing
         } else {

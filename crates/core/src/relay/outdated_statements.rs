@@ -11,6 +11,7 @@ use std::sync::Arc;
 use pgweir_wire::{HEADER_LEN, tag::backend, tag::frontend};
 
 use super::{
+    Relay,
     client_to_server::{ClientMessages, Ours, send_target},
     named::Named,
 };
@@ -19,7 +20,6 @@ use crate::{
     backend::{Change, Mark, MarkKind, Server, Version},
     fault::Fault,
     session::{Effects, Literals, Statement, StatementDescription},
-    worker::Worker,
 };
 
 impl ClientMessages<'_> {
@@ -143,11 +143,11 @@ fn note(
     server.statements.prepared.version(id)?.schema
 }
 
-impl Worker {
+impl Relay<'_> {
     /// Notes a description: of a client's statement, or of one that pgweir makes again. Returns whether it may be
     /// passed on.
     pub(super) fn described(&mut self, conn: Token, message: &[u8]) -> bool {
-        let Some(server) = self.table.server(conn) else {
+        let Some(server) = self.connections.server(conn) else {
             return false;
         };
         if message[0] == backend::PARAMETER_DESCRIPTION {
@@ -160,7 +160,7 @@ impl Worker {
         if self.checked_statement(conn, params, columns) {
             return false;
         }
-        if let Some(server) = self.table.server(conn)
+        if let Some(server) = self.connections.server(conn)
             && let Some(mark) = server.replies.described(params.is_some())
             && let MarkKind::Describe(binding) | MarkKind::Portal(binding) = mark.kind
         {
@@ -174,11 +174,11 @@ impl Worker {
             };
             if let Some(client) = server.relays_for()
                 && shape != told
-                && let Some(client) = self.table.client(client)
+                && let Some(client) = self.connections.client(client)
             {
                 client
                     .statements
-                    .note_description(&mut self.bindings, binding, shape);
+                    .note_description(self.bindings, binding, shape);
             }
         }
         true
@@ -191,7 +191,7 @@ impl Worker {
         params: Option<u64>,
         columns: Option<u64>,
     ) -> bool {
-        let Some(server) = self.table.server(conn) else {
+        let Some(server) = self.connections.server(conn) else {
             return false;
         };
         let front = server.replies.front_mark();
@@ -211,10 +211,10 @@ impl Worker {
             schema: schema.unwrap_or(told.schema),
             ..told
         };
-        if let Some(client) = self.table.client(client) {
+        if let Some(client) = self.connections.client(client) {
             client
                 .statements
-                .note_description(&mut self.bindings, binding, shape);
+                .note_description(self.bindings, binding, shape);
         }
         true
     }

@@ -1,4 +1,4 @@
-//! What becomes of messages about statements that are refused.
+//! Refusals of messages about prepared statements.
 
 use pgweir_wire::tag::frontend;
 
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl ClientMessages<'_> {
-    /// What ends a client's connection in PgBouncer, and is an error of the server's otherwise.
+    /// Returns the error that ends the client's connection as in PgBouncer. Otherwise the server reports the error.
     #[inline]
     pub(super) fn refusal_of(&mut self, named: &Named<'_>, out: &mut Actions) -> Option<Fault> {
         if !self.as_pgbouncer {
@@ -39,7 +39,8 @@ impl ClientMessages<'_> {
         Some(fault)
     }
 
-    /// Lets the server fail at this place, so that it skips what follows, and says why in its stead.
+    /// Makes the server fail at this place, so that it skips the messages that follow. The client gets this error in
+    /// place of the server's.
     #[cold]
     pub(super) fn refuse(&mut self, fault: Fault, out: &mut Actions) {
         send_target(self.server_conn, frontend::DESCRIBE, NO_SUCH_NAME, out);

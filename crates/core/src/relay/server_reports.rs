@@ -1,10 +1,18 @@
-//! What a server says of its parameters, and the extension of its session.
+//! A server's reports: of its parameters (ParameterStatus), of its session (the extension), and notices.
 
-use pgweir_wire::{Body, Report, tag::backend};
+use pgweir_wire::{Body, HEADER_LEN, Report, tag::backend};
 
-use crate::{Actions, Time, Token, backend::Request, session::State, worker::Worker};
+use super::Relay;
+use crate::{
+    Actions, Token,
+    backend::{InternalQuery, Request, SIGNALS, Server},
+    effect::Effect,
+    exchange,
+    session::State,
+    signal::unknown_pid,
+};
 
-/// An error that was not read.
+/// Stands for an error that was too long to be read.
 const UNREAD: Report<'_> = Report {
     severity: b"ERROR",
     code: b"54000",
@@ -14,8 +22,8 @@ const UNREAD: Report<'_> = Report {
     routine: b"",
 };
 
-impl Worker {
-    /// ParameterStatus: `true` if the client is to see it.
+impl Relay<'_> {
+    /// Handles a ParameterStatus. Returns whether the client gets it now.
     pub(super) fn parameter_changed(&mut self, conn: Token, body: &[u8]) -> bool {
         let mut body = Body::new(body);
         let (Ok(name), Ok(value)) = (body.cstr(), body.cstr()) else {
@@ -25,18 +33,18 @@ impl Worker {
             self.state_reported(conn, value);
             return false;
         }
-        let Some(at) = self.directory.names().position(name) else {
+        let Some(at) = self.env.directory.names().position(name) else {
             return true;
         };
-        let Some(server) = self.table.server(conn) else {
+        let Some(server) = self.connections.server(conn) else {
             return true;
         };
         let before = server.tracked.clone();
-        let names = self.directory.names();
+        let names = self.env.directory.names();
         server.tracked.set(at, value);
         server.session.read_as(names, &server.tracked);
         if let Some(client) = server.client()
-            && let Some((client, server)) = self.table.pair(client, conn)
+            && let Some((client, server)) = self.connections.pair(client, conn)
         {
             if client.context.is_some() {
                 server.session.settings.has_unsent = true;
@@ -54,35 +62,39 @@ impl Worker {
         true
     }
 
-    /// A server says something that matters, and is too long to be looked at.
+    /// Handles a row or an error that was passed on without being read, since it is too long.
     #[cold]
-    pub(super) fn passes_unread(&mut self, conn: Token, tag: u8, now: Time, out: &mut Actions) {
-        let Some(server) = self.table.server(conn) else {
-            return;
-        };
+    pub(super) fn passes_unread(
+        &mut self,
+        conn: Token,
+        tag: u8,
+        out: &mut Actions,
+    ) -> Option<Effect> {
+        let server = self.connections.server(conn)?;
         if tag != backend::ERROR_RESPONSE {
             // A row.
             if let Some(answers) = &mut server.session.queries.inspection {
                 answers.failed = true;
                 answers.is_too_long = true;
             }
-            return;
+            return None;
         }
         match server.replies.current() {
             Some(Request::Internal(own)) => {
-                self.internal_query_failed(conn, own, &UNREAD, now, out);
+                exchange::internal_query_failed(self.connections, conn, own, &UNREAD, out)
             }
             _ => {
                 server.session.has_failed();
                 let marks = server.replies.failed();
                 self.undo(conn, marks);
+                None
             }
         }
     }
 
-    /// The extension has reported what the session holds.
+    /// Handles a report of the extension about the session state.
     fn state_reported(&mut self, conn: Token, value: &[u8]) {
-        let Some(server) = self.table.server(conn) else {
+        let Some(server) = self.connections.server(conn) else {
             return;
         };
         let unclear = || State {
@@ -93,5 +105,23 @@ impl Worker {
         server.session.extension.last = Some(Box::new(state));
         let is_own = matches!(server.replies.current(), Some(Request::Internal(_)));
         server.session.extension.is_new |= server.relays_for().is_some() && !is_own;
+    }
+}
+
+/// Handles a server's notice for its client: it may contain a client's pid. A notice about the startup parameters of a
+/// client that logs in is not a reply to that client's requests, but is sent to it all the same.
+#[cold]
+pub(super) fn noticed(server: &mut Server, notice: &[u8], out: &mut Actions) {
+    match (server.replies.current(), server.equips()) {
+        (Some(Request::Internal(InternalQuery::Startup)), Some(client)) => {
+            out.send_made(client, |bytes| bytes.extend_from_slice(notice));
+        }
+        (Some(Request::Internal(_)), _) => {}
+        _ if server.session.transaction.effects.intersects(SIGNALS) => {
+            if let Some(pid) = unknown_pid(&notice[HEADER_LEN..]) {
+                server.session.signals.get_or_insert_default().add(pid);
+            }
+        }
+        _ => {}
     }
 }

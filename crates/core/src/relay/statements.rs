@@ -4,29 +4,23 @@ use std::sync::Arc;
 
 use pgweir_wire::{HEADER_LEN, MessageWriter, Report, Severity, tag::backend};
 
+use super::{Relay, Treatment, violation};
 use crate::{
-    Action, Actions, Level, Time, Token,
+    Action, Actions, Level, Token,
     backend::{AnsweredUnnamed, Change, Mark, MarkKind, Request, Unnamed},
     session::{NO_SUCH_NAME, RESERVED, Statement},
-    worker::Worker,
 };
 
-impl Worker {
+impl Relay<'_> {
     /// Processes a ParseComplete or CloseComplete. Returns whether the client gets it.
     #[inline]
-    pub(super) fn mark_completed(
-        &mut self,
-        conn: Token,
-        tag: u8,
-        now: Time,
-        out: &mut Actions,
-    ) -> bool {
+    pub(super) fn mark_completed(&mut self, conn: Token, tag: u8) -> Treatment {
         let kind = match tag {
             backend::PARSE_COMPLETE => MarkKind::Parse,
             _ => MarkKind::Close,
         };
-        let Some(server) = self.table.server(conn) else {
-            return false;
+        let Some(server) = self.connections.server(conn) else {
+            return Treatment::Keep;
         };
         if let Some(mark) = server.replies.completed(kind) {
             if mark.is_unnamed_parse() {
@@ -37,20 +31,22 @@ impl Worker {
                 let is_ours = mark.kind == MarkKind::Refused;
                 self.prepared_after_all(conn, is_ours, name, statement);
             }
-            return !mark.swallow;
+            return (!mark.swallow).into();
         }
         let what = format!("message of type '{}' out of place", tag.escape_ascii());
-        self.server_fault(conn, &what, now, out);
-        false
+        Treatment::Act(violation(conn, &what))
     }
 
     /// Undoes the changes of messages that failed or are skipped.
     pub(crate) fn undo(&mut self, conn: Token, marks: Vec<Mark>) {
         let client = self
-            .table
+            .connections
             .server(conn)
             .and_then(|server| server.relays_for());
-        let schema = self.table.server(conn).map_or(0, |server| server.schema());
+        let schema = self
+            .connections
+            .server(conn)
+            .map_or(0, |server| server.schema());
         let first = marks.first();
         let has_failed =
             first.is_some_and(|mark| mark.is_unnamed_parse() && !mark.follows_unmarked);
@@ -63,34 +59,37 @@ impl Worker {
             };
             match *change {
                 Change::Made(statement, name) => {
-                    if let Some(server) = self.table.server(conn) {
+                    if let Some(server) = self.connections.server(conn) {
                         server.statements.prepared.forget(statement.id());
                     }
-                    if let (Some(name), Some(client)) =
-                        (name, client.and_then(|client| self.table.client(client)))
-                    {
-                        client.statements.remove(&mut self.bindings, &name);
+                    if let (Some(name), Some(client)) = (
+                        name,
+                        client.and_then(|client| self.connections.client(client)),
+                    ) {
+                        client.statements.remove(self.bindings, &name);
                     }
                 }
                 Change::Evicted(statement) => {
-                    if let Some(server) = self.table.server(conn) {
+                    if let Some(server) = self.connections.server(conn) {
                         server.statements.prepared.restore(statement);
                     }
                 }
                 Change::Unnamed(name, statement) => {
-                    if let Some(client) = client.and_then(|client| self.table.client(client)) {
+                    if let Some(client) = client.and_then(|client| self.connections.client(client))
+                    {
                         client
                             .statements
-                            .define(&mut self.bindings, &name, &statement, schema);
+                            .define(self.bindings, &name, &statement, schema);
                     }
                 }
                 Change::Named(name, _) => {
-                    if let Some(client) = client.and_then(|client| self.table.client(client)) {
-                        client.statements.remove(&mut self.bindings, &name);
+                    if let Some(client) = client.and_then(|client| self.connections.client(client))
+                    {
+                        client.statements.remove(self.bindings, &name);
                     }
                 }
                 Change::Given => {
-                    if let Some(server) = self.table.server(conn) {
+                    if let Some(server) = self.connections.server(conn) {
                         server.session.client_names.mix();
                     }
                 }
@@ -100,11 +99,12 @@ impl Worker {
     }
 
     /// Handles that the server has not made an unnamed statement. A Parse that fails drops the former one, and one that
-    /// is skipped does not. Where an error may also answer a message in front of the Parse, the Parse counts as skipped:
-    /// a server that has the former statement tells what is true.
+    /// is skipped does not. Where an error may also answer a message in front of the Parse, the Parse counts as
+    /// skipped: a server that has the former statement tells what is true.
     fn unnamed_was_not_made(&mut self, conn: Token, client: Option<Token>, has_failed: bool) {
-        let Some((client, server)) = client.and_then(|client| self.table.pair(client, conn)) else {
-            if let Some(server) = self.table.server(conn) {
+        let Some((client, server)) = client.and_then(|client| self.connections.pair(client, conn))
+        else {
+            if let Some(server) = self.connections.server(conn) {
                 server.statements.unnamed = Unnamed::Unknown;
             }
             return;
@@ -152,7 +152,7 @@ impl Worker {
         name: &[u8],
         statement: &Arc<Statement>,
     ) {
-        let Some(server) = self.table.server(conn) else {
+        let Some(server) = self.connections.server(conn) else {
             return;
         };
         if is_ours {
@@ -166,11 +166,11 @@ impl Worker {
         let Some(client) = server.relays_for() else {
             return;
         };
-        if let Some(client) = self.table.client(client) {
-            client.statements.remove(&mut self.bindings, name);
+        if let Some(client) = self.connections.client(client) {
+            client.statements.remove(self.bindings, name);
             client
                 .statements
-                .define(&mut self.bindings, name, statement, schema);
+                .define(self.bindings, name, statement, schema);
         }
     }
 
@@ -182,7 +182,7 @@ impl Worker {
         ) {
             return;
         }
-        let Some(server) = self.table.server(conn) else {
+        let Some(server) = self.connections.server(conn) else {
             return;
         };
         let is_own = matches!(server.replies.current(), Some(Request::Internal(_)));
@@ -191,7 +191,7 @@ impl Worker {
         }
         let client = server.relays_for().filter(|_| !is_own);
         if matches!(body, b"DISCARD ALL\0" | b"DISCARD SEQUENCES\0")
-            && let Some(client) = client.and_then(|client| self.table.client(client))
+            && let Some(client) = client.and_then(|client| self.connections.client(client))
             && let Some(context) = &mut client.context
         {
             context.sequences_gone();
@@ -200,7 +200,7 @@ impl Worker {
         if !matches!(body, b"DISCARD ALL\0" | b"DEALLOCATE ALL\0") {
             return;
         }
-        let Some(server) = self.table.server(conn) else {
+        let Some(server) = self.connections.server(conn) else {
             return;
         };
         let sql = server.session.sql_statements.held.clone();
@@ -225,10 +225,10 @@ impl Worker {
                 .prepared
                 .add(Arc::clone(statement), schema, (0, None));
         }
-        let Some(client) = client.and_then(|client| self.table.client(client)) else {
+        let Some(client) = client.and_then(|client| self.connections.client(client)) else {
             return;
         };
-        client.statements.clear(&mut self.bindings);
+        client.statements.clear(self.bindings);
         if let Some(context) = &mut client.context {
             // This includes the statements that the server could not make.
             context.sql = sql;
@@ -237,7 +237,7 @@ impl Worker {
             if let Some(name) = name {
                 client
                     .statements
-                    .define(&mut self.bindings, &name, &statement, schema);
+                    .define(self.bindings, &name, &statement, schema);
             }
         }
     }
@@ -289,7 +289,7 @@ impl Worker {
     ) {
         if told.is_some() && !is_duplicate {
             // A client has deallocated or made a statement under a name of ours.
-            if let Some(server) = self.table.server(conn) {
+            if let Some(server) = self.connections.server(conn) {
                 server
                     .retirement
                     .reason
@@ -297,7 +297,7 @@ impl Worker {
                 server.statements.prepared.clear();
             }
         }
-        if !self.snapshot.config.settings.log_pooler_errors {
+        if !self.env.snapshot.config.settings.log_pooler_errors {
             return;
         }
         let report = told
@@ -348,9 +348,9 @@ impl Worker {
 
     /// Returns the client's name of this statement, now or when it sent the failed request.
     fn clients_name(&mut self, server: Token, failed: &[Mark], id: u64) -> Option<Vec<u8>> {
-        let (_, client, server) = self.table.pair_of(server)?;
+        let (_, client, server) = self.connections.pair_of(server)?;
         server.relays_for()?;
-        if let Some(name) = client.statements.name_of(&self.bindings, id) {
+        if let Some(name) = client.statements.name_of(self.bindings, id) {
             return Some(name.to_vec());
         }
         let mut changes = failed
@@ -364,9 +364,12 @@ impl Worker {
     }
 
     fn client_subject_of(&mut self, server: Token) -> String {
-        let client = self.table.server(server).and_then(|server| server.client());
+        let client = self
+            .connections
+            .server(server)
+            .and_then(|server| server.client());
         client
-            .and_then(|client| self.table.client(client))
+            .and_then(|client| self.connections.client(client))
             .map(|client| client.subject())
             .unwrap_or_default()
     }

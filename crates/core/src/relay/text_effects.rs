@@ -1,4 +1,4 @@
-//! What a client's texts may do to the session of its server.
+//! The effects that a client's texts may have on the session of its server.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +9,13 @@ use crate::backend::Unnamed;
 use crate::session::{Class, Context, CustomParameters, Effects, Statement, scan::CustomNames};
 
 impl ClientMessages<'_> {
-    /// What may a text do to the session?
+    /// Returns the effects of a message's text, and notes what follows from them at once.
     #[inline]
     pub(super) fn note_message_effects(&mut self, tag: u8, body: &[u8], len: usize) -> Effects {
         let is_whole = body.len() >= len;
         match tag {
             frontend::QUERY if is_whole => self.note_text_effects(body.strip_suffix(b"\0")),
-            // A named one is looked at when it goes to the server, and when it is used.
+            // The effects of a named statement are noted when it goes to the server, and when it is used.
             frontend::PARSE if is_whole && self.most > 0 && body.first() != Some(&0) => {
                 Effects::NONE
             }
@@ -28,19 +28,19 @@ impl ClientMessages<'_> {
             frontend::PARSE if self.most > 0 && body.first().is_some_and(|&byte| byte != 0) => {
                 Effects::NONE
             }
-            // Without names that are followed, nobody knows what a statement of an earlier request does.
+            // Where names are not followed, a statement of an earlier request is unknown.
             frontend::BIND | frontend::DESCRIBE if self.most == 0 => self.suspect_use(tag, body),
             frontend::SYNC if self.most == 0 => {
                 self.server.statements.unnamed = Unnamed::None;
                 Effects::NONE
             }
-            // What has not come as a whole may be anything.
+            // A text that has not arrived completely may be anything.
             frontend::QUERY | frontend::PARSE | frontend::FUNCTION_CALL => Effects::OPAQUE,
             _ => Effects::NONE,
         }
     }
 
-    /// What may a statement do whose Parse is not known (`max_prepared_statements = 0`)?
+    /// Returns the effects of using a statement whose Parse is not known (`max_prepared_statements = 0`).
     #[cold]
     fn suspect_use(&mut self, tag: u8, body: &[u8]) -> Effects {
         let mut rest = Body::new(body);
@@ -56,7 +56,7 @@ impl ClientMessages<'_> {
         Effects::OPAQUE
     }
 
-    /// What may a text do? One without its end is not understood.
+    /// Returns the effects of a text. `None` is a text without its end, which may do anything.
     #[inline]
     pub(super) fn note_text_effects(&mut self, text: Option<&[u8]>) -> Effects {
         let dialect = self.server.session.dialect;
@@ -66,8 +66,8 @@ impl ClientMessages<'_> {
         })
     }
 
-    /// A request that is not answered yet may change `standard_conforming_strings` or `client_encoding`, and with it
-    /// what this text is to the server.
+    /// Returns whether the server may read this text in another way than pgweir does: an unanswered request may change
+    /// `standard_conforming_strings` or `client_encoding`.
     #[inline]
     pub(super) fn may_be_misread(&self, text: &[u8]) -> bool {
         let session = &self.server.session;
@@ -75,7 +75,7 @@ impl ClientMessages<'_> {
             && text.iter().any(|&byte| byte == b'\\' || byte >= 0x80)
     }
 
-    /// What may a Parse do, with its text and the types of its parameters?
+    /// Returns the effects of a Parse, by its text and the types of its parameters.
     #[inline]
     fn note_parse_effects(&mut self, body: &[u8]) -> Effects {
         let mut rest = Body::new(body);
@@ -85,16 +85,16 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// What may a statement do, by its Parse without the name?
+    /// Returns the effects of a statement, by its Parse without the name.
     #[inline]
     pub(super) fn note_definition_effects(&mut self, definition: &[u8]) -> Effects {
         let mut rest = Body::new(definition);
-        // A type that runs something makes every text of its database opaque.
+        // A type that runs code makes every text of its database opaque.
         let text = rest.cstr().ok();
         self.note_text_effects(text)
     }
 
-    /// A statement goes to the server, whose analysis and planning run code.
+    /// Notes a statement that is sent to the server: its analysis and planning run code.
     #[inline]
     pub(super) fn note_parse(&mut self, statement: &Statement) {
         if !self.is_carried {
@@ -106,7 +106,7 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// Is a statement used that is not one of ours: one that SQL's PREPARE made?
+    /// Notes the use of a statement that only SQL's PREPARE can have made.
     #[inline]
     pub(super) fn note_unknown_effects(&mut self, named: &Named<'_>, is_ours: bool) {
         if self.is_carried
@@ -117,7 +117,7 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// A statement is used by its name on the server: what it may do, its text says.
+    /// Notes the use of a statement by its name on the server, with the effects of its text.
     #[cold]
     pub(super) fn note_executed(&mut self, name: &[u8]) {
         let session = &self.server.session;
@@ -154,7 +154,7 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// A text that may set parameters has not come as a whole.
+    /// Begins to read a text in parts that may set parameters.
     #[cold]
     pub(super) fn read_on_later(&mut self, header: Header, begun: &[u8]) {
         let is_text = matches!(header.tag, frontend::QUERY | frontend::PARSE);
@@ -178,7 +178,7 @@ impl ClientMessages<'_> {
         });
     }
 
-    /// More of a message has come that was begun before.
+    /// Reads more of a message that has arrived in part.
     #[cold]
     pub(super) fn read_on(&mut self, bytes: &[u8]) {
         let (count, is_end) = self.client.socket.stream.left_of(bytes.len());
@@ -196,7 +196,8 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// The client may set these parameters. Where servers can't be asked for one, the client keeps its server.
+    /// Notes custom parameters that the client may set. If a server can't be asked for one, the client keeps its
+    /// server.
     pub(super) fn note_custom_parameters(&mut self, names: &BTreeSet<Vec<u8>>) {
         if names.is_empty() {
             return;

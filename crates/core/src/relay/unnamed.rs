@@ -21,7 +21,7 @@ impl ClientMessages<'_> {
         Unnamed::Of(self.client.origin.id, self.client.unnamed.version())
     }
 
-    /// Is the unnamed statement that the server has another one than the client's?
+    /// Returns whether the server needs the client's unnamed statement before a message of this type.
     #[inline]
     pub(super) fn needs_unnamed(&self, tag: u8) -> bool {
         matches!(tag, frontend::BIND | frontend::DESCRIBE)
@@ -30,7 +30,7 @@ impl ClientMessages<'_> {
                 || self.server.statements.unnamed != Unnamed::None)
     }
 
-    /// A message about the unnamed statement passes; a Parse has its definition in this range.
+    /// Notes a message about the unnamed statement that is sent on. `definition`: where a Parse has the definition.
     #[inline]
     pub(super) fn note_unnamed(
         &mut self,
@@ -45,7 +45,7 @@ impl ClientMessages<'_> {
                 self.client.unnamed.parsed_under(self.certificates.id());
                 *unused = (definition.len() < UNNAMED_MAX).then_some(definition);
             }
-            // It is rarely used twice.
+            // An unnamed statement is rarely used twice.
             frontend::BIND => *unused = None,
             frontend::CLOSE => {
                 self.forget_unnamed();
@@ -55,7 +55,7 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// An unnamed statement was made and not used: it may be on another server.
+    /// Keeps an unnamed statement that was not used yet: its use may come when the client has another server.
     #[inline]
     pub(super) fn keep_unused(&mut self, bytes: &[u8], unused: Option<Range<usize>>) {
         if let Some(definition) = unused {
@@ -63,8 +63,8 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// The client has made an unnamed statement that may change its session, by what was seen of it: it
-    /// may be used long after this.
+    /// Keeps an unnamed statement that may change the session, by the part of it that has arrived: its use may come
+    /// long after this.
     #[cold]
     pub(super) fn keep_suspect(&mut self, definition: &[u8], is_whole: bool) {
         if is_whole && definition.len() < UNNAMED_MAX {
@@ -74,8 +74,9 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// Does this message use an unnamed statement of an earlier read, of which more is to be asked than at its Parse? It
-    /// may change the session, or the catalog has changed since: what it reaches may be other code.
+    /// Returns whether the effects of the unnamed statement have to be determined again at this use of it: the
+    /// statement may change the session, or the catalog has changed since its Parse, so that the statement may run
+    /// other code.
     #[inline]
     pub(super) fn is_to_judge_unnamed(&self, tag: u8) -> bool {
         let is_used = matches!(tag, frontend::BIND | frontend::DESCRIBE);
@@ -83,8 +84,8 @@ impl ClientMessages<'_> {
         is_used && self.is_carried && (self.client.unnamed.is_kept() || is_outdated)
     }
 
-    /// Notes what the unnamed statement may do, which was parsed before. Returns whether its use must wait for replies
-    /// first.
+    /// Notes the effects of the unnamed statement, which was parsed before. Returns whether its use must wait for
+    /// replies first.
     #[cold]
     pub(super) fn judge_unnamed(&mut self, out: &mut Actions) -> bool {
         let Some(definition) = self.client.unnamed.take_definition() else {
@@ -110,7 +111,7 @@ impl ClientMessages<'_> {
     #[inline]
     pub(super) fn keep_unnamed_before(&mut self) {
         if self.server.replies.make_unnamed() {
-            // The statement is kept that stays if all of them are skipped.
+            // The statement that stays if the server skips all of them is kept already.
             return;
         }
         self.client.unnamed.replace_with_next();
@@ -127,7 +128,7 @@ impl ClientMessages<'_> {
         self.server.statements.unnamed = Unnamed::None;
     }
 
-    /// The server gets the client's unnamed statement, or loses that of another client.
+    /// Sends the client's unnamed statement to the server, or removes that of another client there.
     #[cold]
     pub(super) fn send_unnamed(&mut self, out: &mut Actions) {
         let own = self.own_unnamed();

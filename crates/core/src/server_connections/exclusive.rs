@@ -2,68 +2,73 @@
 
 use std::sync::Arc;
 
-use super::Worker;
+use super::ServerConnections;
 use crate::{
-    Actions, Replication, SharedPool, Time, Token,
-    backend::{Credentials, Duty, Loan, Phase, Server},
+    Actions, Replication, SharedPool, Token,
+    backend::{Credentials, Phase, Server},
+    effect::Effect,
     fault::Fault,
     frontend::{Client, ClientDuty},
-    loan::begin,
+    loan::enter,
     pool::Waiter,
+    session::TrackedNames,
     shared_pool::ServerParameters,
 };
 
-impl Worker {
+impl ServerConnections<'_> {
     /// Opens an exclusive server for a client, since the ledger has room for it.
     pub(crate) fn open_exclusive(
         &mut self,
         shared: &Arc<SharedPool>,
         waiter: Waiter,
-        now: Time,
         out: &mut Actions,
     ) {
-        let waits = self.table.client(waiter.client).is_some_and(
+        let waits = self.connections.client(waiter.client).is_some_and(
             |client| matches!(client.duty, ClientDuty::Waiting { ticket, .. } if ticket == waiter.ticket),
         );
         if waits && shared.ledger.lock().is_paused() {
-            self.exclusive_connected(shared, false, now, out);
-            return self.wait(waiter.client, shared.id, true, now, out);
+            self.note_exclusive_connected(shared, false, out);
+            return self.wait_again(waiter.client, shared);
         }
         if !waits {
             // The client has left.
-            return self.exclusive_connected(shared, false, now, out);
+            return self.note_exclusive_connected(shared, false, out);
         }
-        if !self.open_for_client(waiter.client, shared, now, out) {
-            self.exclusive_connected(shared, false, now, out);
+        if !self.open_for_client(waiter.client, shared, out) {
+            self.note_exclusive_connected(shared, false, out);
         }
     }
 
+    fn wait_again(&mut self, client: Token, shared: &SharedPool) {
+        self.effects.push(Effect::Wait {
+            client,
+            pool: shared.id,
+            at_login: true,
+        });
+    }
+
     /// Opens a server for one client. Returns `false` if the database is gone, and the client with it.
-    pub(super) fn open_for_client(
+    pub(crate) fn open_for_client(
         &mut self,
         client_conn: Token,
         shared: &Arc<SharedPool>,
-        now: Time,
         out: &mut Actions,
     ) -> bool {
-        let Some((endpoint, mut credentials)) = self.terms_of_login(shared, now) else {
+        let Some((endpoint, mut credentials)) = self.terms_of_login(shared) else {
             let fault = Fault::NoSuchDatabase(shared.key.database.to_string());
-            self.refuse(client_conn, &fault, now, out);
+            self.effects.push(Effect::Refuse(client_conn, fault));
             return false;
         };
-        let directory = Arc::clone(&self.directory);
-        let Some(client) = self.table.client(client_conn) else {
+        let Some(client) = self.connections.client(client_conn) else {
             return false;
         };
         let (replication, bypass) = (client.replication(), client.is_past_limits());
-        add_login_parameters(&mut credentials, client, directory.names());
-        let conn = self.begin_server_login(shared, endpoint, credentials, None, now, out);
-        if let Some(server) = self.table.server(conn) {
+        add_login_parameters(&mut credentials, client, self.env.directory.names());
+        let conn = self.begin_login(shared, endpoint, credentials, None, out);
+        if let Some((client, server)) = self.connections.pair(client_conn, conn) {
             server.purpose.owner = Some(client_conn);
             server.purpose.bypass = bypass;
             server.purpose.replication = replication;
-        }
-        if let Some(client) = self.table.client(client_conn) {
             client.duty = ClientDuty::Opening(conn);
         }
         true
@@ -74,33 +79,30 @@ impl Worker {
         &mut self,
         conn: Token,
         owner: Token,
-        server_parameters: &ServerParameters,
-        now: Time,
+        server_parameters: ServerParameters,
         out: &mut Actions,
     ) {
-        let Some((client, server)) = self.table.pair(owner, conn) else {
-            return;
+        let now = self.env.now;
+        let Some((client, server)) = self.connections.pair(owner, conn) else {
+            return out.report_missing("the client of an exclusive server");
         };
         let shared = Arc::clone(&server.shared);
         let bypass = server.purpose.bypass;
         let waited = now.since(client.request.sent_at);
         client.tracked = server.tracked.clone();
         client.request.transaction_at = now;
-        client.duty = ClientDuty::Active(conn);
         server.times.lent_at = now;
-        server.duty = Duty::Lent(Loan::new(owner, Phase::Relaying));
+        enter(Phase::Relaying, owner, client, conn, server);
         if !bypass {
-            self.exclusive_connected(&shared, true, now, out);
+            self.note_exclusive_connected(&shared, true, out);
         }
-        self.log_in(now, out, |event, out| {
-            event.greet(owner, server_parameters, out)
+        self.pools.count_assignment(shared.id, waited);
+        self.effects
+            .push(Effect::Greet(owner, Box::new(server_parameters)));
+        self.effects.push(Effect::BeginRelaying {
+            server: conn,
+            client: owner,
         });
-        self.count_assignment(shared.id, waited);
-        let Some((client, server)) = self.table.pair(owner, conn) else {
-            return;
-        };
-        let early = begin(owner, client, conn, server, out);
-        self.relay_early(owner, early, now, out);
     }
 
     /// Handles a failed login of an exclusive server. The failure says nothing about other servers of the pool: the
@@ -110,77 +112,50 @@ impl Worker {
         server: &Server,
         owner: Token,
         why: &str,
-        now: Time,
         out: &mut Actions,
     ) {
-        if self.is_without_server(server, owner, now, out) {
-            self.refuse(owner, &Fault::OwnServer(why.to_owned()), now, out);
+        if self.takes_server_away(server, owner, out) {
+            let fault = Fault::OwnServer(why.to_owned());
+            self.effects.push(Effect::Refuse(owner, fault));
         }
     }
 
     /// Handles an exclusive server's login that pgweir has ended (PAUSE, RECONNECT): the client, if it's still
     /// there, gets another server.
-    pub(super) fn exclusive_given_up(
-        &mut self,
-        server: &Server,
-        owner: Token,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        if self.is_without_server(server, owner, now, out) {
-            self.wait(owner, server.pool(), true, now, out);
+    pub(super) fn exclusive_given_up(&mut self, server: &Server, owner: Token, out: &mut Actions) {
+        if self.takes_server_away(server, owner, out) {
+            self.wait_again(owner, &server.shared);
         }
     }
 
     /// Notes that the exclusive server will not come. Returns `false` if the client is gone too.
-    fn is_without_server(
-        &mut self,
-        server: &Server,
-        owner: Token,
-        now: Time,
-        out: &mut Actions,
-    ) -> bool {
+    fn takes_server_away(&mut self, server: &Server, owner: Token, out: &mut Actions) -> bool {
         if !server.purpose.bypass {
-            self.exclusive_connected(&server.shared, false, now, out);
+            self.note_exclusive_connected(&server.shared, false, out);
         }
-        let client = self.table.client(owner);
+        let client = self.connections.client(owner);
         client.is_some_and(|client| {
             client.duty = ClientDuty::Idle;
             true
         })
     }
 
-    fn exclusive_connected(
+    /// Informs the ledger that an exclusive server has logged in, or will not.
+    fn note_exclusive_connected(
         &mut self,
         shared: &Arc<SharedPool>,
         is_ready: bool,
-        now: Time,
         out: &mut Actions,
     ) {
-        let notes = shared
-            .ledger
-            .lock()
-            .exclusive_connected(self.id, is_ready, now);
-        self.deliver(notes, shared, out);
-    }
-
-    /// Logs that a server refused a login.
-    pub(super) fn log_refused(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
-        let owner = self
-            .table
-            .server(conn)
-            .and_then(|server| server.purpose.owner);
-        self.log_server_end(conn, owner.map_or(why, |_| "login failed"), now, out);
+        let (worker, now) = (self.env.worker, self.env.now);
+        let notes = (shared.ledger.lock()).exclusive_connected(worker, is_ready, now);
+        self.deliver(&notes, shared, out);
     }
 }
 
 /// Adds the parameters of the client's startup packet to the server's: a physical replication connection can't
 /// get parameters in another way, and some parameters can't be changed later on any connection.
-fn add_login_parameters(
-    credentials: &mut Credentials,
-    client: &Client,
-    names: &crate::session::TrackedNames,
-) {
+fn add_login_parameters(credentials: &mut Credentials, client: &Client, names: &TrackedNames) {
     let Some(exclusive) = &client.exclusive else {
         return;
     };

@@ -1,16 +1,19 @@
 //! Lost and closed server connections: what their clients are sent, and whether a client can go on without its
 //! server.
 
-use std::{fmt::Display, sync::Arc};
+use std::sync::Arc;
 
 use pgweir_wire::MessageWriter;
 
-use super::{Worker, early::send_early};
+use super::ServerConnections;
 use crate::{
-    Action, Actions, Closed, Level, SharedPool, Time, Token,
+    Action, Actions, Closed, Level, SharedPool, Token,
     backend::{Duty, Phase},
+    early_answers::send_early,
+    effect::Effect,
     events::EventKind,
     fault::Fault,
+    loan::Loss,
     mail::Mail,
     pool::Connecting,
     session::Effects,
@@ -22,26 +25,11 @@ const LOSSES_MAX: u8 = 2;
 /// A class of SQLSTATEs.
 const OPERATOR_INTERVENTION: &str = "57";
 
-/// What a client loses with its server.
-#[derive(Debug)]
-pub(crate) struct Loss {
-    pub(crate) fault: Fault,
-    /// Whether the client was in a transaction, or in the middle of something that pgweir can't answer.
-    pub(crate) was_in_transaction: bool,
-    /// Whether a part of a message was passed on.
-    pub(crate) mid_message: bool,
-    /// How many replies the client still has to get.
-    pub(crate) owed: usize,
-}
-
-impl Worker {
+impl ServerConnections<'_> {
     /// Handles a server connection that pgweir has not closed itself.
-    pub(crate) fn server_gone(&mut self, conn: Token, why: &Closed, now: Time, out: &mut Actions) {
-        let fault = match self
-            .table
-            .server(conn)
-            .and_then(|server| server.link.last_words.take())
-        {
+    pub(crate) fn gone(&mut self, conn: Token, why: &Closed, out: &mut Actions) {
+        let server = self.connections.server(conn);
+        let fault = match server.and_then(|server| server.link.last_words.take()) {
             Some(words) => Fault::ServerSaid(words),
             None => Fault::ServerCrashed,
         };
@@ -51,102 +39,92 @@ impl Worker {
             Closed::Tls(error) => Some(format!("TLS handshake failed: {error}")),
         };
         if matches!(why, Closed::Tls(_)) {
-            self.logins.results_mut().server_tls_failed += 1;
+            self.results.server_tls_failed += 1;
         }
         if let Some(text) = lost {
-            out.log(Level::Warning, self.server_subject(conn), text);
+            out.log(Level::Warning, self.subject(conn), text);
         }
         let text = match why {
             Closed::Tls(_) => "TLS handshake failed".to_owned(),
             _ => fault.to_string(),
         };
-        self.lose_server(conn, fault, &text, now, out);
-    }
-
-    /// Closes a server that has violated the protocol.
-    #[cold]
-    pub(crate) fn server_fault(
-        &mut self,
-        conn: Token,
-        what: &dyn Display,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        self.close_for(conn, Fault::ServerProtocol(what.to_string()), now, out);
+        self.lose(conn, fault, &text, out);
     }
 
     /// Closes a server that is no longer usable, before it can send anything else.
     #[cold]
-    pub(crate) fn close_for(&mut self, conn: Token, fault: Fault, now: Time, out: &mut Actions) {
+    pub(crate) fn close_for(&mut self, conn: Token, fault: Fault, out: &mut Actions) {
         let text = fault.to_string();
         out.list.push(Action::Close(conn));
-        self.lose_server(conn, fault, &text, now, out);
+        self.lose(conn, fault, &text, out);
     }
 
-    fn lose_server(&mut self, conn: Token, fault: Fault, text: &str, now: Time, out: &mut Actions) {
-        let is_pinned = self.has_pinned_client(conn);
-        let Some(server) = self.table.server(conn) else {
+    fn lose(&mut self, conn: Token, fault: Fault, text: &str, out: &mut Actions) {
+        let Some(server) = self.connections.server(conn) else {
             return;
         };
         if !matches!(server.duty, Duty::Login(_)) {
             let key = &server.shared.key;
             let about = (&*key.database, &*key.user);
-            self.directory
-                .note_event(EventKind::ServerLost, about, text, now);
+            let directory = self.env.directory;
+            directory.note_event(EventKind::ServerLost, about, text, self.env.now);
         }
-        let Some(server) = self.table.server(conn) else {
-            return;
-        };
         match &server.duty {
             Duty::Login(_) => {
-                self.log_server_end(conn, text, now, out);
-                self.drop_login(conn, Failure::unreachable(text), now, out);
+                self.log_end(conn, text, out);
+                self.drop_login(conn, Failure::unreachable(text), out);
             }
             Duty::Idle | Duty::Listening | Duty::Cleaning { .. } => {
-                self.drop_server(conn, text, now, out);
+                self.drop_server(conn, text, out);
             }
-            Duty::Lent(exchange)
-                if matches!(exchange.phase(), Phase::Checking { .. } | Phase::Equipping) =>
+            Duty::Lent(loan)
+                if matches!(loan.phase(), Phase::Checking { .. } | Phase::Equipping) =>
             {
-                let client = exchange.client();
-                let is_checked = matches!(exchange.phase(), Phase::Checking { .. });
-                self.drop_server(conn, text, now, out);
-                if !is_checked && self.settings_end_servers(client, &fault) {
-                    self.refuse(client, &fault, now, out);
-                } else {
-                    self.check_out_again(client, now, out);
-                }
+                let client = loan.client();
+                let is_checked = matches!(loan.phase(), Phase::Checking { .. });
+                self.drop_server(conn, text, out);
+                let ends_client = !is_checked && self.settings_end_servers(client, &fault);
+                self.effects.push(match ends_client {
+                    true => Effect::Refuse(client, fault),
+                    false => Effect::CheckOutAgain(client),
+                });
             }
-            Duty::Lent(exchange) => {
-                let client = exchange.client();
-                let is_held = exchange.phase().holds_client()
-                    && !server
-                        .settling()
-                        .is_some_and(|settling| settling.ready_was_sent);
-                let loss = Loss {
-                    // Session state that can't be moved is lost with the server as well.
-                    was_in_transaction: server.purpose.owner.is_some()
-                        || server.status != b'I'
-                        || server.session.inspections.is_missing
-                        || is_pinned
-                        // What the client has set there was not inspected.
-                        || server.session.dirt.needs_inspection()
-                        || is_held
-                        // The client may have terminated its own session.
-                        || server.session.transaction.effects.contains(Effects::TERMINATES)
-                        || !server.replies.can_be_answered_for(),
-                    mid_message: !server.stream.is_at_boundary(),
-                    owed: server.replies.owed_to_client(),
-                    fault,
-                };
-                // What pgweir has answered in the server's place stays valid, whatever happens to the rest.
-                send_early(client, server, out);
-                let marks = server.replies.take_all_marks();
-                self.undo(conn, marks);
-                self.drop_server(conn, text, now, out);
-                self.report_server_loss(client, &loss, now, out);
-            }
+            Duty::Lent(_) => self.lose_lent(conn, fault, text, out),
         }
+    }
+
+    /// Handles the loss of a server that relays for a client, or whose session is inspected.
+    fn lose_lent(&mut self, conn: Token, fault: Fault, text: &str, out: &mut Actions) {
+        let Some((client_conn, client, server)) = self.connections.pair_of(conn) else {
+            out.report_missing("the client of a server that is lent");
+            return self.drop_server(conn, text, out);
+        };
+        let is_pinned = (client.context.as_ref()).is_some_and(|context| context.is_pinned());
+        let holds_client = server.holds_client().is_some();
+        let ready_was_sent = (server.settling()).is_some_and(|settling| settling.ready_was_sent);
+        let loss = Loss {
+            // Session state that can't be moved is lost with the server as well.
+            was_in_transaction: server.purpose.owner.is_some()
+                || server.status != b'I'
+                || server.session.inspections.is_missing
+                || is_pinned
+                // What the client has set there was not inspected.
+                || server.session.dirt.needs_inspection()
+                || holds_client && !ready_was_sent
+                // The client may have terminated its own session.
+                || server.session.transaction.effects.contains(Effects::TERMINATES)
+                || !server.replies.can_be_answered_for(),
+            mid_message: !server.stream.is_at_boundary(),
+            owed: server.replies.owed_to_client(),
+            fault,
+        };
+        // What pgweir has answered in the server's place stays valid, whatever happens to the rest.
+        send_early(client_conn, server, out);
+        let marks = server.replies.take_all_marks();
+        self.effects.push(Effect::UndoMarks(conn, marks));
+        self.effects.push(Effect::DropServer(conn, text.to_owned()));
+        self.effects
+            .push(Effect::ReportServerLoss(client_conn, Box::new(loss)));
     }
 
     /// Returns whether the loss of a server that was getting a client's settings is due to these settings, since
@@ -158,7 +136,7 @@ impl Worker {
         };
         // An operator has terminated the session, or shut down the whole cluster.
         let is_ordered = words.code.starts_with(OPERATOR_INTERVENTION);
-        let client = self.table.client(client);
+        let client = self.connections.client(client);
         let Some(context) = client.and_then(|client| client.context.as_mut()) else {
             return false;
         };
@@ -171,17 +149,16 @@ impl Worker {
         &mut self,
         shared: &Arc<SharedPool>,
         why: Failure,
-        now: Time,
         out: &mut Actions,
     ) {
+        let (directory, worker, now) = (self.env.directory, self.env.worker, self.env.now);
         let about = (&*shared.key.database, &*shared.key.user);
         let text = format!("login to the server failed: {}", why.text);
-        self.directory
-            .note_event(EventKind::PoolError, about, &text, now);
-        let pool = self.local_pool(shared, now);
+        directory.note_event(EventKind::PoolError, about, &text, now);
+        let pool = self.open_pool(shared);
         pool.stats.now.server_login_failure_count += 1;
         let hosts = pool.terms.endpoints.len();
-        let is_told = {
+        let is_final = {
             let mut facts = shared.facts.lock();
             let is_refused = why.refusal.is_some();
             let is_unreachable = why.detail.is_some();
@@ -191,25 +168,23 @@ impl Worker {
         let outdated = shared.epochs.lock().outdated();
         let (notes, has_none) = {
             let mut ledger = shared.ledger.lock();
-            let notes = ledger.connected(self.id, Connecting::Failed(now), now);
+            let notes = ledger.connected(worker, Connecting::Failed(now), now);
             // Outdated servers serve no waiter.
             let usable = (ledger.servers() - ledger.connecting()) as usize;
             (notes, usable <= outdated)
         };
-        self.deliver(notes, shared, out);
-        if is_told && has_none {
-            for to in self.directory.worker_ids() {
-                out.list.push(Action::Mail {
-                    to,
-                    mail: Mail::Failed(Arc::clone(shared)),
-                });
+        self.deliver(&notes, shared, out);
+        if is_final && has_none {
+            for to in directory.worker_ids() {
+                let mail = Mail::Failed(Arc::clone(shared));
+                out.list.push(Action::Mail { to, mail });
             }
         }
     }
 
     /// Closes a server that no client uses.
-    pub(crate) fn close_server(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
-        let is_login = match self.table.server(conn) {
+    pub(crate) fn close(&mut self, conn: Token, why: &str, out: &mut Actions) {
+        let is_login = match self.connections.server(conn) {
             Some(server) => matches!(server.duty, Duty::Login(_)),
             None => return,
         };
@@ -220,9 +195,26 @@ impl Worker {
         }
         out.list.push(Action::Close(conn));
         if is_login {
-            self.give_up_login(conn, now, out);
+            self.give_up_login(conn, out);
         } else {
-            self.drop_server(conn, why, now, out);
+            self.drop_server(conn, why, out);
         }
+    }
+
+    /// Removes a server that has logged in, and informs its ledger, or the owner of a listener connection.
+    pub(crate) fn drop_server(&mut self, conn: Token, why: &str, out: &mut Actions) {
+        self.log_end(conn, why, out);
+        let Some(mut server) = self.forget(conn, out) else {
+            return;
+        };
+        if server.purpose.bypass {
+            return;
+        }
+        if let Some(key) = &server.purpose.listens {
+            return self.report_lost_listener(conn, &server, key, why);
+        }
+        server.ends_reading();
+        let notes = (server.shared.ledger.lock()).closed(self.env.worker, self.env.now);
+        self.deliver(&notes, &server.shared, out);
     }
 }

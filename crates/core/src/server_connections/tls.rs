@@ -2,25 +2,17 @@
 
 use std::sync::Arc;
 
-use super::Worker;
+use super::ServerConnections;
 use crate::{
-    Action, Actions, Address, Level, ReadMode, Source, Time, TlsFacts, TlsRole, Token,
+    Action, Actions, Address, Level, ReadMode, Source, TlsFacts, TlsRole, Token,
     backend::{Duty, TlsAnswer},
 };
 
-impl Worker {
-    /// Records that a new client came to another listener of this process by TLS, which passes the client's bytes on
-    /// over a local socket. Channel binding is impossible for such a client.
-    pub fn came_by_tls(&mut self, conn: Token, facts: TlsFacts) {
-        if let Some(client) = self.table.client(conn) {
-            client.tls = Some(Box::new(facts));
-        }
-    }
-
+impl ServerConnections<'_> {
     /// Begins the login on a new server connection, or asks for TLS first. `nonce` is for the login.
     pub(super) fn open_login(&mut self, conn: Token, nonce: [u8; 18], out: &mut Actions) {
-        let terms = self.snapshot.tls.servers;
-        let Some(server) = self.table.server(conn) else {
+        let terms = self.env.snapshot.tls.servers;
+        let Some(server) = self.connections.server(conn) else {
             return;
         };
         let is_remote = matches!(server.link.addresses, Some((_, Address::Tcp(_))));
@@ -42,8 +34,8 @@ impl Worker {
     }
 
     /// Handles a server's answer to the request for TLS, if it was asked. Returns whether the login goes on later.
-    pub(super) fn server_answers_tls(&mut self, conn: Token, now: Time, out: &mut Actions) -> bool {
-        let Some(server) = self.table.server(conn) else {
+    pub(super) fn take_tls_answer(&mut self, conn: Token, out: &mut Actions) -> bool {
+        let Some(server) = self.connections.server(conn) else {
             return true;
         };
         let endpoint = Arc::clone(&server.link.endpoint);
@@ -65,20 +57,15 @@ impl Worker {
                 true
             }
             Err(error) => {
-                self.server_refused(conn, &error, now, out);
+                self.refused(conn, &error, out);
                 true
             }
         }
     }
 
-    pub(super) fn server_secured(
-        &mut self,
-        conn: Token,
-        facts: TlsFacts,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        let Some(server) = self.table.server(conn) else {
+    /// Goes on with the login after the TLS handshake.
+    pub(crate) fn secured(&mut self, conn: Token, facts: TlsFacts, out: &mut Actions) {
+        let Some(server) = self.connections.server(conn) else {
             return;
         };
         let Duty::Login(login) = &mut server.duty else {
@@ -88,14 +75,14 @@ impl Worker {
         let start = out.scratch.len();
         let outcome = login.secured(&facts, &mut out.scratch);
         server.link.tls = Some(Box::new(facts));
-        self.logins.results_mut().server_tls += 1;
+        self.results.server_tls += 1;
         if let Err(error) = outcome {
-            return self.server_refused(conn, &error, now, out);
+            return self.refused(conn, &error, out);
         }
         let source = Source::Scratch(start..out.scratch.len());
         out.list.push(Action::Send { to: conn, source });
-        if self.snapshot.config.settings.log_connections {
-            out.log(Level::Log, self.server_subject(conn), text);
+        if self.env.snapshot.config.settings.log_connections {
+            out.log(Level::Log, self.subject(conn), text);
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     Action, Actions, ReadMode, TakeoverMail, Time, Token,
     connections::Conn,
     effect::{Effect, PoolEffect},
+    exchange::pin_at_login,
     fault::Fault,
     frontend::{Client, ClientKey, Origin, UnnamedStatement, Upstream},
     pool::PoolKey,
@@ -171,7 +172,11 @@ impl Worker {
             unproven: session.is_unproven,
             ..Context::default()
         }));
-        self.dedicate(conn, shared.id, now);
+        let is_pinned = self
+            .pools
+            .get(shared.id)
+            .is_some_and(|pool| pool.terms.dedicated);
+        pin_at_login(client, is_pinned, now);
         Ok(())
     }
 
@@ -200,8 +205,9 @@ impl Worker {
                 (false, true) => {}
             };
         }
+        let is_unproven = client.is_unproven();
         let knows = self.pool(pool).is_some_and(|pool| pool.shared.is_known());
-        match (knows, self.is_unproven(conn)) {
+        match (knows, is_unproven) {
             (true, true) => self.check_out(conn, now, out),
             (true, false) => self.log_in(now, out, |event, out| event.welcome(conn, out)),
             (false, _) => self.wait(conn, pool, true, now, out),

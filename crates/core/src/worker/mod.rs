@@ -2,63 +2,21 @@
 //!
 //! The driver calls one method of [`Worker`] per event: bytes, timers, mail. The worker answers with [`Actions`].
 
-#[path = "../lending/bypass.rs"]
-mod bypass;
-mod catalog;
-#[path = "../lending/check.rs"]
-mod check;
-#[path = "../lending/checkout.rs"]
-mod checkout;
-mod defaults;
-#[path = "../wait_notices.rs"]
-mod diagnosis;
-#[path = "../disconnect/discard.rs"]
-mod discard;
-#[path = "../disconnect/mod.rs"]
-mod disconnect;
-#[path = "../early_answers.rs"]
-mod early;
+mod calls;
 mod effects;
-#[path = "../server_connections/exclusive.rs"]
-mod exclusive_server;
 mod handover_in;
 mod handover_out;
-#[path = "../disconnect/hang_up.rs"]
-mod hang_up;
-mod inspection;
-#[path = "../lending/join.rs"]
-mod join;
 mod notification_forwarding;
-mod pins;
-mod recording;
-#[path = "../lending/release.rs"]
-mod release;
-#[path = "../lending/scheduling_log.rs"]
-mod scheduling;
+mod parts;
 mod server_handover;
-#[path = "../server_connections/loss.rs"]
-mod server_loss;
-#[path = "../server_connections/login.rs"]
-mod servers;
-mod session;
-mod session_state;
-mod settle;
-#[path = "../lending/sharing.rs"]
-mod sharing;
-#[path = "../client_signals.rs"]
-mod signal;
-mod sql_statements;
 mod timers;
-#[path = "../server_connections/tls.rs"]
-mod tls;
-mod trace;
 
 use std::sync::Arc;
 
 use pgweir_auth::scram::DerivedKeys;
 
 pub use self::handover_in::TakenOverClient;
-pub(crate) use self::{early::send_early, effects::Parts, pins::pins_of, server_loss::Loss};
+pub(crate) use self::parts::Parts;
 use crate::{
     Action, Actions, Address, AuthCheckResult, Closed, ConnectError, Control, Directory, Peer,
     ReadMode, SharedPool, Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
@@ -66,6 +24,8 @@ use crate::{
     cancel_requests::{self, CancelRequests},
     client_listen::{self, ListeningClients},
     connections::{Conn, Connections},
+    effect::Effect,
+    exchange::KeptServers,
     fault::Fault,
     frontend::ClientDuty,
     listeners::Listeners,
@@ -96,14 +56,7 @@ pub struct Worker {
     pub(crate) listening_clients: ListeningClients,
     pub(crate) listeners: Listeners,
     pub(crate) pools: LocalPools,
-    /// When the first server that is kept with its client has to be inspected.
-    pub(crate) settle_at: Option<Time>,
-    /// When servers were settled last because time had passed, and how many more may be settled shortly after that.
-    pub(crate) settled_lately: (Time, usize),
-    /// A server that was not used for this many microseconds is checked before it is lent.
-    pub(crate) check_after: u64,
-    /// Whether each decision about which client gets a server is logged.
-    pub(crate) logs_scheduling: bool,
+    pub(crate) kept: KeptServers,
     pub(crate) statistics: Statistics,
     pub(crate) shutdown: ShutdownState,
     pub(crate) suspension: Suspension,
@@ -121,8 +74,6 @@ impl Worker {
     #[must_use]
     pub fn new(id: WorkerId, directory: Arc<Directory>) -> Self {
         let snapshot = directory.snapshot();
-        let check_after = check::check_after(&snapshot.config.settings);
-        let logs_scheduling = snapshot.config.settings.log_scheduling;
         let sampler = Sampler::of(&snapshot.config.settings, id);
         Self {
             id,
@@ -135,10 +86,7 @@ impl Worker {
             listening_clients: ListeningClients::default(),
             listeners: Listeners::default(),
             pools: LocalPools::default(),
-            check_after,
-            logs_scheduling,
-            settle_at: None,
-            settled_lately: (Time(0), 0),
+            kept: KeptServers::default(),
             statistics: Statistics::default(),
             shutdown: ShutdownState::default(),
             suspension: Suspension::default(),
@@ -171,7 +119,9 @@ impl Worker {
     pub fn received(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
         match self.table.get(conn) {
             Some(Conn::Server(server)) => match server.duty {
-                Duty::Login(_) => self.server_login_bytes(conn, bytes, now, out),
+                Duty::Login(_) => {
+                    self.use_servers(now, out, |event, out| event.login_bytes(conn, bytes, out));
+                }
                 Duty::Listening => self.listener_received(conn, bytes, now, out),
                 _ => self.relay_down(conn, bytes, now, out),
             },
@@ -181,7 +131,9 @@ impl Worker {
                     self.log_in(now, out, |event, out| event.received(conn, bytes, out));
                 }
                 ClientDuty::Console(_) => self.console_bytes(conn, bytes, now, out),
-                ClientDuty::Discarding(_) => self.discard(conn, bytes, now, out),
+                ClientDuty::Discarding(_) => {
+                    self.disconnect(now, out, |event, out| event.discard(conn, bytes, out));
+                }
                 ClientDuty::CancelRequest { .. } => {}
                 ClientDuty::Idle
                 | ClientDuty::TakenOver
@@ -206,7 +158,7 @@ impl Worker {
 
     /// Handles the answer to [`Action::Peek`]: the first unread byte, or `None` at the end of the stream.
     pub fn peeked(&mut self, conn: Token, first: Option<u8>, now: Time, out: &mut Actions) {
-        self.client_peeked(conn, first, now, out);
+        self.disconnect(now, out, |event, out| event.peeked(conn, first, out));
         self.check_shutdown(now, out);
     }
 
@@ -214,9 +166,7 @@ impl Worker {
     /// Called once per connection; in mode `Deliver` the driver calls `closed` instead.
     pub fn hung_up(&mut self, conn: Token, now: Time, out: &mut Actions) {
         if self.table.client(conn).is_some() {
-            self.note_hang_up(conn, now);
-            // Terminate and end of stream need no server; any other request waits for a server.
-            out.list.push(Action::Peek(conn));
+            self.disconnect(now, out, |event, out| event.note_hang_up(conn, out));
         }
     }
 
@@ -224,7 +174,9 @@ impl Worker {
     /// driver has closed the connection and forgotten the token.
     pub fn closed(&mut self, conn: Token, why: &Closed, now: Time, out: &mut Actions) {
         match self.table.get(conn) {
-            Some(Conn::Client(_)) => self.client_gone(conn, why, now, out),
+            Some(Conn::Client(_)) => {
+                self.disconnect(now, out, |event, out| event.gone(conn, why, out))
+            }
             Some(Conn::Server(_)) => self.server_gone(conn, why, now, out),
             Some(Conn::Cancel(_)) => self.cancel_ended(conn, now, out),
             None => {}
@@ -298,7 +250,9 @@ impl Worker {
         out: &mut Actions,
     ) {
         match self.table.get(conn) {
-            Some(Conn::Server(_)) => self.server_connected(conn, (local, remote), nonce, now, out),
+            Some(Conn::Server(_)) => self.use_servers(now, out, |event, out| {
+                event.connected(conn, (local, remote), nonce, out)
+            }),
             Some(Conn::Cancel(_)) => {
                 let parts = self.parts(now);
                 cancel_requests::opened(&parts.env, parts.connections, conn, out);
@@ -313,7 +267,9 @@ impl Worker {
             Some(Conn::Client(_)) => {
                 self.log_in(now, out, |event, out| event.secured(conn, facts, out));
             }
-            Some(Conn::Server(_)) => self.server_secured(conn, facts, now, out),
+            Some(Conn::Server(_)) => {
+                self.use_servers(now, out, |event, out| event.secured(conn, facts, out))
+            }
             Some(Conn::Cancel(_)) => cancel_requests::send(&mut self.table, conn, out),
             None => {}
         }
@@ -329,7 +285,9 @@ impl Worker {
         out: &mut Actions,
     ) {
         match self.table.get(conn) {
-            Some(Conn::Server(_)) => self.server_unreachable(conn, why, now, out),
+            Some(Conn::Server(_)) => {
+                self.use_servers(now, out, |event, out| event.unreachable(conn, why, out))
+            }
             Some(Conn::Cancel(_)) => self.cancel_ended(conn, now, out),
             _ => {}
         }
@@ -342,7 +300,9 @@ impl Worker {
             Some(Conn::Client(_)) => {
                 self.log_in(now, out, |event, out| event.keys_derived(conn, &keys, out));
             }
-            Some(Conn::Server(_)) => self.server_derived(conn, &keys, now, out),
+            Some(Conn::Server(_)) => {
+                self.use_servers(now, out, |event, out| event.keys_derived(conn, &keys, out))
+            }
             _ => {}
         }
         self.check_shutdown(now, out);
@@ -364,7 +324,10 @@ impl Worker {
     pub fn derive_refused(&mut self, conn: Token, now: Time, out: &mut Actions) {
         match self.table.get(conn) {
             Some(Conn::Client(_)) => self.refuse(conn, &Fault::Overloaded, now, out),
-            Some(Conn::Server(_)) => self.close_server(conn, "too many logins at once", now, out),
+            Some(Conn::Server(_)) => {
+                let close = Effect::CloseServer(conn, "too many logins at once");
+                self.carry_out([close], now, out);
+            }
             _ => {}
         }
         self.check_shutdown(now, out);
@@ -373,23 +336,9 @@ impl Worker {
     /// Handles mail from another worker or the control thread.
     pub fn mail(&mut self, mail: Mail, now: Time, out: &mut Actions) {
         match mail {
-            Mail::ServersWanted(pool) => self.offer_all_servers(&pool, now, out),
-            Mail::Open(pool) => self.open_server(&pool, now, out),
-            Mail::OpenFor(pool, waiter) => self.open_exclusive(&pool, waiter, now, out),
-            Mail::SharingChanged(pool) => self.update_sharing(&pool, now, out),
-            Mail::CapHasRoom(pool) => {
-                let notes = pool.ledger.lock().room(now);
-                self.deliver(notes, &pool, out);
+            Mail::Diagnose(diagnosis) => {
+                self.notify_waiters(now, out, |event, out| event.examine(*diagnosis, out))
             }
-            Mail::Search(search) => {
-                self.dispatch(now, out, |parts, _| parts.pools.visit(&parts.env, *search))
-            }
-            Mail::Evict(search) => {
-                let parts = self.parts(now);
-                let effects = parts.pools.evict(&parts.env, parts.connections, search);
-                self.carry_out(effects, now, out);
-            }
-            Mail::Diagnose(diagnosis) => self.examine(*diagnosis, now, out),
             Mail::LookUpAgain(client) => {
                 self.log_in(now, out, |event, out| event.look_up_again(client, out));
             }
@@ -407,7 +356,6 @@ impl Worker {
                     .handle(env, connections, *event, out);
                 self.carry_out(effects, now, out);
             }
-            Mail::Failed(pool) => self.refuse_waiters(&pool, now, out),
             Mail::ProcessPending(from) => parked_logins::confirm_pending_processed(from, out),
             Mail::PendingProcessed => self.count_parked_logins(now, out),
             Mail::Cancel { from, request, key } => {
@@ -422,7 +370,9 @@ impl Worker {
                 );
                 self.carry_out(effect, now, out);
             }
-            Mail::Signal(order) => self.signal(&order, now, out),
+            Mail::Signal(order) => {
+                self.signal_clients(now, out, |event, out| event.signal(&order, out))
+            }
             Mail::CancelForPeer { from, request, key } => {
                 let parts = self.parts(now);
                 parts.cancel_requests.pass_on(
@@ -458,28 +408,55 @@ impl Worker {
                 out.list.push(Action::Control(Control::Counted(counted)));
             }
             Mail::Shutdown(how) => self.begin_shutdown(how, now, out),
+            mail => self.take_pool_mail(mail, now, out),
         }
         self.check_shutdown(now, out);
     }
 
+    /// Handles mail about the servers of pools.
+    fn take_pool_mail(&mut self, mail: Mail, now: Time, out: &mut Actions) {
+        match mail {
+            Mail::ServersWanted(pool) => {
+                self.lend(now, out, |event, _| event.offer_all_servers(&pool))
+            }
+            Mail::Open(pool) => self.use_servers(now, out, |event, out| event.open(&pool, out)),
+            Mail::OpenFor(pool, waiter) => self.use_servers(now, out, |event, out| {
+                event.open_exclusive(&pool, waiter, out)
+            }),
+            Mail::SharingChanged(pool) => {
+                self.lend(now, out, |event, _| event.update_sharing(pool.id))
+            }
+            Mail::CapHasRoom(pool) => {
+                let notes = pool.ledger.lock().room(now);
+                self.deliver(notes, &pool, out);
+            }
+            Mail::Search(search) => {
+                self.dispatch(now, out, |parts, _| parts.pools.visit(&parts.env, *search))
+            }
+            Mail::Evict(search) => {
+                let parts = self.parts(now);
+                let effects = parts.pools.evict(&parts.env, parts.connections, search);
+                self.carry_out(effects, now, out);
+            }
+            Mail::Failed(pool) => self.refuse_waiters(&pool, now, out),
+            mail => debug_assert!(false, "no module takes {mail:?}"),
+        }
+    }
+
     /// Takes a server handed over by another worker. The driver registers its socket under the returned
     /// token **before** it executes the actions.
-    pub fn adopt(&mut self, mut server: Box<Server>, now: Time, out: &mut Actions) -> Token {
-        let destined = server.next_loan.destined.take();
-        // The flag is about the list of the previous worker.
-        server.session.inspections.is_listed = false;
-        self.local_pool(&server.shared, now).servers += 1;
-        server.retire_if_outdated();
-        let token = self.table.insert(Conn::Server(server));
-        self.schedule(now);
-        self.suspension.add(token);
-        out.read(token, ReadMode::Deliver);
-        match destined {
-            Some(waiter) if self.lend_to(token, waiter, now, out) => {}
-            _ => self.place_server(token, now, out),
-        }
+    pub fn adopt(&mut self, server: Box<Server>, now: Time, out: &mut Actions) -> Token {
+        let token = self.lend(now, out, |event, out| event.adopt(server, out));
         self.check_shutdown(now, out);
         token
+    }
+
+    /// Records that a new client came to another listener of this process by TLS, which passes the client's bytes on
+    /// over a local socket. Channel binding is impossible for such a client.
+    pub fn came_by_tls(&mut self, conn: Token, facts: TlsFacts) {
+        if let Some(client) = self.table.client(conn) {
+            client.tls = Some(Box::new(facts));
+        }
     }
 
     /// Ends an event: freezes connections at SUSPEND, hands clients over, and checks whether a shutdown is complete.
@@ -511,8 +488,6 @@ impl Worker {
 
     /// Applies a new configuration.
     pub(crate) fn reconfigure(&mut self, snapshot: Arc<Snapshot>, now: Time, out: &mut Actions) {
-        self.check_after = check::check_after(&snapshot.config.settings);
-        self.logs_scheduling = snapshot.config.settings.log_scheduling;
         self.sampler = Sampler::of(&snapshot.config.settings, self.id);
         self.snapshot = snapshot;
         self.dispatch(now, out, |parts, _| {
@@ -531,7 +506,7 @@ impl Worker {
     #[must_use]
     #[inline]
     pub fn next_tick(&self) -> Option<Time> {
-        match (self.table.next_tick(), self.settle_at) {
+        match (self.table.next_tick(), self.kept.settle_at()) {
             (Some(tick), Some(settle)) => Some(tick.min(settle)),
             (tick, settle) => tick.or(settle),
         }
@@ -573,12 +548,6 @@ impl Worker {
             .cancel_requests
             .ended(&parts.env, parts.connections, conn, None, out);
         self.carry_out(effect, now, out);
-    }
-
-    /// Cancels the query of a server that is about to be closed.
-    pub(crate) fn cancel_query(&mut self, server: Token, now: Time, out: &mut Actions) {
-        let parts = self.parts(now);
-        cancel_requests::stop_query(&parts.env, parts.connections, server, out);
     }
 
     /// Returns this worker's part of a pool, and creates it if need be.

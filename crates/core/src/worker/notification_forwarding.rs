@@ -357,8 +357,10 @@ impl Worker {
             worker: self.id,
             directory: &self.directory,
             snapshot: &self.snapshot,
+            sampler: self.sampler.as_ref(),
             now,
             shutdown: self.shutdown.order(),
+            hands_clients_over: self.handover_out.is_some(),
         };
         ask_fence(&env, (conn, listening), shared, Stage::Fenced, true, out);
     }

@@ -90,7 +90,6 @@ impl Worker {
             env: self.env(now),
             connections: &self.table,
             pools: &self.pools,
-            servers_shut_down: self.shutdown.waits_for_servers(),
         }
     }
 }

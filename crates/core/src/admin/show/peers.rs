@@ -7,10 +7,13 @@ use crate::{
     backend::{Duty, Phase, Server},
     connections::Conn,
     console::{Cell, Collection, Column, Kind, Show, Table, date},
+    exchange::unsettled,
     frontend::{Client, ClientDuty},
+    lending,
+    loan::pins_of,
     pooling::LocalPool,
     tls::shown,
-    worker::{Worker, pins_of},
+    worker::Worker,
 };
 
 use Kind::{Int4, Text};
@@ -64,7 +67,10 @@ const BUFFER_COLUMNS: [Column; 7] = [
 ];
 
 pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
-    let (show, check_after) = (collection.show, worker.check_after);
+    let (show, check_after) = (
+        collection.show,
+        lending::check_after(&worker.snapshot.config.settings),
+    );
     let tokens = worker.table.tokens(|conn| is_wanted(conn, show));
     for token in tokens {
         let link = linked_id(worker, token);
@@ -187,7 +193,7 @@ fn linked_id(worker: &mut Worker, token: Token) -> Option<u64> {
 fn mode_of(worker: &Worker, token: Token) -> [Cell; 3] {
     let (client, server) = match worker.table.look(token) {
         Some(Conn::Client(client)) => (Some(&**client), None),
-        Some(Conn::Server(server)) => (worker.client_of(server), Some(server)),
+        Some(Conn::Server(server)) => (worker.table.client_of(server), Some(server)),
         _ => (None, None),
     };
     if server.is_some_and(|server| server.purpose.listens.is_some()) {
@@ -227,7 +233,11 @@ fn mode_in(worker: &Worker, pool: &LocalPool, client: &Client) -> [Cell; 3] {
     if pool.terms.mode == PoolMode::Session && client.server().is_some() {
         return ["dedicated".into(), "pool_mode".into(), Cell::Null];
     }
-    let unsettled = client.server().and_then(|server| worker.unsettled(server));
+    let server = client.server().and_then(|server| worker.table.look(server));
+    let unsettled = match server {
+        Some(Conn::Server(server)) => unsettled(server),
+        _ => None,
+    };
     let Some(pins) = pins_of(client) else {
         return [unsettled.unwrap_or("shared").into(), Cell::Null, Cell::Null];
     };

@@ -6,8 +6,9 @@ use crate::{
     connections::Conn,
     console::{Cell, Collection, Column, Kind, Table, date},
     frontend::Client,
+    loan::pins_of,
     pin::{Pin, Pins},
-    worker::{Worker, pins_of},
+    worker::Worker,
 };
 
 use Kind::{Int4, Int8, Text};
@@ -38,13 +39,13 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
     for pool in worker.pools.iter() {
         let key = pool.shared.key.clone();
         let counts = collection.pins.entry(key).or_default();
-        for (pin, count) in Worker::pin_counts(pool) {
+        for (pin, count) in pool.pin_counts() {
             counts.total[pin as usize] += count;
         }
     }
     for (_, conn) in worker.table.iter() {
         let Conn::Server(server) = conn else { continue };
-        let client = worker.client_of(server);
+        let client = worker.table.client_of(server);
         let Some((client, pins)) = client.and_then(|client| Some((client, pins_of(client)?)))
         else {
             continue;

@@ -11,6 +11,7 @@ use crate::{
     connections::Conn,
     console::{Cell, Collection, Column, Kind, PoolCount, Table},
     frontend::{Client, ClientDuty},
+    lending,
     pool::PoolKey,
     worker::Worker,
 };
@@ -99,7 +100,11 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
                     .pools
                     .entry(server.shared.key.clone())
                     .or_default();
-                add_server(server, server.is_stale(worker.check_after, now), count);
+                add_server(
+                    server,
+                    server.is_stale(lending::check_after(&worker.snapshot.config.settings), now),
+                    count,
+                );
             }
             Conn::Cancel(cancel) => {
                 if let Goal::Server(server) = cancel.goal

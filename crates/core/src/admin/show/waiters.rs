@@ -9,8 +9,9 @@ use crate::{
     console::{Cell, Collection, Column, Holders, Kind, LongestHolder, Table, WaitingClient, date},
     diagnosis::State,
     frontend::ClientDuty,
+    loan::pins_of,
     pool::{PoolKey, Scope, WaitReason},
-    worker::{Worker, pins_of},
+    worker::Worker,
 };
 
 use Kind::{Int4, Int8, Text};
@@ -52,7 +53,7 @@ pub(super) fn add(worker: &Worker, collection: &mut Collection, now: Time) {
                 });
             }
             Conn::Server(server) if !server.purpose.bypass => {
-                let Some(client) = worker.client_of(server) else {
+                let Some(client) = worker.table.client_of(server) else {
                     continue;
                 };
                 let pins = pins_of(client);

@@ -3,30 +3,15 @@
 
 use pgweir_wire::{MessageWriter, Report, tag::frontend};
 
-use super::Worker;
+use super::{Exchange, NO_LOAN};
 use crate::{
     Actions, Token,
     backend::{InternalQuery, Server},
+    connections::Connections,
     session::{SqlStatements, State},
 };
 
-impl Worker {
-    /// Returns whether the server has to be queried for its statements, since its report does not contain all of
-    /// them.
-    pub(super) fn needs_texts(&mut self, conn: Token, state: &State) -> bool {
-        let Some(server) = self.table.server(conn) else {
-            return false;
-        };
-        let is_known = |name: &[u8], sql: &SqlStatements| sql.has(name);
-        let session = &server.session;
-        !session.client_names.are_pooled()
-            || !session.sql_statements.held.is_empty()
-            || state
-                .statements
-                .iter()
-                .any(|(name, _)| !is_known(name, &session.sql_statements.held))
-    }
-
+impl Exchange<'_> {
     /// Adopts the statements that the session was found to have. The SQL-prepared ones that can be carried are
     /// taken from `state`: those that remain pin the client to the server.
     pub(super) fn adopt_sql_statements(
@@ -36,14 +21,14 @@ impl Worker {
         state: &mut State,
         out: &mut Actions,
     ) {
-        let settings = &self.snapshot.config.settings;
+        let settings = &self.env.snapshot.config.settings;
         let most = settings.max_prepared_statements as usize;
         let most_bytes = settings.max_client_prepared_bytes as usize;
-        let Some((client, server)) = self.table.pair(client_conn, conn) else {
-            return;
+        let Some((client, server)) = self.connections.pair(client_conn, conn) else {
+            return out.report_missing(NO_LOAN);
         };
         let Some(context) = client.context.as_deref_mut() else {
-            return;
+            return out.report_missing("the session of a client that was inspected");
         };
         let session = &mut server.session;
         let fits = |sql: &SqlStatements| {
@@ -87,7 +72,7 @@ impl Worker {
             return;
         }
         if session.client_names.are_own() {
-            client.statements.clear(&mut self.bindings);
+            client.statements.clear(self.bindings);
         }
         session.client_names.use_pooled();
         let gone = state.named.iter();
@@ -104,26 +89,20 @@ impl Worker {
         close(conn, server, &gone, out);
     }
 
-    /// Replaces the server's SQL-prepared statements by the client's. Returns `false` if the server has them
-    /// already.
-    pub(super) fn send_statements(
-        &mut self,
-        conn: Token,
-        client_conn: Token,
-        out: &mut Actions,
-    ) -> bool {
-        let Some((client, server)) = self.table.pair(client_conn, conn) else {
-            return false;
+    /// Replaces the server's SQL-prepared statements by the client's.
+    pub(super) fn send_statements(&mut self, conn: Token, client_conn: Token, out: &mut Actions) {
+        let Some((client, server)) = self.connections.pair(client_conn, conn) else {
+            return out.report_missing(NO_LOAN);
         };
         let Some(context) = client.context.as_deref_mut() else {
-            return false;
+            return out.report_missing("the session of a client that gets a server");
         };
         let (wanted, session) = (&context.wanted, &mut server.session);
         if session.has_sql_for(&context.sql, client.origin.id, wanted) {
             // From now on the two are equal by address too, which the next comparison checks first.
             context.sql = session.sql_statements.held.clone();
             session.sql_used_by(client.origin.id, wanted);
-            return false;
+            return;
         }
         let mut syncs = Vec::new();
         out.send_made(conn, |bytes| {
@@ -134,30 +113,42 @@ impl Worker {
             server.ask(made.map_or(InternalQuery::Statements, InternalQuery::Sql));
         }
         server.session.sql_statements.held = context.sql.clone();
-        true
     }
+}
 
-    /// Notes that a client's statement could not be prepared, since an object that it uses does not exist. pgweir
-    /// tries again when the client next gets a server.
-    #[cold]
-    pub(crate) fn sql_statement_failed(&mut self, conn: Token, at: u32, report: &Report<'_>) {
-        let Some(server) = self.table.server(conn) else {
-            return;
-        };
-        let Some(client_conn) = server.equips().or_else(|| server.relays_for()) else {
-            return;
-        };
-        // Another statement has this name: it has to be removed at some time.
-        if report.code == b"42P05" {
-            return;
-        }
-        if let Some((client, server)) = self.table.pair(client_conn, conn)
-            && let Some(context) = &client.context
-            && let Some(name) = context.sql.name(at)
-        {
-            server.session.sql_statements.held =
-                server.session.sql_statements.held.without(&[name.to_vec()]);
-        }
+/// Returns whether the server has to be queried for its statements, since its report does not contain all of them.
+pub(super) fn needs_texts(server: &Server, state: &State) -> bool {
+    let session = &server.session;
+    !session.client_names.are_pooled()
+        || !session.sql_statements.held.is_empty()
+        || state
+            .statements
+            .iter()
+            .any(|(name, _)| !session.sql_statements.held.has(name))
+}
+
+/// Notes that a client's statement could not be prepared, since an object that it uses does not exist. pgweir tries
+/// again when the client next gets a server.
+#[cold]
+pub(super) fn statement_failed(
+    connections: &mut Connections,
+    conn: Token,
+    at: u32,
+    report: &Report<'_>,
+) {
+    // Another statement has this name: it has to be removed at some time.
+    if report.code == b"42P05" {
+        return;
+    }
+    let Some((client_conn, client, server)) = connections.pair_of(conn) else {
+        return;
+    };
+    if server.equips().or_else(|| server.relays_for()) == Some(client_conn)
+        && let Some(context) = &client.context
+        && let Some(name) = context.sql.name(at)
+    {
+        server.session.sql_statements.held =
+            server.session.sql_statements.held.without(&[name.to_vec()]);
     }
 }
 

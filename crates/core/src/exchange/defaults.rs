@@ -1,61 +1,26 @@
-//! Lends a server whose defaults differ from those that the client was sent. The client keeps the values of the
-//! parameters that PgBouncer tracks and that its startup packet names. It gets the other values by ParameterStatus
+//! A client that gets a server whose defaults differ from those that the client was sent. The client keeps the values
+//! of the parameters that PgBouncer tracks and that its startup packet names. It gets the other values by ParameterStatus
 //! before the server gets any of its bytes.
 
-use std::sync::atomic::Ordering;
-
-use super::Worker;
-use crate::{
-    Actions, SharedPool, Time, Token,
-    backend::Phase,
-    loan::enter,
-    session::{Context, SettingsTable, Tracked, TrackedNames},
-};
-
-impl SharedPool {
-    /// Returns whether the initial parameters of sessions on newly opened servers are known.
-    pub(crate) fn is_known(&self) -> bool {
-        let epoch = self.epochs.lock().present();
-        let defaults = self.defaults.load(Ordering::Acquire);
-        let facts = self.facts.lock();
-        facts.server_parameters.is_some() && facts.epoch == epoch && facts.defaults == defaults
-    }
-}
-
-impl Worker {
-    /// Lends a server that has the client's settings, but differs in other parameters.
-    #[cold]
-    pub(super) fn equip_differing(
-        &mut self,
-        server_conn: Token,
-        client_conn: Token,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        if let Some((client, server)) = self.table.pair(client_conn, server_conn) {
-            enter(Phase::Equipping, client_conn, client, server_conn, server);
-            self.prepared(server_conn, now, out);
-        }
-    }
-}
+use crate::session::{Context, SettingsTable, Tracked, TrackedNames};
 
 impl Context {
     /// Keeps values that the client was sent and did not set, where the next server reports other ones. Parameters
     /// that PgBouncer tracks, and those of the startup packet, count as set at login from here on. Returns `false` if
     /// there are none.
-    pub(super) fn keep_told(
+    pub(crate) fn keep_sent_values(
         &mut self,
         names: &TrackedNames,
-        told: &Tracked,
+        sent: &Tracked,
         found: &Tracked,
         settings: &SettingsTable,
     ) -> bool {
         let kept = names
-            .respelled(told, found)
-            .filter_map(|(name, told, found)| {
+            .respelled(sent, found)
+            .filter_map(|(name, sent, found)| {
                 let lower = name.to_ascii_lowercase().into_bytes();
                 let is_tracked = names.tracked_position(&lower).is_some();
-                let value = self.implied.get(&lower).or(is_tracked.then_some(told))?;
+                let value = self.implied.get(&lower).or(is_tracked.then_some(sent))?;
                 let is_kept = value != found && self.wanted.get(&lower).is_none();
                 is_kept.then(|| (lower, value.to_vec()))
             });

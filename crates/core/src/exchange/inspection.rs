@@ -8,20 +8,21 @@ use std::{collections::BTreeSet, sync::Arc};
 use pgweir_wire::MessageWriter;
 
 use super::{
-    Worker,
-    settle::{clean_of, major_version},
+    Exchange, NO_LOAN,
+    cleaning::{clean_of, major_version},
 };
 use crate::{
-    Actions, Time, Token,
+    Actions, Token,
     backend::{InspectionAnswers, InternalQuery, Request, Server, UnexplainedParameters},
+    effect::Effects,
     session::{AllSettings, Baseline, Context, Probe, SHOWN, State, TrackedNames, is_identity},
 };
 
-impl Worker {
+impl Exchange<'_> {
     /// Asks the server for its session state: the names in the texts since the last inspection, or everything.
     pub(super) fn probe(&mut self, conn: Token, out: &mut Actions) {
-        let Some((_, client, server)) = self.table.pair_of(conn) else {
-            return;
+        let Some((_, client, server)) = self.connections.pair_of(conn) else {
+            return out.report_missing(NO_LOAN);
         };
         if is_of_channels(server) {
             let probe = Probe {
@@ -48,8 +49,8 @@ impl Worker {
             .collect();
         customs.extend(server.session.settings.named.iter().cloned());
         let report = server.session.extension.last.as_deref();
-        let told = report.iter().flat_map(|report| &report.custom_parameters);
-        customs.extend(told.map(|name| name.as_slice().into()));
+        let reported = report.iter().flat_map(|report| &report.custom_parameters);
+        customs.extend(reported.map(|name| name.as_slice().into()));
         customs.extend(
             server
                 .shared
@@ -68,7 +69,7 @@ impl Worker {
             customs.extend(base.map(|(name, _)| Box::from(name)));
         }
         let mut probe = Probe {
-            knows_grants: Rights::of(self.directory.names(), server) == Rights::Granted,
+            knows_grants: Rights::of(self.env.directory.names(), server) == Rights::Granted,
             ..Probe::full(customs.into_iter().collect())
         };
         if let Some(baseline) = baseline {
@@ -86,7 +87,7 @@ impl Worker {
         doubted: Option<UnexplainedParameters>,
         out: &mut Actions,
     ) {
-        let Some(server) = self.table.server(conn) else {
+        let Some(server) = self.connections.server(conn) else {
             return;
         };
         let mut text = probe.text();
@@ -107,7 +108,7 @@ impl Worker {
         }));
         server.ask(InternalQuery::Probe);
         let pool = server.pool();
-        if let Some(pool) = self.pool(pool) {
+        if let Some(pool) = self.pools.get_mut(pool) {
             pool.stats.now.look_count += 1;
             pool.stats.now.clean_count += u64::from(cleans);
         }
@@ -116,26 +117,15 @@ impl Worker {
         });
     }
 
-    /// Takes a row of the answer to an inspection.
-    #[cold]
-    pub(crate) fn take_answer(&mut self, conn: Token, row: &[u8]) {
-        if let Some(server) = self.table.server(conn) {
-            let own = match server.replies.current() {
-                Some(Request::Internal(own)) => Some(own),
-                _ => None,
-            };
-            server.session.take_row(own, row);
-        }
-    }
-
     /// Handles the end of the answer to an inspection.
-    pub(crate) fn probed(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        let names = Arc::clone(&self.directory);
-        let Some((_, client, server)) = self.table.pair_of(conn) else {
-            return;
+    pub(super) fn probed(&mut self, conn: Token, out: &mut Actions) -> Effects {
+        let Some((_, client, server)) = self.connections.pair_of(conn) else {
+            out.report_missing(NO_LOAN);
+            return Effects::default();
         };
         let Some(answers) = server.session.queries.inspection.take() else {
-            return;
+            out.report_missing("the answers to an inspection");
+            return Effects::default();
         };
         let InspectionAnswers {
             mut probe,
@@ -161,7 +151,8 @@ impl Worker {
                 };
                 server.session.settings.baseline = None;
                 probe.all = AllSettings::Listed;
-                return self.ask_state(conn, probe, None, Some(doubted), out);
+                self.ask_state(conn, probe, None, Some(doubted), out);
+                return Effects::default();
             }
             server.session.settings.baseline = Some(Arc::clone(baseline));
         }
@@ -169,12 +160,13 @@ impl Worker {
             state.summary = None;
             probe.statements = true;
             probe.channels = true;
-            return self.ask_more(conn, more, probe, state, out);
+            self.ask_more(conn, more, probe, state, out);
+            return Effects::default();
         }
         if reported {
             probe = Probe::reported(probe.names);
         }
-        let names = names.names();
+        let names = self.env.directory.names();
         let who = names.value(&server.tracked, b"session_authorization");
         if probe.asks_all_settings()
             && !reported
@@ -185,13 +177,13 @@ impl Worker {
                 .settings
                 .push((b"session_authorization".to_vec(), who.to_vec()));
         }
-        let look = match failed {
+        let inspection = match failed {
             true if is_too_long => Inspection::TooLong,
             true => Inspection::Failed,
             false if cleans => Inspection::Cleaned,
             false => Inspection::Known,
         };
-        self.adopt_state(conn, &probe, state, look, now, out);
+        self.adopt_state(conn, &probe, state, inspection, out)
     }
 
     /// Asks for the names of the statements or channels that were counted.
@@ -204,13 +196,23 @@ impl Worker {
         out: &mut Actions,
     ) {
         self.ask_state(conn, more, Some(state), None, out);
-        if let Some(server) = self.table.server(conn)
+        if let Some(server) = self.connections.server(conn)
             && let Some(answers) = &mut server.session.queries.inspection
         {
             answers.probe = asked;
             answers.reported = false;
         }
     }
+}
+
+/// Takes a row of a server's answer to an internal query.
+#[cold]
+pub(crate) fn take_answer(server: &mut Server, row: &[u8]) {
+    let own = match server.replies.current() {
+        Some(Request::Internal(own)) => Some(own),
+        _ => None,
+    };
+    server.session.take_row(own, row);
 }
 
 /// The result of an inspection of a server's session.

@@ -1,0 +1,156 @@
+//! Cleans: take the session state away that a client has left on its server connection.
+
+use std::sync::Arc;
+
+use pgweir_wire::MessageWriter;
+
+use super::Exchange;
+use crate::{
+    Actions, Token,
+    backend::{Duty, InternalQuery, Server},
+    connections::Connections,
+    effect::Env,
+    pooling::LocalPools,
+    session::{BASELINE, Baseline, Class, Clean, StatementCounts, ToDeallocate, is_identity},
+};
+
+/// Microseconds that a clean may take.
+const CLEAN_PATIENCE: u64 = 2_000_000;
+
+impl Exchange<'_> {
+    /// Cleans a server's session.
+    pub(crate) fn clean_session(&mut self, conn: Token, out: &mut Actions) {
+        let Some(server) = self.connections.server(conn) else {
+            return;
+        };
+        if let Duty::Cleaning { until, .. } = &mut server.duty {
+            *until = self.env.now.after(CLEAN_PATIENCE).min(*until);
+        }
+        // A server whose clean fails is closed.
+        let is_unknown = std::mem::take(&mut server.session.unclean);
+        let mut clean = clean_of(server);
+        if is_unknown {
+            clean.class = Class::Opaque;
+            clean.changes_role = true;
+            clean.changes_plans = true;
+        }
+        let follows = self.env.snapshot.config.settings.max_prepared_statements > 0;
+        let knows_all = !is_unknown && follows && server.session.client_names.are_pooled();
+        let sql = server.session.sql_statements.held.clone();
+        let statements = match knows_all {
+            true => ToDeallocate::Named(sql.pairs().map(|(name, _)| name).collect()),
+            false => {
+                server.statements.prepared.clear();
+                ToDeallocate::All
+            }
+        };
+        let text = clean.text(&statements);
+        let is_opaque = clean.class == Class::Opaque;
+        server.session.queries.counts = is_opaque.then_some(None);
+        server.ask(InternalQuery::Clean);
+        let lacks_baseline = server.session.settings.baseline.is_none();
+        let pool = server.pool();
+        if let Some(pool) = self.pools.get_mut(pool) {
+            pool.stats.now.clean_count += 1;
+        }
+        out.send_made(conn, |bytes| {
+            MessageWriter::new(bytes).query(&text);
+        });
+        if is_opaque
+            && lacks_baseline
+            && let Some(server) = self.connections.server(conn)
+        {
+            server.session.queries.baseline_rows = Some(Vec::new());
+            server.ask(InternalQuery::Baseline);
+            out.send_made(conn, |bytes| {
+                MessageWriter::new(bytes).query(BASELINE.as_bytes());
+            });
+        }
+    }
+
+    /// Checks after a clean whether the session is as it was after the login.
+    pub(super) fn session_cleaned(&mut self, conn: Token) {
+        let Some(server) = self.connections.server(conn) else {
+            return;
+        };
+        if clean_of(server).changes_plans {
+            server.statements.prepared.plans_discarded();
+        }
+        let counts = server.session.queries.counts.take();
+        let expected = server.statements.prepared.len();
+        let fits =
+            |counts: StatementCounts| counts.from_sql == 0 && counts.from_protocol == expected;
+        match counts {
+            None => server.session.settings_cleaned(),
+            Some(_) => server.session.cleaned(),
+        }
+        if counts.is_some_and(|counts| !counts.is_some_and(fits)) {
+            count_unclean_close(self.connections, self.pools, conn);
+            if let Some(server) = self.connections.server(conn) {
+                server
+                    .retirement
+                    .reason
+                    .get_or_insert("its prepared statements are not those that it was given");
+            }
+        }
+    }
+}
+
+/// Stores the parameter values of a clean session.
+pub(super) fn adopt_baseline(env: &Env<'_>, server: &mut Server) {
+    let rows = server
+        .session
+        .queries
+        .baseline_rows
+        .take()
+        .unwrap_or_default();
+    let baseline = Baseline::from_rows(&rows, env.directory.settings());
+    if let Some(reported) = baseline {
+        let mut facts = server.shared.facts.lock();
+        // Most servers of a pool have the same baseline, so they share it.
+        let same = facts.baseline.clone().filter(|known| **known == reported);
+        let baseline = same.unwrap_or_else(|| Arc::new(reported));
+        facts.baseline = Some(Arc::clone(&baseline));
+        drop(facts);
+        server.session.settings.baseline = Some(baseline);
+    }
+}
+
+/// Counts a server that is about to be retired because no clean restores its session.
+#[cold]
+fn count_unclean_close(connections: &mut Connections, pools: &mut LocalPools, conn: Token) {
+    let server = connections.server(conn);
+    let server = server.filter(|server| server.retirement.reason.is_none());
+    let pool = server.map(|server| server.pool());
+    if let Some(pool) = pool.and_then(|pool| pools.get_mut(pool)) {
+        pool.stats.now.unclean_close_count += 1;
+    }
+}
+
+/// Returns what the clean of this server has to take away.
+pub(super) fn clean_of(server: &Server) -> Clean {
+    let dirt = &server.session.dirt;
+    let held = &server.session.settings.held;
+    let has_role = held.iter().any(|(name, _)| is_identity(name));
+    Clean {
+        class: dirt.class().max(Class::Settings),
+        changes_role: dirt.changes_role() || has_role,
+        changes_plans: dirt.changes_plans(),
+        reseeds: server.session.extension.last.is_none(),
+        version: major_version(server),
+    }
+}
+
+/// Returns the server's major version; 0 if it has reported none.
+pub(super) fn major_version(server: &Server) -> u32 {
+    let facts = server.shared.facts.lock();
+    let server_parameters = facts.server_parameters.as_ref();
+    let version = server_parameters
+        .and_then(|server_parameters| server_parameters.parameter(b"server_version"));
+    let major = version
+        .unwrap_or_default()
+        .split(|byte| !byte.is_ascii_digit())
+        .next();
+    let major = major.and_then(|major| std::str::from_utf8(major).ok()?.parse().ok());
+    major.unwrap_or(0)
+}

@@ -1,0 +1,291 @@
+//! Gives a server connection the session state of the client that it is lent to.
+
+use pgweir_wire::MessageWriter;
+
+use super::{Exchange, NO_LOAN};
+use crate::{
+    Action, Actions, Level, Source, Token,
+    backend::{InternalQuery, Phase, Sequences, Server},
+    effect::Effect,
+    frontend::Client,
+    loan::{begin, enter},
+    recording,
+    session::{Class, Tracked, TrackedNames, discards_plans, plan, shown},
+};
+
+impl Exchange<'_> {
+    /// Lends the server to the client, and first gives the server the client's session state.
+    #[inline]
+    pub(crate) fn equip(
+        &mut self,
+        server_conn: Token,
+        client_conn: Token,
+        out: &mut Actions,
+    ) -> Option<Effect> {
+        let now = self.env.now;
+        let Some((client, server)) = self.connections.pair(client_conn, server_conn) else {
+            out.report_missing(NO_LOAN);
+            return None;
+        };
+        client.request.transaction_at = now;
+        recording::equipped(&self.env, client, out);
+        server.times.lent_at = now;
+        if std::mem::take(&mut server.session.lasting.is_from_login) {
+            server.session.dirt.raise(Class::Opaque);
+        }
+        server.session.notifications.has_listening_client = client.listening.is_some();
+        server.session.notifications.pending.clear();
+        server.holder.set(client.key.pid());
+        let waited = now.since(client.request.sent_at);
+        if client.context.is_some() {
+            return self.equip_session(server_conn, client_conn, waited, out);
+        }
+        let pool = server.pool();
+        let start = out.scratch.len();
+        let names = self.env.directory.names();
+        if names.plan(&client.tracked, &server.tracked, &mut out.scratch) {
+            let range = start..out.scratch.len();
+            enter(Phase::Equipping, client_conn, client, server_conn, server);
+            server.ask(InternalQuery::Parameters);
+            out.list.push(Action::Send {
+                to: server_conn,
+                source: Source::Scratch(range.clone()),
+            });
+            if self.env.is_verbose() {
+                // Without the message's tag, its length, and the zero at its end.
+                let text = out.scratch.get(range.start + 5..range.end - 1);
+                let text = String::from_utf8_lossy(text.unwrap_or_default()).into_owned();
+                trace_applied(server, &text, out);
+            }
+            self.pools.count_assignment(pool, waited);
+            return None;
+        }
+        // The values are equal. The client adopts the server's addresses, so the next comparison is by address.
+        client.tracked.adopt(&server.tracked);
+        enter(Phase::Relaying, client_conn, client, server_conn, server);
+        let early = begin(client_conn, client, server_conn, server, out);
+        self.pools.count_assignment(pool, waited);
+        early.map(|early| Effect::RelayEarly(client_conn, early))
+    }
+
+    /// Lends a server to a client whose session state is carried.
+    #[inline]
+    fn equip_session(
+        &mut self,
+        server_conn: Token,
+        client_conn: Token,
+        waited: u64,
+        out: &mut Actions,
+    ) -> Option<Effect> {
+        let (client, server) = self.connections.pair(client_conn, server_conn)?;
+        let context = client.context.as_ref()?;
+        let pool = server.pool();
+        if context.unproven {
+            self.try_startup(server_conn, client_conn, out);
+            return None;
+        }
+        let is_equal = context.wanted.is_same(&server.session.settings.held)
+            && context.sql.is_same(&server.session.sql_statements.held)
+            && (context.sql.is_empty()
+                || server.session.sql_statements.made_for.0 == client.origin.id);
+        if !is_equal && self.send_plan(server_conn, client_conn, out) {
+            self.pools.count_assignment(pool, waited);
+            return None;
+        }
+        let (client, server) = self.connections.pair(client_conn, server_conn)?;
+        if server.session.has_foreign_sequences(client.origin.id) {
+            discard_sequences(server_conn, server, out);
+        }
+        if !client.tracked.is_same(&server.tracked) {
+            client.tracked.adopt(&server.tracked);
+            if !client.tracked.is_same(&server.tracked) {
+                self.pools.count_assignment(pool, waited);
+                return self.equip_differing(server_conn, client_conn, out);
+            }
+        }
+        enter(Phase::Relaying, client_conn, client, server_conn, server);
+        let early = begin(client_conn, client, server_conn, server, out);
+        self.pools.count_assignment(pool, waited);
+        early.map(|early| Effect::RelayEarly(client_conn, early))
+    }
+
+    /// Lends a server that has the client's settings, but differs in other parameters.
+    #[cold]
+    fn equip_differing(
+        &mut self,
+        server_conn: Token,
+        client_conn: Token,
+        out: &mut Actions,
+    ) -> Option<Effect> {
+        let (client, server) = self.connections.pair(client_conn, server_conn)?;
+        enter(Phase::Equipping, client_conn, client, server_conn, server);
+        self.equipped(server_conn, out)
+    }
+
+    /// Sends the server the client's settings and SQL statements. Returns `false` if the server has them already.
+    #[cold]
+    pub(super) fn send_plan(
+        &mut self,
+        server_conn: Token,
+        client_conn: Token,
+        out: &mut Actions,
+    ) -> bool {
+        let Some((client, server)) = self.connections.pair(client_conn, server_conn) else {
+            return false;
+        };
+        let Some(context) = &mut client.context else {
+            return false;
+        };
+        let text = plan(&context.wanted, &server.session.settings.held);
+        // A setting that PostgreSQL does not report may be a secret of its client.
+        let shown = self.env.is_verbose().then(|| {
+            let names = self.env.directory.names();
+            let is_tracked = |name: &[u8]| names.tracked_position(name).is_some();
+            shown(&context.wanted, &server.session.settings.held, is_tracked)
+        });
+        let has_statements =
+            server
+                .session
+                .has_sql_for(&context.sql, client.origin.id, &context.wanted);
+        if has_statements {
+            // From now on the two are equal by address too, which the next comparison checks first.
+            context.sql = server.session.sql_statements.held.clone();
+            server
+                .session
+                .sql_used_by(client.origin.id, &context.wanted);
+        }
+        if text.is_none() && has_statements {
+            return false;
+        }
+        begin_preparing(client_conn, client, server_conn, server, out);
+        if let Some(text) = text {
+            server.ask(InternalQuery::Parameters);
+            query(server_conn, &text, out);
+            if let Some(shown) = shown {
+                trace_applied(server, &shown, out);
+            }
+        }
+        // The statements follow the settings: names in them resolve as they do for the client (`search_path`).
+        self.send_statements(server_conn, client_conn, out);
+        true
+    }
+
+    /// Goes on after session state on the server conflicted with the client's and was cleaned. If the clean failed,
+    /// the client gets another server.
+    #[cold]
+    pub(super) fn cleaned_for_client(&mut self, conn: Token, out: &mut Actions) -> Option<Effect> {
+        let (client_conn, client, server) = self.connections.pair_of(conn)?;
+        if let Some(why) = server.retirement.reason {
+            return Some(Effect::FailCheck(conn, why));
+        }
+        if client.is_unproven() {
+            self.try_startup(conn, client_conn, out);
+        } else if !self.send_plan(conn, client_conn, out) {
+            return self.equipped(conn, out);
+        }
+        None
+    }
+
+    /// Goes on when the server has the client's parameters.
+    pub(super) fn equipped(&mut self, server_conn: Token, out: &mut Actions) -> Option<Effect> {
+        let (client_conn, client, server) = self.connections.pair_of(server_conn)?;
+        if let Some(context) = &mut client.context {
+            context.servers_lost = 0;
+            if server.session.unclean {
+                self.clean_session(server_conn, out);
+                return None;
+            }
+            if discards_plans(&context.wanted, &server.session.settings.held) {
+                server.statements.prepared.plans_discarded();
+            }
+            server.session.holds(&context.wanted);
+            server.session.settings.has_unsent = false;
+            if !client.tracked.is_same(&server.tracked) {
+                let directory = self.env.directory;
+                let (sent, found) = (&client.tracked, &server.tracked);
+                if context.keep_sent_values(directory.names(), sent, found, directory.settings())
+                    && self.send_plan(server_conn, client_conn, out)
+                {
+                    return None;
+                }
+            }
+        }
+        self.begin_relaying(server_conn, out)
+    }
+
+    /// Begins to relay, since the server has the client's session state now.
+    fn begin_relaying(&mut self, server_conn: Token, out: &mut Actions) -> Option<Effect> {
+        let (client_conn, client, server) = self.connections.pair_of(server_conn)?;
+        // The client adopts PostgreSQL's spelling of the values, and gets ParameterStatus for those that changed.
+        let before = std::mem::replace(&mut client.tracked, server.tracked.clone());
+        let names = self.env.directory.names();
+        out.send_made(client_conn, |bytes| {
+            names.report(&before, &server.tracked, bytes)
+        });
+        if self.env.is_verbose() {
+            trace_spelling(names, client, &before, &server.tracked, out);
+        }
+        enter(Phase::Relaying, client_conn, client, server_conn, server);
+        client.request.transaction_at = self.env.now;
+        let early = begin(client_conn, client, server_conn, server, out);
+        early.map(|early| Effect::RelayEarly(client_conn, early))
+    }
+}
+
+/// Logs a text that gives a server its client's parameters, with PgBouncer's word for it.
+#[cold]
+fn trace_applied(server: &Server, text: &str, out: &mut Actions) {
+    let text = format!("varcache_apply: {text}");
+    out.log(Level::Debug, server.subject(), text);
+}
+
+/// Logs values that the server spells in another way than the client; the client's values become the server's.
+#[cold]
+fn trace_spelling(
+    names: &TrackedNames,
+    client: &Client,
+    before: &Tracked,
+    now: &Tracked,
+    out: &mut Actions,
+) {
+    let subject = client.subject();
+    for (name, before, now) in names.respelled(before, now) {
+        let text = format!(
+            "varcache_set_canonical: setting {name} to its canonical version {} -> {}",
+            String::from_utf8_lossy(before),
+            String::from_utf8_lossy(now)
+        );
+        out.log(Level::Debug, subject.clone(), text);
+    }
+}
+
+/// Begins to give the server the client's session state.
+fn begin_preparing(
+    client_conn: Token,
+    client: &mut Client,
+    server_conn: Token,
+    server: &mut Server,
+    out: &mut Actions,
+) {
+    if server.session.has_foreign_sequences(client.origin.id) {
+        discard_sequences(server_conn, server, out);
+    }
+    enter(Phase::Equipping, client_conn, client, server_conn, server);
+}
+
+/// Discards another client's sequence values before anything of this client is sent.
+fn discard_sequences(conn: Token, server: &mut Server, out: &mut Actions) {
+    server.session.sequences = Sequences::None;
+    server.ask(InternalQuery::Sequences);
+    query(conn, b"DISCARD SEQUENCES", out);
+}
+
+pub(super) fn query(conn: Token, text: &[u8], out: &mut Actions) {
+    let start = out.scratch.len();
+    MessageWriter::new(&mut out.scratch).query(text);
+    let range = start..out.scratch.len();
+    out.list.push(Action::Send {
+        to: conn,
+        source: Source::Scratch(range),
+    });
+}

@@ -1,0 +1,283 @@
+//! The session state that an inspection has found: it becomes the client's context, or pins the client.
+
+use pgweir_wire::MessageWriter;
+
+use super::{
+    Exchange, NO_LOAN,
+    inspection::{Inspection, Rights},
+    pins::{count_pins, is_pinning},
+};
+use crate::{
+    Actions, Directory, Token,
+    backend::{FailedInspections, InternalQuery, Server, ServerSession},
+    effect::Effects,
+    pin::{Pin, Pins},
+    recording,
+    session::{
+        Context, Effects as TextEffects, Probe, Settings, SettingsTable, State, TrackedNames, plan,
+    },
+};
+
+impl Exchange<'_> {
+    /// Makes the inspected session state the client's context.
+    pub(super) fn adopt_state(
+        &mut self,
+        conn: Token,
+        probe: &Probe,
+        mut state: State,
+        inspection: Inspection,
+        out: &mut Actions,
+    ) -> Effects {
+        let failed = matches!(inspection, Inspection::Failed | Inspection::TooLong);
+        let directory = self.env.directory;
+        let server = self.connections.server(conn);
+        let Some((client_conn, settling)) =
+            server.and_then(|server| Some((server.client()?, server.settling()?)))
+        else {
+            out.report_missing(NO_LOAN);
+            return Effects::default();
+        };
+        if !failed && (probe.statements || state.summary.is_some()) {
+            self.adopt_sql_statements(client_conn, conn, &mut state, out);
+        }
+        let settings = &self.env.snapshot.config.settings;
+        let Some((client, server)) = self.connections.pair(client_conn, conn) else {
+            out.report_missing(NO_LOAN);
+            return Effects::default();
+        };
+        recording::inspected(&self.env, client, out);
+        let Some(context) = client.context.as_deref_mut() else {
+            out.report_missing("the session of a client that was inspected");
+            return Effects::default();
+        };
+        let mut pins = found_pins(context, server, probe, &state, directory.names(), failed);
+        let adopted = match failed {
+            true => None,
+            false => {
+                let most = settings.max_client_settings_bytes;
+                Some(adopt_settings(
+                    context, server, probe, state, most, directory,
+                ))
+            }
+        };
+        let is_too_much = adopted.as_ref().is_some_and(|adopted| adopted.is_too_much);
+        let pins_by_parameter =
+            is_too_much || is_pinning(context, server, &settings.pin_parameters);
+        pins.insert_if(Pin::Parameter, pins_by_parameter);
+        server.session.dirt.inspected();
+        if inspection == Inspection::Failed {
+            server.session.inspections.failed.failed(self.env.now);
+            server.session.dirt.demand_inspection();
+        } else {
+            server.session.inspections.failed = FailedInspections::default();
+        }
+        let goes_back = settling.releases && pins.is_empty();
+        let is_cleaned = inspection == Inspection::Cleaned;
+        if is_cleaned {
+            server.session.settings_cleaned();
+            // The parameters that the server has reported are those of the clean. The client's have not changed.
+            server.session.settings.has_unsent = false;
+        }
+        let restored = adopted.and_then(|adopted| match is_cleaned {
+            true => plan(&adopted.target, &server.session.settings.held),
+            false => plan(&adopted.target, &adopted.held),
+        });
+        let (pool, began) = (server.pool(), server.session.inspections.last_at);
+        if goes_back {
+            self.note_inspection_time(pool, began);
+        }
+        self.pin_by(client_conn, conn, pins, failed, out);
+        let Some(server) = self.connections.server(conn) else {
+            return Effects::default();
+        };
+        // If the server goes back, the client's next server will get the values.
+        match restored.filter(|_| !goes_back) {
+            Some(text) => {
+                server.ask(InternalQuery::Restore);
+                out.send_made(conn, |bytes| {
+                    MessageWriter::new(bytes).query(&text);
+                });
+                Effects::default()
+            }
+            None => self.finish_inspection(conn, out),
+        }
+    }
+
+    /// Pins the client to the server for these reasons.
+    fn pin_by(
+        &mut self,
+        client_conn: Token,
+        conn: Token,
+        pins: Pins,
+        failed: bool,
+        out: &mut Actions,
+    ) {
+        let Some((client, server)) = self.connections.pair(client_conn, conn) else {
+            return out.report_missing(NO_LOAN);
+        };
+        let Some(context) = client.context.as_deref_mut() else {
+            return out.report_missing("the session of a client that was inspected");
+        };
+        let new = pins.new_since(context.pins);
+        context.pin(pins, self.env.now);
+        if let Some(first) = new.iter().next()
+            && let Some(by) = server.session.recent_texts.of(first)
+        {
+            context.pinned_by = Some(Box::new(by));
+        }
+        if !failed {
+            server.session.recent_texts.clear();
+        }
+        if !new.is_empty() {
+            count_pins(
+                &self.env,
+                self.connections,
+                self.pools,
+                (client_conn, conn),
+                new,
+                out,
+            );
+        }
+    }
+}
+
+/// A client's settings after an inspection.
+struct AdoptedSettings {
+    /// The target: what the session has, and startup values that RESET has taken away.
+    target: Settings,
+    /// What the session has.
+    held: Settings,
+    /// Whether the settings exceed what a client may carry to another server.
+    is_too_much: bool,
+}
+
+/// Makes the inspected settings the client's context. Settings that are too large to be carried stay with the
+/// server, and so does the client.
+fn adopt_settings(
+    context: &mut Context,
+    server: &mut Server,
+    probe: &Probe,
+    mut state: State,
+    most: u32,
+    directory: &Directory,
+) -> AdoptedSettings {
+    let table = directory.settings();
+    let knows_channels = probe.channels || state.summary.is_some();
+    let channels = knows_channels.then(|| std::mem::take(&mut state.channels));
+    let found = settings(context, probe, state, &server.session);
+    context.recall_implied(&found, directory.names(), &server.tracked, table);
+    server.session.inspected(channels);
+    let pairs = || found.iter().map(|(name, value)| (name, value));
+    let bytes: usize = pairs().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > most as usize {
+        // No other client shares these settings: they are not interned in the common table.
+        let own = SettingsTable::default();
+        let held = own.intern(pairs());
+        return AdoptedSettings {
+            target: own.overlay(&context.base, &held),
+            held,
+            is_too_much: true,
+        };
+    }
+    let held = table.intern(pairs());
+    context.wanted = table.overlay(&context.base, &held);
+    server.session.holds(&held);
+    AdoptedSettings {
+        target: context.wanted.clone(),
+        held,
+        is_too_much: false,
+    }
+}
+
+/// Returns what is set in the session: what was set before, corrected by what the probe asked for.
+fn settings(
+    context: &Context,
+    probe: &Probe,
+    state: State,
+    session: &ServerSession,
+) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let wanted = &context.wanted;
+    let is_asked = |name: &[u8]| {
+        probe.asks_all_settings()
+            || probe
+                .names
+                .iter()
+                .any(|asked| asked.eq_ignore_ascii_case(name))
+    };
+    let kept = wanted.iter().filter(|(name, _)| !is_asked(name));
+    let mut settings: Vec<_> = kept
+        .map(|(name, value)| (name.to_vec(), value.to_vec()))
+        .collect();
+    // A custom parameter that any client has set and reset on this server stays there as an empty string. A report
+    // contains only what is set now.
+    let is_left_over = |name: &[u8], value: &[u8]| {
+        session.extension.last.is_none()
+            && value.is_empty()
+            && name.contains(&b'.')
+            && (wanted.get(name).is_none() || session.settings.reset.contains(name))
+    };
+    // These belong to the transaction, whatever the probe returns for them.
+    let is_of_transaction = |name: &[u8]| {
+        matches!(
+            name,
+            b"transaction_isolation" | b"transaction_read_only" | b"transaction_deferrable"
+        )
+    };
+    // A parameter that was queried by name need not be set at all.
+    let is_usual = |name: &[u8], value: &[u8]| {
+        !probe.asks_all_settings()
+            && context.base.get(name).is_none()
+            && (name == b"role" && value == b"none" || session.settings.usual(name) == Some(value))
+    };
+    let found = state.settings.into_iter();
+    settings.extend(found.filter(|(name, value)| {
+        !is_left_over(name, value) && !is_of_transaction(name) && !is_usual(name, value)
+    }));
+    settings
+}
+
+/// Returns the pins that an inspection has found, except those by parameters.
+fn found_pins(
+    context: &Context,
+    server: &Server,
+    probe: &Probe,
+    state: &State,
+    names: &TrackedNames,
+    failed: bool,
+) -> Pins {
+    let mut pins = pins(context, probe, state, server.session.dirt.effects());
+    let is_privileged = !state.privileged.is_empty() && Rights::of(names, server) != Rights::All;
+    pins.insert_if(Pin::Privileged, is_privileged);
+    pins.insert_if(Pin::Statement, server.session.client_names.are_own());
+    // What the extension can't determine, no inspection finds for sure.
+    let report = server.session.extension.last.as_deref();
+    pins.insert_if(
+        Pin::Unknown,
+        failed || report.is_some_and(|own| own.unclear),
+    );
+    pins
+}
+
+/// Returns the pins by session state that can't be moved. Where the probe did not ask, the earlier answer stays.
+fn pins(context: &Context, probe: &Probe, state: &State, effects: TextEffects) -> Pins {
+    let mut pins = state.pins();
+    for (pin, was_asked) in [
+        (Pin::Temporary, probe.summary),
+        (Pin::Lock, probe.summary),
+        (Pin::Cursor, probe.summary),
+        (Pin::Statement, probe.summary || probe.statements),
+        // The pin lasts until a listener takes the channels.
+        (Pin::Listen, false),
+        // No probe can show that these are gone.
+        (Pin::Sequence, false),
+        (Pin::Seed, false),
+        (Pin::Library, false),
+        (Pin::Configured, false),
+    ] {
+        pins.insert_if(pin, !was_asked && context.pins.contains(pin));
+    }
+    pins.insert_if(Pin::Statement, !state.statements.is_empty());
+    pins.insert_if(Pin::Seed, effects.contains(TextEffects::SEED));
+    pins.insert_if(Pin::Library, effects.contains(TextEffects::LIBRARY));
+    pins
+}

@@ -1,0 +1,211 @@
+//! The answers of servers to pgweir's own queries, and refusals of these queries.
+
+use pgweir_wire::{Report, Severity};
+
+use super::{Exchange, cleaning::adopt_baseline, sql_statements::statement_failed};
+use crate::{
+    Actions, Level, Token,
+    backend::{InternalQuery, Phase, ServerSession},
+    catalog_reading,
+    connections::Connections,
+    effect::{Effect, Effects},
+    fault::{Fault, Words},
+    login::note_neutral_session,
+};
+
+impl Exchange<'_> {
+    /// Processes the answer to an internal query.
+    pub(crate) fn answered(
+        &mut self,
+        conn: Token,
+        own: InternalQuery,
+        out: &mut Actions,
+    ) -> Effects {
+        let Some(server) = self.connections.server(conn) else {
+            return Effects::default();
+        };
+        let effect = match (own, server.duty.phase()) {
+            (
+                InternalQuery::Parameters
+                | InternalQuery::Sequences
+                | InternalQuery::Statements
+                | InternalQuery::Sql(_),
+                Some(Phase::Equipping),
+            ) if server.replies.is_settled() => self.equipped(conn, out),
+            (InternalQuery::Check, Some(Phase::Checking { .. })) => Some(Effect::Checked(conn)),
+            (InternalQuery::Probe, Some(Phase::Settling(_))) => return self.probed(conn, out),
+            (InternalQuery::Restore, Some(Phase::Settling(_))) => {
+                return self.startup_values_restored(conn, out);
+            }
+            (InternalQuery::Rights, Some(Phase::AskingPrivilege)) => {
+                Some(Effect::PrivilegesAnswered(conn))
+            }
+            (InternalQuery::Unlisten, Some(Phase::Settling(_))) => {
+                return self.finish_with_fence(conn, out);
+            }
+            (InternalQuery::Startup, Some(Phase::Equipping)) => {
+                return self.startup_tried(conn, out);
+            }
+            (InternalQuery::Lookup, _) => Some(Effect::LookupAnswered(conn)),
+            (InternalQuery::Clean, Some(Phase::Equipping)) => {
+                self.session_cleaned(conn);
+                self.cleaned_for_client(conn, out)
+            }
+            (InternalQuery::Reset, _) => Some(Effect::WasReset(conn)),
+            _ => {
+                self.answered_without_client(conn, own, out);
+                None
+            }
+        };
+        Effects::from_iter(effect)
+    }
+
+    /// Processes an answer that means the same whether a client waits for it or not.
+    fn answered_without_client(&mut self, conn: Token, own: InternalQuery, out: &mut Actions) {
+        let Some(server) = self.connections.server(conn) else {
+            return;
+        };
+        match own {
+            // The client has left.
+            InternalQuery::Probe => server.session.queries.inspection = None,
+            InternalQuery::Rights => server.session.signals = None,
+            InternalQuery::Catalog => catalog_reading::finish(&self.env, server, out),
+            InternalQuery::Neutral => note_neutral_session(server),
+            InternalQuery::Clean => self.session_cleaned(conn),
+            InternalQuery::Baseline => adopt_baseline(&self.env, server),
+            _ => {}
+        }
+    }
+}
+
+/// Processes the failure of an internal query.
+pub(crate) fn internal_query_failed(
+    connections: &mut Connections,
+    conn: Token,
+    own: InternalQuery,
+    report: &Report<'_>,
+    out: &mut Actions,
+) -> Option<Effect> {
+    let server = connections.server(conn)?;
+    match (own, server.duty.phase(), server.client()) {
+        (InternalQuery::Rights, Some(Phase::AskingPrivilege), Some(client))
+            if server.status == b'T' =>
+        {
+            // So the client's transaction has failed.
+            let fault = Fault::ServerSaid(Words::of(report));
+            out.send_made(client, |bytes| fault.write(Severity::Error, bytes));
+        }
+        (InternalQuery::Restore, Some(Phase::Settling(_)), Some(client)) => {
+            // The client must not go on without the startup values that RESET has removed.
+            server.retirement.reason = Some("its client's startup parameters are refused");
+            let fault = Fault::SettingRefused(Box::new(Words::of(report)));
+            return Some(Effect::Refuse(client, fault));
+        }
+        // If a statement can't be made any more, its next use fails.
+        (InternalQuery::Baseline, _, _) => server.session.queries.baseline_rows = None,
+        // Without the privilege to ask for it, the address tells clusters apart.
+        (
+            InternalQuery::Statements
+            | InternalQuery::Rights
+            | InternalQuery::ReadAll
+            | InternalQuery::System,
+            _,
+            _,
+        ) => {}
+        (InternalQuery::Sql(at), _, _) => statement_failed(connections, conn, at, report),
+        (InternalQuery::Catalog, _, _) => server.session.reading_failed(),
+        (InternalQuery::Lookup | InternalQuery::Neutral, _, _) => {
+            if own == InternalQuery::Neutral {
+                server.retirement.reason = Some("reset failed");
+            }
+            if let Some(lookup) = &mut server.session.queries.lookup {
+                lookup.fail(String::from_utf8_lossy(report.message).into_owned());
+            }
+        }
+        (InternalQuery::Probe, _, _) => {
+            if let Some(answers) = &mut server.session.queries.inspection {
+                answers.failed = true;
+                answers.is_too_long = report.code == VALUE_TOO_LONG;
+            }
+        }
+        // The server still has another client's values, and this client may ask for them next.
+        (InternalQuery::Sequences, _, _) => {
+            let what = String::from_utf8_lossy(report.message).into_owned();
+            return Some(Effect::LoseServer(conn, Fault::ServerUnclean(what)));
+        }
+        (
+            InternalQuery::Parameters | InternalQuery::Startup,
+            Some(Phase::Equipping),
+            Some(client),
+        ) => {
+            return parameters_refused(connections, (client, conn), own, report, out);
+        }
+        _ => {
+            let message = String::from_utf8_lossy(report.message).into_owned();
+            server.retirement.reason = Some(match own {
+                InternalQuery::Check => "server check failed",
+                _ => "reset failed",
+            });
+            let text = format!("{} failed: {message}", own.name());
+            out.log(Level::Warning, server.subject(), text);
+        }
+    }
+    None
+}
+
+/// Processes the server's refusal of a parameter that the client has at its login, or has set since.
+fn parameters_refused(
+    connections: &mut Connections,
+    (client_conn, conn): (Token, Token),
+    own: InternalQuery,
+    report: &Report<'_>,
+    out: &mut Actions,
+) -> Option<Effect> {
+    let (client, server) = connections.pair(client_conn, conn)?;
+    let words = Words::of(report);
+    if is_residue(&server.session, own, report) {
+        server.session.unclean = true;
+        let message = words.message;
+        let text = format!("is cleaned, since settings could not be changed: {message}");
+        out.log(Level::Log, server.subject(), text);
+        return None;
+    }
+    if own == InternalQuery::Parameters {
+        let text = format!("its settings are refused: {}", words.message);
+        out.log(Level::Warning, client.subject(), text);
+    }
+    let Some(context) = &mut client.context else {
+        // PgBouncer ends such a client too: no server can meet its parameters.
+        server.retirement.reason = Some("invalid server parameter");
+        return Some(Effect::Refuse(client_conn, Fault::ServerSaid(words)));
+    };
+    if server.session.lasting.has_run_opaque_text
+        && report.code == INVALID_VALUE
+        && context.wanted.get(BUFFERS).is_some()
+    {
+        // Another client has used temporary tables: only a new session takes another value.
+        return Some(Effect::LoseServer(conn, Fault::ServerSaid(words)));
+    }
+    // The query has failed as a whole, so that the server has nothing of the client.
+    context.failed = true;
+    let fault = match own {
+        InternalQuery::Parameters => Fault::SettingRefused(Box::new(words)),
+        _ => Fault::ServerSaid(words),
+    };
+    Some(Effect::Refuse(client_conn, fault))
+}
+
+/// Returns whether session state that the server's last client has left may be the reason for a refusal, rather than
+/// the client that gets the server now.
+fn is_residue(session: &ServerSession, own: InternalQuery, report: &Report<'_>) -> bool {
+    // PostgreSQL rejects startup parameters for many other reasons, such as a value that is out of range.
+    let is_likely = own == InternalQuery::Parameters || report.code == INSUFFICIENT_PRIVILEGE;
+    is_likely && !session.settings.held.is_empty()
+}
+
+/// A division by zero, by which an inspection fails if a value is too long.
+const VALUE_TOO_LONG: &[u8] = b"22012";
+const INSUFFICIENT_PRIVILEGE: &[u8] = b"42501";
+const INVALID_VALUE: &[u8] = b"22023";
+/// A session that has used temporary tables does not take another value of this parameter.
+const BUFFERS: &[u8] = b"temp_buffers";

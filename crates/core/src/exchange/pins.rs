@@ -1,0 +1,116 @@
+//! Pinned clients, which keep their servers between transactions: counts by pool and reason, and log lines about
+//! them.
+
+use super::Exchange;
+use crate::{
+    Actions, Level, Time, Token,
+    backend::Server,
+    connections::Connections,
+    effect::Env,
+    frontend::Client,
+    pin::{Pin, Pins},
+    pooling::{self, LocalPools},
+    session::Context,
+};
+
+/// Counts and logs the reasons for which a client has just been pinned.
+#[cold]
+pub(crate) fn count_pins(
+    env: &Env<'_>,
+    connections: &mut Connections,
+    pools: &mut LocalPools,
+    (client_conn, server_conn): (Token, Token),
+    new: Pins,
+    out: &mut Actions,
+) {
+    let logs = env.snapshot.config.settings.log_pins;
+    let Some((client, server)) = connections.pair(client_conn, server_conn) else {
+        return;
+    };
+    let Some(pool) = pools.get_mut(server.pool()) else {
+        return out.report_missing("the pool of a server connection");
+    };
+    for pin in new.iter() {
+        let count = &mut pool.pins[pin as usize];
+        if !logs {
+            count.add();
+        } else if let Some(not_logged) = count.add_logged(env.now) {
+            let text = line(client, server, pin, not_logged);
+            out.log(Level::Log, client.subject(), text);
+        }
+    }
+}
+
+/// Pins a client from its login on: until it leaves, if the configuration demands that (`is_configured`); as long as it
+/// uses them, for parameters that it asks for at its login.
+pub(crate) fn pin_at_login(client: &mut Client, is_configured: bool, now: Time) {
+    if let Some(context) = client.context.as_deref_mut() {
+        let mut pins = Pins::default();
+        pins.insert_if(Pin::Configured, is_configured);
+        pins.insert_if(
+            Pin::Parameter,
+            context.ends_sessions() || context.marks_sessions(),
+        );
+        context.pin(pins, now);
+    }
+}
+
+/// Returns whether a session has changed a parameter that pins it (`pin_parameters`), one whose value can't be
+/// queried, or one that ends servers.
+pub(super) fn is_pinning(context: &Context, server: &Server, names: &[String]) -> bool {
+    let report = server.session.extension.last.as_deref();
+    let tells_all = report.is_some_and(|report| !report.unclear);
+    let is_apart = context.ends_sessions() || context.marks_sessions();
+    if context.has_unlisted && !tells_all || is_apart {
+        return true;
+    }
+    let is_named = |name: &[u8]| {
+        let mut names = names.iter();
+        names.any(|pinning| pinning.as_bytes().eq_ignore_ascii_case(name))
+    };
+    let mut wanted = context.wanted.iter();
+    !names.is_empty()
+        && wanted.any(|(name, value)| is_named(name) && context.base.get(name) != Some(value))
+}
+
+/// Returns whether the client of this server is pinned.
+pub(crate) fn is_pinned_to(connections: &mut Connections, server: Token) -> bool {
+    let client = connections.pair_of(server).map(|(_, client, _)| client);
+    let context = client.and_then(|client| client.context.as_ref());
+    context.is_some_and(|context| context.is_pinned())
+}
+
+impl Exchange<'_> {
+    /// Counts a server that a pinned client keeps.
+    #[cold]
+    pub(crate) fn count_kept(&mut self, server_conn: Token, out: &mut Actions) {
+        let Some(server) = self.connections.server(server_conn) else {
+            return;
+        };
+        if std::mem::replace(&mut server.session.inspections.is_counted, true) {
+            return;
+        }
+        let Env {
+            worker,
+            directory,
+            now,
+            ..
+        } = self.env;
+        let notes = server.shared.ledger.lock().pin(now);
+        pooling::deliver(worker, directory, &notes, &server.shared, out);
+        // `pin_timeout` may be near.
+        self.connections.schedule(now);
+    }
+}
+
+fn line(client: &Client, server: &Server, pin: Pin, not_logged: u64) -> String {
+    let mut text = format!("pinned to S-{:#x}: {}", server.id, pin.name());
+    let context = client.context.as_ref();
+    if let Some(by) = context.and_then(|context| context.pinned_by.as_ref()) {
+        text += &format!(" (statement {by}: {})", by.text);
+    }
+    if not_logged > 0 {
+        text += &format!("; {not_logged} more since the last line about this reason");
+    }
+    text
+}

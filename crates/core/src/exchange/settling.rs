@@ -1,0 +1,387 @@
+//! Adopts the session state that a transaction has left on its server connection.
+//!
+//! pgweir holds back the client's ReadyForQuery while it inspects the session. The result becomes the client's
+//! context, and decides whether the client can go on with any server connection or is pinned to this one.
+
+use pgweir_wire::MessageWriter;
+
+use super::{
+    Exchange, NO_LOAN,
+    inspection::{Inspection, Rights},
+    sql_statements::needs_texts,
+};
+use crate::{
+    Actions, ReadMode, Time, Token,
+    backend::{Phase, Request, SIGNALS, Server, Settling},
+    client_listen::{fence, fences_to_move, has_channels_to_move, send_backlog},
+    connections::Connections,
+    effect::{Effect, Effects, Env, PoolEffect, SessionEffect},
+    frontend::Client,
+    listen::Stage,
+    loan::{begin, enter, send_unsent_parameters},
+    recording, role_settings,
+    session::{Context, Effects as TextEffects, Probe, SettingsTable, State},
+    signal::{Signal, Signals},
+};
+
+/// Handles what must precede a ReadyForQuery. Returns whether it may be sent now; `false` holds it back until an
+/// inspection has ended.
+#[cold]
+pub(crate) fn before_ready(
+    env: &Env<'_>,
+    connections: &mut Connections,
+    conn: Token,
+    out: &mut Actions,
+) -> bool {
+    let Some(server) = connections.server(conn) else {
+        return true;
+    };
+    let Some(client_conn) = server.relays_for() else {
+        return true;
+    };
+    let is_last = server.status == b'I' && server.replies.is_last();
+    let Some((client, server)) = connections.pair(client_conn, conn) else {
+        out.report_missing(NO_LOAN);
+        return true;
+    };
+    if client.context.is_none() || matches!(server.replies.current(), Some(Request::Internal(_))) {
+        return true;
+    }
+    let signals = signals_at_end(client, server);
+    let is_end = is_last && !client.socket.stream.is_in_body();
+    note_sequences(client, server, is_end, env.now);
+    if is_end {
+        let settings = &env.snapshot.config.settings;
+        adopt_literal_settings(client, server, settings, env.directory.settings());
+    }
+    let must_inspect = server.session.must_inspect_before_ready();
+    server.session.queries.ready_is_held =
+        is_end && (server.session.notifications.has_listening_client || must_inspect);
+    server.session.signals = signals;
+    if server.session.queries.ready_is_held {
+        return false;
+    }
+    server.session.inspections.is_missing |= must_inspect;
+    if is_end {
+        server.session.transaction.effects = TextEffects::default();
+        server.session.take_report_as_inspection();
+    }
+    if server.session.asks_for_rights() {
+        return false;
+    }
+    send_unsent_parameters(env.directory.names(), client_conn, client, server, out);
+    if !server.session.notifications.pending.is_empty() {
+        send_backlog(connections, client_conn, out);
+    }
+    true
+}
+
+/// Returns what has to be done if the ReadyForQuery of the client's last request was held back: the request may have
+/// changed the session, or have signalled other clients.
+#[inline]
+pub(crate) fn inspection_due(server: &mut Server, conn: Token) -> Option<Effect> {
+    if server.session.asks_for_rights() {
+        return Some(Effect::AskForPrivileges(conn));
+    }
+    std::mem::take(&mut server.session.queries.ready_is_held)
+        .then_some(Effect::Session(conn, SessionEffect::InspectHeld))
+}
+
+impl Exchange<'_> {
+    /// Inspects the session after the client has received its ReadyForQuery.
+    #[cold]
+    pub(crate) fn inspect_late(
+        &mut self,
+        conn: Token,
+        settling: Settling,
+        out: &mut Actions,
+    ) -> Effects {
+        let Some(server) = self.connections.server(conn) else {
+            return Effects::default();
+        };
+        server.session.inspections.is_missing = false;
+        let client = server.client();
+        let settling = Settling {
+            inspections: true,
+            ready_was_sent: true,
+            ..settling
+        };
+        let mut effects = self.inspect_before_ready(conn, settling, out);
+        // The extension may have reported everything already: then no reply follows that would release the server.
+        effects.extend(client.map(|client| Effect::SettleFor {
+            server: conn,
+            client,
+        }));
+        effects
+    }
+
+    /// Inspects the session before the client receives its ReadyForQuery.
+    pub(crate) fn inspect_held(&mut self, conn: Token, out: &mut Actions) -> Effects {
+        let Some(server) = self.connections.server(conn) else {
+            return Effects::default();
+        };
+        let settling = Settling {
+            inspections: server.session.needs_inspection_now(),
+            ..Settling::default()
+        };
+        self.inspect_before_ready(conn, settling, out)
+    }
+
+    fn inspect_before_ready(
+        &mut self,
+        conn: Token,
+        settling: Settling,
+        out: &mut Actions,
+    ) -> Effects {
+        let Some((client_conn, client, server)) = self.connections.pair_of(conn) else {
+            return Effects::default();
+        };
+        if server.relays_for().is_none() {
+            return Effects::default();
+        }
+        server.session.transaction.ddl = None;
+        recording::inspection_began(&self.env, client);
+        enter(Phase::Settling(settling), client_conn, client, conn, server);
+        out.read(client_conn, ReadMode::Hold);
+        let env = &self.env;
+        role_settings::renew_changed(env.directory, env.snapshot, self.connections, conn, out);
+        self.inspect_session(conn, out)
+    }
+
+    fn inspect_session(&mut self, conn: Token, out: &mut Actions) -> Effects {
+        let Some((_, client, server)) = self.connections.pair_of(conn) else {
+            out.report_missing(NO_LOAN);
+            return Effects::default();
+        };
+        let inspects = server
+            .settling_mut()
+            .is_some_and(|settling| std::mem::take(&mut settling.inspections));
+        if !inspects {
+            // The inspection runs only because of LISTEN; the rest can wait.
+            server.session.transaction.effects = TextEffects::default();
+            return self.finish_inspection(conn, out);
+        }
+        let reported = server
+            .session
+            .extension
+            .last
+            .as_ref()
+            .filter(|report| !report.unclear && !report.cut)
+            .map(|report| (**report).clone());
+        let Some(mut state) = reported else {
+            self.probe(conn, out);
+            return Effects::default();
+        };
+        // A report does not contain custom parameters that are no longer set: their values are queried.
+        let context = client.context.as_deref();
+        let names = context.map_or(Vec::new(), |context| no_longer_set(context, &state));
+        let statements = needs_texts(server, &state);
+        if statements {
+            state.statements.clear();
+        }
+        let mut privileged = Vec::new();
+        if !state.privileged.is_empty()
+            && Rights::of(self.env.directory.names(), server) == Rights::Granted
+        {
+            privileged.clone_from(&state.privileged);
+        }
+        let probe = Probe {
+            names,
+            privileged,
+            statements,
+            ..Probe::default()
+        };
+        if probe.is_empty() {
+            let nothing = Probe::reported(Vec::new());
+            return self.adopt_state(conn, &nothing, state, Inspection::Known, out);
+        }
+        self.ask_state(conn, probe, Some(state), None, out);
+        Effects::default()
+    }
+
+    /// Goes on after the client's startup values were restored.
+    pub(super) fn startup_values_restored(&mut self, conn: Token, out: &mut Actions) -> Effects {
+        if let Some((_, client, server)) = self.connections.pair_of(conn)
+            && let Some(context) = &client.context
+        {
+            server.session.holds(&context.wanted);
+        }
+        self.finish_inspection(conn, out)
+    }
+
+    /// Goes on when the session is settled except for its channels: they move to the client's listener.
+    pub(super) fn finish_inspection(&mut self, conn: Token, out: &mut Actions) -> Effects {
+        if fences_to_move(&self.env, self.connections, conn, out) {
+            return Effects::default();
+        }
+        match has_channels_to_move(self.connections, conn) {
+            true => Effects::from(Effect::MoveChannels(conn)),
+            false => self.finish_with_fence(conn, out),
+        }
+    }
+
+    /// Goes on when the channels are settled too: fences the client's notifications.
+    pub(crate) fn finish_with_fence(&mut self, conn: Token, out: &mut Actions) -> Effects {
+        let client = self
+            .connections
+            .server(conn)
+            .and_then(|server| server.client());
+        match client {
+            Some(client) if !fence(&self.env, self.connections, client, Stage::Fenced, out) => {
+                self.finish_request(conn, out)
+            }
+            _ => Effects::default(),
+        }
+    }
+
+    /// Completes the client's request with ReadyForQuery. Whether the client keeps the server is decided when all
+    /// that the server has sent is handled.
+    pub(crate) fn finish_request(&mut self, conn: Token, out: &mut Actions) -> Effects {
+        let server = self.connections.server(conn);
+        let Some((client_conn, settling)) =
+            server.and_then(|server| Some((server.client()?, server.settling()?)))
+        else {
+            return Effects::default();
+        };
+        send_backlog(self.connections, client_conn, out);
+        let Some((client, server)) = self.connections.pair(client_conn, conn) else {
+            out.report_missing(NO_LOAN);
+            return Effects::default();
+        };
+        server.session.notifications.has_listening_client = client.listening.is_some();
+        let next = match settling.releases {
+            true => Phase::Settled,
+            false => Phase::Relaying,
+        };
+        enter(next, client_conn, client, conn, server);
+        let names = self.env.directory.names();
+        send_unsent_parameters(names, client_conn, client, server, out);
+        if !settling.ready_was_sent {
+            out.send_made(client_conn, |bytes| {
+                MessageWriter::new(bytes).ready_for_query(b'I');
+            });
+        }
+        let is_pinned = client.context.as_ref().is_some_and(|own| own.is_pinned());
+        let pool = server.pool();
+        let early = begin(client_conn, client, conn, server, out);
+        let mut effects = Effects::default();
+        if is_pinned {
+            self.withdraw_announcement(conn, out);
+            effects.push(Effect::Pool(pool, PoolEffect::SettleForWaiters));
+        }
+        effects.extend(early.map(|early| Effect::RelayEarly(client_conn, early)));
+        effects
+    }
+}
+
+/// Returns the signals that a finished request asks for, if the server can still report the caller's privileges.
+///
+/// With more requests behind it, or in a failed transaction, the server could not report which role the caller had.
+fn signals_at_end(client: &Client, server: &mut Server) -> Option<Box<Signals>> {
+    let session = &mut server.session;
+    let signal = Signal::of(session.transaction.effects)?;
+    let signals = session.signals.take();
+    if !server.replies.is_last() || !client.socket.stream.is_at_boundary() {
+        return None;
+    }
+    // The next request asks for other things.
+    session.transaction.effects = session.transaction.effects.without(SIGNALS);
+    let mut signals = signals.filter(|_| server.status != b'E')?;
+    signals.signal = Some(signal);
+    Some(signals)
+}
+
+/// Records whose sequence values the server holds, and whether clients like this one ask for them (`currval`).
+///
+/// pgweir can't move such values. A client keeps its server for them only where a client of the same user and
+/// `application_name` has asked for a value in another transaction than the one that made it.
+fn note_sequences(client: &mut Client, server: &mut Server, is_end: bool, now: Time) {
+    let effects = server.session.transaction.effects;
+    if effects.intersects(MAKES_VALUES) {
+        server.session.touch_sequences(client.origin.id);
+    }
+    if !is_end {
+        return;
+    }
+    let reads = effects.contains(TextEffects::READS_SEQUENCE);
+    let makes = effects.intersects(MAKES_VALUES);
+    let readers = &server.shared.sequence_readers;
+    let application = client.tracked.application_name();
+    // A text may count as opaque only because the catalog was not read yet.
+    let makes_for_sure = effects.intersects(TextEffects::SEQUENCE.and(TextEffects::EXECUTE));
+    if reads && !makes_for_sure {
+        readers.insert(application);
+    }
+    if (reads || makes)
+        && readers.contains(application)
+        && let Some(context) = client.context.as_deref_mut()
+    {
+        context.keep_sequences(now);
+    }
+}
+
+/// The effects of texts that may have called `nextval`.
+const MAKES_VALUES: TextEffects = TextEffects::SEQUENCE
+    .and(TextEffects::EXECUTE)
+    .and(TextEffects::OPAQUE);
+
+/// Returns the custom parameters that the client has set, and that are no longer reported as set.
+fn no_longer_set(context: &Context, state: &State) -> Vec<Box<[u8]>> {
+    let is_reported = |name: &[u8]| state.settings.iter().any(|(found, _)| found == name);
+    let gone = context.wanted.iter().filter(|&(name, _)| {
+        name.contains(&b'.') && context.base.get(name).is_none() && !is_reported(name)
+    });
+    gone.map(|(name, _)| name.into()).collect()
+}
+
+/// Adopts custom parameters that the transaction has set to constants without an inspection, if the session has no
+/// other new state. The server needs no clean either, as after settings that pgweir itself has sent.
+fn adopt_literal_settings(
+    client: &mut Client,
+    server: &mut Server,
+    limits: &pgweir_config::Settings,
+    settings: &SettingsTable,
+) {
+    let session = &server.session;
+    let (Some(pairs), Some(context)) = (session.dirt.literal_sets(), &mut client.context) else {
+        return;
+    };
+    let is_settled = context.wanted.is_same(&session.settings.held)
+        && !context.has_unlisted
+        && !context.is_pinned()
+        && session.texts_tell_settings();
+    let baseline = session.settings.baseline.clone();
+    let baseline = baseline.or_else(|| server.shared.facts.lock().baseline.clone());
+    // Only an inspection finds PostgreSQL's own spelling, or a startup value that RESET brings back.
+    let is_custom = |name: &[u8]| {
+        baseline
+            .as_ref()
+            .is_none_or(|usual| usual.get(name).is_none())
+            && context.base.get(name).is_none()
+            && context.implied.get(name).is_none()
+    };
+    if !is_settled
+        || !limits.pin_parameters.is_empty()
+        || !pairs.iter().all(|(name, _)| is_custom(name))
+    {
+        return;
+    }
+    // If a name comes twice, its last value counts.
+    let is_last = |at: usize, name: &[u8]| pairs[at + 1..].iter().all(|(later, _)| later != name);
+    let last = pairs
+        .iter()
+        .enumerate()
+        .filter(|(at, (name, _))| is_last(*at, name));
+    let set = last.filter_map(|(_, (name, value))| Some((name.as_slice(), value.as_deref()?)));
+    let is_named = |name: &[u8]| pairs.iter().any(|(set, _)| set == name);
+    let kept = context.wanted.iter().filter(|(name, _)| !is_named(name));
+    let wanted = settings.intern(kept.chain(set));
+    let bytes: usize = wanted
+        .iter()
+        .map(|(name, value)| name.len() + value.len())
+        .sum();
+    if bytes <= limits.max_client_settings_bytes as usize {
+        server.session.settings_known(&wanted);
+        context.wanted = wanted;
+    }
+}

@@ -1,0 +1,170 @@
+//! The startup parameters of a client that logs in. They are tried on a server first, since only PostgreSQL can
+//! validate them.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use super::{Exchange, NO_LOAN, equipping::query, pins::pin_at_login};
+use crate::{
+    Actions, Token,
+    backend::{InternalQuery, Phase, REDEFINED},
+    effect::{Effect, Effects},
+    frontend::ClientDuty,
+    loan::enter,
+    session::{Context, Settings, Startup, is_identity, login_plan},
+};
+
+impl Exchange<'_> {
+    /// Begins the session of a client whose session state is carried and that has asked for these parameters.
+    pub(crate) fn begin_session(&mut self, conn: Token, mut asked: Vec<(Vec<u8>, Vec<u8>)>) {
+        let directory = self.env.directory;
+        let Some(client) = self.connections.client(conn) else {
+            return;
+        };
+        let Some(pool) = client.pool.and_then(|pool| self.pools.get(pool)) else {
+            return;
+        };
+        let shared = &pool.shared;
+        let own_name = client.tracked.application_name().to_vec();
+        asked.retain(|(name, _)| !name.eq_ignore_ascii_case(APPLICATION_NAME));
+        let is_utf8 = shared.is_utf8();
+        let mut customs = shared.custom_parameters.lock();
+        for (name, _) in asked.iter().filter(|(name, _)| name.contains(&b'.')) {
+            customs.insert(name, is_utf8);
+        }
+        drop(customs);
+        let settings = directory.settings();
+        let mut context = Context::default();
+        let name = (!own_name.is_empty()).then_some((APPLICATION_NAME, &*own_name));
+        let others = settings.intern(asked.iter().map(|(name, value)| (name, value)));
+        // PostgreSQL decides each time whether the client may have a role.
+        let names_who = asked
+            .iter()
+            .any(|(name, _)| is_identity(&name.to_ascii_lowercase()));
+        let is_unknown = !others.is_empty() && !shared.is_known();
+        let known = if names_who || is_unknown || !is_plain_name(&own_name) {
+            None
+        } else if others.is_empty() {
+            Some(Settings::default())
+        } else {
+            shared.startups.lock().find(&others).map(|startup| {
+                client.tracked = startup.tracked.clone();
+                context.implied = startup.implied.clone();
+                startup.base.clone()
+            })
+        };
+        context.unproven = known.is_none();
+        let base = known.unwrap_or(others);
+        context.base = settings.overlay(&base, &settings.intern(name));
+        context.wanted = context.base.clone();
+        if let (Some(at), Some((_, name))) = (directory.names().position(APPLICATION_NAME), name) {
+            client.tracked.set(at, name);
+        }
+        client.context = Some(Box::new(context));
+        pin_at_login(client, pool.terms.dedicated, self.env.now);
+    }
+
+    /// Tries the startup parameters of a client that logs in.
+    pub(crate) fn try_startup(
+        &mut self,
+        server_conn: Token,
+        client_conn: Token,
+        out: &mut Actions,
+    ) {
+        let Some((client, server)) = self.connections.pair(client_conn, server_conn) else {
+            return out.report_missing(NO_LOAN);
+        };
+        let Some(context) = &client.context else {
+            return out.report_missing("the session of a client that logs in");
+        };
+        server.times.lent_at = self.env.now;
+        // The query is empty if there is nothing to do: the parameters that the server holds were tried before.
+        let text = login_plan(&context.wanted, &server.session.settings.held).unwrap_or_default();
+        enter(Phase::Equipping, client_conn, client, server_conn, server);
+        server.session.settings.reads_notices = true;
+        server.ask(InternalQuery::Startup);
+        query(server_conn, &text, out);
+    }
+
+    /// Goes on with the login: the server has accepted the startup parameters.
+    pub(super) fn startup_tried(&mut self, server_conn: Token, out: &mut Actions) -> Effects {
+        let directory = self.env.directory;
+        let Some((client_conn, client, server)) = self.connections.pair_of(server_conn) else {
+            out.report_missing(NO_LOAN);
+            return Effects::default();
+        };
+        server.session.settings.reads_notices = false;
+        if server.session.unclean {
+            self.clean_session(server_conn, out);
+            return Effects::default();
+        }
+        let shared = Arc::clone(&server.shared);
+        let is_redefined = server.retirement.reason == Some(REDEFINED);
+        let Some(context) = client.context.as_deref_mut() else {
+            out.report_missing("the session of a client that logs in");
+            return Effects::default();
+        };
+        if is_redefined {
+            server.session.holds(&context.wanted);
+            server.session.settings.has_unsent = false;
+            client.duty = ClientDuty::Idle;
+            return Effects::from_iter([
+                Effect::Wait {
+                    client: client_conn,
+                    pool: shared.id,
+                    at_login: true,
+                },
+                Effect::GiveBack(server_conn),
+            ]);
+        }
+        let asked = std::mem::take(&mut context.wanted);
+        server.session.holds(&asked);
+        server.session.settings.has_unsent = false;
+        let (names, settings) = (directory.names(), directory.settings());
+        let usual = shared.facts.lock().server_parameters.clone();
+        let spelled = asked
+            .iter()
+            .map(|(name, value)| (name, names.value(&server.tracked, name).unwrap_or(value)));
+        let (implied, unusual): (Vec<_>, Vec<_>) = spelled.partition(|&(name, value)| {
+            let usual = usual.as_ref().map(|usual| &usual.tracked);
+            usual.and_then(|usual| names.value(usual, name)) == Some(value)
+        });
+        context.implied = settings.intern(implied);
+        context.base = settings.intern(unusual);
+        context.wanted = context.base.clone();
+        context.unproven = false;
+        client.tracked = server.tracked.clone();
+        if asked.get(APPLICATION_NAME).is_none_or(is_plain_name) {
+            let others = |of: &Settings| {
+                settings.intern(of.iter().filter(|(name, _)| *name != APPLICATION_NAME))
+            };
+            let startup = Startup {
+                base: others(&context.base),
+                implied: others(&context.implied),
+                tracked: server.tracked.clone(),
+            };
+            let facts = shared.facts.lock();
+            // The answer of a server that was opened under other defaults than the latest is valid only for that
+            // server.
+            let is_usual = facts.server_parameters.as_ref().is_some_and(|usual| {
+                let mut unusual = names.respelled(&usual.tracked, &server.tracked);
+                unusual.all(|(name, ..)| asked.get(name.to_ascii_lowercase().as_bytes()).is_some())
+            });
+            // A change of the session defaults first counts up `defaults`, and then forgets all that is kept here.
+            let mut startups = shared.startups.lock();
+            if is_usual && shared.defaults.load(Ordering::Acquire) == server.retirement.defaults {
+                startups.keep(&others(&asked), startup);
+            }
+        }
+        client.duty = ClientDuty::Idle;
+        Effects::from_iter([Effect::Welcome(client_conn), Effect::GiveBack(server_conn)])
+    }
+}
+
+/// Returns whether PostgreSQL leaves this application_name unchanged. Most clients have individual names.
+fn is_plain_name(name: &[u8]) -> bool {
+    name.len() < NAME_MAX && name.iter().all(|byte| matches!(byte, 0x20..=0x7e))
+}
+
+const APPLICATION_NAME: &[u8] = b"application_name";
+/// PostgreSQL truncates names of this length and above (`NAMEDATALEN`).
+const NAME_MAX: usize = 64;

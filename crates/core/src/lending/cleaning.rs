@@ -1,0 +1,240 @@
+//! Cleaning: the session state and the unanswered requests of a client that has left its server are taken away, before
+//! another client gets the server. A server that no cleaning restores is closed.
+
+use pgweir_config::Unclean;
+use pgweir_wire::{MessageWriter, tag::frontend};
+
+use super::Lending;
+use crate::{
+    Actions, ReadMode, Time, Token,
+    backend::{Duty, InternalQuery, Sequences},
+    effect::{Effect, SessionEffect},
+    loan::AbandonedSession,
+    session::Class,
+};
+
+/// The reason for closing a server that was opened for one client.
+const OWNER_LEFT: &str = "the client that it was opened for has left";
+
+impl Lending<'_> {
+    /// Counts a server that is about to be retired because no clean restores its session.
+    #[cold]
+    pub(crate) fn count_unclean_close(&mut self, conn: Token) {
+        let server = self.connections.server(conn);
+        let server = server.filter(|server| server.retirement.reason.is_none());
+        let pool = server.map(|server| server.pool());
+        if let Some(pool) = pool.and_then(|pool| self.pools.get_mut(pool)) {
+            pool.stats.now.unclean_close_count += 1;
+        }
+    }
+
+    /// Returns whether a client may have left something in this server's session that no clean takes away. Any text
+    /// that is not certified may have done so, in a database with code whose effects are unknown, or under other
+    /// rules for string literals than at login.
+    pub(super) fn may_survive_clean(&mut self, conn: Token) -> bool {
+        let ignores = self.env.snapshot.config.settings.unclean == Unclean::Ignore;
+        let Some(server) = self.connections.server(conn) else {
+            return false;
+        };
+        if server.session.lasting.outlives_clean {
+            return true;
+        }
+        if server.session.dirt.class() != Class::Opaque {
+            return false;
+        }
+        let may_have_misread = server.session.lasting.may_have_misread_bodies;
+        let Some(pool) = self.pools.get_mut(server.pool()) else {
+            return may_have_misread;
+        };
+        pool.use_current_catalog();
+        let has_misread = may_have_misread && !pool.certificates.has_no_functions();
+        has_misread || !ignores && pool.certificates.unclean_reason().is_some()
+    }
+
+    /// Ends what a client began on this server before it left.
+    pub(crate) fn clean_abandoned_server(
+        &mut self,
+        conn: Token,
+        had: AbandonedSession,
+        out: &mut Actions,
+    ) {
+        let closes = self.may_survive_clean(conn);
+        if closes || had.spoils {
+            self.count_unclean_close(conn);
+        }
+        let resets_always = self.env.snapshot.config.settings.server_reset_query_always;
+        let Some(server) = self.connections.server(conn) else {
+            return;
+        };
+        if server.purpose.owner.is_some() {
+            return self.effects.push(Effect::CloseServer(conn, OWNER_LEFT));
+        }
+        if had.mid_message {
+            let why = "client left in the middle of a message";
+            return self.effects.push(Effect::CloseServer(conn, why));
+        }
+        if server.uncount_pinned() {
+            server.retirement.reason.get_or_insert("above pool_size");
+        }
+        // Reading from the server may have been held back for the client.
+        out.read(conn, ReadMode::Deliver);
+        server.replies.client_left();
+        if server.session.dirt.class() >= Class::Sequences {
+            server.session.sequences = Sequences::Mixed;
+        }
+        // The session state that the client left was not inspected.
+        server.session.unclean |= server.session.dirt.class() == Class::Opaque
+            || server.session.extension.is_new
+            || had.must_be_cleaned;
+        if had.spoils || closes {
+            server
+                .retirement
+                .reason
+                .get_or_insert("its session can't be cleaned");
+        }
+        server.next_loan.needs_reset |= had.was_session || resets_always;
+        if server.replies.is_settled()
+            && server.status == b'I'
+            && !server.next_loan.needs_reset
+            && !server.session.is_to_clean()
+        {
+            return self.give_back(conn, false, out);
+        }
+        if server.replies.is_uncertain() && !server.replies.is_settled() {
+            let why = "client left, and nobody knows what is outstanding";
+            return self.effects.push(Effect::CloseServer(conn, why));
+        }
+        if server.replies.is_unsynced() {
+            // A Sync would commit what PostgreSQL rolls back when a client leaves without one.
+            let why = "client left in the middle of a pipeline";
+            return self.effects.push(Effect::CloseServer(conn, why));
+        }
+        self.begin_cleaning(conn, out);
+    }
+
+    /// Ends the COPY of a client that left before it had sent the data. Returns whether the server is closed instead.
+    pub(crate) fn end_copy(&mut self, conn: Token, out: &mut Actions) -> bool {
+        let Some(server) = self.connections.server(conn) else {
+            return false;
+        };
+        if server.replies.is_unsynced() {
+            let why = "client left in the middle of a COPY";
+            self.effects.push(Effect::CloseServer(conn, why));
+            return true;
+        }
+        if server.replies.is_copy_in() {
+            server.replies.client_sent(frontend::COPY_FAIL);
+            out.send_made(conn, |bytes| {
+                MessageWriter::new(bytes).copy_fail("the client left");
+            });
+        }
+        false
+    }
+
+    /// Starts to clean the server. No client gets the server until it is clean.
+    pub(crate) fn begin_cleaning(&mut self, conn: Token, out: &mut Actions) {
+        let patience = self.env.snapshot.config.settings.abandoned_query_timeout.0;
+        let until = match patience {
+            0 => Time(u64::MAX),
+            patience => self.env.now.after(patience),
+        };
+        let Some(server) = self.connections.server(conn) else {
+            return;
+        };
+        server.times.freed_at = self.env.now;
+        server.duty = Duty::Cleaning {
+            until,
+            rolled_back: false,
+        };
+        self.connections.schedule(self.env.now);
+        if !self.end_copy(conn, out) {
+            self.continue_cleaning(conn, out);
+        }
+    }
+
+    /// Takes the next step of cleaning, once the last one was answered.
+    pub(crate) fn continue_cleaning(&mut self, conn: Token, out: &mut Actions) {
+        let Some(server) = self.connections.server(conn) else {
+            return;
+        };
+        if !server.replies.is_settled() || !server.stream.is_quiet() {
+            return;
+        }
+        if server.replies.is_uncertain() {
+            server
+                .retirement
+                .reason
+                .get_or_insert("unexpected replies may follow");
+        }
+        if server.session.report_requires_close() {
+            server
+                .retirement
+                .reason
+                .get_or_insert("its session can't be cleaned");
+        }
+        if let Some(why) = server.retirement.reason {
+            return self.effects.push(Effect::CloseServer(conn, why));
+        }
+        if server.status != b'I' {
+            return self.roll_back(conn, out);
+        }
+        if std::mem::take(&mut server.next_loan.needs_reset) {
+            let query = self
+                .env
+                .snapshot
+                .config
+                .settings
+                .server_reset_query
+                .as_bytes();
+            if !query.is_empty() {
+                server.ask(InternalQuery::Reset);
+                return out.send_made(conn, |bytes| {
+                    MessageWriter::new(bytes).query(query);
+                });
+            }
+        }
+        if server.session.is_to_clean() {
+            let clean = Effect::Session(conn, SessionEffect::Clean);
+            return self.effects.push(clean);
+        }
+        self.place_server(conn, out);
+    }
+
+    /// Rolls back the transaction that a client has left open.
+    fn roll_back(&mut self, conn: Token, out: &mut Actions) {
+        let Some(server) = self.connections.server(conn) else {
+            return;
+        };
+        if let Duty::Cleaning { rolled_back, .. } = &mut server.duty
+            && std::mem::replace(rolled_back, true)
+        {
+            let why = "ROLLBACK left a transaction open";
+            return self.effects.push(Effect::CloseServer(conn, why));
+        }
+        server.ask(InternalQuery::Rollback);
+        out.send_made(conn, |bytes| {
+            MessageWriter::new(bytes).query(b"ROLLBACK");
+        });
+    }
+
+    /// Notes that `server_reset_query` was run.
+    pub(crate) fn note_reset(&mut self, conn: Token) {
+        let is_thorough = self.env.snapshot.config.settings.server_reset_query == "DISCARD ALL";
+        if let Some(server) = self.connections.server(conn) {
+            let pool = self.pools.get(server.pool());
+            let engine = pool.is_some_and(|pool| pool.terms.engine);
+            server.session.cleaned();
+            // A reset query other than DISCARD ALL may leave session state, which other clients of the pool would see.
+            server.session.unclean = !is_thorough && engine;
+        }
+    }
+
+    /// Closes a server that is being cleaned after its client.
+    pub(crate) fn close_if_cleaning(&mut self, conn: Token) {
+        let server = self.connections.server(conn);
+        if server.is_some_and(|server| server.is_cleaning()) {
+            let close = Effect::CloseServer(conn, "unclean server");
+            self.effects.push(close);
+        }
+    }
+}

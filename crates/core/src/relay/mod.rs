@@ -1,0 +1,605 @@
+//! The relay: passes messages between a client connection and the server connection that is lent to it.
+//!
+//! This module owns no state. It is the only one that moves bytes from one side to the other, and changes the
+//! outstanding replies of a server, the clients' names of prepared statements, and the statistics of pools as the
+//! messages demand.
+//!
+//! In come the bytes of clients ([`Relay::client_bytes`]) and of servers ([`Relay::pass_on`]). Out go actions that send
+//! them, and one [`Effect`] at a time, which the worker carries out before the next message is handled: for a server
+//! that may have become free, an answer to an internal query, a client that has to be refused, a LISTEN that a listener
+//! answers, and a server that violates the protocol.
+
+mod backpressure;
+mod buffered_messages;
+mod byte_run;
+mod channels;
+mod client_names;
+mod client_to_server;
+mod ddl;
+mod fence;
+mod named;
+mod named_statements;
+mod outdated_statements;
+mod rejection;
+mod server_loss;
+mod server_reports;
+mod statements;
+mod text_effects;
+mod trace_parents;
+mod unnamed;
+
+use pgweir_config::PoolMode;
+use pgweir_wire::{HEADER_LEN, MessageWriter, Report, tag::backend};
+
+pub(crate) use self::server_loss::report_server_loss;
+use self::{
+    byte_run::Run,
+    client_to_server::{ClientMessages, Stopped},
+};
+use crate::{
+    Actions, Token,
+    backend::{Duty, Expected, Phase, Request, Server, Step},
+    client_listen::{keep_direct_notification, unlisten_completed},
+    connections::Connections,
+    early_answers::send_early,
+    effect::{Effect, Env, SessionEffect},
+    exchange,
+    fault::{Fault, STALE_PLAN, Words},
+    frontend::ClientDuty,
+    operator_orders::retire_servers_of_database,
+    pool::PoolId,
+    pooling::LocalPools,
+    recording,
+    session::Bindings,
+};
+
+/// The pieces of a worker that the relay uses.
+pub(crate) struct Relay<'w> {
+    env: Env<'w>,
+    connections: &'w mut Connections,
+    pools: &'w mut LocalPools,
+    bindings: &'w mut Bindings,
+}
+
+/// Bytes that a server has sent, and how far they are handled.
+pub(crate) struct ServerBytes<'b> {
+    server: Token,
+    bytes: &'b [u8],
+    at: usize,
+    /// The handled bytes that the client has still to be sent.
+    run: Run,
+    /// The pool in whose statistics the bytes count, if a client reads them.
+    counts_in: Option<PoolId>,
+    /// Whether the server was lent to a client when the bytes arrived.
+    was_lent: bool,
+}
+
+/// What becomes of a message of a server.
+enum Treatment {
+    /// The client gets the message.
+    Pass,
+    /// The client does not get the message.
+    Keep,
+    /// The client does not get the message, and this has to be done.
+    Act(Effect),
+}
+
+impl Treatment {
+    fn keep_and(effect: Option<Effect>) -> Self {
+        effect.map_or(Self::Keep, Self::Act)
+    }
+}
+
+impl From<bool> for Treatment {
+    #[inline]
+    fn from(passes: bool) -> Self {
+        if passes { Self::Pass } else { Self::Keep }
+    }
+}
+
+impl<'b> ServerBytes<'b> {
+    /// Begins to handle bytes of a server that has logged in.
+    #[inline]
+    pub(crate) fn begin(
+        connections: &mut Connections,
+        conn: Token,
+        bytes: &'b [u8],
+        out: &mut Actions,
+    ) -> Option<Self> {
+        let server = connections.server(conn)?;
+        let was_lent = server.relays_for().or(server.holds_client()).is_some();
+        if let Some(client) = server.relays_for() {
+            send_early(client, server, out);
+        }
+        Some(Self {
+            server: conn,
+            bytes,
+            at: 0,
+            run: Run::default(),
+            counts_in: server.client().map(|_| server.pool()),
+            was_lent,
+        })
+    }
+}
+
+impl<'w> Relay<'w> {
+    #[inline]
+    pub(crate) fn new(
+        env: Env<'w>,
+        connections: &'w mut Connections,
+        pools: &'w mut LocalPools,
+        bindings: &'w mut Bindings,
+    ) -> Self {
+        Self {
+            env,
+            connections,
+            pools,
+            bindings,
+        }
+    }
+
+    /// Handles the bytes of a client that has a server connection.
+    #[inline]
+    pub(crate) fn client_bytes(
+        &mut self,
+        conn: Token,
+        bytes: &[u8],
+        out: &mut Actions,
+    ) -> Option<Effect> {
+        let now = self.env.now;
+        let settings = &self.env.snapshot.config.settings;
+        let Some(&ClientDuty::Active(server_conn)) =
+            self.connections.client(conn).map(|client| &client.duty)
+        else {
+            return None;
+        };
+        let (client, server) = self.connections.pair(conn, server_conn)?;
+        server.times.heard_at = now;
+        let stale_plans = server.shared.catalog.stale_plans();
+        server.statements.prepared.trust_since(stale_plans);
+        if !matches!(server.duty.phase(), Some(Phase::Relaying)) {
+            server.enter(Phase::Relaying);
+        }
+        let pool = self.pools.get_mut(server.pool())?;
+        pool.use_current_catalog();
+        // A server connection that belongs to one client keeps what the client makes there.
+        let is_shared = server.purpose.owner.is_none();
+        // The queries that clean the server for this client may be in front of the client's first request.
+        let replies = &server.replies;
+        if replies.is_settled() || replies.owed_to_client() == 0 && replies.is_synced() {
+            client.request.sent_at = now;
+            if server.status == b'I' {
+                // In session mode the last transaction may have ended long ago.
+                client.request.transaction_at = now;
+                recording::relayed(&self.env, client, out);
+            }
+        }
+        pool.stats.now.received += bytes.len() as u64;
+        let is_carried = is_shared && client.context.is_some();
+        if is_carried {
+            let generation = pool.certificates.generation();
+            server
+                .session
+                .transaction
+                .certified_by
+                .get_or_insert(generation);
+        }
+        let mut messages = ClientMessages {
+            client_conn: conn,
+            client,
+            server_conn,
+            server,
+            bindings: self.bindings,
+            statements: self.env.directory.statements(),
+            stats: &mut pool.stats.now,
+            most: if is_shared {
+                pool.terms.prepared_max
+            } else {
+                0
+            },
+            most_bytes: settings.max_client_prepared_bytes as usize,
+            is_carried,
+            certificates: &pool.certificates,
+            verdicts: &mut pool.verdicts,
+            as_pgbouncer: pool.terms.as_pgbouncer,
+            bound: None,
+            owed_max: settings.max_pipelined_messages as usize,
+            longest: settings.longest_message(),
+            no_simple: settings.disable_pqexec,
+            left_database: None,
+            channel_command: None,
+            has_effects: false,
+        };
+        let ran = messages.run(bytes, out);
+        if let Some(name) = messages.left_database.take() {
+            let config = &self.env.snapshot.config;
+            retire_servers_of_database(self.env.directory, config, &name, now, out);
+        }
+        match ran {
+            // A lone Flush or the end of a message changes nothing that a reply would report.
+            Ok(()) => may_be_free(messages.server).then_some(Effect::Settle(server_conn)),
+            Err(stopped) => Some(stopped.effect(conn, server_conn)),
+        }
+    }
+
+    /// Handles the bytes of a server up to a message after which other modules have something to do. `None` when all
+    /// bytes are handled.
+    #[inline]
+    pub(crate) fn pass_on(
+        &mut self,
+        input: &mut ServerBytes<'_>,
+        out: &mut Actions,
+    ) -> Option<Effect> {
+        // Each inspected message may have changed everything, so the loop looks the server up each time.
+        while let Some(server) = self.connections.server(input.server) {
+            let front = server.replies.front();
+            let expected = Expected {
+                answers: server.replies.is_asked(),
+                marks: front.is_mark,
+                describes: front.is_describe,
+                checks: server.replies.is_awaited(),
+                rows: server.session.awaits_rows(),
+                // While it is uncertain which replies have arrived, any message shows that the server is answering an
+                // internal query.
+                tags: server.session.reads_command_tags() || server.replies.is_uncertain(),
+            };
+            let step = match server.stream.next(input.bytes, &mut input.at, expected) {
+                Ok(Some(step)) => step,
+                Ok(None) => return None,
+                Err(violation) => {
+                    input.run.flush(out);
+                    return Some(Effect::ServerFault(input.server, violation.to_string()));
+                }
+            };
+            let swallow = matches!(server.replies.current(), Some(Request::Internal(_)));
+            let to = server.relays_for().filter(|_| !swallow);
+            let effect = match step {
+                Step::Pass { start, end } => {
+                    // A description may have been too long to be inspected.
+                    server.statements.params = None;
+                    input.run.add(to, start, end, out);
+                    continue;
+                }
+                Step::PassHeld => {
+                    input.run.flush(out);
+                    if let Some(to) = to {
+                        out.send_made(to, |made| made.extend_from_slice(server.stream.held()));
+                        input.run.sent = true;
+                    }
+                    continue;
+                }
+                Step::Inspect { start, end } => self.handle_step(input, (start, end), to, out),
+                Step::InspectHeld => self.handle_held_message(input, to, out),
+                Step::Overlong(tag) => self.passes_unread(input.server, tag, out),
+            };
+            if effect.is_some() {
+                input.run.flush(out);
+                return effect;
+            }
+        }
+        None
+    }
+
+    /// Ends the handling of a server's bytes: sends the client what is left, and looks whether the server's client or
+    /// its cleaning is done. This comes last, since a server with unread bytes must not be lent to another client.
+    #[inline]
+    pub(crate) fn end(&mut self, mut input: ServerBytes<'_>, out: &mut Actions) -> Option<Effect> {
+        input.run.flush(out);
+        if let Some(pool) = input.counts_in.and_then(|pool| self.pools.get_mut(pool)) {
+            pool.stats.now.sent += input.bytes.len() as u64;
+        }
+        let conn = input.server;
+        let server = self.connections.server(conn)?;
+        match &server.duty {
+            // If the server was lent during this call, its new client's messages have yet to be read.
+            Duty::Lent(loan) if input.was_lent && loan.phase().relays() => {
+                let client = loan.client();
+                let owed_max = self.env.snapshot.config.settings.max_pipelined_messages;
+                backpressure::read_on_if_answered(server, client, owed_max as usize, out);
+                may_be_free(server).then_some(Effect::Settle(conn))
+            }
+            Duty::Cleaning { .. } => Some(Effect::GoOnCleaning(conn)),
+            Duty::Idle if !server.stream.is_quiet() => {
+                // The server has begun an asynchronous message, so it is not lent until that message is complete.
+                if let Some(pool) = self.pools.get_mut(server.pool()) {
+                    pool.idle.retain(|&idle| idle != conn);
+                }
+                Some(Effect::BeginCleaning(conn))
+            }
+            _ => None,
+        }
+    }
+
+    /// Handles a message that has arrived as a whole, at this place of the input.
+    #[inline]
+    fn handle_step(
+        &mut self,
+        input: &mut ServerBytes<'_>,
+        (start, end): (usize, usize),
+        to: Option<Token>,
+        out: &mut Actions,
+    ) -> Option<Effect> {
+        let message = &input.bytes[start..end];
+        let is_end = message[0] == backend::READY_FOR_QUERY;
+        let acts_before = |server: &mut Server| server.session.must_act_before_ready();
+        if stands_alone(message[0])
+            || is_end
+                && self
+                    .connections
+                    .server(input.server)
+                    .is_some_and(acts_before)
+        {
+            input.run.flush(out);
+        }
+        match self.handle_message(input.server, message, out) {
+            Treatment::Pass => input.run.add(to, start, end, out),
+            Treatment::Keep => input.run.flush(out),
+            Treatment::Act(effect) => return Some(effect),
+        }
+        self.follow_message(input.server, message[0], &mut input.run, out)
+    }
+
+    /// Does the same for a message that was buffered until it was complete.
+    #[cold]
+    fn handle_held_message(
+        &mut self,
+        input: &mut ServerBytes<'_>,
+        to: Option<Token>,
+        out: &mut Actions,
+    ) -> Option<Effect> {
+        input.run.flush(out);
+        let message = self
+            .connections
+            .server(input.server)?
+            .stream
+            .held()
+            .to_vec();
+        match self.handle_message(input.server, &message, out) {
+            Treatment::Pass => {
+                if let Some(to) = to {
+                    out.send_made(to, |made| made.extend_from_slice(&message));
+                    input.run.sent = true;
+                }
+            }
+            Treatment::Keep => {}
+            Treatment::Act(effect) => return Some(effect),
+        }
+        self.follow_message(input.server, message[0], &mut input.run, out)
+    }
+
+    /// Processes a whole message of a server.
+    #[inline]
+    fn handle_message(&mut self, conn: Token, message: &[u8], out: &mut Actions) -> Treatment {
+        let Some(server) = self.connections.server(conn) else {
+            return Treatment::Keep;
+        };
+        let body = &message[HEADER_LEN..];
+        server.replies.said(message[0]);
+        match message[0] {
+            backend::READY_FOR_QUERY => {
+                server.status = body[0];
+                if server.session.transaction.schema.is_some() && body[0] == b'I' {
+                    server.settle_schema();
+                }
+                if server.session.transaction.ddl.is_some()
+                    && body[0] == b'I'
+                    && server.replies.is_last()
+                {
+                    server.session.transaction.ddl = None;
+                }
+                let is_known = matches!(body[0], b'I' | b'T' | b'E');
+                let is_plain = !server.session.must_act_before_ready();
+                let passes = is_known
+                    && (is_plain || exchange::before_ready(&self.env, self.connections, conn, out));
+                passes.into()
+            }
+            backend::COPY_IN_RESPONSE => {
+                server.replies.copy_in_started();
+                Treatment::Pass
+            }
+            backend::PARAMETER_STATUS => self.parameter_changed(conn, body).into(),
+            tag @ (backend::PARSE_COMPLETE | backend::CLOSE_COMPLETE) => {
+                self.mark_completed(conn, tag)
+            }
+            backend::PARAMETER_DESCRIPTION | backend::ROW_DESCRIPTION | backend::NO_DATA => {
+                self.described(conn, message).into()
+            }
+            backend::NOTIFICATION_RESPONSE => {
+                let effect =
+                    keep_direct_notification(&self.env, self.connections, conn, message, out);
+                Treatment::keep_and(effect)
+            }
+            backend::DATA_ROW => {
+                exchange::take_answer(server, body);
+                Treatment::Keep
+            }
+            backend::COMMAND_COMPLETE => {
+                server.session.forget_signals_after(body);
+                self.command_completed(conn, body);
+                unlisten_completed(self.connections, conn, Some(body));
+                Treatment::Pass
+            }
+            backend::NOTICE_RESPONSE => {
+                server_reports::noticed(server, message, out);
+                Treatment::Pass
+            }
+            _ => self.handle_error(conn, body, out),
+        }
+    }
+
+    /// Does what follows from a server's message once that message is on its way to the client.
+    #[inline]
+    fn follow_message(
+        &mut self,
+        conn: Token,
+        tag: u8,
+        run: &mut Run,
+        out: &mut Actions,
+    ) -> Option<Effect> {
+        if tag == backend::COPY_IN_RESPONSE {
+            return self.copy_began(conn);
+        }
+        if tag != backend::READY_FOR_QUERY {
+            return None;
+        }
+        let server = self.connections.server(conn)?;
+        if !matches!(server.status, b'I' | b'T' | b'E') {
+            return Some(violation(conn, "ReadyForQuery with an unknown status"));
+        }
+        if server.replies.front_mark().is_some() {
+            // The error was too long to be inspected.
+            let marks = server.replies.take_marks();
+            self.undo(conn, marks);
+        }
+        let server = self.connections.server(conn)?;
+        match server.replies.ready() {
+            Some(Request::Internal(own)) => {
+                Some(Effect::Session(conn, SessionEffect::Answered(own)))
+            }
+            Some(Request::Simple | Request::Sync) => {
+                run.flush(out);
+                self.client_request_done(conn, out)
+            }
+            None => Some(violation(conn, "ReadyForQuery that nobody asked for")),
+        }
+    }
+
+    /// Ends the COPY that a server has begun to read if the client has left, since no data will come.
+    #[cold]
+    fn copy_began(&mut self, conn: Token) -> Option<Effect> {
+        let server = self.connections.server(conn)?;
+        matches!(server.duty, Duty::Cleaning { .. }).then_some(Effect::EndCopy(conn))
+    }
+
+    /// Updates the statistics after a client's request was answered, and looks whether its session has to be inspected.
+    #[inline]
+    fn client_request_done(&mut self, conn: Token, out: &mut Actions) -> Option<Effect> {
+        let now = self.env.now;
+        let server = self.connections.server(conn)?;
+        let (pool_id, is_idle) = (server.pool(), server.status == b'I');
+        let is_native = server.purpose.owner.is_some();
+        let Some(client_conn) = server.relays_for() else {
+            answered_during_inspection(server, out);
+            return exchange::inspection_due(server, conn);
+        };
+        let (client, server) = self.connections.pair(client_conn, conn)?;
+        let (request_at, transaction_at) = (client.request.sent_at, client.request.transaction_at);
+        client.request.sent_at = now;
+        if is_idle {
+            client.request.transaction_at = now;
+        }
+        if client.recording.is_some() {
+            recording::answered(&self.env, client, server, request_at, out);
+        }
+        let pool = self.pools.get_mut(pool_id)?;
+        let stats = &mut pool.stats.now;
+        stats.query_count += 1;
+        stats.query_time += now.since(request_at);
+        pool.times.query.observe(now.since(request_at));
+        if is_idle {
+            stats.xact_count += 1;
+            stats.xact_time += now.since(transaction_at);
+            pool.times.transaction.observe(now.since(transaction_at));
+        } else if pool.terms.mode == PoolMode::Statement && !is_native {
+            server.retirement.reason =
+                Some("transaction blocks not allowed in statement pooling mode");
+            return Some(Effect::Refuse(client_conn, Fault::StatementMode));
+        }
+        exchange::inspection_due(server, conn)
+    }
+
+    /// Processes an ErrorResponse.
+    #[cold]
+    fn handle_error(&mut self, conn: Token, body: &[u8], out: &mut Actions) -> Treatment {
+        let Some(server) = self.connections.server(conn) else {
+            return Treatment::Keep;
+        };
+        let is_internal = matches!(server.replies.current(), Some(Request::Internal(_)));
+        if !is_internal {
+            server.session.has_failed();
+        }
+        let marks = server.replies.failed();
+        unlisten_completed(self.connections, conn, None);
+        let Ok(report) = Report::parse(body) else {
+            self.undo(conn, marks);
+            return Treatment::Pass;
+        };
+        if report.routine == STALE_PLAN.as_bytes()
+            && let Some(server) = self.connections.server(conn)
+            // A client's SQL EXECUTE says nothing about the statements that clients share.
+            && !matches!(server.replies.current(), Some(Request::Simple))
+        {
+            server.shared.catalog.plan_is_stale();
+        }
+        let message = self.statements_failed(conn, marks, body, &report, out);
+        let Some(server) = self.connections.server(conn) else {
+            return Treatment::Keep;
+        };
+        if let Some(message) = message {
+            if let Some(client) = server.relays_for() {
+                out.send_made(client, |made| made.extend_from_slice(&message));
+            }
+            return Treatment::Keep;
+        }
+        if matches!(report.severity, b"FATAL" | b"PANIC") {
+            // The server is about to close. The error that the client gets depends on what the server was doing.
+            server.link.last_words = Some(Words::of(&report));
+            // An idle server may take its time to close, and must not be lent meanwhile.
+            let is_idle = matches!(server.duty, Duty::Idle);
+            return Treatment::keep_and(is_idle.then_some(Effect::EndFailedServer(conn)));
+        }
+        if !server.replies.is_asked() {
+            return Treatment::Act(violation(conn, "an error that nobody asked for"));
+        }
+        if let Some(Request::Internal(own)) = server.replies.current() {
+            let effect = exchange::internal_query_failed(self.connections, conn, own, &report, out);
+            return Treatment::keep_and(effect);
+        }
+        if self.env.sampler.is_some() {
+            recording::failed(self.connections, conn, report.code);
+        }
+        Treatment::Pass
+    }
+}
+
+impl Stopped {
+    /// Returns what follows when a client's bytes are not sent to the server.
+    #[cold]
+    fn effect(self, client: Token, server: Token) -> Effect {
+        match self {
+            Self::Listens(command) => Effect::ChannelCommand(server, command),
+            Self::Terminated => Effect::Dismiss(client, "client close request"),
+            Self::Refused(fault) => Effect::Refuse(client, fault),
+        }
+    }
+}
+
+/// Returns whether the server's loan may end now, or messages of its client that were waiting may go on.
+#[inline]
+fn may_be_free(server: &Server) -> bool {
+    let replies = &server.replies;
+    replies.is_awaited() || replies.is_settled() && server.status == b'I'
+}
+
+/// A request of a client was answered that was thought to be ignored, while the client's session is being
+/// inspected: the client gets this ReadyForQuery beside the one that is held back.
+#[cold]
+fn answered_during_inspection(server: &Server, out: &mut Actions) {
+    if let Some(client) = server.holds_client() {
+        out.send_made(client, |made| {
+            MessageWriter::new(made).ready_for_query(server.status);
+        });
+    }
+}
+
+fn violation(server: Token, how: &str) -> Effect {
+    Effect::ServerFault(server, how.to_owned())
+}
+
+/// Returns whether pgweir may have to send another message before this one or instead of it.
+fn stands_alone(tag: u8) -> bool {
+    matches!(
+        tag,
+        backend::ERROR_RESPONSE | backend::NOTIFICATION_RESPONSE
+    )
+}

@@ -1,0 +1,115 @@
+//! Server connections, from their opening to their end.
+//!
+//! This module owns no state: each connection carries its own, in the table of connections. The module opens a connection
+//! when the ledger of a pool asks for one (`opening`), or for one client that gets an exclusive server (`exclusive`),
+//! logs in to the server (`login`, `tls`), and removes the connection when it is closed or lost (`loss`). It tells the
+//! ledgers of each of these.
+//!
+//! In come a ledger's orders to open a connection, and the events of connections that log in or are lost. Out go actions
+//! for the driver, notes of ledgers, and effects: a server that has logged in is placed in its pool
+//! ([`Effect::PlaceServer`]), a client that loses its server gets another one or is refused, and the owner of a listener
+//! connection learns of its beginning and its end.
+
+mod exclusive;
+mod login;
+mod loss;
+mod opening;
+mod tls;
+
+use std::sync::Arc;
+
+use crate::{
+    Actions, Level, SharedPool, Token,
+    backend::{Duty, Server},
+    connections::{Conn, Connections},
+    effect::{Effect, Effects, Env, ListenerEffect, LostListener},
+    listen::ListenerKey,
+    login::note_lost_lookup,
+    operator_orders,
+    pool::Notes,
+    pooling::{LocalPool, LocalPools, deliver},
+    stats::Logins,
+};
+
+/// An event of a server connection, and the parts of the worker that it concerns.
+#[derive(Debug)]
+pub(crate) struct ServerConnections<'w> {
+    pub(crate) env: Env<'w>,
+    pub(crate) connections: &'w mut Connections,
+    pub(crate) pools: &'w mut LocalPools,
+    /// Counts of TLS handshakes with servers.
+    pub(crate) results: &'w mut Logins,
+    /// The effects that the worker carries out after the event, in this order.
+    pub(crate) effects: Effects,
+}
+
+impl ServerConnections<'_> {
+    /// Returns this worker's part of a pool, and creates it if need be.
+    fn open_pool(&mut self, shared: &Arc<SharedPool>) -> &mut LocalPool {
+        self.pools.open(&self.env, self.connections, shared)
+    }
+
+    /// Sends the notes of a ledger to the workers.
+    fn deliver(&self, notes: &Notes, pool: &Arc<SharedPool>, out: &mut Actions) {
+        deliver(self.env.worker, self.env.directory, notes, pool, out);
+    }
+
+    /// Returns the server's name for the log.
+    fn subject(&mut self, conn: Token) -> String {
+        let server = self.connections.server(conn);
+        server.map_or_else(String::new, |server| server.subject())
+    }
+
+    /// Logs the end of a server connection with PgBouncer's text, which operators search for.
+    fn log_end(&mut self, conn: Token, why: &str, out: &mut Actions) {
+        if self.env.snapshot.config.settings.log_disconnections
+            && let Some(server) = self.connections.server(conn)
+        {
+            let age = self.env.now.since(server.times.connected_at) / 1_000_000;
+            let text = format!("closing because: {why} (age={age}s)");
+            out.log(Level::Log, server.subject(), text);
+        }
+    }
+
+    /// Reports the end of a connection that listens, or was to listen.
+    fn report_lost_listener(&mut self, conn: Token, server: &Server, key: &ListenerKey, why: &str) {
+        let lost = LostListener {
+            conn,
+            key: key.clone(),
+            shared: Arc::clone(&server.shared),
+            why: why.to_owned(),
+        };
+        let lost = ListenerEffect::Lost(Box::new(lost));
+        self.effects.push(Effect::Listener(lost));
+    }
+
+    /// Removes a server connection from this worker, and from all counts but those of its ledger.
+    pub(crate) fn forget(&mut self, conn: Token, out: &mut Actions) -> Option<Box<Server>> {
+        let Some(Conn::Server(mut server)) = self.connections.remove(conn) else {
+            return None;
+        };
+        let (env, directory) = (self.env, self.env.directory);
+        let _ = server.uncount_pinned();
+        if let Some(lookup) = server.session.queries.lookup.take() {
+            note_lost_lookup(env.worker, &lookup, out);
+        }
+        if let Some(key) = &server.link.key {
+            let holders = directory.holders();
+            holders.remove(&server.link.endpoint, key.pid, &server.holder);
+        }
+        if server.purpose.listens.is_none() {
+            operator_orders::count_closed(directory, &server.shared, server.retirement.epoch, out);
+        }
+        if let Some(pool) = self.pools.get_mut(server.pool()) {
+            pool.servers -= 1;
+            pool.empty_since = env.now;
+            if matches!(server.duty, Duty::Idle) {
+                pool.idle.retain(|&idle| idle != conn);
+            }
+            if pool.keeps_min() || pool.servers == 0 {
+                self.connections.schedule(env.now);
+            }
+        }
+        Some(server)
+    }
+}

@@ -1,0 +1,183 @@
+//! Opens server connections: for the clients of a pool, and connections that listen.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use pgweir_auth::userlist::Secret;
+use pgweir_config::{Database, LoadBalance};
+
+use super::ServerConnections;
+use crate::{
+    Action, Actions, Endpoint, Level, SharedPool, Token,
+    backend::{Credentials, Duty, Server, ServerLogin},
+    connections::Conn,
+    effect::{Effect, ListenerEffect},
+    listen::{ListenerKey, ListenerOpening, Opened, OpeningPurpose},
+    listeners::complete_parameters,
+    pool::{Above, Opening},
+    shared_pool::Failure,
+};
+
+impl ServerConnections<'_> {
+    /// Opens one more server connection if the ledger wants one.
+    pub(crate) fn open(&mut self, shared: &Arc<SharedPool>, out: &mut Actions) {
+        let opening = (shared.ledger.lock()).opening(self.env.worker, self.env.now);
+        let above_size = match opening {
+            Opening::Go { above_size, notes } => {
+                self.deliver(&notes, shared, out);
+                above_size
+            }
+            Opening::Not(notes) => return self.deliver(&notes, shared, out),
+        };
+        if let Some((client, above)) = above_size
+            && let Some(client) = self.connections.client(client)
+        {
+            let text = match above {
+                Above::Reserve => "taking connection from reserve_pool",
+                Above::Overflow => "taking connection from overflow",
+                Above::Pinned => {
+                    "taking connection beyond pool_size: more are pinned than max_pinned"
+                }
+            };
+            out.log(Level::Warning, client.subject(), text);
+        }
+        let Some((endpoint, credentials)) = self.terms_of_login(shared) else {
+            let text = format!("no such database: {}", shared.key.database);
+            return self.login_failed(shared, Failure::unreachable(&text), out);
+        };
+        self.begin_login(shared, endpoint, credentials, None, out);
+    }
+
+    /// Opens a server connection that the ledger has counted.
+    pub(super) fn begin_login(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        endpoint: Arc<Endpoint>,
+        credentials: Credentials,
+        listens: Option<ListenerKey>,
+        out: &mut Actions,
+    ) -> Token {
+        let pool = self.open_pool(shared);
+        pool.servers += 1;
+        let epoch = pool.epoch;
+        if listens.is_none() {
+            shared.epochs.lock().opened(epoch);
+        }
+        let (directory, now) = (self.env.directory, self.env.now);
+        let login = ServerLogin::new(credentials, directory.names());
+        let mut server = Server::new(
+            directory.next_id(),
+            shared,
+            Arc::clone(&endpoint),
+            Duty::Login(Box::new(login)),
+            directory.names().unset(),
+            epoch,
+            now,
+        );
+        server.purpose.listens = listens;
+        server.retirement.defaults = shared.defaults.load(Ordering::Acquire);
+        let conn = self.connections.insert(Conn::Server(Box::new(server)));
+        self.connections.schedule(now);
+        self.effects.push(Effect::FreezeIfSuspended(conn));
+        out.list.push(Action::Connect { conn, endpoint });
+        conn
+    }
+
+    /// Opens a connection that listens, if the caps allow one more, and reports the outcome.
+    pub(crate) fn open_listener(&mut self, opening: Box<ListenerOpening>, out: &mut Actions) {
+        let opened = self.begin_listener_login(&opening, out);
+        let outcome = ListenerEffect::Opened(opening, opened);
+        self.effects.push(Effect::Listener(outcome));
+    }
+
+    fn begin_listener_login(&mut self, opening: &ListenerOpening, out: &mut Actions) -> Opened {
+        let (shared, key) = (&opening.shared, &opening.key);
+        if self.env.shutdown.is_some() {
+            return Opened::Impossible;
+        }
+        let Some((endpoint, mut credentials)) = self.terms_of_login(shared) else {
+            return Opened::Impossible;
+        };
+        if let OpeningPurpose::Replacement { endpoint: former } = &opening.purpose
+            && *former != endpoint
+        {
+            return Opened::Impossible;
+        }
+        if !shared.ledger.lock().take_extra_place() {
+            return Opened::CapReached;
+        }
+        complete_parameters(key, &mut credentials.parameters);
+        let listens = Some(key.clone());
+        Opened::Connecting(self.begin_login(shared, endpoint, credentials, listens, out))
+    }
+
+    /// Returns where and how to log in next to a server of a pool; `None` if the pool's database is gone.
+    pub(super) fn terms_of_login(
+        &mut self,
+        shared: &Arc<SharedPool>,
+    ) -> Option<(Arc<Endpoint>, Credentials)> {
+        let snapshot = self.env.snapshot;
+        let database = snapshot.config.database(&shared.key.database)?;
+        let endpoints = &self.open_pool(shared).terms.endpoints;
+        if endpoints.is_empty() {
+            return None;
+        }
+        let at = match database.load_balance_hosts {
+            LoadBalance::RoundRobin => shared.hosts.fetch_add(1, Ordering::Relaxed),
+            // A failed login moves on to the next host.
+            LoadBalance::Disable => shared.hosts.load(Ordering::Relaxed),
+        };
+        let endpoint = Arc::clone(&endpoints[at % endpoints.len()]);
+        let user = shared.key.user.to_string();
+        // The password of a database entry belongs to the entry's `user`.
+        let is_of_entry = database.user.as_ref().is_none_or(|own| *own == user);
+        let (secret, keys) = match &database.password {
+            Some(password) if is_of_entry => {
+                (Some(Arc::new(Secret::parse(password.expose()))), None)
+            }
+            _ => {
+                let facts = shared.facts.lock();
+                let secret = facts.secret(snapshot.users.get(&user));
+                (secret.cloned(), facts.keys.clone())
+            }
+        };
+        let credentials = Credentials {
+            user,
+            database: database.dbname_for(&shared.key.database).to_owned(),
+            secret,
+            keys,
+            parameters: parameters_of(database),
+            connect_query: database.connect_query.clone(),
+        };
+        Some((endpoint, credentials))
+    }
+
+    /// After a failed login, moves on to the next host, unless another failed login has moved on already.
+    pub(super) fn move_to_next_host(&mut self, server: &Server) {
+        let shared = &server.shared;
+        let terms = &self.open_pool(shared).terms;
+        let stays = |entry: &Database| entry.load_balance_hosts == LoadBalance::Disable;
+        if !terms.entry.as_ref().is_some_and(stays) {
+            return;
+        }
+        let at = shared.hosts.load(Ordering::Relaxed);
+        if terms.endpoints[at % terms.endpoints.len()] == server.link.endpoint {
+            let next = at.wrapping_add(1);
+            let order = Ordering::Relaxed;
+            let _ = shared.hosts.compare_exchange(at, next, order, order);
+        }
+    }
+}
+
+/// Returns the startup parameters that a database's entry sets.
+fn parameters_of(database: &Database) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let parameters = [
+        ("client_encoding", &database.client_encoding),
+        ("datestyle", &database.datestyle),
+        ("timezone", &database.timezone),
+        ("application_name", &database.application_name),
+    ];
+    let set = parameters
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.into(), value.clone()?.into())));
+    set.collect()
+}

@@ -1,0 +1,222 @@
+//! The worker lends its parts to the module that handles an event, and carries out the effects that the module returns.
+
+use super::Worker;
+use crate::{
+    Actions, Time,
+    cancel_requests::CancelRequests,
+    client_listen::ListeningClients,
+    client_signals::ClientSignals,
+    connections::Connections,
+    disconnect::Disconnect,
+    effect::{Effects, Env},
+    exchange::{Exchange, KeptServers},
+    lending::Lending,
+    listeners::Listeners,
+    login::{ClientLogins, LoginEvent},
+    pooling::LocalPools,
+    relay::Relay,
+    server_connections::ServerConnections,
+    session::Bindings,
+    shutdown::ShutdownState,
+    statistics::Statistics,
+    suspension::Suspension,
+    wait_notices::WaitNotices,
+};
+
+/// Mutable references to a worker's parts, for modules that own their state.
+pub(crate) struct Parts<'w> {
+    pub(crate) env: Env<'w>,
+    pub(crate) connections: &'w mut Connections,
+    pub(crate) pools: &'w mut LocalPools,
+    /// The names of clients' prepared statements.
+    pub(crate) bindings: &'w mut Bindings,
+    pub(crate) kept: &'w mut KeptServers,
+    pub(crate) cancel_requests: &'w mut CancelRequests,
+    pub(crate) listening_clients: &'w mut ListeningClients,
+    pub(crate) listeners: &'w mut Listeners,
+    pub(crate) statistics: &'w mut Statistics,
+    pub(crate) logins: &'w mut ClientLogins,
+    pub(crate) suspension: &'w mut Suspension,
+    pub(crate) shutdown: &'w mut ShutdownState,
+}
+
+impl Worker {
+    /// Returns what modules may read of the worker.
+    pub(crate) fn env(&self, now: Time) -> Env<'_> {
+        Env {
+            worker: self.id,
+            directory: &self.directory,
+            snapshot: &self.snapshot,
+            shutdown: self.shutdown.order(),
+            hands_clients_over: self.handover_out.is_some(),
+            sampler: self.sampler.as_ref(),
+            now,
+        }
+    }
+
+    /// Splits the worker into the modules that own their state, their connections, and their environment.
+    pub(crate) fn parts(&mut self, now: Time) -> Parts<'_> {
+        Parts {
+            env: Env {
+                worker: self.id,
+                directory: &self.directory,
+                snapshot: &self.snapshot,
+                shutdown: self.shutdown.order(),
+                hands_clients_over: self.handover_out.is_some(),
+                sampler: self.sampler.as_ref(),
+                now,
+            },
+            connections: &mut self.table,
+            pools: &mut self.pools,
+            bindings: &mut self.bindings,
+            kept: &mut self.kept,
+            cancel_requests: &mut self.cancel_requests,
+            listening_clients: &mut self.listening_clients,
+            listeners: &mut self.listeners,
+            statistics: &mut self.statistics,
+            logins: &mut self.logins,
+            suspension: &mut self.suspension,
+            shutdown: &mut self.shutdown,
+        }
+    }
+
+    /// Returns the pieces of the worker that the relay uses.
+    #[inline]
+    pub(crate) fn relay(&mut self, now: Time) -> Relay<'_> {
+        let parts = self.parts(now);
+        Relay::new(parts.env, parts.connections, parts.pools, parts.bindings)
+    }
+
+    /// Returns the pieces of the worker that the exchange uses.
+    #[inline]
+    pub(crate) fn exchange(&mut self, now: Time) -> Exchange<'_> {
+        let parts = self.parts(now);
+        let (connections, pools) = (parts.connections, parts.pools);
+        Exchange::new(parts.env, connections, pools, parts.bindings, parts.kept)
+    }
+
+    /// Passes an event of a client that logs in to the module for logins, and carries out what follows.
+    pub(crate) fn log_in<R>(
+        &mut self,
+        now: Time,
+        out: &mut Actions,
+        handle: impl FnOnce(&mut LoginEvent<'_>, &mut Actions) -> R,
+    ) -> R {
+        let parts = self.parts(now);
+        let mut event = LoginEvent {
+            env: parts.env,
+            connections: parts.connections,
+            pools: parts.pools,
+            cancel_requests: parts.cancel_requests,
+            logins: parts.logins,
+            effects: Vec::new(),
+        };
+        let result = handle(&mut event, out);
+        let effects = event.effects;
+        self.carry_out(effects, now, out);
+        result
+    }
+
+    /// Passes an event of a client that asks for a server, or of a server that becomes free, to the module for lending,
+    /// and carries out what follows.
+    #[inline]
+    pub(crate) fn lend<R>(
+        &mut self,
+        now: Time,
+        out: &mut Actions,
+        handle: impl FnOnce(&mut Lending<'_>, &mut Actions) -> R,
+    ) -> R {
+        let parts = self.parts(now);
+        let mut event = Lending {
+            env: parts.env,
+            connections: parts.connections,
+            pools: parts.pools,
+            listening_clients: parts.listening_clients,
+            effects: Effects::default(),
+        };
+        let result = handle(&mut event, out);
+        let effects = event.effects;
+        self.carry_out(effects, now, out);
+        result
+    }
+
+    /// Passes an event to the module for server connections, and carries out what follows.
+    pub(crate) fn use_servers<R>(
+        &mut self,
+        now: Time,
+        out: &mut Actions,
+        handle: impl FnOnce(&mut ServerConnections<'_>, &mut Actions) -> R,
+    ) -> R {
+        let parts = self.parts(now);
+        let mut event = ServerConnections {
+            env: parts.env,
+            connections: parts.connections,
+            pools: parts.pools,
+            results: parts.logins.results_mut(),
+            effects: Effects::default(),
+        };
+        let result = handle(&mut event, out);
+        let effects = event.effects;
+        self.carry_out(effects, now, out);
+        result
+    }
+
+    /// Passes an event of a client that leaves to the module for disconnects, and carries out what follows.
+    pub(crate) fn disconnect(
+        &mut self,
+        now: Time,
+        out: &mut Actions,
+        handle: impl FnOnce(&mut Disconnect<'_>, &mut Actions),
+    ) {
+        let parts = self.parts(now);
+        let mut event = Disconnect {
+            env: parts.env,
+            connections: parts.connections,
+            pools: parts.pools,
+            logins: parts.logins,
+            effects: Effects::default(),
+        };
+        handle(&mut event, out);
+        let effects = event.effects;
+        self.carry_out(effects, now, out);
+    }
+
+    /// Passes an event of a client that signals others to the module for that, and carries out what follows.
+    pub(crate) fn signal_clients(
+        &mut self,
+        now: Time,
+        out: &mut Actions,
+        handle: impl FnOnce(&mut ClientSignals<'_>, &mut Actions),
+    ) {
+        let parts = self.parts(now);
+        let mut event = ClientSignals {
+            env: parts.env,
+            connections: parts.connections,
+            pools: parts.pools,
+            cancel_requests: parts.cancel_requests,
+            effects: Effects::default(),
+        };
+        handle(&mut event, out);
+        let effects = event.effects;
+        self.carry_out(effects, now, out);
+    }
+
+    /// Passes an event of clients that wait to the module for wait notices, and carries out what follows.
+    pub(crate) fn notify_waiters(
+        &mut self,
+        now: Time,
+        out: &mut Actions,
+        handle: impl FnOnce(&mut WaitNotices<'_>, &mut Actions),
+    ) {
+        let parts = self.parts(now);
+        let mut event = WaitNotices {
+            env: parts.env,
+            connections: parts.connections,
+            pools: parts.pools,
+            effects: Effects::default(),
+        };
+        handle(&mut event, out);
+        let effects = event.effects;
+        self.carry_out(effects, now, out);
+    }
+}
