@@ -160,7 +160,7 @@ def test_the_first_text_of_a_transaction_counts(traced, collector):
 
 def test_errors_show(traced, collector):
     """SQLSTATEs of the server and of pgweir; a client that leaves in its transaction."""
-    pooler = traced(default_pool_size=1, query_wait_timeout="0.3", query_wait_notify=0)
+    pooler = traced(default_pool_size=1, query_wait_timeout=2, query_wait_notify=0)
     with pooler.raw() as raw:
         raw.query("SELECT 1/0")
         raw.query("BEGIN")
@@ -171,7 +171,7 @@ def test_errors_show(traced, collector):
     expected = {"SQLSTATE 22012", "SQLSTATE 08P01", "the connection ended in the transaction"}
     machine.wait_until(lambda: len(messages()) >= 3, what="all three")
     assert messages() == expected
-    waits = [span for span in collector.spans("wait for a server") if duration_us(span) > 200_000]
+    waits = [span for span in collector.spans("wait for a server") if duration_us(span) > 1_500_000]
     assert len(waits) == 1
 
 
