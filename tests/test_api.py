@@ -1,6 +1,7 @@
 """The HTTP API: what the console shows and does, as JSON."""
 
 import base64
+import contextlib
 import http.client
 import json
 import socket
@@ -251,13 +252,25 @@ def test_suspend_lasts_until_resume(start):
 
 
 def test_shutdown_waits_for_no_link(start):
-    """The API's own connection to the console does not keep a process that waits for its clients."""
+    """A page that goes on asking does not keep a process alive that waits for its clients: the link to the console, which
+    counts as one, is opened for each request and closed after it. A client does keep it."""
     pooler = start()
     api = Api(pooler)
-    assert api.show("pools")
-    answer = api.command("shutdown", {"mode": "wait_for_clients"})
-    assert answer.status in (200, 202)
-    assert pooler.wait_end(15) == 0
+    with pooler.connect() as db:
+        db.execute("SELECT 1")
+        assert api.show("pools")
+        assert api.command("shutdown", {"mode": "wait_for_clients"}).status in (200, 202)
+        for _ in machine.every(0.1, times=10):
+            assert api.show("pools") and pooler.alive()
+        db.execute("SELECT 2")
+
+    def has_ended():
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            api.ask("/show/pools")
+        return not pooler.alive()
+    # Somebody asks more often than an unused link is closed.
+    machine.wait_until(has_ended, 15, "it ends though somebody asks")
+    assert pooler.wait_end() == 0
 
 
 # -- bad input

@@ -3,7 +3,6 @@
 import concurrent.futures
 import contextlib
 import http.client
-import json
 import re
 import shutil
 import signal
@@ -12,7 +11,6 @@ import ssl
 import subprocess
 import time
 from pathlib import Path
-from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -184,6 +182,28 @@ def test_a_server_that_is_down(start):
     assert metrics.value("pgweir_pool_server_login_failing", **pool) == 1
     assert metrics.value("pgweir_pool_server_logins_total", **pool, result="failed") >= 1
     assert 0 < metrics.value("pgweir_pool_server_login_retry_seconds", **pool) <= 30
+    (host, is_up), = metrics.series("pgweir_server_host_up")
+    assert (host, is_up) == ({"database": "app", "endpoint": "127.0.0.1:1"}, 0)
+    assert metrics.value("pgweir_server_host_logins_total", **host, result="unreachable") >= 1
+    assert metrics.value("pgweir_server_host_logins_total", **host, result="ok") == 0
+
+
+def test_hosts_of_a_list(start, newest_pg):
+    """Each host has its own state; one that refuses a login is up."""
+    pooler = start(databases={
+        "app": f"host={newest_pg.host},127.0.0.2 port={newest_pg.port} dbname=app",
+        "refused": f"host={newest_pg.host} port={newest_pg.port} dbname=nowhere"}, server_login_retry=1)
+    with pytest.raises(psycopg.OperationalError):
+        pooler.connect(dbname="refused")
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(pooler.connect()).execute("BEGIN")
+        metrics = scrape(pooler.http)
+    up = {(own["database"], own["endpoint"].split(":")[0] != "127.0.0.2"): value for own, value in metrics.series("pgweir_server_host_up")}
+    assert up["app", True] == up["refused", True] == 1 and up.get(("app", False), 0) == 0
+    ok, = [value for own, value in metrics.series("pgweir_server_host_logins_total", database="app", result="ok") if value]
+    assert ok >= 3
+    assert sum(value for _, value in metrics.series("pgweir_server_host_logins_total", database="refused", result="refused")) >= 1
 
 
 def test_who_waits_and_why(start):
@@ -706,46 +726,3 @@ def test_promtool_accepts_the_metrics(start):
         text = get(pooler.http, "/metrics").text
     done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.full
-def test_prometheus_scrapes_and_loads_the_rules(start):
-    """A real one, with the alerts of packaging/: each series that they name has data."""
-    prometheus, promtool = shutil.which("prometheus"), shutil.which("promtool")
-    assert prometheus and promtool, "Debian's package prometheus: tools/install-deps full"
-    rules = ROOT / "packaging/prometheus/pgweir.rules.yml"
-    done = subprocess.run([promtool, "check", "rules", str(rules)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    pooler = start(default_pool_size=1)
-    folder = pooler.folder / "prometheus"
-    folder.mkdir()
-    config = folder / "prometheus.yml"
-    config.write_text(f"""
-global: {{scrape_interval: 1s}}
-rule_files: ['{rules}']
-scrape_configs:
-  - job_name: pgweir
-    static_configs: [{{targets: ['127.0.0.1:{pooler.http}']}}]
-""")
-    port = machine.free_port()
-    with pooler.connect() as db, open(folder / "log", "w") as log:
-        db.execute("CREATE TEMP TABLE t (a int)")
-        pooler.settle()
-        server = subprocess.Popen([prometheus, f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}",
-                                   f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=subprocess.STDOUT)
-        try:
-            def series(expression):
-                with contextlib.suppress(OSError, http.client.HTTPException):
-                    answer = get(port, "/api/v1/query?query=" + quote(expression))
-                    return json.loads(answer.text)["data"]["result"] if answer.status == 200 else []
-                return []
-            machine.wait_until(lambda: series("pgbouncer_up == 1"), 60, "pgweir is scraped")
-            names = set(re.findall(r"(?:pgbouncer|pgweir)_[a-z_]+", re.sub(r"annotations:.*?(?=- alert|$)", "", rules.read_text(), flags=re.S)))
-            assert len(names) >= 8
-            for name in names - {"pgweir"}:
-                assert series(name), name
-        finally:
-            server.kill()
-            server.wait()
-            machine.release_port(port)
-        db.execute("DROP TABLE t")

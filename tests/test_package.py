@@ -75,7 +75,8 @@ def test_contents(folder):
         "usr/share/man/man1/pgweir.1.gz", "usr/share/man/man5/pgweir.ini.5.gz",
         "usr/share/doc/pgweir/copyright", "usr/share/doc/pgweir/changelog.gz",
         "usr/share/doc/pgweir/crates.gz", "usr/share/doc/pgweir/migrating.md", "usr/share/doc/pgweir/errors.md",
-        "usr/share/doc/pgweir/examples/pgweir.ini", "usr/share/doc/pgweir/examples/pgweir.rules.yml"}
+        "usr/share/doc/pgweir/examples/pgweir.ini", "usr/share/doc/pgweir/examples/pgweir.rules.yml",
+        "usr/share/doc/pgweir/examples/pgweir.grafana.json"}
 
     conffiles = (folder / "control/conffiles").read_text().split()
     assert sorted(conffiles) == sorted(f"/{name}" for name in files

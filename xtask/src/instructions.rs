@@ -352,6 +352,7 @@ impl Counting {
             tls: None,
             databases: &[],
             more,
+            own_lines: String::new(),
         };
         let psql = self.postgres.programs().path("psql");
         Pooler::start_below(stage, name, above, &self.pgweir, &settings, &psql).await

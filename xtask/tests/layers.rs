@@ -24,7 +24,13 @@ const LAYERS: &[&[&str]] = &[
     ],
     &["cancel", "auth_cache", "events", "pool", "tls"],
     &["fault"],
-    &["client_counts", "exclusive_server", "operator", "session"],
+    &[
+        "client_counts",
+        "exclusive_server",
+        "operator",
+        "session",
+        "transaction_trace",
+    ],
     &["statement_statistics"],
     &["catalog", "console", "log", "signal"],
     &["shared_pool"],
@@ -36,6 +42,7 @@ const LAYERS: &[&[&str]] = &[
     &["action"],
     &["early_answers", "loan"],
     &["effect"],
+    &["recording"],
     &["cancel_requests", "parked_logins", "pooling", "suspension"],
     &["client_timeouts", "listeners", "shutdown", "statistics"],
     &[

@@ -15,6 +15,7 @@ mod ini;
 mod kinds;
 mod load;
 mod number;
+mod otlp;
 mod own;
 mod problem;
 mod share;
@@ -30,6 +31,7 @@ pub use kinds::{
     AuthType, FairWindow, FileMode, HandoverClean, HttpTls, LoadBalance, LogFormat, Micros,
     PoolMode, Secret, SessionState, SslMode, SyslogFacility, TlsNegotiation, Unclean,
 };
+pub use otlp::{Collector, OtlpEndpoint, Ratio};
 pub use problem::{Note, Place, Problem, ProblemKind, Problems};
 pub use share::Share;
 pub use table::{

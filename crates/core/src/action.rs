@@ -18,6 +18,7 @@ use crate::{
     stats::Stats,
     takeover::{ClientRecord, HandedOverServer, ListenNote, PoolNote},
     tls::TlsRole,
+    transaction_trace::TransactionTrace,
 };
 
 /// How the driver treats the incoming side of a connection.
@@ -154,6 +155,8 @@ pub enum Action {
     Log(LogLine),
     /// Write all log lines so far before the driver carries out the next action.
     WriteLog,
+    /// Pass the trace of a transaction to the exporter. If the exporter's queue is full, the trace is dropped.
+    Export(Box<TransactionTrace>),
     /// A request to the control thread.
     Control(Control),
     /// The process is shutting down and this worker has no connections left to wait for: its thread can end.

@@ -16,6 +16,7 @@ use crate::{
     session::ChannelCommand,
     shared_pool::ServerParameters,
     stats::Stats,
+    transaction_trace::Sampler,
 };
 
 /// What modules may read of the worker whose event they handle.
@@ -31,6 +32,8 @@ pub(crate) struct Env<'w> {
     pub(crate) shutdown: Option<Shutdown>,
     /// Whether this worker hands its clients over to a new process (online restart).
     pub(crate) hands_clients_over: bool,
+    /// Decides which transactions are traced, if any are.
+    pub(crate) sampler: Option<&'w Sampler>,
     /// When the event happened.
     pub(crate) now: Time,
 }

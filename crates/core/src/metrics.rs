@@ -7,6 +7,7 @@ use crate::{
     console::{Collection, KnownNames, Show, Table},
     pin::Pin,
     pool::PoolKey,
+    shared_pool::HostCounts,
     statement_statistics::StatementRow,
     stats::{Logins, Stats, Times},
 };
@@ -61,6 +62,8 @@ pub struct Metrics {
     pub pool_metrics: Vec<PoolMetrics>,
     /// Server connections by database and endpoint.
     pub servers: Vec<(Box<str>, String, u64)>,
+    /// How logins to servers ended, by database and endpoint.
+    pub hosts: Vec<(Box<str>, String, HostCounts)>,
     /// The outcomes of logins and TLS handshakes.
     pub logins: Logins,
     /// What statements cost.

@@ -2,6 +2,7 @@
 
 mod eviction;
 mod failure;
+mod host_logins;
 mod server_parameters;
 
 use std::sync::{
@@ -13,7 +14,12 @@ use parking_lot::Mutex;
 use pgweir_auth::{scram::ClientKeys, userlist::Secret};
 
 pub(crate) use self::eviction::Found;
-pub use self::{eviction::Search, failure::Failure, server_parameters::ServerParameters};
+pub use self::{
+    eviction::Search,
+    failure::Failure,
+    host_logins::{HostCounts, HostLogin, HostLogins},
+    server_parameters::ServerParameters,
+};
 use crate::{
     catalog::Catalog,
     pool::{Epochs, Ledger, PoolId, PoolKey},
@@ -97,6 +103,8 @@ pub struct ServerFacts {
     pub keys: Option<ClientKeys>,
     /// The values of the parameters in a clean session, as a server reported them last.
     pub baseline: Option<Arc<Baseline>>,
+    /// How logins to each host ended.
+    pub logins: HostLogins,
 }
 
 impl ServerFacts {

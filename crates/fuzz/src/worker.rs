@@ -232,6 +232,7 @@ impl World {
             | Action::MoveServer { .. }
             | Action::Log(_)
             | Action::WriteLog
+            | Action::Export(_)
             | Action::Control(_)
             | Action::Finished => {}
         }

@@ -10,6 +10,7 @@ mod http;
 mod import;
 mod log;
 mod net;
+mod otlp;
 mod placed;
 mod process;
 mod quickstart;

@@ -26,6 +26,7 @@ use crate::{
     http::{self, Http},
     log::{Log, LogBuffer},
     net::{Driver, ListenPlan, Listeners, Load, Mailboxes, NetOptions, Passed, Surroundings},
+    otlp::TraceQueue,
     process::{self, FileLimit, Notifier, PidFile, ProcessError},
     quickstart::{self, FirstLogin},
     takeover::{self, Inheritance, NewProcess, OldProcess, OtherProcess, Outgoing, TakeoverSocket},
@@ -318,6 +319,7 @@ impl Start {
         let crew = Crew {
             clock,
             departures,
+            traces: TraceQueue::new(settings.otlp_queue as usize),
             listeners: Arc::clone(&listeners),
             load: Load::new(count),
             mailboxes: mailboxes.clone(),
@@ -458,6 +460,7 @@ struct Crew {
     auth_checker: AuthChecker,
     control: Sender<Request>,
     departures: Sender<Outgoing>,
+    traces: TraceQueue,
     log: Log,
 }
 
@@ -499,6 +502,7 @@ impl Crew {
             &self.resolver,
             self.clock,
             (&self.log, &self.control),
+            &self.traces,
         )
     }
 
@@ -517,6 +521,7 @@ impl Crew {
             auth_checker: self.auth_checker.clone(),
             control: self.control.clone(),
             departures: self.departures.clone(),
+            traces: self.traces.clone(),
             log: self.log.buffer(),
             read_buffer: settings.read_buffer as usize,
             random: rand::make_rng(),

@@ -13,6 +13,7 @@ mod report;
 mod scenario;
 mod state;
 mod subject;
+mod watchers;
 
 use std::{fs, path::Path, process::ExitCode};
 
@@ -32,8 +33,12 @@ use options::Options;
 use report::{Mark, Series};
 use scenario::{Kind, Scenario, Yardstick};
 use subject::{Subject, SubjectKind};
+use watchers::{UNWATCHED, Watchers};
 
 const SCALE: u32 = 10;
+
+/// The end of the name of a pgweir that is watched.
+const WATCHED: &str = "+watched";
 
 /// For 5,000 idle clients and some to spare.
 const FILES_NEEDED: u64 = 8_000;
@@ -126,6 +131,7 @@ fn subjects(
             name: name.to_owned(),
             kind,
             program: program.clone(),
+            is_watched: None,
         });
     }
     for build in options.builds() {
@@ -137,11 +143,20 @@ fn subjects(
         }
         let program = stage.place_program(&build.path, &build.name)?;
         for &workers in &options.workers {
-            subjects.push(Subject {
-                name: format!("{}:{workers}", build.name),
-                kind: SubjectKind::Pgweir(workers),
-                program: program.clone(),
-            });
+            let mut push = |ending, is_watched| {
+                subjects.push(Subject {
+                    name: format!("{}:{workers}{ending}", build.name),
+                    kind: SubjectKind::Pgweir(workers),
+                    program: program.clone(),
+                    is_watched,
+                });
+            };
+            if options.watched {
+                push("", Some(false));
+                push(WATCHED, Some(true));
+            } else {
+                push("", None);
+            }
         }
     }
     Ok(subjects)
@@ -218,6 +233,7 @@ async fn run_scenario(
     };
     let mut running = Vec::new();
     let mut series = Vec::new();
+    let mut watchers = Vec::new();
     for subject in subjects.iter().filter(taking_part) {
         let pool = scenario.pool(options.pool);
         let mut settings = subject::settings(measuring.postgres.port(), pool, clients_max);
@@ -225,6 +241,15 @@ async fn run_scenario(
             settings.prepared_max = Some(count);
         }
         settings.tls.clone_from(&identity);
+        match subject.is_watched {
+            Some(true) => {
+                let (lines, own) = Watchers::start(stage, &subject.name)?;
+                settings.own_lines = lines;
+                watchers.push(own);
+            }
+            Some(false) => UNWATCHED.clone_into(&mut settings.own_lines),
+            None => {}
+        }
         let pooler = subject.start(stage, measuring.postgres, settings).await?;
         running.push(pooler);
         series.push(Series::new(subject));
@@ -243,12 +268,28 @@ async fn run_scenario(
     }
     let marks = report::marks(scenario, &series);
     report::print(&terminal, scenario, &series, &marks);
+    drop(watchers);
+    print_cost_of_watching(&terminal, &series);
     Ok(ScenarioResult {
         scenario: scenario.name,
         load,
         series,
         marks,
     })
+}
+
+/// Prints the CPU time per transaction of each pgweir that is watched, as a ratio to the same one without watchers.
+fn print_cost_of_watching(terminal: &Terminal, series: &[Series]) {
+    for own in series {
+        let base = own.subject.strip_suffix(WATCHED);
+        let base = base.and_then(|name| series.iter().find(|one| one.subject == name));
+        if let Some(ratio) = base.and_then(|base| own.ratio(base, "cpu_us")) {
+            terminal.line(&format!(
+                "{}: {ratio:.3} x the CPU per transaction of the same pgweir with everything off (aim: <= 1.03)",
+                own.subject
+            ));
+        }
+    }
 }
 
 async fn take_turn(

@@ -34,6 +34,11 @@ pub(super) struct Options {
     #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(super) workers: Vec<u32>,
 
+    /// Measure each pgweir twice: with everything for observers off, and with metrics scraped each second, the live page
+    /// open, and one in a hundred transactions traced.
+    #[arg(long)]
+    pub(super) watched: bool,
+
     /// The PgBouncer to compare with.
     #[arg(long, env = "PGBOUNCER_BIN", default_value = "/usr/sbin/pgbouncer")]
     pub(super) pgbouncer: PathBuf,

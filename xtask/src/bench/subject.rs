@@ -17,6 +17,8 @@ pub(super) struct Subject {
     pub(super) kind: SubjectKind,
     /// The program.
     pub(super) program: PathBuf,
+    /// Whether somebody watches it: `None` where the options do not ask for that difference.
+    pub(super) is_watched: Option<bool>,
 }
 
 /// The kinds of subjects.
@@ -73,5 +75,6 @@ pub(super) fn settings(postgres_port: u16, pool: u32, clients_max: u32) -> Poole
         tls: None,
         databases: &[],
         more: "",
+        own_lines: String::new(),
     }
 }

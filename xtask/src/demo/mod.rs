@@ -136,6 +136,7 @@ async fn prepare_pgweir(
         tls: None,
         databases: &[],
         more: "",
+        own_lines: String::new(),
     };
     let psql = postgres.programs().path("psql");
     let what = format!("start pgweir: transaction mode, default_pool_size = {POOL}");

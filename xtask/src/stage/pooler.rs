@@ -31,6 +31,8 @@ pub(crate) struct PoolerSettings {
     pub(crate) databases: &'static [&'static str],
     /// Further lines, of one pooler only; may be empty.
     pub(crate) more: &'static str,
+    /// Further lines of this run alone; may be empty.
+    pub(crate) own_lines: String,
 }
 
 /// A private key and its certificate.
@@ -121,6 +123,7 @@ impl PoolerSettings {
             let _ = writeln!(ini, "client_tls_cert_file = {}", tls.certificate.display());
         }
         ini.push_str(self.more);
+        ini.push_str(&self.own_lines);
         ini
     }
 }

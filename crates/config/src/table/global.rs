@@ -3,7 +3,8 @@
 use super::settings;
 use crate::{
     AuthType, BypassUsers, FairWindow, FileMode, HandoverClean, HttpListen, HttpTls, LogFormat,
-    Micros, PoolMode, Secret, SessionState, Share, SslMode, TlsNegotiation, Unclean,
+    Micros, OtlpEndpoint, PoolMode, Ratio, Secret, SessionState, Share, SslMode, TlsNegotiation,
+    Unclean,
     check::{
         above_zero, allow_prefers, between, extension_names, facility, not_console, packet_size,
         port_to_listen_on,
@@ -474,6 +475,14 @@ settings! {
         /// The most wrong tokens and passwords that may come over HTTP from one address in a minute (from one /64
         /// network of IPv6). Further requests with credentials from there are refused with status 429, right or wrong.
         http_max_login_failures: u32 = "10", reloads, now, between::<1, 1_000_000>;
+        /// The most addresses whose wrong tokens and passwords are remembered. When there are more, the address with the
+        /// fewest of them is forgotten, and counted in `pgweir_http_addresses_forgotten_total`.
+        http_login_addresses: u32 = "4096", reloads, now, between::<1, 1_000_000>;
+        /// For how long a password that was right is not checked again, when it comes from the same address. RELOAD makes
+        /// pgweir check all again. 0: each request is checked.
+        http_login_cache: Micros = "60", reloads, now;
+        /// The largest body of a request to the HTTP API. A larger one is refused with status 413.
+        http_max_body: u32 = "65536" in "bytes", reloads, now, between::<1_024, 16_777_216>;
         /// How often a sample of each pool is taken for the plots of the live page, which show the last 15 minutes;
         /// at least a second. 0: no samples are taken.
         http_history_interval: Micros = "5", reloads, now;
@@ -494,6 +503,28 @@ settings! {
         /// Show the counters `pgbouncer_stats_totals_...` also as `pgbouncer_stats_...`, for dashboards that were
         /// made for older exporters.
         metrics_aliases: bool = "1", reloads, now;
+    }
+
+    "OpenTelemetry" {
+        /// The address of an OpenTelemetry collector that takes OTLP over HTTP (protobuf), such as
+        /// `http://127.0.0.1:4318`. pgweir sends traces of transactions and the figures of `/metrics` there, without TLS:
+        /// use a collector on the same machine or in the same network. Empty: nothing is sent.
+        otlp_endpoint: OtlpEndpoint = "", reloads, now;
+        /// Send a trace for a part of the transactions (`otlp_trace_ratio`), and for each one whose first text has a
+        /// comment with a `traceparent` that is sampled, as sqlcommenter writes it.
+        otlp_traces: bool = "1", reloads, now;
+        /// The part of the transactions without a `traceparent` that is traced: 0.01 is one in a hundred. A transaction
+        /// with a `traceparent` is traced if the application's own span is, whatever the ratio.
+        otlp_trace_ratio: Ratio = "0.01", reloads, now;
+        /// How often the figures of `/metrics` are sent; at least a second. 0: never.
+        otlp_metrics_interval: Micros = "60", reloads, now;
+        /// How long the collector may take for a request. Then the request is given up, and its spans are lost.
+        otlp_timeout: Micros = "5", reloads, now, above_zero;
+        /// How many traces wait to be sent. While as many wait, further ones are dropped, and counted. They are sent four
+        /// times a second.
+        otlp_queue: u32 = "4096" in "traces", restarts, now, between::<1, 1_000_000>;
+        /// The name of this service in traces and metrics.
+        otlp_service_name: String = "pgweir", reloads, now;
     }
 
     "Process" {

@@ -1,6 +1,6 @@
 //! A measurement for `/metrics` visits each worker, as a console command does, and ends at the control thread.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::show;
 use crate::{
@@ -13,6 +13,7 @@ use crate::{
     metrics::{ClientCount, ClientGroup, Measurement, Metrics, PoolMetrics, StatementMetrics},
     pin::Pin,
     pool::PoolKey,
+    shared_pool::HostCounts,
     stats::Stats,
     worker::Worker,
 };
@@ -133,6 +134,7 @@ impl Measurement {
                 .into_iter()
                 .map(|((database, endpoint), count)| (database, endpoint, count))
                 .collect(),
+            hosts: host_logins(worker),
             logins: self.logins,
             statements: StatementMetrics {
                 slowest,
@@ -147,6 +149,24 @@ impl Measurement {
             is_suspended: halt == Halt::Suspended,
         }
     }
+}
+
+/// Returns how logins to servers ended, by database and endpoint.
+fn host_logins(worker: &Worker) -> Vec<(Box<str>, String, HostCounts)> {
+    let mut hosts = BTreeMap::<(Box<str>, String), HostCounts>::new();
+    for pool in worker.directory.pools() {
+        let facts = pool.facts.lock();
+        for (endpoint, counts) in facts.logins.iter() {
+            let key = (pool.key.database.clone(), endpoint.to_string());
+            hosts
+                .entry(key)
+                .and_modify(|sum| sum.add(counts))
+                .or_insert(*counts);
+        }
+    }
+    let rows = hosts.into_iter();
+    rows.map(|((database, endpoint), counts)| (database, endpoint, counts))
+        .collect()
 }
 
 /// Returns the name as text, truncated at the end of a character.

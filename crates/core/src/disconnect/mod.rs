@@ -26,7 +26,7 @@ use crate::{
     loan::AbandonedSession,
     login::ClientLogins,
     pooling::LocalPools,
-    shutdown,
+    recording, shutdown,
     stats::LoginResult,
 };
 
@@ -57,6 +57,7 @@ impl Disconnect<'_> {
         let client = self.connections.client(conn);
         let server = match client {
             Some(client) => {
+                recording::refused(&self.env, client, fault, out);
                 let server = client.server();
                 if logs_in(client) {
                     self.record_failed_login(conn, fault, out);
@@ -185,6 +186,7 @@ impl Disconnect<'_> {
         let Some(Conn::Client(mut client)) = self.connections.remove(conn) else {
             return;
         };
+        recording::left(&env, self.connections, &mut client, out);
         self.logins.client_left();
         directory.client_left(client.names.as_deref(), client.is_parked());
         if client.pool.is_some() && directory.stays_no_more() {

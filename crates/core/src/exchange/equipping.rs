@@ -9,6 +9,7 @@ use crate::{
     effect::Effect,
     frontend::Client,
     loan::{begin, enter},
+    recording,
     session::{Class, Tracked, TrackedNames, discards_plans, plan, shown},
 };
 
@@ -27,6 +28,7 @@ impl Exchange<'_> {
             return None;
         };
         client.request.transaction_at = now;
+        recording::equipped(&self.env, client, out);
         server.times.lent_at = now;
         if std::mem::take(&mut server.session.lasting.is_from_login) {
             server.session.dirt.raise(Class::Opaque);

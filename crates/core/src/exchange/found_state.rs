@@ -12,6 +12,7 @@ use crate::{
     backend::{FailedInspections, InternalQuery, Server, ServerSession},
     effect::Effects,
     pin::{Pin, Pins},
+    recording,
     session::{
         Context, Effects as TextEffects, Probe, Settings, SettingsTable, State, TrackedNames, plan,
     },
@@ -44,6 +45,7 @@ impl Exchange<'_> {
             out.report_missing(NO_LOAN);
             return Effects::default();
         };
+        recording::inspected(&self.env, client, out);
         let Some(context) = client.context.as_deref_mut() else {
             out.report_missing("the session of a client that was inspected");
             return Effects::default();

@@ -19,7 +19,7 @@ use crate::{
     frontend::Client,
     listen::Stage,
     loan::{begin, enter, send_unsent_parameters},
-    role_settings,
+    recording, role_settings,
     session::{Context, Effects as TextEffects, Probe, SettingsTable, State},
     signal::{Signal, Signals},
 };
@@ -143,6 +143,7 @@ impl Exchange<'_> {
             return Effects::default();
         }
         server.session.transaction.ddl = None;
+        recording::inspection_began(&self.env, client);
         enter(Phase::Settling(settling), client_conn, client, conn, server);
         out.read(client_conn, ReadMode::Hold);
         let env = &self.env;

@@ -16,6 +16,7 @@ use crate::{
         scan::{CustomNames, Phrase, phrases},
     },
     statement_statistics::ClientStatements,
+    transaction_trace::Recording,
 };
 
 /// The state of a client connection.
@@ -97,6 +98,8 @@ pub struct Client {
     pub key: ClientKey,
     /// The times of the present request.
     pub request: RequestTimes,
+    /// What is recorded of the present transaction, while transactions are traced.
+    pub recording: Option<Box<Recording>>,
 }
 
 /// The client's socket, and what was read from it ahead of its turn.
@@ -188,6 +191,7 @@ impl Client {
                 transaction_at: now,
                 wait_notice_was_sent: false,
             },
+            recording: None,
         }
     }
 

@@ -166,6 +166,9 @@ impl ClientMessages<'_> {
                 out.send_input(self.server_conn, cursor.sent, head.start);
                 return Err(stopped);
             }
+            if self.client.recording.is_some() {
+                self.record_text(&head, &bytes[cursor.at..]);
+            }
             let mut flow = Flow::Pass;
             if is_simple(tag) && self.comes_before_sync(&head, bytes, &mut cursor, out) {
                 return Ok(());

@@ -26,6 +26,7 @@ mod server_reports;
 mod statement_hooks;
 mod statements;
 mod text_effects;
+mod trace_parents;
 mod unnamed;
 
 use pgweir_config::PoolMode;
@@ -50,6 +51,7 @@ use crate::{
     operator_orders::retire_servers_of_database,
     pool::PoolId,
     pooling::LocalPools,
+    recording,
     session::Bindings,
     statement_statistics::Ended,
 };
@@ -173,6 +175,7 @@ impl<'w> Relay<'w> {
             if server.status == b'I' {
                 // In session mode the last transaction may have ended long ago.
                 client.request.transaction_at = now;
+                recording::relayed(&self.env, client, out);
             }
         }
         pool.stats.now.received += bytes.len() as u64;
@@ -514,6 +517,9 @@ impl<'w> Relay<'w> {
             let (env, statistics) = (&self.env, &mut self.pools.statements);
             statement_hooks::transaction_ended(env, client, server, duration, statistics, out);
         }
+        if client.recording.is_some() {
+            recording::answered(&self.env, client, server, request_at, out);
+        }
         let pool = self.pools.get_mut(pool_id)?;
         let stats = &mut pool.stats.now;
         stats.query_count += 1;
@@ -581,6 +587,9 @@ impl<'w> Relay<'w> {
         if let Some(Request::Internal(own)) = server.replies.current() {
             let effect = exchange::internal_query_failed(self.connections, conn, own, &report, out);
             return Treatment::keep_and(effect);
+        }
+        if self.env.sampler.is_some() {
+            recording::failed(self.connections, conn, report.code);
         }
         Treatment::Pass
     }

@@ -10,7 +10,7 @@ use crate::{
     backend::{Duty, LoginError, Progress, Server, ServerLogin},
     effect::{Effect, ListenerEffect},
     pool::Connecting,
-    shared_pool::{Failure, ServerParameters},
+    shared_pool::{Failure, HostLogin, ServerParameters},
 };
 
 impl ServerConnections<'_> {
@@ -137,6 +137,11 @@ impl ServerConnections<'_> {
             let holders = directory.holders();
             holders.add(&server.link.endpoint, key.pid, &server.holder);
         }
+        let facts = &server.shared.facts;
+        facts
+            .lock()
+            .logins
+            .note(&server.link.endpoint, HostLogin::Done);
         if let Some(owner) = server.purpose.owner {
             return self.exclusive_ready(conn, owner, server_parameters, out);
         }
@@ -240,6 +245,12 @@ impl ServerConnections<'_> {
             return;
         };
         self.move_to_next_host(&server);
+        let login = match why.refusal {
+            Some(_) => HostLogin::Refused,
+            None => HostLogin::Unreachable,
+        };
+        let facts = &server.shared.facts;
+        facts.lock().logins.note(&server.link.endpoint, login);
         if let Some(key) = &server.purpose.listens {
             return self.report_lost_listener(conn, &server, key, &why.text);
         }

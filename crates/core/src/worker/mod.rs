@@ -36,6 +36,7 @@ use crate::{
     shutdown::ShutdownState,
     statistics::Statistics,
     suspension::Suspension,
+    transaction_trace::Sampler,
 };
 
 /// Owns client and server connections and their protocol state. Each method handles one event, and appends
@@ -59,6 +60,8 @@ pub struct Worker {
     /// The clients that move to another process.
     pub(crate) online_restart: OnlineRestart,
     pub(crate) logins: ClientLogins,
+    /// Decides which transactions are traced, if any are.
+    pub(crate) sampler: Option<Sampler>,
 }
 
 impl Worker {
@@ -66,6 +69,7 @@ impl Worker {
     #[must_use]
     pub fn new(id: WorkerId, directory: Arc<Directory>) -> Self {
         let snapshot = directory.snapshot();
+        let sampler = Sampler::of(&snapshot.config.settings, id);
         Self {
             id,
             directory,
@@ -83,6 +87,7 @@ impl Worker {
             suspension: Suspension::default(),
             online_restart: OnlineRestart::default(),
             logins: ClientLogins::default(),
+            sampler,
         }
     }
 
@@ -478,6 +483,7 @@ impl Worker {
 
     /// Applies a new configuration.
     pub(crate) fn reconfigure(&mut self, snapshot: Arc<Snapshot>, now: Time, out: &mut Actions) {
+        self.sampler = Sampler::of(&snapshot.config.settings, self.id);
         self.snapshot = snapshot;
         self.dispatch(now, out, |parts, _| {
             reconfiguration::apply(&parts.env, parts.connections, parts.pools)

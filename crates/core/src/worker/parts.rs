@@ -52,6 +52,7 @@ impl Worker {
             snapshot: &self.snapshot,
             shutdown: self.shutdown.order(),
             hands_clients_over: self.online_restart.hands_clients_over(),
+            sampler: self.sampler.as_ref(),
             now,
         }
     }
@@ -66,6 +67,7 @@ impl Worker {
                 snapshot: &self.snapshot,
                 shutdown: self.shutdown.order(),
                 hands_clients_over: self.online_restart.hands_clients_over(),
+                sampler: self.sampler.as_ref(),
                 now,
             },
             connections: &mut self.table,

@@ -4,8 +4,13 @@ use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
     convert::Infallible,
+    future::poll_fn,
+    io,
+    net::SocketAddr,
+    pin::Pin,
     rc::Rc,
     sync::Arc,
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -17,7 +22,8 @@ use rustls::{ProtocolVersion, ServerConfig};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
-    task::{self, AbortHandle, JoinHandle},
+    sync::oneshot,
+    task::{self, AbortHandle},
     time,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
@@ -25,9 +31,10 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use super::{
     console_link::Origin,
     pages::{Sender, answer},
-    sockets::{Socket, SocketFile},
+    sockets::Socket,
     state::{State, count},
 };
+use crate::tls::peer_certificate;
 
 /// The largest head of a request: its first line and its headers.
 const HEAD_MAX: usize = 16 * 1024;
@@ -79,74 +86,113 @@ impl Drop for Entry {
     }
 }
 
+/// Accepts connections as long as it is kept.
+pub(super) type Accepting = oneshot::Sender<Infallible>;
+
+/// Returns the next connection, or `None` once the other end of `end` is dropped.
+async fn next<T>(
+    mut accept: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    end: &mut oneshot::Receiver<Infallible>,
+) -> Option<T> {
+    poll_fn(|context| match accept(context) {
+        Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
+        Poll::Pending => Pin::new(&mut *end).poll(context).map(|_| None),
+    })
+    .await
+}
+
 impl Connections {
-    /// Accepts connections on a socket, until the task is aborted.
+    /// Accepts connections on a socket, until the returned sender is dropped. Connections that wait in the socket then are
+    /// still accepted: the kernel would reset them.
     pub(super) fn accept_on(
         self: &Rc<Self>,
         socket: Socket,
         state: &Rc<State>,
-    ) -> std::io::Result<JoinHandle<()>> {
+    ) -> io::Result<Accepting> {
         let (connections, state) = (Rc::clone(self), Rc::clone(state));
-        Ok(match socket {
+        let (accepting, mut end) = oneshot::channel();
+        match socket {
             Socket::Tcp(listener) => {
                 let listener = TcpListener::from_std(listener)?;
-                task::spawn_local(async move { connections.accept_tcp(&listener, &state).await })
+                task::spawn_local(async move {
+                    while let Some(accepted) =
+                        next(|context| listener.poll_accept(context), &mut end).await
+                    {
+                        connections.accept_tcp(accepted, &state).await;
+                    }
+                    let Ok(listener) = listener.into_std() else {
+                        return;
+                    };
+                    while let Ok((stream, from)) = listener.accept() {
+                        let stream = stream.set_nonblocking(true).map(|()| stream);
+                        let stream = stream.and_then(TcpStream::from_std);
+                        let accepted = stream.map(|stream| (stream, from));
+                        connections.accept_tcp(accepted, &state).await;
+                    }
+                });
             }
             Socket::Unix(listener, file) => {
                 let listener = UnixListener::from_std(listener)?;
                 task::spawn_local(async move {
-                    connections.accept_unix(&listener, &file, &state).await;
-                })
+                    while let Some(accepted) =
+                        next(|context| listener.poll_accept(context), &mut end).await
+                    {
+                        let accepted = accepted.map(|(stream, _)| stream);
+                        connections.accept_unix(accepted, &state).await;
+                    }
+                    // No further connection comes once the file is gone.
+                    drop(file);
+                    let Ok(listener) = listener.into_std() else {
+                        return;
+                    };
+                    while let Ok((stream, _)) = listener.accept() {
+                        let stream = stream.set_nonblocking(true).map(|()| stream);
+                        let stream = stream.and_then(UnixStream::from_std);
+                        connections.accept_unix(stream, &state).await;
+                    }
+                });
             }
-        })
-    }
-
-    async fn accept_tcp(self: &Rc<Self>, listener: &TcpListener, state: &Rc<State>) {
-        loop {
-            let Ok((stream, from)) = listener.accept().await else {
-                time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            };
-            if !self.make_room(state).await {
-                self.refuse(stream, state);
-                continue;
-            }
-            let sender = Sender {
-                is_own_user: false,
-                name: from.to_string().into(),
-                origin: Origin::Tcp {
-                    remote: from,
-                    local: stream.local_addr().unwrap_or(from),
-                    tls: None,
-                },
-            };
-            let tls = state.options().tls;
-            self.begin(state, |state, is_dispensable| async move {
-                serve_tcp(stream, tls, sender, &state, &is_dispensable).await;
-            });
         }
+        Ok(accepting)
     }
 
-    async fn accept_unix(
+    async fn accept_tcp(
         self: &Rc<Self>,
-        listener: &UnixListener,
-        _file: &SocketFile,
+        accepted: io::Result<(TcpStream, SocketAddr)>,
         state: &Rc<State>,
     ) {
-        loop {
-            let Ok((stream, _)) = listener.accept().await else {
-                time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            };
-            if !self.make_room(state).await {
-                self.refuse(stream, state);
-                continue;
-            }
-            let sender = sender_on(&stream);
-            self.begin(state, |state, is_dispensable| async move {
-                serve(stream, &sender, &state, &is_dispensable).await;
-            });
+        let Ok((stream, from)) = accepted else {
+            return time::sleep(ACCEPT_PAUSE).await;
+        };
+        if !self.make_room(state).await {
+            return self.refuse(stream, state);
         }
+        let sender = Sender {
+            is_own_user: false,
+            name: from.to_string().into(),
+            origin: Origin::Tcp {
+                remote: from,
+                local: stream.local_addr().unwrap_or(from),
+                tls: None,
+            },
+        };
+        let tls = state.options().tls;
+        self.begin(state, |state, is_dispensable| async move {
+            serve_tcp(stream, tls, sender, &state, &is_dispensable).await;
+        });
+    }
+
+    async fn accept_unix(self: &Rc<Self>, accepted: io::Result<UnixStream>, state: &Rc<State>) {
+        let Ok(stream) = accepted else {
+            return time::sleep(ACCEPT_PAUSE).await;
+        };
+        if !self.make_room(state).await {
+            return self.refuse(stream, state);
+        }
+        let sender = sender_on(&stream);
+        self.begin(state, |state, is_dispensable| async move {
+            serve(stream, &sender, &state, &is_dispensable).await;
+        });
     }
 
     /// Is there room for one more connection? If need be, the oldest goes that can be done without.
@@ -245,11 +291,13 @@ fn tls_facts<S>(stream: &TlsStream<S>) -> TlsFacts {
         Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
         _ => "TLSv1.3",
     };
+    let chain = session.peer_certificates().unwrap_or_default();
+    let peer = chain.first().and_then(|own| peer_certificate(own));
     TlsFacts {
         protocol,
         cipher: "https",
         group: None,
-        peer: None,
+        peer: peer.map(Box::new),
         end_point: None,
         is_agreed: false,
     }

@@ -52,6 +52,19 @@ pub(super) enum Origin {
     },
 }
 
+impl Origin {
+    /// Returns a text that differs where the rules for logins may differ: by address, TLS, or certificate.
+    pub(super) fn digest(&self) -> String {
+        match self {
+            Self::Tcp { remote, tls, .. } => {
+                let peer = tls.as_ref().map(|tls| &tls.peer);
+                format!("tcp {} {peer:?}", remote.ip())
+            }
+            Self::Unix { uid } => format!("unix {uid:?}"),
+        }
+    }
+}
+
 /// A connection to the console.
 #[derive(Debug)]
 pub(super) struct Link {

@@ -24,7 +24,7 @@ impl Format {
 
 /// The type of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Gauge,
     Counter,
     Histogram,
@@ -33,36 +33,68 @@ pub(super) enum Kind {
 /// Names and values of labels.
 pub(super) type Labels<'a> = [(&'a str, &'a str)];
 
-/// A text that is being written.
+/// A value of a series.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PointValue {
+    Number(u64),
+    /// A time, in microseconds.
+    Micros(u64),
+    Histogram(Box<Histogram>),
+}
+
+/// A family and its values, for a protocol that is no text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FamilyPoints {
+    /// Without `_total`.
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    pub(crate) help: String,
+    /// The labels of each series, and its value.
+    pub(crate) points: Vec<(Vec<(String, String)>, PointValue)>,
+}
+
+/// All series, as they are being written.
 #[derive(Debug)]
-pub(super) struct Exposition {
-    format: Format,
-    text: String,
+pub(super) enum Exposition {
+    Text(Format, String),
+    Points(Vec<FamilyPoints>),
 }
 
 /// A family of series: all of one name.
 #[derive(Debug)]
-pub(super) struct Family<'e> {
-    text: &'e mut String,
-    /// The name of its samples.
-    name: String,
+pub(super) enum Family<'e> {
+    Text {
+        text: &'e mut String,
+        /// The name of its samples.
+        name: String,
+    },
+    Points(&'e mut Vec<(Vec<(String, String)>, PointValue)>),
 }
 
 impl Exposition {
     pub(super) fn new(format: Format) -> Self {
-        Self {
-            format,
-            text: String::new(),
-        }
+        Self::Text(format, String::new())
     }
 
     /// Begins a family. `name` has no `_total`: the samples of a counter get it.
     pub(super) fn family(&mut self, name: &str, kind: Kind, help: &str) -> Family<'_> {
+        let (format, text) = match self {
+            Self::Text(format, text) => (*format, text),
+            Self::Points(families) => {
+                let family = families.push_mut(FamilyPoints {
+                    name: name.to_owned(),
+                    kind,
+                    help: help.to_owned(),
+                    points: Vec::new(),
+                });
+                return Family::Points(&mut family.points);
+            }
+        };
         let sample = match kind {
             Kind::Counter => format!("{name}_total"),
             Kind::Gauge | Kind::Histogram => name.to_owned(),
         };
-        let described = match self.format {
+        let described = match format {
             Format::Classic => &*sample,
             Format::OpenMetrics => name,
         };
@@ -71,16 +103,13 @@ impl Exposition {
             Kind::Counter => "counter",
             Kind::Histogram => "histogram",
         };
-        self.text.push_str("# HELP ");
-        self.text.push_str(described);
-        self.text.push(' ');
-        escape(help, &mut self.text);
+        text.push_str("# HELP ");
+        text.push_str(described);
+        text.push(' ');
+        escape(help, text);
         // A String takes everything.
-        let _ = writeln!(self.text, "\n# TYPE {described} {kind}");
-        Family {
-            text: &mut self.text,
-            name: sample,
-        }
+        let _ = writeln!(text, "\n# TYPE {described} {kind}");
+        Family::Text { text, name: sample }
     }
 
     pub(super) fn gauge(&mut self, name: &str, help: &str, value: u64) {
@@ -88,58 +117,77 @@ impl Exposition {
     }
 
     /// The whole text.
-    pub(super) fn finish(mut self) -> String {
-        if self.format == Format::OpenMetrics {
-            self.text.push_str("# EOF\n");
+    pub(super) fn finish(self) -> String {
+        match self {
+            Self::Text(Format::OpenMetrics, text) => text + "# EOF\n",
+            Self::Text(Format::Classic, text) => text,
+            Self::Points(_) => String::new(),
         }
-        self.text
     }
 }
 
 impl Family<'_> {
     /// Adds a sample.
     pub(super) fn add(&mut self, labels: &Labels<'_>, value: u64) {
-        self.line("", labels, None, &value.to_string());
+        self.add_value(labels, PointValue::Number(value));
     }
 
     /// Adds a time.
     pub(super) fn add_micros(&mut self, labels: &Labels<'_>, micros: u64) {
-        self.line("", labels, None, &seconds(micros));
+        self.add_value(labels, PointValue::Micros(micros));
     }
 
     /// Adds all samples of a histogram.
     pub(super) fn add_histogram(&mut self, labels: &Labels<'_>, histogram: &Histogram) {
-        for (bucket, count) in histogram.cumulative().enumerate() {
-            let bound = seconds(upper_bound(bucket));
-            self.line("_bucket", labels, Some(&bound), &count.to_string());
-        }
-        let count = histogram.count().to_string();
-        self.line("_bucket", labels, Some("+Inf"), &count);
-        self.line("_sum", labels, None, &seconds(histogram.sum()));
-        self.line("_count", labels, None, &count);
+        self.add_value(labels, PointValue::Histogram(Box::new(*histogram)));
     }
 
-    fn line(&mut self, suffix: &str, labels: &Labels<'_>, bound: Option<&str>, value: &str) {
-        let text = &mut *self.text;
-        text.push_str(&self.name);
-        text.push_str(suffix);
-        let bound = bound.map(|bound| ("le", bound));
-        let mut separator = '{';
-        for (name, value) in labels.iter().copied().chain(bound) {
-            text.push(separator);
-            text.push_str(name);
-            text.push_str("=\"");
-            escape(value, text);
-            text.push('"');
-            separator = ',';
+    fn add_value(&mut self, labels: &Labels<'_>, value: PointValue) {
+        let (text, name) = match self {
+            Self::Text { text, name } => (text, &**name),
+            Self::Points(points) => {
+                let labels = labels.iter();
+                let owned = labels.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+                return points.push((owned.collect(), value));
+            }
+        };
+        match value {
+            PointValue::Number(number) => line(text, name, labels, None, &number.to_string()),
+            PointValue::Micros(micros) => line(text, name, labels, None, &seconds(micros)),
+            PointValue::Histogram(histogram) => {
+                let bucket_name = format!("{name}_bucket");
+                for (bucket, count) in histogram.cumulative().enumerate() {
+                    let bound = seconds(upper_bound(bucket));
+                    line(text, &bucket_name, labels, Some(&bound), &count.to_string());
+                }
+                let count = histogram.count().to_string();
+                line(text, &bucket_name, labels, Some("+Inf"), &count);
+                let sum = seconds(histogram.sum());
+                line(text, &format!("{name}_sum"), labels, None, &sum);
+                line(text, &format!("{name}_count"), labels, None, &count);
+            }
         }
-        if separator == ',' {
-            text.push('}');
-        }
-        text.push(' ');
-        text.push_str(value);
-        text.push('\n');
     }
+}
+
+fn line(text: &mut String, name: &str, labels: &Labels<'_>, bound: Option<&str>, value: &str) {
+    text.push_str(name);
+    let bound = bound.map(|bound| ("le", bound));
+    let mut separator = '{';
+    for (name, value) in labels.iter().copied().chain(bound) {
+        text.push(separator);
+        text.push_str(name);
+        text.push_str("=\"");
+        escape(value, text);
+        text.push('"');
+        separator = ',';
+    }
+    if separator == ',' {
+        text.push('}');
+    }
+    text.push(' ');
+    text.push_str(value);
+    text.push('\n');
 }
 
 /// A time in seconds, without needless zeros.

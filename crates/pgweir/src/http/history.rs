@@ -292,6 +292,7 @@ mod tests {
             clients: Vec::new(),
             pool_metrics: pools.iter().map(of_pool).collect(),
             servers: Vec::new(),
+            hosts: Vec::new(),
             logins: Logins::default(),
             workers: 1,
             is_paused: false,

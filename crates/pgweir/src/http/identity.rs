@@ -22,12 +22,8 @@ use super::{
     state::{State, count},
 };
 
-/// For how long a checked password is trusted without another check, in microseconds.
-const TRUST_US: u64 = 60_000_000;
-/// The most passwords that are trusted so.
+/// The most passwords that are trusted without another check. Further ones are checked each time.
 const TRUSTED_MAX: usize = 64;
-/// The most addresses whose failures are remembered.
-const ADDRESSES_MAX: usize = 4096;
 const MINUTE_US: u64 = 60_000_000;
 
 /// A sender with rights.
@@ -88,6 +84,8 @@ impl Credentials {
 #[derive(Debug)]
 pub(super) struct Trusted {
     salt: [u8; 32],
+    /// For how long a password is trusted, in microseconds (`http_login_cache`).
+    trust_us: Cell<u64>,
     until: RefCell<HashMap<[u8; 32], Time>>,
 }
 
@@ -95,13 +93,15 @@ impl Default for Trusted {
     fn default() -> Self {
         Self {
             salt: rand::random(),
+            trust_us: Cell::default(),
             until: RefCell::default(),
         }
     }
 }
 
 impl Trusted {
-    fn key(&self, user: &str, password: &str, address: Option<IpAddr>) -> [u8; 32] {
+    /// `origin`: the sender's address, and what its TLS session shows, on which the rules for logins depend.
+    fn key(&self, user: &str, password: &str, origin: &str) -> [u8; 32] {
         let mut hash = Sha256::new();
         hash.update(self.salt);
         // No user has a zero byte in the name: Credentials has none.
@@ -109,7 +109,7 @@ impl Trusted {
             hash.update(part.as_bytes());
             hash.update([0]);
         }
-        hash.update(format!("{address:?}"));
+        hash.update(origin);
         hash.finalize().into()
     }
 
@@ -124,12 +124,13 @@ impl Trusted {
         let mut until = self.until.borrow_mut();
         until.retain(|_, until| *until > now);
         if until.len() < TRUSTED_MAX {
-            until.insert(key, now.after(TRUST_US));
+            until.insert(key, now.after(self.trust_us.get()));
         }
     }
 
     /// Trusts nobody any more: the configuration has changed.
-    pub(super) fn clear(&self) {
+    pub(super) fn configure(&self, trust_us: u64) {
+        self.trust_us.set(trust_us);
         self.until.borrow_mut().clear();
     }
 }
@@ -140,6 +141,9 @@ pub(super) struct Failures {
     by_address: RefCell<HashMap<Option<IpAddr>, Level>>,
     /// The most failures a minute (`http_max_login_failures`).
     most: Cell<u32>,
+    /// The most addresses (`http_login_addresses`).
+    addresses_max: Cell<usize>,
+    forgotten: Cell<u64>,
 }
 
 /// How many failures are not forgotten yet, as it was at a time.
@@ -163,8 +167,14 @@ impl Level {
 }
 
 impl Failures {
-    pub(super) fn configure(&self, most: u32) {
+    pub(super) fn configure(&self, most: u32, addresses_max: usize) {
         self.most.set(most);
+        self.addresses_max.set(addresses_max);
+    }
+
+    /// Returns how many addresses were forgotten for the sake of others.
+    pub(super) fn forgotten(&self) -> u64 {
+        self.forgotten.get()
     }
 
     fn interval(&self) -> u64 {
@@ -185,15 +195,19 @@ impl Failures {
         let interval = self.interval();
         let mut by_address = self.by_address.borrow_mut();
         let address = network(address);
-        if by_address.len() >= ADDRESSES_MAX && !by_address.contains_key(&address) {
+        let most = self.addresses_max.get().max(1);
+        if by_address.len() >= most && !by_address.contains_key(&address) {
             by_address.retain(|_, level| {
                 level.settle(interval, now);
                 level.failures > 0
             });
-            if by_address.len() >= ADDRESSES_MAX {
+            while by_address.len() >= most {
                 let mildest = by_address.iter().min_by_key(|(_, level)| level.failures);
-                let mildest = mildest.map(|(address, _)| *address);
-                mildest.map(|address| by_address.remove(&address));
+                let Some(mildest) = mildest.map(|(address, _)| *address) else {
+                    break;
+                };
+                by_address.remove(&mildest);
+                count(&self.forgotten);
             }
         }
         let fresh = Level {
@@ -265,7 +279,7 @@ async fn by_password(
     user: &str,
     password: Zeroizing<String>,
 ) -> Result<Identity, Unidentified> {
-    let key = state.trusted.key(user, &password, sender.address());
+    let key = state.trusted.key(user, &password, &sender.origin.digest());
     if !state.trusted.has(&key, state.now()) {
         let login = state
             .links
@@ -353,7 +367,7 @@ mod tests {
     #[test]
     fn failures_are_counted_by_address_and_forgotten() {
         let failures = Failures::default();
-        failures.configure(2);
+        failures.configure(2, 10);
         let (one, other) = (Some(IpAddr::from([10, 0, 0, 1])), None);
         let at = |seconds: u64| Time(seconds * 1_000_000);
         failures.add(one, at(1));
@@ -371,11 +385,12 @@ mod tests {
     #[test]
     fn addresses_are_bounded() {
         let failures = Failures::default();
-        failures.configure(1);
-        for number in 0..ADDRESSES_MAX as u32 + 20 {
+        failures.configure(1, 100);
+        for number in 0..120_u32 {
             failures.add(Some(IpAddr::from(number.to_be_bytes())), Time(0));
         }
-        assert_eq!(failures.by_address.borrow().len(), ADDRESSES_MAX);
+        assert_eq!(failures.by_address.borrow().len(), 100);
+        assert_eq!(failures.forgotten(), 20);
     }
 
     #[test]
@@ -389,15 +404,17 @@ mod tests {
     #[test]
     fn a_checked_password_is_trusted_for_a_while() {
         let trusted = Trusted::default();
-        let key = trusted.key("ann", "secret", None);
+        trusted.configure(60);
+        let key = trusted.key("ann", "secret", "tcp");
         let now = Time(1_000_000);
         assert!(!trusted.has(&key, now));
         trusted.add(key, now);
         assert!(trusted.has(&key, now));
-        assert!(!trusted.has(&trusted.key("ann", "secre", None), now));
-        assert!(!trusted.has(&trusted.key("anns", "ecret", None), now));
-        assert!(!trusted.has(&key, now.after(TRUST_US)));
-        trusted.clear();
+        assert!(!trusted.has(&trusted.key("ann", "secre", "tcp"), now));
+        assert!(!trusted.has(&trusted.key("anns", "ecret", "tcp"), now));
+        assert!(!trusted.has(&trusted.key("ann", "secret", "tls"), now));
+        assert!(!trusted.has(&key, now.after(60)));
+        trusted.configure(60);
         assert!(!trusted.has(&key, now));
     }
 }

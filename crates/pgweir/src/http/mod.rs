@@ -8,12 +8,13 @@
 //! - `api`: the console as JSON. `console_link`: a client of the console.
 //! - `live_page`: the page that shows the API's answers. `history`: samples of pools for it.
 //! - `gathering`: asks workers for their counts. `series`, `process`: what becomes of the counts.
-//! - `exposition`, `negotiation`: Prometheus' text formats.
+//! - `exposition`, `negotiation`: Prometheus' text formats. `export`: the same figures, and traces, for OpenTelemetry.
 
 mod access;
 mod api;
 mod connections;
 mod console_link;
+mod export;
 mod exposition;
 mod gathering;
 mod history;
@@ -48,16 +49,21 @@ use tokio::{
 
 pub(crate) use self::{
     access::Tokens,
+    exposition::{FamilyPoints, Kind, PointValue},
     sockets::{Bound, HttpListenError, Others},
 };
 use self::{
-    connections::Connections, console_link::Switchboard, gathering::Gatherer, state::State,
+    connections::{Accepting, Connections},
+    console_link::Switchboard,
+    gathering::Gatherer,
+    state::State,
 };
 use crate::{
     clock::Clock,
     control::{Request, Resolver},
     log::Log,
     net::{Load, Mailboxes},
+    otlp::{Target, TraceQueue},
     tls::Contexts,
 };
 
@@ -74,9 +80,16 @@ pub(crate) struct Options {
     tls: Option<(Arc<ServerConfig>, bool)>,
     /// The most failed logins of one address a minute.
     login_failures_max: u32,
+    /// The most addresses whose failed logins are remembered.
+    login_addresses_max: usize,
+    /// For how long a checked password is trusted, in microseconds.
+    login_trust_us: u64,
+    /// The largest body of a request.
+    body_max: usize,
     history_interval: Duration,
     history_pools_max: usize,
     tokens: Option<Arc<Tokens>>,
+    otlp: Option<Target>,
 }
 
 impl Options {
@@ -92,9 +105,13 @@ impl Options {
             interval: Duration::from_micros(settings.metrics_interval.0),
             tls,
             login_failures_max: settings.http_max_login_failures,
+            login_addresses_max: settings.http_login_addresses as usize,
+            login_trust_us: settings.http_login_cache.0,
+            body_max: settings.http_max_body as usize,
             history_interval: Duration::from_micros(settings.http_history_interval.0),
             history_pools_max: settings.http_history_pools as usize,
             tokens,
+            otlp: Target::of(settings),
         }
     }
 }
@@ -107,6 +124,7 @@ pub(crate) struct Surroundings {
     clock: Clock,
     log: Log,
     control: Sender<Request>,
+    traces: TraceQueue,
 }
 
 impl Surroundings {
@@ -116,6 +134,7 @@ impl Surroundings {
         resolver: &Arc<Resolver>,
         clock: Clock,
         (log, control): (&Log, &Sender<Request>),
+        traces: &TraceQueue,
     ) -> Self {
         Self {
             switchboard: Switchboard {
@@ -127,6 +146,7 @@ impl Surroundings {
             clock,
             log: log.clone(),
             control: control.clone(),
+            traces: traces.clone(),
         }
     }
 }
@@ -232,7 +252,8 @@ impl Http {
     /// # Errors
     /// The system gives no thread.
     pub(crate) fn apply(&mut self, opened: Opened, options: Options) -> io::Result<()> {
-        if self.running.is_none() && opened.addresses.is_empty() {
+        let is_idle = opened.addresses.is_empty() && options.otlp.is_none();
+        if self.running.is_none() && is_idle {
             return Ok(());
         }
         self.run()?;
@@ -331,6 +352,7 @@ async fn obey(mut orders: UnboundedReceiver<Order>, surroundings: Surroundings) 
         clock,
         log,
         control,
+        traces,
     } = surroundings;
     let gatherer = Gatherer::new(switchboard.mailboxes.clone(), resolver, clock);
     let state = State::new(
@@ -338,24 +360,22 @@ async fn obey(mut orders: UnboundedReceiver<Order>, surroundings: Surroundings) 
         Rc::clone(&gatherer),
         clock,
         log.buffer(),
+        traces,
     );
     let state = Rc::new(state);
     let mut housekeeper: Option<Task<()>> = None;
     let connections = Rc::<Connections>::default();
-    let mut listening = HashMap::<HttpAddress, Vec<Task<()>>>::new();
+    let mut listening = HashMap::<HttpAddress, Vec<Accepting>>::new();
     while let Some(order) = orders.recv().await {
         match order {
-            Order::Configure(options) => state.configure(options),
+            Order::Configure(options) => {
+                export::configure(&state, options.otlp.clone());
+                state.configure(options);
+            }
             Order::Measured(metrics) => gatherer.measured(*metrics),
             Order::HandingOver(is_handing_over) => state.is_handing_over.set(is_handing_over),
             Order::Listen { opened, keeps } => {
-                listening.retain(|address, tasks| {
-                    let stays = keeps && opened.addresses.contains(address);
-                    if !stays {
-                        tasks.iter().for_each(Task::abort);
-                    }
-                    stays
-                });
+                listening.retain(|address, _| keeps && opened.addresses.contains(address));
                 for bound in opened.bound {
                     let tasks = bound
                         .sockets
@@ -372,6 +392,7 @@ async fn obey(mut orders: UnboundedReceiver<Order>, surroundings: Surroundings) 
             }
         }
     }
+    export::say_farewell(&state).await;
 }
 
 /// What happens each second while somebody may ask: samples for the live page, and the end of an idle link.

@@ -10,7 +10,7 @@ use std::{cell::RefCell, collections::BTreeSet};
 use pgweir_core::{Directory, Snapshot, metrics::Metrics};
 
 use self::rows::Kept;
-use super::exposition::{Exposition, Format};
+use super::exposition::{Exposition, FamilyPoints, Format};
 
 /// What the HTTP side counts of itself.
 #[derive(Debug, Clone, Default)]
@@ -21,12 +21,30 @@ pub(super) struct HttpCounts {
     pub(super) timeouts: u64,
     /// Requests with credentials from addresses that had failed too often.
     pub(super) throttled: u64,
+    /// Addresses whose failed logins were forgotten for the sake of others.
+    pub(super) addresses_forgotten: u64,
     /// Pools without samples.
     pub(super) history_left_out: u64,
     /// Answers by page and status.
     pub(super) answers: Vec<(&'static str, u16, u64)>,
     pub(super) is_draining: bool,
     pub(super) is_ready: bool,
+    pub(super) export: ExportCounts,
+}
+
+/// What the exporter for OpenTelemetry counts of itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ExportCounts {
+    /// Traces that a collector has taken.
+    pub(super) traces_sent: u64,
+    /// Traces that a collector has not taken.
+    pub(super) traces_failed: u64,
+    /// Traces for which the queue had no room.
+    pub(super) traces_dropped: u64,
+    /// Requests with traces that a collector has taken, and has not taken.
+    pub(super) trace_requests: [u64; 2],
+    /// The same for requests with metrics.
+    pub(super) metrics_requests: [u64; 2],
 }
 
 /// Names that have series of their own: those that were seen first, as many as may be.
@@ -48,6 +66,22 @@ pub(super) struct Source<'a> {
 
 /// The text of all series.
 pub(super) fn text(source: Source<'_>, format: Format) -> String {
+    let mut text = Exposition::new(format);
+    write(source, &mut text);
+    text.finish()
+}
+
+/// All series as values.
+pub(super) fn points(source: Source<'_>) -> Vec<FamilyPoints> {
+    let mut written = Exposition::Points(Vec::new());
+    write(source, &mut written);
+    match written {
+        Exposition::Points(families) => families,
+        Exposition::Text(..) => Vec::new(),
+    }
+}
+
+fn write(source: Source<'_>, text: &mut Exposition) {
     let most = source.snapshot.config.settings.metrics_max_pools as usize;
     let pools = source.metrics.pools.1.iter();
     let pools = pools.filter_map(|row| Some((rows::text_at(row, 0)?, rows::text_at(row, 1)?)));
@@ -60,12 +94,10 @@ pub(super) fn text(source: Source<'_>, format: Format) -> String {
         .chain(&source.metrics.stats.1);
     let databases = databases.filter_map(|row| rows::text_at(row, 0));
     let databases = Kept::choose(&source.names.databases, databases, most);
-    let mut text = Exposition::new(format);
-    pgbouncer::write(source, &pools, &databases, &mut text);
-    own::write(source, &pools, &databases, &mut text);
-    statements::write(&source.metrics.statements, &mut text);
-    super::process::write(&mut text);
-    text.finish()
+    pgbouncer::write(source, &pools, &databases, text);
+    own::write(source, &pools, &databases, text);
+    statements::write(&source.metrics.statements, text);
+    super::process::write(text);
 }
 
 /// The text where the workers don't answer.

@@ -16,6 +16,7 @@ use tokio::{sync::Mutex, time};
 use super::{
     Options, Tokens,
     console_link::{Link, LinkError, Reply, Switchboard},
+    export::Exporter,
     gathering::{Gatherer, Scrape},
     history::History,
     identity::{Failures, Identity, Trusted},
@@ -23,7 +24,7 @@ use super::{
     pages::{Page, Sender},
     series::{HttpCounts, Names},
 };
-use crate::{clock::Clock, control::Request, log::LogBuffer};
+use crate::{clock::Clock, control::Request, log::LogBuffer, otlp::TraceQueue};
 
 /// Requests without a right are logged at most once in this time, in microseconds.
 const DENIED_PAUSE: u64 = 1_000_000;
@@ -53,6 +54,7 @@ pub(super) struct State {
     pub(super) trusted: Trusted,
     pub(super) history: RefCell<History>,
     pub(super) page: LivePage,
+    pub(super) exporter: Exporter,
 }
 
 /// What the HTTP thread counts.
@@ -85,6 +87,7 @@ impl State {
         gatherer: Rc<Gatherer>,
         clock: Clock,
         lines: LogBuffer,
+        traces: TraceQueue,
     ) -> Self {
         Self {
             directory: Arc::clone(&switchboard.directory),
@@ -114,13 +117,15 @@ impl State {
             trusted: Trusted::default(),
             history: RefCell::default(),
             page: LivePage::default(),
+            exporter: Exporter::new(traces, clock.now()),
         }
     }
 
     pub(super) fn configure(&self, options: Options) {
         self.gatherer.configure(options.interval);
-        self.failures.configure(options.login_failures_max);
-        self.trusted.clear();
+        self.failures
+            .configure(options.login_failures_max, options.login_addresses_max);
+        self.trusted.configure(options.login_trust_us);
         let mut history = self.history.borrow_mut();
         history.configure(options.history_interval, options.history_pools_max);
         drop(history);
@@ -285,7 +290,12 @@ impl State {
     }
 
     pub(super) fn say(&self, level: Level, text: impl Into<String>) {
-        let text = format!("http: {}", text.into());
+        self.say_of("http", level, text);
+    }
+
+    /// Writes a line about a part of pgweir.
+    pub(super) fn say_of(&self, part: &str, level: Level, text: impl Into<String>) {
+        let text = format!("{part}: {}", text.into());
         self.lines.borrow_mut().say(self.now(), level, text);
     }
 
@@ -297,6 +307,7 @@ impl State {
             displaced: self.counters.displaced.get(),
             timeouts: self.counters.timeouts.get(),
             throttled: self.counters.throttled.get(),
+            addresses_forgotten: self.failures.forgotten(),
             history_left_out: self.history.borrow().left_out(),
             answers: answers
                 .iter()
@@ -304,6 +315,7 @@ impl State {
                 .collect(),
             is_draining: self.is_draining.get(),
             is_ready: self.readiness().is_ok(),
+            export: self.exporter.counts(),
         }
     }
 }

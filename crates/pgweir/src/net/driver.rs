@@ -29,6 +29,7 @@ use crate::{
     clock::Clock,
     control::{AuthChecker, Deriver, Request, Resolver},
     log::LogBuffer,
+    otlp::TraceQueue,
     takeover::{Arriving, Outgoing},
 };
 
@@ -50,6 +51,7 @@ pub(crate) struct Surroundings {
     pub(crate) control: crossbeam_channel::Sender<Request>,
     /// Receives clients that leave for another process.
     pub(crate) departures: crossbeam_channel::Sender<Outgoing>,
+    pub(crate) traces: TraceQueue,
     pub(crate) log: LogBuffer,
     /// The size of the read buffer in bytes.
     pub(crate) read_buffer: usize,
@@ -102,6 +104,7 @@ impl<P: Pooler> Driver<P> {
                 auth_checker: around.auth_checker,
                 control: around.control,
                 departures: around.departures,
+                traces: around.traces,
             },
             log: around.log,
             encryption: EncryptionBuffers::default(),

@@ -125,6 +125,7 @@ impl Io {
             }
             Action::Mail { to, mail } => self.threads.mailboxes.send(to, Parcel::Mail(mail)),
             Action::MailAfterPending { to, mail } => self.turn.once_read.push((to, mail)),
+            Action::Export(trace) => self.threads.traces.push(trace),
             Action::Control(control) => self.ask(Request::Core(control)),
             Action::WriteLog => self.log.flush(),
             Action::Finished => self.finished = true,

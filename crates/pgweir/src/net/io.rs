@@ -21,6 +21,7 @@ use super::{
 use crate::{
     control::{AuthChecker, Deriver, Request, Resolver},
     log::LogBuffer,
+    otlp::TraceQueue,
     takeover::{Companion, Departing, Outgoing},
     tls::TlsSession,
 };
@@ -83,6 +84,7 @@ pub(super) struct Threads {
     pub(super) auth_checker: AuthChecker,
     pub(super) control: crossbeam_channel::Sender<Request>,
     pub(super) departures: crossbeam_channel::Sender<Outgoing>,
+    pub(super) traces: TraceQueue,
 }
 
 /// One turn of the event loop.

@@ -12,7 +12,7 @@ use x509_parser::{
 };
 
 /// Returns the identity that a certificate names.
-pub(super) fn peer(der: &[u8]) -> Option<PeerCertificate> {
+pub(crate) fn peer(der: &[u8]) -> Option<PeerCertificate> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     Some(PeerCertificate {
         common_name: common_name(&certificate).map(str::to_owned),

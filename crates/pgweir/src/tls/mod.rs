@@ -14,5 +14,6 @@ mod names;
 mod session;
 mod verify;
 
+pub(crate) use certificate::peer as peer_certificate;
 pub(crate) use context::{Contexts, TlsError};
 pub(crate) use session::{SessionError, TlsSession};

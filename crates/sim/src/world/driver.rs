@@ -230,7 +230,7 @@ impl World {
             Action::Mail { to, mail } | Action::MailAfterPending { to, mail } => {
                 self.send_mail(host, to, mail);
             }
-            Action::Log(_) | Action::WriteLog => {}
+            Action::Log(_) | Action::WriteLog | Action::Export(_) => {}
             Action::Control(control) => self.control(control)?,
             Action::Finished => self.stop(host),
             Action::Send { .. } | Action::Read { .. } => {}

@@ -34,9 +34,6 @@ use super::{
 
 pub(super) use self::routes::ROOT;
 
-/// The longest body of a request.
-const BODY_MAX: usize = 64 * 1024;
-
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Answers a request below [`ROOT`].
@@ -75,7 +72,7 @@ where
     };
     let body = match route.method {
         "GET" => Map::new(),
-        _ => read(&head.headers, body).await?,
+        _ => read(&head.headers, body, state.options().body_max).await?,
     };
     let query = head.uri.query().unwrap_or_default();
     if route.query.is_empty() && !query.is_empty() {
@@ -153,7 +150,11 @@ fn decoded(name: &str) -> Result<String, Problem> {
 }
 
 /// Reads a body: a JSON object, or nothing.
-async fn read<B>(headers: &HeaderMap, body: B) -> Result<Map<String, Value>, Problem>
+async fn read<B>(
+    headers: &HeaderMap,
+    body: B,
+    bytes_max: usize,
+) -> Result<Map<String, Value>, Problem>
 where
     B: Body,
     B::Error: Into<Failure>,
@@ -172,10 +173,10 @@ where
     if !is_json {
         return Err(wrong_type());
     }
-    let read = Limited::new(body, BODY_MAX).collect().await;
+    let read = Limited::new(body, bytes_max).collect().await;
     let bytes = read.map_err(|error| match error.is::<LengthLimitError>() {
         true => {
-            let detail = format!("the body is longer than {BODY_MAX} bytes");
+            let detail = format!("the body is longer than {bytes_max} bytes (http_max_body)");
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
         }
         false => Problem::bad_query("the body has not arrived"),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use pgweir_core::{
     metrics::PoolMetrics,
+    shared_pool::{HostCounts, HostLogin},
     stats::{Histogram, Stats, Times},
 };
 
@@ -131,10 +132,12 @@ pub(super) fn write(
     write_pools(source, pools, text);
     write_troubles(source, pools, text);
     write_servers(source, databases, text);
+    write_hosts(source, databases, text);
     write_logins(source, text);
     write_memory(source, text);
     write_process(source, text);
     write_http(source, text);
+    write_export(source, text);
     let help = "Pools that are added up under (other): see metrics_max_pools.";
     text.gauge("pgweir_metrics_folded_pools", help, pools.folded);
     let help = "Databases that are added up under (other): see metrics_max_pools.";
@@ -244,6 +247,38 @@ fn write_servers(source: Source<'_>, kept: &Kept<String>, text: &mut Exposition)
     }
 }
 
+/// How logins to each host ended. A database without series of its own adds to those of the same host under (other).
+fn write_hosts(source: Source<'_>, kept: &Kept<String>, text: &mut Exposition) {
+    let mut hosts = BTreeMap::<[&str; 2], HostCounts>::new();
+    for (database, endpoint, counts) in &source.metrics.hosts {
+        let name = kept.name(database);
+        let endpoint = if name == OTHER { OTHER } else { endpoint };
+        hosts
+            .entry([name, endpoint])
+            .and_modify(|sum| sum.add(counts))
+            .or_insert(*counts);
+    }
+    let help = "1 if the last login to a host has succeeded, or the host has refused it; 0 if the host could not be reached.";
+    let mut family = text.family("pgweir_server_host_up", Kind::Gauge, help);
+    for ([database, endpoint], counts) in &hosts {
+        let is_up = counts.last() != HostLogin::Unreachable;
+        let labels = [("database", *database), ("endpoint", endpoint)];
+        family.add(&labels, is_up.into());
+    }
+    let help = "Logins to each host, by their result: ok, refused by the server, or unreachable.";
+    let mut family = text.family("pgweir_server_host_logins", Kind::Counter, help);
+    for ([database, endpoint], counts) in &hosts {
+        for (login, count) in counts.counts() {
+            let labels = [
+                ("database", *database),
+                ("endpoint", endpoint),
+                ("result", login.name()),
+            ];
+            family.add(&labels, count);
+        }
+    }
+}
+
 fn write_logins(source: Source<'_>, text: &mut Exposition) {
     let logins = &source.metrics.logins;
     let help = "Logins of clients, by their result.";
@@ -264,17 +299,21 @@ fn write_logins(source: Source<'_>, text: &mut Exposition) {
 }
 
 fn write_memory(source: Source<'_>, text: &mut Exposition) {
-    let table = &source.metrics.memory;
-    for (column, name, help) in [
+    let metrics = source.metrics;
+    let read_buffers = metrics.workers * source.snapshot.config.settings.read_buffer as usize;
+    let table = &metrics.memory;
+    for (column, name, help, of_buffers) in [
         (
             "memtotal",
             "pgweir_memory_bytes",
-            "The fixed part of what connections and pools take, and the texts of SQL (SHOW MEM).",
+            "The fixed part of what connections and pools take, the texts of SQL (SHOW MEM), and the workers' read buffers.",
+            read_buffers,
         ),
         (
             "used",
             "pgweir_memory_objects",
-            "How many connections, pools and texts there are (SHOW MEM).",
+            "How many connections, pools, texts and read buffers there are.",
+            metrics.workers,
         ),
     ] {
         let column = rows::column(table, column);
@@ -283,6 +322,7 @@ fn write_memory(source: Source<'_>, text: &mut Exposition) {
             let kind = rows::text_at(row, 0).unwrap_or_default();
             family.add(&[("kind", &kind)], rows::number(row, column));
         }
+        family.add(&[("kind", "read_buffer")], of_buffers as u64);
     }
 }
 
@@ -376,6 +416,9 @@ fn write_http(source: Source<'_>, text: &mut Exposition) {
     let help = "Requests with credentials that were refused because too many from their address had been wrong.";
     let mut family = text.family("pgweir_http_throttled", Kind::Counter, help);
     family.add(&[], http.throttled);
+    let help = "Addresses whose wrong tokens and passwords were forgotten for the sake of others: see http_login_addresses.";
+    let mut family = text.family("pgweir_http_addresses_forgotten", Kind::Counter, help);
+    family.add(&[], http.addresses_forgotten);
     text.gauge(
         "pgweir_http_history_left_out",
         "Pools without samples for the live page: see http_history_pools.",
@@ -385,5 +428,28 @@ fn write_http(source: Source<'_>, text: &mut Exposition) {
     let mut family = text.family("pgweir_http_requests", Kind::Counter, help);
     for (page, status, count) in &http.answers {
         family.add(&[("page", page), ("status", &status.to_string())], *count);
+    }
+}
+
+fn write_export(source: Source<'_>, text: &mut Exposition) {
+    let export = source.http.export;
+    let help = "Traces of transactions: sent to the collector, dropped because otlp_queue was full, or lost with a request that failed.";
+    let mut family = text.family("pgweir_otlp_traces", Kind::Counter, help);
+    for (result, count) in [
+        ("sent", export.traces_sent),
+        ("dropped", export.traces_dropped),
+        ("failed", export.traces_failed),
+    ] {
+        family.add(&[("result", result)], count);
+    }
+    let help = "Requests to the collector of otlp_endpoint, by their result.";
+    let mut family = text.family("pgweir_otlp_requests", Kind::Counter, help);
+    for (signal, counts) in [
+        ("traces", export.trace_requests),
+        ("metrics", export.metrics_requests),
+    ] {
+        for (result, count) in ["ok", "failed"].into_iter().zip(counts) {
+            family.add(&[("signal", signal), ("result", result)], count);
+        }
     }
 }

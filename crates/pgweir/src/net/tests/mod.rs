@@ -30,6 +30,7 @@ use crate::{
     clock::Clock,
     control::{AuthChecker, Deriver, Resolver},
     log::Log,
+    otlp::TraceQueue,
 };
 
 /// An event that the stand-in for the core received.
@@ -218,6 +219,7 @@ impl World {
                 auth_checker: auth_checker.clone(),
                 control: crossbeam_channel::unbounded().0,
                 departures: crossbeam_channel::unbounded().0,
+                traces: TraceQueue::new(1),
                 log: Log::new(0, false).buffer(),
                 read_buffer,
                 random: rand::make_rng(),

@@ -1,0 +1,197 @@
+//! The types of the settings for OpenTelemetry: the address of a collector, and the part of transactions to trace.
+
+use std::fmt;
+
+use crate::{
+    number,
+    value::{BadValue, Value},
+};
+
+const EXPECTED: &str = "http://HOST:PORT, such as http://127.0.0.1:4318, or nothing";
+
+/// The port on which collectors take OTLP over HTTP.
+const PORT: u16 = 4318;
+
+/// Where a collector takes OTLP over HTTP.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OtlpEndpoint(Option<Collector>);
+
+/// The address of a collector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Collector {
+    /// A name, or an address without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// What stands before `/v1/traces` and `/v1/metrics`; without a slash at its end.
+    pub path: String,
+}
+
+impl OtlpEndpoint {
+    /// Returns the collector, if there is one.
+    #[must_use]
+    pub fn collector(&self) -> Option<&Collector> {
+        self.0.as_ref()
+    }
+
+    /// Returns whether there is a collector.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+impl Collector {
+    /// Returns host and port, as an HTTP request names them.
+    #[must_use]
+    pub fn authority(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, BadValue> {
+        let wrong = |why: &str| BadValue::new(format!("{EXPECTED} (\"{text}\" {why})"));
+        if text.starts_with("https://") {
+            let why = "has TLS, which pgweir does not use here: run a collector on this machine";
+            return Err(wrong(why));
+        }
+        let rest = text.strip_prefix("http://");
+        let rest = rest.ok_or_else(|| wrong("does not begin with http://"))?;
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'@');
+        if !rest.bytes().all(is_plain) {
+            return Err(wrong(
+                "has a user, a query, or a character that no address has",
+            ));
+        }
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(bracketed) => {
+                let parts = bracketed.split_once(']');
+                let (host, port) = parts.ok_or_else(|| wrong("has no closing bracket"))?;
+                (host, port.strip_prefix(':'))
+            }
+            None => match authority.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (authority, None),
+            },
+        };
+        let port = match port {
+            None => PORT,
+            Some(port) => {
+                let port = port.parse().ok().filter(|port| *port != 0);
+                port.ok_or_else(|| wrong("has no port from 1 to 65535"))?
+            }
+        };
+        if host.is_empty() {
+            return Err(wrong("has no host"));
+        }
+        Ok(Self {
+            host: host.to_owned(),
+            port,
+            path: path.trim_end_matches('/').to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Collector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}{}", self.authority(), self.path)
+    }
+}
+
+impl Value for OtlpEndpoint {
+    const KIND: &'static str = "URL";
+
+    fn parse(text: &str) -> Result<Self, BadValue> {
+        match text.is_empty() {
+            true => Ok(Self(None)),
+            false => Collector::parse(text).map(|collector| Self(Some(collector))),
+        }
+    }
+
+    fn show(&self) -> String {
+        self.0.as_ref().map(ToString::to_string).unwrap_or_default()
+    }
+}
+
+/// A part of something, from 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ratio(u32);
+
+impl Ratio {
+    /// Returns the ratio in millionths.
+    #[must_use]
+    pub fn millionths(self) -> u32 {
+        self.0
+    }
+}
+
+impl Value for Ratio {
+    const KIND: &'static str = "number from 0 to 1";
+
+    fn parse(text: &str) -> Result<Self, BadValue> {
+        let ratio = text.parse::<f64>().ok();
+        let ratio = ratio.filter(|ratio| (0.0..=1.0).contains(ratio));
+        let ratio = ratio.ok_or_else(|| BadValue::new("a number from 0 to 1, such as 0.01"))?;
+        Ok(Self((ratio * 1e6).round() as u32))
+    }
+
+    fn show(&self) -> String {
+        number::general(f64::from(self.0) / 1e6)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn collectors() {
+        for (text, shown) in [
+            ("", ""),
+            ("http://127.0.0.1:4318", "http://127.0.0.1:4318"),
+            ("http://collector", "http://collector:4318"),
+            ("http://[::1]:80/", "http://[::1]:80"),
+            ("http://[::1]", "http://[::1]:4318"),
+            ("http://a:1/otlp/", "http://a:1/otlp"),
+        ] {
+            assert_eq!(OtlpEndpoint::parse(text).unwrap().show(), shown, "{text}");
+        }
+        for text in [
+            "127.0.0.1:4318",
+            "https://collector:4318",
+            "http://",
+            "http://:4318",
+            "http://a:0",
+            "http://a:65536",
+            "http://[::1",
+            "http://user@a:1",
+            "http://a:1/x?y",
+            "http://a b:1",
+        ] {
+            let bad = OtlpEndpoint::parse(text).unwrap_err();
+            assert!(
+                bad.expected.starts_with(EXPECTED),
+                "{text}: {}",
+                bad.expected
+            );
+        }
+    }
+
+    #[test]
+    fn ratios() {
+        for (text, millionths) in [("0", 0), ("1", 1_000_000), ("0.01", 10_000), ("1e-6", 1)] {
+            assert_eq!(
+                Ratio::parse(text).unwrap().millionths(),
+                millionths,
+                "{text}"
+            );
+        }
+        for text in ["", "-0.1", "1.1", "NaN", "inf", "1%", "x"] {
+            assert!(Ratio::parse(text).is_err(), "{text}");
+        }
+        assert_eq!(Ratio(10_000).show(), "0.01");
+    }
+}

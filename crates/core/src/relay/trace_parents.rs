@@ -1,0 +1,33 @@
+//! Reads the texts of transactions that may be traced.
+
+use pgweir_wire::{Body, tag::frontend};
+
+use super::client_to_server::ClientMessages;
+use crate::frontend::Head;
+
+impl ClientMessages<'_> {
+    /// Reads the text of a Query or Parse: its comment may name the application's span. `rest` begins with the body.
+    #[cold]
+    pub(super) fn record_text(&mut self, head: &Head, rest: &[u8]) {
+        let Some(recording) = &mut self.client.recording else {
+            return;
+        };
+        recording.note_message();
+        let len = head.header.body_len as usize;
+        let body = &rest[..rest.len().min(len)];
+        match head.header.tag {
+            // A text that has not come as a whole may be read again, as a whole.
+            frontend::QUERY | frontend::PARSE if body.len() < len => {}
+            frontend::QUERY => recording.read_text(body),
+            frontend::PARSE => {
+                let mut body = Body::new(body);
+                if body.cstr().is_ok()
+                    && let Ok(text) = body.cstr()
+                {
+                    recording.read_text(text);
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What an operator has beside a pgweir that is watched (`--watched`): Prometheus, which scrapes it each second, the live
+//! page in a browser, and a collector that takes its traces.
+
+use std::{
+    net::{Ipv4Addr, TcpListener as StdListener},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::{TcpListener, TcpStream, UnixStream},
+    task::JoinHandle,
+    time::{MissedTickBehavior, interval},
+};
+
+use crate::stage::{Stage, Trouble};
+
+/// What pgweir has when it is not watched: nothing is kept for anybody who might look.
+pub(super) const UNWATCHED: &str = "event_history = 0\n";
+
+/// How often the page asks for what it shows.
+const PAGE: [(&str, u64); 7] = [
+    ("/api/v1/show/pools", 2),
+    ("/api/v1/show/databases", 2),
+    ("/api/v1/show/waiters", 2),
+    ("/api/v1/show/servers", 2),
+    ("/api/v1/history?since=0", 4),
+    ("/api/v1/show/pins", 10),
+    ("/api/v1/show/events", 10),
+];
+
+/// Those who watch one pgweir. They leave when this is dropped.
+pub(super) struct Watchers(Vec<JoinHandle<()>>);
+
+impl Watchers {
+    /// Opens the collector. Returns the lines of pgweir's configuration that make it be watched, and the watchers.
+    pub(super) fn start(stage: &Stage, name: &str) -> Result<(String, Self), Trouble> {
+        let failed = |error| Trouble::new(format!("cannot listen as a collector: {error}"));
+        let listener = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let port = listener.local_addr().map_err(failed)?.port();
+        let listener = TcpListener::from_std(listener).map_err(failed)?;
+        let socket = stage.path().join(format!("{name}.http"));
+        let lines = format!(
+            "http_listen = {}\n\
+             otlp_endpoint = http://127.0.0.1:{port}\n\
+             otlp_trace_ratio = 0.01\n\
+             otlp_metrics_interval = 10\n",
+            socket.display()
+        );
+        let mut tasks = vec![
+            tokio::spawn(collect(listener)),
+            tokio::spawn(ask(socket.clone(), "/metrics", 1)),
+        ];
+        for (path, seconds) in PAGE {
+            tasks.push(tokio::spawn(ask(socket.clone(), path, seconds)));
+        }
+        Ok((lines, Self(tasks)))
+    }
+}
+
+impl Drop for Watchers {
+    fn drop(&mut self) {
+        for task in &self.0 {
+            task.abort();
+        }
+    }
+}
+
+/// Asks for a page again and again.
+async fn ask(socket: PathBuf, path: &'static str, seconds: u64) {
+    let mut times = interval(Duration::from_secs(seconds));
+    times.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        times.tick().await;
+        // While pgweir starts, there is no socket yet.
+        let _ = ask_once(&socket, path).await;
+    }
+}
+
+async fn ask_once(socket: &Path, path: &str) -> std::io::Result<()> {
+    let mut stream = UnixStream::connect(socket).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await?;
+    Ok(())
+}
+
+/// Takes what comes, and answers that all is well.
+async fn collect(listener: TcpListener) {
+    while let Ok((stream, _)) = listener.accept().await {
+        tokio::spawn(async move { drop(take(stream).await) });
+    }
+}
+
+async fn take(stream: TcpStream) -> std::io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            if stream.read_line(&mut line).await? == 0 {
+                return Ok(());
+            }
+            if line.trim().is_empty() {
+                break;
+            }
+            let header = line.split_once(':');
+            let header = header.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+            if let Some((_, value)) = header {
+                length = value.trim().parse().unwrap_or(0);
+            }
+        }
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body).await?;
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        stream.get_mut().write_all(answer).await?;
+    }
+}
