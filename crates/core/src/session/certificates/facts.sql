@@ -58,7 +58,7 @@ SELECT 'r', c.oid, c.relname, c.relkind,
   WHERE c.oid >= 16384 AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S') AND c.relpersistence <> 't'
     AND c.relnamespace <> 'pg_toast'::regnamespace;
 SELECT 'z', oid, relname, relnamespace = 'pg_catalog'::regnamespace, relkind FROM pg_class
-  WHERE oid < 16384 AND (relkind = 'v' OR relkind = 'r' AND relnamespace = 'information_schema'::regnamespace);
+  WHERE oid < 16384 AND (relkind = 'v' OR relkind = 'r' AND relnamespace <> 'pg_catalog'::regnamespace);
 -- Names of functions come before bodies, of which only known names are kept.
 SELECT DISTINCT 'n', proname FROM pg_proc WHERE oid >= 16384;
 SELECT 'f', p.oid, p.proname, l.lanname, p.prokind,
