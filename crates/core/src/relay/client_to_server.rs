@@ -5,7 +5,9 @@ use std::{ops::Range, sync::Arc};
 
 use pgweir_wire::{MessageWriter, tag::frontend};
 
-use super::{fence::is_simple, named::Named, statement_hooks::Counting};
+use super::{
+    fence::is_simple, message_limits::MessageLimits, named::Named, statement_hooks::Counting,
+};
 use crate::{
     Actions, Token,
     backend::{Change, Mark, MarkKind, Server},
@@ -44,23 +46,6 @@ pub(super) struct ClientMessages<'w> {
     /// Whether the message that is being read makes a statement that may change the session.
     pub(super) has_effects: bool,
     pub(super) counting: Counting<'w>,
-}
-
-/// The limits and refusals that hold for a client's messages.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct MessageLimits {
-    /// The maximum number of statements on a server; 0 if pgweir does not follow statement names.
-    pub(super) statements_max: usize,
-    /// `max_client_prepared_bytes`.
-    pub(super) prepared_bytes_max: usize,
-    /// The maximum number of queued replies before the client is held (`max_pipelined_messages`).
-    pub(super) replies_max: usize,
-    /// The maximum length of a message (`max_packet_size`).
-    pub(super) message_max: u32,
-    /// Whether simple queries are refused (`disable_pqexec`).
-    pub(super) refuses_simple: bool,
-    /// Whether an error that ends a connection in PgBouncer ends it here (`session_state = off`).
-    pub(super) as_pgbouncer: bool,
 }
 
 /// The reason why a client's bytes are not sent to the server.
@@ -140,13 +125,7 @@ impl ClientMessages<'_> {
             let head = match next {
                 Ok(Some(head)) => head,
                 Ok(None) => {
-                    let end = self.client.socket.stream.end(bytes.len());
-                    out.send_input(self.server_conn, cursor.sent, end);
-                    self.keep_unused(bytes, cursor.unused);
-                    self.count_rest(bytes.len());
-                    if self.server.replies.outstanding() > self.limits.replies_max {
-                        self.hold_back(out);
-                    }
+                    self.finish_read(bytes, cursor, out);
                     return Ok(());
                 }
                 Err(fault) => {
@@ -204,6 +183,18 @@ impl ClientMessages<'_> {
             }
             self.server.replies.client_sent(tag);
             self.note_statement(&head, bytes, cursor.at);
+        }
+    }
+
+    /// Forwards the rest of the bytes that were read, and holds the client if too many replies are outstanding.
+    #[inline]
+    fn finish_read(&mut self, bytes: &[u8], cursor: Cursor, out: &mut Actions) {
+        let end = self.client.socket.stream.end(bytes.len());
+        out.send_input(self.server_conn, cursor.sent, end);
+        self.keep_unused(bytes, cursor.unused);
+        self.count_rest(bytes.len());
+        if self.server.replies.outstanding() > self.limits.replies_max {
+            self.hold_back(out);
         }
     }
 

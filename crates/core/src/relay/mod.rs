@@ -17,10 +17,12 @@ mod client_names;
 mod client_to_server;
 mod ddl;
 mod fence;
+mod message_limits;
 mod named;
 mod named_statements;
 mod outdated_statements;
 mod rejection;
+mod server_errors;
 mod server_loss;
 mod server_reports;
 mod statement_hooks;
@@ -30,12 +32,13 @@ mod trace_parents;
 mod unnamed;
 
 use pgweir_config::PoolMode;
-use pgweir_wire::{HEADER_LEN, MessageWriter, Report, tag::backend};
+use pgweir_wire::{HEADER_LEN, MessageWriter, tag::backend};
 
 pub(crate) use self::server_loss::report_server_loss;
 use self::{
     byte_run::Run,
-    client_to_server::{ClientMessages, MessageLimits, Stopped},
+    client_to_server::{ClientMessages, Stopped},
+    message_limits::MessageLimits,
     statement_hooks::Counting,
 };
 use crate::{
@@ -46,7 +49,7 @@ use crate::{
     early_answers::send_early,
     effect::{Effect, Env, SessionEffect},
     exchange,
-    fault::{Fault, STALE_PLAN, Words},
+    fault::Fault,
     frontend::ClientDuty,
     operator_orders::retire_servers_of_database,
     pool::PoolId,
@@ -535,63 +538,6 @@ impl<'w> Relay<'w> {
             return Some(Effect::Refuse(client_conn, Fault::StatementMode));
         }
         exchange::inspection_due(server, conn)
-    }
-
-    /// Processes an ErrorResponse.
-    #[cold]
-    fn handle_error(&mut self, conn: Token, body: &[u8], out: &mut Actions) -> Treatment {
-        let Some(server) = self.connections.server(conn) else {
-            return Treatment::Keep;
-        };
-        let is_internal = matches!(server.replies.current(), Some(Request::Internal(_)));
-        if !is_internal {
-            server.session.has_failed();
-            let request = server.replies.present_request();
-            server
-                .running
-                .failed(request, self.env.now, &mut self.pools.statements);
-        }
-        let marks = server.replies.failed();
-        unlisten_completed(self.connections, conn, None);
-        let Ok(report) = Report::parse(body) else {
-            self.undo(conn, marks);
-            return Treatment::Pass;
-        };
-        if report.routine == STALE_PLAN.as_bytes()
-            && let Some(server) = self.connections.server(conn)
-            // A client's SQL EXECUTE says nothing about the statements that clients share.
-            && !matches!(server.replies.current(), Some(Request::Simple))
-        {
-            server.shared.catalog.plan_is_stale();
-        }
-        let message = self.statements_failed(conn, marks, body, &report, out);
-        let Some(server) = self.connections.server(conn) else {
-            return Treatment::Keep;
-        };
-        if let Some(message) = message {
-            if let Some(client) = server.relays_for() {
-                out.send_made(client, |made| made.extend_from_slice(&message));
-            }
-            return Treatment::Keep;
-        }
-        if matches!(report.severity, b"FATAL" | b"PANIC") {
-            // The server is about to close. The error that the client gets depends on what the server was doing.
-            server.link.last_words = Some(Words::of(&report));
-            // An idle server may take its time to close, and must not be lent meanwhile.
-            let is_idle = matches!(server.duty, Duty::Idle);
-            return Treatment::keep_and(is_idle.then_some(Effect::EndFailedServer(conn)));
-        }
-        if !server.replies.is_asked() {
-            return Treatment::Act(violation(conn, "an error that nobody asked for"));
-        }
-        if let Some(Request::Internal(own)) = server.replies.current() {
-            let effect = exchange::internal_query_failed(self.connections, conn, own, &report, out);
-            return Treatment::keep_and(effect);
-        }
-        if self.env.sampler.is_some() {
-            recording::failed(self.connections, conn, report.code);
-        }
-        Treatment::Pass
     }
 }
 

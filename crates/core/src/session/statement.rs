@@ -4,7 +4,7 @@ use std::{
     fmt,
     hash::{BuildHasher, RandomState},
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -32,8 +32,8 @@ pub struct Statement {
     literals: Literals,
     /// The effects that the scanner found for the text, and by which certificates: see [`Statement::effects`].
     verdict: AtomicU64,
-    /// The hash of the text's fingerprint, once it is known.
-    fingerprint: OnceLock<u64>,
+    /// The hash of the text's fingerprint; 0 until it is known.
+    fingerprint: AtomicU64,
 }
 
 /// All statements of the process that are in use.
@@ -109,9 +109,17 @@ impl Statement {
     /// Returns the hash of the text's fingerprint.
     #[inline]
     pub fn fingerprint(&self) -> u64 {
-        *self
-            .fingerprint
-            .get_or_init(|| Fingerprint::of_any(self.text()).hash)
+        match self.fingerprint.load(Ordering::Relaxed) {
+            0 => self.read_fingerprint(),
+            known => known,
+        }
+    }
+
+    #[cold]
+    fn read_fingerprint(&self) -> u64 {
+        let fingerprint = Fingerprint::of_any(self.text()).hash;
+        self.fingerprint.store(fingerprint, Ordering::Relaxed);
+        fingerprint
     }
 
     /// Returns the id from a name that pgweir gave.
@@ -154,7 +162,7 @@ impl Statements {
             definition: definition.into(),
             literals: Literals::of(Statement::text_of(definition)),
             verdict: AtomicU64::new(NO_VERDICT),
-            fingerprint: OnceLock::new(),
+            fingerprint: AtomicU64::new(0),
         }
     }
 

@@ -1,0 +1,78 @@
+//! Errors that servers report.
+
+use pgweir_wire::Report;
+
+use super::{Relay, Treatment, violation};
+use crate::{
+    Actions, Token,
+    backend::{Duty, Request},
+    client_listen::unlisten_completed,
+    effect::Effect,
+    exchange,
+    fault::{STALE_PLAN, Words},
+    recording,
+};
+
+impl Relay<'_> {
+    /// Processes an ErrorResponse.
+    #[cold]
+    pub(super) fn handle_error(
+        &mut self,
+        conn: Token,
+        body: &[u8],
+        out: &mut Actions,
+    ) -> Treatment {
+        let Some(server) = self.connections.server(conn) else {
+            return Treatment::Keep;
+        };
+        let is_internal = matches!(server.replies.current(), Some(Request::Internal(_)));
+        if !is_internal {
+            server.session.has_failed();
+            let request = server.replies.present_request();
+            server
+                .running
+                .failed(request, self.env.now, &mut self.pools.statements);
+        }
+        let marks = server.replies.failed();
+        unlisten_completed(self.connections, conn, None);
+        let Ok(report) = Report::parse(body) else {
+            self.undo(conn, marks);
+            return Treatment::Pass;
+        };
+        if report.routine == STALE_PLAN.as_bytes()
+            && let Some(server) = self.connections.server(conn)
+            // A client's SQL EXECUTE says nothing about the statements that clients share.
+            && !matches!(server.replies.current(), Some(Request::Simple))
+        {
+            server.shared.catalog.plan_is_stale();
+        }
+        let message = self.statements_failed(conn, marks, body, &report, out);
+        let Some(server) = self.connections.server(conn) else {
+            return Treatment::Keep;
+        };
+        if let Some(message) = message {
+            if let Some(client) = server.relays_for() {
+                out.send_made(client, |made| made.extend_from_slice(&message));
+            }
+            return Treatment::Keep;
+        }
+        if matches!(report.severity, b"FATAL" | b"PANIC") {
+            // The server is about to close. The error that the client gets depends on what the server was doing.
+            server.link.last_words = Some(Words::of(&report));
+            // An idle server may take its time to close, and must not be lent meanwhile.
+            let is_idle = matches!(server.duty, Duty::Idle);
+            return Treatment::keep_and(is_idle.then_some(Effect::EndFailedServer(conn)));
+        }
+        if !server.replies.is_asked() {
+            return Treatment::Act(violation(conn, "an error that nobody asked for"));
+        }
+        if let Some(Request::Internal(own)) = server.replies.current() {
+            let effect = exchange::internal_query_failed(self.connections, conn, own, &report, out);
+            return Treatment::keep_and(effect);
+        }
+        if self.env.sampler.is_some() {
+            recording::failed(self.connections, conn, report.code);
+        }
+        Treatment::Pass
+    }
+}
