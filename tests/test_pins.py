@@ -241,6 +241,19 @@ def test_handover(start_pooler, newest_pg, when):
         assert not any(is_cleaned() for _ in range(3))
 
 
+def test_handover_keeps_statements(start_pooler, newest_pg):
+    """A server that is reset in any case keeps the prepared statements that pgweir has made."""
+    pooler = start_pooler(newest_pg, default_pool_size=1, workers=1, handover_clean="always")
+    run = wire.bind(name="s") + wire.execute() + wire.SYNC
+    with pooler.raw() as client, pooler.raw() as other:
+        client.send(wire.parse("SELECT 1", "s") + wire.SYNC).until_ready()
+        for _ in range(3):
+            assert wire.value(client.send(run).until_ready()) == "1"
+            other.query("SELECT 2")
+    (stats,) = [row for row in pooler.console("SHOW STATS") if row["database"] == "app"]
+    assert stats["total_server_parse_count"] == 1
+
+
 # -- when a session is looked at
 
 
