@@ -60,7 +60,7 @@ class Screen:
     """A terminal of tmux in which a program runs."""
 
     def __init__(self, folder, arguments, environment, width=140, height=40):
-        self._socket = str(folder / "tmux")
+        self._socket = str(folder / f"tmux-{os.urandom(4).hex()}")
         self._environment = environment
         self._tmux("-f", "/dev/null", "new-session", "-d", "-x", str(width), "-y", str(height),
                    "env", *(f"{name}={environment[name]}" for name in ("PGPASSWORD", "NO_COLOR") if name in environment),
