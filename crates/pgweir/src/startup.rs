@@ -337,10 +337,9 @@ impl Start {
         let other_process = Arc::<OtherProcess>::default();
         if let Some(inheritance) = inheritance {
             own_pid_file(pid_file.as_mut(), &mut lines, clock);
-            let (directory, mailboxes) = (Arc::clone(&directory), mailboxes.clone());
             inheritance.take_in(
-                directory,
-                mailboxes,
+                Arc::clone(&directory),
+                mailboxes.clone(),
                 Arc::clone(&other_process),
                 log.buffer(),
                 clock,
