@@ -153,6 +153,6 @@ mod tests {
             (0..hour / 1000).filter_map(|at| log.add(Time(start + 2 * LINE_EVERY + at * 1000)));
         let later = later.count();
         assert!((3600..3630).contains(&later), "{later}");
-        assert_eq!(log.add(Time(start + 100 * hour)).is_some(), true);
+        assert!(log.add(Time(start + 100 * hour)).is_some());
     }
 }
