@@ -111,8 +111,6 @@ pub struct Server {
     pub replies: Replies,
     /// The statements that the server has, except those of SQL's PREPARE.
     pub statements: ServerStatements,
-    /// The statements that the server runs for its client, for the statistics.
-    pub running: RunningStatements,
     /// The status in the last ReadyForQuery: `I`, `T` or `E`.
     pub status: u8,
     /// The values of the tracked parameters.
@@ -164,6 +162,8 @@ pub struct ServerLink {
 pub struct ServerStatements {
     /// The statements that pgweir has prepared on the server.
     pub prepared: Prepared,
+    /// The statements that the server runs for its client, for the statistics.
+    pub running: RunningStatements,
     /// A digest of the parameters of the statement whose columns come next.
     pub params: Option<u64>,
     /// The client whose unnamed statement the server has.
@@ -244,11 +244,11 @@ impl Server {
             replies: Replies::default(),
             statements: ServerStatements {
                 prepared: Prepared::default(),
+                running: RunningStatements::default(),
                 params: None,
                 unnamed: Unnamed::None,
                 answered_unnamed: AnsweredUnnamed::Foreign,
             },
-            running: RunningStatements::default(),
             status: b'I',
             tracked,
             session: ServerSession::default(),

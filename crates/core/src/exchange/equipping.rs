@@ -37,7 +37,7 @@ impl Exchange<'_> {
         server.session.notifications.pending.clear();
         server.holder.set(client.key.pid());
         let waited = now.since(client.request.sent_at);
-        server.running.begin_loan(waited);
+        server.statements.running.begin_loan(waited);
         if client.context.is_some() {
             return self.equip_session(server_conn, client_conn, waited, out);
         }

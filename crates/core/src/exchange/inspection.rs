@@ -108,7 +108,9 @@ impl Exchange<'_> {
         }));
         server.ask(InternalQuery::Probe);
         let pool = server.pool();
-        self.pools.statements.inspected(server.running.latest());
+        self.pools
+            .statements
+            .inspected(server.statements.running.latest());
         if let Some(pool) = self.pools.get_mut(pool) {
             pool.stats.now.look_count += 1;
             pool.stats.now.clean_count += u64::from(cleans);

@@ -27,7 +27,7 @@ pub(crate) fn count_pins(
     let Some((client, server)) = connections.pair(client_conn, server_conn) else {
         return;
     };
-    pools.statements.pinned(server.running.latest());
+    pools.statements.pinned(server.statements.running.latest());
     let Some(pool) = pools.get_mut(server.pool()) else {
         return out.report_missing("the pool of a server connection");
     };

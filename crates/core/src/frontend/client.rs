@@ -90,8 +90,6 @@ pub struct Client {
     pub prepares_ddl: bool,
     /// The client's prepared statements.
     pub statements: Names,
-    /// What its statements' and portals' names stand for, for the statistics.
-    pub statement_names: ClientStatements,
     /// The client's unnamed statement.
     pub unnamed: UnnamedStatement,
     /// The client's cancel key.
@@ -111,6 +109,8 @@ pub struct ClientSocket {
     pub held: Option<Box<Held>>,
     /// Reads the names of custom parameters from a text that has not arrived as a whole.
     pub unread: Option<Box<CustomNames>>,
+    /// What the statements' and portals' names in its messages stand for, for the statistics.
+    pub statement_names: ClientStatements,
     /// Bytes that were read before they could be passed on: they arrived together with the end of the login, or wait
     /// for the answers to earlier requests.
     pub early: Option<Box<Vec<u8>>>,
@@ -183,7 +183,6 @@ impl Client {
             socket: ClientSocket::default(),
             prepares_ddl: false,
             statements: Names::default(),
-            statement_names: ClientStatements::default(),
             unnamed: UnnamedStatement::default(),
             key: ClientKey::new([0; 32]),
             request: RequestTimes {

@@ -251,7 +251,7 @@ impl<'w> Relay<'w> {
                 // While it is uncertain which replies have arrived, any message shows that the server is answering an
                 // internal query.
                 tags: server.session.reads_command_tags() || server.replies.is_uncertain(),
-                ends: server.running.is_outstanding(),
+                ends: server.statements.running.is_outstanding(),
             };
             let step = match server.stream.next(input.bytes, &mut input.at, expected) {
                 Ok(Some(step)) => step,
@@ -265,7 +265,7 @@ impl<'w> Relay<'w> {
             let to = server.relays_for().filter(|_| !swallow);
             if expected.ends && !swallow {
                 let held = server.stream.held().len();
-                server.running.add_sent(step.len(held));
+                server.statements.running.add_sent(step.len(held));
             }
             let effect = match step {
                 Step::Pass { start, end } => {
@@ -501,7 +501,7 @@ impl<'w> Relay<'w> {
         let server = self.connections.server(conn)?;
         let (pool_id, is_idle) = (server.pool(), server.status == b'I');
         let is_native = server.purpose.owner.is_some();
-        server.running.ready(
+        server.statements.running.ready(
             server.replies.present_request(),
             server.replies.is_settled(),
             now,

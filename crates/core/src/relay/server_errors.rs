@@ -30,6 +30,7 @@ impl Relay<'_> {
             server.session.has_failed();
             let request = server.replies.present_request();
             server
+                .statements
                 .running
                 .failed(request, self.env.now, &mut self.pools.statements);
         }

@@ -77,7 +77,7 @@ impl ClientMessages<'_> {
                 let portal = body.cstr().unwrap_or_default();
                 let limit = body.rest().first_chunk().copied();
                 let rows = u32::from_be_bytes(limit.unwrap_or_default());
-                let statement = match self.client.statement_names.portal(portal) {
+                let statement = match self.client.socket.statement_names.portal(portal) {
                     StatementId::NONE => self.counting.statistics.unknown(pool_of(self.server)),
                     known => known,
                 };
@@ -87,8 +87,8 @@ impl ClientMessages<'_> {
             frontend::BIND => {
                 let mut body = Body::new(body);
                 if let (Ok(portal), Ok(name)) = (body.cstr(), body.cstr()) {
-                    let statement = self.client.statement_names.statement(name);
-                    self.client.statement_names.bound(portal, statement);
+                    let statement = self.client.socket.statement_names.statement(name);
+                    self.client.socket.statement_names.bound(portal, statement);
                 }
             }
             _ => self.note_parsed(body, is_whole),
@@ -104,8 +104,8 @@ impl ClientMessages<'_> {
             Err(_) if is_whole => return,
             Err(_) => self.keep_partial(Some(name), rest),
         };
-        self.client.statement_names.parsed(name, statement);
-        self.server.running.prepared(statement);
+        self.client.socket.statement_names.parsed(name, statement);
+        self.server.statements.running.prepared(statement);
     }
 
     /// Notes an execution. The bytes up to `end` are counted for it.
@@ -113,9 +113,13 @@ impl ClientMessages<'_> {
     fn run_statement(&mut self, statement: StatementId, request: u64, extent: Extent, end: usize) {
         let received = (end - self.counting.counted) as u64;
         self.counting.counted = end;
-        self.server
-            .running
-            .sent(statement, request, extent, received, self.counting.now);
+        self.server.statements.running.sent(
+            statement,
+            request,
+            extent,
+            received,
+            self.counting.now,
+        );
     }
 
     /// Counts the bytes behind the last statement.
@@ -123,6 +127,7 @@ impl ClientMessages<'_> {
     pub(super) fn count_rest(&mut self, len: usize) {
         if self.counting.statistics.is_on() {
             self.server
+                .statements
                 .running
                 .add_received(len - self.counting.counted);
             self.counting.counted = len;
@@ -153,7 +158,7 @@ impl ClientMessages<'_> {
         let dialect = self.server.session.dialect;
         // The fingerprint of a text that was scanned is certain.
         let is_certain =
-            self.counting.fingerprint.is_some() || !self.server.running.is_outstanding();
+            self.counting.fingerprint.is_some() || !self.server.statements.running.is_outstanding();
         match is_certain {
             true => dialect,
             false if Fingerprint::common_dialect(text) == Dialect::Unreadable => {
@@ -181,23 +186,26 @@ impl ClientMessages<'_> {
                     Fingerprint::of_any(statement.text()).text
                 })
         });
-        self.client.statement_names.bound(portal, id);
+        self.client.socket.statement_names.bound(portal, id);
     }
 
     /// Keeps the beginning of a text of which the rest has not arrived. Returns what stands for the statement until then.
     #[cold]
     fn keep_partial(&mut self, name: Option<&[u8]>, text: &[u8]) -> StatementId {
-        self.client.statement_names.keep_partial(PartialText {
-            name: name.map(Into::into),
-            text: text[..text.len().min(PARTIAL_MAX)].to_vec(),
-        });
+        self.client
+            .socket
+            .statement_names
+            .keep_partial(PartialText {
+                name: name.map(Into::into),
+                text: text[..text.len().min(PARTIAL_MAX)].to_vec(),
+            });
         StatementId::NONE
     }
 
     /// Reads on a text whose beginning was kept.
     #[inline]
     pub(super) fn continue_statement(&mut self, bytes: &[u8]) {
-        if let Some(partial) = self.client.statement_names.take_partial() {
+        if let Some(partial) = self.client.socket.statement_names.take_partial() {
             self.continue_partial(partial, bytes);
         }
     }
@@ -208,7 +216,7 @@ impl ClientMessages<'_> {
         let room = PARTIAL_MAX - partial.text.len();
         partial.text.extend_from_slice(&bytes[..count.min(room)]);
         if !is_end {
-            return self.client.statement_names.keep_partial(partial);
+            return self.client.socket.statement_names.keep_partial(partial);
         }
         let text = &partial.text;
         let end = text.iter().position(|&byte| byte == 0);
@@ -221,10 +229,10 @@ impl ClientMessages<'_> {
             .statement(pool, fingerprint.hash, || fingerprint.text);
         match partial.name {
             Some(name) => {
-                self.client.statement_names.parsed(&name, statement);
-                self.server.running.prepared(statement);
+                self.client.socket.statement_names.parsed(&name, statement);
+                self.server.statements.running.prepared(statement);
             }
-            None => self.server.running.text_arrived(statement),
+            None => self.server.statements.running.text_arrived(statement),
         }
     }
 }
@@ -243,7 +251,10 @@ impl Relay<'_> {
         if let Some(server) = self.connections.server(conn) {
             let request = server.replies.present_request();
             let (now, statistics) = (self.env.now, &mut self.pools.statements);
-            server.running.completed(ended, request, now, statistics);
+            server
+                .statements
+                .running
+                .completed(ended, request, now, statistics);
         }
     }
 }
@@ -259,10 +270,10 @@ pub(super) fn transaction_ended(
     out: &mut Actions,
 ) {
     let slow = env.snapshot.config.settings.log_slow_transactions.0;
-    if slow > 0 && server.running.length(duration) >= slow {
+    if slow > 0 && server.statements.running.length(duration) >= slow {
         log_slow_transaction(env, client, server, duration, statistics, out);
     }
-    server.running.end_transaction();
+    server.statements.running.end_transaction();
 }
 
 #[cold]
@@ -277,7 +288,7 @@ fn log_slow_transaction(
     let Some(not_logged) = statistics.slow.add(env.now) else {
         return;
     };
-    let transaction = server.running.describe(duration, statistics);
+    let transaction = server.statements.running.describe(duration, statistics);
     let message = transaction.message(not_logged);
     out.list.push(Action::Log(LogLine {
         slow: Some(Box::new(transaction)),

@@ -83,7 +83,7 @@ impl StatementStatistics {
 
     /// Returns the number of entries.
     #[must_use]
-    pub fn entries(&self) -> usize {
+    pub(crate) fn entries(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 

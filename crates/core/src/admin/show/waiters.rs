@@ -66,7 +66,10 @@ pub(super) fn add(worker: &Worker, collection: &mut Collection, now: Time) {
                     .as_ref()
                     .and_then(|context| context.pinned_by.as_ref())
                     .map(|by| (by.to_string(), by.text.to_string()));
-                let latest = worker.pools.statements.text(server.running.latest());
+                let latest = worker
+                    .pools
+                    .statements
+                    .text(server.statements.running.latest());
                 let latest = latest
                     .map(|(fingerprint, text)| (format!("{fingerprint:016x}"), text.to_string()));
                 let holders = collection.holders.entry(server.shared.key.clone());
