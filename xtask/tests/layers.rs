@@ -60,7 +60,7 @@ const LAYERS: &[&[&str]] = &[
         "timers",
     ],
     &["disconnect", "exchange", "lending", "server_connections"],
-    &["relay"],
+    &["online_restart", "relay"],
     &["worker"],
     &["admin"],
 ];

@@ -10,8 +10,11 @@
 //! discarded.
 
 mod connected;
+mod state;
 
 pub use connected::Connected;
+
+use self::state::{Changes, Readings};
 
 use std::sync::{
     Arc, OnceLock, Weak,
@@ -76,28 +79,10 @@ struct State {
     identity: Option<Identity>,
     /// Whether servers of the entry reported different databases: then nothing is ever certified.
     is_mixed: bool,
-    /// The number of possible changes of the catalog. Facts that were read before the last change are invalid.
-    changes: u64,
-    /// The last change that a reading noticed, and the time when it did.
-    noted: (u64, Time),
-    /// Transactions in progress that may change the catalog.
-    ddl: u32,
-    /// Transactions in progress whose DDL leaves the certificates valid (quiet DDL).
-    quiet: u32,
-    /// The number of invalidations so far. Quiet DDL that began before the last one counts as DDL.
-    judged_at: u64,
-    /// Whether something may have changed since the last reading.
-    is_stale: bool,
-    /// Whether quiet DDL has changed something: the certificates stay valid.
-    is_behind: bool,
-    /// The time when the reading in progress began.
-    begun_at: Option<Time>,
-    /// The time when the last reading ended, and its duration in microseconds.
-    read_at: Option<(Time, u64)>,
-    /// The number of successful readings.
-    readings: u64,
-    /// The last reason that was logged.
-    logged: Option<Box<str>>,
+    /// The changes of the catalog.
+    changes: Changes,
+    /// The readings of the catalog.
+    reading: Readings,
     /// Server connections to the database.
     servers: u32,
     /// Whether all server connections were closed since the database was identified: its name may belong to another
@@ -235,36 +220,39 @@ impl Catalog {
     #[must_use]
     pub fn is_stale(&self) -> bool {
         let state = self.real().state.lock();
-        state.is_stale && !state.is_mixed
+        state.changes.is_stale && !state.is_mixed
     }
 
     /// Begins a reading if one is due. `interval` is the longest time between two readings, in microseconds.
     pub fn begin(&self, interval: u64, now: Time) -> Option<Reading> {
         let mut state = self.real().state.lock();
-        let is_read = state.begun_at.is_some_and(|at| now.since(at) < READING_MAX);
-        if is_read || state.ddl > 0 || state.is_mixed {
+        let is_read = state
+            .reading
+            .begun_at
+            .is_some_and(|at| now.since(at) < READING_MAX);
+        if is_read || state.changes.ddl > 0 || state.is_mixed {
             return None;
         }
-        if state.noted.0 != state.changes {
-            state.noted = (state.changes, now);
+        if state.changes.noted.0 != state.changes.count {
+            state.changes.noted = (state.changes.count, now);
         }
         let is_of_identity = state.may_be_as_before();
         if is_of_identity {
-            state.begun_at = Some(now);
+            state.reading.begun_at = Some(now);
             return Some(Reading {
-                changes: state.changes,
+                changes: state.changes.count,
                 begun_at: now,
                 is_of_identity,
             });
         }
-        if let Some((at, took)) = state.read_at {
-            let share = if state.is_stale {
+        if let Some((at, took)) = state.reading.ended_at {
+            let share = if state.changes.is_stale {
                 SHARE_AFTER_DDL
             } else {
                 SHARE
             };
             let pause = PAUSE_MIN.max(took.saturating_mul(share));
-            let due = if state.is_stale || state.is_behind {
+            let due = if state.changes.is_stale || state.changes.is_behind {
                 pause
             } else {
                 pause.max(interval)
@@ -273,9 +261,9 @@ impl Catalog {
                 return None;
             }
         }
-        state.begun_at = Some(now);
+        state.reading.begun_at = Some(now);
         Some(Reading {
-            changes: state.changes,
+            changes: state.changes.count,
             begun_at: now,
             is_of_identity,
         })
@@ -285,14 +273,17 @@ impl Catalog {
     /// read no catalog. Where that of another entry for the same database was read, it shows which functions may do DDL.
     pub fn begin_identity(&self, now: Time) -> Option<Reading> {
         let mut state = self.real().state.lock();
-        let is_read = state.begun_at.is_some_and(|at| now.since(at) < READING_MAX);
+        let is_read = state
+            .reading
+            .begun_at
+            .is_some_and(|at| now.since(at) < READING_MAX);
         let is_known = state.identity.is_some() && !state.is_unsure;
         if is_read || is_known || state.is_mixed || !self.is_any_read() {
             return None;
         }
-        state.begun_at = Some(now);
+        state.reading.begun_at = Some(now);
         Some(Reading {
-            changes: state.changes,
+            changes: state.changes.count,
             begun_at: now,
             is_of_identity: true,
         })
@@ -316,16 +307,18 @@ impl Catalog {
         let real = self.real();
         {
             let mut state = real.state.lock();
-            if state.begun_at != Some(reading.begun_at) {
+            if state.reading.begun_at != Some(reading.begun_at) {
                 return;
             }
-            state.begun_at = None;
-            state.read_at = Some((now, now.since(reading.begun_at)));
-            let may_lag =
-                is_of_standby && state.changes > 0 && now.since(state.noted.1) < REPLAY_MAX;
-            let is_current = state.changes == reading.changes && state.ddl == 0 && !may_lag;
-            state.is_stale = !is_current;
-            state.is_behind = state.quiet > 0;
+            state.reading.begun_at = None;
+            state.reading.ended_at = Some((now, now.since(reading.begun_at)));
+            let may_lag = is_of_standby
+                && state.changes.count > 0
+                && now.since(state.changes.noted.1) < REPLAY_MAX;
+            let is_current =
+                state.changes.count == reading.changes && state.changes.ddl == 0 && !may_lag;
+            state.changes.is_stale = !is_current;
+            state.changes.is_behind = state.changes.quiet > 0;
             if state.is_unsure && identity.is_some() {
                 state.is_unsure = false;
                 state.identity = None;
@@ -336,11 +329,11 @@ impl Catalog {
                 && is_current
                 && !state.is_mixed
             {
-                state.readings += 1;
+                state.reading.count += 1;
                 self.others.is_any_read.store(true, Ordering::Release);
                 // Equal certificates are not replaced: replacing them would only invalidate what workers derived from
                 // them.
-                if state.certificates.id() != read.id() || state.readings == 1 {
+                if state.certificates.id() != read.id() || state.reading.count == 1 {
                     real.put(&mut state, read);
                 }
             }
@@ -394,14 +387,14 @@ impl Catalog {
                 return;
             }
             (
-                state.ddl + state.quiet,
+                state.changes.ddl + state.changes.quiet,
                 state.servers,
                 other.generation.load(Ordering::Acquire),
             )
         };
         let mut state = self.state.lock();
         state.servers += servers;
-        state.ddl += ddl;
+        state.changes.ddl += ddl;
         if ddl > 0 {
             state.doubt();
         }
@@ -477,10 +470,10 @@ impl Catalog {
     #[must_use]
     pub fn quiet_begins(self: &Arc<Self>) -> Ddl {
         let mut state = self.real().state.lock();
-        state.quiet += 1;
+        state.changes.quiet += 1;
         Ddl {
             catalogs: vec![Arc::clone(self)],
-            quiet: Some(state.judged_at),
+            quiet: Some(state.changes.judged_at),
         }
     }
 
@@ -491,12 +484,12 @@ impl Catalog {
             // The catalog that replaced this one has counted the transaction as DDL.
             return same.end_ddl();
         }
-        if state.judged_at == judged_at {
-            state.quiet = state.quiet.saturating_sub(1);
-            state.is_behind = true;
+        if state.changes.judged_at == judged_at {
+            state.changes.quiet = state.changes.quiet.saturating_sub(1);
+            state.changes.is_behind = true;
         } else {
-            state.ddl = state.ddl.saturating_sub(1);
-            state.changes += 1;
+            state.changes.ddl = state.changes.ddl.saturating_sub(1);
+            state.changes.count += 1;
         }
     }
 
@@ -506,8 +499,8 @@ impl Catalog {
             drop(state);
             return same.begin_ddl();
         }
-        let was_certain = !state.is_stale || state.readings == 0;
-        state.ddl += 1;
+        let was_certain = !state.changes.is_stale || state.reading.count == 0;
+        state.changes.ddl += 1;
         state.doubt();
         // Certificates that are invalid already stay as they are.
         if was_certain {
@@ -522,8 +515,8 @@ impl Catalog {
             drop(state);
             return same.end_ddl();
         }
-        state.ddl = state.ddl.saturating_sub(1);
-        state.changes += 1;
+        state.changes.ddl = state.changes.ddl.saturating_sub(1);
+        state.changes.count += 1;
     }
 
     /// Returns the state of the catalog.
@@ -533,10 +526,10 @@ impl Catalog {
         CatalogReport {
             certificates: state.certificates.clone(),
             identity: state.identity.clone(),
-            is_known: state.readings > 0 && !state.is_stale && !state.is_mixed,
-            read_at: state.read_at,
-            readings: state.readings,
-            ddl: state.ddl,
+            is_known: state.reading.count > 0 && !state.changes.is_stale && !state.is_mixed,
+            read_at: state.reading.ended_at,
+            readings: state.reading.count,
+            ddl: state.changes.ddl,
             is_mixed: state.is_mixed,
         }
     }
@@ -551,10 +544,10 @@ impl Catalog {
             state.certificates.opaque_reason()
         };
         let reason: Option<Box<str>> = reason.map(Into::into);
-        if state.logged == reason || reason.is_none() && state.is_stale {
+        if state.reading.logged == reason || reason.is_none() && state.changes.is_stale {
             return None;
         }
-        state.logged.clone_from(&reason);
+        state.reading.logged.clone_from(&reason);
         reason
     }
 }
@@ -563,10 +556,10 @@ impl State {
     /// Records that DDL has begun: the facts that were read are invalid, and quiet DDL counts as DDL, since it was
     /// found to be quiet under those facts.
     fn doubt(&mut self) {
-        self.changes += 1;
-        self.is_stale = true;
-        self.ddl += std::mem::take(&mut self.quiet);
-        self.judged_at += 1;
+        self.changes.count += 1;
+        self.changes.is_stale = true;
+        self.changes.ddl += std::mem::take(&mut self.changes.quiet);
+        self.changes.judged_at += 1;
     }
 }
 

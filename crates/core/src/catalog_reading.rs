@@ -40,7 +40,7 @@ pub(crate) fn begin_if_due(
         return false;
     };
     pool.use_current_catalog();
-    if pool.catalog_due > env.now || interval == 0 {
+    if pool.catalog.due > env.now || interval == 0 {
         return false;
     }
     let catalog = Arc::clone(&pool.shared.catalog);
@@ -54,7 +54,7 @@ pub(crate) fn begin_if_due(
     } else {
         CHECKED_EVERY
     };
-    pool.catalog_due = env.now.after(pause);
+    pool.catalog.due = env.now.after(pause);
     let Some(reading) = reading else {
         return false;
     };

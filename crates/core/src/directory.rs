@@ -28,7 +28,7 @@ use crate::{
     listen::Holders,
     occupancy::Occupancies,
     operator::Operator,
-    pool::{CapLimits, CapMembership, Ledger, Limits, Order, PoolId, PoolKey, Scope, SharedCaps},
+    pool::{CapLimits, CapMembership, Ledger, Limits, Order, PoolId, PoolKey, SharedCaps},
     session::{SequenceReaders, SettingsTable, Statements, TrackedNames},
     shared_pool::{FreeIds, SharedPool},
     time::Time,
@@ -56,31 +56,59 @@ pub struct Snapshot {
 pub struct Directory {
     snapshot: RwLock<Arc<Snapshot>>,
     workers: usize,
-    process_key: ProcessKey,
-    /// The number of online restarts before this process, modulo 256.
-    generation: u8,
-    names: TrackedNames,
-    statements: Statements,
-    settings: SettingsTable,
+    /// The process among those of its online restarts.
+    process: ProcessIdentity,
+    /// The names, statements and settings that connections share.
+    interned: Interned,
     pools: Mutex<Pools>,
     caps: Arc<SharedCaps>,
     free_ids: Arc<Mutex<FreeIds>>,
-    clients: AtomicUsize,
-    /// Used when a client connects and when it disconnects.
-    client_counts: Mutex<ClientCounts>,
+    /// The clients of all workers, and the workers that still have connections.
+    clients: ClientTotals,
     bypass: Bypass,
-    /// Clients that are logged in to a pool, plus workers that still let clients log in.
-    staying: AtomicUsize,
-    /// Workers that have servers, or may still open some.
-    serving: AtomicUsize,
     next_id: AtomicU64,
-    made_secrets: Mutex<HashMap<String, MadeSecret>>,
-    auth_cache: AuthCache,
+    /// What was learnt about passwords.
+    secrets: Secrets,
     occupancies: Occupancies,
     operator: Operator,
     holders: Holders,
     takeover: Takeover,
     events: Events,
+}
+
+/// A process among those of its online restarts.
+#[derive(Debug)]
+struct ProcessIdentity {
+    key: ProcessKey,
+    /// The number of online restarts before this process, modulo 256.
+    generation: u8,
+}
+
+/// The names, statements and settings that connections share.
+#[derive(Debug)]
+struct Interned {
+    names: TrackedNames,
+    statements: Statements,
+    settings: SettingsTable,
+}
+
+/// The clients of all workers, and the workers that still have connections.
+#[derive(Debug)]
+struct ClientTotals {
+    all: AtomicUsize,
+    /// Used when a client connects and when it disconnects.
+    by_name: Mutex<ClientCounts>,
+    /// Clients that are logged in to a pool, plus workers that still let clients log in.
+    staying: AtomicUsize,
+    /// Workers that have servers, or may still open some.
+    serving: AtomicUsize,
+}
+
+/// What was learnt about passwords.
+#[derive(Debug)]
+struct Secrets {
+    made: Mutex<HashMap<String, MadeSecret>>,
+    cache: AuthCache,
 }
 
 /// The pools that exist.
@@ -126,22 +154,30 @@ impl Directory {
         Self {
             snapshot: RwLock::new(snapshot),
             workers,
-            process_key: ProcessKey(process_key),
-            generation: 0,
-            names,
-            statements: Statements::default(),
-            settings: SettingsTable::default(),
+            process: ProcessIdentity {
+                key: ProcessKey(process_key),
+                generation: 0,
+            },
+            interned: Interned {
+                names,
+                statements: Statements::default(),
+                settings: SettingsTable::default(),
+            },
             pools: Mutex::default(),
             caps: Arc::default(),
             free_ids: Arc::default(),
-            clients: AtomicUsize::new(0),
-            client_counts: Mutex::default(),
+            clients: ClientTotals {
+                all: AtomicUsize::new(0),
+                by_name: Mutex::default(),
+                staying: AtomicUsize::new(workers),
+                serving: AtomicUsize::new(workers),
+            },
             bypass: Bypass::default(),
-            staying: AtomicUsize::new(workers),
-            serving: AtomicUsize::new(workers),
             next_id: AtomicU64::new(1),
-            made_secrets: Mutex::default(),
-            auth_cache: AuthCache::default(),
+            secrets: Secrets {
+                made: Mutex::default(),
+                cache: AuthCache::default(),
+            },
             occupancies: Occupancies::default(),
             operator: Operator::default(),
             holders: Holders::default(),
@@ -170,7 +206,7 @@ impl Directory {
     /// The parameters that PostgreSQL reports.
     #[must_use]
     pub fn names(&self) -> &TrackedNames {
-        &self.names
+        &self.interned.names
     }
 
     /// The load of the threads for slow work.
@@ -182,13 +218,13 @@ impl Directory {
     /// The prepared statements of all clients.
     #[must_use]
     pub fn statements(&self) -> &Statements {
-        &self.statements
+        &self.interned.statements
     }
 
     /// The settings of all sessions.
     #[must_use]
     pub fn settings(&self) -> &SettingsTable {
-        &self.settings
+        &self.interned.settings
     }
 
     /// Puts a new configuration in force. The caller then mails it to every worker.
@@ -205,9 +241,9 @@ impl Directory {
         }
         self.operator
             .forget_databases(|name| snapshot.config.database(name).is_some());
-        self.auth_cache.clear();
+        self.secrets.cache.clear();
         let users = &snapshot.users;
-        self.made_secrets.lock().retain(|user, kept| {
+        self.secrets.made.lock().retain(|user, kept| {
             users
                 .get(user)
                 .is_some_and(|now| Arc::ptr_eq(now, &kept.of))
@@ -294,48 +330,36 @@ impl Directory {
         &self.caps
     }
 
-    /// The number of servers of a database, in all of its pools.
-    #[must_use]
-    pub fn servers_of_database(&self, database: &str) -> u32 {
-        self.caps.with(|caps| caps.taken(Scope::Database, database))
-    }
-
-    /// The number of servers that log in as this user, in all pools.
-    #[must_use]
-    pub fn servers_of_user(&self, user: &str) -> u32 {
-        self.caps.with(|caps| caps.taken(Scope::User, user))
-    }
-
     /// Counts a client that has logged in to a pool. Until it [disconnects](Directory::stays_no_more), its pool may
     /// need a server of any worker, so no worker may end.
     pub fn stays(&self) {
-        self.staying.fetch_add(1, Ordering::Relaxed);
+        self.clients.staying.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Such a client has disconnected, or a worker lets no more clients log in. `true` for the last of all clients and
     /// workers: the caller then notifies the other workers.
     #[must_use]
     pub fn stays_no_more(&self) -> bool {
-        self.staying.fetch_sub(1, Ordering::AcqRel) == 1
+        self.clients.staying.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
     /// Does no worker let clients log in, and is no client left?
     #[must_use]
     pub fn is_deserted(&self) -> bool {
-        self.staying.load(Ordering::Acquire) == 0
+        self.clients.staying.load(Ordering::Acquire) == 0
     }
 
     /// A worker has closed its last server and opens no more. `true` for the last such worker: the caller then notifies
     /// the others.
     #[must_use]
     pub fn has_served(&self) -> bool {
-        self.serving.fetch_sub(1, Ordering::AcqRel) == 1
+        self.clients.serving.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
     /// Have all workers closed their last server?
     #[must_use]
     pub fn have_all_served(&self) -> bool {
-        self.serving.load(Ordering::Acquire) == 0
+        self.clients.serving.load(Ordering::Acquire) == 0
     }
 
     /// The next id of a client or a server: one counter for both, as in PgBouncer.
@@ -371,19 +395,19 @@ impl Directory {
     /// How many online restarts there were, modulo 256.
     #[must_use]
     pub fn generation(&self) -> u8 {
-        self.generation
+        self.process.generation
     }
 
     /// The secret from which mock SCRAM exchanges and salts are derived.
     #[must_use]
     pub fn process_key(&self) -> &[u8; 32] {
-        &self.process_key.0
+        &self.process.key.0
     }
 
     /// The cache of `auth_query` results and of users' roles.
     #[must_use]
     pub fn auth_cache(&self) -> &AuthCache {
-        &self.auth_cache
+        &self.secrets.cache
     }
 
     /// The SCRAM secret that was derived from a user's plain password, if it is known.
@@ -394,7 +418,7 @@ impl Directory {
         secret: &Arc<Secret>,
         iterations: u32,
     ) -> Option<scram::Secret> {
-        let secrets = self.made_secrets.lock();
+        let secrets = self.secrets.made.lock();
         let kept = secrets.get(user)?;
         let fits = Arc::ptr_eq(&kept.of, secret) && kept.iterations == iterations;
         fits.then(|| kept.made.clone())
@@ -413,7 +437,7 @@ impl Directory {
             iterations,
             made,
         };
-        self.made_secrets.lock().insert(user.to_owned(), kept);
+        self.secrets.made.lock().insert(user.to_owned(), kept);
     }
 }
 

@@ -110,6 +110,14 @@ impl IntoIterator for Effects {
     }
 }
 
+impl Effects {
+    /// Takes the effects apart: the first one, and those that follow it.
+    #[inline]
+    pub(crate) fn into_parts(self) -> (Option<Effect>, Vec<Effect>) {
+        (self.first, self.others)
+    }
+}
+
 /// What a module asks another one to do. The worker carries it out when the module has returned.
 #[derive(Debug)]
 pub(crate) enum Effect {
@@ -409,6 +417,24 @@ pub(crate) enum RestartEffect {
     TakenOverListens(Token, bool),
     /// A client that was taken over has received all notifications up to now.
     TakenOverFenced(Token),
+    /// Stop the forwarding of notifications for all clients that have left.
+    EndForwarding,
+    /// Hand over all clients that are at a quiet point.
+    HandOverQuietClients,
+    /// Hand over this client if it is at a quiet point, with its server if it keeps one.
+    HandOverClient(Token),
+    /// Close servers that are free and not kept, and report the rest to the new process.
+    ReleaseServerPlaces,
+    /// Report the servers that are left to the new process.
+    ReportServerPlaces,
+    /// Ask the new process for places for clients that wait and can't leave.
+    RequestServerPlaces,
+    /// Find out whether all clients have left.
+    CheckEmpty,
+    /// Apply the configuration again, since clients are no longer handed over.
+    ApplyConfiguration,
+    /// Count a client that was taken over in its pool.
+    CountPoolClient(Arc<SharedPool>),
 }
 
 /// Wakes the consoles that wait: what they wait for may have happened.

@@ -156,7 +156,7 @@ pub enum Fault {
     /// PostgreSQL rejects the value of a tracked parameter.
     InvalidParameters,
     /// The server was lost; its last ErrorResponse.
-    ServerSaid(Words),
+    ServerSaid(Box<Words>),
     /// The server rejects a setting that the client has made; the server's error.
     SettingRefused(Box<Words>),
     /// The server was lost without an ErrorResponse.

@@ -65,7 +65,7 @@ pub(crate) fn apply_to_pool(
         let paused = env.directory.operator().is_halted(&shared.key.database);
         (paused, ledger.set_paused(paused, env.now))
     };
-    pool.paused = paused;
+    pool.orders.paused = paused;
     pooling::deliver(env.worker, env.directory, &notes, &shared, out);
     if !paused {
         return vec![Effect::Pool(id, PoolEffect::ServeHeldClients)];
@@ -92,7 +92,7 @@ pub(crate) fn retire_outdated(
         return Vec::new();
     };
     let present = pool.shared.epochs.lock().present();
-    if std::mem::replace(&mut pool.epoch, present) == present {
+    if std::mem::replace(&mut pool.orders.epoch, present) == present {
         return Vec::new();
     }
     let outdated = |conn: &Conn| matches!(conn, Conn::Server(server) if server.pool() == id && server.retirement.epoch != present);

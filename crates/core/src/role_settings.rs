@@ -70,7 +70,7 @@ pub(crate) fn retire_redefined(
         return Vec::new();
     };
     let present = pool.shared.defaults.load(Ordering::Acquire);
-    if std::mem::replace(&mut pool.defaults, present) == present {
+    if std::mem::replace(&mut pool.orders.defaults, present) == present {
         return Vec::new();
     }
     let of_before = |conn: &Conn| {

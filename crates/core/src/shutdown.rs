@@ -27,11 +27,13 @@ pub(crate) struct ShutdownState {
 
 impl ShutdownState {
     /// Returns how the process is to end, once that was ordered.
+    #[inline]
     pub(crate) fn order(&self) -> Option<Shutdown> {
         self.order
     }
 
     /// Returns whether the worker shuts down.
+    #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.order.is_some()
     }

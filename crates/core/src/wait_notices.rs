@@ -50,14 +50,14 @@ impl WaitNotices<'_> {
         let Some(pool) = self.pools.get_mut(id) else {
             return;
         };
-        match pool.diagnosed_at {
+        match pool.diagnosis.made_at {
             Some(at) if now.since(at) < PATIENCE => return,
             // No answer has come: clients whose time is over get their error without it.
             Some(_) => {
-                pool.diagnosed_at = None;
+                pool.diagnosis.made_at = None;
                 return self.send_wait_notice(id, None, out);
             }
-            None => pool.diagnosed_at = Some(now),
+            None => pool.diagnosis.made_at = Some(now),
         }
         let wait_reason = pool.shared.ledger.lock().wait_reason(now);
         let diagnosis = Diagnosis {
@@ -94,7 +94,7 @@ impl WaitNotices<'_> {
         let reason = diagnosis.reason(self.env.now);
         let id = diagnosis.pool.id;
         if let Some(pool) = self.pools.get_mut(id) {
-            pool.diagnosed_at = None;
+            pool.diagnosis.made_at = None;
         }
         self.send_wait_notice(id, Some(reason), out);
     }
@@ -194,12 +194,13 @@ impl WaitNotices<'_> {
             return;
         };
         if pool
-            .explained_at
+            .diagnosis
+            .logged_at
             .is_some_and(|at| now.since(at) < LOG_INTERVAL)
         {
             return;
         }
-        pool.explained_at = Some(now);
+        pool.diagnosis.logged_at = Some(now);
         let shared = Arc::clone(&pool.shared);
         let key = &shared.key;
         let limit = shared.ledger.lock().wait_reason(now).name();

@@ -20,8 +20,8 @@ use crate::{
     cli::Cli,
     clock::Clock,
     control::{
-        AuthChecker, Caught, Deriver, Origin, Program, Request, Resolver, Restart, StatsReport,
-        Supervisor, load, net_options, stats_period_us,
+        AuthChecker, Caught, Deriver, HttpControl, Logging, Origin, Program, Request, Resolver,
+        Restart, StatsReport, Supervisor, load, net_options, stats_period_us,
     },
     http::{self, Http},
     log::{Log, LogBuffer},
@@ -363,24 +363,24 @@ impl Start {
         let http = Http::start(around, self.http, settings, &plan.tls, &plan.http_tokens)?;
         let notifier = Notifier::new(std::env::var_os("NOTIFY_SOCKET").as_deref());
         notifier.ready();
+        let stats = StatsReport::new(clock.now(), stats_period_us(settings));
         let supervisor = Supervisor {
             origin: plan.origin,
             directory,
             mailboxes,
             resolver,
             listeners,
-            log,
-            lines,
+            logging: Logging::new(log, lines, self.verbose, stats),
             clock,
-            verbose: self.verbose,
             requests,
             notifier,
-            stats: StatsReport::new(clock.now(), stats_period_us(settings)),
             files,
             tls: plan.tls,
-            http,
-            http_tokens: plan.http_tokens,
-            changes: plan.changes,
+            http: HttpControl {
+                thread: http,
+                tokens: plan.http_tokens,
+                changes: plan.changes,
+            },
             pid_file,
             restart: Restart::new(self.program, post, other_process),
         };

@@ -75,7 +75,7 @@ pub(super) fn servers() -> Vec<Entry> {
             "Remove the cause. For replication the user needs `REPLICATION`, and `pg_hba.conf` a line.",
         ),
         entry(
-            Fault::ServerSaid(words),
+            Fault::ServerSaid(Box::new(words)),
             "The server has ended the connection with this error.",
             "See PostgreSQL's log. The client may connect again.",
         ),

@@ -57,16 +57,37 @@ pub enum Phase {
 /// How a session is inspected.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Settling {
-    /// Whether the session state is read. Otherwise only the client's LISTEN channels are handled.
-    pub inspections: bool,
+    /// The work before the client goes on.
+    pub task: SettlingTask,
     /// Whether the same query also resets the settings: if one part fails, so does the other.
     pub cleans: bool,
     /// Whether the server goes back to the pool afterwards, unless session state pins it.
     pub releases: bool,
     /// Whether the client has got its ReadyForQuery already.
     pub ready_was_sent: bool,
+}
+
+/// The work before the client of a server goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SettlingTask {
+    /// Only the client's LISTEN channels are handled.
+    #[default]
+    Channels,
+    /// The session state is read; the channels are handled after that.
+    Session,
     /// The client waits for its listener: its LISTEN has not been sent to the server.
-    pub listens: bool,
+    Listener,
+}
+
+impl Settling {
+    /// Returns whether the session state has to be read, and notes that the reading begins.
+    pub fn begin_inspection(&mut self) -> bool {
+        let is_due = self.task == SettlingTask::Session;
+        if is_due {
+            self.task = SettlingTask::Channels;
+        }
+        is_due
+    }
 }
 
 impl Loan {

@@ -19,7 +19,7 @@ impl Failure {
             LoginError::Refused(words) if words.code.len() == 5 && !words.message.is_empty() => {
                 Self {
                     text: words.message.clone(),
-                    refusal: Some(Fault::ServerSaid(words.clone())),
+                    refusal: Some(Fault::ServerSaid(Box::new(words.clone()))),
                     detail: None,
                 }
             }

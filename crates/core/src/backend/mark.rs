@@ -124,10 +124,8 @@ impl Mark {
     #[must_use]
     pub fn own(kind: MarkKind, change: Change) -> Self {
         Self {
-            kind,
             swallow: true,
-            change: Some(Box::new(change)),
-            follows_unmarked: false,
+            ..Self::clients(kind, change)
         }
     }
 
@@ -135,10 +133,8 @@ impl Mark {
     #[must_use]
     pub fn clients(kind: MarkKind, change: Change) -> Self {
         Self {
-            kind,
-            swallow: false,
             change: Some(Box::new(change)),
-            follows_unmarked: false,
+            ..Self::plain(kind)
         }
     }
 }

@@ -14,7 +14,7 @@ mod session;
 mod stream;
 
 pub use client_names::ClientNames;
-pub use loan::{Loan, Phase, Settling};
+pub use loan::{Loan, Phase, Settling, SettlingTask};
 pub use login::{BackendKey, Credentials, LoginError, Progress, ServerLogin, TlsAnswer};
 pub use lookup::Lookup;
 pub use mark::{Change, Mark, MarkKind};

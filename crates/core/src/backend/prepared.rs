@@ -56,7 +56,7 @@ impl Held {
 pub(crate) type User = (u64, Option<Settings>);
 
 /// The parameters and columns of a prepared statement on a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Version {
     /// The schema under which the statement was made; `None` if it is unknown.
     pub schema: Option<u32>,
@@ -64,17 +64,6 @@ pub struct Version {
     pub params: Option<u64>,
     /// A digest of the columns, if the server has described them.
     pub columns: Option<u64>,
-}
-
-impl Version {
-    /// Returns the shape of a statement that is made under this schema.
-    fn new(schema: Option<u32>) -> Self {
-        Self {
-            schema,
-            params: None,
-            columns: None,
-        }
-    }
 }
 
 impl Default for Prepared {
@@ -182,7 +171,10 @@ impl Prepared {
     fn hold(&mut self, statement: Arc<Statement>, schema: Option<u32>, (user, settings): User) {
         let held = Held {
             generation: self.generation,
-            version: Version::new(schema),
+            version: Version {
+                schema,
+                ..Version::default()
+            },
             analysed: settings.map_or(Analysed::Unknown, Analysed::Under),
             user,
             is_of_role: false,

@@ -39,7 +39,25 @@ pub struct Replies {
     /// How many requests in the queue end with a ReadyForQuery for the client.
     owed_to_client: usize,
     marks: Marks,
-    copy_ends: CopyEnds,
+    /// The COPY commands under way.
+    copy: CopyReplies,
+    /// The messages since the last Sync or mark.
+    since_mark: SinceMark,
+    /// Whether one of them has failed, so that the server skips all messages up to the next Sync.
+    skipping: bool,
+    /// ParseCompletes that pgweir sends in the server's place, before the server's next reply.
+    early: u32,
+    /// The doubts about what the server will answer.
+    certainty: Certainty,
+    /// Whether the client's next messages wait until this is certain.
+    awaited: bool,
+    /// Whether pgweir has stopped reading from the client, since too many replies are outstanding.
+    is_full: bool,
+}
+
+/// The messages of the extended protocol since the last Sync or mark.
+#[derive(Debug, Default)]
+struct SinceMark {
     /// Whether messages of the extended protocol arrived after the last Sync,
     unsynced: bool,
     /// and whether messages without a mark were sent after the last mark or Sync,
@@ -48,14 +66,21 @@ pub struct Replies {
     asked: bool,
     /// and whether all of those have been answered, since the client's next message has waited for that.
     is_fenced: bool,
-    /// Whether one of them has failed, so that the server skips all messages up to the next Sync.
-    skipping: bool,
-    /// ParseCompletes that pgweir sends in the server's place, before the server's next reply.
-    early: u32,
+}
+
+/// The COPY commands under way.
+#[derive(Debug, Default)]
+struct CopyReplies {
+    ends: CopyEnds,
     /// Whether the server reads COPY data.
-    copy_in: bool,
+    reads_data: bool,
     /// Syncs that the server ignores, if this COPY succeeds.
     ignored_syncs: u32,
+}
+
+/// The doubts about what the server will answer, and about the state that its answers leave.
+#[derive(Debug, Default)]
+struct Certainty {
     /// Whether it is uncertain that all replies have arrived.
     is_uncertain: bool,
     /// Whether, while that is uncertain, the server has sent a reply since the last ReadyForQuery.
@@ -64,10 +89,6 @@ pub struct Replies {
     dropping: Countdown,
     /// Until when startup values of the client may be missing: a text resets them.
     restoring: Countdown,
-    /// Whether the client's next messages wait until this is certain.
-    awaited: bool,
-    /// Whether pgweir has stopped reading from the client, since too many replies are outstanding.
-    is_full: bool,
 }
 
 /// The kind of message that the server's next reply may answer, before the end of a request.
@@ -95,25 +116,27 @@ impl Replies {
             frontend::QUERY | frontend::FUNCTION_CALL if self.skipping => {}
             frontend::QUERY | frontend::FUNCTION_CALL => self.simple(),
             // The server ignores this Sync, unless the COPY has failed and the error has not arrived yet.
-            frontend::SYNC if self.copy_in => self.ignored_syncs += 1,
+            frontend::SYNC if self.copy.reads_data => self.copy.ignored_syncs += 1,
             frontend::SYNC => {
                 self.end_segment();
                 self.request_sent(Request::Sync);
             }
-            frontend::COPY_DONE | frontend::COPY_FAIL if self.copy_in => self.copy_in = false,
+            frontend::COPY_DONE | frontend::COPY_FAIL if self.copy.reads_data => {
+                self.copy.reads_data = false
+            }
             frontend::COPY_DONE | frontend::COPY_FAIL
-                if !self.is_queue_empty() || self.unsynced =>
+                if !self.is_queue_empty() || self.since_mark.unsynced =>
             {
-                self.copy_ends.push(self.next_request(), self.marks.next());
+                self.copy.ends.push(self.next_request(), self.marks.next());
             }
             frontend::PARSE
             | frontend::BIND
             | frontend::DESCRIBE
             | frontend::EXECUTE
             | frontend::CLOSE => {
-                self.unmarked |= !matches!(tag, frontend::PARSE | frontend::CLOSE);
+                self.since_mark.unmarked |= !matches!(tag, frontend::PARSE | frontend::CLOSE);
                 // In the middle of COPY data these messages are an error; pgweir can't predict the server's reply.
-                self.is_uncertain |= self.copy_in;
+                self.certainty.is_uncertain |= self.copy.reads_data;
                 self.begins_or_goes_on();
             }
             _ => {}
@@ -124,22 +147,22 @@ impl Replies {
     #[inline]
     pub fn mark_sent(&mut self, mut mark: Mark) {
         self.begins_or_goes_on();
-        mark.follows_unmarked = std::mem::take(&mut self.unmarked);
+        mark.follows_unmarked = std::mem::take(&mut self.since_mark.unmarked);
         self.marks.push(mark);
     }
 
     /// Notes that a message of the extended protocol is sent to the server.
     #[inline]
     fn begins_or_goes_on(&mut self) {
-        self.unsynced = true;
-        self.asked = true;
-        self.is_fenced = false;
+        self.since_mark.unsynced = true;
+        self.since_mark.asked = true;
+        self.since_mark.is_fenced = false;
     }
 
     /// Returns whether the next reply may answer a check that pgweir sent.
     #[must_use]
     #[inline]
-    pub fn is_checking(&self) -> bool {
+    fn is_checking(&self) -> bool {
         self.awaited && self.marks.are_awaited()
     }
 
@@ -147,17 +170,17 @@ impl Replies {
     #[must_use]
     #[inline]
     pub fn is_unsure(&self) -> bool {
-        self.marks.are_unsure() || self.dropping.is_pending()
+        self.marks.are_unsure() || self.certainty.dropping.is_pending()
     }
 
     /// Notes that a text is sent to the server that drops all statements.
     pub fn statements_dropped(&mut self) {
-        self.dropping.begin();
+        self.certainty.dropping.begin();
     }
 
     /// Makes the statement names uncertain until all requests that were sent are answered.
     pub fn wait_for_all(&mut self) {
-        self.dropping.set(self.requests.len());
+        self.certainty.dropping.set(self.requests.len());
     }
 
     /// Makes the client's next messages wait until the names are certain.
@@ -192,14 +215,17 @@ impl Replies {
 
     /// Notes a Parse of the client that pgweir answers without the server.
     pub fn answered_early(&mut self) {
-        self.unsynced = true;
+        self.since_mark.unsynced = true;
         self.early += 1;
     }
 
     /// Returns whether nothing is outstanding that the server would have to answer before the next message.
     #[must_use]
     pub fn is_fresh(&self) -> bool {
-        self.is_queue_empty() && !self.asked && !self.copy_in && !self.is_uncertain
+        self.is_queue_empty()
+            && !self.since_mark.asked
+            && !self.copy.reads_data
+            && !self.certainty.is_uncertain
     }
 
     /// Returns whether the server skips the messages that are sent now.
@@ -219,32 +245,32 @@ impl Replies {
     pub fn client_left(&mut self) {
         self.early = 0;
         self.wait_no_longer();
-        self.dropping.forget_begun();
-        self.restoring.forget_begun();
-        self.unsynced &= self.asked;
+        self.certainty.dropping.forget_begun();
+        self.certainty.restoring.forget_begun();
+        self.since_mark.unsynced &= self.since_mark.asked;
     }
 
     fn end_segment(&mut self) {
-        self.unsynced = false;
-        self.unmarked = false;
-        self.asked = false;
-        self.is_fenced = false;
+        self.since_mark.unsynced = false;
+        self.since_mark.unmarked = false;
+        self.since_mark.asked = false;
+        self.since_mark.is_fenced = false;
         self.skipping = false;
         self.marks.end_request();
     }
 
     fn simple(&mut self) {
         // In COPY data a Query is an error.
-        self.is_uncertain |= self.copy_in;
+        self.certainty.is_uncertain |= self.copy.reads_data;
         self.end_segment();
         self.request_sent(Request::Simple);
     }
 
     fn request_sent(&mut self, request: Request) {
         self.push(request);
-        if !Countdown::are_over([self.dropping, self.restoring]) {
-            self.dropping.request_sent(self.requests.len());
-            self.restoring.request_sent(self.requests.len());
+        if !Countdown::are_over([self.certainty.dropping, self.certainty.restoring]) {
+            self.certainty.dropping.request_sent(self.requests.len());
+            self.certainty.restoring.request_sent(self.requests.len());
         }
     }
 
@@ -271,7 +297,7 @@ impl Replies {
 
     #[inline]
     fn is_queue_empty(&self) -> bool {
-        self.requests.is_empty() && self.marks.is_empty() && self.copy_ends.is_empty()
+        self.requests.is_empty() && self.marks.is_empty() && self.copy.ends.is_empty()
     }
 
     /// Returns the number at which the marks of the present request end.
@@ -284,9 +310,9 @@ impl Replies {
     /// Notes that this many requests have left the queue.
     #[inline]
     fn requests_gone(&mut self, count: usize) {
-        if !Countdown::are_over([self.dropping, self.restoring]) {
-            self.dropping.requests_gone(count);
-            self.restoring.requests_gone(count);
+        if !Countdown::are_over([self.certainty.dropping, self.certainty.restoring]) {
+            self.certainty.dropping.requests_gone(count);
+            self.certainty.restoring.requests_gone(count);
         }
     }
 
@@ -307,10 +333,10 @@ impl Replies {
     #[must_use = "what they changed is to be undone"]
     pub fn failed(&mut self) -> Vec<Mark> {
         // If the request failed before the server read any data, the server will answer the Syncs that seemed ignored.
-        self.is_uncertain |= self.ignored_syncs > 0;
-        self.copy_in = false;
+        self.certainty.is_uncertain |= self.copy.ignored_syncs > 0;
+        self.copy.reads_data = false;
         let request = self.current();
-        self.skipping |= request.is_none() && self.asked;
+        self.skipping |= request.is_none() && self.since_mark.asked;
         self.take_marks()
     }
 
@@ -322,7 +348,7 @@ impl Replies {
             return Vec::new();
         }
         let taken = self.marks.take(end);
-        self.copy_ends.forget(self.answered, end);
+        self.copy.ends.forget(self.answered, end);
         taken
     }
 
@@ -345,7 +371,7 @@ impl Replies {
 
     /// Notes that the request that is being sent resets startup values of the client.
     pub fn startup_values_taken(&mut self) {
-        self.restoring.begin();
+        self.certainty.restoring.begin();
     }
 
     /// Returns whether the client's next messages wait until pgweir has restored startup values that an earlier request
@@ -353,7 +379,7 @@ impl Replies {
     #[must_use]
     #[inline]
     pub fn holds_back(&self) -> bool {
-        self.restoring.is_pending() && !self.copy_in
+        self.certainty.restoring.is_pending() && !self.copy.reads_data
     }
 
     /// Notes that all statements are gone, so that nothing of them has to be undone.
@@ -392,14 +418,14 @@ impl Replies {
             return None;
         }
         let mark = self.take_front_mark();
-        self.is_fenced = mark.as_ref().is_some_and(Mark::is_fence);
+        self.since_mark.is_fenced = mark.as_ref().is_some_and(Mark::is_fence);
         mark
     }
 
     /// Removes the first mark, which is answered.
     fn take_front_mark(&mut self) -> Option<Mark> {
         // An end of COPY data that was sent before this mark has ended no COPY.
-        self.copy_ends.forget(self.answered, self.marks.first());
+        self.copy.ends.forget(self.answered, self.marks.first());
         self.marks.pop()
     }
 
@@ -407,25 +433,25 @@ impl Replies {
     #[inline]
     pub fn ready(&mut self) -> Option<Request> {
         // An error that was too long to be inspected may have ended the COPY.
-        self.copy_in = false;
+        self.copy.reads_data = false;
         if self.owes_client_first() {
             return Some(Request::Sync);
         }
-        self.answering = false;
+        self.certainty.answering = false;
         if let Some(request) = self.pop() {
             self.requests_gone(1);
-            self.ignored_syncs = 0;
-            self.copy_ends.forget(self.answered, self.marks.first());
+            self.copy.ignored_syncs = 0;
+            self.copy.ends.forget(self.answered, self.marks.first());
             return Some(request);
         }
         self.marks.forget(self.marks.next());
-        self.copy_ends = CopyEnds::default();
-        if std::mem::take(&mut self.ignored_syncs) > 0 {
+        self.copy.ends = CopyEnds::default();
+        if std::mem::take(&mut self.copy.ignored_syncs) > 0 {
             self.end_segment();
             return Some(Request::Sync);
         }
         // This answers a Sync that seemed ignored, or messages after that Sync.
-        self.is_uncertain.then_some(Request::Sync)
+        self.certainty.is_uncertain.then_some(Request::Sync)
     }
 
     /// Returns the request whose replies arrive now.
@@ -438,39 +464,41 @@ impl Replies {
     /// Returns whether the request whose replies arrive now is the last one.
     #[must_use]
     pub fn is_last(&self) -> bool {
-        self.requests.len() + self.copy_ends.len() == 1 && !self.unsynced && !self.copy_in
+        self.requests.len() + self.copy.ends.len() == 1
+            && !self.since_mark.unsynced
+            && !self.copy.reads_data
     }
 
     /// Returns whether no reply is owed, and nothing was begun that only a Sync could end.
     #[must_use]
     #[inline]
     pub fn is_settled(&self) -> bool {
-        self.is_queue_empty() && !self.unsynced && !self.copy_in
+        self.is_queue_empty() && !self.since_mark.unsynced && !self.copy.reads_data
     }
 
     /// Returns whether the server may send more than asynchronous messages.
     #[must_use]
     #[inline]
     pub fn is_asked(&self) -> bool {
-        !self.is_settled() || self.is_uncertain
+        !self.is_settled() || self.certainty.is_uncertain
     }
 
     /// Returns whether everything that the client has begun was ended by a Sync.
     #[must_use]
     pub fn is_synced(&self) -> bool {
-        !self.unsynced && !self.copy_in && !self.is_uncertain
+        !self.since_mark.unsynced && !self.copy.reads_data && !self.certainty.is_uncertain
     }
 
     /// Returns whether the server was sent messages of the extended protocol that wait for their Sync.
     #[must_use]
     pub fn is_unsynced(&self) -> bool {
-        self.asked
+        self.since_mark.asked
     }
 
     /// Returns whether the server reads COPY data.
     #[must_use]
     pub fn is_copy_in(&self) -> bool {
-        self.copy_in
+        self.copy.reads_data
     }
 
     /// Returns whether it is unknown if the server skips a Query that is sent now, since messages of the extended
@@ -478,7 +506,10 @@ impl Replies {
     #[must_use]
     #[inline]
     pub fn needs_fence(&self) -> bool {
-        self.asked && !self.skipping && !self.is_fenced && !self.copy_in
+        self.since_mark.asked
+            && !self.skipping
+            && !self.since_mark.is_fenced
+            && !self.copy.reads_data
     }
 
     /// Returns how many requests of the client are not answered yet.
@@ -492,7 +523,10 @@ impl Replies {
     /// server's place.
     #[must_use]
     pub fn can_be_answered_for(&self) -> bool {
-        !self.unsynced && !self.copy_in && self.ignored_syncs == 0 && self.copy_ends.is_empty()
+        !self.since_mark.unsynced
+            && !self.copy.reads_data
+            && self.copy.ignored_syncs == 0
+            && self.copy.ends.is_empty()
     }
 
     /// Returns how many entries there are: requests, and messages about statements.

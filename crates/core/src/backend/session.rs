@@ -345,7 +345,7 @@ impl ServerSession {
 
     /// Returns whether the literals of the SQL-prepared statements mean what this client wants.
     #[must_use]
-    pub fn is_sql_made_for(&self, client: u64, settings: &Settings) -> bool {
+    fn is_sql_made_for(&self, client: u64, settings: &Settings) -> bool {
         self.sql_statements.made_for.0 == client || self.is_sql_made_under(settings)
     }
 
@@ -375,7 +375,7 @@ impl ServerSession {
 
     /// Returns whether the session must be inspected before another client uses it. The extension reports this itself.
     #[must_use]
-    pub fn may_have_changed(&self) -> bool {
+    fn may_have_changed(&self) -> bool {
         match self.extension.last {
             // The extension sees neither the protocol's Close, nor what a function of another extension keeps.
             Some(_) => self.extension.is_new || self.transaction.effects.intersects(NOT_REPORTED),

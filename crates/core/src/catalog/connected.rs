@@ -39,12 +39,12 @@ impl Catalog {
         if state.servers > 0 || state.identity.is_none() {
             return;
         }
-        let was_known = state.readings > 0 && !state.is_stale && !state.is_mixed;
+        let was_known = state.reading.count > 0 && !state.changes.is_stale && !state.is_mixed;
         let known = state.certificates.clone();
         state.is_unsure = true;
         state.is_mixed = false;
         state.doubt();
-        state.kept = was_known.then(|| (known, state.changes));
+        state.kept = was_known.then(|| (known, state.changes.count));
         let unknown = state.certificates.outdated(0);
         self.put(&mut state, unknown);
     }
@@ -54,19 +54,19 @@ impl Catalog {
     /// to be identified.
     pub(super) fn identity_told(&self, reading: Reading, identity: Option<&Identity>) -> bool {
         let mut state = self.state.lock();
-        if state.begun_at != Some(reading.begun_at) {
+        if state.reading.begun_at != Some(reading.begun_at) {
             return false;
         }
-        state.begun_at = None;
+        state.reading.begun_at = None;
         let kept = state.kept.take();
         let is_same = identity.is_some() && state.identity.as_ref() == identity;
         if let Some((known, _)) = kept
             && is_same
-            && state.changes == reading.changes
-            && state.ddl == 0
+            && state.changes.count == reading.changes
+            && state.changes.ddl == 0
         {
             state.is_unsure = false;
-            state.is_stale = false;
+            state.changes.is_stale = false;
             self.put(&mut state, known);
         }
         if state.is_unsure && identity.is_some() {
@@ -81,7 +81,7 @@ impl State {
     /// Returns whether the former certificates become valid again if the database is still the same.
     pub(super) fn may_be_as_before(&self) -> bool {
         let kept = self.kept.as_ref();
-        self.is_unsure && kept.is_some_and(|(_, changes)| *changes == self.changes)
+        self.is_unsure && kept.is_some_and(|(_, changes)| *changes == self.changes.count)
     }
 }
 

@@ -9,7 +9,7 @@ use pgweir_wire::MessageWriter;
 use super::{Channels, ListeningClients, NO_CLIENT, fence, send_backlog_if_idle};
 use crate::{
     Actions, Token,
-    backend::{InternalQuery, Phase, Server, Settling},
+    backend::{InternalQuery, Phase, Server, Settling, SettlingTask},
     connections::Connections,
     effect::{Effect, Env, RestartEffect, SessionEffect},
     frontend::{Client, ClientDuty},
@@ -45,7 +45,7 @@ impl ListeningClients {
             return Vec::new();
         };
         let settling = Settling {
-            listens: true,
+            task: SettlingTask::Listener,
             ..Settling::default()
         };
         enter(Phase::Settling(settling), conn, client, server_conn, server);
@@ -148,7 +148,7 @@ impl ListeningClients {
             _ => return Vec::new(),
         };
         let settling = (connections.server(server_conn)).and_then(|server| server.settling());
-        if settling.is_some_and(|settling| settling.listens) {
+        if settling.is_some_and(|settling| settling.task == SettlingTask::Listener) {
             return match granted {
                 true => answer_command(env, connections, server_conn, "LISTEN", out),
                 false => listen_on_server(connections, server_conn, out),

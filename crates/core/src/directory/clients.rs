@@ -15,14 +15,14 @@ use crate::{
 impl Directory {
     /// Counts a new client, and returns how many clients there are now.
     pub fn client_came(&self) -> usize {
-        self.clients.fetch_add(1, Ordering::Relaxed) + 1
+        self.clients.all.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Removes a client. `names` is its database and user, if it was counted; `is_parked` if its login was still
     /// [parked](ClientCounts::parked_logins).
     pub fn client_left(&self, names: Option<&PoolKey>, is_parked: bool) {
         let mut counts = self.client_counts();
-        self.clients.fetch_sub(1, Ordering::Relaxed);
+        self.clients.all.fetch_sub(1, Ordering::Relaxed);
         match names {
             _ if is_parked => counts.unpark_login(),
             Some(names) => counts.remove(names),
@@ -53,7 +53,7 @@ impl Directory {
     /// The clients of all workers, including those that log in.
     #[must_use]
     pub fn clients(&self) -> usize {
-        self.clients.load(Ordering::Relaxed)
+        self.clients.all.load(Ordering::Relaxed)
     }
 
     /// The clients of `bypass_users` that have a server outside of all pools.
@@ -71,6 +71,6 @@ impl Directory {
 
     /// The clients by database and by user.
     pub fn client_counts(&self) -> MutexGuard<'_, ClientCounts> {
-        self.client_counts.lock()
+        self.clients.by_name.lock()
     }
 }

@@ -37,7 +37,7 @@ impl Directory {
     /// before; ids below `next_id` are not given again.
     #[must_use]
     pub fn succeeding(mut self, generation: u8, next_id: u64) -> Self {
-        self.generation = generation;
+        self.process.generation = generation;
         self.next_id = AtomicU64::new(next_id);
         self.set_partner(true);
         self
@@ -105,7 +105,7 @@ impl Directory {
             pools: notes.collect(),
             // Clients that still connect here get ids below this one.
             next_id: self.next_id.load(Ordering::Relaxed) + 1_000_000,
-            process_key: self.process_key.0,
+            process_key: self.process.key.0,
             is_paused: self.operator.halt() == Halt::Paused,
             paused,
             disabled,

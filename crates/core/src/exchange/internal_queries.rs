@@ -92,7 +92,7 @@ pub(crate) fn internal_query_failed(
             if server.status == b'T' =>
         {
             // So the client's transaction has failed.
-            let fault = Fault::ServerSaid(Words::of(report));
+            let fault = Fault::ServerSaid(Box::new(Words::of(report)));
             out.send_made(client, |bytes| fault.write(Severity::Error, bytes));
         }
         (InternalQuery::Restore, Some(Phase::Settling(_)), Some(client)) => {
@@ -162,7 +162,7 @@ fn parameters_refused(
     out: &mut Actions,
 ) -> Option<Effect> {
     let (client, server) = connections.pair(client_conn, conn)?;
-    let words = Words::of(report);
+    let words = Box::new(Words::of(report));
     if is_residue(&server.session, own, report) {
         server.session.unclean = true;
         let message = words.message;
@@ -189,7 +189,7 @@ fn parameters_refused(
     // The query has failed as a whole, so that the server has nothing of the client.
     context.failed = true;
     let fault = match own {
-        InternalQuery::Parameters => Fault::SettingRefused(Box::new(words)),
+        InternalQuery::Parameters => Fault::SettingRefused(words),
         _ => Fault::ServerSaid(words),
     };
     Some(Effect::Refuse(client_conn, fault))

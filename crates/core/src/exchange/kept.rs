@@ -157,7 +157,7 @@ impl Exchange<'_> {
         };
         match self.pools.get_mut(server.pool()) {
             _ if departs => Wanted::Now,
-            Some(pool) if pool.paused => Wanted::Now,
+            Some(pool) if pool.orders.paused => Wanted::Now,
             Some(pool) if pool.offers_to_ledger => {
                 let wanted = pool.shared.ledger.lock().wanted(worker, now);
                 pool.offers_to_ledger = wanted != Wanted::No;

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Actions, ReadMode, Time, Token,
-    backend::{Phase, Request, SIGNALS, Server, Settling},
+    backend::{Phase, Request, SIGNALS, Server, Settling, SettlingTask},
     client_listen::{fence, fences_to_move, has_channels_to_move, send_backlog},
     connections::Connections,
     effect::{Effect, Effects, Env, PoolEffect, SessionEffect},
@@ -102,7 +102,7 @@ impl Exchange<'_> {
         server.session.inspections.is_missing = false;
         let client = server.client();
         let settling = Settling {
-            inspections: true,
+            task: SettlingTask::Session,
             ready_was_sent: true,
             ..settling
         };
@@ -121,7 +121,10 @@ impl Exchange<'_> {
             return Effects::default();
         };
         let settling = Settling {
-            inspections: server.session.needs_inspection_now(),
+            task: match server.session.needs_inspection_now() {
+                true => SettlingTask::Session,
+                false => SettlingTask::Channels,
+            },
             ..Settling::default()
         };
         self.inspect_before_ready(conn, settling, out)
@@ -155,7 +158,7 @@ impl Exchange<'_> {
         };
         let inspects = server
             .settling_mut()
-            .is_some_and(|settling| std::mem::take(&mut settling.inspections));
+            .is_some_and(Settling::begin_inspection);
         if !inspects {
             // The inspection runs only because of LISTEN; the rest can wait.
             server.session.transaction.effects = TextEffects::default();

@@ -47,8 +47,8 @@ impl Lending<'_> {
             return may_have_misread;
         };
         pool.use_current_catalog();
-        let has_misread = may_have_misread && !pool.certificates.has_no_functions();
-        has_misread || !ignores && pool.certificates.unclean_reason().is_some()
+        let has_misread = may_have_misread && !pool.catalog.certificates.has_no_functions();
+        has_misread || !ignores && pool.catalog.certificates.unclean_reason().is_some()
     }
 
     /// Ends what a client began on this server before it left.

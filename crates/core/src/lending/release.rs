@@ -189,7 +189,7 @@ impl Lending<'_> {
         let interval = self.env.snapshot.config.settings.catalog_check_interval.0;
         if let Some(pool) = self.pools.get_mut(server.pool()) {
             pool.use_current_catalog();
-            if pool.catalog_due <= self.env.now && interval > 0 {
+            if pool.catalog.due <= self.env.now && interval > 0 {
                 let read = SessionEffect::ReadCatalogOrLend;
                 return self.effects.push(Effect::Session(conn, read));
             }
@@ -212,7 +212,7 @@ impl Lending<'_> {
         if was_lent(server) && pool.terms.end_age(server.id) <= age {
             return (self.effects).push(Effect::CloseServer(conn, "server lifetime over"));
         }
-        if pool.paused {
+        if pool.orders.paused {
             let operator = self.env.directory.operator();
             if operator.is_halted(&pool.shared.key.database) {
                 return (self.effects).push(Effect::CloseServer(conn, "pause mode"));

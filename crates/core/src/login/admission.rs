@@ -184,7 +184,7 @@ impl LoginEvent<'_> {
         } = admission;
         let pool = self.open_pool(&shared);
         pool.clients += 1;
-        if pool.paused {
+        if pool.orders.paused {
             self.effects
                 .push(Effect::Pool(shared.id, PoolEffect::ApplyOrders));
         }

@@ -202,7 +202,7 @@ impl LoginEvent<'_> {
         let shared = self.env.directory.pool(&key, config, entry);
         out.read(conn, ReadMode::Hold);
         let pool = self.open_pool(&shared);
-        let is_paused = pool.paused;
+        let is_paused = pool.orders.paused;
         // A paused pool has no idle server.
         let idle = (!is_paused).then(|| pool.take_idle()).flatten();
         if is_paused {

@@ -32,10 +32,13 @@
 //!
 //! Clients wait in the order of their tickets. The simulator (`crates/sim`) tests these rules.
 
-use self::exclusive::ExclusiveWaits;
 pub use self::{
     capacity::{Above, Wanted},
     wait_reason::WaitReason,
+};
+use self::{
+    counts::{LedgerLimits, Offers, OtherProcess, ServerCounts},
+    exclusive::ExclusiveWaits,
 };
 use super::{
     CapMembership, Denied, Limits, Order, PoolId, Scope, Ticket, Waiter, WorkerSet,
@@ -105,37 +108,18 @@ const READING_PATIENCE: u64 = 1_000_000;
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct Ledger {
-    /// The limits in force.
-    limits: Limits,
-    /// The limits of the configuration.
-    configured: Limits,
-    /// The most servers while clients are handed over to another process.
-    restriction: Option<u32>,
+    /// The limits.
+    limits: LedgerLimits,
     caps: CapMembership,
-    /// Servers by worker, including those that log in or are on their way to the worker.
-    owned: Vec<u32>,
-    servers: u32,
-    connecting: u32,
-    /// How many servers are reading the catalog after their login, before they can be lent,
-    reading: u32,
-    /// and until when clients wait for these rather than for new ones.
-    reading_until: Time,
-    /// Servers of the old process in an online restart.
-    elsewhere: u32,
-    /// The slots under the caps that are taken for these.
-    seats_elsewhere: u32,
-    /// How many places this process has lent to the old one in all.
-    lends: u32,
-    /// Servers that clients keep between transactions.
-    pinned: u32,
-    /// Servers that are to be opened without a client that waits for them, and whose opening has not begun.
-    unasked: u32,
+    /// The servers of this process.
+    servers: ServerCounts,
+    /// The servers of the other process in an online restart.
+    elsewhere: OtherProcess,
     queues: Vec<WaitQueue>,
     waiting: usize,
     exclusive: ExclusiveWaits,
-    offers_to_ledger: WorkerSet,
-    /// Workers that were asked to offer, and have not offered all they have yet.
-    offers_pending: WorkerSet,
+    /// The workers that offer their free servers.
+    offers: Offers,
     next_ticket: u64,
     retry_at: Time,
     /// Whether the last login succeeded: then several may be tried at a time.
@@ -152,25 +136,33 @@ impl Ledger {
     #[must_use]
     pub fn new(workers: usize, limits: Limits, seat: CapMembership) -> Self {
         Self {
-            limits,
-            configured: limits,
-            restriction: None,
+            limits: LedgerLimits {
+                in_force: limits,
+                configured: limits,
+                restriction: None,
+            },
             caps: seat,
-            owned: vec![0; workers],
-            servers: 0,
-            connecting: 0,
-            reading: 0,
-            reading_until: Time(0),
-            elsewhere: 0,
-            seats_elsewhere: 0,
-            lends: 0,
-            pinned: 0,
-            unasked: 0,
+            servers: ServerCounts {
+                owned: vec![0; workers],
+                all: 0,
+                connecting: 0,
+                reading: 0,
+                reading_until: Time(0),
+                pinned: 0,
+                unasked: 0,
+            },
+            elsewhere: OtherProcess {
+                servers: 0,
+                seats: 0,
+                lends: 0,
+            },
             queues: (0..workers).map(|_| WaitQueue::default()).collect(),
             waiting: 0,
             exclusive: ExclusiveWaits::default(),
-            offers_to_ledger: WorkerSet::default(),
-            offers_pending: WorkerSet::default(),
+            offers: Offers {
+                workers: WorkerSet::default(),
+                pending: WorkerSet::default(),
+            },
             next_ticket: 0,
             retry_at: Time(0),
             proven: false,
@@ -190,8 +182,8 @@ impl Ledger {
             since: now,
         });
         self.waiting += 1;
-        self.offers_to_ledger.insert(worker);
-        self.offers_pending.remove(worker);
+        self.offers.workers.insert(worker);
+        self.offers.pending.remove(worker);
         let mut notes = Notes::default();
         self.ask_owners_to_offer(&mut notes);
         self.plan(0, false, &mut notes, now);
@@ -229,8 +221,8 @@ impl Ledger {
             return Grant::Evict;
         }
         let Some(chosen) = chosen else {
-            self.offers_to_ledger.remove(worker);
-            self.offers_pending.remove(worker);
+            self.offers.workers.remove(worker);
+            self.offers.pending.remove(worker);
             return Grant::Keep;
         };
         let Some(waiter) = self.queues[chosen.index()].pop() else {
@@ -241,25 +233,25 @@ impl Ledger {
         if chosen == worker {
             return Grant::OwnWaiter(waiter);
         }
-        self.owned[worker.index()] -= 1;
-        self.owned[chosen.index()] += 1;
+        self.servers.owned[worker.index()] -= 1;
+        self.servers.owned[chosen.index()] += 1;
         Grant::OtherWaiter(chosen, waiter)
     }
 
     /// `worker` has neither clients nor servers in this pool and drops its part of it, with its flag. `false` if a
     /// server is on its way to the worker.
     pub fn forget_worker(&mut self, worker: WorkerId) -> bool {
-        if self.owned[worker.index()] > 0 {
+        if self.servers.owned[worker.index()] > 0 {
             return false;
         }
-        self.offers_to_ledger.remove(worker);
-        self.offers_pending.remove(worker);
+        self.offers.workers.remove(worker);
+        self.offers.pending.remove(worker);
         true
     }
 
     /// `worker` has offered all of its servers after a `Wanted`.
     pub fn answered(&mut self, worker: WorkerId, now: Time) -> Notes {
-        self.offers_pending.remove(worker);
+        self.offers.pending.remove(worker);
         let mut notes = Notes::default();
         self.plan(0, false, &mut notes, now);
         notes
@@ -268,11 +260,11 @@ impl Ledger {
     /// `worker` is about to open a server after an [`Notes::open`].
     pub fn opening(&mut self, worker: WorkerId, now: Time) -> Opening {
         // `plan` has counted it already, so that no second one is opened for the same need.
-        let unasked = self.unasked > 0;
-        self.unasked -= u32::from(unasked);
+        let unasked = self.servers.unasked > 0;
+        self.servers.unasked -= u32::from(unasked);
         let mut notes = Notes::default();
         if !self.open || self.paused || self.waiting == 0 && !unasked {
-            self.connecting -= 1;
+            self.servers.connecting -= 1;
             self.forget(worker, &mut notes);
             return Opening::Not(notes);
         }
@@ -280,7 +272,7 @@ impl Ledger {
         let oldest = self.queues[worker.index()].front();
         Opening::Go {
             above_size: oldest
-                .filter(|_| self.servers > self.limits.size)
+                .filter(|_| self.servers.all > self.limits.in_force.size)
                 .map(|waiter| (waiter.client, self.above(now))),
             notes,
         }
@@ -294,12 +286,12 @@ impl Ledger {
 
     /// Opens a successor of a server that is about to be closed for its age, if there is room for both.
     pub fn replace(&mut self, worker: WorkerId, now: Time) -> Notes {
-        self.open_unasked(worker, self.limits.size, now)
+        self.open_unasked(worker, self.limits.in_force.size, now)
     }
 
     /// A server of `worker` has logged in, or its login has ended without success: then it is gone.
     pub fn connected(&mut self, worker: WorkerId, outcome: Connecting, now: Time) -> Notes {
-        self.connecting -= 1;
+        self.servers.connecting -= 1;
         let mut notes = Notes::default();
         let ready = match outcome {
             Connecting::Done => {
@@ -314,7 +306,7 @@ impl Ledger {
             }
             Connecting::Failed(at) => {
                 self.forget(worker, &mut notes);
-                self.retry_at = at.after(self.limits.retry);
+                self.retry_at = at.after(self.limits.in_force.retry);
                 self.proven = false;
                 0
             }
@@ -326,13 +318,13 @@ impl Ledger {
     /// A server begins to read the catalog. Then it will serve a waiting client, so for a while no other server is
     /// opened for that client.
     pub fn began_reading(&mut self, now: Time) {
-        self.reading += 1;
-        self.reading_until = now.after(READING_PATIENCE);
+        self.servers.reading += 1;
+        self.servers.reading_until = now.after(READING_PATIENCE);
     }
 
     /// The server has read the catalog, or is gone.
     pub fn ended_reading(&mut self) {
-        self.reading -= 1;
+        self.servers.reading -= 1;
     }
 
     /// A server of `worker` that had logged in was closed.
@@ -423,7 +415,7 @@ impl Ledger {
     #[must_use]
     pub fn is_above_min(&self) -> bool {
         let min = self.min();
-        min == 0 || self.servers - self.connecting > min
+        min == 0 || self.servers.all - self.servers.connecting > min
     }
 
     /// Are there fewer servers than `min_pool_size`?
@@ -435,7 +427,7 @@ impl Ledger {
     /// The limits in force.
     #[must_use]
     pub fn limits(&self) -> &Limits {
-        &self.limits
+        &self.limits.in_force
     }
 
     /// Until when no login is tried, because the last one failed.
@@ -447,13 +439,13 @@ impl Ledger {
     /// The number of servers, including those that log in.
     #[must_use]
     pub fn servers(&self) -> u32 {
-        self.servers
+        self.servers.all
     }
 
     /// The number of servers that log in.
     #[must_use]
     pub fn connecting(&self) -> u32 {
-        self.connecting
+        self.servers.connecting
     }
 
     /// The number of clients that wait.
@@ -465,7 +457,7 @@ impl Ledger {
     /// The servers of one worker, for checks in tests.
     #[must_use]
     pub fn owned(&self, worker: WorkerId) -> u32 {
-        self.owned[worker.index()]
+        self.servers.owned[worker.index()]
     }
 
     /// Plans one more server if one is needed beside the `ready` ones, chooses its worker, and counts it at once. A cap
@@ -500,10 +492,10 @@ impl Ledger {
 
     /// Asks every worker that has servers to offer its idle ones.
     fn ask_owners_to_offer(&mut self, notes: &mut Notes) {
-        for worker in (0..self.owned.len()).map(|index| WorkerId(index as u8)) {
-            if self.owned[worker.index()] > 0 && !self.offers_to_ledger.has(worker) {
-                self.offers_to_ledger.insert(worker);
-                self.offers_pending.insert(worker);
+        for worker in (0..self.servers.owned.len()).map(|index| WorkerId(index as u8)) {
+            if self.servers.owned[worker.index()] > 0 && !self.offers.workers.has(worker) {
+                self.offers.workers.insert(worker);
+                self.offers.pending.insert(worker);
                 notes.wanted.insert(worker);
             }
         }
@@ -511,11 +503,11 @@ impl Ledger {
 
     fn may_connect(&self, now: Time) -> bool {
         let most = if self.proven {
-            self.limits.connecting
+            self.limits.in_force.connecting
         } else {
             1
         };
-        self.open && !self.paused && self.connecting < most && now >= self.retry_at
+        self.open && !self.paused && self.servers.connecting < most && now >= self.retry_at
     }
 
     fn open_unasked(&mut self, worker: WorkerId, most: u32, now: Time) -> Notes {
@@ -524,7 +516,7 @@ impl Ledger {
             return Notes::default();
         }
         self.count(worker);
-        self.unasked += 1;
+        self.servers.unasked += 1;
         Notes {
             open: Some(worker),
             ..Notes::default()
@@ -532,14 +524,14 @@ impl Ledger {
     }
 
     fn count(&mut self, worker: WorkerId) {
-        self.servers += 1;
-        self.connecting += 1;
-        self.owned[worker.index()] += 1;
+        self.servers.all += 1;
+        self.servers.connecting += 1;
+        self.servers.owned[worker.index()] += 1;
     }
 
     fn forget(&mut self, worker: WorkerId, notes: &mut Notes) {
-        self.servers -= 1;
-        self.owned[worker.index()] -= 1;
+        self.servers.all -= 1;
+        self.servers.owned[worker.index()] -= 1;
         notes.room = self.caps.give_back();
     }
 
@@ -557,7 +549,7 @@ impl Ledger {
     }
 
     fn min(&self) -> u32 {
-        self.limits.min.min(self.limits.size)
+        self.limits.in_force.min.min(self.limits.in_force.size)
     }
 
     fn oldest(&self) -> Option<(WorkerId, Waiter)> {
@@ -573,7 +565,7 @@ impl Ledger {
         let Some(own) = self.queues[worker.index()].front() else {
             return Some(oldest_worker);
         };
-        let window = match self.limits.order {
+        let window = match self.limits.in_force.order {
             Order::Window(window) => window,
             Order::Auto => (now.since(oldest.since) / 4).max(2_000),
         };
@@ -585,6 +577,7 @@ impl Ledger {
 
 mod allowance;
 mod capacity;
+mod counts;
 mod exclusive;
 #[cfg(test)]
 mod tests;

@@ -39,16 +39,11 @@ pub(crate) struct LocalPool {
     pub(crate) servers: usize,
     pub(crate) stats: Periods,
     pub(crate) times: Times,
-    /// Certified facts about the code in the pool's database, as far as this worker knows.
-    pub(crate) certificates: Certificates,
-    /// When this worker next asks whether the catalog must be read.
-    pub(crate) catalog_due: Time,
-    /// The verdicts on the clients' texts under these certificates.
-    pub(crate) verdicts: VerdictCache,
+    /// The catalog of the database, as far as this worker knows.
+    pub(crate) catalog: LocalCatalog,
     pub(crate) terms: Terms,
-    /// When the pool was last diagnosed (which clients have its servers), and when the diagnosis was last logged.
-    pub(crate) diagnosed_at: Option<Time>,
-    pub(crate) explained_at: Option<Time>,
+    /// The times of the last diagnosis.
+    pub(crate) diagnosis: DiagnosisTimes,
     /// Since when the pool has had neither clients nor servers.
     pub(crate) empty_since: Time,
     /// Whether clients keep the servers that they have got (`share_after`).
@@ -57,6 +52,32 @@ pub(crate) struct LocalPool {
     pub(crate) pins: [PinCount; Pin::ALL.len()],
     /// Microseconds that an inspection takes after which the server goes to others: a moving average.
     pub(crate) inspection_time: u64,
+    /// The orders that this worker has carried out.
+    pub(crate) orders: PoolOrders,
+}
+
+/// The catalog of a database, as far as one worker knows.
+#[derive(Debug)]
+pub(crate) struct LocalCatalog {
+    /// Certified facts about the code in the pool's database, as far as this worker knows.
+    pub(crate) certificates: Certificates,
+    /// When this worker next asks whether the catalog must be read.
+    pub(crate) due: Time,
+    /// The verdicts on the clients' texts under these certificates.
+    pub(crate) verdicts: VerdictCache,
+}
+
+/// The times of the last diagnosis of a pool.
+#[derive(Debug)]
+pub(crate) struct DiagnosisTimes {
+    /// When the pool was last diagnosed (which clients have its servers), and when the diagnosis was last logged.
+    pub(crate) made_at: Option<Time>,
+    pub(crate) logged_at: Option<Time>,
+}
+
+/// The orders for a pool that one worker has carried out.
+#[derive(Debug)]
+pub(crate) struct PoolOrders {
     /// Whether the pool is paused, as far as this worker knows; the ledger knows for sure.
     pub(crate) paused: bool,
     /// The epoch of servers that are opened from here on (see `Epochs`).
@@ -87,18 +108,24 @@ impl LocalPool {
             servers: 0,
             stats: Periods::default(),
             times: Times::default(),
-            certificates: Certificates::default(),
-            catalog_due: Time(0),
-            verdicts: VerdictCache::default(),
+            catalog: LocalCatalog {
+                certificates: Certificates::default(),
+                due: Time(0),
+                verdicts: VerdictCache::default(),
+            },
             terms,
-            diagnosed_at: None,
-            explained_at: None,
+            diagnosis: DiagnosisTimes {
+                made_at: None,
+                logged_at: None,
+            },
             empty_since: now,
             pins: Default::default(),
             inspection_time: 0,
-            paused: directory.operator().is_halted(&shared.key.database),
-            epoch: present.wrapping_sub(u32::from(!is_current)),
-            defaults: shared.defaults.load(Ordering::Acquire),
+            orders: PoolOrders {
+                paused: directory.operator().is_halted(&shared.key.database),
+                epoch: present.wrapping_sub(u32::from(!is_current)),
+                defaults: shared.defaults.load(Ordering::Acquire),
+            },
         }
     }
 
@@ -124,7 +151,7 @@ impl LocalPool {
     /// Returns whether clients keep their servers, as long as no client waits.
     #[inline]
     pub(crate) fn keeps_servers(&self) -> bool {
-        self.clients_keep_servers && !self.offers_to_ledger && !self.paused
+        self.clients_keep_servers && !self.offers_to_ledger && !self.orders.paused
     }
 
     /// Returns whether a client may be keeping this server without need.
@@ -166,21 +193,21 @@ impl LocalPool {
     /// Adopts the catalog if another worker has read it.
     #[inline]
     pub(crate) fn use_current_catalog(&mut self) {
-        if self.shared.catalog.generation() != self.certificates.generation() {
+        if self.shared.catalog.generation() != self.catalog.certificates.generation() {
             self.take_certificates();
         }
     }
 
     #[cold]
     fn take_certificates(&mut self) {
-        self.certificates = self.shared.catalog.certificates();
+        self.catalog.certificates = self.shared.catalog.certificates();
         if self.shared.catalog.is_stale() {
-            self.catalog_due = Time(0);
+            self.catalog.due = Time(0);
         }
         // The catalog was read in UTF-8.
         let is_utf8 = self.shared.is_utf8();
         let mut customs = self.shared.custom_parameters.lock();
-        customs.watch(self.certificates.custom_names(), is_utf8);
+        customs.watch(self.catalog.certificates.custom_names(), is_utf8);
     }
 
     /// Returns how often clients of the pool were pinned on this worker, by reason.

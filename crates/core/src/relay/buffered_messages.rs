@@ -56,7 +56,7 @@ impl ClientMessages<'_> {
     /// Returns whether pgweir follows the statement names in messages of this type.
     #[inline]
     pub(super) fn follows(&self, tag: u8) -> bool {
-        self.most > 0
+        self.limits.statements_max > 0
             && matches!(
                 tag,
                 frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::CLOSE
@@ -67,7 +67,10 @@ impl ClientMessages<'_> {
     /// Checks the length of a named statement, since pgweir keeps its definition.
     fn check_length(&self, header: Header, body: &[u8]) -> Result<(), Fault> {
         let is_named = body.first().is_some_and(|&first| first != 0);
-        if header.tag == frontend::PARSE && is_named && header.body_len as usize > self.most_bytes {
+        if header.tag == frontend::PARSE
+            && is_named
+            && header.body_len as usize > self.limits.prepared_bytes_max
+        {
             return Err(Fault::StatementTooLong);
         }
         Ok(())

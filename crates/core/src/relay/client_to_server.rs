@@ -28,10 +28,8 @@ pub(super) struct ClientMessages<'w> {
     pub(super) bindings: &'w mut Bindings,
     pub(super) statements: &'w Statements,
     pub(super) stats: &'w mut Stats,
-    /// The maximum number of statements on a server; 0 if pgweir does not follow statement names.
-    pub(super) most: usize,
-    /// `max_client_prepared_bytes`.
-    pub(super) most_bytes: usize,
+    /// The limits and refusals that hold for the messages.
+    pub(super) limits: MessageLimits,
     /// The statement of the unnamed portal, if these messages have bound one.
     pub(super) bound: Option<BindingId>,
     /// Whether the client's session state moves from server to server.
@@ -39,20 +37,29 @@ pub(super) struct ClientMessages<'w> {
     /// The certificates of the client's database.
     pub(super) certificates: &'w Certificates,
     pub(super) verdicts: &'w mut VerdictCache,
-    /// Whether an error that ends a connection in PgBouncer ends it here (`session_state = off`).
-    pub(super) as_pgbouncer: bool,
-    /// The maximum number of queued replies before the client is held (`max_pipelined_messages`).
-    pub(super) owed_max: usize,
-    /// The maximum length of a message (`max_packet_size`).
-    pub(super) longest: u32,
-    /// Whether simple queries are refused (`disable_pqexec`).
-    pub(super) no_simple: bool,
     /// A database that can't be dropped while a server is connected to it.
     pub(super) left_database: Option<String>,
     /// A LISTEN or UNLISTEN that the client's listener answers.
     pub(super) channel_command: Option<ChannelCommand>,
     /// Whether the message that is being read makes a statement that may change the session.
     pub(super) has_effects: bool,
+}
+
+/// The limits and refusals that hold for a client's messages.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MessageLimits {
+    /// The maximum number of statements on a server; 0 if pgweir does not follow statement names.
+    pub(super) statements_max: usize,
+    /// `max_client_prepared_bytes`.
+    pub(super) prepared_bytes_max: usize,
+    /// The maximum number of queued replies before the client is held (`max_pipelined_messages`).
+    pub(super) replies_max: usize,
+    /// The maximum length of a message (`max_packet_size`).
+    pub(super) message_max: u32,
+    /// Whether simple queries are refused (`disable_pqexec`).
+    pub(super) refuses_simple: bool,
+    /// Whether an error that ends a connection in PgBouncer ends it here (`session_state = off`).
+    pub(super) as_pgbouncer: bool,
 }
 
 /// The reason why a client's bytes are not sent to the server.
@@ -123,18 +130,18 @@ impl ClientMessages<'_> {
             }
         }
         loop {
-            let next = self
-                .client
-                .socket
-                .stream
-                .next(bytes, &mut cursor.at, self.longest);
+            let next =
+                self.client
+                    .socket
+                    .stream
+                    .next(bytes, &mut cursor.at, self.limits.message_max);
             let head = match next {
                 Ok(Some(head)) => head,
                 Ok(None) => {
                     let end = self.client.socket.stream.end(bytes.len());
                     out.send_input(self.server_conn, cursor.sent, end);
                     self.keep_unused(bytes, cursor.unused);
-                    if self.server.replies.outstanding() > self.owed_max {
+                    if self.server.replies.outstanding() > self.limits.replies_max {
                         self.hold_back(out);
                     }
                     return Ok(());
@@ -146,7 +153,7 @@ impl ClientMessages<'_> {
                 }
             };
             if std::mem::take(&mut is_first)
-                && self.server.replies.outstanding() > self.owed_max
+                && self.server.replies.outstanding() > self.limits.replies_max
                 && self.holds_back_before(&head, bytes, &mut cursor, out)
             {
                 return Ok(());
@@ -327,7 +334,7 @@ impl ClientMessages<'_> {
         if tag == frontend::TERMINATE {
             return Some(Stopped::Terminated);
         }
-        if self.no_simple && tag == frontend::QUERY {
+        if self.limits.refuses_simple && tag == frontend::QUERY {
             // No part of the message is sent, so the server is not in the middle of a message.
             self.client.socket.stream = Upstream::default();
             return Some(Stopped::Refused(Fault::SimpleQuery));
@@ -440,7 +447,8 @@ impl ClientMessages<'_> {
             return self.parse_again(taken, name, definition, out);
         }
         let statement = self.statements.intern(definition);
-        if self.client.statements.bytes() + Names::cost(&statement) > self.most_bytes {
+        if self.client.statements.bytes() + Names::cost(&statement) > self.limits.prepared_bytes_max
+        {
             return self.refuse(Fault::TooManyStatements, out);
         }
         self.stats.client_parse_count += 1;
@@ -510,7 +518,12 @@ impl ClientMessages<'_> {
         out: &mut Actions,
     ) {
         self.note_parse(&statement);
-        while let Some(evicted) = self.server.statements.prepared.evict(self.most) {
+        while let Some(evicted) = self
+            .server
+            .statements
+            .prepared
+            .evict(self.limits.statements_max)
+        {
             self.send_close(evicted, out);
         }
         self.stats.server_parse_count += 1;

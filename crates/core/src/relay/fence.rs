@@ -56,7 +56,7 @@ impl ClientMessages<'_> {
     /// Marks a Parse or Close where pgweir does not follow names, so that its reply is not taken for that to a fence.
     #[inline]
     pub(super) fn mark_unfollowed(&mut self, tag: u8) {
-        if self.most > 0 {
+        if self.limits.statements_max > 0 {
             return;
         }
         let kind = match tag {

@@ -34,7 +34,7 @@ use pgweir_wire::{HEADER_LEN, MessageWriter, Report, tag::backend};
 pub(crate) use self::server_loss::report_server_loss;
 use self::{
     byte_run::Run,
-    client_to_server::{ClientMessages, Stopped},
+    client_to_server::{ClientMessages, MessageLimits, Stopped},
 };
 use crate::{
     Actions, Token,
@@ -177,7 +177,7 @@ impl<'w> Relay<'w> {
         pool.stats.now.received += bytes.len() as u64;
         let is_carried = is_shared && client.context.is_some();
         if is_carried {
-            let generation = pool.certificates.generation();
+            let generation = pool.catalog.certificates.generation();
             server
                 .session
                 .transaction
@@ -192,20 +192,21 @@ impl<'w> Relay<'w> {
             bindings: self.bindings,
             statements: self.env.directory.statements(),
             stats: &mut pool.stats.now,
-            most: if is_shared {
-                pool.terms.prepared_max
-            } else {
-                0
+            limits: MessageLimits {
+                statements_max: match is_shared {
+                    true => pool.terms.prepared_max,
+                    false => 0,
+                },
+                prepared_bytes_max: settings.max_client_prepared_bytes as usize,
+                replies_max: settings.max_pipelined_messages as usize,
+                message_max: settings.longest_message(),
+                refuses_simple: settings.disable_pqexec,
+                as_pgbouncer: pool.terms.as_pgbouncer,
             },
-            most_bytes: settings.max_client_prepared_bytes as usize,
             is_carried,
-            certificates: &pool.certificates,
-            verdicts: &mut pool.verdicts,
-            as_pgbouncer: pool.terms.as_pgbouncer,
+            certificates: &pool.catalog.certificates,
+            verdicts: &mut pool.catalog.verdicts,
             bound: None,
-            owed_max: settings.max_pipelined_messages as usize,
-            longest: settings.longest_message(),
-            no_simple: settings.disable_pqexec,
             left_database: None,
             channel_command: None,
             has_effects: false,

@@ -57,7 +57,7 @@ impl ClientMessages<'_> {
 
     /// Handles a DEALLOCATE of a protocol-level statement in a message by itself. `None` for any other text.
     pub(super) fn deallocate(&mut self, tag: u8, text: &[u8], out: &mut Actions) -> Option<Flow> {
-        if self.most == 0 || self.has_own_names() {
+        if self.limits.statements_max == 0 || self.has_own_names() {
             return None;
         }
         let name = deallocated(text)?;
@@ -193,7 +193,7 @@ impl ClientMessages<'_> {
     /// Gives the server all the client's statements under the client's names, in place of pgweir's. Returns whether
     /// the client's message must wait first. In a failed transaction the server can only lose pgweir's names.
     fn change_to_own_names(&mut self, sees_all: bool, out: &mut Actions) -> bool {
-        if self.most == 0 || self.has_own_names() {
+        if self.limits.statements_max == 0 || self.has_own_names() {
             return false;
         }
         if self.waits_for_replies() {
@@ -261,7 +261,7 @@ impl ClientMessages<'_> {
                 self.note_parse(&statement);
                 let schema = self.server.schema();
                 let names = &mut self.client.statements;
-                if names.bytes() + Names::cost(&statement) > self.most_bytes {
+                if names.bytes() + Names::cost(&statement) > self.limits.prepared_bytes_max {
                     // The server has it; its use may do anything, as far as pgweir knows.
                     return Some(Mark::plain(MarkKind::Parse));
                 }

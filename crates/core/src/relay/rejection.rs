@@ -18,7 +18,7 @@ impl ClientMessages<'_> {
     /// Returns the error that ends the client's connection as in PgBouncer. Otherwise the server reports the error.
     #[inline]
     pub(super) fn refusal_of(&mut self, named: &Named<'_>, out: &mut Actions) -> Option<Fault> {
-        if !self.as_pgbouncer {
+        if !self.limits.as_pgbouncer {
             return None;
         }
         let (name, fault) = match *named {

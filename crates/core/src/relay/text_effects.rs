@@ -16,21 +16,28 @@ impl ClientMessages<'_> {
         match tag {
             frontend::QUERY if is_whole => self.note_text_effects(body.strip_suffix(b"\0")),
             // The effects of a named statement are noted when it goes to the server, and when it is used.
-            frontend::PARSE if is_whole && self.most > 0 && body.first() != Some(&0) => {
+            frontend::PARSE
+                if is_whole && self.limits.statements_max > 0 && body.first() != Some(&0) =>
+            {
                 Effects::NONE
             }
             frontend::PARSE if is_whole => {
-                if self.most == 0 && body.first() == Some(&0) {
+                if self.limits.statements_max == 0 && body.first() == Some(&0) {
                     self.server.statements.unnamed = self.own_unnamed();
                 }
                 self.note_parse_effects(body)
             }
-            frontend::PARSE if self.most > 0 && body.first().is_some_and(|&byte| byte != 0) => {
+            frontend::PARSE
+                if self.limits.statements_max > 0
+                    && body.first().is_some_and(|&byte| byte != 0) =>
+            {
                 Effects::NONE
             }
             // Where names are not followed, a statement of an earlier request is unknown.
-            frontend::BIND | frontend::DESCRIBE if self.most == 0 => self.suspect_use(tag, body),
-            frontend::SYNC if self.most == 0 => {
+            frontend::BIND | frontend::DESCRIBE if self.limits.statements_max == 0 => {
+                self.suspect_use(tag, body)
+            }
+            frontend::SYNC if self.limits.statements_max == 0 => {
                 self.server.statements.unnamed = Unnamed::None;
                 Effects::NONE
             }

@@ -30,7 +30,7 @@ impl ServerConnections<'_> {
     pub(crate) fn gone(&mut self, conn: Token, why: &Closed, out: &mut Actions) {
         let server = self.connections.server(conn);
         let fault = match server.and_then(|server| server.link.last_words.take()) {
-            Some(words) => Fault::ServerSaid(words),
+            Some(words) => Fault::ServerSaid(Box::new(words)),
             None => Fault::ServerCrashed,
         };
         let lost = match why {

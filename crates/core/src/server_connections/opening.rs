@@ -58,7 +58,7 @@ impl ServerConnections<'_> {
     ) -> Token {
         let pool = self.open_pool(shared);
         pool.servers += 1;
-        let epoch = pool.epoch;
+        let epoch = pool.orders.epoch;
         if listens.is_none() {
             shared.epochs.lock().opened(epoch);
         }

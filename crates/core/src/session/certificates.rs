@@ -35,6 +35,14 @@ pub(crate) struct Traces {
     pub(crate) write: Effects,
 }
 
+impl Traces {
+    /// The effects of something that can only be called or read.
+    fn of_use(read: Effects) -> Self {
+        let write = Effects::NONE;
+        Self { read, write }
+    }
+}
+
 /// The statements that read the facts from a server, as one simple query. They work under any settings; [`Facts`] takes
 /// the rows.
 pub const FACTS: &str = include_str!("certificates/facts.sql");
@@ -79,18 +87,25 @@ struct Known {
     utf8: bool,
     /// Whether the catalog has been read, and nothing may have changed since.
     is_read: bool,
-    has_event_triggers: bool,
+    /// The code that may do DDL.
+    ddl: DdlCode,
     /// Whether each session may have session state from its login on.
     logins_leave_state: bool,
-    /// Whether a function or a relation may do DDL.
-    has_ddl_code: bool,
-    /// Whether one of them has a name that only a tokenizer can find in a text.
-    has_odd_ddl_name: bool,
     opaque_reason: Option<Box<str>>,
     unclean_reason: Option<Box<str>>,
     counts: Counts,
     /// Functions and relations that are not clean, up to a limit.
     suspects: Arc<[Suspect]>,
+}
+
+/// The code of a database that may do DDL.
+#[derive(Debug, Clone, Default)]
+struct DdlCode {
+    has_event_triggers: bool,
+    /// Whether a function or a relation may do DDL.
+    has_code: bool,
+    /// Whether one of them has a name that only a tokenizer can find in a text.
+    has_odd_name: bool,
 }
 
 /// A function or relation that is not clean, as shown to administrators.
@@ -124,13 +139,16 @@ impl Default for Certificates {
 }
 
 impl Certificates {
+    fn of(known: Known) -> Self {
+        let known = Arc::new(known);
+        Self { known }
+    }
+
     /// Returns the certificates that hold in every database: PostgreSQL's own functions and catalogs are certified,
     /// users' relations and functions are not.
     #[must_use]
     pub fn none() -> Self {
-        Self {
-            known: Arc::new(Known::default()),
-        }
+        Self::of(Known::default())
     }
 
     /// Returns the certificates of a database that was not read yet. The database may have operators, casts and types
@@ -138,10 +156,8 @@ impl Certificates {
     #[must_use]
     pub fn unread() -> Self {
         let mut known = Known::default();
-        known.doubt_every_text();
-        Self {
-            known: Arc::new(known),
-        }
+        known.add_to_every_text(Effects::OPAQUE);
+        Self::of(known)
     }
 
     /// Returns these certificates for the time after a possible change: every text is opaque. What is known of words
@@ -152,10 +168,8 @@ impl Certificates {
         known.generation = generation;
         known.is_read = false;
         known.opaque_reason = None;
-        known.doubt_every_text();
-        Self {
-            known: Arc::new(known),
-        }
+        known.add_to_every_text(Effects::OPAQUE);
+        Self::of(known)
     }
 
     /// Derives certificates from the facts of a database. The time grows with the number of its functions, relations
@@ -165,7 +179,7 @@ impl Certificates {
         let mut found = facts.conclude();
         let mut known = std::mem::take(&mut facts.known);
         known.generation = generation;
-        for name in &facts.unknown {
+        for name in &facts.own.unknown {
             known.add_function(name.as_bytes(), Effects::OPAQUE);
         }
         known.counts = Counts::default();
@@ -180,7 +194,7 @@ impl Certificates {
         known.add_to_every_text(found.every_text);
         known.utf8 = facts.utf8;
         known.is_read = facts.are_all_taken();
-        known.has_event_triggers = facts.has_event_triggers;
+        known.ddl.has_event_triggers = facts.has_event_triggers;
         known.logins_leave_state = found.logins_leave_state;
         known.custom_names = std::mem::take(&mut facts.customs);
         known.opaque_reason = found.opaque_reason.map(Into::into);
@@ -189,9 +203,7 @@ impl Certificates {
             known.add_to_every_text(Effects::OPAQUE);
             known.opaque_reason = Some("too many of its functions and relations are opaque".into());
         }
-        Self {
-            known: Arc::new(known),
-        }
+        Self::of(known)
     }
 
     /// Creates certificates from rows, for tests of scanners. A row has a kind, a name, the effects of a use and the
@@ -218,9 +230,7 @@ impl Certificates {
                 _ => known.add_to_every_text(Effects::OPAQUE),
             }
         }
-        Self {
-            known: Arc::new(known),
-        }
+        Self::of(known)
     }
 
     /// Returns these certificates with another generation.
@@ -288,13 +298,13 @@ impl Certificates {
     /// Returns whether a function or a relation of the database may do DDL.
     #[must_use]
     pub fn has_ddl_code(&self) -> bool {
-        self.known.has_ddl_code
+        self.known.ddl.has_code
     }
 
     /// Returns whether such an object may have a name that splitting a text into words does not find.
     #[must_use]
     pub fn has_odd_ddl_name(&self) -> bool {
-        self.known.has_odd_ddl_name
+        self.known.ddl.has_odd_name
     }
 
     /// Returns the effects of a call of the function with this OID.
@@ -310,7 +320,7 @@ impl Certificates {
     /// Returns whether the database has an event trigger, which any DDL may fire.
     #[must_use]
     pub(crate) fn has_event_triggers(&self) -> bool {
-        self.known.has_event_triggers
+        self.known.ddl.has_event_triggers
     }
 
     /// Returns whether each session may have session state from its login on, since an event trigger runs uncertified
@@ -363,57 +373,37 @@ impl Certificates {
 }
 
 impl Known {
-    /// Records that every text may do anything.
-    fn doubt_every_text(&mut self) {
-        self.add_to_every_text(Effects::OPAQUE);
-    }
-
     fn add_to_every_text(&mut self, bits: Effects) {
         if !self.every_text.contains(bits) {
             self.every_text |= bits;
-            self.note(
-                b"e",
-                b"",
-                Traces {
-                    read: bits,
-                    write: Effects::NONE,
-                },
-            );
+            self.note(b"e", b"", Traces::of_use(bits));
         }
     }
 
     fn add_function(&mut self, name: &[u8], bits: Effects) {
-        let traces = Traces {
-            read: bits,
-            write: Effects::NONE,
-        };
-        let hashed = Name::of(name);
-        self.note(b"f", name, traces);
-        self.note_ddl(name, bits);
+        let is_opaque = self.add(b"f", name, Traces::of_use(bits));
         self.counts.functions += 1;
-        self.counts.opaque_functions += usize::from(bits.contains(Effects::OPAQUE));
-        if !bits.is_empty() {
-            self.words.add_up_to(NAMES_MAX + 1, hashed, traces);
-        }
+        self.counts.opaque_functions += usize::from(is_opaque);
     }
 
     fn add_relation(&mut self, name: &[u8], traces: Traces) {
-        let hashed = Name::of(name);
-        self.note(b"r", name, traces);
-        self.note_ddl(name, traces.read | traces.write);
-        let is_opaque = (traces.read | traces.write).contains(Effects::OPAQUE);
+        let is_opaque = self.add(b"r", name, traces);
         self.counts.relations += 1;
         self.counts.opaque_relations += usize::from(is_opaque);
-        if traces != Traces::default() {
-            self.words.add_up_to(NAMES_MAX + 1, hashed, traces);
-        }
     }
 
-    fn note_ddl(&mut self, name: &[u8], bits: Effects) {
-        if may_do_ddl(bits) {
-            self.has_ddl_code = true;
-            self.has_odd_ddl_name |= !DdlWords::finds(name);
+    /// Adds a function or relation. Returns whether it is opaque.
+    fn add(&mut self, kind: &[u8], name: &[u8], traces: Traces) -> bool {
+        let all = traces.read | traces.write;
+        self.note(kind, name, traces);
+        if may_do_ddl(all) {
+            self.ddl.has_code = true;
+            self.ddl.has_odd_name |= !DdlWords::finds(name);
         }
+        if !all.is_empty() {
+            self.words.add_up_to(NAMES_MAX + 1, Name::of(name), traces);
+        }
+        all.contains(Effects::OPAQUE)
     }
 
     /// Adds an entry to the digest, by which certificates differ.

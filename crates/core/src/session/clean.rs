@@ -83,19 +83,21 @@ impl Clean {
     /// [`StatementCounts::of_row`].
     #[must_use]
     pub fn text(&self, statements: &ToDeallocate<'_>) -> Vec<u8> {
+        let has_timeout = self.version >= TRANSACTION_TIMEOUT.0;
+        let timeout = if has_timeout {
+            TRANSACTION_TIMEOUT.1
+        } else {
+            ""
+        };
         let mut text = Vec::with_capacity(640);
-        let mut push = |part: &str| text.extend_from_slice(part.as_bytes());
-        if self.version >= TRANSACTION_TIMEOUT.0 {
-            push(TRANSACTION_TIMEOUT.1);
-        }
-        push(BEGIN);
+        text.extend_from_slice(timeout.as_bytes());
+        text.extend_from_slice(BEGIN.as_bytes());
         text.extend_from_slice(&self.settings_text());
         if self.class != Class::Opaque {
             return text;
         }
-        for part in [";", REST] {
-            text.extend_from_slice(part.as_bytes());
-        }
+        text.push(b';');
+        text.extend_from_slice(REST.as_bytes());
         match statements {
             ToDeallocate::All => text.extend_from_slice(b"DEALLOCATE ALL;"),
             ToDeallocate::Named(names) => {

@@ -77,6 +77,9 @@ const ROLE: &str = "SELECT 'g', 'role', pg_catalog.encode(pg_catalog.convert_to(
     pg_catalog.current_setting('role'), pg_catalog.getdatabaseencoding()), 'escape') \
     WHERE pg_catalog.current_setting('role') OPERATOR(pg_catalog.<>) 'none'::pg_catalog.text";
 
+/// The values of [`SHOWN`] under which an inspection is neither cut short nor compiled.
+const UNDISTURBED: [&str; 3] = ["0", "0", "off"];
+
 impl Probe {
     /// Returns a probe for everything, with these names of custom parameters. Statements and channels are counted only.
     #[must_use]
@@ -168,17 +171,9 @@ impl Probe {
     }
 
     fn granted(&self) -> Vec<u8> {
-        let mut text = b"SELECT 'm', name, '' FROM (VALUES ".to_vec();
-        for (at, name) in self.privileged.iter().enumerate() {
-            text.extend_from_slice(if at == 0 { b"(" } else { b",(" });
-            quote::literal_of_bytes(&mut text, name);
-            text.extend_from_slice(if at == 0 { b"::pg_catalog.text)" } else { b")" });
-        }
-        text.extend_from_slice(
-            b") AS named(name) \
-            WHERE pg_catalog.has_parameter_privilege(SESSION_USER, name, 'SET')",
-        );
-        text
+        let names = self.privileged.iter().map(Vec::as_slice);
+        let condition = "pg_catalog.has_parameter_privilege(SESSION_USER, name, 'SET')";
+        select_from_names("SELECT 'm', name, ''", names, condition)
     }
 
     fn named(&self) -> Vec<u8> {
@@ -188,18 +183,27 @@ impl Probe {
         } else {
             VALUE
         };
-        let mut text = format!("SELECT 'g', {open}name{close}, {open}{value}{close} FROM (VALUES ")
-            .into_bytes();
-        for (at, name) in self.names.iter().enumerate() {
-            text.extend_from_slice(if at == 0 { b"(" } else { b",(" });
-            quote::literal_of_bytes(&mut text, name);
-            text.extend_from_slice(if at == 0 { b"::pg_catalog.text)" } else { b")" });
-        }
-        text.extend_from_slice(
-            b") AS named(name) WHERE pg_catalog.current_setting(name, true) IS NOT NULL",
-        );
-        text
+        let columns = format!("SELECT 'g', {open}name{close}, {open}{value}{close}");
+        let names = self.names.iter().map(|name| &**name);
+        let condition = "pg_catalog.current_setting(name, true) IS NOT NULL";
+        select_from_names(&columns, names, condition)
     }
+}
+
+/// Returns a query over a table of these names.
+fn select_from_names<'n>(
+    columns: &str,
+    names: impl Iterator<Item = &'n [u8]>,
+    condition: &str,
+) -> Vec<u8> {
+    let mut text = format!("{columns} FROM (VALUES ").into_bytes();
+    for (at, name) in names.enumerate() {
+        text.extend_from_slice(if at == 0 { b"(" } else { b",(" });
+        quote::literal_of_bytes(&mut text, name);
+        text.extend_from_slice(if at == 0 { b"::pg_catalog.text)" } else { b")" });
+    }
+    text.extend_from_slice(format!(") AS named(name) WHERE {condition}").as_bytes());
+    text
 }
 
 /// Returns the statements that show the parameters which could disturb the inspection, and set them for the
@@ -207,21 +211,14 @@ impl Probe {
 /// has these too.
 fn guard(shows_usual: bool) -> Vec<Vec<u8>> {
     let show = |name: &str| format!("SHOW {name}").into_bytes();
-    let set =
-        |value: &'static str| move |name: &str| format!("SET LOCAL {name} TO {value}").into_bytes();
-    let is_switch = |name: &&str| *name == "jit";
     let mut parts: Vec<Vec<u8>> = SHOWN.map(show).into();
     if shows_usual {
-        parts.extend(SHOWN.map(set("DEFAULT")));
+        parts.extend(SHOWN.map(|name| format!("SET LOCAL {name} TO DEFAULT").into_bytes()));
         parts.extend(SHOWN.map(show));
     }
-    parts.extend(
-        SHOWN
-            .into_iter()
-            .filter(|name| !is_switch(name))
-            .map(set("0")),
-    );
-    parts.extend(SHOWN.into_iter().filter(is_switch).map(set("off")));
+    for (name, value) in SHOWN.into_iter().zip(UNDISTURBED) {
+        parts.push(format!("SET LOCAL {name} TO {value}").into_bytes());
+    }
     parts.push(AT_ONCE.into());
     parts
 }

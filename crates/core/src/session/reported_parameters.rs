@@ -89,22 +89,21 @@ impl TrackedNames {
     /// Appends a Query that gives a server with the values `server` the values of `client`. Appends nothing and returns
     /// `false` if the server has them already. Parameters for which the client has no value stay as they are.
     pub fn plan(&self, client: &Tracked, server: &Tracked, out: &mut Vec<u8>) -> bool {
-        let mut differing = self
-            .differing(client, server)
-            .filter(|pair| self.is_set(pair.0));
-        if client.is_same(server) || differing.next().is_none() {
+        if client.is_same(server) {
             return false;
         }
-        let mut text = Vec::with_capacity(128);
-        let differing = self
-            .differing(client, server)
-            .filter(|pair| self.is_set(pair.0));
-        for (name, value) in differing {
-            text.extend_from_slice(b"SET ");
-            text.extend_from_slice(name.as_bytes());
-            text.push(b'=');
-            quote::literal(&mut text, value);
-            text.push(b';');
+        let mut text = Vec::new();
+        for (name, value, _) in self.differing(client, server) {
+            if self.is_set(name) {
+                text.extend_from_slice(b"SET ");
+                text.extend_from_slice(name.as_bytes());
+                text.push(b'=');
+                quote::literal(&mut text, value);
+                text.push(b';');
+            }
+        }
+        if text.is_empty() {
+            return false;
         }
         MessageWriter::new(out).query(&text);
         true
@@ -115,7 +114,7 @@ impl TrackedNames {
         if now.is_same(before) {
             return;
         }
-        for (name, value) in self.differing(now, before) {
+        for (name, value, _) in self.differing(now, before) {
             MessageWriter::new(out).parameter_status(name.as_bytes(), value);
         }
     }
@@ -126,14 +125,8 @@ impl TrackedNames {
         before: &'t Tracked,
         now: &'t Tracked,
     ) -> impl Iterator<Item = (&'t str, &'t [u8], &'t [u8])> {
-        let values = self
-            .names
-            .iter()
-            .zip(before.values.iter().zip(now.values.iter()));
-        values.filter_map(|(name, (before, now))| {
-            let (before, now) = (before.as_deref()?, now.as_deref()?);
-            (before != now).then_some((name.as_str(), before, now))
-        })
+        let differing = self.differing(now, before);
+        differing.filter_map(|(name, now, before)| Some((name, before?, now)))
     }
 
     /// Returns whether [`Self::plan`] sets this parameter.
@@ -145,14 +138,12 @@ impl TrackedNames {
         &'t self,
         wanted: &'t Tracked,
         present: &'t Tracked,
-    ) -> impl Iterator<Item = (&'t str, &'t [u8])> {
-        let values = self
-            .names
-            .iter()
-            .zip(wanted.values.iter().zip(present.values.iter()));
+    ) -> impl Iterator<Item = (&'t str, &'t [u8], Option<&'t [u8]>)> {
+        let values = wanted.values.iter().zip(present.values.iter());
+        let values = self.names.iter().zip(values);
         values.filter_map(|(name, (wanted, present))| {
-            let value = wanted.as_deref()?;
-            (present.as_deref() != Some(value)).then_some((name.as_str(), value))
+            let (value, present) = (wanted.as_deref()?, present.as_deref());
+            (present != Some(value)).then_some((name.as_str(), value, present))
         })
     }
 }

@@ -24,7 +24,7 @@ pub struct Settings {
 }
 
 /// All settings of the process that are in use, each stored once.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SettingsTable {
     shelf: Mutex<Interner<[(Name, Value)]>>,
     hasher: RandomState,
@@ -73,15 +73,6 @@ impl fmt::Debug for Settings {
         // Values may be secrets.
         let names = self.iter().map(|(name, _)| String::from_utf8_lossy(name));
         f.debug_list().entries(names).finish()
-    }
-}
-
-impl Default for SettingsTable {
-    fn default() -> Self {
-        Self {
-            shelf: Mutex::default(),
-            hasher: RandomState::new(),
-        }
     }
 }
 

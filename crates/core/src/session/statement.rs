@@ -35,11 +35,11 @@ pub struct Statement {
 }
 
 /// All statements of the process that are in use.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Statements {
     shards: [Mutex<Interner<Statement>>; SHARDS],
     hasher: RandomState,
-    next_id: AtomicU64,
+    last_id: AtomicU64,
 }
 
 impl Statement {
@@ -121,16 +121,6 @@ impl fmt::Debug for Statement {
     }
 }
 
-impl Default for Statements {
-    fn default() -> Self {
-        Self {
-            shards: Default::default(),
-            hasher: RandomState::new(),
-            next_id: AtomicU64::new(1),
-        }
-    }
-}
-
 impl Statements {
     /// Returns the statement with this definition, and makes it if there is none yet.
     #[must_use]
@@ -147,7 +137,7 @@ impl Statements {
     }
 
     fn make(&self, definition: &[u8]) -> Statement {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         Statement {
             id,
             name: [RESERVED, id.to_string().as_bytes()].concat().into(),

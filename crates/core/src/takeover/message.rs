@@ -11,7 +11,7 @@ use crate::cancel::CancelKey;
 /// Bytes of a frame before its body: a length, and the kind.
 pub const HEADER: usize = 5;
 /// The longest frame, in bytes. A client's prepared statements are bounded far below by the settings.
-pub const FRAME_MAX: usize = 1 << 30;
+const FRAME_MAX: usize = 1 << 30;
 
 /// A listening socket, in the order of their descriptors.
 #[derive(Debug, Clone, PartialEq, Eq)]

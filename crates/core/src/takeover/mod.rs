@@ -39,7 +39,7 @@ pub use self::{
     field::BadFrame,
     handed_over_server::HandedOverServer,
     listen_note::ListenNote,
-    message::{Begin, FRAME_MAX, HEADER, ListenerNote, Message, PoolNote, frame_len},
+    message::{Begin, HEADER, ListenerNote, Message, PoolNote, frame_len},
     record::{ClientRecord, Pairs, ServerPassword, SessionRecord},
     server_record::ServerRecord,
     takeover_mail::TakeoverMail,

@@ -29,19 +29,6 @@ impl Worker {
         self.lend(now, out, |event, out| event.place_server(server, out));
     }
 
-    pub(crate) fn count_pool_client(
-        &mut self,
-        shared: &std::sync::Arc<crate::SharedPool>,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        self.lend(now, out, |event, out| event.count_pool_client(shared, out));
-    }
-
-    pub(crate) fn release_kept(&mut self, pool: PoolId, now: Time, out: &mut Actions) {
-        self.lend(now, out, |event, _| event.release_kept(pool));
-    }
-
     pub(crate) fn continue_cleaning(&mut self, server: Token, now: Time, out: &mut Actions) {
         self.lend(now, out, |event, out| event.continue_cleaning(server, out));
     }

@@ -1,13 +1,14 @@
 //! The worker carries out the effects that modules return.
 
-use super::{Parts, Worker, notification_forwarding::send_listen_note};
+use super::{Parts, Worker};
 use crate::{
     Action, Actions, Closed, SharedPool, Time, Token, catalog_reading, client_timeouts,
-    effect::{Effect, ListenerEffect, PoolEffect, RestartEffect, SessionEffect},
+    effect::{Effect, Effects, ListenerEffect, PoolEffect, SessionEffect},
     exchange::{Kept, count_pins},
     fault::Fault,
     frontend::Client,
     login::refuse_waiters,
+    online_restart::send_listen_note,
     operator_orders,
     pool::PoolId,
     pooling, reconfiguration,
@@ -30,12 +31,31 @@ impl Worker {
         }
     }
 
+    /// Carries out the effects of one event, most often one or none.
+    #[inline]
+    pub(crate) fn carry_out_all(&mut self, effects: Effects, now: Time, out: &mut Actions) {
+        let (first, others) = effects.into_parts();
+        if let Some(first) = first {
+            self.carry_out_one(first, now, out);
+            self.carry_out(others, now, out);
+        }
+    }
+
+    /// Carries out one effect. Those of each transaction come first.
+    #[inline]
     fn carry_out_one(&mut self, effect: Effect, now: Time, out: &mut Actions) {
         match effect {
             Effect::Settle(server) => self.release_if_done(server, now, out),
             Effect::Session(server, effect) => {
                 self.carry_out_in_session(server, effect, now, out);
             }
+            effect => self.carry_out_other(effect, now, out),
+        }
+    }
+
+    #[inline(never)]
+    fn carry_out_other(&mut self, effect: Effect, now: Time, out: &mut Actions) {
+        match effect {
             Effect::RelayEarly(client, early) => self.relay_again(client, &early, now, out),
             Effect::Pool(pool, effect) => self.carry_out_in_pool(pool, effect, now, out),
             Effect::Restart(effect) => self.carry_out_in_restart(effect, now, out),
@@ -266,8 +286,10 @@ impl Worker {
         let mut exchange = self.exchange(now);
         let effects = match effect {
             SessionEffect::Equip { client } => {
-                let effect = exchange.equip(server, client, out);
-                return self.carry_out(effect, now, out);
+                if let Some(effect) = exchange.equip(server, client, out) {
+                    self.carry_out_other(effect, now, out);
+                }
+                return;
             }
             SessionEffect::Answered(own) => exchange.answered(server, own, out),
             SessionEffect::TryStartup(client) => return exchange.try_startup(server, client, out),
@@ -297,7 +319,7 @@ impl Worker {
                 return;
             }
         };
-        self.carry_out(effects, now, out);
+        self.carry_out_all(effects, now, out);
     }
 
     /// Tells the owner of a connection that listens what has become of it.
@@ -379,33 +401,6 @@ impl Worker {
             }
         };
         self.carry_out(effects, now, out);
-    }
-
-    /// Carries out what a module wants for a client that listens, during an online restart.
-    fn carry_out_in_restart(&mut self, effect: RestartEffect, now: Time, out: &mut Actions) {
-        match effect {
-            RestartEffect::AskForServerPlace(shared) => self.request_server_place(&shared, out),
-            RestartEffect::RequestDone(client) => {
-                if let Some(handover) = &mut self.handover_out {
-                    handover.done.push(client);
-                }
-            }
-            RestartEffect::ForwardNotification(client, message) => {
-                self.forward(client, &message, now, out);
-            }
-            RestartEffect::ForwardedAnswered(question, granted) => {
-                self.forward_answered(question, granted, now, out);
-            }
-            RestartEffect::ForwardedLost(client, why) => {
-                self.fail_forwarded_client(client, &why, now, out);
-            }
-            RestartEffect::TakenOverListens(client, granted) => {
-                self.arriving_answered(client, granted, now, out);
-            }
-            RestartEffect::TakenOverFenced(client) => {
-                self.finish_listen_takeover(client, now, out);
-            }
-        }
     }
 
     /// Closes a server connection as soon as it is not in use, and logs the reason.

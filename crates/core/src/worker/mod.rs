@@ -4,18 +4,14 @@
 
 mod calls;
 mod effects;
-mod handover_in;
-mod handover_out;
-mod notification_forwarding;
 mod parts;
-mod server_handover;
+mod restart;
 mod timers;
 
 use std::sync::Arc;
 
 use pgweir_auth::scram::DerivedKeys;
 
-pub use self::handover_in::TakenOverClient;
 pub(crate) use self::parts::Parts;
 use crate::{
     Action, Actions, Address, AuthCheckResult, Closed, ConnectError, Control, Directory, Peer,
@@ -31,6 +27,7 @@ use crate::{
     listeners::Listeners,
     login::ClientLogins,
     mail::Mail,
+    online_restart::OnlineRestart,
     operator_orders, parked_logins,
     pool::{Notes, PoolId},
     pooling::{self, LocalPool, LocalPools},
@@ -60,10 +57,8 @@ pub struct Worker {
     pub(crate) statistics: Statistics,
     pub(crate) shutdown: ShutdownState,
     pub(crate) suspension: Suspension,
-    /// Set while clients are handed over to the new process (online restart).
-    pub(crate) handover_out: Option<Box<handover_out::HandoverOut>>,
-    /// Clients that were handed over and still listen through this process.
-    pub(crate) forwarded_clients: notification_forwarding::ForwardedClients,
+    /// The clients that move to another process.
+    pub(crate) online_restart: OnlineRestart,
     pub(crate) logins: ClientLogins,
     /// Decides which transactions are traced, if any are.
     pub(crate) sampler: Option<Sampler>,
@@ -90,8 +85,7 @@ impl Worker {
             statistics: Statistics::default(),
             shutdown: ShutdownState::default(),
             suspension: Suspension::default(),
-            handover_out: None,
-            forwarded_clients: notification_forwarding::ForwardedClients::default(),
+            online_restart: OnlineRestart::default(),
             logins: ClientLogins::default(),
             sampler,
         }
@@ -401,7 +395,7 @@ impl Worker {
             Mail::Configured { console, outcome } => {
                 self.configured(console, outcome, now, out);
             }
-            Mail::Takeover(word) => self.handle_takeover_mail(*word, now, out),
+            Mail::Takeover(word) => self.restart_message(*word, now, out),
             Mail::Measure(measurement) => self.measure(*measurement, now, out),
             Mail::Count => {
                 let counted = self.statistics.sum(&self.pools);
@@ -461,13 +455,14 @@ impl Worker {
 
     /// Ends an event: freezes connections at SUSPEND, hands clients over, and checks whether a shutdown is complete.
     #[inline]
-    pub(crate) fn check_shutdown(&mut self, now: Time, out: &mut Actions) {
+    fn check_shutdown(&mut self, now: Time, out: &mut Actions) {
         if self.suspension.is_on() {
             let parts = self.parts(now);
             parts.suspension.check(&parts.env, parts.connections, out);
         }
-        if self.handover_out.is_some() {
-            self.hand_over_if_quiet(now, out);
+        if self.online_restart.hands_clients_over() {
+            let effects = self.online_restart.hand_over_if_quiet();
+            self.carry_out(effects, now, out);
         }
         if self.shutdown.is_on() {
             let parts = self.parts(now);
@@ -548,12 +543,6 @@ impl Worker {
             .cancel_requests
             .ended(&parts.env, parts.connections, conn, None, out);
         self.carry_out(effect, now, out);
-    }
-
-    /// Returns this worker's part of a pool, and creates it if need be.
-    pub(crate) fn local_pool(&mut self, shared: &Arc<SharedPool>, now: Time) -> &mut LocalPool {
-        let parts = self.parts(now);
-        parts.pools.open(&parts.env, parts.connections, shared)
     }
 
     #[inline]

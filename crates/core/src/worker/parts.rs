@@ -13,6 +13,7 @@ use crate::{
     lending::Lending,
     listeners::Listeners,
     login::{ClientLogins, LoginEvent},
+    online_restart::OnlineRestart,
     pooling::LocalPools,
     relay::Relay,
     server_connections::ServerConnections,
@@ -38,23 +39,26 @@ pub(crate) struct Parts<'w> {
     pub(crate) logins: &'w mut ClientLogins,
     pub(crate) suspension: &'w mut Suspension,
     pub(crate) shutdown: &'w mut ShutdownState,
+    pub(crate) online_restart: &'w mut OnlineRestart,
 }
 
 impl Worker {
     /// Returns what modules may read of the worker.
+    #[inline]
     pub(crate) fn env(&self, now: Time) -> Env<'_> {
         Env {
             worker: self.id,
             directory: &self.directory,
             snapshot: &self.snapshot,
             shutdown: self.shutdown.order(),
-            hands_clients_over: self.handover_out.is_some(),
+            hands_clients_over: self.online_restart.hands_clients_over(),
             sampler: self.sampler.as_ref(),
             now,
         }
     }
 
     /// Splits the worker into the modules that own their state, their connections, and their environment.
+    #[inline]
     pub(crate) fn parts(&mut self, now: Time) -> Parts<'_> {
         Parts {
             env: Env {
@@ -62,7 +66,7 @@ impl Worker {
                 directory: &self.directory,
                 snapshot: &self.snapshot,
                 shutdown: self.shutdown.order(),
-                hands_clients_over: self.handover_out.is_some(),
+                hands_clients_over: self.online_restart.hands_clients_over(),
                 sampler: self.sampler.as_ref(),
                 now,
             },
@@ -77,6 +81,7 @@ impl Worker {
             logins: &mut self.logins,
             suspension: &mut self.suspension,
             shutdown: &mut self.shutdown,
+            online_restart: &mut self.online_restart,
         }
     }
 
@@ -136,7 +141,7 @@ impl Worker {
         };
         let result = handle(&mut event, out);
         let effects = event.effects;
-        self.carry_out(effects, now, out);
+        self.carry_out_all(effects, now, out);
         result
     }
 

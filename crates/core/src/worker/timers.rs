@@ -4,12 +4,6 @@ use super::Worker;
 use crate::{Actions, Time, client_timeouts::Timeouts, maintenance, timers};
 
 impl Worker {
-    /// Makes sure that a tick comes: something has a deadline now.
-    #[inline]
-    pub(crate) fn schedule(&mut self, now: Time) {
-        self.table.schedule(now);
-    }
-
     /// Checks all deadlines, if it is time to.
     pub(crate) fn check_timers(&mut self, now: Time, out: &mut Actions) {
         if self.table.next_tick().is_some_and(|at| at > now) {
@@ -26,13 +20,15 @@ impl Worker {
             let overdue = timers::overdue(&self.timeouts(now));
             self.carry_out(overdue, now, out);
         }
-        self.check_handover_out(now, out);
+        let handed_over = self.online_restart.check_handover_out(&self.env(now));
+        self.carry_out(handed_over, now, out);
         self.check_servers(now, out);
         let parts = self.parts(now);
         let effects = parts.listeners.check(&parts.env, parts.connections);
         self.carry_out(effects, now, out);
         self.check_pools(now, out);
-        let clients_have_deadlines = self.has_client_timeouts() || self.hands_clients_over();
+        let clients_have_deadlines =
+            self.has_client_timeouts() || self.online_restart.hands_clients_over();
         let parts = self.parts(now);
         let statistics = parts.statistics;
         statistics.turn(&parts.env, parts.pools);

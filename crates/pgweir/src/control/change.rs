@@ -128,9 +128,9 @@ impl Supervisor {
         let config = before.config.with_changes(&change);
         let config = config.map_err(ChangeError::Wrong)?;
         check_roles(&config, &before.rules).map_err(ChangeError::Misfit)?;
-        let opened = self.http.prepare(&config.settings);
+        let opened = self.http.thread.prepare(&config.settings);
         let opened = opened.map_err(|error| ChangeError::Misfit(error.into()))?;
-        let mut changes = self.changes.clone();
+        let mut changes = self.http.changes.clone();
         changes.set(scope, name, text);
         if is_saved {
             let path = config.settings.api_config_file.as_deref();
@@ -145,7 +145,7 @@ impl Supervisor {
         for note in news {
             self.say(Level::Warning, note);
         }
-        self.changes = changes;
+        self.http.changes = changes;
         let snapshot = Snapshot {
             config,
             users: before.users.clone(),

@@ -28,5 +28,5 @@ pub(crate) use resolver::{Lookup, Resolver};
 pub(crate) use restart::{Program, Restart};
 pub(crate) use signals::{Caught, Signal};
 pub(crate) use stats_report::StatsReport;
-pub(crate) use supervisor::{Request, Supervisor, stats_period_us};
+pub(crate) use supervisor::{HttpControl, Logging, Request, Supervisor, stats_period_us};
 pub(crate) use threads::Overloaded;

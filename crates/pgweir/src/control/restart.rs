@@ -119,7 +119,7 @@ impl Supervisor {
         let text = format!("online restart: started process {}", child.id());
         self.note_event(EventKind::Restart, &text);
         self.say(Level::Log, text);
-        let mut lines = self.log.buffer();
+        let mut lines = self.logging.log.buffer();
         let clock = self.clock;
         // Waits for the process, so that it leaves no zombie if it fails.
         let wait = move || {
@@ -146,7 +146,7 @@ impl Supervisor {
             Step::Begin(reply) => self.begin_takeover(&reply, ending),
             Step::Up(pid) => {
                 self.notifier.main_pid(pid);
-                self.http.hand_over();
+                self.http.thread.hand_over();
                 let text =
                     format!("online restart: process {pid} accepts clients, ours leave for it");
                 self.note_event(EventKind::Restart, &text);
@@ -194,7 +194,7 @@ impl Supervisor {
         self.note_event(EventKind::RestartFailed, &text);
         self.say(Level::Warning, text);
         let settings = &self.directory.snapshot().config.settings;
-        if let Err(error) = self.http.take_back(settings) {
+        if let Err(error) = self.http.thread.take_back(settings) {
             self.say(Level::Error, error.to_string());
         }
         if !std::mem::take(&mut self.restart.handing) {

@@ -62,24 +62,49 @@ pub(crate) struct Supervisor {
     pub(crate) mailboxes: Mailboxes,
     pub(crate) resolver: Arc<Resolver>,
     pub(crate) listeners: Arc<Listeners>,
-    pub(crate) log: Log,
-    pub(crate) lines: LogBuffer,
+    /// The log, and what is said there at intervals.
+    pub(crate) logging: Logging,
     pub(crate) clock: Clock,
-    /// The number of `-v` options.
-    pub(crate) verbose: i32,
     pub(crate) requests: Receiver<Request>,
     pub(crate) notifier: Notifier,
-    pub(crate) stats: StatsReport,
     pub(crate) files: FileLimit,
     /// The TLS contexts of both sides.
     pub(crate) tls: Contexts,
-    pub(crate) http: Http,
-    pub(crate) http_tokens: Option<Arc<Tokens>>,
-    /// What the HTTP API has changed since the ini file was read.
-    pub(crate) changes: Changes,
+    /// The HTTP thread.
+    pub(crate) http: HttpControl,
     /// The pid file, which is removed at the end.
     pub(crate) pid_file: Option<PidFile>,
     pub(crate) restart: Restart,
+}
+
+/// The log, and what is said there at intervals.
+#[derive(Debug)]
+pub(crate) struct Logging {
+    pub(crate) log: Log,
+    pub(crate) lines: LogBuffer,
+    /// The number of `-v` options.
+    pub(crate) verbose: i32,
+    pub(crate) stats: StatsReport,
+}
+
+impl Logging {
+    pub(crate) fn new(log: Log, lines: LogBuffer, verbose: i32, stats: StatsReport) -> Self {
+        Self {
+            log,
+            lines,
+            verbose,
+            stats,
+        }
+    }
+}
+
+/// The HTTP thread, its tokens, and the changes that came through its API.
+#[derive(Debug)]
+pub(crate) struct HttpControl {
+    pub(crate) thread: Http,
+    pub(crate) tokens: Option<Arc<Tokens>>,
+    /// What the HTTP API has changed since the ini file was read.
+    pub(crate) changes: Changes,
 }
 
 /// The progress of a shutdown.
@@ -134,7 +159,7 @@ impl Supervisor {
                 Ok(Request::Core(Control::RefreshNames)) => self.resolver.refresh(),
                 Ok(Request::Core(Control::Shutdown(how))) => self.shut_down(how, &mut ending),
                 Ok(Request::Core(Control::Counted(stats))) => self.counted(&stats),
-                Ok(Request::Core(Control::Measured(metrics))) => self.http.measured(metrics),
+                Ok(Request::Core(Control::Measured(metrics))) => self.http.thread.measured(metrics),
                 Ok(Request::Core(Control::Restart)) => self.restart(),
                 Ok(Request::Core(
                     control @ (Control::Departed(_)
@@ -169,7 +194,7 @@ impl Supervisor {
         if ending.is_immediate() {
             self.requests.recv_timeout(IMMEDIATE)
         } else if self.wants_stats() {
-            let wait_us = self.stats.due().since(self.clock.now());
+            let wait_us = self.logging.stats.due().since(self.clock.now());
             self.requests.recv_timeout(Duration::from_micros(wait_us))
         } else {
             self.requests
@@ -186,12 +211,12 @@ impl Supervisor {
     fn ask_for_stats(&mut self) {
         let period_us = stats_period_us(&self.directory.snapshot().config.settings);
         let workers = self.directory.workers();
-        self.stats.ask(workers, self.clock.now(), period_us);
+        self.logging.stats.ask(workers, self.clock.now(), period_us);
         self.mailboxes.send_all(|| Parcel::Mail(Mail::Count));
     }
 
     fn counted(&mut self, stats: &Stats) {
-        let Some(line) = self.stats.add(stats, self.clock.now()) else {
+        let Some(line) = self.logging.stats.add(stats, self.clock.now()) else {
             return;
         };
         self.notifier.status(&line);
@@ -352,9 +377,9 @@ impl Supervisor {
         } else {
             credentials(&config, &mut Vec::new()).map_err(|error| failed(&error))?
         };
-        let opened = self.http.prepare(&config.settings);
+        let opened = self.http.thread.prepare(&config.settings);
         let opened = opened.map_err(|error| failed(&error))?;
-        self.http_tokens = http_tokens(&config.settings).map_err(|error| failed(&error))?;
+        self.http.tokens = http_tokens(&config.settings).map_err(|error| failed(&error))?;
         let snapshot = Snapshot {
             config,
             users,
@@ -395,7 +420,7 @@ impl Supervisor {
     fn reload_file(&mut self, path: &Path) -> Result<(), String> {
         let loaded = load(path, &self.tls).map_err(|error| error.to_string());
         let prepared = loaded.and_then(|loaded| {
-            let opened = self.http.prepare(&loaded.snapshot.config.settings);
+            let opened = self.http.thread.prepare(&loaded.snapshot.config.settings);
             let opened = opened.map_err(|error| error.to_string())?;
             Ok((loaded, opened))
         });
@@ -424,10 +449,10 @@ impl Supervisor {
         }
         let config = &mut loaded.snapshot.config;
         config.succeed(&before.config);
-        config.settings.verbose = config.settings.verbose.max(self.verbose);
+        config.settings.verbose = config.settings.verbose.max(self.logging.verbose);
         self.tls = loaded.tls;
-        self.http_tokens = loaded.http_tokens;
-        self.changes = loaded.changes;
+        self.http.tokens = loaded.http_tokens;
+        self.http.changes = loaded.changes;
         self.apply(Arc::new(loaded.snapshot), opened);
         Ok(())
     }
@@ -442,8 +467,8 @@ impl Supervisor {
                 format!("cannot set the TCP options of the listening sockets: {error}"),
             );
         }
-        let http = Options::of(settings, &self.tls, self.http_tokens.clone());
-        if let Err(error) = self.http.apply(opened, http) {
+        let http = Options::of(settings, &self.tls, self.http.tokens.clone());
+        if let Err(error) = self.http.thread.apply(opened, http) {
             self.say(Level::Error, format!("http: cannot start: {error}"));
         }
         self.directory.replace(Arc::clone(&snapshot));
@@ -457,7 +482,7 @@ impl Supervisor {
     /// Configures the log as the configuration in force says, and opens the log file again.
     fn configure_log(&mut self) {
         let snapshot = self.directory.snapshot();
-        if let Err((path, error)) = self.log.configure(&snapshot.config.settings) {
+        if let Err((path, error)) = self.logging.log.configure(&snapshot.config.settings) {
             let path = path.display();
             self.say(
                 Level::Error,
@@ -472,7 +497,7 @@ impl Supervisor {
     }
 
     pub(super) fn say(&mut self, level: Level, text: impl Into<String>) {
-        self.lines.say(self.clock.now(), level, text);
+        self.logging.lines.say(self.clock.now(), level, text);
     }
 }
 

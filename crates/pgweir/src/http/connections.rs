@@ -82,7 +82,7 @@ impl Drop for Entry {
     fn drop(&mut self) {
         self.connections.open.borrow_mut().remove(&self.number);
         let left = self.connections.open.borrow().len() as u64;
-        self.state.connections.set(left);
+        self.state.counters.connections.set(left);
     }
 }
 
@@ -209,13 +209,13 @@ impl Connections {
         }
         let oldest = open.iter().find(|(_, one)| one.is_dispensable.get());
         let Some(number) = oldest.map(|(&number, _)| number) else {
-            count(&state.refused);
+            count(&state.counters.refused);
             return false;
         };
         if let Some(oldest) = open.remove(&number) {
             oldest.task.abort();
         }
-        count(&state.displaced);
+        count(&state.counters.displaced);
         true
     }
 
@@ -255,7 +255,7 @@ impl Connections {
         let task = task::spawn_local(async move {
             let timeout = entry.state.options().timeout;
             if time::timeout(timeout, served).await.is_err() {
-                count(&entry.state.timeouts);
+                count(&entry.state.counters.timeouts);
             }
         });
         let task = task.abort_handle();
@@ -267,7 +267,7 @@ impl Connections {
                 is_dispensable,
             },
         );
-        state.connections.set(open.len() as u64);
+        state.counters.connections.set(open.len() as u64);
     }
 }
 

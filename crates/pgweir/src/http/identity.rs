@@ -248,7 +248,7 @@ pub(super) async fn identify(
     };
     let address = sender.address();
     if let Some(seconds) = state.failures.pause(address, state.now()) {
-        count(&state.throttled);
+        count(&state.counters.throttled);
         return Err(Unidentified::Throttled(seconds));
     }
     let outcome = match credentials {
@@ -281,7 +281,10 @@ async fn by_password(
 ) -> Result<Identity, Unidentified> {
     let key = state.trusted.key(user, &password, &sender.origin.digest());
     if !state.trusted.has(&key, state.now()) {
-        let login = state.switchboard.open_as(user, password, &sender.origin);
+        let login = state
+            .links
+            .switchboard
+            .open_as(user, password, &sender.origin);
         match time::timeout(state.patience(), login).await {
             Ok(Ok(_)) => state.trusted.add(key, state.now()),
             Ok(Err(LinkError::Refused(error))) if is_denial(&error.code) => {

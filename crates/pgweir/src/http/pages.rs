@@ -199,7 +199,7 @@ fn admit<B>(
         && who.token.is_some()
         && let Some(seconds) = state.failures.pause(address, state.now())
     {
-        count(&state.throttled);
+        count(&state.counters.throttled);
         return Err(Refusal::Throttled(seconds));
     }
     let right = match page {

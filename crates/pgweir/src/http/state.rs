@@ -44,27 +44,41 @@ pub(super) struct State {
     /// Another process takes our place.
     pub(super) is_handing_over: Cell<bool>,
     is_draining: Cell<bool>,
+    /// What is counted.
+    pub(super) counters: Counters,
+    /// The links to the console.
+    pub(super) links: ConsoleLinks,
+    /// Asks the control thread for changes of the configuration.
+    pub(super) control: crossbeam_channel::Sender<Request>,
+    pub(super) failures: Failures,
+    pub(super) trusted: Trusted,
+    pub(super) history: RefCell<History>,
+    pub(super) page: LivePage,
+    pub(super) exporter: Exporter,
+}
+
+/// What the HTTP thread counts.
+#[derive(Debug)]
+pub(super) struct Counters {
     pub(super) connections: Cell<u64>,
     pub(super) refused: Cell<u64>,
     pub(super) displaced: Cell<u64>,
     pub(super) timeouts: Cell<u64>,
+    /// Requests that were not looked at, since too many from their address had failed.
+    pub(super) throttled: Cell<u64>,
     answers: RefCell<BTreeMap<(Page, u16), u64>>,
     /// When a request without a right was last logged, and how many were not since.
     denied: Cell<(Option<Time>, u64)>,
+}
+
+/// The links of the HTTP thread to the console.
+#[derive(Debug)]
+pub(super) struct ConsoleLinks {
     pub(super) switchboard: Switchboard,
-    /// Asks the control thread for changes of the configuration.
-    pub(super) control: crossbeam_channel::Sender<Request>,
     /// The link for tables of the console, and when it was used last.
-    link: Mutex<Option<(Link, Time)>>,
+    tables: Mutex<Option<(Link, Time)>>,
     /// The link that has ordered SUSPEND.
     pub(super) suspender: RefCell<Option<Link>>,
-    pub(super) failures: Failures,
-    pub(super) trusted: Trusted,
-    /// Requests that were not looked at, since too many from their address had failed.
-    pub(super) throttled: Cell<u64>,
-    pub(super) history: RefCell<History>,
-    pub(super) page: LivePage,
-    pub(super) exporter: Exporter,
 }
 
 impl State {
@@ -84,19 +98,23 @@ impl State {
             options: RefCell::default(),
             is_handing_over: Cell::new(false),
             is_draining: Cell::new(false),
-            connections: Cell::new(0),
-            refused: Cell::new(0),
-            displaced: Cell::new(0),
-            timeouts: Cell::new(0),
-            answers: RefCell::default(),
-            denied: Cell::default(),
-            switchboard,
+            counters: Counters {
+                connections: Cell::new(0),
+                refused: Cell::new(0),
+                displaced: Cell::new(0),
+                timeouts: Cell::new(0),
+                throttled: Cell::new(0),
+                answers: RefCell::default(),
+                denied: Cell::default(),
+            },
+            links: ConsoleLinks {
+                switchboard,
+                tables: Mutex::default(),
+                suspender: RefCell::default(),
+            },
             control,
-            link: Mutex::default(),
-            suspender: RefCell::default(),
             failures: Failures::default(),
             trusted: Trusted::default(),
-            throttled: Cell::new(0),
             history: RefCell::default(),
             page: LivePage::default(),
             exporter: Exporter::new(traces, clock.now()),
@@ -147,7 +165,7 @@ impl State {
     }
 
     async fn show_by_link(&self, command: &str) -> Result<Reply, LinkError> {
-        let mut place = self.link.lock().await;
+        let mut place = self.links.tables.lock().await;
         // Taken out, so that a link whose answer was not awaited is not used again.
         if let Some((mut link, _)) = place.take() {
             match link.run(command).await {
@@ -158,7 +176,7 @@ impl State {
                 }
             }
         }
-        let mut link = self.switchboard.open_own("http").await?;
+        let mut link = self.links.switchboard.open_own("http").await?;
         let outcome = link.run(command).await;
         self.keep_link(&mut place, link, &outcome);
         outcome
@@ -181,10 +199,10 @@ impl State {
     pub(super) fn close_idle_link(&self) {
         let is_ending = self.directory.operator().is_ending();
         if is_ending {
-            self.suspender.take();
+            self.links.suspender.take();
         }
         let now = self.now();
-        if let Ok(mut place) = self.link.try_lock() {
+        if let Ok(mut place) = self.links.tables.try_lock() {
             place.take_if(|(_, used)| is_ending || now.since(*used) > LINK_IDLE_US);
         }
     }
@@ -247,7 +265,7 @@ impl State {
     }
 
     pub(super) fn answered(&self, page: Page, status: StatusCode) {
-        let mut answers = self.answers.borrow_mut();
+        let mut answers = self.counters.answers.borrow_mut();
         *answers.entry((page, status.as_u16())).or_default() += 1;
     }
 
@@ -259,11 +277,11 @@ impl State {
     /// Writes a line about a refused request, at most one in a second.
     pub(super) fn say_refused(&self, sender: &Sender, what: &str, why: &str) {
         let now = self.now();
-        let (logged_at, unsaid) = self.denied.get();
+        let (logged_at, unsaid) = self.counters.denied.get();
         if logged_at.is_some_and(|at| now.since(at) < DENIED_PAUSE) {
-            return self.denied.set((logged_at, unsaid + 1));
+            return self.counters.denied.set((logged_at, unsaid + 1));
         }
-        self.denied.set((Some(now), 0));
+        self.counters.denied.set((Some(now), 0));
         let mut text = format!("refused {what} to {}: {why}", sender.name);
         if unsaid > 0 {
             text += &format!("; {unsaid} more since the last line about this");
@@ -282,13 +300,13 @@ impl State {
     }
 
     pub(super) fn counts(&self) -> HttpCounts {
-        let answers = self.answers.borrow();
+        let answers = self.counters.answers.borrow();
         HttpCounts {
-            connections: self.connections.get(),
-            refused: self.refused.get(),
-            displaced: self.displaced.get(),
-            timeouts: self.timeouts.get(),
-            throttled: self.throttled.get(),
+            connections: self.counters.connections.get(),
+            refused: self.counters.refused.get(),
+            displaced: self.counters.displaced.get(),
+            timeouts: self.counters.timeouts.get(),
+            throttled: self.counters.throttled.get(),
             addresses_forgotten: self.failures.forgotten(),
             history_left_out: self.history.borrow().left_out(),
             answers: answers

@@ -325,7 +325,7 @@ impl<P: Pooler> Driver<P> {
         let mut connection = Connection::new(fd, ReadMode::Deliver, true);
         // The kernel reported the connection with its first bytes: no further event is needed to read them.
         let has_spoken = self.io.options.socket.defer_accept && matches!(remote, Address::Tcp(_));
-        connection.readable = has_spoken;
+        connection.input.readable = has_spoken;
         self.io.register(token, connection);
         self.io.execute(&mut self.actions, &[]);
         if has_spoken {
@@ -340,6 +340,7 @@ impl<P: Pooler> Driver<P> {
             self.settle();
         } else {
             self.io
+                .threads
                 .mailboxes
                 .send(worker, Parcel::Client(accepted_client));
         }

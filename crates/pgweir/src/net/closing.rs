@@ -50,8 +50,8 @@ impl Io {
         let Some(Removed::Open(mut connection)) = self.table.remove(token) else {
             return;
         };
-        let finish =
-            connection.failed.is_none() && (connection.answered || connection.unsent.is_some());
+        let finish = connection.output.failed.is_none()
+            && (connection.output.answered || connection.output.unsent.is_some());
         if !finish || self.closing.len() >= LINGERING_MAX {
             return self.let_go(connection);
         }
@@ -91,15 +91,11 @@ impl Io {
     }
 
     fn linger(&mut self, connection: Connection) {
-        let Connection {
-            fd,
-            unsent,
-            hung_up,
-            ..
-        } = connection;
+        let hung_up = connection.input.hung_up;
+        let unsent = connection.output.unsent;
         let unsent_left = unsent.is_some();
         let mut lingering = Lingering {
-            fd,
+            fd: connection.fd,
             unsent,
             dropped: 0,
             serial: 0,

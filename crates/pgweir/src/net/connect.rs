@@ -62,7 +62,11 @@ impl Io {
         if let Endpoint::Tcp { host, port } = &*endpoint {
             connecting.addresses = match host.parse::<IpAddr>() {
                 Ok(literal) => Some([SocketAddr::new(literal, *port)].into()),
-                Err(_) => match self.resolver.lookup(host, *port, self.id, conn, self.now) {
+                Err(_) => match self
+                    .threads
+                    .resolver
+                    .lookup(host, *port, self.id, conn, self.now)
+                {
                     Lookup::Known(addresses) => Some(addresses),
                     Lookup::Unknown(error) => {
                         self.pending.push_back(Pending::ConnectFailed(conn, error));
@@ -205,7 +209,7 @@ impl Io {
                 .map_or(remote, Address::Tcp),
         };
         let mut connection = Connection::new(fd, ReadMode::Hold, false);
-        connection.outgoing = outgoing;
+        connection.output.has_room = outgoing;
         self.table.open(conn, connection);
         self.pending.push_back(Pending::Connected {
             conn,

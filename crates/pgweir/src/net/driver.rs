@@ -16,7 +16,7 @@ use slab::Slab;
 use super::{
     Listeners, Mailboxes, NetOptions, Parcel,
     accept::{Acceptor, Load},
-    io::{Io, Pending},
+    io::{EncryptionBuffers, Io, Pending, Threads, Turn},
     poller::{Key, Poller},
     pooler::Pooler,
     read::{error_text, look},
@@ -86,30 +86,28 @@ impl<P: Pooler> Driver<P> {
         let mut io = Io {
             id: around.id,
             now: around.clock.now(),
-            turn: 0,
+            turn: Turn::default(),
             finished: false,
             poller,
             table: Table::default(),
             pending: VecDeque::new(),
-            once_read: Vec::new(),
-            carried: Vec::new(),
             closing: Slab::new(),
             timers: Timers::default(),
             acceptor: Acceptor::new(around.listeners),
             load: around.load,
             random: around.random,
             options: around.options,
-            mailboxes: around.mailboxes,
-            resolver: around.resolver,
-            deriver: around.deriver,
-            auth_checker: around.auth_checker,
-            control: around.control,
-            departures: around.departures,
-            traces: around.traces,
+            threads: Threads {
+                mailboxes: around.mailboxes,
+                resolver: around.resolver,
+                deriver: around.deriver,
+                auth_checker: around.auth_checker,
+                control: around.control,
+                departures: around.departures,
+                traces: around.traces,
+            },
             log: around.log,
-            handshake_steps: 0,
-            gathered: Vec::new(),
-            sealed: Vec::new(),
+            encryption: EncryptionBuffers::default(),
         };
         io.resume_accepting();
         Ok(Self {
@@ -143,9 +141,9 @@ impl<P: Pooler> Driver<P> {
         events: &mut Vec<Event>,
         patience_us: Option<u64>,
     ) -> io::Result<()> {
-        mem::swap(&mut self.carried, &mut self.io.carried);
+        mem::swap(&mut self.carried, &mut self.io.turn.carried);
         // This wait reports everything that arrived before it.
-        let once_read = mem::take(&mut self.io.once_read);
+        let once_read = mem::take(&mut self.io.turn.once_read);
         let no_wait = (!once_read.is_empty()).then_some(0);
         let timeouts = self
             .timeout_us()
@@ -155,9 +153,9 @@ impl<P: Pooler> Driver<P> {
         let timeout = timeouts.min();
         self.io.poller.wait(events, timeout)?;
         self.io.now = self.clock.now();
-        self.io.turn = self.io.turn.wrapping_add(1);
+        self.io.turn.number = self.io.turn.number.wrapping_add(1);
         self.io.new_accept_turn();
-        self.io.handshake_steps = HANDSHAKE_STEPS_PER_TURN;
+        self.io.turn.handshake_steps = HANDSHAKE_STEPS_PER_TURN;
         for event in events.iter() {
             self.dispatch(event);
             self.settle();
@@ -175,7 +173,7 @@ impl<P: Pooler> Driver<P> {
     /// written has been read.
     fn send_once_read(&mut self, letters: Vec<(WorkerId, Mail)>, events: usize) {
         if events >= EVENTS_MAX {
-            return self.io.once_read.extend(letters);
+            return self.io.turn.once_read.extend(letters);
         }
         for (to, mail) in letters {
             self.actions.list.push(Action::Mail { to, mail });
@@ -233,15 +231,15 @@ impl<P: Pooler> Driver<P> {
             }
         }
         if flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
-            connection.hung_up = true;
-            connection.readable = true;
+            connection.input.hung_up = true;
+            connection.input.readable = true;
         } else if flags.contains(EventFlags::IN) {
             // Bytes that an earlier event of this turn has read already must not be reported again.
-            let maybe_read =
-                connection.turn == self.io.turn && connection.mode != ReadMode::Deliver;
-            connection.readable = !maybe_read || look(connection) != Err(Errno::AGAIN);
+            let maybe_read = connection.input.turn == self.io.turn.number
+                && connection.mode != ReadMode::Deliver;
+            connection.input.readable = !maybe_read || look(connection) != Err(Errno::AGAIN);
         }
-        if flags.contains(EventFlags::OUT) && connection.unsent.is_some() {
+        if flags.contains(EventFlags::OUT) && connection.output.unsent.is_some() {
             self.io.flush(token);
         }
         self.serve(token);
@@ -289,7 +287,7 @@ impl<P: Pooler> Driver<P> {
 
     fn empty_mailbox(&mut self) {
         let mut parcels = mem::take(&mut self.parcels);
-        self.io.mailboxes.take(self.io.id, &mut parcels);
+        self.io.threads.mailboxes.take(self.io.id, &mut parcels);
         for parcel in parcels.drain(..) {
             self.unpack(parcel);
             self.settle();
@@ -336,8 +334,8 @@ impl<P: Pooler> Driver<P> {
         let blocked = !unsent.is_empty();
         let mut connection = Connection::new(fd, ReadMode::Hold, true);
         if blocked {
-            connection.unsent = Some(Box::new(Unsent::of(unsent)));
-            connection.outgoing = true;
+            connection.output.unsent = Some(Box::new(Unsent::of(unsent)));
+            connection.output.has_room = true;
         }
         let accepted_client =
             self.pooler

@@ -94,12 +94,13 @@ impl Io {
             Action::StartTls { conn, role } => self.start_tls(conn, role),
             Action::Close(conn) => self.close(conn),
             Action::Derive { conn, job } => {
-                if let Err(Overloaded) = self.deriver.submit(self.id, conn, job) {
+                if let Err(Overloaded) = self.threads.deriver.submit(self.id, conn, job) {
                     self.pending.push_back(Pending::Underived(conn));
                 }
             }
             Action::CheckAuth { conn, auth_check } => {
-                if let Err(Overloaded) = self.auth_checker.submit(self.id, conn, auth_check) {
+                if let Err(Overloaded) = self.threads.auth_checker.submit(self.id, conn, auth_check)
+                {
                     self.pending.push_back(Pending::Unanswered(conn));
                 }
             }
@@ -110,18 +111,21 @@ impl Io {
             } => self.depart(conn, record, server),
             Action::ForwardToNewProcess { key, note } => {
                 // The receiver lives as long as the process.
-                let _ = self.departures.send(Outgoing::Listening(*key, note));
+                let _ = self
+                    .threads
+                    .departures
+                    .send(Outgoing::Listening(*key, note));
             }
             Action::AwaitReturns => {
-                let _ = self.departures.send(Outgoing::NoMore(self.id));
+                let _ = self.threads.departures.send(Outgoing::NoMore(self.id));
             }
             Action::MoveServer { conn, to, server } => self.hand_over(conn, to, server),
             Action::Mail { to, mail } if to == self.id => {
                 self.pending.push_back(Pending::Mail(mail))
             }
-            Action::Mail { to, mail } => self.mailboxes.send(to, Parcel::Mail(mail)),
-            Action::MailAfterPending { to, mail } => self.once_read.push((to, mail)),
-            Action::Export(trace) => self.traces.push(trace),
+            Action::Mail { to, mail } => self.threads.mailboxes.send(to, Parcel::Mail(mail)),
+            Action::MailAfterPending { to, mail } => self.turn.once_read.push((to, mail)),
+            Action::Export(trace) => self.threads.traces.push(trace),
             Action::Control(control) => self.ask(Request::Core(control)),
             Action::WriteLog => self.log.flush(),
             Action::Finished => self.finished = true,
@@ -131,7 +135,7 @@ impl Io {
 
     fn ask(&mut self, request: Request) {
         // The control thread outlives the workers. If the control thread is gone, the process is about to end.
-        let _ = self.control.send(request);
+        let _ = self.threads.control.send(request);
     }
 }
 

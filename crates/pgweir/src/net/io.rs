@@ -55,16 +55,12 @@ pub(super) enum Pending {
 pub(super) struct Io {
     pub(super) id: WorkerId,
     pub(super) now: Time,
-    /// The number of waits so far. It shows which reads happened since the last one.
-    pub(super) turn: u32,
+    /// The present turn.
+    pub(super) turn: Turn,
     pub(super) finished: bool,
     pub(super) poller: Poller,
     pub(super) table: Table,
     pub(super) pending: VecDeque<Pending>,
-    /// Messages to be sent when everything that arrived before them was read.
-    pub(super) once_read: Vec<(WorkerId, Mail)>,
-    /// Connections that have used up their share of this turn.
-    pub(super) carried: Vec<Token>,
     pub(super) closing: Slab<Lingering>,
     pub(super) timers: Timers,
     pub(super) acceptor: Acceptor,
@@ -72,6 +68,16 @@ pub(super) struct Io {
     /// A random number generator of cryptographic quality, seeded by the system.
     pub(super) random: StdRng,
     pub(super) options: Arc<NetOptions>,
+    /// The threads for slow work, and other workers.
+    pub(super) threads: Threads,
+    pub(super) log: LogBuffer,
+    /// Buffers for encryption.
+    pub(super) encryption: EncryptionBuffers,
+}
+
+/// The threads for slow work, and the mail to other threads.
+#[derive(Debug)]
+pub(super) struct Threads {
     pub(super) mailboxes: Mailboxes,
     pub(super) resolver: Arc<Resolver>,
     pub(super) deriver: Deriver,
@@ -79,9 +85,24 @@ pub(super) struct Io {
     pub(super) control: crossbeam_channel::Sender<Request>,
     pub(super) departures: crossbeam_channel::Sender<Outgoing>,
     pub(super) traces: TraceQueue,
-    pub(super) log: LogBuffer,
+}
+
+/// One turn of the event loop.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    /// Messages to be sent when everything that arrived before them was read.
+    pub(super) once_read: Vec<(WorkerId, Mail)>,
+    /// The number of waits so far. It shows which reads happened since the last one.
+    pub(super) number: u32,
+    /// Connections that have used up their share of this turn.
+    pub(super) carried: Vec<Token>,
     /// The rest of this turn's share.
     pub(super) handshake_steps: u32,
+}
+
+/// Buffers for encryption.
+#[derive(Debug, Default)]
+pub(super) struct EncryptionBuffers {
     /// For encryption: the bytes to be sent in one piece, and their encrypted form.
     pub(super) gathered: Vec<u8>,
     pub(super) sealed: Vec<u8>,
@@ -90,13 +111,14 @@ pub(super) struct Io {
 impl Io {
     /// Stores an open connection in the table and watches it.
     pub(super) fn register(&mut self, token: Token, mut connection: Connection) {
-        if let Err(error) =
-            self.poller
-                .add(&connection.fd, Key::Connection(token), connection.outgoing)
-        {
-            connection.failed = Some(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        if let Err(error) = self.poller.add(
+            &connection.fd,
+            Key::Connection(token),
+            connection.output.has_room,
+        ) {
+            connection.output.failed = Some(Errno::from_io_error(&error).unwrap_or(Errno::IO));
         }
-        let failed = connection.failed.is_some();
+        let failed = connection.output.failed.is_some();
         self.table.open(token, connection);
         if failed {
             self.fail_as_marked(token);
@@ -107,7 +129,7 @@ impl Io {
     pub(super) fn carry(&mut self, token: Token) {
         if let Some(connection) = self.table.get(token) {
             connection.queued = true;
-            self.carried.push(token);
+            self.turn.carried.push(token);
         }
     }
 
@@ -138,7 +160,7 @@ impl Io {
         };
         connection.mode = mode;
         let due = match mode {
-            ReadMode::Hold => connection.hung_up && !connection.hang_up_reported,
+            ReadMode::Hold => connection.input.hung_up && !connection.input.hang_up_reported,
             ReadMode::Notify | ReadMode::Deliver => connection.has_input(),
         };
         if due {
@@ -150,8 +172,8 @@ impl Io {
     /// read to its end first (a server may have sent a final error). In the other modes the connection ends now.
     pub(super) fn fail(&mut self, token: Token, why: Errno) {
         if let Some(connection) = self.table.get(token) {
-            connection.failed = Some(why);
-            connection.unsent = None;
+            connection.output.failed = Some(why);
+            connection.output.unsent = None;
             self.fail_as_marked(token);
         }
     }
@@ -163,7 +185,8 @@ impl Io {
             return;
         };
         let connection = Box::new(connection);
-        self.mailboxes
+        self.threads
+            .mailboxes
             .send(to, Parcel::Server { server, connection });
     }
 
@@ -186,12 +209,12 @@ impl Io {
             worker,
         });
         self.load.remove(self.id);
-        let Connection {
-            fd, unsent, failed, ..
-        } = connection;
+        let Connection { fd, output, .. } = connection;
         // If a server connection moves with the client, the new process notices a failed connection.
-        if failed.is_none() || server.is_some() {
-            let unsent = unsent.map_or_else(Vec::new, |unsent| unsent.into_rest());
+        if output.failed.is_none() || server.is_some() {
+            let unsent = output
+                .unsent
+                .map_or_else(Vec::new, |unsent| unsent.into_rest());
             let client = Departing {
                 record,
                 fd,
@@ -199,7 +222,7 @@ impl Io {
                 unsent,
             };
             // The receiver lives as long as the process.
-            let _ = self.departures.send(Outgoing::Client(client));
+            let _ = self.threads.departures.send(Outgoing::Client(client));
         }
     }
 
@@ -209,16 +232,16 @@ impl Io {
             return None;
         };
         if let Err(error) = self.poller.remove(&connection.fd) {
-            connection.failed = Some(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+            connection.output.failed = Some(Errno::from_io_error(&error).unwrap_or(Errno::IO));
         }
         // The other worker's poller reports all events again, but not that the peer has ended its encryption.
-        connection.readable = false;
-        connection.hung_up = connection.tls.as_deref().is_some_and(TlsSession::has_ended);
-        connection.hang_up_reported = false;
+        connection.input.readable = false;
+        connection.input.hung_up = connection.tls.as_deref().is_some_and(TlsSession::has_ended);
+        connection.input.hang_up_reported = false;
         connection.queued = false;
         connection.frozen = false;
-        connection.peek = false;
-        connection.turn = 0;
+        connection.input.peek = false;
+        connection.input.turn = 0;
         Some(connection)
     }
 
@@ -233,8 +256,8 @@ impl Io {
 
     fn fail_as_marked(&mut self, token: Token) {
         if let Some(connection) = self.table.get(token) {
-            connection.readable = true;
-            connection.hung_up = true;
+            connection.input.readable = true;
+            connection.input.hung_up = true;
             self.queue(token);
         }
     }

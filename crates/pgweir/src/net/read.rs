@@ -31,8 +31,8 @@ impl<P: Pooler> Driver<P> {
         if connection.frozen {
             return;
         }
-        if connection.peek && connection.has_input() {
-            connection.peek = false;
+        if connection.input.peek && connection.has_input() {
+            connection.input.peek = false;
             self.io.pending.push_back(Pending::Peek(token));
         }
         match connection.mode {
@@ -47,7 +47,7 @@ impl<P: Pooler> Driver<P> {
         let Some(Removed::Open(connection)) = self.io.table.remove(token) else {
             return;
         };
-        let why = connection.failed.map_or(why, error_text);
+        let why = connection.output.failed.map_or(why, error_text);
         self.io.let_go(connection);
         self.call(|pooler, now, out| pooler.closed(token, &why, now, out));
     }
@@ -67,8 +67,8 @@ impl<P: Pooler> Driver<P> {
         let first = match looked {
             Ok(first) => first,
             Err(Errno::AGAIN) => {
-                connection.readable = false;
-                connection.peek = true;
+                connection.input.readable = false;
+                connection.input.peek = true;
                 return;
             }
             Err(error) => return self.end(token, error_text(error)),
@@ -80,14 +80,14 @@ impl<P: Pooler> Driver<P> {
         let Some(connection) = self.io.table.get(token) else {
             return;
         };
-        if connection.turn != self.io.turn {
-            connection.turn = self.io.turn;
-            connection.reads = 0;
+        if connection.input.turn != self.io.turn.number {
+            connection.input.turn = self.io.turn.number;
+            connection.input.reads = 0;
         }
-        if connection.reads >= READS_PER_TURN {
+        if connection.input.reads >= READS_PER_TURN {
             return self.io.carry(token);
         }
-        connection.reads += 1;
+        connection.input.reads += 1;
         if connection.tls.is_some() {
             return self.read_secure(token);
         }
@@ -95,10 +95,10 @@ impl<P: Pooler> Driver<P> {
         match recv(&connection.fd, &mut self.buffer[..room], RecvFlags::empty()) {
             Ok((_, 0)) => self.end(token, Closed::Eof),
             Ok((_, length)) => {
-                connection.answered = false;
+                connection.output.answered = false;
                 // A short read has emptied the socket, so more bytes will be a new edge. Only the end of the stream may
                 // have been reported already.
-                connection.readable = length == room || connection.hung_up;
+                connection.input.readable = length == room || connection.input.hung_up;
                 let began = self.begin_slice(length);
                 let bytes = &self.buffer[..length];
                 self.pooler
@@ -107,7 +107,9 @@ impl<P: Pooler> Driver<P> {
                 self.end_slice(token, began);
                 self.queue_if_readable(token);
             }
-            Err(Errno::AGAIN) if connection.failed.is_none() => connection.readable = false,
+            Err(Errno::AGAIN) if connection.output.failed.is_none() => {
+                connection.input.readable = false
+            }
             Err(Errno::INTR) => self.io.queue(token),
             Err(error) => self.end(token, error_text(error)),
         }
@@ -128,10 +130,10 @@ impl<P: Pooler> Driver<P> {
             return;
         };
         if took_us > SLICE_US {
-            connection.reads = READS_PER_TURN;
-            connection.halvings += u8::from(connection.read_max(most) > READ_MIN);
+            connection.input.reads = READS_PER_TURN;
+            connection.input.halvings += u8::from(connection.read_max(most) > READ_MIN);
         } else if took_us < SLICE_US / 4 {
-            connection.halvings = connection.halvings.saturating_sub(1);
+            connection.input.halvings = connection.input.halvings.saturating_sub(1);
         }
     }
 
@@ -149,11 +151,11 @@ impl<P: Pooler> Driver<P> {
         let Some(connection) = self.io.table.get(token) else {
             return;
         };
-        if let Some(error) = connection.failed {
+        if let Some(error) = connection.output.failed {
             return self.end(token, error_text(error));
         }
-        if connection.hung_up && !connection.hang_up_reported {
-            connection.hang_up_reported = true;
+        if connection.input.hung_up && !connection.input.hang_up_reported {
+            connection.input.hang_up_reported = true;
             self.call(|pooler, now, out| pooler.hung_up(token, now, out));
             // The core may still want to know about the bytes.
             self.queue_if_readable(token);
@@ -174,7 +176,7 @@ impl Connection {
     pub(super) fn read_max(&self, buffer: usize) -> usize {
         // Each message of a client is parsed; many messages of a server are forwarded unparsed.
         let most = if self.client { buffer / 4 } else { buffer };
-        (most >> self.halvings).max(READ_MIN).min(buffer)
+        (most >> self.input.halvings).max(READ_MIN).min(buffer)
     }
 }
 

@@ -70,7 +70,7 @@ impl Io {
         match session {
             Ok(session) => {
                 connection.tls = Some(Box::new(session));
-                connection.readable = true;
+                connection.input.readable = true;
                 self.queue(conn);
             }
             Err(error) => self
@@ -87,12 +87,12 @@ impl Io {
         let Some(session) = connection
             .tls
             .as_deref_mut()
-            .filter(|_| connection.failed.is_none())
+            .filter(|_| connection.output.failed.is_none())
         else {
             return;
         };
-        let mut sealed = mem::take(&mut self.sealed);
-        let mut gathered = mem::take(&mut self.gathered);
+        let mut sealed = mem::take(&mut self.encryption.sealed);
+        let mut gathered = mem::take(&mut self.encryption.gathered);
         let outcome = match pieces {
             [piece] => session.seal(piece, &mut sealed),
             _ => {
@@ -106,8 +106,8 @@ impl Io {
             Ok(()) => self.put(to, &[&sealed]),
             Err(_) => self.fail(to, Errno::PIPE),
         }
-        self.sealed = emptied(sealed);
-        self.gathered = emptied(gathered);
+        self.encryption.sealed = emptied(sealed);
+        self.encryption.gathered = emptied(gathered);
     }
 
     /// Sends `close_notify`, if neither side has hung up yet.
@@ -115,7 +115,7 @@ impl Io {
         let Some(connection) = self.table.get(conn) else {
             return;
         };
-        if connection.hung_up || connection.failed.is_some() {
+        if connection.input.hung_up || connection.output.failed.is_some() {
             return;
         }
         let Some(session) = &mut connection.tls else {
@@ -130,8 +130,8 @@ impl Io {
 
     /// Returns whether another step of a handshake may be made in this turn.
     fn may_shake_hands(&mut self) -> bool {
-        let may = self.handshake_steps > 0;
-        self.handshake_steps = self.handshake_steps.saturating_sub(1);
+        let may = self.turn.handshake_steps > 0;
+        self.turn.handshake_steps = self.turn.handshake_steps.saturating_sub(1);
         may
     }
 }
@@ -247,9 +247,9 @@ impl<P: Pooler> Driver<P> {
             return false;
         };
         let has_ended = connection.tls.as_deref().is_some_and(TlsSession::has_ended);
-        if has_ended && !connection.hang_up_reported {
+        if has_ended && !connection.input.hang_up_reported {
             // The end is reported first: a client that only closes its connection needs no server.
-            connection.hung_up = true;
+            connection.input.hung_up = true;
             self.io.queue(token);
             return false;
         }
@@ -354,10 +354,10 @@ impl Io {
         Some(Secured {
             session: connection.tls.as_deref_mut()?,
             fd: &connection.fd,
-            readable: &mut connection.readable,
-            hung_up: &mut connection.hung_up,
-            answered: &mut connection.answered,
-            failed: connection.failed.is_some(),
+            readable: &mut connection.input.readable,
+            hung_up: &mut connection.input.hung_up,
+            answered: &mut connection.output.answered,
+            failed: connection.output.failed.is_some(),
         })
     }
 }

@@ -90,11 +90,11 @@ impl Io {
         let Some(connection) = self.table.get(to) else {
             return;
         };
-        connection.answered = true;
-        if connection.failed.is_some() {
+        connection.output.answered = true;
+        if connection.output.failed.is_some() {
             return;
         }
-        if let Some(unsent) = &mut connection.unsent {
+        if let Some(unsent) = &mut connection.output.unsent {
             unsent.append(pieces);
             return;
         }
@@ -104,7 +104,7 @@ impl Io {
             Err(error) => return self.fail(to, error),
         };
         if taken < pieces.iter().map(|piece| piece.len()).sum() {
-            connection.unsent = Some(Unsent::after(pieces, taken));
+            connection.output.unsent = Some(Unsent::after(pieces, taken));
             self.pending.push_back(Pending::Blocked(to));
             self.watch_for_room(to);
         }
@@ -115,7 +115,7 @@ impl Io {
         let Some(connection) = self.table.get(token) else {
             return;
         };
-        if mem::replace(&mut connection.outgoing, true) {
+        if mem::replace(&mut connection.output.has_room, true) {
             return;
         }
         if let Err(error) = self
@@ -131,13 +131,13 @@ impl Io {
         let Some(connection) = self.table.get(token) else {
             return;
         };
-        let Some(unsent) = &mut connection.unsent else {
+        let Some(unsent) = &mut connection.output.unsent else {
             return;
         };
         match unsent.write(&connection.fd) {
             Ok(false) => {}
             Ok(true) => {
-                connection.unsent = None;
+                connection.output.unsent = None;
                 self.pending.push_back(Pending::Drained(token));
             }
             Err(error) => self.fail(token, error),

@@ -13,35 +13,49 @@ use crate::tls::TlsSession;
 pub(crate) struct Connection {
     pub(crate) fd: OwnedFd,
     pub(crate) mode: ReadMode,
+    /// The state of its input.
+    pub(crate) input: InputState,
+    /// Whether the connection is in the run queue.
+    pub(crate) queued: bool,
+    /// Whether the connection is frozen: the driver neither reads it nor reports its events.
+    pub(crate) frozen: bool,
+    /// Whether the connection was accepted, as opposed to opened by pgweir.
+    pub(crate) client: bool,
+    /// The state of its output.
+    pub(crate) output: OutputState,
+    /// The TLS session, if the connection is encrypted.
+    pub(crate) tls: Option<Box<TlsSession>>,
+}
+
+/// The state of a connection's input.
+#[derive(Debug)]
+pub(crate) struct InputState {
     /// Whether bytes (or the end) may be waiting in the socket. Events are edge-triggered: epoll does not repeat them.
     pub(crate) readable: bool,
     /// Whether the peer will send nothing after the bytes that are in the socket now.
     pub(crate) hung_up: bool,
     /// Whether the core knows about the hang-up.
     pub(crate) hang_up_reported: bool,
-    /// Whether the connection is in the run queue.
-    pub(crate) queued: bool,
-    /// Whether the connection is frozen: the driver neither reads it nor reports its events.
-    pub(crate) frozen: bool,
     /// Whether the core waits for the first byte.
     pub(crate) peek: bool,
-    /// Whether the connection was accepted, as opposed to opened by pgweir.
-    pub(crate) client: bool,
-    /// Whether the poller reports room to write.
-    pub(crate) outgoing: bool,
-    /// Whether pgweir has sent something since it last received something.
-    pub(crate) answered: bool,
     /// The number of reads during turn number `turn`.
     pub(crate) reads: u8,
     pub(crate) turn: u32,
     /// How often the length of the connection's reads was halved, since their bytes took long to process.
     pub(crate) halvings: u8,
+}
+
+/// The state of a connection's output.
+#[derive(Debug)]
+pub(crate) struct OutputState {
+    /// Whether the poller reports room to write.
+    pub(crate) has_room: bool,
+    /// Whether pgweir has sent something since it last received something.
+    pub(crate) answered: bool,
     /// The error of a failed write. Everything that is sent after it is dropped.
     pub(crate) failed: Option<Errno>,
     /// Bytes that the socket did not accept yet.
     pub(crate) unsent: Option<Box<Unsent>>,
-    /// The TLS session, if the connection is encrypted.
-    pub(crate) tls: Option<Box<TlsSession>>,
 }
 
 impl Connection {
@@ -50,20 +64,24 @@ impl Connection {
         Self {
             fd,
             mode,
-            readable: false,
-            hung_up: false,
-            hang_up_reported: false,
+            input: InputState {
+                readable: false,
+                hung_up: false,
+                hang_up_reported: false,
+                peek: false,
+                reads: 0,
+                turn: 0,
+                halvings: 0,
+            },
             queued: false,
             frozen: false,
-            peek: false,
             client,
-            outgoing: false,
-            answered: false,
-            reads: 0,
-            turn: 0,
-            halvings: 0,
-            failed: None,
-            unsent: None,
+            output: OutputState {
+                has_room: false,
+                answered: false,
+                failed: None,
+                unsent: None,
+            },
             tls: None,
         }
     }
@@ -73,7 +91,7 @@ impl Connection {
     /// Returns whether there may be something to read, in the socket or decrypted already.
     pub(crate) fn has_input(&self) -> bool {
         let session = self.tls.as_deref();
-        self.readable || session.is_some_and(TlsSession::has_input)
+        self.input.readable || session.is_some_and(TlsSession::has_input)
     }
 }
 

@@ -6,9 +6,9 @@ use crate::backend::Request;
 impl Replies {
     /// The server said CopyInResponse.
     pub fn copy_in_started(&mut self) {
-        self.copy_in = true;
-        self.ignored_syncs = 0;
-        let end = self.copy_ends.first();
+        self.copy.reads_data = true;
+        self.copy.ignored_syncs = 0;
+        let end = self.copy.ends.first();
         let ignored_end = end.map_or(self.next_request(), |end| end.request);
         let is_at_end = end.is_some_and(|end| end.request <= self.answered);
         let is_extended = match self.requests.front() {
@@ -20,23 +20,23 @@ impl Replies {
         if is_extended {
             // Messages other than data are an error in COPY.
             let marks_end = end.map_or(self.marks.next(), |end| end.mark);
-            self.is_uncertain |= self.marks.first() < marks_end;
+            self.certainty.is_uncertain |= self.marks.first() < marks_end;
             self.marks.forget(marks_end);
             let mut syncs = 0;
             while self.answered < ignored_end && self.pop().is_some() {
                 syncs += 1;
             }
-            self.dropping.ends_ignored(syncs);
-            self.restoring.ends_ignored(syncs);
-            self.ignored_syncs = syncs as u32;
-            self.unsynced |= self.is_queue_empty() || syncs > 0 && end.is_none();
-            self.asked |= self.unsynced;
+            self.certainty.dropping.ends_ignored(syncs);
+            self.certainty.restoring.ends_ignored(syncs);
+            self.copy.ignored_syncs = syncs as u32;
+            self.since_mark.unsynced |= self.is_queue_empty() || syncs > 0 && end.is_none();
+            self.since_mark.asked |= self.since_mark.unsynced;
         } else {
             self.ignore_syncs(ignored_end);
         }
         if end.is_some() {
-            self.copy_in = false;
-            self.copy_ends.take_first();
+            self.copy.reads_data = false;
+            self.copy.ends.take_first();
         }
     }
 
@@ -50,14 +50,18 @@ impl Replies {
             _ => false,
         };
         let most = end.saturating_sub(self.answered + 1);
-        while u64::from(self.ignored_syncs) < most && is_ignored(self) {
+        while u64::from(self.copy.ignored_syncs) < most && is_ignored(self) {
             self.requests.remove(1);
             // The numbers of those behind it stay: as if it had been answered.
             self.answered += 1;
             self.owed_to_client -= 1;
-            self.ignored_syncs += 1;
+            self.copy.ignored_syncs += 1;
         }
-        self.dropping.next_ignored(self.ignored_syncs);
-        self.restoring.next_ignored(self.ignored_syncs);
+        self.certainty
+            .dropping
+            .next_ignored(self.copy.ignored_syncs);
+        self.certainty
+            .restoring
+            .next_ignored(self.copy.ignored_syncs);
     }
 }

@@ -9,13 +9,13 @@ impl Replies {
     /// A reply may come that nobody counts on: close the server instead of lending it again.
     #[must_use]
     pub fn is_uncertain(&self) -> bool {
-        self.is_uncertain
+        self.certainty.is_uncertain
     }
 
     /// The server says a message of this kind.
     #[inline]
     pub fn said(&mut self, tag: u8) {
-        self.answering |= self.is_uncertain && tag != backend::READY_FOR_QUERY;
+        self.certainty.answering |= self.certainty.is_uncertain && tag != backend::READY_FOR_QUERY;
     }
 
     /// A ReadyForQuery that comes now is for the client, for a Sync that was thought ignored: none of our own
@@ -23,8 +23,8 @@ impl Replies {
     #[must_use]
     #[inline]
     pub fn owes_client_first(&self) -> bool {
-        self.is_uncertain
-            && !self.answering
+        self.certainty.is_uncertain
+            && !self.certainty.answering
             && matches!(self.current(), Some(Request::Internal(_)))
             && self.front_mark().is_none()
     }

@@ -9,8 +9,8 @@ use crate::{
 impl Ledger {
     /// Sets new limits. Servers above a smaller size are closed when they become free.
     pub fn set_limits(&mut self, limits: Limits, caps: CapLimits, now: Time) -> Notes {
-        self.configured = limits;
-        self.limits = self.limits_in_force();
+        self.limits.configured = limits;
+        self.limits.in_force = self.limits_in_force();
         let mut notes = Notes {
             room: self.caps.set_limits(caps),
             ..Notes::default()
@@ -22,47 +22,48 @@ impl Ledger {
     /// Clients are being handed over to another process: from now on the pool has at most `size` servers, whatever the
     /// configuration says.
     pub fn restrict(&mut self, size: u32) {
-        self.restriction = Some(size);
-        self.limits = self.limits_in_force();
+        self.limits.restriction = Some(size);
+        self.limits.in_force = self.limits_in_force();
     }
 
     /// Ends the restriction. A caller whose clients wait then calls [`set_limits`](Self::set_limits).
     pub fn unrestrict(&mut self) {
-        self.restriction = None;
-        self.limits = self.limits_in_force();
+        self.limits.restriction = None;
+        self.limits.in_force = self.limits_in_force();
     }
 
     fn limits_in_force(&self) -> Limits {
-        let Some(most) = self.restriction else {
-            return self.configured;
+        let Some(most) = self.limits.restriction else {
+            return self.limits.configured;
         };
         Limits {
-            size: self.configured.size.min(most),
+            size: self.limits.configured.size.min(most),
             reserve: 0,
             overflow: 0,
             min: 0,
             pinned_overflow: 0,
-            ..self.configured
+            ..self.limits.configured
         }
     }
 
     /// Do clients wait while only the restriction prevents one more server?
     #[must_use]
     pub fn is_restricted(&self) -> bool {
-        let is_full = self.restriction.is_some() && self.servers >= self.limits.size;
+        let is_full =
+            self.limits.restriction.is_some() && self.servers.all >= self.limits.in_force.size;
         is_full && self.is_short() && !self.paused && self.open
     }
 
     /// The old process has `count` servers of the pool, which count like this process's own. `lent` is the number of
     /// lent places that it knows of; it will use the others, too.
     pub fn set_elsewhere(&mut self, count: u32, lent: u32, now: Time) -> Notes {
-        self.elsewhere = count.saturating_add(self.lends.saturating_sub(lent));
+        self.elsewhere.servers = count.saturating_add(self.elsewhere.lends.saturating_sub(lent));
         let mut notes = Notes::default();
-        while self.seats_elsewhere < self.elsewhere && self.caps.take_spare() {
-            self.seats_elsewhere += 1;
+        while self.elsewhere.seats < self.elsewhere.servers && self.caps.take_spare() {
+            self.elsewhere.seats += 1;
         }
-        while self.seats_elsewhere > self.elsewhere {
-            self.seats_elsewhere -= 1;
+        while self.elsewhere.seats > self.elsewhere.servers {
+            self.elsewhere.seats -= 1;
             notes.room.extend(self.caps.give_back());
         }
         self.plan(0, true, &mut notes, now);
@@ -74,7 +75,7 @@ impl Ledger {
     pub fn want_elsewhere(&mut self, lent: u32, now: Time) -> Notes {
         let mut notes = Notes::default();
         // The last lent place is on its way.
-        if lent < self.lends {
+        if lent < self.elsewhere.lends {
             return notes;
         }
         if self.exclusive.elsewhere().is_none() {
@@ -93,7 +94,9 @@ impl Ledger {
     /// Has the old process servers, or does it wait for a place?
     #[must_use]
     pub fn is_elsewhere(&self) -> bool {
-        self.elsewhere > 0 || self.lends > 0 || self.exclusive.elsewhere().is_some()
+        self.elsewhere.servers > 0
+            || self.elsewhere.lends > 0
+            || self.exclusive.elsewhere().is_some()
     }
 
     /// The old process has ended.
@@ -102,23 +105,23 @@ impl Ledger {
             self.exclusive.remove(ticket);
             self.served_or_gone();
         }
-        self.lends = 0;
+        self.elsewhere.lends = 0;
         self.set_elsewhere(0, 0, now)
     }
 
     /// Lends the old process the place that was just taken for it.
     pub(super) fn lend(&mut self, notes: &mut Notes) {
-        self.elsewhere += 1;
-        self.seats_elsewhere += 1;
-        self.lends += 1;
+        self.elsewhere.servers += 1;
+        self.elsewhere.seats += 1;
+        self.elsewhere.lends += 1;
         notes.lend = true;
     }
 
     /// `worker` has taken over a server of another process, which is in use. That process may count the server for a
     /// moment longer: so it is counted twice rather than not at all. The worker may not know yet that clients wait.
     pub fn adopted(&mut self, worker: WorkerId) -> Notes {
-        self.servers += 1;
-        self.owned[worker.index()] += 1;
+        self.servers.all += 1;
+        self.servers.owned[worker.index()] += 1;
         let mut notes = Notes {
             search: self.caps.take_anyway().into_iter().collect(),
             ..Notes::default()
@@ -131,7 +134,7 @@ impl Ledger {
 
     /// The servers of this process and of the old one.
     pub(super) fn all(&self) -> u32 {
-        self.servers.saturating_add(self.elsewhere)
+        self.servers.all.saturating_add(self.elsewhere.servers)
     }
 }
 

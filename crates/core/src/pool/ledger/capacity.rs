@@ -28,7 +28,7 @@ pub enum Wanted {
 impl Ledger {
     /// May it have one more?
     pub(super) fn has_room(&self, now: Time) -> bool {
-        self.all() < self.limits.size || self.all() < self.most_now(now)
+        self.all() < self.limits.in_force.size || self.all() < self.most_now(now)
     }
 
     /// `worker`, which is told, has a server that it would rather keep for its client: does anybody want it? If not,
@@ -38,11 +38,11 @@ impl Ledger {
             return Wanted::Now;
         }
         if self.oldest().is_none() {
-            self.offers_to_ledger.remove(worker);
-            self.offers_pending.remove(worker);
+            self.offers.workers.remove(worker);
+            self.offers.pending.remove(worker);
             return Wanted::No;
         }
-        match self.all() >= self.limits.size {
+        match self.all() >= self.limits.in_force.size {
             true => Wanted::InTurn,
             false => Wanted::Now,
         }
@@ -55,12 +55,12 @@ impl Ledger {
         if self.caps.must_go(false, now) || self.is_exclusive_turn(now) {
             return usize::MAX;
         }
-        self.waiting.saturating_sub(self.reading as usize)
+        self.waiting.saturating_sub(self.servers.reading as usize)
     }
 
     /// `worker` has kept servers that are not needed now: it is asked again when the next client waits.
     pub fn withholds(&mut self, worker: WorkerId) {
-        self.offers_to_ledger.remove(worker);
+        self.offers.workers.remove(worker);
     }
 
     /// A kept server that was to serve a waiter stays with its client: workers may have others.
@@ -75,7 +75,7 @@ impl Ledger {
 
     /// A client keeps its server from here on.
     pub fn pin(&mut self, now: Time) -> Notes {
-        self.pinned += 1;
+        self.servers.pinned += 1;
         let mut notes = Notes::default();
         self.plan(0, true, &mut notes, now);
         notes
@@ -83,28 +83,32 @@ impl Ledger {
 
     /// It does so no more.
     pub fn unpin(&mut self) {
-        self.pinned -= 1;
+        self.servers.pinned -= 1;
     }
 
     /// Servers that clients keep.
     #[must_use]
     pub fn pinned(&self) -> u32 {
-        self.pinned
+        self.servers.pinned
     }
 
     /// More servers than the limits allow at any time?
     #[must_use]
     pub fn is_above_size(&self) -> bool {
-        let waiting = self.limits.reserve.saturating_add(self.limits.overflow);
+        let waiting = self
+            .limits
+            .in_force
+            .reserve
+            .saturating_add(self.limits.in_force.overflow);
         let above = waiting.saturating_add(self.pinned_above());
-        self.servers > self.limits.size.saturating_add(above)
+        self.servers.all > self.limits.in_force.size.saturating_add(above)
     }
 
     /// The most that it may have at this time.
     fn most_now(&self, now: Time) -> u32 {
         let waiting = self.reserve_now(now).saturating_add(self.overflow_now());
         let above = waiting.saturating_add(self.pinned_above());
-        self.limits.size.saturating_add(above)
+        self.limits.in_force.size.saturating_add(above)
     }
 
     /// What allows a server above the size at this time.
@@ -118,21 +122,33 @@ impl Ledger {
 
     /// Who waits is not to suffer for those who keep servers.
     fn pinned_above(&self) -> u32 {
-        let above = self.pinned.saturating_sub(self.limits.pinned);
-        above.min(self.limits.pinned_overflow)
+        let above = self
+            .servers
+            .pinned
+            .saturating_sub(self.limits.in_force.pinned);
+        above.min(self.limits.in_force.pinned_overflow)
     }
 
     /// The reserve is for those who have waited for long.
     fn reserve_now(&self, now: Time) -> u32 {
-        let after = self.limits.reserve_after;
+        let after = self.limits.in_force.reserve_after;
         let is_due = |(_, oldest): (WorkerId, Waiter)| now.since(oldest.since) >= after;
-        let is_used = self.limits.reserve > 0 && after > 0 && self.oldest().is_some_and(is_due);
-        if is_used { self.limits.reserve } else { 0 }
+        let is_used =
+            self.limits.in_force.reserve > 0 && after > 0 && self.oldest().is_some_and(is_due);
+        if is_used {
+            self.limits.in_force.reserve
+        } else {
+            0
+        }
     }
 
     /// The overflow is for many who wait.
     fn overflow_now(&self) -> u32 {
-        let is_used = self.waiting > self.limits.overflow_waiting as usize;
-        if is_used { self.limits.overflow } else { 0 }
+        let is_used = self.waiting > self.limits.in_force.overflow_waiting as usize;
+        if is_used {
+            self.limits.in_force.overflow
+        } else {
+            0
+        }
     }
 }

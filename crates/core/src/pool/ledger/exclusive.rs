@@ -104,7 +104,7 @@ impl Ledger {
     /// The exclusive server of a client of `worker` has logged in, or its login has failed. A failure says nothing
     /// about other servers, since the client may have caused it.
     pub fn exclusive_connected(&mut self, worker: WorkerId, is_ready: bool, now: Time) -> Notes {
-        self.connecting -= 1;
+        self.servers.connecting -= 1;
         self.exclusive.connecting -= 1;
         let mut notes = Notes::default();
         if !is_ready {
@@ -119,14 +119,14 @@ impl Ledger {
         if !self.may_connect(now) || !self.has_room(now) {
             return None;
         }
-        let ready = match now < self.reading_until {
-            true => ready + self.reading as usize,
+        let ready = match now < self.servers.reading_until {
+            true => ready + self.servers.reading as usize,
             false => ready,
         };
         let is_short =
-            self.waiting > self.shared_logins() + ready && self.offers_pending.is_empty();
+            self.waiting > self.shared_logins() + ready && self.offers.pending.is_empty();
         let shared = self.oldest().filter(|_| is_short);
-        let has_own_room = self.all() < self.limits.size;
+        let has_own_room = self.all() < self.limits.in_force.size;
         let exclusive = self.exclusive.front().filter(|_| has_own_room);
         match (exclusive, shared) {
             (Some((_, exclusive)), Some((worker, shared))) if shared.ticket < exclusive.ticket => {
@@ -168,12 +168,12 @@ impl Ledger {
     }
 
     fn shared_logins(&self) -> usize {
-        (self.connecting - self.exclusive.connecting) as usize
+        (self.servers.connecting - self.exclusive.connecting) as usize
     }
 
     /// Does a client wait for an exclusive server that only the pool's size or a cap prevents?
     pub(super) fn must_make_room(&self, now: Time) -> bool {
-        let is_full = self.all() >= self.limits.size || self.denied.is_some();
+        let is_full = self.all() >= self.limits.in_force.size || self.denied.is_some();
         !self.exclusive.is_empty() && is_full && self.may_connect(now)
     }
 

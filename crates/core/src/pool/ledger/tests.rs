@@ -108,7 +108,7 @@ fn order_over_workers() {
     let check = |order, a_since, b_since, now, expect| {
         let mut ledger = ledger(1, Order::Auto);
         with_server(&mut ledger, A, 1);
-        ledger.limits.order = order;
+        ledger.limits.in_force.order = order;
         let _ = ledger.wait(B, client(2), Time(b_since));
         let _ = ledger.wait(A, client(3), Time(a_since));
         let own = matches!(ledger.offer(A, Time(now)), Grant::OwnWaiter(_));
@@ -228,8 +228,8 @@ fn a_server_is_yielded_once_it_has_served() {
 #[test]
 fn the_reserve_is_for_who_has_waited() {
     let mut ledger = ledger(1, Order::Auto);
-    ledger.limits.reserve = 1;
-    ledger.limits.reserve_after = 100;
+    ledger.limits.in_force.reserve = 1;
+    ledger.limits.in_force.reserve_after = 100;
     with_server(&mut ledger, A, 1);
     let (_, notes) = ledger.wait(A, client(2), Time(0));
     assert_eq!(notes.open, None);
@@ -248,8 +248,8 @@ fn the_reserve_is_for_who_has_waited() {
 #[test]
 fn a_pool_is_filled_up_to_its_minimum_and_its_size() {
     let mut ledger = ledger(2, Order::Auto);
-    ledger.limits.min = 3;
-    ledger.limits.connecting = 4;
+    ledger.limits.in_force.min = 3;
+    ledger.limits.in_force.connecting = 4;
     for servers in 1..=2 {
         assert_eq!(ledger.fill(B, Time(0)).open, Some(B));
         assert!(matches!(ledger.opening(B, Time(0)), Opening::Go { .. }));
@@ -263,8 +263,8 @@ fn a_pool_is_filled_up_to_its_minimum_and_its_size() {
 #[test]
 fn the_overflow_is_for_many_who_wait() {
     let mut ledger = ledger(1, Order::Auto);
-    ledger.limits.overflow = 1;
-    ledger.limits.overflow_waiting = 2;
+    ledger.limits.in_force.overflow = 1;
+    ledger.limits.in_force.overflow_waiting = 2;
     with_server(&mut ledger, A, 1);
     let mut tickets = Vec::new();
     for n in 2..=3 {
@@ -290,8 +290,8 @@ fn the_overflow_is_for_many_who_wait() {
 #[test]
 fn who_keeps_servers_makes_room_for_others() {
     let mut ledger = ledger(1, Order::Auto);
-    ledger.limits.pinned = 0;
-    ledger.limits.pinned_overflow = 1;
+    ledger.limits.in_force.pinned = 0;
+    ledger.limits.in_force.pinned_overflow = 1;
     with_server(&mut ledger, A, 1);
     let (_, notes) = ledger.wait(A, client(2), Time(0));
     assert_eq!(notes.open, None);

@@ -53,7 +53,7 @@ impl Ledger {
             WaitReason::Cap { by, limit }
         } else if now < self.retry_at {
             WaitReason::Failed(self.retry_at)
-        } else if self.connecting > 0 {
+        } else if self.servers.connecting > 0 {
             WaitReason::Connecting
         } else {
             WaitReason::None

@@ -6,11 +6,13 @@
 //! name it.
 
 mod conclusions;
+mod objects;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 
 use pgweir_wire::Body as Row;
 
+use self::objects::{DatabaseIdentity, FactsSize, OwnObjects, Reasons};
 use super::{
     Known, Name, Trust,
     body::{self, ANYTHING, Language, Listener},
@@ -40,7 +42,7 @@ const RANGE_CONSTRUCTORS: [&str; 5] = words(
 );
 
 /// The facts of a database that have been read so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Facts {
     trust: Trust,
     /// What is certified so far; at first what holds in every database.
@@ -48,35 +50,22 @@ pub struct Facts {
     graph: Graph,
     /// Names of the database's functions and relations: a word in a body may name one of them.
     names: HashSet<Name>,
-    /// Effects of PostgreSQL's own functions that have any, by OID.
-    builtin: HashMap<u32, Effects>,
-    /// Names of PostgreSQL's own views.
-    own_views: HashSet<Name>,
-    /// Names of the functions in `builtin`.
-    builtin_names: HashMap<u32, Box<str>>,
-    /// Names of PostgreSQL's own functions that pgweir does not know.
-    pub(super) unknown: Vec<String>,
+    /// PostgreSQL's own objects.
+    pub(super) own: OwnObjects,
     functions: Vec<(At, u32, Box<str>)>,
     pub(super) relations: Vec<(u32, Box<str>)>,
-    /// The reason why a function is opaque by itself.
-    reasons: HashMap<u32, Box<str>>,
-    /// The objects that make every text call a function.
-    everywhere: Vec<(u32, Box<str>)>,
-    /// The first reason why every text is opaque, as a sentence.
-    doubt: Option<String>,
-    unclean: Option<String>,
+    /// The reasons why code is opaque.
+    reasons: Reasons,
     pub(super) customs: BTreeSet<Box<[u8]>>,
     pub(super) utf8: bool,
     pub(super) has_event_triggers: bool,
     /// Functions that run at each login, and the names of their triggers.
     login_triggers: Vec<(At, Box<str>)>,
     extensions: Option<Extensions>,
-    database: Option<u32>,
-    is_of_standby: bool,
-    system: Option<u64>,
-    bytes: usize,
-    is_whole: bool,
-    too_much: bool,
+    /// The database.
+    identity: DatabaseIdentity,
+    /// The size of what was read.
+    size: FactsSize,
 }
 
 /// The columns of one row. NULL is empty.
@@ -126,38 +115,15 @@ impl Facts {
     pub fn new(trust: Trust) -> Self {
         Self {
             trust,
-            known: Known::default(),
-            graph: Graph::default(),
-            names: HashSet::new(),
-            builtin: HashMap::new(),
-            own_views: HashSet::new(),
-            builtin_names: HashMap::new(),
-            unknown: Vec::new(),
-            functions: Vec::new(),
-            relations: Vec::new(),
-            reasons: HashMap::new(),
-            everywhere: Vec::new(),
-            doubt: None,
-            unclean: None,
-            customs: BTreeSet::new(),
-            utf8: false,
-            has_event_triggers: false,
-            login_triggers: Vec::new(),
-            extensions: None,
-            database: None,
-            is_of_standby: false,
-            system: None,
-            bytes: 0,
-            is_whole: false,
-            too_much: false,
+            ..Self::default()
         }
     }
 
     /// Takes one row. Returns `false` if the row is not understood; then the reading is discarded.
     pub fn take(&mut self, row: &[u8]) -> bool {
-        self.bytes += row.len();
-        self.too_much |= self.bytes > BYTES_MAX || self.graph.len() > GRAPH_MAX;
-        if self.too_much {
+        self.size.bytes += row.len();
+        self.size.too_much |= self.size.bytes > BYTES_MAX || self.graph.len() > GRAPH_MAX;
+        if self.size.too_much {
             return true;
         }
         Columns::of(row)
@@ -168,18 +134,18 @@ impl Facts {
     /// Returns whether all rows have arrived.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        self.is_whole
+        self.size.is_whole
     }
 
     /// Returns whether all rows have arrived, and none exceeded a limit.
     pub(super) fn are_all_taken(&self) -> bool {
-        self.is_whole && !self.too_much
+        self.size.is_whole && !self.size.too_much
     }
 
     /// Returns whether the facts come from a standby, which may not have replayed the last changes.
     #[must_use]
     pub fn are_of_standby(&self) -> bool {
-        self.is_of_standby
+        self.identity.is_of_standby
     }
 
     /// Returns the identity of the database. `address` is the address of the servers, for those that can't report the
@@ -187,23 +153,24 @@ impl Facts {
     #[must_use]
     pub fn identity(&self, address: &str) -> Option<Identity> {
         let system = self
+            .identity
             .system
             .map_or_else(|| address.into(), |number| number.to_string().into());
-        let database = self.database?;
+        let database = self.identity.database?;
         Some(Identity { system, database })
     }
 
     fn add(&mut self, row: &Columns<'_>) -> Option<()> {
         match row.text(0) {
-            "s" => self.system = Some(row.text(1).parse::<i64>().ok()?.cast_unsigned()),
+            "s" => self.identity.system = Some(row.text(1).parse::<i64>().ok()?.cast_unsigned()),
             "d" => {
-                self.database = Some(row.oid(1)?);
+                self.identity.database = Some(row.oid(1)?);
                 self.utf8 = row.text(2) == "UTF8";
-                self.is_of_standby = row.text(3) == "t";
+                self.identity.is_of_standby = row.text(3) == "t";
             }
             "b" => self.add_builtin(row.oid(1)?, row.text(2)),
             "i" => {
-                let read = self.builtin.entry(row.oid(1)?).or_default();
+                let read = self.own.effects.entry(row.oid(1)?).or_default();
                 *read |= Effects::READS_SESSION;
             }
             "q" => {
@@ -212,11 +179,12 @@ impl Facts {
                     row.text(1),
                     row.text(2)
                 );
-                self.doubt.get_or_insert(what);
+                self.reasons.doubt.get_or_insert(what);
             }
             "l" => {
                 let language = row.text(1);
-                self.unclean
+                self.reasons
+                    .unclean
                     .get_or_insert_with(|| format!("language {language} is installed"));
             }
             "v" => self.add_event_trigger(row),
@@ -224,7 +192,7 @@ impl Facts {
                 let written = self.graph.at(Node::Written(row.oid(1)?));
                 self.graph.add(written, ANYTHING);
                 let reason = "it writes to a system catalog".into();
-                self.reasons.insert(written.number(), reason);
+                self.reasons.by_function.insert(written.number(), reason);
             }
             "r" => self.add_relation(row.oid(1)?, row),
             "z" => self.add_own_view(row.oid(1)?, row),
@@ -265,7 +233,7 @@ impl Facts {
                 let at = self.add_everywhere(row.text(1));
                 self.add_tree(at, false, row.text(2));
             }
-            "end" => self.is_whole = true,
+            "end" => self.size.is_whole = true,
             _ => return None,
         }
         Some(())
@@ -297,12 +265,12 @@ impl Facts {
             Some(traces) => traces.read,
             None if is_innocent(name) => return,
             None => {
-                self.unknown.push(name.to_owned());
+                self.own.unknown.push(name.to_owned());
                 Effects::OPAQUE
             }
         };
-        self.builtin.insert(oid, bits);
-        self.builtin_names.insert(oid, name.into());
+        self.own.effects.insert(oid, bits);
+        self.own.names.insert(oid, name.into());
     }
 
     fn add_relation(&mut self, oid: u32, row: &Columns<'_>) {
@@ -313,6 +281,7 @@ impl Facts {
         if kind == "f" {
             self.graph.add(read, ANYTHING);
             self.reasons
+                .by_function
                 .insert(read.number(), "it is a foreign table".into());
         }
         if row.text(4) == "t" {
@@ -334,7 +303,7 @@ impl Facts {
         let read = self.graph.at(Node::Read(oid));
         self.graph.add(read, Effects::READS_SESSION);
         if is_of_catalog {
-            self.own_views.insert(Name::of(name.as_bytes()));
+            self.own.views.insert(Name::of(name.as_bytes()));
         }
         let Some(traces) = builtin_traces(name.as_bytes()).filter(|_| is_of_catalog) else {
             return;
@@ -344,7 +313,7 @@ impl Facts {
         let written = self.graph.at(Node::Written(oid));
         self.graph.add(written, serious(traces.write));
         let reason = format!("it writes to {name}").into();
-        self.reasons.insert(written.number(), reason);
+        self.reasons.by_function.insert(written.number(), reason);
     }
 
     /// Records that `user` calls a function.
@@ -352,12 +321,13 @@ impl Facts {
         if oid >= FIRST_OF_USERS {
             let called = self.graph.at(Node::Function(oid));
             self.graph.add_use(user, called);
-        } else if let Some(&bits) = self.builtin.get(&oid) {
+        } else if let Some(&bits) = self.own.effects.get(&oid) {
             let called = self.graph.at(Node::Function(oid));
             self.graph.add(called, serious(bits));
             self.graph.add_use(user, called);
-            let name = self.builtin_names.get(&oid).map_or("", |name| name);
+            let name = self.own.names.get(&oid).map_or("", |name| name);
             self.reasons
+                .by_function
                 .insert(called.number(), format!("it calls {name}").into());
         }
     }
@@ -405,10 +375,10 @@ impl Facts {
     /// Adds a node for an object that no text needs to name. Each such object has its own node, so that the reason can
     /// be reported.
     fn add_everywhere(&mut self, label: &str) -> At {
-        let at = self.graph.at(Node::Unnamed(self.everywhere.len()));
+        let at = self.graph.at(Node::Unnamed(self.reasons.everywhere.len()));
         let every_text = self.graph.at(Node::EveryText);
         self.graph.add_use(every_text, at);
-        self.everywhere.push((at.number(), label.into()));
+        self.reasons.everywhere.push((at.number(), label.into()));
         at
     }
 
@@ -474,7 +444,8 @@ impl Facts {
             "c" | "internal" => self.add_compiled(at, name, language, extension, row.text(6)),
             other => {
                 self.found(at, ANYTHING, &format!("it is written in {other}"));
-                self.unclean
+                self.reasons
+                    .unclean
                     .get_or_insert_with(|| format!("function {name} is written in {other}"));
             }
         }
@@ -484,6 +455,7 @@ impl Facts {
         self.graph.add(at, bits);
         if bits.contains(Effects::OPAQUE) {
             self.reasons
+                .by_function
                 .entry(at.number())
                 .or_insert_with(|| reason.into());
         }
@@ -506,7 +478,8 @@ impl Facts {
                     ANYTHING,
                     &format!("pgweir does not know what this function in {language} does"),
                 );
-                self.unclean
+                self.reasons
+                    .unclean
                     .get_or_insert_with(|| format!("function {name} is written in {language}"));
             }
         }
@@ -555,7 +528,7 @@ impl Listener for Words<'_> {
         }
         let builtin = builtin_traces(name).unwrap_or_default();
         let found = builtin.read | builtin.write;
-        if reads_session(name) || self.facts.own_views.contains(&hash) {
+        if reads_session(name) || self.facts.own.views.contains(&hash) {
             return found | Effects::READS_SESSION;
         }
         found

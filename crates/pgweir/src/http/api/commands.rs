@@ -231,19 +231,19 @@ async fn send(
 ) -> Result<Reply, LinkError> {
     // SUSPEND lasts as long as the link that ordered it, and no other link is served meanwhile.
     if command.verb == "RESUME"
-        && let Some(mut link) = state.suspender.take()
+        && let Some(mut link) = state.links.suspender.take()
     {
         let outcome = link.run(text).await;
         if !matches!(outcome, Ok(_) | Err(LinkError::Ended)) {
-            state.suspender.replace(Some(link));
+            state.links.suspender.replace(Some(link));
         }
         return outcome;
     }
     let name = format!("http {}", sender.name);
-    let mut link = state.switchboard.open_own(&name).await?;
+    let mut link = state.links.switchboard.open_own(&name).await?;
     let reply = link.run(text).await?;
     if command.verb == "SUSPEND" {
-        state.suspender.replace(Some(link));
+        state.links.suspender.replace(Some(link));
     }
     Ok(reply)
 }

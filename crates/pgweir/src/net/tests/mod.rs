@@ -335,11 +335,11 @@ fn nothing_wakes_an_idle_driver() {
     let mut world = World::new();
     let _client = world.client();
     world.settle();
-    let turn = world.drivers[0].io.turn;
+    let turn = world.drivers[0].io.turn.number;
     assert_eq!(world.drivers[0].io.timers.next(), None);
     world.turns();
     assert!(
-        world.events.is_empty() && world.drivers[0].io.turn == turn + 1,
+        world.events.is_empty() && world.drivers[0].io.turn.number == turn + 1,
         "an event without a cause"
     );
 }

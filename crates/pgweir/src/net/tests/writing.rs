@@ -26,7 +26,7 @@ fn the_rest_is_kept_and_arrives_in_order() {
     assert_eq!(world.seen(), [Seen::Drained]);
     let connection = world.drivers[0].io.table.get(FIRST).expect("open");
     assert!(
-        connection.unsent.is_none(),
+        connection.output.unsent.is_none(),
         "a drained connection owns no buffer"
     );
 }

@@ -38,7 +38,7 @@ impl Facts {
     /// Derives the conclusions.
     pub(in crate::session::certificates) fn conclude(&mut self) -> Conclusions {
         let mut found = Conclusions::default();
-        if self.too_much || !self.is_whole {
+        if self.size.too_much || !self.size.is_whole {
             found.every_text = Effects::OPAQUE;
             found.opaque_reason =
                 Some("it has more functions and relations than pgweir reads".to_owned());
@@ -49,7 +49,10 @@ impl Facts {
         for (at, ..) in &self.functions {
             if self.graph.is_spoilt_by_plans(*at) {
                 let reason = "it is declared IMMUTABLE and reads a parameter, the user or the like";
-                self.reasons.entry(at.number()).or_insert(reason.into());
+                self.reasons
+                    .by_function
+                    .entry(at.number())
+                    .or_insert(reason.into());
             }
         }
         let names = self.named_nodes();
@@ -59,11 +62,11 @@ impl Facts {
                 found.opaque_reason = self.explain(&names, at).map(Into::into);
             }
         }
-        if let Some(doubt) = &self.doubt {
+        if let Some(doubt) = &self.reasons.doubt {
             found.every_text |= Effects::OPAQUE;
             found.opaque_reason = Some(doubt.clone());
         }
-        found.unclean_reason.clone_from(&self.unclean);
+        found.unclean_reason.clone_from(&self.reasons.unclean);
         for (at, name) in &self.login_triggers {
             if self.graph.bits(*at).contains(Effects::OPAQUE) {
                 found.logins_leave_state = true;
@@ -71,24 +74,18 @@ impl Facts {
                 found.unclean_reason.get_or_insert_with(reason);
             }
         }
-        for name in &self.unknown {
+        for name in &self.own.unknown {
             let reason = "pgweir does not know what this function of PostgreSQL does";
-            let traces = Traces {
-                read: Effects::OPAQUE,
-                write: Effects::NONE,
-            };
+            let traces = Traces::of_use(Effects::OPAQUE);
             found.remember("built-in", name, traces, || Some(reason.into()));
         }
-        let builtin = self.builtin.iter();
+        let builtin = self.own.effects.iter();
         found.calls = builtin
             .map(|(&oid, bits)| (oid, bits.without(Effects::READS_SESSION)))
             .collect();
         for (at, oid, name) in &self.functions {
             let read = self.graph.bits(*at);
-            let traces = Traces {
-                read,
-                write: Effects::NONE,
-            };
+            let traces = Traces::of_use(read);
             found.remember("function", name, traces, || self.explain(&names, *at));
             found.functions.push((name.clone(), read));
             found.calls.insert(*oid, read);
@@ -114,7 +111,7 @@ impl Facts {
                 .filter_map(|node| self.graph.known(node))
                 .map(move |at| (at.number(), format!("relation {name}")))
         });
-        let others = self.everywhere.iter();
+        let others = self.reasons.everywhere.iter();
         let others = others.map(|(at, label)| (*at, label.to_string()));
         functions.chain(relations).chain(others).collect()
     }
@@ -131,7 +128,7 @@ impl Facts {
                 Some(name) if steps.last() != Some(&name.as_str()) => steps.push(name),
                 _ => {}
             }
-            reason = self.reasons.get(&at.number());
+            reason = self.reasons.by_function.get(&at.number());
         }
         let chain = steps.join(" uses ");
         Some(match reason {

@@ -1,0 +1,478 @@
+//! Online restart: clients that use LISTEN are handed over like others. Until the new process has a listener that
+//! listens for them, the old process receives their notifications and forwards them.
+//!
+//! The new process takes such a client over, orders its channels from its own listener, and holds the client back.
+//! When the listener listens, the new process asks the old one for all earlier notifications
+//! ([`ListenNote::Fence`]). A notification that both processes received is sent to the client once, as where a
+//! listener takes a channel over from a server.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{Around, OnlineRestart, serve_taken_over_client};
+use crate::{
+    Action, Actions, SharedPool, Token,
+    cancel::{CancelKey, Keys},
+    client_listen::{ListeningClients, ask_fence, send_backlog_if_idle},
+    connections::{Conn, Connections},
+    effect::{Effect, Env},
+    fault::Fault,
+    frontend::{Client, ClientDuty},
+    listen::{Channel, ListenerKey, Listening, Question, Stage, TakenOverListener},
+    pooling::LocalPools,
+    takeover::{ClientRecord, ListenNote},
+};
+
+/// Clients that have left this process and whose notifications it still forwards.
+#[derive(Debug, Default)]
+pub(super) struct ForwardedClients {
+    /// By the connections that the clients had here.
+    all: BTreeMap<Token, ForwardedClient>,
+    keys: Keys,
+    /// The number of restarts that have failed so far.
+    failed: u32,
+    /// The number of failed restarts whose clients are all back.
+    returned: u32,
+}
+
+impl ForwardedClients {
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(super) fn insert(&mut self, conn: Token, forward: ForwardedClient) {
+        self.keys.insert(&forward.key, conn);
+        self.all.insert(conn, forward);
+    }
+
+    fn find(&self, key: &CancelKey) -> Option<Token> {
+        let conn = self.keys.find(key)?;
+        let forward = self.all.get(&conn)?;
+        (forward.key == *key).then_some(conn)
+    }
+
+    fn remove(&mut self, conn: Token) -> Option<ForwardedClient> {
+        let forward = self.all.remove(&conn)?;
+        self.keys.remove(&forward.key, conn);
+        Some(forward)
+    }
+}
+
+/// A client that has left, and whose notifications are still forwarded.
+#[derive(Debug)]
+pub(super) struct ForwardedClient {
+    key: CancelKey,
+    shared: Arc<SharedPool>,
+    /// The restart in which the client left: the number of restarts that had failed before.
+    restart: u32,
+    /// `None` once everything was forwarded.
+    listening: Option<Box<Listening>>,
+    /// The forwarded notifications: if the client comes back, this process has to send them.
+    heard: Vec<u8>,
+}
+
+/// Why a client's notifications are no longer received.
+const FAILED: &str = "the online restart has failed";
+const ENDED: &str = "the process that has heard for it before has ended";
+const NOT_CARRIED: &str = "sessions are not carried any more";
+const BEHIND: &str = "more was notified than notification_backlog allows";
+const TIMEOUT: &str = "takeover_timeout";
+
+impl OnlineRestart {
+    /// Records the channels of a client that is about to leave, so that this process goes on receiving for it.
+    pub(super) fn begin_forwarding(
+        &mut self,
+        connections: &mut Connections,
+        pools: &LocalPools,
+        conn: Token,
+    ) {
+        let restart = self.forwarded_clients.failed;
+        let recorded = connections.client(conn).and_then(|client| {
+            let (key, pool) = (client.cancel_key(), client.pool?);
+            let listening = client.listening.take()?;
+            Some(ForwardedClient {
+                key,
+                shared: Arc::clone(&pools.get(pool)?.shared),
+                restart,
+                listening: Some(listening),
+                heard: Vec::new(),
+            })
+        });
+        if let Some(forward) = recorded {
+            self.forwarded_clients.insert(conn, forward);
+        }
+    }
+
+    /// Forwards a notification for a client that has left.
+    pub(crate) fn forward(
+        &mut self,
+        env: &Env<'_>,
+        clients: &mut ListeningClients,
+        conn: Token,
+        message: &[u8],
+        out: &mut Actions,
+    ) {
+        let most = env.snapshot.config.settings.notification_backlog as usize;
+        let Some(forward) = self.forwarded_clients.all.get_mut(&conn) else {
+            return;
+        };
+        if forward.listening.is_none() {
+            return;
+        }
+        if forward.heard.len() + message.len() > most {
+            let note = ListenNote::Lost(BEHIND.to_owned());
+            return self.stop_forwarding(env, clients, conn, note, out);
+        }
+        forward.heard.extend_from_slice(message);
+        send_listen_note(
+            &forward.key,
+            ListenNote::Notification(message.to_vec()),
+            out,
+        );
+    }
+
+    /// Handles the listener's answer to a question that was asked for a client that has left.
+    pub(crate) fn forward_answered(
+        &mut self,
+        env: &Env<'_>,
+        clients: &mut ListeningClients,
+        question: Question,
+        granted: bool,
+        out: &mut Actions,
+    ) {
+        let forward = self.forwarded_clients.all.get(&question.client);
+        let listening = forward.and_then(|forward| forward.listening.as_ref());
+        if listening.is_some_and(|listening| listening.awaits(question.number)) {
+            let note = match granted {
+                true => ListenNote::Fenced,
+                false => ListenNote::Lost("it is closed".to_owned()),
+            };
+            self.stop_forwarding(env, clients, question.client, note, out);
+        }
+    }
+
+    /// Stops the forwarding for a client, if the client has left, and sends the other process the reason. The client
+    /// stays known until the other process has finished with it.
+    pub(crate) fn stop_forwarding(
+        &mut self,
+        env: &Env<'_>,
+        clients: &mut ListeningClients,
+        conn: Token,
+        note: ListenNote,
+        out: &mut Actions,
+    ) {
+        let Some(forward) = self.forwarded_clients.all.get_mut(&conn) else {
+            return;
+        };
+        let listening = forward.listening.take();
+        send_listen_note(&forward.key, note, out);
+        if let Some(listening) = listening {
+            clients.stop(env, conn, *listening, out);
+        }
+    }
+
+    /// Stops the forwarding for all clients that have left.
+    pub(crate) fn end_forwarding(
+        &mut self,
+        env: &Env<'_>,
+        clients: &mut ListeningClients,
+        out: &mut Actions,
+    ) {
+        let all: Vec<Token> = self.forwarded_clients.all.keys().copied().collect();
+        for conn in all {
+            let note = ListenNote::Lost(TIMEOUT.to_owned());
+            self.stop_forwarding(env, clients, conn, note, out);
+        }
+        self.forwarded_clients.all.clear();
+        self.forwarded_clients.keys = Keys::default();
+    }
+
+    /// Handles a failed restart: its clients come back, and then [`Self::forget_forwarded_clients`] is called.
+    pub(super) fn await_returns(&mut self, out: &mut Actions) {
+        self.forwarded_clients.failed += 1;
+        out.list.push(Action::AwaitReturns);
+    }
+
+    /// Forgets the clients that left in the oldest failed restart whose clients were awaited: none of them comes
+    /// back any more. The next restart may have begun: clients that left in that one stay.
+    pub(super) fn forget_forwarded_clients(
+        &mut self,
+        env: &Env<'_>,
+        clients: &mut ListeningClients,
+        out: &mut Actions,
+    ) {
+        self.forwarded_clients.returned += 1;
+        let returned = self.forwarded_clients.returned;
+        let all = self.forwarded_clients.all.iter();
+        let left_before: Vec<Token> = all
+            .filter(|(_, forward)| forward.restart < returned)
+            .map(|(&conn, _)| conn)
+            .collect();
+        for conn in left_before {
+            self.forget_forwarded_client(env, clients, conn, out);
+        }
+    }
+
+    fn forget_forwarded_client(
+        &mut self,
+        env: &Env<'_>,
+        clients: &mut ListeningClients,
+        conn: Token,
+        out: &mut Actions,
+    ) {
+        if let Some(forward) = self.forwarded_clients.remove(conn)
+            && let Some(listening) = forward.listening
+        {
+            clients.stop(env, conn, *listening, out);
+        }
+    }
+
+    /// Orders the channels of a client that was taken over. Returns whether the client has to be held back until
+    /// its listener listens.
+    ///
+    /// # Errors
+    /// The client can have no listener.
+    pub(crate) fn listens_on(
+        &mut self,
+        around: Around<'_>,
+        conn: Token,
+        record: &ClientRecord,
+        out: &mut Actions,
+    ) -> Result<bool, Fault> {
+        if record.channels.is_empty() {
+            return Ok(false);
+        }
+        let (connections, clients) = (around.connections, around.listening_clients);
+        if self.listens_again(connections, clients, conn, &record.cancel_key(), out) {
+            return Ok(false);
+        }
+        let (env, pools) = (&around.env, &*around.pools);
+        ask_for_arriving(env, connections, pools, clients, (conn, record), out)?;
+        Ok(true)
+    }
+
+    /// Takes a client back whose notifications were still received here.
+    fn listens_again(
+        &mut self,
+        connections: &mut Connections,
+        clients: &mut ListeningClients,
+        conn: Token,
+        key: &CancelKey,
+        out: &mut Actions,
+    ) -> bool {
+        let Some(before) = self.forwarded_clients.find(key) else {
+            return false;
+        };
+        let Some(forward) = self.forwarded_clients.remove(before) else {
+            return false;
+        };
+        let (Some(mut listening), Some(client)) = (forward.listening, connections.client(conn))
+        else {
+            return false;
+        };
+        listening.settle();
+        listening.prepend_backlog(forward.heard);
+        clients.rename(&listening, before, conn);
+        client.listening = Some(listening);
+        send_backlog_if_idle(connections, conn, out);
+        true
+    }
+
+    /// Handles a message of the other process about a client that listens.
+    pub(super) fn handle_listen_note(
+        &mut self,
+        around: Around<'_>,
+        key: &CancelKey,
+        note: ListenNote,
+        out: &mut Actions,
+    ) -> Vec<Effect> {
+        let (env, connections) = (&around.env, around.connections);
+        let arriving = around
+            .client
+            .filter(|&client| is_arriving(connections, client, key));
+        match note {
+            ListenNote::Fence => {
+                self.fence_forward(env, key, out);
+                None
+            }
+            ListenNote::Done => {
+                if let Some(conn) = self.forwarded_clients.find(key) {
+                    self.forget_forwarded_client(env, around.listening_clients, conn, out);
+                }
+                None
+            }
+            ListenNote::Notification(message) => arriving
+                .and_then(|client| add_forwarded_notification(env, connections, client, &message)),
+            ListenNote::Fenced => {
+                if let Some(client) = arriving {
+                    fence_arriving(env, connections, around.pools, client, out);
+                }
+                None
+            }
+            ListenNote::Lost(why) => {
+                arriving.map(|client| Effect::EndClient(client, Fault::ListenerLost(why)))
+            }
+        }
+        .into_iter()
+        .collect()
+    }
+
+    /// Makes sure that all notifications sent until now are forwarded.
+    fn fence_forward(&mut self, env: &Env<'_>, key: &CancelKey, out: &mut Actions) {
+        let Some(conn) = self.forwarded_clients.find(key) else {
+            return send_listen_note(key, ListenNote::Lost(FAILED.to_owned()), out);
+        };
+        let Some(forward) = self.forwarded_clients.all.get_mut(&conn) else {
+            return;
+        };
+        // If the listener was lost, the other process was informed before.
+        let Some(listening) = &mut forward.listening else {
+            return;
+        };
+        let shared = Arc::clone(&forward.shared);
+        ask_fence(env, (conn, listening), shared, Stage::Fenced, true, out);
+    }
+}
+
+/// Orders the channels of a client that has just arrived.
+fn ask_for_arriving(
+    env: &Env<'_>,
+    connections: &mut Connections,
+    pools: &LocalPools,
+    clients: &mut ListeningClients,
+    (conn, record): (Token, &ClientRecord),
+    out: &mut Actions,
+) -> Result<(), Fault> {
+    let lost = |why: &str| Fault::ListenerLost(why.to_owned());
+    if !env.directory.has_partner() {
+        return Err(lost(FAILED));
+    }
+    let client = connections.client(conn).ok_or_else(|| lost(FAILED))?;
+    let (Some(pool), Some(_)) = (client.pool, &client.context) else {
+        return Err(lost(NOT_CARRIED));
+    };
+    let key = ListenerKey {
+        pool,
+        encoding: client.tracked.client_encoding().into(),
+    };
+    let channels: Vec<Channel> = record.channels.iter().map(|name| name[..].into()).collect();
+    let mut listening = Box::new(Listening::new(key));
+    listening.taken_over = Some(Box::new(TakenOverListener {
+        notified: Vec::new(),
+        ready_was_sent: record.ready_was_sent,
+    }));
+    client.duty = ClientDuty::TakenOver;
+    let pool = pools.get(pool).ok_or_else(|| lost(NOT_CARRIED))?;
+    let shared = Arc::clone(&pool.shared);
+    clients.order(env, (conn, &mut listening), shared, channels, out);
+    client.listening = Some(listening);
+    Ok(())
+}
+
+/// Handles the answer of the listener for a client that was taken over: it listens, or it can't.
+pub(crate) fn arriving_answered(
+    connections: &mut Connections,
+    conn: Token,
+    granted: bool,
+    out: &mut Actions,
+) -> Option<Effect> {
+    let client = connections.client(conn)?;
+    let key = client.cancel_key();
+    match &mut client.listening {
+        Some(listening) if granted => {
+            listening.stage = Stage::Elsewhere;
+            send_listen_note(&key, ListenNote::Fence, out);
+            None
+        }
+        _ => {
+            send_listen_note(&key, ListenNote::Done, out);
+            let fault = Fault::ListenerLost("no listener can be had".to_owned());
+            Some(Effect::EndClient(conn, fault))
+        }
+    }
+}
+
+/// Returns whether this client has the key, was taken over, and does not have its listener yet.
+fn is_arriving(connections: &mut Connections, conn: Token, key: &CancelKey) -> bool {
+    let client = connections.client(conn);
+    client.is_some_and(|client| {
+        matches!(client.duty, ClientDuty::TakenOver) && client.cancel_key() == *key
+    })
+}
+
+fn add_forwarded_notification(
+    env: &Env<'_>,
+    connections: &mut Connections,
+    conn: Token,
+    message: &[u8],
+) -> Option<Effect> {
+    let most = env.snapshot.config.settings.notification_backlog as usize;
+    let arriving = connections.client(conn).and_then(arriving_of)?;
+    if arriving.notified.len() + message.len() > most {
+        return Some(Effect::EndClient(conn, Fault::NotificationBacklog));
+    }
+    arriving.notified.extend_from_slice(message);
+    None
+}
+
+/// Handles the end of the earlier notifications. The new listener must also have received what the old process
+/// received since the listener began: only then the client gets what both have received.
+fn fence_arriving(
+    env: &Env<'_>,
+    connections: &mut Connections,
+    pools: &LocalPools,
+    conn: Token,
+    out: &mut Actions,
+) {
+    let Some(client) = connections.client(conn) else {
+        return;
+    };
+    let pool = client.pool.and_then(|pool| pools.get(pool));
+    if let (Some(pool), Some(listening)) = (pool, client.listening.as_deref_mut()) {
+        let shared = Arc::clone(&pool.shared);
+        ask_fence(env, (conn, listening), shared, Stage::Fenced, true, out);
+    }
+}
+
+/// Sends the client what both processes have received, and lets it go on.
+pub(crate) fn finish_listen_takeover(
+    connections: &mut Connections,
+    pools: &LocalPools,
+    conn: Token,
+    out: &mut Actions,
+) -> Option<Effect> {
+    let client = connections.client(conn)?;
+    let key = client.cancel_key();
+    let listening = client.listening.as_mut()?;
+    let arriving = listening.taken_over.take()?;
+    listening.settle();
+    let told = listening.take_backlog(&arriving.notified);
+    listening.prepend_backlog(told);
+    client.duty = ClientDuty::Idle;
+    send_listen_note(&key, ListenNote::Done, out);
+    send_backlog_if_idle(connections, conn, out);
+    serve_taken_over_client(connections, pools, conn, arriving.ready_was_sent, out)
+}
+
+/// Ends clients that have no listener yet when the old process has ended: they may have missed notifications.
+pub(super) fn end_arriving(connections: &Connections) -> Vec<Effect> {
+    let is_arriving = |client: &Client| matches!(client.duty, ClientDuty::TakenOver);
+    let left =
+        connections.tokens(|conn| matches!(conn, Conn::Client(client) if is_arriving(client)));
+    let lost = || Fault::ListenerLost(ENDED.to_owned());
+    left.into_iter()
+        .map(|conn| Effect::EndClient(conn, lost()))
+        .collect()
+}
+
+/// Returns what the old process has forwarded for a client so far.
+fn arriving_of(client: &mut Client) -> Option<&mut TakenOverListener> {
+    client.listening.as_mut()?.taken_over.as_deref_mut()
+}
+
+/// Sends the other process a message about a client.
+pub(crate) fn send_listen_note(key: &CancelKey, note: ListenNote, out: &mut Actions) {
+    out.list.push(Action::ForwardToNewProcess {
+        key: Box::new(key.clone()),
+        note,
+    });
+}

@@ -1,0 +1,281 @@
+//! Online restart, the new process: takes over clients of the old process.
+//!
+//! A client arrives as a [`ClientRecord`], with its server if it keeps one. Servers that the old process still has
+//! count in the pools here.
+
+use std::sync::Arc;
+
+use pgweir_auth::scram::ClientKeys;
+
+use super::{
+    Around, OnlineRestart,
+    forwarding::{end_arriving, send_listen_note},
+    restart,
+    server_handover::tracked_of,
+};
+use crate::{
+    Actions, ReadMode, SharedPool, Time, Token,
+    connections::{Conn, Connections},
+    effect::{Effect, Env, PoolEffect, RestartEffect},
+    exchange::pin_at_login,
+    fault::Fault,
+    frontend::{Client, ClientKey, Origin, UnnamedStatement, Upstream},
+    pool::PoolKey,
+    pooling::{self, LocalPools},
+    session::{Bindings, Context, SqlStatements},
+    takeover::{ClientRecord, ListenNote, PoolNote},
+};
+
+/// Creates the client of a record, which has no pool yet. `blocked`: some of what was sent to the client last is still
+/// unwritten.
+pub(crate) fn insert_client(
+    env: &Env<'_>,
+    connections: &mut Connections,
+    bindings: &mut Bindings,
+    record: &ClientRecord,
+    blocked: bool,
+) -> Token {
+    let mut client = client_from_record(env, record);
+    client.socket.blocked = blocked;
+    for (name, definition) in &record.statements {
+        let statement = env.directory.statements().intern(definition);
+        let _ = client.statements.define(bindings, name, &statement, 0);
+    }
+    env.directory.client_came();
+    connections.schedule(env.now);
+    if let Some(names) = &client.names {
+        env.directory.client_counts().add(names);
+    }
+    connections.insert(Conn::Client(Box::new(client)))
+}
+
+/// Returns the effect that closes a client which can't be taken over; the old process need not forward its
+/// notifications any more.
+pub(crate) fn refuse_handover(
+    conn: Token,
+    record: &ClientRecord,
+    fault: Fault,
+    out: &mut Actions,
+) -> Effect {
+    if !record.channels.is_empty() {
+        send_listen_note(&record.cancel_key(), ListenNote::Done, out);
+    }
+    Effect::Refuse(conn, fault)
+}
+
+fn client_from_record(env: &Env<'_>, record: &ClientRecord) -> Client {
+    let origin = Origin {
+        id: record.id,
+        remote: record.remote,
+        local: record.local,
+        port: record.port,
+        same_uid: record.same_uid,
+        uid: None,
+        pid: record.process,
+        connected_at: Time(env.now.0.saturating_sub(record.age)),
+    };
+    let mut client = Client::new(&origin, tracked_of(env.directory, &record.tracked), env.now);
+    client.key = ClientKey::resumed(record.key_pid, &record.key_secret);
+    client.names = Some(Arc::new(record.names.clone()));
+    client.socket.stream = Upstream::resumed(&record.partial).unwrap_or_default();
+    client.unnamed = UnnamedStatement::resumed(record.unnamed.as_deref());
+    client.socket.early = (!record.early.is_empty()).then(|| Box::new(record.early.clone()));
+    client
+}
+
+/// Gives the client its pool and its session state. Returns the effects that complete this.
+///
+/// # Errors
+/// The client's database is no longer in the configuration.
+pub(crate) fn restore_client(
+    env: &Env<'_>,
+    connections: &mut Connections,
+    pools: &mut LocalPools,
+    conn: Token,
+    record: &ClientRecord,
+) -> Result<Vec<Effect>, Fault> {
+    let shared = pool_of(env, record)?;
+    let pool = pools.open(env, connections, &shared);
+    pool.clients += 1;
+    let (engine, is_pinned) = (pool.terms.engine, pool.terms.dedicated);
+    let mut effects = Vec::new();
+    if pool.orders.paused {
+        effects.push(Effect::Pool(shared.id, PoolEffect::ApplyOrders));
+    }
+    env.directory.stays();
+    if let Some(client) = connections.client(conn) {
+        client.pool = Some(shared.id);
+        if engine {
+            client.context = Some(Box::new(context_of(env, &shared, record)));
+            pin_at_login(client, is_pinned, env.now);
+        }
+    }
+    effects.push(restart(RestartEffect::CountPoolClient(shared)));
+    Ok(effects)
+}
+
+/// Returns the pool of a client, which gets the passwords and keys that came with the client.
+fn pool_of(env: &Env<'_>, record: &ClientRecord) -> Result<Arc<SharedPool>, Fault> {
+    let (names, config) = (&record.names, &env.snapshot.config);
+    let database = config
+        .database(&names.database)
+        .ok_or(Fault::DatabaseRemoved)?;
+    let key = PoolKey {
+        database: names.database.clone(),
+        user: database.user_for(&names.user).into(),
+    };
+    let shared = env.directory.pool(&key, config, database);
+    if let Some(keys) = record.server_keys {
+        let mut facts = shared.facts.lock();
+        facts.keys.get_or_insert_with(|| ClientKeys::of_bytes(keys));
+    }
+    if let Some(password) = &record.server_password {
+        let mut facts = shared.facts.lock();
+        if facts.secret.is_none() {
+            facts.secret = Some(Arc::new(password.secret()));
+            facts.is_checked = password.is_checked;
+        }
+    }
+    Ok(shared)
+}
+
+/// Returns the session of a client that moves between servers.
+fn context_of(env: &Env<'_>, shared: &SharedPool, record: &ClientRecord) -> Context {
+    let session = record.session.clone().unwrap_or_default();
+    let settings = env.directory.settings();
+    let is_utf8 = shared.is_utf8();
+    let mut customs = shared.custom_parameters.lock();
+    for (name, _) in session
+        .wanted
+        .iter()
+        .filter(|(name, _)| name.contains(&b'.'))
+    {
+        customs.insert(name, is_utf8);
+    }
+    drop(customs);
+    Context {
+        base: settings.intern(session.base),
+        wanted: settings.intern(session.wanted),
+        implied: settings.intern(session.implied),
+        sql: SqlStatements::read(session.sql).unwrap_or_default(),
+        has_sequences: session.has_sequences,
+        unproven: session.is_unproven,
+        ..Context::default()
+    }
+}
+
+impl OnlineRestart {
+    /// Serves a client that came without a server, or holds it back until its listener listens.
+    pub(crate) fn serve_or_hold(
+        &mut self,
+        around: Around<'_>,
+        conn: Token,
+        record: &ClientRecord,
+        out: &mut Actions,
+    ) -> Option<Effect> {
+        let Around {
+            env,
+            connections,
+            pools,
+            listening_clients,
+            client,
+        } = around;
+        let around = Around {
+            env,
+            connections: &mut *connections,
+            pools: &mut *pools,
+            listening_clients,
+            client,
+        };
+        match self.listens_on(around, conn, record, out) {
+            Ok(true) => None,
+            Ok(false) => {
+                serve_taken_over_client(connections, pools, conn, record.ready_was_sent, out)
+            }
+            Err(fault) => Some(refuse_handover(conn, record, fault, out)),
+        }
+    }
+}
+
+/// Starts to serve the client like any other client. `is_welcome`: the client's login is complete.
+pub(crate) fn serve_taken_over_client(
+    connections: &mut Connections,
+    pools: &LocalPools,
+    conn: Token,
+    is_welcome: bool,
+    out: &mut Actions,
+) -> Option<Effect> {
+    let client = connections.client(conn)?;
+    let pool = client.pool?;
+    if is_welcome {
+        return match (client.socket.early.is_some(), client.socket.blocked) {
+            (true, _) => Some(Effect::CheckOut(conn)),
+            (false, false) => {
+                out.read(conn, ReadMode::Notify);
+                None
+            }
+            (false, true) => None,
+        };
+    }
+    let knows = pools.get(pool).is_some_and(|pool| pool.shared.is_known());
+    Some(match (knows, client.is_unproven()) {
+        (true, true) => Effect::CheckOut(conn),
+        (true, false) => Effect::Welcome(conn),
+        (false, _) => Effect::Wait {
+            client: conn,
+            pool,
+            at_login: true,
+        },
+    })
+}
+
+/// Notes how many servers of a pool the old process has.
+/// If `is_wanted`, the old process asks for one more.
+pub(super) fn note_old_process_servers(
+    env: &Env<'_>,
+    note: &PoolNote,
+    is_wanted: bool,
+    out: &mut Actions,
+) {
+    let config = &env.snapshot.config;
+    let Some(database) = config.database(&note.database) else {
+        return;
+    };
+    let key = PoolKey {
+        database: note.database.as_str().into(),
+        user: note.user.as_str().into(),
+    };
+    let shared = env.directory.pool(&key, config, database);
+    let (notes, is_there) = {
+        let mut ledger = shared.ledger.lock();
+        let notes = match is_wanted {
+            true => ledger.want_elsewhere(note.lent, env.now),
+            false => ledger.set_elsewhere(note.held, note.lent, env.now),
+        };
+        (notes, ledger.is_elsewhere())
+    };
+    pooling::deliver(env.worker, env.directory, &notes, &shared, out);
+    env.directory.remember_elsewhere(&shared, is_there);
+}
+
+/// Forgets the old process and its servers, since it has ended.
+pub(super) fn predecessor_gone(
+    env: &Env<'_>,
+    connections: &Connections,
+    out: &mut Actions,
+) -> Vec<Effect> {
+    for shared in env.directory.forget_elsewhere() {
+        let notes = shared.ledger.lock().end_elsewhere(env.now);
+        pooling::deliver(env.worker, env.directory, &notes, &shared, out);
+    }
+    end_arriving(connections)
+}
+
+/// A client that was taken over.
+#[derive(Debug, Clone, Copy)]
+pub struct TakenOverClient {
+    /// The client's connection.
+    pub client: Token,
+    /// The server's connection; if the client came with a server and this is `None`, the driver closes that server.
+    pub server: Option<Token>,
+}

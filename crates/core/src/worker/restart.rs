@@ -1,0 +1,169 @@
+//! Passes the events of an online restart to [`online_restart`], and carries out what that module asks for.
+
+use super::Worker;
+use crate::{
+    Actions, ReadMode, TakeoverMail, Time, Token,
+    effect::RestartEffect,
+    online_restart::{self, Around, TakenOverClient},
+    takeover::{ClientRecord, ListenNote},
+};
+
+impl Worker {
+    /// Takes over a client of the old process. The driver registers the client's socket, and its server's,
+    /// under the returned tokens **before** it executes the actions. `blocked`: some of what was sent to the client
+    /// last is still unwritten.
+    pub fn take_over_client(
+        &mut self,
+        record: Box<ClientRecord>,
+        blocked: bool,
+        now: Time,
+        out: &mut Actions,
+    ) -> TakenOverClient {
+        let parts = self.parts(now);
+        let (env, connections) = (&parts.env, &mut *parts.connections);
+        let conn =
+            online_restart::insert_client(env, connections, parts.bindings, &record, blocked);
+        parts.logins.client_taken_over();
+        parts.cancel_requests.take_key(&record.cancel_key(), conn);
+        parts.suspension.add(conn);
+        out.read(conn, ReadMode::Hold);
+        let restored = online_restart::restore_client(env, connections, parts.pools, conn, &record);
+        let restored = restored.map(|effects| self.carry_out(effects, now, out));
+        let parts = self.parts(now);
+        let (env, connections) = (&parts.env, &mut *parts.connections);
+        let server = restored.and_then(|()| match &record.server {
+            Some(server) => {
+                let (pools, suspension) = (parts.pools, parts.suspension);
+                let from = (conn, server);
+                online_restart::take_over_server(env, connections, pools, suspension, from, out)
+            }
+            None => Ok(None),
+        });
+        let (server, effect) = match server {
+            Err(fault) => {
+                let effect = online_restart::refuse_handover(conn, &record, fault, out);
+                (None, Some(effect))
+            }
+            Ok(Some(server)) => {
+                out.read(conn, ReadMode::Deliver);
+                (Some(server), None)
+            }
+            Ok(None) => {
+                let (restart, around) = self.restart_parts(None, now);
+                (None, restart.serve_or_hold(around, conn, &record, out))
+            }
+        };
+        self.carry_out(effect, now, out);
+        TakenOverClient {
+            client: conn,
+            server,
+        }
+    }
+
+    /// Handles a message of the other process, or an order of the control thread.
+    pub(super) fn restart_message(&mut self, word: TakeoverMail, now: Time, out: &mut Actions) {
+        let client = match &word {
+            TakeoverMail::Listening { key, .. } => self.cancel_requests.find(key),
+            _ => None,
+        };
+        let (restart, around) = self.restart_parts(client, now);
+        let effects = restart.handle(around, word, out);
+        self.carry_out(effects, now, out);
+    }
+
+    fn restart_parts(
+        &mut self,
+        client: Option<Token>,
+        now: Time,
+    ) -> (&mut online_restart::OnlineRestart, Around<'_>) {
+        let parts = self.parts(now);
+        let around = Around {
+            env: parts.env,
+            connections: parts.connections,
+            pools: parts.pools,
+            listening_clients: parts.listening_clients,
+            client,
+        };
+        (parts.online_restart, around)
+    }
+
+    /// Hands a client over if it is at a quiet point, with its server if it keeps one.
+    fn hand_over_client(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let parts = self.parts(now);
+        let (env, connections, pools) = (&parts.env, &*parts.connections, &*parts.pools);
+        let handover =
+            online_restart::prepare_client(env, connections, pools, parts.bindings, conn);
+        let Some(handover) = handover else {
+            return;
+        };
+        if let Some(server) = handover.server() {
+            let _ = self.forget_server(server, now, out);
+        }
+        let parts = self.parts(now);
+        let (connections, pools) = (parts.connections, &*parts.pools);
+        parts
+            .online_restart
+            .send_client(connections, pools, handover, out);
+        self.forget_client(conn, now, out);
+    }
+
+    /// Carries out what a module asks for during an online restart.
+    pub(super) fn carry_out_in_restart(
+        &mut self,
+        effect: RestartEffect,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let parts = self.parts(now);
+        let (env, clients) = (&parts.env, parts.listening_clients);
+        let (connections, pools) = (parts.connections, parts.pools);
+        let restart = parts.online_restart;
+        let effects = match effect {
+            RestartEffect::ForwardNotification(client, message) => {
+                return restart.forward(env, clients, client, &message, out);
+            }
+            RestartEffect::ForwardedAnswered(question, granted) => {
+                return restart.forward_answered(env, clients, question, granted, out);
+            }
+            RestartEffect::ForwardedLost(client, why) => {
+                let note = ListenNote::Lost(why.to_string());
+                return restart.stop_forwarding(env, clients, client, note, out);
+            }
+            RestartEffect::AskForServerPlace(shared) => {
+                return online_restart::request_server_place(env, &shared, out);
+            }
+            RestartEffect::RequestDone(client) => return restart.client_is_quiet(client),
+            RestartEffect::EndForwarding => return restart.end_forwarding(env, clients, out),
+            RestartEffect::TakenOverListens(client, granted) => {
+                online_restart::arriving_answered(connections, client, granted, out)
+                    .into_iter()
+                    .collect()
+            }
+            RestartEffect::TakenOverFenced(client) => {
+                online_restart::finish_listen_takeover(connections, pools, client, out)
+                    .into_iter()
+                    .collect()
+            }
+            RestartEffect::HandOverQuietClients => restart.hand_over_quiet_clients(connections),
+            RestartEffect::HandOverClient(client) => {
+                return self.hand_over_client(client, now, out);
+            }
+            RestartEffect::ReleaseServerPlaces => online_restart::release_server_places(env, pools),
+            RestartEffect::ReportServerPlaces => {
+                return online_restart::report_server_places(env, out);
+            }
+            RestartEffect::RequestServerPlaces => {
+                return online_restart::request_server_places(env, pools, out);
+            }
+            RestartEffect::CheckEmpty => return restart.check_empty(env, connections, out),
+            RestartEffect::ApplyConfiguration => {
+                let snapshot = std::sync::Arc::clone(&self.snapshot);
+                return self.reconfigure(snapshot, now, out);
+            }
+            RestartEffect::CountPoolClient(shared) => {
+                return self.lend(now, out, |event, out| event.count_pool_client(&shared, out));
+            }
+        };
+        self.carry_out(effects, now, out);
+    }
+}
