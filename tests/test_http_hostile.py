@@ -192,7 +192,7 @@ def test_thousands_of_scrapers_delay_no_query(start, newest_pg):
             one.kill()
             one.wait()
     machine.wait_until(lambda: get(pooler.http, "/healthz").status == 200, what="it answers again")
-    assert 100 * len(log.read_text().split()) > 1000, "many came"
+    assert 100 * len(log.read_text().split()) >= 500, "many came"
     # Four processes share the machine's cores now: some of it is the scheduler's.
     assert loaded < 20 * quiet + 50, (quiet, loaded)
     assert pooler.memory_kb() - before < 50_000
