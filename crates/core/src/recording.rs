@@ -14,7 +14,7 @@ use crate::{
 pub(crate) fn equipped(env: &Env<'_>, client: &mut Client, out: &mut Actions) {
     if let Some(sampler) = env.sampler {
         let times = (client.request.sent_at, Some(env.now));
-        let last = sampler.begin(&mut client.recording, times);
+        let last = sampler.begin(&mut client.request.recording, times);
         out.list.extend(last.map(Action::Export));
     }
 }
@@ -23,7 +23,7 @@ pub(crate) fn equipped(env: &Env<'_>, client: &mut Client, out: &mut Actions) {
 #[inline]
 pub(crate) fn relayed(env: &Env<'_>, client: &mut Client, out: &mut Actions) {
     if let Some(sampler) = env.sampler {
-        let last = sampler.relay(&mut client.recording, env.now);
+        let last = sampler.relay(&mut client.request.recording, env.now);
         out.list.extend(last.map(Action::Export));
     }
 }
@@ -39,10 +39,10 @@ pub(crate) fn answered(
     out: &mut Actions,
 ) {
     let Some(sampler) = env.sampler else {
-        client.recording = None;
+        client.request.recording = None;
         return;
     };
-    let Some(recording) = &mut client.recording else {
+    let Some(recording) = &mut client.request.recording else {
         return;
     };
     recording.note_answer(env.now.since(request_at));
@@ -58,7 +58,7 @@ pub(crate) fn answered(
     out.list.extend(trace.map(Action::Export));
     if !server.replies.is_settled() {
         // The next transaction of a pipeline.
-        let last = sampler.relay(&mut client.recording, env.now);
+        let last = sampler.relay(&mut client.request.recording, env.now);
         out.list.extend(last.map(Action::Export));
     }
 }
@@ -67,7 +67,7 @@ pub(crate) fn answered(
 #[cold]
 pub(crate) fn failed(connections: &mut Connections, server: Token, sqlstate: &[u8]) {
     if let Some((_, client, _)) = connections.pair_of(server)
-        && let Some(recording) = &mut client.recording
+        && let Some(recording) = &mut client.request.recording
     {
         recording.note_error(sqlstate);
     }
@@ -75,14 +75,14 @@ pub(crate) fn failed(connections: &mut Connections, server: Token, sqlstate: &[u
 
 /// Records the start of an inspection of a client's session.
 pub(crate) fn inspection_began(env: &Env<'_>, client: &mut Client) {
-    if let Some(recording) = &mut client.recording {
+    if let Some(recording) = &mut client.request.recording {
         recording.inspection_began(env.now);
     }
 }
 
 /// Records the end of the inspection, and exports the trace of the transaction before it.
 pub(crate) fn inspected(env: &Env<'_>, client: &mut Client, out: &mut Actions) {
-    if let Some(recording) = &mut client.recording {
+    if let Some(recording) = &mut client.request.recording {
         let trace = recording.inspection_ended(env.now);
         out.list.extend(trace.map(Action::Export));
     }
@@ -99,10 +99,13 @@ pub(crate) fn refused(env: &Env<'_>, client: &mut Client, fault: &Fault, out: &m
         }
     ) {
         // The wait for a server was in vain.
-        let last = sampler.begin(&mut client.recording, (client.request.sent_at, None));
+        let last = sampler.begin(
+            &mut client.request.recording,
+            (client.request.sent_at, None),
+        );
         out.list.extend(last.map(Action::Export));
     }
-    if let Some(recording) = &mut client.recording {
+    if let Some(recording) = &mut client.request.recording {
         recording.note_error(fault.sqlstate().as_bytes());
     }
 }
@@ -114,7 +117,7 @@ pub(crate) fn left(
     client: &mut Client,
     out: &mut Actions,
 ) {
-    let Some(recording) = &mut client.recording else {
+    let Some(recording) = &mut client.request.recording else {
         return;
     };
     out.list.extend(recording.take_kept().map(Action::Export));

@@ -39,11 +39,8 @@ pub struct ServerSession {
     pub dirt: Dirt,
     /// The texts that may have changed the session.
     pub recent_texts: RecentTexts,
-    /// The texts of each class above pure that were sent since they were last counted for the pool.
-    pub texts: TextCounts,
-    /// Whether the session may hold state that other clients must not see, so that a clean must come before the next
-    /// loan.
-    pub unclean: bool,
+    /// What the next clean has to do.
+    pub clean: CleanNeeds,
     /// The client whose sequence values the server has.
     pub sequences: Sequences,
     /// The inspections of the session, and how the server stays with its client without one.
@@ -99,10 +96,20 @@ pub struct LastingState {
     /// Whether the server may keep something that no clean removes: a library, or functions that were compiled under
     /// another setting.
     pub outlives_clean: bool,
-    /// Whether code that pgweir has not read may have run since the last clean: DO, EXECUTE, or DDL.
-    pub may_have_run_unread_code: bool,
     /// Whether a login event trigger may have left something in the session. The first client gets that state.
     pub is_from_login: bool,
+}
+
+/// The reasons for the next clean of a session.
+#[derive(Debug, Default)]
+pub struct CleanNeeds {
+    /// Whether the session may hold state that other clients must not see, so that a clean must come before the next
+    /// loan.
+    pub is_due: bool,
+    /// Whether code that pgweir has not read may have run since the last clean: DO, EXECUTE, or DDL.
+    pub must_ask_rights: bool,
+    /// The texts of each class above pure that were sent since they were last counted for the pool.
+    pub texts: TextCounts,
 }
 
 /// The SQL-prepared statements of a server.
@@ -291,7 +298,7 @@ impl ServerSession {
     #[must_use]
     #[inline]
     pub fn is_to_clean(&self) -> bool {
-        self.unclean || self.dirt.needs_clean()
+        self.clean.is_due || self.dirt.needs_clean()
     }
 
     /// Returns whether the extension has reported state that only ends with the server connection.
@@ -367,9 +374,9 @@ impl ServerSession {
         self.lasting.has_run_opaque_text |= class == Class::Opaque;
         match effects.class() {
             Class::Pure => {}
-            Class::Sequences => self.texts.sequences += 1,
-            Class::Settings => self.texts.settings += 1,
-            Class::Opaque => self.texts.opaque += 1,
+            Class::Sequences => self.clean.texts.sequences += 1,
+            Class::Settings => self.clean.texts.settings += 1,
+            Class::Opaque => self.clean.texts.opaque += 1,
         }
         self.dirt.note(effects, class, text, self.dialect);
     }
@@ -492,7 +499,7 @@ impl ServerSession {
         self.inspections.must_be_exact = false;
         self.extension.is_new = false;
         self.inspections.is_missing = false;
-        self.unclean = false;
+        self.clean.is_due = false;
     }
 
     /// Returns whether the client's texts alone determine the session's settings. They do not if something else must be
@@ -502,7 +509,7 @@ impl ServerSession {
         self.extension.last.is_none()
             && !self.must_inspect_before_ready()
             && !self.inspections.is_missing
-            && !self.unclean
+            && !self.clean.is_due
             && !self.may_have_role()
     }
 
@@ -526,7 +533,7 @@ impl ServerSession {
         self.client_names.clear();
         self.transaction.effects = Effects::default();
         self.queries.cleaned = None;
-        self.lasting.may_have_run_unread_code = false;
+        self.clean.must_ask_rights = false;
         self.inspections.last_at = None;
         self.inspections.failed = FailedInspections::default();
         self.inspections.turn_until = None;

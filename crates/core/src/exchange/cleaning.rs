@@ -31,7 +31,7 @@ impl Exchange<'_> {
             *until = self.env.now.after(CLEAN_PATIENCE).min(*until);
         }
         // A server whose clean fails is closed.
-        let is_unknown = std::mem::take(&mut server.session.unclean);
+        let is_unknown = std::mem::take(&mut server.session.clean.is_due);
         let mut clean = clean_of(server);
         if is_unknown {
             clean.class = Class::Opaque;
@@ -147,7 +147,7 @@ pub(super) fn clean_of(server: &Server) -> Clean {
         changes_role: dirt.changes_role() || has_role,
         changes_plans: dirt.changes_plans(),
         reseeds: server.session.extension.last.is_none(),
-        asks_rights: server.session.lasting.may_have_run_unread_code,
+        asks_rights: server.session.clean.must_ask_rights,
         version: major_version(server),
     }
 }

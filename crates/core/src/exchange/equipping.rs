@@ -192,7 +192,7 @@ impl Exchange<'_> {
         let (client_conn, client, server) = self.connections.pair_of(server_conn)?;
         if let Some(context) = &mut client.context {
             context.servers_lost = 0;
-            if server.session.unclean {
+            if server.session.clean.is_due {
                 self.clean_session(server_conn, out);
                 return None;
             }

@@ -164,7 +164,7 @@ fn parameters_refused(
     let (client, server) = connections.pair(client_conn, conn)?;
     let words = Box::new(Words::of(report));
     if is_residue(&server.session, own, report) {
-        server.session.unclean = true;
+        server.session.clean.is_due = true;
         let message = words.message;
         let text = format!("is cleaned, since settings could not be changed: {message}");
         out.log(Level::Log, server.subject(), text);

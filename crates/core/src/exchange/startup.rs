@@ -93,7 +93,7 @@ impl Exchange<'_> {
             return Effects::default();
         };
         server.session.settings.reads_notices = false;
-        if server.session.unclean {
+        if server.session.clean.is_due {
             self.clean_session(server_conn, out);
             return Effects::default();
         }

@@ -96,8 +96,6 @@ pub struct Client {
     pub key: ClientKey,
     /// The times of the present request.
     pub request: RequestTimes,
-    /// What is recorded of the present transaction, while transactions are traced.
-    pub recording: Option<Box<Recording>>,
 }
 
 /// The client's socket, and what was read from it ahead of its turn.
@@ -132,6 +130,8 @@ pub struct RequestTimes {
     pub transaction_at: Time,
     /// Whether the client was sent a notice that it waits for a server, in the present wait.
     pub wait_notice_was_sent: bool,
+    /// What is recorded of the present transaction, while transactions are traced.
+    pub recording: Option<Box<Recording>>,
 }
 
 /// Where a client connection comes from, and since when it exists.
@@ -189,8 +189,8 @@ impl Client {
                 sent_at: now,
                 transaction_at: now,
                 wait_notice_was_sent: false,
+                recording: None,
             },
-            recording: None,
         }
     }
 

@@ -83,7 +83,7 @@ impl Lending<'_> {
             server.session.sequences = Sequences::Mixed;
         }
         // The session state that the client left was not inspected.
-        server.session.unclean |= server.session.dirt.class() == Class::Opaque
+        server.session.clean.is_due |= server.session.dirt.class() == Class::Opaque
             || server.session.extension.is_new
             || had.must_be_cleaned;
         if had.spoils || closes {
@@ -225,7 +225,7 @@ impl Lending<'_> {
             let engine = pool.is_some_and(|pool| pool.terms.engine);
             server.session.cleaned();
             // A reset query other than DISCARD ALL may leave session state, which other clients of the pool would see.
-            server.session.unclean = !is_thorough && engine;
+            server.session.clean.is_due = !is_thorough && engine;
         }
     }
 

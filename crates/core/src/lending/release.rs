@@ -46,7 +46,7 @@ impl Lending<'_> {
         let is_costly = server.session.dirt.needs_clean()
             || server.session.inspections.turn_until.is_some()
             || std::mem::take(&mut server.session.settings.are_new);
-        let texts = std::mem::take(&mut server.session.texts);
+        let texts = std::mem::take(&mut server.session.clean.texts);
         let pool = self.pools.get_mut(server.pool());
         let (is_shared, keeps) = pool.map_or((false, false), |pool| {
             if texts != TextCounts::default() {

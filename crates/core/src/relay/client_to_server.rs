@@ -145,7 +145,7 @@ impl ClientMessages<'_> {
                 out.send_input(self.server_conn, cursor.sent, head.start);
                 return Err(stopped);
             }
-            if self.client.recording.is_some() {
+            if self.client.request.recording.is_some() {
                 self.record_text(&head, &bytes[cursor.at..]);
             }
             let mut flow = Flow::Pass;

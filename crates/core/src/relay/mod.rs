@@ -520,7 +520,7 @@ impl<'w> Relay<'w> {
             let (env, statistics) = (&self.env, &mut self.pools.statements);
             statement_hooks::transaction_ended(env, client, server, duration, statistics, out);
         }
-        if client.recording.is_some() {
+        if client.request.recording.is_some() {
             recording::answered(&self.env, client, server, request_at, out);
         }
         let pool = self.pools.get_mut(pool_id)?;

@@ -9,7 +9,7 @@ impl ClientMessages<'_> {
     /// Reads the text of a Query or Parse: its comment may name the application's span. `rest` begins with the body.
     #[cold]
     pub(super) fn record_text(&mut self, head: &Head, rest: &[u8]) {
-        let Some(recording) = &mut self.client.recording else {
+        let Some(recording) = &mut self.client.request.recording else {
             return;
         };
         recording.note_message();
