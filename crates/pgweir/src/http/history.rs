@@ -249,7 +249,7 @@ fn percentiles(before: &Histogram, now: &Histogram) -> Option<Percentiles> {
 mod tests {
     use pgweir_core::{
         console::Kind,
-        stats::{Logins, Stats, Times},
+        stats::{BUCKETS, Logins, Stats, Times, upper_bound},
     };
 
     use super::*;

@@ -103,7 +103,8 @@ impl History {
         }
         let rates = counters.keys().filter_map(&difference);
         let total = rates.map(|(now, before)| per_second(now, before, passed));
-        let total = (last.is_some() && !counters.is_empty()).then(|| total.sum());
+        let total = (last.is_some() && !counters.is_empty())
+            .then(|| total.fold(0.0, |sum, rate| sum + rate));
         self.at.push_back(sample.at);
         self.total.push_back(total);
         self.push(&seen);

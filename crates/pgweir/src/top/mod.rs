@@ -60,6 +60,7 @@ pub(crate) enum TopError {
 
 /// The options of `pgweir top`.
 #[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
 pub(crate) struct TopOptions {
     /// The console: postgres://user@host:port/pgbouncer. Options override the URL, which overrides the environment.
     #[arg(value_name = "URL")]

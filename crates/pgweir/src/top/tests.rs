@@ -145,7 +145,7 @@ fn a_quiet_pool() {
             "Pools (1)",
             "database / user  waiting  longest  clients  in use  idle  pinned  tx/s  tx/s lately  wait p50 p95 p99  \
              transaction p50 p95 p99  waits for  mode",
-            "app / ann              0        -        3       1     2       0   100   █                          -  \
+            "app / ann              0        -        3       1     2       0   100   █                          -   \
              768 us  998 us  1.0 ms  -          transaction",
             "",
         ]
