@@ -17,6 +17,7 @@ mod quickstart;
 mod startup;
 mod takeover;
 mod tls;
+mod top;
 
 use std::{
     io::{self, Write},
@@ -33,8 +34,11 @@ fn main() -> ExitCode {
         Err(code) => return code,
     };
     let ended = match &cli.command {
-        Some(Command::Check { ini, reach }) => Ok(check::run(ini, *reach)),
-        Some(Command::Import { file, output }) => import::run(file, output.as_deref())
+        Some(Command::Check { ini, reach, .. }) => Ok(check::run(ini, *reach)),
+        Some(Command::Import { file, output, .. }) => import::run(file, output.as_deref())
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|error| error.to_string()),
+        Some(Command::Top(options)) => top::run(options)
             .map(|()| ExitCode::SUCCESS)
             .map_err(|error| error.to_string()),
         None => startup::run(&cli).map_err(|error| error.to_string()),

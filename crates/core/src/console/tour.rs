@@ -7,7 +7,7 @@ use crate::{
     Time, Token, WorkerId,
     pin::Pin,
     pool::PoolKey,
-    stats::{Periods, Stats},
+    stats::{Periods, Stats, Times},
 };
 
 /// A command that visits every worker in turn, beginning with the console's own worker, and is answered there at
@@ -44,6 +44,8 @@ pub(crate) struct Collection {
     pub(crate) rows: Vec<(u64, Vec<Cell>)>,
     pub(crate) pools: BTreeMap<PoolKey, PoolCount>,
     pub(crate) pins: BTreeMap<PoolKey, PinCounts>,
+    /// Histograms, for SHOW TIMES.
+    pub(crate) times: BTreeMap<PoolKey, Times>,
     pub(crate) internal: BTreeMap<(PoolKey, Task), Work>,
     /// Waiting clients, for SHOW WAITERS.
     pub(crate) waiters: Vec<WaitingClient>,
@@ -183,6 +185,7 @@ impl Collection {
             rows: Vec::new(),
             pools: BTreeMap::new(),
             pins: BTreeMap::new(),
+            times: BTreeMap::new(),
             internal: BTreeMap::new(),
             waiters: Vec::new(),
             holders: BTreeMap::new(),

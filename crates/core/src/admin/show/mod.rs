@@ -11,6 +11,7 @@ pub(in crate::admin) mod peers;
 mod pins;
 pub(in crate::admin) mod pools;
 pub(in crate::admin) mod stats;
+mod times;
 pub(in crate::admin) mod users;
 mod waiters;
 
@@ -32,6 +33,10 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
         Show::Internal => internal::add(worker, collection),
         Show::Listeners => listeners::add(worker, collection),
         Show::PeerPools => group::add(worker, collection),
+        Show::Times => {
+            times::add(worker, collection);
+            add_pools(worker, collection, now);
+        }
         Show::Pools
         | Show::Databases
         | Show::Users
@@ -40,13 +45,15 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
         | Show::Stats
         | Show::StatsTotals
         | Show::StatsAverages
-        | Show::Totals => {
-            let parts = worker.parts(now);
-            parts.statistics.turn(&parts.env, parts.pools);
-            pools::add(worker, collection, now);
-        }
+        | Show::Totals => add_pools(worker, collection, now),
         _ => {}
     }
+}
+
+fn add_pools(worker: &mut Worker, collection: &mut Collection, now: Time) {
+    let parts = worker.parts(now);
+    parts.statistics.turn(&parts.env, parts.pools);
+    pools::add(worker, collection, now);
 }
 
 /// Adds what was counted in pools by workers that have removed them since.
@@ -80,6 +87,7 @@ pub(super) fn table(worker: &Worker, mut collection: Collection, now: Time) -> T
         Show::StatsTotals => stats::totals_of_databases(&collection),
         Show::StatsAverages => stats::averages_of_databases(worker, &collection, now),
         Show::Totals => stats::totals(worker, &collection, now),
+        Show::Times => times::table(worker, collection),
         Show::Catalog => catalog::catalogs(worker, now),
         Show::Opaque => catalog::opaque(worker),
         Show::Events => events::table(worker),
