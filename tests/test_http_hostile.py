@@ -106,7 +106,7 @@ def test_slowloris(start):
         machine.wait_until(lambda: all(map(is_closed, slow)), what="all are closed")
     metrics = scrape(pooler.http)
     assert metrics.value("pgweir_http_connections_displaced_total") >= 200
-    assert pooler_threads(pooler) == threads
+    assert pooler_threads(pooler) <= threads + 2, "no thread for each connection"
 
 
 def pooler_threads(pooler):
