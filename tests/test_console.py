@@ -44,6 +44,9 @@ COLUMNS = {
     "PINS": """database user client_id server_id remote_pid reason pinned_since duration_us idle_us
         fingerprint statement""",
     "PIN_STATS": "database user reason total_pins pinned",
+    "TIMES": "database user total_xact_count total_query_count "
+             + " ".join(f"{what}_{which}_us" for what in ("wait", "xact", "query") for which in ("p50", "p95", "p99"))
+             + " wait_counts xact_counts query_counts",
     "TOTALS": "name value",
     "SOCKETS": _PEERS + _BUFFERS,
     "ACTIVE_SOCKETS": _PEERS + _BUFFERS,
@@ -88,10 +91,12 @@ def test_columns_and_types(start_pooler, newest_pg, what, database):
         for column in cursor.description:
             if (what, column.name) in TYPES:
                 wanted = (TYPES[what, column.name],)
-            elif column.name in TEXTS:
+            elif column.name in TEXTS or column.name.endswith("_counts"):
                 wanted = (TEXT,)
             elif what.startswith("STATS"):
                 wanted = (NUMERIC,)
+            elif what == "TIMES":
+                wanted = (BIGINT,)
             else:
                 wanted = (BIGINT, INT) if column.name == "id" else (INT,)
             assert column.type_code in wanted, column.name

@@ -71,7 +71,7 @@ def test_lost_servers(start_pooler, newest_pg, workers):
 
 
 def test_failed_logins_are_one_entry(start_pooler, newest_pg, workers):
-    """Anybody can choose a user's name, so the event is without it; the audit line has it."""
+    """Anybody can choose a user's name, so the event is without it unless the userlist has it; the audit line has it."""
     pooler = start_pooler(newest_pg, workers=workers, auth_type="scram-sha-256")
     for number in range(5):
         pooler.login_error(user=f"guess{number}", password="secret word")
@@ -81,6 +81,10 @@ def test_failed_logins_are_one_entry(start_pooler, newest_pg, workers):
     found = re.findall(r"LOG C-0x[0-9a-f]+: app/(guess\d)@127\.0\.0\.1:\d+ audit: login: failed: ", pooler.log())
     assert sorted(found) == [f"guess{number}" for number in range(5)]
     assert "secret word" not in pooler.log()
+    # A user of the userlist is named: those names are few.
+    pooler.login_error(user="scrammed", password="secret word")
+    row = events(pooler, "login_failed")[-1]
+    assert (row["count"], row["user"]) == (1, "scrammed")
 
 
 @pytest.mark.shows("event_history")

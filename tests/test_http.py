@@ -47,7 +47,7 @@ EXPORTER = {
         cached_dns_zones in_flight_dns_queries config_max_client_connections config_max_user_connections up""",
 }
 POOL_COUNTERS = """received_bytes_total sent_bytes_total prepared_statement_hits_total session_looks_total
-    session_cleans_total unclean_closes_total server_moves_total server_evictions_total client_logins_total""".split()
+    sequence_texts_total setting_texts_total opaque_texts_total failed_session_looks_total session_cleans_total unclean_closes_total server_moves_total server_evictions_total client_logins_total""".split()
 HISTOGRAMS = ["wait_seconds", "query_seconds", "transaction_seconds", "client_login_seconds"]
 
 
@@ -117,6 +117,7 @@ def test_own_series(start):
             db.execute("SELECT 1")
         db.execute("SET work_mem = '9MB'")
         other.execute("SELECT 1")
+        db.execute("SET app.metric = '1'")
         db.execute("CREATE TEMP TABLE t (a int)")
         pooler.settle()
         metrics = scrape(pooler.http)
@@ -133,6 +134,8 @@ def test_own_series(start):
     assert metrics.value("pgweir_pool_prepared_statement_hits_total", **pool) >= 3
     assert metrics.value("pgweir_pool_session_looks_total", **pool) >= 1
     assert metrics.value("pgweir_pool_session_cleans_total", **pool) >= 1
+    assert metrics.value("pgweir_pool_opaque_texts_total", **pool) >= 1
+    assert metrics.value("pgweir_pool_setting_texts_total", **pool) >= 1
     assert metrics.value("pgweir_pool_client_logins_total", **pool) == 2
     assert metrics.value("pgweir_pool_pins_total", **pool, reason="temporary objects") == 1
     assert metrics.value("pgweir_pool_server_logins_total", **pool, result="ok") >= 1

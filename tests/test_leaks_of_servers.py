@@ -69,15 +69,63 @@ def test_a_result_that_depends_on_a_format_is_not_kept_for_others(stage):
         assert by_statement(other, "SELECT f()") == "'run':1"
 
 
-def test_a_view_that_a_function_reads_is_made_later(stage):
+@pytest.mark.parametrize("view", ["SELECT current_setting('app.tenant', true) AS a", "SELECT a FROM shows",
+                                  "SELECT tells() AS a"], ids=["itself", "by a view", "by a function"])
+def test_a_view_that_a_function_reads_is_made_later(stage, view):
     """The function is declared IMMUTABLE, but with the view its result depends on the session."""
     one = stage("SET check_function_bodies = off; CREATE FUNCTION f() RETURNS text IMMUTABLE LANGUAGE plpgsql AS"
-                " $k$ BEGIN RETURN (SELECT a FROM later LIMIT 1); END $k$;")
+                " $k$ BEGIN RETURN (SELECT a FROM later LIMIT 1); END $k$;"
+                " CREATE FUNCTION tells() RETURNS text STABLE LANGUAGE plpgsql AS"
+                " $k$ BEGIN RETURN current_setting('app.tenant', true); END $k$;"
+                " CREATE VIEW shows AS SELECT current_setting('app.tenant', true) AS a; GRANT SELECT ON shows TO PUBLIC;")
     with one.pooled() as client, one.pooled() as other:
-        client.query("CREATE VIEW later AS SELECT current_setting('app.tenant', true) AS a")
+        client.query(f"CREATE VIEW later AS {view}")
+        other.query("SELECT 1")  # after the DDL, the server is reset, and forgets its plans
         for who, tenant in ((client, "A"), (other, "B")):
             who.query(f"SET app.tenant = '{tenant}'")
             assert by_statement(who, "SELECT f()") == tenant
+
+
+# -- the state that only superusers can leave, by code that pgweir does not read
+
+HIDDEN = {
+    "a backup": ("SELECT pg_backup_' || 'start(''x'', true)", "SELECT pg_backup_start('y', true)"),
+    "an origin": ("SELECT pg_replication_origin_' || 'session_setup(''apart'')",
+                  "SELECT pg_replication_origin_session_is_setup()"),
+    "a slot": ("SELECT pg_create_' || 'physical_replication_slot(''apart'', true, true)",
+               "SELECT count(*) > 0 FROM pg_replication_slots WHERE active_pid = pg_backend_pid()"),
+    "a library": ("LO' || 'AD ''auto_explain''", "SELECT current_setting('auto_explain.log_format', true) IS NOT NULL"),
+}
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
+@pytest.mark.parametrize("kind", HIDDEN)
+def test_a_superusers_state_goes_with_its_server(stage, kind, leaves):
+    says, sees = HIDDEN[kind]
+    one = stage("SELECT pg_replication_origin_create('apart') WHERE NOT EXISTS"
+                " (SELECT FROM pg_replication_origin WHERE roname = 'apart')")
+    user = clusters.SUPERUSER
+
+    def is_seen():
+        with one.pooler.raw(user, one.database) as neighbour:
+            answer = neighbour.query(sees)
+            return bool(wire.errors(answer)) if kind == "a backup" else wire.value(answer) == "t"
+
+    with one.pooler.raw(user, one.database) as client:
+        assert not wire.errors(client.query(f"DO $k$ BEGIN EXECUTE '{says}'; END $k$"))
+        if leaves:
+            client.close()
+        assert not is_seen()
+
+
+def test_a_plain_users_server_stays_after_code_that_is_not_read(stage):
+    one = stage("SELECT 1")
+    with one.pooled() as client, one.pooled() as neighbour:
+        pids = set()
+        for _ in range(3):
+            client.query("DO $k$ BEGIN EXECUTE 'SELECT set_config(''app.x'', ''A'', false)'; END $k$")
+            pids.add(neighbour.value("SELECT pg_backend_pid()"))
+        assert len(pids) == 1
 
 
 # -- what RESET does not take back
@@ -222,3 +270,42 @@ def test_answers_get_to_nobody_else(stage, seed):
                 assert wire.rows(answer) == [(token,)] and not wire.errors(answer)
             else:
                 assert not one._looker.dirt(other, ["app.x"])
+
+
+# -- clients that leave, and cancel requests, at any moment: before a reset, and while it runs
+
+KEPT = [
+    "SELECT pg_advisory_lock(7)", "SET work_mem = '77MB'", "SET app.x = 'A'", "SET ROLE leak_role", "CREATE TEMP TABLE t (a int)",
+    "DECLARE c CURSOR WITH HOLD FOR SELECT 1", "LISTEN a", "PREPARE p AS SELECT 1", "SELECT setseed(0.42)", "BEGIN", "COMMIT",
+    "DO $k$ BEGIN PERFORM set_config('app.x', 'A', false); END $k$", "SELECT pg_sleep(0.01)", "SELECT 1/0", "SAVEPOINT s"]
+
+
+def seen_by(one, other):
+    """What a neighbour sees of others; nothing if it gets no server in time."""
+    try:
+        return one._looker.dirt(other, ["app.x"])
+    except stages.Refused:
+        return []
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 12))])
+def test_no_state_is_left_at_any_moment(stage, seed):
+    one = stage(default_pool_size=2)
+    random_ = random.Random(seed)
+    for number in range(40):
+        with one.pooled() as client, one.pooled() as other:
+            texts = random_.choices(KEPT, k=random_.randint(1, 5))
+            form = random_.choice(("simple", "extended"))
+            client.send(b"".join(lines.messages(text, form) for text in texts))
+            # Each of these queries takes about as long as a reset, or a part of one.
+            for _ in range(random_.randint(0, 4)):
+                other.query("SELECT 1")
+            for _ in range(random_.randint(0, 2)):
+                client.cancel()
+            leaves = random_.random() < 0.7
+            if leaves:
+                client.send(random_.choice((b"", wire.TERMINATE)))
+                client.close()
+            found = [dirt for _ in range(2) for dirt in seen_by(one, other)]
+            assert not found, (number, texts, form, leaves)

@@ -50,8 +50,8 @@ def test_pins_do_not_starve_a_pool(start_pooler, newest_pg, workers, scope):
     other.send(wire.query("SELECT 7"))
     error = other.error_and_close()
     assert error.words == "query_wait_timeout"
-    assert re.search(r"has 3 server\(s\) of 2: 3 idle and pinned\..* In use for longest: by \"trusty\" "
-                     r"\(C-0x[0-9a-f]+\) for [\d.]+ s, idle and pinned \(temporary objects\)",
+    assert re.search(r"has 3 server\(s\) of 2: 3 idle and pinned\..* In use for longest: by client "
+                     r"C-0x[0-9a-f]+ for [\d.]+ s, idle and pinned \(temporary objects\)",
                      error.fields["D"]), error.fields["D"]
     assert "SHOW PINS" in error.fields["H"]
     for keeper in keepers:
@@ -239,6 +239,19 @@ def test_handover(start_pooler, newest_pg, when):
         machine.wait_until(is_cleaned, 5, "it is cleaned")
     else:
         assert not any(is_cleaned() for _ in range(3))
+
+
+def test_handover_keeps_statements(start_pooler, newest_pg):
+    """A server that is reset in any case keeps the prepared statements that pgweir has made."""
+    pooler = start_pooler(newest_pg, default_pool_size=1, workers=1, handover_clean="always")
+    run = wire.bind(name="s") + wire.execute() + wire.SYNC
+    with pooler.raw() as client, pooler.raw() as other:
+        client.send(wire.parse("SELECT 1", "s") + wire.SYNC).until_ready()
+        for _ in range(3):
+            assert wire.value(client.send(run).until_ready()) == "1"
+            other.query("SELECT 2")
+    (stats,) = [row for row in pooler.console("SHOW STATS") if row["database"] == "app"]
+    assert stats["total_server_parse_count"] == 1
 
 
 # -- when a session is looked at

@@ -35,7 +35,7 @@ def test_notice(start_pooler, newest_pg, workers):
         for detail in details:
             assert re.fullmatch(
                 r"Pool app/trusty has 1 server\(s\) of 1: 1 idle in transaction\. The limit is pool_size\."
-                r' In use for longest: by "trusty" \(C-0x[0-9a-f]+\) for [12]\.\d s, idle in transaction\.'
+                r' In use for longest: by client C-0x[0-9a-f]+ for [12]\.\d s, idle in transaction\.'
                 r" 2 client\(s\) wait, the first for [12]\.\d s\.", detail), detail
         first.quiet(0.5)
         holder.query("COMMIT")

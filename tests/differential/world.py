@@ -1,6 +1,8 @@
 """The objects in the database that the scripts use. The direct database and the pooled one differ only in their names.
 """
 
+import machine
+
 ROLES = ("diff", "diff_super")
 TRUTH, POOLED = "diff_truth", "diff_pooled"
 # Another entry of [databases] for the same database.
@@ -189,6 +191,12 @@ def build(cluster):
         cluster.run(f"ALTER DATABASE {name} SET gin_fuzzy_search_limit = 17; GRANT CREATE ON DATABASE {name} TO PUBLIC")
 
 
+# The keys of a client's locks are its number, times 1000, and a little more: alone, or as the first of two.
+HELD_LOCKS = """SELECT pid FROM pg_catalog.pg_locks
+ WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+ AND CASE objsubid WHEN 2 THEN classid ELSE objid END::bigint / 1000 = %(who)s"""
+
+
 class Keeper:
     """Brings the schema of a client back to how it was at first."""
 
@@ -198,11 +206,22 @@ class Keeper:
 
     def fresh(self, who, database):
         db = self._sessions[database]
+        self._wait_for_locks(db, who)
         gids = db.execute("SELECT gid FROM pg_prepared_xacts WHERE database = %s AND gid LIKE %s",
                           (database, f"_-{who}-%")).fetchall()
         for (gid,) in gids:
             db.execute(f"ROLLBACK PREPARED '{gid}'")
         db.execute("SELECT lib.fresh(%s)", (who,))
+
+    @staticmethod
+    def _wait_for_locks(db, who):
+        """Waits until the client's last session has released its advisory locks.
+
+        PostgreSQL and the pooler alike notice a moment later that a client has left, and the next one would meet its
+        locks. One that stays is a fault.
+        """
+        machine.wait_until(lambda: not db.execute(HELD_LOCKS, {"who": who}).fetchall(),
+                           what=f"the last session of client {who} has released its advisory locks")
 
     def close(self):
         for db in self._sessions.values():

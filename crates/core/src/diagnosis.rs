@@ -1,8 +1,8 @@
 //! Why clients of a pool wait: what keeps the pool from opening one more server, and which clients use the servers
 //! that it has.
 //!
-//! A diagnosis visits each worker before a waiting client is sent the reason. It names users of the same pool, but
-//! no query.
+//! A diagnosis visits each worker before a waiting client is sent the reason. The reason names neither users nor queries of
+//! other clients.
 
 use std::{borrow::Cow, fmt::Write, sync::Arc};
 
@@ -43,7 +43,6 @@ pub(crate) struct Holder {
     /// Why the client keeps its server.
     pub(crate) pins: Option<Pins>,
     pub(crate) client: u64,
-    pub(crate) user: Box<str>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,10 +130,9 @@ impl Diagnosis {
                 state,
                 pins,
                 client,
-                user,
             } = holder;
             let (held, state) = (Seconds(*held), state.words());
-            let _ = write!(detail, "by \"{user}\" (C-{client:#x}) for {held}, {state}");
+            let _ = write!(detail, "by client C-{client:#x} for {held}, {state}");
             if let Some(pins) = pins {
                 let _ = write!(detail, " ({pins})");
             }

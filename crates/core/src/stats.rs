@@ -6,7 +6,7 @@ mod logins;
 use std::ops::{AddAssign, Sub};
 
 pub use self::{
-    histogram::{BUCKETS, Histogram, Times, upper_bound},
+    histogram::{BUCKETS, Distribution, Histogram, Percentiles, Times, upper_bound},
     logins::{LoginResult, Logins},
 };
 
@@ -82,8 +82,16 @@ counters! {
     for metrics only:
     /// Uses of a prepared statement that the server connection had already.
     statement_hit_count,
+    /// Texts that may have changed nothing but sequence values.
+    sequence_text_count,
+    /// Texts that may have changed nothing but parameters that they name.
+    setting_text_count,
+    /// Texts that may have changed anything in the session.
+    opaque_text_count,
     /// Inspections of the session state of server connections.
     look_count,
+    /// Inspections that have failed, and are repeated.
+    failed_look_count,
     /// Cleans of the session state of server connections.
     clean_count,
     /// Server connections that were closed since no clean could be trusted to restore their session state.
@@ -98,7 +106,25 @@ counters! {
     server_login_failure_count,
 }
 
+/// Numbers of texts, by what they may have changed in the session.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TextCounts {
+    /// Texts that may have changed sequence values.
+    pub sequences: u32,
+    /// Texts that may have changed parameters that they name.
+    pub settings: u32,
+    /// Texts that may have changed anything.
+    pub opaque: u32,
+}
+
 impl Stats {
+    /// Adds texts that were sent to a server.
+    pub fn add_texts(&mut self, texts: &TextCounts) {
+        self.sequence_text_count += u64::from(texts.sequences);
+        self.setting_text_count += u64::from(texts.settings);
+        self.opaque_text_count += u64::from(texts.opaque);
+    }
+
     /// Returns the rates per second over `span` microseconds, and the average times per transaction, per query and per
     /// assignment of a server connection.
     #[must_use]

@@ -130,10 +130,6 @@ impl WaitNotices<'_> {
                     state,
                     pins,
                     client: client.origin.id,
-                    user: client
-                        .names
-                        .as_ref()
-                        .map_or("".into(), |names| names.user.clone()),
                 });
             }
         }

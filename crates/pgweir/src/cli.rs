@@ -4,6 +4,8 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::{ArgAction, Parser, Subcommand};
 
+use crate::top::TopOptions;
+
 /// A connection pooler for PostgreSQL.
 ///
 /// Reads PgBouncer's configuration. With a URL instead of a file it listens on 127.0.0.1:6432
@@ -22,7 +24,7 @@ use clap::{ArgAction, Parser, Subcommand};
 )]
 #[command(
     override_usage = "pgweir [FLAGS] pgweir.ini\n       pgweir postgres://user[:password]@host[:port]/database\n       \
-                      pgweir check [--reach] pgweir.ini\n       pgweir import [-o DIR] pgcat.toml"
+                      pgweir check [--reach] pgweir.ini\n       pgweir import [-o DIR] pgcat.toml\n       pgweir top [-h HOST] [-p PORT] [-U USER]"
 )]
 pub(crate) struct Cli {
     /// The configuration file, or the URL of a database.
@@ -54,7 +56,7 @@ pub(crate) struct Cli {
     version: Option<bool>,
 
     /// Print this help.
-    #[arg(short, long, action = ArgAction::Help, global = true)]
+    #[arg(short, long, action = ArgAction::Help)]
     help: Option<bool>,
 
     /// The command, if pgweir shall not run as a pooler.
@@ -72,6 +74,9 @@ pub(crate) enum Command {
         /// Also connect to each server's address, once; the exit code is 1 if one can't be reached.
         #[arg(long)]
         reach: bool,
+        /// Print this help.
+        #[arg(short, long, action = ArgAction::Help)]
+        help: Option<bool>,
     },
     /// Convert a configuration of PgCat: print the ini file and the userlist.
     Import {
@@ -80,7 +85,12 @@ pub(crate) enum Command {
         /// Write pgweir.ini and userlist.txt into this folder instead of printing them.
         #[arg(short, long, value_name = "DIR")]
         output: Option<PathBuf>,
+        /// Print this help.
+        #[arg(short, long, action = ArgAction::Help)]
+        help: Option<bool>,
     },
+    /// Show what a running pgweir or PgBouncer does, in the terminal: pools, waiting clients, pins, hosts, events.
+    Top(TopOptions),
 }
 
 impl Cli {

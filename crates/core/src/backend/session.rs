@@ -17,6 +17,7 @@ use crate::{
         scan::DdlWords,
     },
     signal::Signals,
+    stats::TextCounts,
 };
 
 /// The session state of a server connection, as far as the session engine knows it.
@@ -38,6 +39,8 @@ pub struct ServerSession {
     pub dirt: Dirt,
     /// The texts that may have changed the session.
     pub recent_texts: RecentTexts,
+    /// The texts of each class above pure that were sent since they were last counted for the pool.
+    pub texts: TextCounts,
     /// Whether the session may hold state that other clients must not see, so that a clean must come before the next
     /// loan.
     pub unclean: bool,
@@ -96,6 +99,8 @@ pub struct LastingState {
     /// Whether the server may keep something that no clean removes: a library, or functions that were compiled under
     /// another setting.
     pub outlives_clean: bool,
+    /// Whether code that pgweir has not read may have run since the last clean: DO, EXECUTE, or DDL.
+    pub may_have_run_unread_code: bool,
     /// Whether a login event trigger may have left something in the session. The first client gets that state.
     pub is_from_login: bool,
 }
@@ -360,6 +365,12 @@ impl ServerSession {
         self.lasting.outlives_clean |= effects.contains(Effects::LIBRARY);
         let class = self.transaction.effects.class();
         self.lasting.has_run_opaque_text |= class == Class::Opaque;
+        match effects.class() {
+            Class::Pure => {}
+            Class::Sequences => self.texts.sequences += 1,
+            Class::Settings => self.texts.settings += 1,
+            Class::Opaque => self.texts.opaque += 1,
+        }
         self.dirt.note(effects, class, text, self.dialect);
     }
 
@@ -514,7 +525,8 @@ impl ServerSession {
         self.sql_statements.held = SqlStatements::default();
         self.client_names.clear();
         self.transaction.effects = Effects::default();
-        self.queries.counts = None;
+        self.queries.cleaned = None;
+        self.lasting.may_have_run_unread_code = false;
         self.inspections.last_at = None;
         self.inspections.failed = FailedInspections::default();
         self.inspections.turn_until = None;

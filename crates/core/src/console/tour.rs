@@ -8,7 +8,7 @@ use crate::{
     pin::Pin,
     pool::PoolKey,
     statement_statistics::StatementReport,
-    stats::{Periods, Stats},
+    stats::{Periods, Stats, Times},
 };
 
 /// A command that visits every worker in turn, beginning with the console's own worker, and is answered there at
@@ -45,6 +45,8 @@ pub(crate) struct Collection {
     pub(crate) rows: Vec<(u64, Vec<Cell>)>,
     pub(crate) pools: BTreeMap<PoolKey, PoolCount>,
     pub(crate) pins: BTreeMap<PoolKey, PinCounts>,
+    /// Histograms, for SHOW TIMES.
+    pub(crate) times: BTreeMap<PoolKey, Times>,
     pub(crate) internal: BTreeMap<(PoolKey, Task), Work>,
     /// Waiting clients, for SHOW WAITERS.
     pub(crate) waiters: Vec<WaitingClient>,
@@ -188,6 +190,7 @@ impl Collection {
             rows: Vec::new(),
             pools: BTreeMap::new(),
             pins: BTreeMap::new(),
+            times: BTreeMap::new(),
             internal: BTreeMap::new(),
             waiters: Vec::new(),
             holders: BTreeMap::new(),

@@ -80,7 +80,8 @@ impl Disconnect<'_> {
         self.close(conn, out);
     }
 
-    /// Records a failed login: an event without the user, whose name anybody can choose, and an audit line.
+    /// Records a failed login: an event and an audit line. The event names the user if the userlist has it: anybody can
+    /// choose other names.
     fn record_failed_login(&mut self, conn: Token, fault: &Fault, out: &mut Actions) {
         let result = LoginResult::of_sqlstate(fault.sqlstate());
         self.logins.results_mut().add(result);
@@ -88,16 +89,18 @@ impl Disconnect<'_> {
         let Some(client) = self.connections.client(conn) else {
             return;
         };
-        let (database, _) = client.database_and_user();
+        let (database, user) = client.database_and_user();
         let is_known = config.database(database).is_some();
-        let about = if is_known { database } else { "" };
+        let database = if is_known { database } else { "" };
+        let is_listed = self.env.snapshot.users.get(user).is_some();
+        let user = if is_listed { user } else { "" };
         let text = format!(
             "login of a client failed: {}, SQLSTATE {}",
             result.name(),
             fault.sqlstate()
         );
         let (directory, now) = (self.env.directory, self.env.now);
-        directory.note_event(EventKind::LoginFailed, (about, ""), &text, now);
+        directory.note_event(EventKind::LoginFailed, (database, user), &text, now);
         if config.settings.log_audit {
             let audit = client.audit("login", String::new(), format!("failed: {fault}"));
             out.audit(client.subject(), audit);

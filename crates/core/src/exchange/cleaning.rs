@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pgweir_config::Unclean;
 use pgweir_wire::MessageWriter;
 
 use super::Exchange;
@@ -11,7 +12,7 @@ use crate::{
     connections::Connections,
     effect::Env,
     pooling::LocalPools,
-    session::{BASELINE, Baseline, Class, Clean, StatementCounts, ToDeallocate, is_identity},
+    session::{BASELINE, Baseline, Class, Clean, Cleaned, ToDeallocate, is_identity},
 };
 
 /// Microseconds that a clean may take.
@@ -23,6 +24,9 @@ impl Exchange<'_> {
         let Some(server) = self.connections.server(conn) else {
             return;
         };
+        let pool = self.pools.get(server.pool());
+        let runs_unread_code =
+            pool.is_some_and(|pool| pool.catalog.certificates.every_text_may_do_ddl());
         if let Duty::Cleaning { until, .. } = &mut server.duty {
             *until = self.env.now.after(CLEAN_PATIENCE).min(*until);
         }
@@ -34,6 +38,7 @@ impl Exchange<'_> {
             clean.changes_role = true;
             clean.changes_plans = true;
         }
+        clean.asks_rights |= runs_unread_code;
         let follows = self.env.snapshot.config.settings.max_prepared_statements > 0;
         let knows_all = !is_unknown && follows && server.session.client_names.are_pooled();
         let sql = server.session.sql_statements.held.clone();
@@ -46,7 +51,7 @@ impl Exchange<'_> {
         };
         let text = clean.text(&statements);
         let is_opaque = clean.class == Class::Opaque;
-        server.session.queries.counts = is_opaque.then_some(None);
+        server.session.queries.cleaned = is_opaque.then_some(None);
         server.ask(InternalQuery::Clean);
         let lacks_baseline = server.session.settings.baseline.is_none();
         let pool = server.pool();
@@ -76,22 +81,27 @@ impl Exchange<'_> {
         if clean_of(server).changes_plans {
             server.statements.prepared.plans_discarded();
         }
-        let counts = server.session.queries.counts.take();
+        let cleaned = server.session.queries.cleaned.take();
         let expected = server.statements.prepared.len();
-        let fits =
-            |counts: StatementCounts| counts.from_sql == 0 && counts.from_protocol == expected;
-        match counts {
+        let fits = |cleaned: Cleaned| cleaned.from_sql == 0 && cleaned.from_protocol == expected;
+        match cleaned {
             None => server.session.settings_cleaned(),
             Some(_) => server.session.cleaned(),
         }
-        if counts.is_some_and(|counts| !counts.is_some_and(fits)) {
-            count_unclean_close(self.connections, self.pools, conn);
-            if let Some(server) = self.connections.server(conn) {
-                server
-                    .retirement
-                    .reason
-                    .get_or_insert("its prepared statements are not those that it was given");
+        let ignores = self.env.snapshot.config.settings.unclean == Unclean::Ignore;
+        let why = match cleaned {
+            None => return,
+            Some(Some(cleaned)) if fits(cleaned) => {
+                if !cleaned.may_keep_state || ignores {
+                    return;
+                }
+                "its session may keep what no clean takes away"
             }
+            Some(_) => "its prepared statements are not those that it was given",
+        };
+        count_unclean_close(self.connections, self.pools, conn);
+        if let Some(server) = self.connections.server(conn) {
+            server.retirement.reason.get_or_insert(why);
         }
     }
 }
@@ -137,6 +147,7 @@ pub(super) fn clean_of(server: &Server) -> Clean {
         changes_role: dirt.changes_role() || has_role,
         changes_plans: dirt.changes_plans(),
         reseeds: server.session.extension.last.is_none(),
+        asks_rights: server.session.lasting.may_have_run_unread_code,
         version: major_version(server),
     }
 }

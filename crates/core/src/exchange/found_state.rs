@@ -69,6 +69,7 @@ impl Exchange<'_> {
         } else {
             server.session.inspections.failed = FailedInspections::default();
         }
+        let is_repeated = inspection == Inspection::Failed;
         let goes_back = settling.releases && pins.is_empty();
         let is_cleaned = inspection == Inspection::Cleaned;
         if is_cleaned {
@@ -81,6 +82,9 @@ impl Exchange<'_> {
             false => plan(&adopted.target, &adopted.held),
         });
         let (pool, began) = (server.pool(), server.session.inspections.last_at);
+        if let Some(pool) = self.pools.get_mut(pool).filter(|_| is_repeated) {
+            pool.stats.now.failed_look_count += 1;
+        }
         if goes_back {
             self.note_inspection_time(pool, began);
         }

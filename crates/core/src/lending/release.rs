@@ -14,6 +14,8 @@ use crate::{
     frontend::ClientDuty,
     pool::{Grant, PoolId, Waiter},
     pooling::EVICTED,
+    session::Class,
+    stats::TextCounts,
 };
 
 impl Lending<'_> {
@@ -44,8 +46,12 @@ impl Lending<'_> {
         let is_costly = server.session.dirt.needs_clean()
             || server.session.inspections.turn_until.is_some()
             || std::mem::take(&mut server.session.settings.are_new);
-        let pool = self.pools.get(server.pool());
+        let texts = std::mem::take(&mut server.session.texts);
+        let pool = self.pools.get_mut(server.pool());
         let (is_shared, keeps) = pool.map_or((false, false), |pool| {
+            if texts != TextCounts::default() {
+                pool.stats.now.add_texts(&texts);
+            }
             (pool.terms.mode != PoolMode::Session, pool.keeps_servers())
         });
         let Some(client) = self.connections.client(client_conn) else {
@@ -141,7 +147,10 @@ impl Lending<'_> {
         }
         server.session.recent_texts.clear();
         server.session.inspections.turn_until = None;
-        server.session.unclean |= cleans;
+        if cleans {
+            // pgweir knows the statements that the server has, and they stay.
+            server.session.dirt.raise(Class::Opaque);
+        }
         if closes {
             server
                 .retirement

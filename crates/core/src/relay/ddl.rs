@@ -42,6 +42,7 @@ impl ClientMessages<'_> {
         if change == Change::Any {
             // Such a text may prepare statements as well.
             self.server.session.client_names.hide();
+            self.server.session.lasting.may_have_run_unread_code = true;
         }
         let ddl = &mut self.server.session.transaction.ddl;
         match change {

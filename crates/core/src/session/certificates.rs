@@ -83,6 +83,8 @@ struct Known {
     /// The effects that every text may have, whatever it contains.
     every_text: Effects,
     custom_names: BTreeSet<Box<[u8]>>,
+    /// Names of functions and relations whose result differs between sessions.
+    session_readers: Arc<HashSet<Name>>,
     /// Whether the catalog is in UTF8.
     utf8: bool,
     /// Whether the catalog has been read, and nothing may have changed since.
@@ -191,6 +193,7 @@ impl Certificates {
             known.add_relation(name.as_bytes(), Traces { read, write });
         }
         known.calls = Arc::new(found.calls);
+        known.session_readers = Arc::new(found.session_readers);
         known.add_to_every_text(found.every_text);
         known.utf8 = facts.utf8;
         known.is_read = facts.are_all_taken();
@@ -263,6 +266,12 @@ impl Certificates {
         self.known.every_text
     }
 
+    /// Returns whether every text may do DDL: code that does may be reached without its name.
+    #[must_use]
+    pub fn every_text_may_do_ddl(&self) -> bool {
+        may_do_ddl(self.known.every_text)
+    }
+
     /// Returns whether names beyond ASCII have the same bytes in the catalog as in a text in UTF8.
     #[inline]
     pub(crate) fn is_utf8(&self) -> bool {
@@ -287,6 +296,12 @@ impl Certificates {
             read: own.read | builtin.read,
             write: own.write | builtin.write,
         }
+    }
+
+    /// Returns whether a user's function or relation of this name reads a parameter, the user or the like, so that its
+    /// result differs between sessions.
+    pub(crate) fn reads_session(&self, name: &[u8]) -> bool {
+        self.known.session_readers.contains(&Name::of(name))
     }
 
     /// Returns whether a call of the function with this OID may do DDL.

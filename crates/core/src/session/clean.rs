@@ -14,6 +14,8 @@ pub struct Clean {
     /// Whether `random()` must get a new seed that nobody knows. With the extension, the server reports whether this is
     /// needed.
     pub reseeds: bool,
+    /// Whether code that pgweir has not read may have run since the last clean.
+    pub asks_rights: bool,
     /// PostgreSQL's major version.
     pub version: u32,
 }
@@ -27,27 +29,34 @@ pub enum ToDeallocate<'n> {
     All,
 }
 
-/// The number of prepared statements in a session, as the clean's last row gives it.
+/// What the clean's last row tells of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StatementCounts {
+pub struct Cleaned {
     /// Statements made by PREPARE.
     pub from_sql: usize,
     /// Statements made by the protocol's Parse.
     pub from_protocol: usize,
+    /// Whether code that pgweir has not read may have left what no clean removes.
+    pub may_keep_state: bool,
 }
 
-impl StatementCounts {
-    /// Parses the counts from the body of the clean's last DataRow.
+impl Cleaned {
+    /// Parses the body of the clean's last DataRow.
     #[must_use]
     pub fn of_row(row: &[u8]) -> Option<Self> {
         let columns = pgweir_wire::Body::new(row).columns().ok()?;
-        let &[from_sql, from_protocol] = &*columns else {
+        let &[from_sql, from_protocol, may_keep_state] = &*columns else {
             return None;
         };
         let count = |column: Option<_>| std::str::from_utf8(column?).ok()?.parse().ok();
         Some(Self {
             from_sql: count(from_sql)?,
             from_protocol: count(from_protocol)?,
+            may_keep_state: match may_keep_state? {
+                b"t" => true,
+                b"f" => false,
+                _ => return None,
+            },
         })
     }
 }
@@ -67,8 +76,16 @@ const SEED: &str = "SELECT pg_catalog.setseed(pg_catalog.float8(\
     pg_catalog.uuid_hash(pg_catalog.gen_random_uuid())) OPERATOR(pg_catalog./) 2147483648::pg_catalog.float8);";
 /// Releases advisory locks. The last row counts the prepared statements, since opaque code may have replaced one of
 /// pgweir's.
-const LOCKS_AND_COUNTS: &str = "SELECT pg_catalog.pg_advisory_unlock_all();SELECT pg_catalog.count(*) FILTER (WHERE from_sql),pg_catalog.count(*) FILTER (WHERE NOT from_sql) \
-    FROM pg_catalog.pg_prepared_statement()";
+const LOCKS_AND_COUNTS: &str = "SELECT pg_catalog.pg_advisory_unlock_all();SELECT pg_catalog.count(*) FILTER (WHERE from_sql),pg_catalog.count(*) FILTER (WHERE NOT from_sql),";
+const FROM_STATEMENTS: &str = " FROM pg_catalog.pg_prepared_statement()";
+/// Whether the session has a temporary replication slot, or its user has a right that allows to leave what neither a
+/// clean removes nor a query shows: a superuser's to load a library, and those to set up a replication origin (the
+/// function with OID 6006) or to start a backup (OID 2172).
+const MAY_KEEP_STATE: &str = "EXISTS (SELECT FROM pg_catalog.pg_get_replication_slots() WHERE temporary \
+    AND active_pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()) \
+    OR EXISTS (SELECT FROM pg_catalog.pg_roles WHERE pg_catalog.pg_has_role(SESSION_USER, oid, 'MEMBER') \
+    AND (rolsuper OR pg_catalog.has_function_privilege(oid, 6006::pg_catalog.oid, 'EXECUTE') \
+    OR pg_catalog.has_function_privilege(oid, 2172::pg_catalog.oid, 'EXECUTE')))";
 
 impl Clean {
     /// Returns the end of a simple query that resets the parameters, and nothing else.
@@ -80,7 +97,7 @@ impl Clean {
     }
 
     /// Returns the clean as one simple query. After [`Class::Opaque`], its answer has a row for
-    /// [`StatementCounts::of_row`].
+    /// [`Cleaned::of_row`].
     #[must_use]
     pub fn text(&self, statements: &ToDeallocate<'_>) -> Vec<u8> {
         let has_timeout = self.version >= TRANSACTION_TIMEOUT.0;
@@ -111,7 +128,14 @@ impl Clean {
         if self.reseeds {
             text.extend_from_slice(SEED.as_bytes());
         }
-        text.extend_from_slice(LOCKS_AND_COUNTS.as_bytes());
+        let may_keep_state = if self.asks_rights {
+            MAY_KEEP_STATE
+        } else {
+            "false"
+        };
+        for part in [LOCKS_AND_COUNTS, may_keep_state, FROM_STATEMENTS] {
+            text.extend_from_slice(part.as_bytes());
+        }
         text
     }
 }
@@ -128,6 +152,7 @@ mod tests {
                 changes_role: class == Class::Opaque,
                 changes_plans: class == Class::Opaque,
                 reseeds: false,
+                asks_rights: version >= 18,
                 version,
             };
             String::from_utf8(clean.text(&ToDeallocate::Named(names.to_vec()))).unwrap()
@@ -141,23 +166,27 @@ mod tests {
         assert!(opaque.starts_with("SET LOCAL transaction_timeout=0;"));
         assert!(opaque.contains("RESET ROLE;RESET ALL;DISCARD PLANS;SET LOCAL lock_timeout"));
         assert!(opaque.contains(";DEALLOCATE \"a\"\"b\";SELECT "));
+        assert!(opaque.contains("pg_has_role(SESSION_USER"));
+        assert!(text(Class::Opaque, 16, &[]).contains(",false FROM pg_catalog.pg_prepared"));
     }
 
     #[test]
     fn counts() {
-        let row = b"\0\x02\0\0\0\x010\0\0\0\x0212";
-        let counts = StatementCounts {
+        let row = b"\0\x03\0\0\0\x010\0\0\0\x0212\0\0\0\x01t";
+        let cleaned = Cleaned {
             from_sql: 0,
             from_protocol: 12,
+            may_keep_state: true,
         };
-        assert_eq!(StatementCounts::of_row(row), Some(counts));
+        assert_eq!(Cleaned::of_row(row), Some(cleaned));
         for bad in [
             &b""[..],
-            b"\0\x02\0\0\0\x010",
-            b"\0\x01\0\0\0\x010",
-            b"\0\x02\0\0\0\x01x\0\0\0\x012",
+            b"\0\x03\0\0\0\x010",
+            b"\0\x02\0\0\0\x010\0\0\0\x012",
+            b"\0\x03\0\0\0\x01x\0\0\0\x012\0\0\0\x01f",
+            b"\0\x03\0\0\0\x010\0\0\0\x012\0\0\0\x01x",
         ] {
-            assert_eq!(StatementCounts::of_row(bad), None);
+            assert_eq!(Cleaned::of_row(bad), None);
         }
     }
 }

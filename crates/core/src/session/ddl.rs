@@ -177,7 +177,15 @@ impl Reader<'_> {
         }
         // A plan keeps the result of a function that is declared IMMUTABLE and reads the view, for all clients.
         let is_view = is_any(kind, &["view", "materialized"]);
-        is_any(kind, &CREATED_QUIETLY) && !(is_view && pieces.iter().any(tells_of_session))
+        is_any(kind, &CREATED_QUIETLY)
+            && !(is_view && pieces.iter().any(|piece| self.tells_of_session(piece)))
+    }
+
+    /// Returns whether this may be a function, key word or view that reveals something of the session.
+    fn tells_of_session(&self, piece: &Piece<'_>) -> bool {
+        piece.name().is_some_and(|name| {
+            reads_session(name) || begins(name, "pg_") || self.certificates.reads_session(name)
+        })
     }
 
     fn are_innocent(&self, pieces: &[Piece<'_>]) -> bool {
@@ -197,13 +205,6 @@ impl Reader<'_> {
             && name.len() <= NAME_MAX
             && (self.utf8 || name.is_ascii())
     }
-}
-
-/// Returns whether this may be a function, key word or view of PostgreSQL's own that reveals something of the session.
-fn tells_of_session(piece: &Piece<'_>) -> bool {
-    piece
-        .name()
-        .is_some_and(|name| reads_session(name) || begins(name, "pg_"))
 }
 
 #[cfg(test)]

@@ -64,6 +64,68 @@ impl AddAssign for Histogram {
     }
 }
 
+/// Median, 95th and 99th percentile, in microseconds.
+pub type Percentiles = [u64; 3];
+
+/// How many observations are at or below the upper bound of each bucket; the last number counts all observations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Distribution([u64; BUCKETS + 1]);
+
+impl Distribution {
+    /// Returns the distribution of everything that was observed.
+    #[must_use]
+    pub fn of(histogram: &Histogram) -> Self {
+        let mut cumulative = [histogram.count(); BUCKETS + 1];
+        for (slot, count) in cumulative.iter_mut().zip(histogram.cumulative()) {
+            *slot = count;
+        }
+        Self(cumulative)
+    }
+
+    /// Returns the distribution of what was observed since an earlier one.
+    #[must_use]
+    pub fn since(mut self, before: &Self) -> Self {
+        for (now, before) in self.0.iter_mut().zip(before.0) {
+            *now = now.saturating_sub(before);
+        }
+        self
+    }
+
+    /// Returns the percentiles; `None` without an observation.
+    #[must_use]
+    pub fn percentiles(&self) -> Option<Percentiles> {
+        (self.0[BUCKETS] > 0).then(|| [50, 95, 99].map(|percent| self.percentile(percent)))
+    }
+
+    /// Returns the time at or below which so many per cent of the observations are, taken as even within a bucket.
+    fn percentile(&self, percent: u64) -> u64 {
+        let wanted = (self.0[BUCKETS] * percent).div_ceil(100);
+        let bucket = self.0.partition_point(|count| *count < wanted);
+        if bucket >= BUCKETS {
+            return upper_bound(BUCKETS - 1);
+        }
+        let (low, below) = match bucket {
+            0 => (0, 0),
+            _ => (upper_bound(bucket - 1), self.0[bucket - 1]),
+        };
+        let inside = self.0[bucket] - below;
+        low + (upper_bound(bucket) - low) * (wanted - below) / inside.max(1)
+    }
+
+    /// Returns the counts, separated by blanks: [`Self::parse`] reads them.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        self.0.map(|count| count.to_string()).join(" ")
+    }
+
+    /// Reads what [`Self::to_text`] wrote; `None` if the text is something else.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let counts: Result<Vec<u64>, _> = text.split(' ').map(str::parse).collect();
+        counts.ok()?.try_into().ok().map(Self)
+    }
+}
+
 /// The histograms of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Times {
@@ -121,5 +183,25 @@ mod tests {
         one += other;
         assert_eq!((one.count(), one.sum()), (3, 1_000_200));
         assert_eq!(one.cumulative().nth(1), Some(2));
+    }
+
+    #[test]
+    fn percentiles_of_what_was_observed_since() {
+        let mut histogram = Histogram::default();
+        for _ in 0..100 {
+            histogram.observe(1_000_000);
+        }
+        let before = Distribution::of(&histogram);
+        assert_eq!(before.since(&before).percentiles(), None);
+        for micros in 1..=100 {
+            histogram.observe(micros * 10);
+        }
+        let now = Distribution::of(&histogram).since(&before);
+        let [median, p95, p99] = now.percentiles().expect("observations");
+        assert!((400..=600).contains(&median), "{median}");
+        assert!(p95 <= p99 && (850..=1024).contains(&p99), "{p95} {p99}");
+        assert_eq!(Distribution::parse(&now.to_text()), Some(now));
+        assert_eq!(Distribution::parse("1 2 3"), None);
+        assert_eq!(Distribution::parse(""), None);
     }
 }

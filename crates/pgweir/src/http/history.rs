@@ -8,7 +8,7 @@ use std::{
 use pgweir_core::{
     console::{Cell, Table},
     metrics::{Metrics, PoolMetrics},
-    stats::{BUCKETS, Histogram, upper_bound},
+    stats::{Distribution, Histogram, Percentiles},
 };
 use serde_json::{Value, json};
 
@@ -17,9 +17,6 @@ const SPAN: Duration = Duration::from_secs(15 * 60);
 
 /// A pool's name: database and user.
 type Key = (Box<str>, Box<str>);
-
-/// Median, 95th and 99th percentile, in microseconds.
-type Percentiles = [u64; 3];
 
 /// A pool's counts at one time, and what was done since the sample before.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -244,28 +241,8 @@ fn counts(table: &Table) -> BTreeMap<(&str, &str), [u64; COUNTS.len()]> {
 
 /// The percentiles of what was observed between two states of a histogram; `None` if there was nothing.
 fn percentiles(before: &Histogram, now: &Histogram) -> Option<Percentiles> {
-    let mut cumulative = [0; BUCKETS + 1];
-    let bounded = now.cumulative().zip(before.cumulative());
-    for (slot, (now, before)) in cumulative.iter_mut().zip(bounded) {
-        *slot = now.saturating_sub(before);
-    }
-    cumulative[BUCKETS] = now.count().saturating_sub(before.count());
-    (cumulative[BUCKETS] > 0).then(|| [50, 95, 99].map(|percent| percentile(&cumulative, percent)))
-}
-
-/// The time below which so many per cent of the observations lie, taken as even within a bucket.
-fn percentile(cumulative: &[u64; BUCKETS + 1], percent: u64) -> u64 {
-    let wanted = (cumulative[BUCKETS] * percent).div_ceil(100);
-    let bucket = cumulative.partition_point(|count| *count < wanted);
-    if bucket >= BUCKETS {
-        return upper_bound(BUCKETS - 1);
-    }
-    let (low, below) = match bucket {
-        0 => (0, 0),
-        _ => (upper_bound(bucket - 1), cumulative[bucket - 1]),
-    };
-    let inside = cumulative[bucket] - below;
-    low + (upper_bound(bucket) - low) * (wanted - below) / inside.max(1)
+    let of = |histogram: &Histogram| Distribution::of(histogram);
+    of(now).since(&of(before)).percentiles()
 }
 
 #[cfg(test)]

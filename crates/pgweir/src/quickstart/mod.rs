@@ -1,5 +1,7 @@
 //! `pgweir postgres://user@host/database`: a pooler without a configuration file.
 
+mod connection;
+mod console;
 mod login;
 mod parameters;
 mod pgpass;
@@ -19,6 +21,9 @@ use pgweir_config::{Config, is_console};
 use pgweir_core::{Snapshot, backend::Credentials};
 use zeroize::Zeroizing;
 
+use connection::Target;
+pub(crate) use connection::{Connection, ConnectionError};
+pub(crate) use console::{ConsoleLogin, ConsoleTarget, console_login};
 pub(crate) use login::{FirstLogin, FirstLoginError};
 pub(crate) use reach::complaint;
 use scrub::PASSWORD_ON_STDIN;
@@ -129,18 +134,20 @@ pub(crate) fn from_url(text: &str) -> Result<QuickStart, QuickStartError> {
     let tls = Contexts::load(&config.settings, &Contexts::default(), &mut Vec::new())?;
     let psql = psql_line(&config, &user, &dbname);
     let first_login = FirstLogin {
-        host,
-        port,
-        credentials: Credentials {
-            user,
-            database: dbname,
-            secret: Some(Arc::new(secret)),
-            keys: None,
-            parameters: Vec::new(),
-            connect_query: None,
+        target: Target {
+            host,
+            port,
+            credentials: Credentials {
+                user,
+                database: dbname,
+                secret: Some(Arc::new(secret)),
+                keys: None,
+                parameters: Vec::new(),
+                connect_query: None,
+            },
+            tls: tls.clone(),
+            needs_channel_binding: url.parameters.needs_channel_binding,
         },
-        tls: tls.clone(),
-        needs_channel_binding: url.parameters.needs_channel_binding,
         patience: url
             .parameters
             .connect_timeout
@@ -177,13 +184,8 @@ fn find_password(
     {
         return Ok((Zeroizing::new(password), "PGPASSWORD".to_owned()));
     }
-    let known_as = if SOCKET_FOLDERS.contains(&host) {
-        "localhost"
-    } else {
-        host
-    };
     let wanted = pgpass::Wanted {
-        host: known_as,
+        host: known_as(host),
         port,
         dbname,
         user,
@@ -196,6 +198,15 @@ fn find_password(
     found
         .zip(path.map(|path| path.display().to_string()))
         .ok_or_else(|| QuickStartError::NoPassword(format!("user \"{user}\" at {host}:{port}")))
+}
+
+/// Returns the name of a host in password files.
+fn known_as(host: &str) -> &str {
+    if SOCKET_FOLDERS.contains(&host) {
+        "localhost"
+    } else {
+        host
+    }
 }
 
 fn psql_line(config: &Config, user: &str, dbname: &str) -> String {

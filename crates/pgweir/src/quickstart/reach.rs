@@ -19,9 +19,24 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) type Stream = Box<dyn ReadWrite>;
 
 /// A connection that can be read and written.
-pub(super) trait ReadWrite: Read + Write + Send {}
+pub(super) trait ReadWrite: Read + Write + Send {
+    /// Sets the longest time that one read or write may take.
+    fn limit(&self, patience: Duration) -> io::Result<()>;
+}
 
-impl<T: Read + Write + Send> ReadWrite for T {}
+impl ReadWrite for TcpStream {
+    fn limit(&self, patience: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(patience))?;
+        self.set_write_timeout(Some(patience))
+    }
+}
+
+impl ReadWrite for UnixStream {
+    fn limit(&self, patience: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(patience))?;
+        self.set_write_timeout(Some(patience))
+    }
+}
 
 /// Connects to the server once. Returns a message if that fails. Blocks.
 pub(crate) fn complaint(host: &str, port: u16) -> Option<String> {

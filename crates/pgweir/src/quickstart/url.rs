@@ -80,6 +80,14 @@ impl Url {
     /// # Errors
     /// When the URL is malformed, or has a parameter that pgweir does not support.
     pub(super) fn parse(text: &str) -> Result<Self, UrlError> {
+        Self::parse_over(text, Parameters::default())
+    }
+
+    /// Parses a URL whose parameters override those that are given.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub(super) fn parse_over(text: &str, parameters: Parameters) -> Result<Self, UrlError> {
         let pieces = split(text);
         let user = pieces
             .user
@@ -88,6 +96,7 @@ impl Url {
             .filter(|user| !user.is_empty());
         let mut url = Self {
             user,
+            parameters,
             ..Self::default()
         };
         if let Some(password) = pieces.password {

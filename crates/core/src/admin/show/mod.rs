@@ -12,6 +12,7 @@ mod pins;
 pub(in crate::admin) mod pools;
 pub(in crate::admin) mod statements;
 pub(in crate::admin) mod stats;
+mod times;
 pub(in crate::admin) mod users;
 mod waiters;
 
@@ -34,6 +35,10 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
         Show::Statements => statements::add(worker, collection),
         Show::Listeners => listeners::add(worker, collection),
         Show::PeerPools => group::add(worker, collection),
+        Show::Times => {
+            times::add(worker, collection);
+            add_pools(worker, collection, now);
+        }
         Show::Pools
         | Show::Databases
         | Show::Users
@@ -42,13 +47,15 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
         | Show::Stats
         | Show::StatsTotals
         | Show::StatsAverages
-        | Show::Totals => {
-            let parts = worker.parts(now);
-            parts.statistics.turn(&parts.env, parts.pools);
-            pools::add(worker, collection, now);
-        }
+        | Show::Totals => add_pools(worker, collection, now),
         _ => {}
     }
+}
+
+fn add_pools(worker: &mut Worker, collection: &mut Collection, now: Time) {
+    let parts = worker.parts(now);
+    parts.statistics.turn(&parts.env, parts.pools);
+    pools::add(worker, collection, now);
 }
 
 /// Adds what was counted in pools by workers that have removed them since.
@@ -83,6 +90,7 @@ pub(super) fn table(worker: &Worker, mut collection: Collection, now: Time) -> T
         Show::StatsTotals => stats::totals_of_databases(&collection),
         Show::StatsAverages => stats::averages_of_databases(worker, &collection, now),
         Show::Totals => stats::totals(worker, &collection, now),
+        Show::Times => times::table(worker, collection),
         Show::Catalog => catalog::catalogs(worker, now),
         Show::Opaque => catalog::opaque(worker),
         Show::Events => events::table(worker),

@@ -7,7 +7,7 @@ use pgweir_wire::Body;
 use super::super::{InternalQuery, Lookup};
 use crate::{
     Reading,
-    session::{Baseline, Facts, Probe, State, StatementCounts},
+    session::{Baseline, Cleaned, Facts, Probe, State},
     signal::{Rights, Signals},
 };
 
@@ -20,9 +20,8 @@ pub struct InternalQueries {
     pub catalog: Option<Box<CatalogRows>>,
     /// The lookup of a user that the server is asked for.
     pub lookup: Option<Box<Lookup>>,
-    /// The prepared statement counts that the clean under way has returned so far; the outer `None` if no such clean
-    /// runs.
-    pub counts: Option<Option<StatementCounts>>,
+    /// The row that the clean under way has returned so far; the outer `None` if no clean runs that returns one.
+    pub cleaned: Option<Option<Cleaned>>,
     /// The rows of the baseline query that have arrived so far.
     pub baseline_rows: Option<Vec<[Vec<u8>; 4]>>,
     /// Whether pgweir holds back a ReadyForQuery of the server.
@@ -37,7 +36,7 @@ impl InternalQueries {
         self.inspection.is_some()
             || self.catalog.is_some()
             || self.lookup.is_some()
-            || self.counts.is_some()
+            || self.cleaned.is_some()
             || self.baseline_rows.is_some()
     }
 
@@ -50,9 +49,9 @@ impl InternalQueries {
     ) {
         match own {
             Some(InternalQuery::Clean) => {
-                let counts = StatementCounts::of_row(row);
-                if let Some(told) = self.counts.as_mut().filter(|_| counts.is_some()) {
-                    *told = counts;
+                let cleaned = Cleaned::of_row(row);
+                if let Some(told) = self.cleaned.as_mut().filter(|_| cleaned.is_some()) {
+                    *told = cleaned;
                 }
                 return;
             }

@@ -173,6 +173,12 @@ impl Facts {
                 let read = self.own.effects.entry(row.oid(1)?).or_default();
                 *read |= Effects::READS_SESSION;
             }
+            "c" => {
+                let replaced = row.text(1);
+                self.reasons.doubt.get_or_insert_with(|| {
+                    format!("PostgreSQL's function {replaced} was replaced")
+                });
+            }
             "q" => {
                 let what = format!(
                     "{}{} refers to functions in an unknown way",
@@ -195,7 +201,7 @@ impl Facts {
                 self.reasons.by_function.insert(written.number(), reason);
             }
             "r" => self.add_relation(row.oid(1)?, row),
-            "z" => self.add_own_view(row.oid(1)?, row),
+            "z" => self.add_own_relation(row.oid(1)?, row),
             "n" => {
                 self.names.insert(Name::of(row.bytes(1)));
             }
@@ -220,6 +226,7 @@ impl Facts {
             }
             "h" => {
                 let (parent, child) = (row.oid(1)?, row.oid(2)?);
+                self.note_altered(parent);
                 for node in [Node::Read, Node::Written] {
                     let [from, to] = [parent, child].map(|oid| self.graph.at(node(oid)));
                     self.add_both(from, to);
@@ -247,7 +254,14 @@ impl Facts {
         }
     }
 
+    fn note_altered(&mut self, oid: u32) {
+        if oid < FIRST_OF_USERS {
+            self.own.altered.insert(oid);
+        }
+    }
+
     fn used_as(&mut self, mode: &str, oid: u32) -> At {
+        self.note_altered(oid);
         self.graph.at(if mode == "w" {
             Node::Written(oid)
         } else {
@@ -298,19 +312,25 @@ impl Facts {
         self.relations.push((oid, name.into()));
     }
 
-    fn add_own_view(&mut self, oid: u32, row: &Columns<'_>) {
-        let (name, is_of_catalog) = (row.text(2), row.text(3) == "t");
+    fn add_own_relation(&mut self, oid: u32, row: &Columns<'_>) {
+        let (name, is_of_catalog, kind) = (row.text(2), row.text(3) == "t", row.text(4));
         let read = self.graph.at(Node::Read(oid));
-        self.graph.add(read, Effects::READS_SESSION);
+        let written = self.graph.at(Node::Written(oid));
+        if kind == "v" {
+            self.graph.add(read, Effects::READS_SESSION);
+        }
+        let hash = Name::of(name.as_bytes());
         if is_of_catalog {
-            self.own.views.insert(Name::of(name.as_bytes()));
+            self.own.views.insert(hash);
         }
         let Some(traces) = builtin_traces(name.as_bytes()).filter(|_| is_of_catalog) else {
+            self.graph.add_use(written, read);
+            self.names.insert(hash);
+            self.own.relations.push((oid, name.into()));
             return;
         };
         self.graph
             .add(read, serious(traces.read.without(Effects::OPAQUE)));
-        let written = self.graph.at(Node::Written(oid));
         self.graph.add(written, serious(traces.write));
         let reason = format!("it writes to {name}").into();
         self.reasons.by_function.insert(written.number(), reason);

@@ -25,6 +25,11 @@ SELECT 'i', oid FROM pg_proc WHERE oid < 16384 AND (starts_with(proname, 'has_')
     'getpgusername', 'pg_client_encoding', 'pg_cursor', 'pg_has_role', 'pg_listening_channels',
     'pg_lock_status', 'pg_my_temp_schema', 'pg_prepared_statement', 'pg_show_all_settings',
     'pg_stat_get_activity', 'random', 'random_normal', 'row_security_active', 'uuidv4', 'uuidv7']));
+-- Functions of PostgreSQL itself that somebody has replaced: initdb creates the extension plpgsql in its last
+-- transactions, and later ones have higher numbers.
+SELECT 'c', p.oid::regprocedure FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+  WHERE p.oid < 16384 AND l.lanname NOT IN ('internal', 'c') AND p.xmin::text::bigint > coalesce((SELECT max(xmin::text::bigint) FROM pg_depend
+    WHERE refclassid = 'pg_extension'::regclass AND refobjid < 16384), 1000);
 -- References to functions that this query does not follow.
 SELECT 'q', fktable::regclass::text, fkcols::text FROM pg_get_catalog_foreign_keys()
   WHERE pktable = 'pg_proc'::regclass AND concat(fktable::regclass::text, fkcols::text) <> ALL (ARRAY[
@@ -52,7 +57,8 @@ SELECT 'r', c.oid, c.relname, c.relkind,
   FROM pg_class c
   WHERE c.oid >= 16384 AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S') AND c.relpersistence <> 't'
     AND c.relnamespace <> 'pg_toast'::regnamespace;
-SELECT 'z', oid, relname, relnamespace = 'pg_catalog'::regnamespace FROM pg_class WHERE oid < 16384 AND relkind = 'v';
+SELECT 'z', oid, relname, relnamespace = 'pg_catalog'::regnamespace, relkind FROM pg_class
+  WHERE oid < 16384 AND (relkind = 'v' OR relkind = 'r' AND relnamespace <> 'pg_catalog'::regnamespace);
 -- Names of functions come before bodies, of which only known names are kept.
 SELECT DISTINCT 'n', proname FROM pg_proc WHERE oid >= 16384;
 SELECT 'f', p.oid, p.proname, l.lanname, p.prokind,
@@ -68,19 +74,22 @@ SELECT 'f', p.oid, p.proname, l.lanname, p.prokind,
 SELECT 'g', a.aggfnoid::oid, f.id FROM pg_aggregate a, LATERAL unnest(ARRAY[a.aggtransfn, a.aggfinalfn, a.aggcombinefn,
     a.aggserialfn, a.aggdeserialfn, a.aggmtransfn, a.aggminvtransfn, a.aggmfinalfn]::oid[]) AS f(id)
   WHERE a.aggfnoid >= 16384 AND f.id <> 0;
--- Stored trees, and the relation whose they are: read and (w)ritten, or written alone.
+-- Stored trees, and the relation whose they are: read and (w)ritten, or written alone. Those of PostgreSQL's own views
+-- only count if somebody has replaced the view.
 SELECT 't', 'r', r.ev_class, concat(r.ev_action::text, r.ev_qual::text)
   FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
-  WHERE r.oid >= 16384 AND r.ev_type = '1' AND c.relkind <> 'm'
+  WHERE r.ev_type = '1' AND c.relkind <> 'm' AND (r.oid >= 16384 OR r.xmin::text::bigint > coalesce((SELECT max(xmin::text::bigint) FROM pg_depend
+    WHERE refclassid = 'pg_extension'::regclass AND refobjid < 16384), 1000))
 UNION ALL SELECT 't', 'w', r.ev_class, concat(r.ev_action::text, r.ev_qual::text)
-  FROM pg_rewrite r WHERE r.oid >= 16384
+  FROM pg_rewrite r WHERE r.oid >= 16384 OR r.xmin::text::bigint > coalesce((SELECT max(xmin::text::bigint) FROM pg_depend
+    WHERE refclassid = 'pg_extension'::regclass AND refobjid < 16384), 1000)
 UNION ALL SELECT 't', CASE WHEN a.attgenerated = '' THEN 'w' ELSE 'r' END, d.adrelid, d.adbin::text
-  FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum WHERE d.adrelid >= 16384
+  FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
 -- Planning a SELECT folds the constants of a check, to see whether the table can have rows for it.
-UNION ALL SELECT 't', 'r', conrelid, conbin::text FROM pg_constraint WHERE conrelid >= 16384 AND conbin IS NOT NULL
+UNION ALL SELECT 't', 'r', conrelid, conbin::text FROM pg_constraint WHERE conrelid <> 0 AND conbin IS NOT NULL
 UNION ALL SELECT 't', 'r', polrelid, concat(polqual::text, polwithcheck::text) FROM pg_policy
 UNION ALL SELECT 't', 'r', indrelid, concat(indexprs::text, indpred::text) FROM pg_index
-  WHERE indrelid >= 16384 AND (indexprs IS NOT NULL OR indpred IS NOT NULL)
+  WHERE (indexprs IS NOT NULL OR indpred IS NOT NULL)
 UNION ALL SELECT 't', 'w', tgrelid, tgqual::text FROM pg_trigger WHERE tgqual IS NOT NULL
 UNION ALL SELECT 't', 'r', partrelid, partexprs::text FROM pg_partitioned_table WHERE partexprs IS NOT NULL
 UNION ALL SELECT 't', 'r', stxrelid, stxexprs::text FROM pg_statistic_ext WHERE stxexprs IS NOT NULL;
@@ -119,7 +128,7 @@ UNION ALL SELECT 'x', concat('aggregate ', a.aggfnoid), f.id
   FROM pg_aggregate a, LATERAL unnest(ARRAY[a.aggtransfn, a.aggfinalfn, a.aggcombinefn, a.aggserialfn, a.aggdeserialfn,
     a.aggmtransfn, a.aggminvtransfn, a.aggmfinalfn]::oid[]) AS f(id)
   WHERE a.aggfnoid < 16384 AND f.id >= 16384;
-SELECT 'y', concat('domain ', contypid::regtype), conbin::text FROM pg_constraint WHERE contypid >= 16384
+SELECT 'y', concat('domain ', contypid::regtype), conbin::text FROM pg_constraint WHERE contypid <> 0
 UNION ALL SELECT 'y', concat('default of type ', typname), typdefaultbin::text FROM pg_type
-  WHERE oid >= 16384 AND typdefaultbin IS NOT NULL;
+  WHERE typdefaultbin IS NOT NULL;
 SELECT 'end'

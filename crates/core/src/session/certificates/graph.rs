@@ -116,6 +116,13 @@ impl Graph {
             .without(Effects::READS_SESSION)
     }
 
+    /// Returns whether the result of a node differs between sessions.
+    pub(super) fn reads_session(&self, at: At) -> bool {
+        self.nodes[at.0 as usize]
+            .bits
+            .contains(Effects::READS_SESSION)
+    }
+
     /// Returns the chain of nodes that makes a node opaque, starting with the node itself.
     pub(super) fn causes(&self, at: At) -> impl Iterator<Item = At> {
         /// The largest length of a chain. Longer chains are cut.

@@ -17,7 +17,7 @@ use crate::http::exposition::{Exposition, Kind};
 /// A counter of a pool: its name, its help and where it is.
 type PoolCounter = (&'static str, &'static str, fn(&Stats) -> u64);
 
-const POOL_COUNTERS: [PoolCounter; 9] = [
+const POOL_COUNTERS: [PoolCounter; 13] = [
     ("received_bytes", "Bytes from clients.", |stats| {
         stats.received
     }),
@@ -26,6 +26,26 @@ const POOL_COUNTERS: [PoolCounter; 9] = [
         "prepared_statement_hits",
         "Prepared statements that were used, and made on the server before.",
         |stats| stats.statement_hit_count,
+    ),
+    (
+        "sequence_texts",
+        "Texts that may have changed nothing but sequence values.",
+        |stats| stats.sequence_text_count,
+    ),
+    (
+        "setting_texts",
+        "Texts that may have changed nothing but parameters that they name.",
+        |stats| stats.setting_text_count,
+    ),
+    (
+        "opaque_texts",
+        "Texts that may have changed anything in the session.",
+        |stats| stats.opaque_text_count,
+    ),
+    (
+        "failed_session_looks",
+        "Looks at a server's session that have failed, and are repeated.",
+        |stats| stats.failed_look_count,
     ),
     (
         "session_looks",

@@ -1,10 +1,10 @@
 //! Derives conclusions from the facts of a database.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{
     super::{
-        Suspect, Traces,
+        Name, Suspect, Traces,
         graph::{At, Node},
     },
     Facts,
@@ -32,6 +32,8 @@ pub(in crate::session::certificates) struct Conclusions {
     pub(in crate::session::certificates) relations: Vec<(Box<str>, Effects, Effects)>,
     /// Functions and relations that are not clean, as shown to administrators.
     pub(in crate::session::certificates) suspects: Vec<Suspect>,
+    /// Names of the users' functions and relations whose result differs between sessions.
+    pub(in crate::session::certificates) session_readers: HashSet<Name>,
 }
 
 impl Facts {
@@ -45,6 +47,7 @@ impl Facts {
             found.unclean_reason = found.opaque_reason.clone();
             return found;
         }
+        self.name_altered_relations();
         self.graph.spread();
         for (at, ..) in &self.functions {
             if self.graph.is_spoilt_by_plans(*at) {
@@ -91,21 +94,61 @@ impl Facts {
             found.calls.insert(*oid, read);
         }
         for (oid, name) in &self.relations {
-            let place = |node| self.graph.known(node);
-            let bits = |node| place(node).map_or(Effects::NONE, |at| self.graph.bits(at));
-            let (read, write) = (bits(Node::Read(*oid)), bits(Node::Written(*oid)));
-            let reason = || self.explain(&names, place(Node::Written(*oid))?);
-            found.remember("relation", name, Traces { read, write }, reason);
-            found.relations.push((name.clone(), read, write));
+            self.conclude_relation(*oid, name, &names, &mut found);
         }
+        for (oid, name) in &self.own.relations {
+            if self.own.altered.contains(oid) {
+                self.conclude_relation(*oid, name, &names, &mut found);
+            }
+        }
+        found.session_readers = self.names_of_session_readers();
         found
+    }
+
+    /// Lets names stand for those of PostgreSQL's own relations to which somebody has attached code.
+    fn name_altered_relations(&mut self) {
+        for (oid, name) in &self.own.relations {
+            if self.own.altered.contains(oid) {
+                let named = self.graph.at(Node::Named(Name::of(name.as_bytes())));
+                let written = self.graph.at(Node::Written(*oid));
+                self.graph.add_use(named, written);
+            }
+        }
+    }
+
+    fn conclude_relation(
+        &self,
+        oid: u32,
+        name: &str,
+        names: &HashMap<u32, String>,
+        found: &mut Conclusions,
+    ) {
+        let place = |node| self.graph.known(node);
+        let bits = |node| place(node).map_or(Effects::NONE, |at| self.graph.bits(at));
+        let (read, write) = (bits(Node::Read(oid)), bits(Node::Written(oid)));
+        let reason = || self.explain(names, place(Node::Written(oid))?);
+        found.remember("relation", name, Traces { read, write }, reason);
+        found.relations.push((name.into(), read, write));
+    }
+
+    /// Returns the names of the users' functions and relations whose result differs between sessions.
+    fn names_of_session_readers(&self) -> HashSet<Name> {
+        let functions = self.functions.iter().map(|(at, _, name)| (Some(*at), name));
+        let relations = self.relations.iter();
+        let relations = relations.map(|(oid, name)| (self.graph.known(Node::Read(*oid)), name));
+        functions
+            .chain(relations)
+            .filter(|(at, _)| at.is_some_and(|at| self.graph.reads_session(at)))
+            .map(|(_, name)| Name::of(name.as_bytes()))
+            .collect()
     }
 
     /// Returns the names of nodes in reasons.
     fn named_nodes(&self) -> HashMap<u32, String> {
         let functions = self.functions.iter();
         let functions = functions.map(|(at, _, name)| (at.number(), format!("function {name}")));
-        let relations = self.relations.iter().flat_map(|(oid, name)| {
+        let relations = self.relations.iter().chain(&self.own.relations);
+        let relations = relations.flat_map(|(oid, name)| {
             [Node::Read(*oid), Node::Written(*oid)]
                 .into_iter()
                 .filter_map(|node| self.graph.known(node))

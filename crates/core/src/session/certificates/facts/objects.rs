@@ -14,6 +14,10 @@ pub(in crate::session::certificates) struct OwnObjects {
     pub(in crate::session::certificates) names: HashMap<u32, Box<str>>,
     /// Names of PostgreSQL's own views.
     pub(in crate::session::certificates) views: HashSet<Name>,
+    /// PostgreSQL's own views, and the tables of the information schema. Somebody may have attached code to them.
+    pub(in crate::session::certificates) relations: Vec<(u32, Box<str>)>,
+    /// PostgreSQL's own relations to which somebody has attached code.
+    pub(in crate::session::certificates) altered: HashSet<u32>,
     /// Names of PostgreSQL's own functions that pgweir does not know.
     pub(in crate::session::certificates) unknown: Vec<String>,
 }

@@ -424,7 +424,7 @@ fn many_functions() {
 /// A database with a function of this volatility in SQL.
 fn asks(volatility: &str, body: &str) -> Database {
     Database::new()
-        .with(&["z", "12000", "pg_stat_activity", "t"])
+        .with(&["z", "12000", "pg_stat_activity", "t", "v"])
         .with(&["n", "f"])
         .with(&[
             "f", "20010", "f", "sql", "f", "", body, "", "", "0", volatility,

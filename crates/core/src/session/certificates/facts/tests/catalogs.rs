@@ -88,3 +88,57 @@ fn whether_there_are_functions() {
     let outdated = Database::new().read().outdated(2);
     assert!(!outdated.has_no_functions());
 }
+
+#[test]
+fn code_of_postgresqls_own_relations() {
+    let of = |rows: &[&[&str]], name: &str| {
+        let mut database = Database::new().clean_and_dirty();
+        database.add(&["z", "13000", "sql_features", "f", "r"]);
+        database.add(&["z", "13001", "tables", "f", "v"]);
+        for row in rows {
+            database.add(row);
+        }
+        let found = database.read();
+        assert_eq!(found.every_text(), Effects::NONE);
+        assert_eq!(found.counts().relations, usize::from(!rows.is_empty()));
+        found.word(Name::of(name.as_bytes()))
+    };
+    let none = Traces::default();
+    assert_eq!((of(&[], "sql_features"), of(&[], "tables")), (none, none));
+    let fires: &[&str] = &["u", "w", "13000", "20002"];
+    assert_eq!(of(&[fires], "sql_features").write, ANYTHING);
+    let tree = call("20002");
+    let calls: &[&str] = &["t", "r", "13001", &tree];
+    assert_eq!(of(&[calls], "tables").read, ANYTHING);
+    let body = "BEGIN RETURN (SELECT count(*) FROM information_schema.tables); END";
+    let reads: &[&str] = &["f", "20003", "reads", "plpgsql", "f", "", body, "", "", "0"];
+    assert_eq!(of(&[calls, reads], "reads").read, ANYTHING);
+}
+
+#[test]
+fn functions_of_postgresql_that_were_replaced() {
+    let found = Database::new().with(&["c", "lpad(text,integer)"]).read();
+    assert_eq!(found.every_text(), Effects::OPAQUE);
+    let why = "PostgreSQL's function lpad(text,integer) was replaced";
+    assert_eq!(found.opaque_reason(), Some(why));
+}
+
+#[test]
+fn views_of_what_reads_the_session_are_not_made_quietly() {
+    let body = "SELECT CURRENT_USER";
+    let found = asks("s", body)
+        .with(&["r", "20020", "shows", "v", "f", "f"])
+        .with(&["t", "r", "20020", &call("20010")])
+        .read();
+    let change = |text: &str| {
+        crate::session::catalog_change(text.as_bytes(), crate::session::Dialect::Utf8, &found)
+    };
+    for text in [
+        "CREATE VIEW v AS SELECT * FROM shows",
+        "CREATE VIEW v AS SELECT \"f\"()",
+    ] {
+        assert_eq!(change(text), crate::session::Change::Any, "{text}");
+    }
+    let others = "CREATE VIEW v AS SELECT * FROM orders";
+    assert_eq!(change(others), crate::session::Change::Quiet);
+}

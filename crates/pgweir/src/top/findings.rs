@@ -1,0 +1,271 @@
+//! What needs a look: each trouble in a sentence, with its cause and what helps.
+
+use std::collections::BTreeMap;
+
+use super::{
+    figures::{Duration, History, pool_name},
+    sample::Sample,
+    section::Tone,
+    table::Row,
+    words::{count, span, things},
+};
+
+/// An event is mentioned for so many seconds after it happened last.
+const RECENT: i64 = 120;
+/// From this 95th percentile on, in microseconds, the length of transactions is mentioned.
+const LONG: u64 = 1_000_000;
+/// The most bytes of a statement in a sentence.
+const STATEMENT_MAX: usize = 120;
+
+/// A sentence about a trouble.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) tone: Tone,
+    pub(super) text: String,
+}
+
+fn bad(text: String) -> Finding {
+    Finding {
+        tone: Tone::Bad,
+        text,
+    }
+}
+
+fn warning(text: String) -> Finding {
+    Finding {
+        tone: Tone::Warning,
+        text,
+    }
+}
+
+/// Returns the troubles of a sample, the worst kinds first.
+pub(super) fn findings(sample: &Sample, history: &History) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for row in sample
+        .rows("STATE")
+        .filter(|row| row.text("value") == "yes")
+    {
+        match row.text("key") {
+            "paused" => found.push(bad(
+                "all databases are paused: clients wait until RESUME".into()
+            )),
+            "suspended" => {
+                found.push(bad("pgweir is suspended: nothing moves until RESUME".into()))
+            }
+            _ => {}
+        }
+    }
+    let pools = || sample.rows("POOLS");
+    found.extend(pools().filter_map(unreachable));
+    found.extend(pools().filter_map(|pool| waiting(sample, pool)));
+    found.extend(logins(sample));
+    found.extend(lost_servers(sample));
+    found.extend(pools().filter_map(|pool| pins(sample, pool)));
+    let has_statements = sample.table("STATEMENTS").is_some();
+    found.extend(pools().filter_map(|pool| slow(pool, history, has_statements)));
+    for row in sample.rows("DATABASES") {
+        let name = row.text("name");
+        if row.count("paused") > 0 {
+            found.push(warning(format!(
+                "database {name} is paused: RESUME {name} ends it"
+            )));
+        }
+        if row.count("disabled") > 0 {
+            found.push(warning(format!(
+                "database {name} is disabled: new clients are refused"
+            )));
+        }
+    }
+    found
+}
+
+fn name(pool: Row<'_>) -> String {
+    format!("{} / {}", pool.text("database"), pool.text("user"))
+}
+
+fn unreachable(pool: Row<'_>) -> Option<Finding> {
+    let error = pool.get("last_error").filter(|error| !error.is_empty())?;
+    let retry = match pool.number("retry_in") {
+        Some(seconds) => format!(" (next try in {seconds} s)"),
+        None => String::new(),
+    };
+    Some(bad(format!(
+        "{}: no login to the server: {error}{retry}",
+        name(pool)
+    )))
+}
+
+/// Returns for how long the client has waited that has waited for longest, in microseconds.
+pub(super) fn longest_wait(pool: Row<'_>) -> u64 {
+    pool.count("maxwait") * 1_000_000 + pool.count("maxwait_us")
+}
+
+fn waiting(sample: &Sample, pool: Row<'_>) -> Option<Finding> {
+    let clients = pool.number("cl_waiting").filter(|clients| *clients > 0)?;
+    let wait = longest_wait(pool);
+    let verb = if clients == 1 { "waits" } else { "wait" };
+    let mut text = format!(
+        "{}: {} {verb}, the longest for {}",
+        name(pool),
+        things(clients, "client"),
+        span(wait)
+    );
+    let (database, user) = (pool.text("database"), pool.text("user"));
+    if let Some(waiter) = sample.rows_of("WAITERS", (database, user)).next() {
+        describe_holder(waiter, &mut text);
+    } else if let Some(reason) = pool.get("wait_reason") {
+        text.push_str(&format!(" ({reason})"));
+    } else if sample.table("WAITERS").is_none() {
+        let in_use = things(pool.count("sv_active"), "server");
+        text.push_str(&format!(" ({in_use} in use)"));
+    }
+    let found = if wait >= LONG { bad } else { warning };
+    Some(found(text))
+}
+
+/// Adds what a row of SHOW WAITERS says of the limit, the holder and what to do.
+fn describe_holder(waiter: Row<'_>, text: &mut String) {
+    if let Some(limit) = waiter.get("limit") {
+        text.push_str(&format!(" ({limit})"));
+    }
+    if let (Some(client), Some(state)) =
+        (waiter.get("holder_client_id"), waiter.get("holder_state"))
+    {
+        let held = span(waiter.count("holder_us"));
+        text.push_str(&format!(
+            "; of {} client {client} ({state}) has had its server for longest: {held}",
+            things(waiter.count("holders"), "holder")
+        ));
+        if let Some(statement) = waiter.get("statement") {
+            text.push_str(&format!(", by {}", shortened(statement)));
+        }
+    }
+    if let Some(advice) = waiter.get("advice") {
+        text.push_str(&format!(". What helps: {advice}"));
+    }
+}
+
+fn shortened(statement: &str) -> String {
+    match statement.len() {
+        0..=STATEMENT_MAX => statement.to_owned(),
+        _ => format!(
+            "{}...",
+            &statement[..statement.floor_char_boundary(STATEMENT_MAX)]
+        ),
+    }
+}
+
+/// Returns the seconds since 1970 of a time as the console writes it.
+fn seconds(text: &str) -> Option<i64> {
+    let time = jiff::civil::DateTime::strptime("%Y-%m-%d %H:%M:%S UTC", text).ok()?;
+    let zoned = time.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
+    Some(zoned.timestamp().as_second())
+}
+
+fn recent<'s>(sample: &'s Sample, kind: &'static str) -> impl Iterator<Item = Row<'s>> {
+    let now = i64::try_from(sample.at / 1_000_000).unwrap_or(i64::MAX);
+    let rows = sample
+        .rows("EVENTS")
+        .filter(move |row| row.text("kind") == kind);
+    rows.filter(move |row| {
+        let last = seconds(row.text("last_time"));
+        last.is_some_and(|last| now.saturating_sub(last) <= RECENT)
+    })
+}
+
+/// Returns a sentence for each database to which several logins have failed lately.
+fn logins(sample: &Sample) -> Vec<Finding> {
+    let mut failed = BTreeMap::<&str, (u64, Row<'_>)>::new();
+    for row in recent(sample, "login_failed") {
+        let (total, most) = failed.entry(row.text("database")).or_insert((0, row));
+        *total += row.count("count");
+        if row.count("count") >= most.count("count") {
+            *most = row;
+        }
+    }
+    let several = failed.into_iter().filter(|(_, (total, _))| *total >= 3);
+    let sentence = |(database, (total, most)): (&str, (u64, Row<'_>))| {
+        let at = |column| time_of_day(most.text(column));
+        let meaning = match most.text("event").contains("28P01") {
+            true => " (wrong password or unknown user)",
+            false => "",
+        };
+        let user = most.get("user").filter(|user| !user.is_empty());
+        let user = user.map_or_else(String::new, |user| format!(" of user {user}"));
+        let text = format!(
+            "{} failed logins of clients to {database} lately, most{user} since {} UTC, the latest at {}: {}{meaning}. \
+             What helps: the audit lines of the log name the user and the address",
+            count(total),
+            at("time"),
+            at("last_time"),
+            most.text("event")
+        );
+        if total >= 20 {
+            bad(text)
+        } else {
+            warning(text)
+        }
+    };
+    several.map(sentence).collect()
+}
+
+/// Returns the time of day of a time as the console writes it.
+pub(super) fn time_of_day(text: &str) -> &str {
+    let time = text.split(' ').nth(1);
+    time.unwrap_or(text)
+}
+
+fn lost_servers(sample: &Sample) -> Option<Finding> {
+    let last = recent(sample, "server_lost").last()?;
+    Some(warning(format!(
+        "{} {}: {}",
+        last.text("database"),
+        time_of_day(last.text("last_time")),
+        last.text("event")
+    )))
+}
+
+/// Pinned clients keep half of a pool's servers or more.
+fn pins(sample: &Sample, pool: Row<'_>) -> Option<Finding> {
+    let of_pool = (pool.text("database"), pool.text("user"));
+    let mut reasons = BTreeMap::<&str, (u64, Row<'_>)>::new();
+    for row in sample.rows_of("PINS", of_pool) {
+        reasons.entry(row.text("reason")).or_insert((0, row)).0 += 1;
+    }
+    let pinned: u64 = reasons.values().map(|(clients, _)| clients).sum();
+    let servers = pool.count("sv_active") + pool.count("sv_idle") + pool.count("sv_used");
+    let (reason, (clients, row)) = reasons
+        .into_iter()
+        .max_by_key(|(_, (clients, _))| *clients)?;
+    if pinned < 2 || pinned * 2 < servers {
+        return None;
+    }
+    let mut text = format!(
+        "{}: pinned clients keep {pinned} of {servers} servers, {clients} of them for: {reason}",
+        name(pool)
+    );
+    if let Some(statement) = row.get("statement") {
+        text.push_str(&format!(", by {}", shortened(statement)));
+    }
+    text.push_str(". What helps: change the statement that pins them, or set pin_timeout");
+    Some(warning(text))
+}
+
+fn slow(pool: Row<'_>, history: &History, has_statements: bool) -> Option<Finding> {
+    let figures = history.latest(&pool_name(pool))?;
+    let high = figures.transaction.high().filter(|high| *high >= LONG)?;
+    let which = match figures.transaction {
+        Duration::Mean(_) => "transactions take on average",
+        _ => "5 % of the transactions took longer than",
+    };
+    let where_to_look = if has_statements {
+        ": see the statements"
+    } else {
+        ""
+    };
+    Some(warning(format!(
+        "{}: {which} {}{where_to_look}",
+        name(pool),
+        span(high)
+    )))
+}
