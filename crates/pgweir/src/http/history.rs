@@ -373,9 +373,6 @@ mod tests {
         assert!((64..=128).contains(&median));
         assert!((512..=1024).contains(&last), "{last}");
         let [_, _, last] = percentiles(&before, &now).expect("times");
-        assert_eq!(
-            last,
-            pgweir_core::stats::upper_bound(pgweir_core::stats::BUCKETS - 1)
-        );
+        assert_eq!(last, upper_bound(BUCKETS - 1));
     }
 }

@@ -54,15 +54,27 @@ pub(super) struct App {
     /// The column to sort by, and whether the highest comes first.
     pub(super) sort: Option<(usize, bool)>,
     pub(super) filter: String,
-    /// The client that KILL_CLIENT would end, until the user says yes or no.
+    pub(super) prompt: Prompt,
+    pub(super) is_paused: bool,
+    pub(super) is_help_shown: bool,
+    pub(super) interval: Duration,
+    pub(super) screen: Screen,
+}
+
+/// What the bottom line asks for or reports.
+#[derive(Debug, Default)]
+pub(super) struct Prompt {
+    /// The client that KILL_CLIENT would end, until the user answers yes or no.
     pub(super) to_kill: Option<u64>,
     /// The outcome of the last command, until the next key.
     pub(super) said: String,
     /// Whether the filter is being typed.
     pub(super) is_typing: bool,
-    pub(super) is_paused: bool,
-    pub(super) is_help_shown: bool,
-    pub(super) interval: Duration,
+}
+
+/// What the terminal can show.
+#[derive(Debug)]
+pub(super) struct Screen {
     pub(super) has_colour: bool,
     pub(super) is_unicode: bool,
 }
@@ -80,14 +92,14 @@ impl App {
             cursor: 0,
             sort: None,
             filter: String::new(),
-            to_kill: None,
-            said: String::new(),
-            is_typing: false,
+            prompt: Prompt::default(),
             is_paused: false,
             is_help_shown: false,
             interval,
-            has_colour: true,
-            is_unicode: true,
+            screen: Screen {
+                has_colour: true,
+                is_unicode: true,
+            },
         }
     }
 
@@ -125,7 +137,7 @@ impl App {
             &self.sample,
             &self.history,
             pool,
-            self.is_unicode,
+            self.screen.is_unicode,
         );
         for section in &mut found {
             if !self.filter.is_empty() {
@@ -146,14 +158,14 @@ impl App {
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
             return Order::Quit;
         }
-        self.said.clear();
-        if let Some(client) = self.to_kill.take() {
+        self.prompt.said.clear();
+        if let Some(client) = self.prompt.to_kill.take() {
             return match key.code {
                 KeyCode::Char('y') => Order::Kill(client),
                 _ => Order::Nothing,
             };
         }
-        if self.is_typing {
+        if self.prompt.is_typing {
             self.type_filter(key.code);
             return Order::Nothing;
         }
@@ -165,7 +177,7 @@ impl App {
             KeyCode::Char('q') => return Order::Quit,
             KeyCode::Char('r') => return Order::Refresh,
             KeyCode::Char('?' | 'h') => self.is_help_shown = true,
-            KeyCode::Char('/') => self.is_typing = true,
+            KeyCode::Char('/') => self.prompt.is_typing = true,
             KeyCode::Char(' ' | 'p') => self.is_paused = !self.is_paused,
             KeyCode::Char('K') => self.ask_to_kill(),
             KeyCode::Char('+') => self.change_interval(1),
@@ -194,17 +206,17 @@ impl App {
             .sections()
             .into_iter()
             .flat_map(|section| section.lines);
-        self.to_kill = lines.nth(self.cursor).and_then(|line| line.client);
-        if self.to_kill.is_none() {
-            self.said = "this line names no client: select a waiter, a pinned client, or a client of a pool".to_owned();
+        self.prompt.to_kill = lines.nth(self.cursor).and_then(|line| line.client);
+        if self.prompt.to_kill.is_none() {
+            self.prompt.said = "this line names no client: select a waiter, a pinned client, or a client of a pool".to_owned();
         }
     }
 
     fn type_filter(&mut self, code: KeyCode) {
         match code {
-            KeyCode::Enter => self.is_typing = false,
+            KeyCode::Enter => self.prompt.is_typing = false,
             KeyCode::Esc => {
-                self.is_typing = false;
+                self.prompt.is_typing = false;
                 self.filter.clear();
             }
             KeyCode::Backspace => drop(self.filter.pop()),

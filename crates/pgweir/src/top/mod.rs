@@ -136,8 +136,8 @@ pub(crate) fn run(options: &TopOptions) -> Result<(), TopError> {
     let clock = Clock::start();
     let (sampler, place) = connect(options, clock)?;
     let mut app = App::new(place.clone(), options.interval);
-    app.has_colour = variable("NO_COLOR").is_none();
-    app.is_unicode = is_unicode();
+    app.screen.has_colour = variable("NO_COLOR").is_none();
+    app.screen.is_unicode = is_unicode();
     if let Some(view) = options.view {
         app.show(view.into());
     }

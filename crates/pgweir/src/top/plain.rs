@@ -42,7 +42,7 @@ pub(super) fn page(app: &App, view: Option<View>, width: Option<usize>) -> Strin
     };
     for (view, may_be_left_out) in views {
         let pool = app.pool.as_ref();
-        for section in sections(view, &app.sample, &app.history, pool, app.is_unicode) {
+        for section in sections(view, &app.sample, &app.history, pool, app.screen.is_unicode) {
             if may_be_left_out && section.lines.is_empty() {
                 continue;
             }

@@ -71,11 +71,11 @@ fn style(app: &App, tone: Tone) -> Style {
     let plain = Style::default();
     match tone {
         Tone::Plain => plain,
-        Tone::Soft if app.has_colour => plain.fg(Color::DarkGray),
-        Tone::Good if app.has_colour => plain.fg(Color::Green),
+        Tone::Soft if app.screen.has_colour => plain.fg(Color::DarkGray),
+        Tone::Good if app.screen.has_colour => plain.fg(Color::Green),
         Tone::Soft | Tone::Good => plain,
-        Tone::Warning if app.has_colour => plain.fg(Color::Yellow),
-        Tone::Bad if app.has_colour => plain.fg(Color::Red).add_modifier(Modifier::BOLD),
+        Tone::Warning if app.screen.has_colour => plain.fg(Color::Yellow),
+        Tone::Bad if app.screen.has_colour => plain.fg(Color::Red).add_modifier(Modifier::BOLD),
         Tone::Warning | Tone::Bad => plain.add_modifier(Modifier::BOLD),
     }
 }
@@ -217,7 +217,7 @@ pub(super) fn totals(app: &App) -> String {
         count(sum("sv_idle") + sum("sv_used")),
         count(app.sample.rows("PINS").count() as u64),
         now.map_or_else(|| "-".to_owned(), rate),
-        plot(&course, 30, app.is_unicode),
+        plot(&course, 30, app.screen.is_unicode),
     )
 }
 
@@ -326,7 +326,7 @@ fn draw_plots(app: &App, frame: &mut Frame<'_>, area: Rect) {
             Layout::vertical([Constraint::Length(1), Constraint::Min(1)]).areas(*area);
         frame.render_widget(Paragraph::new(text), head);
         let width = usize::from(body.width);
-        if !app.is_unicode {
+        if !app.screen.is_unicode {
             frame.render_widget(Paragraph::new(plot(&course, width, false)), body);
             continue;
         }
@@ -340,16 +340,16 @@ fn draw_plots(app: &App, frame: &mut Frame<'_>, area: Rect) {
 }
 
 fn key_line<'a>(app: &App, width: usize) -> Line<'a> {
-    if let Some(client) = app.to_kill {
+    if let Some(client) = app.prompt.to_kill {
         let text = format!(
             "KILL_CLIENT {client}: disconnect this client at once? y: yes, any other key: no"
         );
         return Line::styled(text, style(app, Tone::Bad));
     }
-    if !app.said.is_empty() {
-        return Line::styled(app.said.clone(), style(app, Tone::Warning));
+    if !app.prompt.said.is_empty() {
+        return Line::styled(app.prompt.said.clone(), style(app, Tone::Warning));
     }
-    if app.is_typing {
+    if app.prompt.is_typing {
         return Line::raw(format!(
             "filter: {}_   (Enter keeps it, Esc ends it)",
             app.filter

@@ -104,7 +104,7 @@ fn take(app: &mut App, answer: Answer, clock: Clock) {
     match answer {
         Answer::Sample(Ok(sample)) => app.add(sample),
         Answer::Sample(Err(error)) => app.lose(error.to_string(), clock.now().0),
-        Answer::Said(text) => app.said = text,
+        Answer::Said(text) => app.prompt.said = text,
     }
 }
 

@@ -191,7 +191,7 @@ fn colours_can_be_switched_off() {
     let mut app = busy();
     let coloured = frame(&app, 100, 30);
     assert!(coloured.content.iter().any(|cell| cell.fg == Color::Red));
-    app.has_colour = false;
+    app.screen.has_colour = false;
     let plain = frame(&app, 100, 30);
     assert!(plain.content.iter().all(|cell| cell.fg == Color::Reset));
     assert!(
