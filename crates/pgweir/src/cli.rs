@@ -74,6 +74,9 @@ pub(crate) enum Command {
         /// Also connect to each server's address, once; the exit code is 1 if one can't be reached.
         #[arg(long)]
         reach: bool,
+        /// Print this help.
+        #[arg(short, long, action = ArgAction::Help)]
+        help: Option<bool>,
     },
     /// Convert a configuration of PgCat: print the ini file and the userlist.
     Import {
@@ -82,6 +85,9 @@ pub(crate) enum Command {
         /// Write pgweir.ini and userlist.txt into this folder instead of printing them.
         #[arg(short, long, value_name = "DIR")]
         output: Option<PathBuf>,
+        /// Print this help.
+        #[arg(short, long, action = ArgAction::Help)]
+        help: Option<bool>,
     },
     /// Show what a running pgweir or PgBouncer does, in the terminal: pools, waiting clients, pins, hosts, events.
     Top(TopOptions),

@@ -34,8 +34,8 @@ fn main() -> ExitCode {
         Err(code) => return code,
     };
     let ended = match &cli.command {
-        Some(Command::Check { ini, reach }) => Ok(check::run(ini, *reach)),
-        Some(Command::Import { file, output }) => import::run(file, output.as_deref())
+        Some(Command::Check { ini, reach, .. }) => Ok(check::run(ini, *reach)),
+        Some(Command::Import { file, output, .. }) => import::run(file, output.as_deref())
             .map(|()| ExitCode::SUCCESS)
             .map_err(|error| error.to_string()),
         Some(Command::Top(options)) => top::run(options)

@@ -13,6 +13,7 @@ mod custom_parameters;
 mod ddl;
 mod dirt;
 mod fingerprint;
+mod ids;
 mod interner;
 mod literals;
 mod names;

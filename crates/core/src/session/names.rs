@@ -1,7 +1,7 @@
 //! The names that clients have given to their prepared statements.
 //!
 //! Many clients give the same names to the same statements. So a worker stores each pair of name and statement once,
-//! and a client needs four bytes for each of its names.
+//! and a client needs two bytes for each of its names.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -12,7 +12,7 @@ use hashbrown::HashTable;
 
 use pgweir_wire::Malformed;
 
-use super::{Statement, StatementDescription, statement_description};
+use super::{Statement, StatementDescription, ids::Ids, statement_description};
 
 /// The bytes that a name counts towards `max_client_prepared_bytes`, beside the statement itself.
 const NAME_COST: usize = 128;
@@ -52,7 +52,7 @@ struct Binding {
 /// [cleared](Names::clear) at the client's end.
 #[derive(Debug, Default)]
 pub struct Names {
-    sorted: Vec<u32>,
+    sorted: Ids,
     bytes: usize,
     /// The binding that was used last.
     recent: Option<BindingId>,
@@ -179,7 +179,7 @@ impl Names {
             return None;
         }
         let at = self.position(bindings, name).ok()?;
-        bindings.id_of(*self.sorted.get(at)?)
+        bindings.id_of(self.sorted.get(at)?)
     }
 
     /// Returns the statement of this name.
@@ -200,11 +200,6 @@ impl Names {
             return false;
         };
         let id = bindings.acquire(name, statement, StatementDescription::not_described(schema));
-        if self.sorted.len() == self.sorted.capacity() {
-            // With a thousand statements a client, these lists make up most of the memory.
-            self.sorted
-                .reserve_exact(4 + (self.sorted.len() / 8).min(28));
-        }
         self.sorted.insert(at, id);
         self.bytes += Self::cost(statement);
         true
@@ -218,7 +213,7 @@ impl Names {
         shape: StatementDescription,
     ) {
         let old = told.slot;
-        let Some(at) = self.sorted.iter().position(|&id| id == old) else {
+        let Some(at) = self.sorted.iter().position(|id| id == old) else {
             return;
         };
         let Some(binding) = bindings.found(told).filter(|found| found.shape != shape) else {
@@ -227,7 +222,7 @@ impl Names {
         let (name, statement) = (binding.name.clone(), Arc::clone(&binding.statement));
         let new = bindings.acquire(&name, &statement, shape);
         bindings.release(old);
-        self.sorted[at] = new;
+        self.sorted.replace(at, new);
         if self.recent == Some(told) {
             self.recent = bindings.id_of(new);
         }
@@ -245,7 +240,7 @@ impl Names {
 
     /// Removes all names.
     pub fn clear(&mut self, bindings: &mut Bindings) {
-        for id in std::mem::take(&mut self.sorted) {
+        for id in std::mem::take(&mut self.sorted).iter() {
             bindings.release(id);
         }
         self.bytes = 0;
@@ -257,8 +252,8 @@ impl Names {
     pub fn name_of<'b>(&self, bindings: &'b Bindings, id: u64) -> Option<&'b [u8]> {
         let recent = self.recent.filter(|&id| bindings.found(id).is_some());
         let recent = recent.map(|id| id.slot);
-        let first = recent.filter(|slot| self.sorted.contains(slot));
-        let slots = first.into_iter().chain(self.sorted.iter().copied());
+        let first = recent.filter(|&slot| self.sorted.iter().any(|id| id == slot));
+        let slots = first.into_iter().chain(self.sorted.iter());
         let mut held = slots.filter_map(|slot| bindings.get(slot));
         let found = held.find(|binding| binding.statement.id() == id)?;
         Some(&found.name)
@@ -267,7 +262,7 @@ impl Names {
     /// Returns all names with their statements, sorted by name.
     #[must_use]
     pub fn all(&self, bindings: &Bindings) -> Vec<(Box<[u8]>, Arc<Statement>)> {
-        let held = self.sorted.iter().filter_map(|&slot| bindings.get(slot));
+        let held = self.sorted.iter().filter_map(|slot| bindings.get(slot));
         held.map(|binding| (binding.name.clone(), Arc::clone(&binding.statement)))
             .collect()
     }
@@ -287,7 +282,7 @@ impl Names {
     /// Returns whether there are no names.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.sorted.is_empty()
+        self.sorted.len() == 0
     }
 
     /// Returns the bytes that the names count towards `max_client_prepared_bytes`.
@@ -305,8 +300,8 @@ impl Names {
     fn position(&self, bindings: &Bindings, name: &[u8]) -> Result<usize, usize> {
         let hash = bindings.hash(name);
         let hash_at = |id: u32| bindings.get(id).map_or(0, |binding| binding.hash);
-        let mut at = self.sorted.partition_point(|&id| hash_at(id) < hash);
-        while let Some(binding) = self.sorted.get(at).and_then(|&id| bindings.get(id)) {
+        let mut at = self.sorted.partition_point(|id| hash_at(id) < hash);
+        while let Some(binding) = self.sorted.get(at).and_then(|id| bindings.get(id)) {
             if binding.hash != hash {
                 break;
             }
@@ -389,7 +384,7 @@ mod tests {
         }
         assert_eq!(bindings.slots.len(), 1000, "each pair once");
         for client in &clients {
-            assert!(client.sorted.capacity() <= 1032);
+            assert!(client.sorted.bytes() <= 2064);
             let found = client.get(&bindings, b"S_567").unwrap();
             assert_eq!(found.definition(), b"select 567");
         }
