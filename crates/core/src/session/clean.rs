@@ -81,7 +81,7 @@ const FROM_STATEMENTS: &str = " FROM pg_catalog.pg_prepared_statement()";
 /// Whether the session has a temporary replication slot, or its user has a right that allows to leave what neither a
 /// clean removes nor a query shows: a superuser's to load a library, and those to set up a replication origin (the
 /// function with OID 6006) or to start a backup (OID 2172).
-const MAY_KEEP_STATE: &str = "EXISTS (SELECT FROM pg_catalog.pg_get_replication_slots() WHERE temporary \
+pub const MAY_KEEP_STATE: &str = "EXISTS (SELECT FROM pg_catalog.pg_get_replication_slots() WHERE temporary \
     AND active_pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()) \
     OR EXISTS (SELECT FROM pg_catalog.pg_roles WHERE pg_catalog.pg_has_role(SESSION_USER, oid, 'MEMBER') \
     AND (rolsuper OR pg_catalog.has_function_privilege(oid, 6006::pg_catalog.oid, 'EXECUTE') \

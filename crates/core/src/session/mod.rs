@@ -38,7 +38,7 @@ mod word_list;
 
 pub use baseline::{BASELINE, Baseline, SHOWN};
 pub use certificates::{Certificates, Facts};
-pub use clean::{Clean, Cleaned, ToDeallocate};
+pub use clean::{Clean, Cleaned, MAY_KEEP_STATE, ToDeallocate};
 pub use context::{Context, Turns};
 pub use custom_parameters::CustomParameters;
 pub use ddl::{Change, catalog_change};

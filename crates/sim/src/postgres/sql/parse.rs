@@ -1,5 +1,7 @@
 //! Parses tokens into statements and expressions. The parser refuses anything that it does not understand.
 
+use pgweir_core::session::MAY_KEEP_STATE;
+
 use super::{
     syntax::{Expr, Relation, Select, Source, Statement},
     token::{Token, lex},
@@ -7,6 +9,8 @@ use super::{
 
 /// Returns the statement of this text, or `None` for an unknown one.
 pub(crate) fn parse(text: &str) -> Option<Statement> {
+    // No role of the model is a superuser or replicates.
+    let text = &text.replacen(MAY_KEEP_STATE, "false", 1);
     let tokens = lex(text)?;
     if let Some(kind) = kind_of_facts(&tokens) {
         return Some(Statement::ReadCatalog(kind));

@@ -191,7 +191,7 @@ fn a_clean_takes_all() {
     let mut state = dirty();
     let found = rows(&mut state, &text(clean(true), own()));
     // The columns for setseed, locks, and the counts.
-    assert_eq!(found, "||0 1");
+    assert_eq!(found, "||0 1 f");
     assert_eq!(state.difference_from(&self::state()), None);
     assert!(!state.is_bound() && !state.has_sequences() && state.remains().is_none());
     let mut state = dirty();
