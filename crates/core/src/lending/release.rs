@@ -98,9 +98,11 @@ impl Lending<'_> {
                 });
             }
             match is_pinned && !is_counted {
-                true => self
-                    .effects
-                    .push(Effect::Session(conn, SessionEffect::CountPinned)),
+                true => {
+                    self.log_newly_kept(client_conn, conn, out);
+                    self.effects
+                        .push(Effect::Session(conn, SessionEffect::CountPinned));
+                }
                 false => self.log_kept(client_conn, conn, out),
             }
             return;

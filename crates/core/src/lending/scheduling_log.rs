@@ -89,6 +89,13 @@ impl Lending<'_> {
         }
     }
 
+    /// Logs that a pinned client keeps its server from now on.
+    pub(super) fn log_newly_kept(&self, client: Token, server: Token, out: &mut Actions) {
+        if self.env.snapshot.config.settings.log_scheduling {
+            self.write_decision(client, Decision::Keeps(server), out);
+        }
+    }
+
     /// Logs that a client keeps its server at the end of a transaction.
     pub(super) fn log_kept(&self, client: Token, server: Token, out: &mut Actions) {
         // Otherwise no transaction has ended just now.
