@@ -3,7 +3,7 @@
 use pgweir_sim::{Promise, Sabotage, Scenario, run_scenario};
 
 /// The number of worlds in which any fault must be noticed.
-const WORLDS_MAX: u64 = 300;
+const WORLDS_MAX: u64 = 100;
 
 /// Runs seeds with the fault, and without. Without the fault, no guarantee may be broken. With it, `promise` must be
 /// broken in at least this number of worlds; in other worlds only `also` may be.
