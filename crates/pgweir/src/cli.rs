@@ -68,6 +68,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Check a configuration: show its effect, ignored settings, and warnings.
+    #[command(disable_help_flag = true)]
     Check {
         /// The configuration file.
         ini: PathBuf,
@@ -79,6 +80,7 @@ pub(crate) enum Command {
         help: Option<bool>,
     },
     /// Convert a configuration of PgCat: print the ini file and the userlist.
+    #[command(disable_help_flag = true)]
     Import {
         /// PgCat's configuration.
         file: PathBuf,
