@@ -145,10 +145,11 @@ impl Client {
 
     /// Returns a call of a function whose name does not tell that it changes session state.
     fn hidden(&self, mark: &str, rng: &mut fastrand::Rng) -> String {
-        match rng.u8(..8) {
+        let kinds = if self.whispers.is_some() { 10 } else { 8 };
+        match rng.u8(..kinds) {
             // The pooler inspects only parameters whose names it has read.
-            1 if self.whispers == Some(true) => format!("select whisper('{mark}')"),
-            1 if self.whispers == Some(false) => format!("set app.whisper = '{mark}'"),
+            1 | 8 | 9 if self.whispers == Some(true) => format!("select whisper('{mark}')"),
+            1 | 8 | 9 if self.whispers == Some(false) => format!("set app.whisper = '{mark}'"),
             0 | 1 => format!("select greet('{mark}')"),
             2 => format!("select measure('{}MB')", 2 * rng.u8(3..90)),
             3 => format!("select impersonate('r{}')", rng.u8(1..3)),
