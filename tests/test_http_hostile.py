@@ -187,12 +187,12 @@ def test_thousands_of_scrapers_delay_no_query(start, newest_pg):
     try:
         machine.wait_until(lambda: "200\n" in log.read_text(), what="the storm is on")
         loaded = p99(pooler, newest_pg, 4)
+        machine.wait_until(lambda: "1000\n" in log.read_text(), 60, "one of them has come a thousand times")
     finally:
         for one in storms:
             one.kill()
             one.wait()
     machine.wait_until(lambda: get(pooler.http, "/healthz").status == 200, what="it answers again")
-    assert 100 * len(log.read_text().split()) >= 500, "many came"
     # Four processes share the machine's cores now: some of it is the scheduler's.
     assert loaded < 20 * quiet + 50, (quiet, loaded)
     assert pooler.memory_kb() - before < 50_000
@@ -292,14 +292,11 @@ def test_connections_that_wait_while_their_socket_closes(start):
         for _ in range(4):
             pool.submit(knock)
         try:
-            for _ in range(15):
-                reload(pooler, http_listen="")
-                machine.wait_until(lambda: not path.exists(), what="the socket is closed")
-                reload(pooler, http_listen=path)
-                machine.wait_until(path.exists, what="it is there again")
+            for number in range(30):
+                reload(pooler, http_listen=path if number % 2 else "")
+            machine.wait_until(lambda: len(answered) > 50, what="clients are served")
         finally:
             stop.set()
-    assert len(answered) > 50
     # Between the last look at the queue and its end, a connection may still be lost.
     assert len(failures) <= 1 + len(answered) // 200, (len(answered), failures)
 

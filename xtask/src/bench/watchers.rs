@@ -17,7 +17,7 @@ use tokio::{
 use crate::stage::{Stage, Trouble};
 
 /// What pgweir has when it is not watched: nothing is kept for anybody who might look.
-pub(super) const UNWATCHED: &str = "event_history = 0\n";
+pub(super) const UNWATCHED: &str = "event_history = 0\nstatement_statistics = 0\n";
 
 /// How often the page asks for what it shows.
 const PAGE: [(&str, u64); 7] = [

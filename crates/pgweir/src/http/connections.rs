@@ -16,6 +16,7 @@ use std::{
 
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
+use pgweir_config::HttpAddress;
 use pgweir_core::TlsFacts;
 use rustix::process::geteuid;
 use rustls::{ProtocolVersion, ServerConfig};
@@ -107,9 +108,11 @@ impl Connections {
     pub(super) fn accept_on(
         self: &Rc<Self>,
         socket: Socket,
+        address: &Arc<HttpAddress>,
         state: &Rc<State>,
     ) -> io::Result<Accepting> {
         let (connections, state) = (Rc::clone(self), Rc::clone(state));
+        let address = Arc::clone(address);
         let (accepting, mut end) = oneshot::channel();
         match socket {
             Socket::Tcp(listener) => {
@@ -129,6 +132,7 @@ impl Connections {
                         let accepted = stream.map(|stream| (stream, from));
                         connections.accept_tcp(accepted, &state).await;
                     }
+                    drop((listener, address));
                 });
             }
             Socket::Unix(listener, file) => {
@@ -150,6 +154,7 @@ impl Connections {
                         let stream = stream.and_then(UnixStream::from_std);
                         connections.accept_unix(stream, &state).await;
                     }
+                    drop((listener, address));
                 });
             }
         }

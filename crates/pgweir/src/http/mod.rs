@@ -31,7 +31,7 @@ use std::{
     collections::HashMap,
     io,
     rc::Rc,
-    sync::Arc,
+    sync::{Arc, Weak},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -200,6 +200,9 @@ pub(crate) struct Http {
     surroundings: Surroundings,
     running: Option<(UnboundedSender<Order>, JoinHandle<()>)>,
     addresses: Vec<HttpAddress>,
+    /// The addresses whose sockets are open, or were when this was last looked at: those that a reload leaves are open
+    /// until the thread has accepted the connections that wait in them.
+    open: Vec<Weak<HttpAddress>>,
 }
 
 impl Http {
@@ -218,6 +221,7 @@ impl Http {
             surroundings,
             running: None,
             addresses: Vec::new(),
+            open: Vec::new(),
         };
         http.apply(opened, Options::of(settings, tls, tokens.clone()))?;
         Ok(http)
@@ -230,12 +234,16 @@ impl Http {
     pub(crate) fn prepare(&self, settings: &Settings) -> Result<Opened, HttpListenError> {
         let addresses = settings.http_listen.addresses();
         let is_new = |address: &&HttpAddress| !self.addresses.contains(address);
-        let shares_port = |address: &HttpAddress| {
+        let overlaps = |address: &HttpAddress, open: &HttpAddress| {
             let port = port(address);
-            port.is_some() && self.addresses.iter().any(|open| self::port(open) == port)
+            address == open || port.is_some() && self::port(open) == port
+        };
+        let is_ours = |address: &HttpAddress| {
+            let mut open = self.open.iter().filter_map(Weak::upgrade);
+            open.any(|open| overlaps(address, &open))
         };
         let bound = addresses.iter().filter(is_new).map(|address| {
-            let others = match shares_port(address) {
+            let others = match is_ours(address) {
                 true => Others::Expected,
                 false => Others::Refused,
             };
@@ -258,6 +266,10 @@ impl Http {
         }
         self.run()?;
         self.addresses.clone_from(&opened.addresses);
+        self.open.retain(|address| address.strong_count() > 0);
+        let bound = opened.bound.iter();
+        self.open
+            .extend(bound.map(|bound| Arc::downgrade(&bound.address)));
         self.order(Order::Configure(options));
         self.order(Order::Listen {
             opened,
@@ -377,11 +389,13 @@ async fn obey(mut orders: UnboundedReceiver<Order>, surroundings: Surroundings) 
             Order::Listen { opened, keeps } => {
                 listening.retain(|address, _| keeps && opened.addresses.contains(address));
                 for bound in opened.bound {
-                    let tasks = bound
-                        .sockets
-                        .into_iter()
-                        .filter_map(|socket| connections.accept_on(socket, &state).ok());
-                    listening.insert(bound.address, tasks.collect());
+                    let Bound { address, sockets } = bound;
+                    let tasks = sockets.into_iter().filter_map(|socket| {
+                        let accepting = connections.accept_on(socket, &address, &state);
+                        accepting.ok()
+                    });
+                    let tasks = tasks.collect();
+                    listening.insert(HttpAddress::clone(&address), tasks);
                 }
                 if listening.is_empty() {
                     housekeeper.take().iter().for_each(Task::abort);

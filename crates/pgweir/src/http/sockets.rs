@@ -8,6 +8,7 @@ use std::{
         net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use pgweir_config::{HttpAddress, Settings};
@@ -35,7 +36,8 @@ pub(crate) enum HttpListenError {
 /// The sockets of one address of `http_listen`.
 #[derive(Debug)]
 pub(crate) struct Bound {
-    pub(super) address: HttpAddress,
+    /// Lives as long as one of the sockets is open.
+    pub(super) address: Arc<HttpAddress>,
     pub(super) sockets: Vec<Socket>,
 }
 
@@ -93,7 +95,7 @@ impl Bound {
             }
         };
         Ok(Self {
-            address: address.clone(),
+            address: Arc::new(address.clone()),
             sockets,
         })
     }
