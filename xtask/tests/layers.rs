@@ -60,9 +60,8 @@ const LAYERS: &[&[&str]] = &[
         "timers",
     ],
     &["disconnect", "exchange", "lending", "server_connections"],
-    &["online_restart", "relay"],
+    &["admin", "online_restart", "relay"],
     &["worker"],
-    &["admin"],
 ];
 
 fn core() -> PathBuf {

@@ -13,6 +13,11 @@ const FIELDS_MAX: usize = 16;
 /// The most fields of a struct that are bools: more of them are a state that has no name.
 const BOOLS_MAX: usize = 4;
 
+/// The most methods of `Worker`, which passes events to modules and carries out their effects.
+const WORKER_METHODS_MAX: usize = 60;
+/// The most files with methods of `Worker`.
+const WORKER_FILES_MAX: usize = 4;
+
 /// A struct that may be wider.
 struct Exempt {
     file: &'static str,
@@ -346,4 +351,43 @@ fn public_names_are_used_elsewhere() {
         }
     }
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
+/// Returns the number of methods that a file adds to `Worker`.
+fn worker_methods(text: &str) -> usize {
+    let file = syn::parse_file(text).expect("Rust");
+    let methods = file.items.iter().filter_map(|item| match item {
+        syn::Item::Impl(item) if item.trait_.is_none() => match &*item.self_ty {
+            Type::Path(of) if of.path.is_ident("Worker") => Some(&item.items),
+            _ => None,
+        },
+        _ => None,
+    });
+    methods
+        .flatten()
+        .filter(|item| matches!(item, syn::ImplItem::Fn(_)))
+        .count()
+}
+
+#[test]
+fn modules_do_not_extend_the_worker() {
+    let counts: Vec<(String, usize)> = sources("crates/core/src")
+        .into_iter()
+        .map(|(file, text)| (file, worker_methods(&text)))
+        .filter(|(_, count)| *count > 0)
+        .collect();
+    let sum: usize = counts.iter().map(|(_, count)| count).sum();
+    assert!(sum > 10, "the methods of Worker were not found");
+    assert!(
+        sum <= WORKER_METHODS_MAX && counts.len() <= WORKER_FILES_MAX,
+        "Worker has {sum} methods in {} files: {counts:?}. Give a function the parts that it needs instead",
+        counts.len()
+    );
+}
+
+#[test]
+fn methods_are_counted() {
+    let text = "impl Worker { fn a(&self) {} const B: u8 = 1; }\nimpl Debug for Worker { fn fmt(&self) {} }\n\
+                impl Other { fn c() {} }\nimpl Worker { pub(crate) fn d() {} }";
+    assert_eq!(worker_methods(text), 2);
 }

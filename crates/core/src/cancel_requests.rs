@@ -17,7 +17,7 @@ use crate::{
     cancel::{CancelConnection, CancelKey, ELSEWHERE, Goal, Keys, Passage},
     connections::{Conn, Connections},
     directory::Directory,
-    effect::{Effect, Env},
+    effect::{ConsoleEffect, Effect, Env},
     frontend::{Client, ClientDuty},
     mail::Mail,
 };
@@ -120,7 +120,7 @@ impl CancelRequests {
         let outcome = if waits { WAITED } else { IDLE };
         tell_outcome(from, request, outcome, out);
         match () {
-            () if is_console => Some(Effect::EndConsoleCommand(conn)),
+            () if is_console => Some(Effect::Console(ConsoleEffect::EndCommand(conn))),
             () if waits => Some(Effect::DiscardRequest(conn)),
             () => None,
         }

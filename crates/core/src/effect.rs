@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::{
     Action, Actions, Search, SharedPool, Shutdown, Time, Token, WorkerId,
     backend::{InternalQuery, Mark, Settling},
+    console::WorkerRound,
     directory::{Directory, Snapshot},
     fault::Fault,
     frontend::{Client, Login},
@@ -176,8 +177,8 @@ pub(crate) enum Effect {
         /// The server connection.
         server: Token,
     },
-    /// Serve a client of the console, which has sent these bytes together with the end of its login.
-    ServeConsole(Token, Vec<u8>),
+    /// Do this for the console.
+    Console(ConsoleEffect),
     /// End a client with this error, and cancel its query.
     EndClient(Token, Fault),
     /// Close the client and the server connection that it keeps, since the client has hung up too long ago.
@@ -202,8 +203,6 @@ pub(crate) enum Effect {
     ReleaseClient(Token, Box<Client>),
     /// Count a client that has left this pool.
     PoolClientLeft(Arc<SharedPool>),
-    /// Forget a console whose client has gone.
-    ConsoleLeft(Token),
     /// Go on with a request on this server connection that signals other clients, once the signals are sent.
     GoOnAfterSignals(Token),
     /// Freeze a new connection as soon as it is quiet, if the worker is suspended.
@@ -231,16 +230,12 @@ pub(crate) enum Effect {
     EndCancelRequest(Token),
     /// Lend, keep or close a server that has become free.
     PlaceServer(Token),
-    /// Answer a console client that waits, if what it waits for has happened.
-    CheckConsole(Token),
     /// Close a server connection that violates the protocol; how.
     ServerFault(Token, String),
     /// Open a connection that listens: [`Listeners::opened`](crate::listeners::Listeners::opened) gets the outcome.
     OpenListener(Box<ListenerOpening>),
     /// Tell the owner of a connection that listens what has become of it.
     Listener(ListenerEffect),
-    /// End the command that a console client waits for.
-    EndConsoleCommand(Token),
     /// Take a client's request out of the queue, and answer it with an error.
     DiscardRequest(Token),
     /// Settle or release a server connection that its client may need no longer.
@@ -342,6 +337,23 @@ pub(crate) enum SessionEffect {
     Clean,
     /// Read the catalog of the server's database, if no other server does, and otherwise lend the server.
     ReadCatalogOrLend,
+}
+
+/// What a module, or the console itself, asks of the console.
+#[derive(Debug)]
+pub(crate) enum ConsoleEffect {
+    /// Serve a client that has sent these bytes together with the end of its login.
+    Serve(Token, Vec<u8>),
+    /// Read this client's next commands.
+    GoOn(Token),
+    /// Pass a round on to the next worker, or end it here.
+    PassOn(Box<WorkerRound>),
+    /// Answer a client that waits, if what it waits for has happened.
+    Check(Token),
+    /// End the command that a client waits for.
+    EndCommand(Token),
+    /// Forget a client that has gone.
+    Left(Token),
 }
 
 /// What has become of a connection that listens.

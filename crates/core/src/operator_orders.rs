@@ -15,7 +15,7 @@ use crate::{
     Action, Actions, Address, Directory, Endpoint, Level, SharedPool, Time, Token, WorkerId,
     backend::{OUTDATED, Server},
     connections::{Conn, Connections},
-    effect::{Effect, Env, PoolEffect, wake_waiting_consoles},
+    effect::{ConsoleEffect, Effect, Env, PoolEffect, wake_waiting_consoles},
     fault::Fault,
     frontend::ClientDuty,
     listeners::Listeners,
@@ -43,7 +43,7 @@ pub(crate) fn apply(
     // The order that a console waits for may have been taken back.
     let waits = env.directory.operator().waits().into_iter();
     let own = waits.filter(|&(worker, _)| worker == env.worker);
-    effects.extend(own.map(|(_, console)| Effect::CheckConsole(console)));
+    effects.extend(own.map(|(_, console)| Effect::Console(ConsoleEffect::Check(console))));
     effects
 }
 

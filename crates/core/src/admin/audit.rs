@@ -1,8 +1,9 @@
 //! The audit line and the event of a console command: who gave it, from where, and whether it was carried out.
 
-use crate::{Actions, Time, Token, events::EventKind, fault::Fault, worker::Worker};
+use super::Admin;
+use crate::{Actions, Token, events::EventKind, fault::Fault};
 
-impl Worker {
+impl Admin<'_> {
     /// Records a command that changes something. `command`: as the log shows it; `database`: the one that it is about, or
     /// empty; `failure`: why it was refused.
     pub(super) fn audit_command(
@@ -11,10 +12,9 @@ impl Worker {
         command: String,
         database: &str,
         failure: Option<&Fault>,
-        now: Time,
         out: &mut Actions,
     ) {
-        let Some(client) = self.table.client(conn) else {
+        let Some(client) = self.connections.client(conn) else {
             return;
         };
         let outcome = failure.map_or_else(|| "ok".to_owned(), Fault::to_string);
@@ -27,9 +27,10 @@ impl Worker {
                 format!("{}: {fault}", audit.command),
             ),
         };
-        self.directory
-            .note_event(kind, (database, &audit.user), &text, now);
-        if self.snapshot.config.settings.log_audit {
+        self.env
+            .directory
+            .note_event(kind, (database, &audit.user), &text, self.env.now);
+        if self.env.snapshot.config.settings.log_audit {
             out.audit(subject, audit);
         }
     }

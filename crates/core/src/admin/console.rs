@@ -1,57 +1,47 @@
 //! Reads what a console client sends, and answers it: steps of the console's conversation come in; tables, errors,
 //! rounds and work for the control thread go out.
 
+use super::Admin;
 use crate::{
-    Action, Actions, Control, Level, ReadMode, Time, Token,
+    Action, Actions, Control, Level, ReadMode, Token,
     admin::show,
     console::{
         Cell, Collection, Column, Console, KnownNames, RoundTask, Show, Source, Step, write_done,
         write_fault, write_ready, write_table,
     },
+    effect::Effect,
     fault::Fault,
     frontend::{Client, ClientDuty},
     mail::Note,
-    worker::Worker,
 };
 use pgweir_wire::{MessageWriter, sqlstate};
 
-impl Worker {
+impl Admin<'_> {
     /// Serves a client that has logged in to the console. `early` arrived together with the end of its login.
-    pub(crate) fn serve_console(
-        &mut self,
-        conn: Token,
-        early: &[u8],
-        now: Time,
-        out: &mut Actions,
-    ) {
+    pub(super) fn serve(&mut self, conn: Token, early: &[u8], out: &mut Actions) {
         self.statistics.count_console().client_login_count += 1;
         if !early.is_empty() {
-            self.console_bytes(conn, early, now, out);
+            self.bytes(conn, early, out);
         }
     }
 
-    pub(crate) fn console_bytes(
-        &mut self,
-        conn: Token,
-        bytes: &[u8],
-        now: Time,
-        out: &mut Actions,
-    ) {
+    /// Takes bytes of a console client.
+    pub(crate) fn bytes(&mut self, conn: Token, bytes: &[u8], out: &mut Actions) {
         if let Some(console) = self.console(conn) {
             console.push(bytes);
         }
-        self.console_steps(conn, now, out);
+        self.read_commands(conn, out);
     }
 
     /// Goes on when the client has read a long answer.
-    pub(crate) fn console_drained(&mut self, conn: Token, now: Time, out: &mut Actions) {
+    pub(crate) fn drained(&mut self, conn: Token, out: &mut Actions) {
         if self.console(conn).is_some_and(|console| !console.is_busy()) {
-            self.console_steps(conn, now, out);
+            self.read_commands(conn, out);
         }
     }
 
     pub(super) fn console(&mut self, conn: Token) -> Option<&mut Console> {
-        match self.table.client(conn) {
+        match self.connections.client(conn) {
             Some(Client {
                 duty: ClientDuty::Console(console),
                 ..
@@ -60,10 +50,10 @@ impl Worker {
         }
     }
 
-    fn console_steps(&mut self, conn: Token, now: Time, out: &mut Actions) {
+    pub(super) fn read_commands(&mut self, conn: Token, out: &mut Actions) {
         loop {
             let is_blocked = self
-                .table
+                .connections
                 .client(conn)
                 .is_some_and(|client| client.socket.blocked);
             let Some(console) = self.console(conn) else {
@@ -84,32 +74,39 @@ impl Worker {
                 Step::Hold => return out.read(conn, ReadMode::Hold),
                 Step::Pass | Step::Answered => {}
                 Step::Failed(fault) => out.log(Level::Error, "", fault.to_string()),
-                Step::Leave => return self.close_client(conn, "client close request", now, out),
-                Step::Refuse(fault) => return self.refuse(conn, &fault, now, out),
-                Step::Show(show) => self.console_show(conn, show, now, out),
-                Step::Run(command) => self.console_order(conn, command, now, out),
+                Step::Leave => {
+                    let effect = Effect::Dismiss(conn, "client close request");
+                    return self.effects.push(effect);
+                }
+                Step::Refuse(fault) => return self.effects.push(Effect::Refuse(conn, fault)),
+                Step::Show(show) => self.show(conn, show, out),
+                Step::Run(command) => self.run(conn, command, out),
+            }
+            if !self.effects.is_empty() {
+                // The next command finds what this one has brought about.
+                return self.go_on(conn);
             }
         }
     }
 
-    fn console_show(&mut self, conn: Token, show: Show, now: Time, out: &mut Actions) {
-        let collection = Collection::new(show, now);
+    fn show(&mut self, conn: Token, show: Show, out: &mut Actions) {
+        let collection = Collection::new(show, self.env.now);
         match show.source() {
             Source::Here => {
-                let (columns, rows) = show::table(self, collection, now);
+                let (columns, rows) = show::table(self, collection, self.env.now);
                 out.send_made(conn, |bytes| {
                     write_table(&columns, &rows, bytes);
                     write_ready(bytes);
                 });
             }
             Source::Workers => {
-                self.begin_round(conn, RoundTask::Show(Box::new(collection)), now, out);
+                self.begin_round(conn, RoundTask::Show(Box::new(collection)), out);
             }
             Source::Names => {
                 if let Some(console) = self.console(conn) {
                     console.want_names(show);
                 }
-                let worker = self.id;
+                let worker = self.env.worker;
                 let asked = Control::Names {
                     worker,
                     console: conn,
@@ -120,22 +117,16 @@ impl Worker {
     }
 
     /// Begins the SHOW that needed these host names.
-    pub(crate) fn console_names(
-        &mut self,
-        conn: Token,
-        names: KnownNames,
-        now: Time,
-        out: &mut Actions,
-    ) {
+    pub(crate) fn names_known(&mut self, conn: Token, names: KnownNames, out: &mut Actions) {
         let wants = self.console(conn).and_then(Console::take_wanted);
         if let Some(show) = wants {
-            let mut collection = Collection::new(show, now);
+            let mut collection = Collection::new(show, self.env.now);
             collection.names = names;
-            self.begin_round(conn, RoundTask::Show(Box::new(collection)), now, out);
+            self.begin_round(conn, RoundTask::Show(Box::new(collection)), out);
         }
     }
 
-    /// Lets the console wait for the control thread, until [`Worker::configured`].
+    /// Lets the console wait for the control thread, until [`Admin::configured`].
     pub(super) fn await_control(&mut self, conn: Token, tag: String) {
         if let Some(console) = self.console(conn) {
             console.await_control(tag);
@@ -148,14 +139,13 @@ impl Worker {
         &mut self,
         conn: Token,
         outcome: Result<Option<Note>, Fault>,
-        now: Time,
         out: &mut Actions,
     ) {
         let Some(console) = self.console(conn) else {
             return;
         };
         let tag = console.take_tag();
-        self.audit_command(conn, tag.clone(), "", outcome.as_ref().err(), now, out);
+        self.audit_command(conn, tag.clone(), "", outcome.as_ref().err(), out);
         match outcome {
             Ok(note) => {
                 if let Some(Note { text, detail }) = note {
@@ -164,32 +154,26 @@ impl Worker {
                         MessageWriter::new(bytes).notice_with_detail(code, text, &detail);
                     });
                 }
-                self.begin_round(conn, RoundTask::Settle(tag), now, out);
+                self.begin_round(conn, RoundTask::Settle(tag), out);
             }
-            Err(fault) => self.answer(conn, Err(&fault), now, out),
+            Err(fault) => self.answer(conn, Err(&fault), out),
         }
     }
 
     /// Answers a command that was not answered at once.
-    pub(crate) fn answer(
-        &mut self,
-        conn: Token,
-        outcome: Result<&str, &Fault>,
-        now: Time,
-        out: &mut Actions,
-    ) {
+    pub(super) fn answer(&mut self, conn: Token, outcome: Result<&str, &Fault>, out: &mut Actions) {
         let Some(console) = self.console(conn) else {
             return;
         };
         console.finish();
         match outcome {
             Ok(tag) => out.send_made(conn, |bytes| write_done(tag, bytes)),
-            Err(fault) => self.console_fault(conn, fault, out),
+            Err(fault) => self.fail(conn, fault, out),
         }
-        self.console_steps(conn, now, out);
+        self.go_on(conn);
     }
 
-    pub(super) fn console_fault(&self, conn: Token, fault: &Fault, out: &mut Actions) {
+    pub(super) fn fail(&self, conn: Token, fault: &Fault, out: &mut Actions) {
         out.log(Level::Error, "", fault.to_string());
         out.send_made(conn, |bytes| {
             write_fault(fault, bytes);
@@ -197,12 +181,11 @@ impl Worker {
     }
 
     /// Answers a console's command with a table.
-    pub(crate) fn answer_table(
+    pub(super) fn answer_table(
         &mut self,
         conn: Token,
         columns: &[Column],
         rows: &[Vec<Cell>],
-        now: Time,
         out: &mut Actions,
     ) {
         let Some(console) = self.console(conn) else {
@@ -213,6 +196,6 @@ impl Worker {
             write_table(columns, rows, bytes);
             write_ready(bytes);
         });
-        self.console_steps(conn, now, out);
+        self.go_on(conn);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::show;
+use super::{Admin, show};
 use crate::{
     Action, Actions, Control, Endpoint, Halt, Time, WorkerId,
     connections::Conn,
@@ -15,15 +15,14 @@ use crate::{
     pool::PoolKey,
     shared_pool::HostCounts,
     stats::Stats,
-    worker::Worker,
 };
 
 /// The longest `application_name` that is shown, in bytes: PostgreSQL truncates it there.
 const NAME_MAX: usize = 63;
 
 impl Measurement {
-    fn add_pools(&mut self, worker: &Worker) {
-        for pool in worker.pools.iter() {
+    fn add_pools(&mut self, admin: &Admin<'_>) {
+        for pool in admin.pools.iter() {
             let counts = self.pools.entry(pool.shared.key.clone()).or_default();
             counts.times += pool.times;
             for (pin, count) in pool.pin_counts() {
@@ -34,10 +33,10 @@ impl Measurement {
 
     /// Adds this worker's connections. Counts by borrowed keys first: clients are many, and groups of clients are
     /// few.
-    fn add_connections(&mut self, worker: &Worker) {
+    fn add_connections(&mut self, admin: &Admin<'_>) {
         let mut clients = HashMap::<(&PoolKey, &[u8], &'static str), u64>::new();
         let mut servers = HashMap::<(&str, &Endpoint), u64>::new();
-        for (_, conn) in worker.table.iter() {
+        for (_, conn) in admin.connections.iter() {
             match conn {
                 Conn::Client(client) => {
                     let Some(names) = client.names.as_deref() else {
@@ -55,7 +54,7 @@ impl Measurement {
                     *servers
                         .entry((database, &server.link.endpoint))
                         .or_default() += 1;
-                    let client = worker.table.client_of(server);
+                    let client = admin.connections.client_of(server);
                     if client.and_then(pins_of).is_some() {
                         let key = server.shared.key.clone();
                         self.pools.entry(key).or_default().pinned += 1;
@@ -79,9 +78,9 @@ impl Measurement {
         }
     }
 
-    fn finish(mut self, worker: &Worker, now: Time) -> Metrics {
-        show::add_past(worker, &mut self.collection);
-        for pool in worker.directory.pools() {
+    fn finish(mut self, admin: &Admin<'_>, now: Time) -> Metrics {
+        show::add_past(admin, &mut self.collection);
+        for pool in admin.env.directory.pools() {
             if let Some(counts) = self.pools.get_mut(&pool.key) {
                 counts.times += *pool.past_times.lock();
             }
@@ -107,16 +106,16 @@ impl Measurement {
                     .collect(),
             }
         });
-        let halt = worker.directory.operator().halt();
-        let most = worker.snapshot.config.settings.metrics_max_statements as usize;
+        let halt = admin.env.directory.operator().halt();
+        let most = admin.env.snapshot.config.settings.metrics_max_statements as usize;
         let (slowest, folded) = collection.statements.slowest(most);
         Metrics {
             version: VERSION,
-            databases: show::pools::databases(worker, collection),
-            pools: show::pools::pools(worker, collection, now),
+            databases: show::pools::databases(admin, collection),
+            pools: show::pools::pools(admin, collection, now),
             stats: show::stats::totals_of_databases(collection),
-            lists: show::users::lists(worker, collection),
-            memory: show::users::mem(worker, collection),
+            lists: show::users::lists(admin, collection),
+            memory: show::users::mem(admin, collection),
             pool_metrics: pool_metrics.collect(),
             clients: self
                 .clients
@@ -134,7 +133,7 @@ impl Measurement {
                 .into_iter()
                 .map(|((database, endpoint), count)| (database, endpoint, count))
                 .collect(),
-            hosts: host_logins(worker),
+            hosts: host_logins(admin),
             logins: self.logins,
             statements: StatementMetrics {
                 slowest,
@@ -143,8 +142,8 @@ impl Measurement {
                 evicted: collection.statements.evicted,
                 slow_transactions: self.slow_transactions,
             },
-            workers: worker.directory.workers(),
-            events: worker.directory.events().counts(),
+            workers: admin.env.directory.workers(),
+            events: admin.env.directory.events().counts(),
             is_paused: halt == Halt::Paused,
             is_suspended: halt == Halt::Suspended,
         }
@@ -152,9 +151,9 @@ impl Measurement {
 }
 
 /// Returns how logins to servers ended, by database and endpoint.
-fn host_logins(worker: &Worker) -> Vec<(Box<str>, String, HostCounts)> {
+fn host_logins(admin: &Admin<'_>) -> Vec<(Box<str>, String, HostCounts)> {
     let mut hosts = BTreeMap::<(Box<str>, String), HostCounts>::new();
-    for pool in worker.directory.pools() {
+    for pool in admin.env.directory.pools() {
         let facts = pool.facts.lock();
         for (endpoint, counts) in facts.logins.iter() {
             let key = (pool.key.database.clone(), endpoint.to_string());
@@ -178,25 +177,25 @@ fn cut(name: &[u8]) -> String {
     text[..end.unwrap_or_default()].to_owned()
 }
 
-impl Worker {
+impl Admin<'_> {
     /// Adds this worker's counts, and passes the measurement on, or its result to the control thread.
-    pub(crate) fn measure(&mut self, mut measurement: Measurement, now: Time, out: &mut Actions) {
+    pub(crate) fn measure(&mut self, mut measurement: Measurement, out: &mut Actions) {
         measurement.visited += 1;
-        show::add(self, &mut measurement.collection, now);
+        show::add(self, &mut measurement.collection, self.env.now);
         measurement.add_pools(self);
         measurement.add_connections(self);
         measurement.logins += self.logins.results();
         measurement.slow_transactions += self.pools.statements.slow.total();
-        if self.snapshot.config.settings.metrics_max_statements > 0 {
+        if self.env.snapshot.config.settings.metrics_max_statements > 0 {
             show::statements::add(self, &mut measurement.collection);
         }
-        let workers = self.directory.workers();
+        let workers = self.env.directory.workers();
         if measurement.visited < workers {
-            let to = WorkerId(((self.id.index() + 1) % workers) as u8);
+            let to = WorkerId(((self.env.worker.index() + 1) % workers) as u8);
             let mail = Mail::Measure(Box::new(measurement));
             return out.list.push(Action::Mail { to, mail });
         }
-        let metrics = Box::new(measurement.finish(self, now));
+        let metrics = Box::new(measurement.finish(self, self.env.now));
         out.list.push(Action::Control(Control::Measured(metrics)));
     }
 }

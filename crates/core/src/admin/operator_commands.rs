@@ -5,23 +5,17 @@ use std::collections::BTreeSet;
 
 use pgweir_config::is_console;
 
+use super::Admin;
 use crate::{
-    Action, Actions, Control, Halt, Level, SharedPool, Shutdown, Time, Token,
+    Action, Actions, Control, Halt, Level, SharedPool, Shutdown, Token,
     console::{Awaiting, Command, RoundTask, shown_setting, write_done},
     fault::Fault,
-    operator_orders,
-    worker::Worker,
+    operator_orders, pooling,
 };
 
-impl Worker {
+impl Admin<'_> {
     /// Carries out a command that changes something.
-    pub(super) fn console_order(
-        &mut self,
-        conn: Token,
-        command: Command,
-        now: Time,
-        out: &mut Actions,
-    ) {
+    pub(super) fn run(&mut self, conn: Token, command: Command, out: &mut Actions) {
         let (shown, database) = (command.shown(), command.database().to_owned());
         let is_kill_client = matches!(command, Command::KillClient(_));
         let outcome = match command {
@@ -36,15 +30,15 @@ impl Worker {
                 self.ask_for_shutdown(conn, how, out);
                 Ok(())
             }
-            Command::Pause(database) => self.pause(conn, database, now, out),
-            Command::Suspend => self.suspend(conn, now, out),
-            Command::Resume(database) => self.resume(conn, &database, now, out),
-            Command::Kill(database) => self.order_kill(conn, database, now, out),
-            Command::KillClient(id) => self.order_kill_client(conn, &id, now, out),
-            Command::Reconnect(database) => self.reconnect(conn, &database, now, out),
-            Command::Disable(database) => self.set_disabled(conn, &database, true, now, out),
-            Command::Enable(database) => self.set_disabled(conn, &database, false, now, out),
-            Command::WaitClose(database) => self.wait_close(conn, database, now, out),
+            Command::Pause(database) => self.pause(conn, database, out),
+            Command::Suspend => self.suspend(conn, out),
+            Command::Resume(database) => self.resume(conn, &database, out),
+            Command::Kill(database) => self.order_kill(conn, database, out),
+            Command::KillClient(id) => self.order_kill_client(conn, &id, out),
+            Command::Reconnect(database) => self.reconnect(conn, &database, out),
+            Command::Disable(database) => self.set_disabled(conn, &database, true, out),
+            Command::Enable(database) => self.set_disabled(conn, &database, false, out),
+            Command::WaitClose(database) => self.wait_close(conn, database, out),
             Command::Empty | Command::Show(_) | Command::Parameter(..) | Command::SetParameter => {
                 Ok(())
             }
@@ -52,61 +46,53 @@ impl Worker {
         // The outcome of KILL_CLIENT is known when all workers have looked for the client.
         if !is_kill_client || outcome.is_err() {
             let failure = outcome.as_ref().err();
-            self.audit_command(conn, shown, &database, failure, now, out);
+            self.audit_command(conn, shown, &database, failure, out);
         }
         if let Err(fault) = outcome {
-            self.console_fault(conn, &fault, out);
+            self.fail(conn, &fault, out);
         }
     }
 
-    fn pause(
-        &mut self,
-        conn: Token,
-        database: String,
-        now: Time,
-        out: &mut Actions,
-    ) -> Result<(), Fault> {
-        let operator = self.directory.operator();
+    fn pause(&mut self, conn: Token, database: String, out: &mut Actions) -> Result<(), Fault> {
+        let operator = self.env.directory.operator();
         if operator.halt() != Halt::No {
             return operator.pause();
         }
         issued("PAUSE", &database, out);
         let database = self.meant(database, "pause")?;
         match &database {
-            None => self.directory.operator().pause()?,
-            Some(name) => self.directory.operator().pause_databases([name.clone()])?,
+            None => self.env.directory.operator().pause()?,
+            Some(name) => self
+                .env
+                .directory
+                .operator()
+                .pause_databases([name.clone()])?,
         }
         let errand = RoundTask::ApplyOrders(Awaiting::Paused(database));
-        self.begin_round(conn, errand, now, out);
+        self.begin_round(conn, errand, out);
         Ok(())
     }
 
-    fn suspend(&mut self, conn: Token, now: Time, out: &mut Actions) -> Result<(), Fault> {
-        let by = (self.id, conn);
-        let workers = self.directory.workers();
-        self.directory.operator().suspend(by, workers)?;
+    fn suspend(&mut self, conn: Token, out: &mut Actions) -> Result<(), Fault> {
+        let by = (self.env.worker, conn);
+        let workers = self.env.directory.workers();
+        self.env.directory.operator().suspend(by, workers)?;
         issued("SUSPEND", "", out);
-        self.begin_round(conn, RoundTask::ApplyOrders(Awaiting::Suspended), now, out);
+        self.begin_round(conn, RoundTask::ApplyOrders(Awaiting::Suspended), out);
         Ok(())
     }
 
-    fn resume(
-        &mut self,
-        conn: Token,
-        database: &str,
-        now: Time,
-        out: &mut Actions,
-    ) -> Result<(), Fault> {
+    fn resume(&mut self, conn: Token, database: &str, out: &mut Actions) -> Result<(), Fault> {
         issued("RESUME", database, out);
-        let operator = self.directory.operator();
+        let operator = self.env.directory.operator();
         match database {
             "" => drop(operator.resume()?),
-            name if !is_console(name) && self.snapshot.config.database(name).is_none() => {
+            name if !is_console(name) && self.env.snapshot.config.database(name).is_none() => {
                 return Err(no_such_database(name));
             }
             name => operator.resume_database(name)?,
         }
-        self.begin_round(conn, RoundTask::Settle("RESUME".to_owned()), now, out);
+        self.begin_round(conn, RoundTask::Settle("RESUME".to_owned()), out);
         Ok(())
     }
 
@@ -114,10 +100,9 @@ impl Worker {
         &mut self,
         conn: Token,
         database: String,
-        now: Time,
         out: &mut Actions,
     ) -> Result<(), Fault> {
-        let operator = self.directory.operator();
+        let operator = self.env.directory.operator();
         if operator.halt() != Halt::No {
             return operator.pause();
         }
@@ -126,36 +111,24 @@ impl Worker {
         let names: BTreeSet<String> = match &database {
             Some(name) => [name.clone()].into(),
             None => {
-                let pools = self.directory.pools().into_iter();
+                let pools = self.env.directory.pools().into_iter();
                 pools.map(|pool| pool.key.database.to_string()).collect()
             }
         };
-        self.directory.operator().pause_databases(names)?;
-        self.begin_round(conn, RoundTask::Kill(database), now, out);
+        self.env.directory.operator().pause_databases(names)?;
+        self.begin_round(conn, RoundTask::Kill(database), out);
         Ok(())
     }
 
-    fn order_kill_client(
-        &mut self,
-        conn: Token,
-        id: &str,
-        now: Time,
-        out: &mut Actions,
-    ) -> Result<(), Fault> {
+    fn order_kill_client(&mut self, conn: Token, id: &str, out: &mut Actions) -> Result<(), Fault> {
         let id = client_id(id)
             .ok_or_else(|| Fault::Command("invalid client pointer supplied".to_owned()))?;
         let errand = RoundTask::KillClient { id, found: false };
-        self.begin_round(conn, errand, now, out);
+        self.begin_round(conn, errand, out);
         Ok(())
     }
 
-    fn reconnect(
-        &mut self,
-        conn: Token,
-        database: &str,
-        now: Time,
-        out: &mut Actions,
-    ) -> Result<(), Fault> {
+    fn reconnect(&mut self, conn: Token, database: &str, out: &mut Actions) -> Result<(), Fault> {
         issued("RECONNECT", database, out);
         let database = self.meant(database.to_owned(), "reconnect")?;
         for pool in self.pools_of(database.as_deref()) {
@@ -164,12 +137,12 @@ impl Worker {
             let notes = {
                 let mut ledger = pool.ledger.lock();
                 ledger.allow_next_login();
-                ledger.tick(now)
+                ledger.tick(self.env.now)
             };
-            self.deliver(notes, &pool, out);
+            pooling::deliver(self.env.worker, self.env.directory, &notes, &pool, out);
         }
         out.list.push(Action::Control(Control::RefreshNames));
-        self.begin_round(conn, RoundTask::Settle("RECONNECT".to_owned()), now, out);
+        self.begin_round(conn, RoundTask::Settle("RECONNECT".to_owned()), out);
         Ok(())
     }
 
@@ -178,7 +151,6 @@ impl Worker {
         conn: Token,
         database: &str,
         disabled: bool,
-        now: Time,
         out: &mut Actions,
     ) -> Result<(), Fault> {
         if database.is_empty() {
@@ -188,9 +160,9 @@ impl Worker {
         issued(verb, database, out);
         // PgBouncer has the same texts for both.
         if let Some(name) = self.meant(database.to_owned(), "disable")? {
-            self.directory.operator().set_disabled(&name, disabled);
+            self.env.directory.operator().set_disabled(&name, disabled);
         }
-        self.begin_round(conn, RoundTask::Settle(verb.to_owned()), now, out);
+        self.begin_round(conn, RoundTask::Settle(verb.to_owned()), out);
         Ok(())
     }
 
@@ -198,7 +170,6 @@ impl Worker {
         &mut self,
         conn: Token,
         database: String,
-        now: Time,
         out: &mut Actions,
     ) -> Result<(), Fault> {
         issued("WAIT_CLOSE", &database, out);
@@ -208,7 +179,7 @@ impl Worker {
             )));
         }
         let database = self.meant(database, "wait in")?;
-        self.console_awaits(conn, Awaiting::Closed(database), now, out);
+        self.wait_for(conn, Awaiting::Closed(database), out);
         Ok(())
     }
 
@@ -220,44 +191,38 @@ impl Worker {
         if is_console(&name) {
             return Err(Fault::Command(format!("cannot {verb} admin db: {name}")));
         }
-        match self.snapshot.config.database(&name) {
+        match self.env.snapshot.config.database(&name) {
             Some(_) => Ok(Some(name)),
             None => Err(no_such_database(&name)),
         }
     }
 
     fn pools_of(&self, database: Option<&str>) -> Vec<std::sync::Arc<SharedPool>> {
-        let mut pools = self.directory.pools();
+        let mut pools = self.env.directory.pools();
         pools.retain(|pool| database.is_none_or(|database| *pool.key.database == *database));
         pools
     }
 
     /// Lets the console wait until this has happened.
-    pub(super) fn console_awaits(
-        &mut self,
-        conn: Token,
-        what: Awaiting,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        let worker = self.id;
+    pub(super) fn wait_for(&mut self, conn: Token, what: Awaiting, out: &mut Actions) {
+        let worker = self.env.worker;
         let Some(console) = self.console(conn) else {
             return;
         };
         console.begin();
         console.wait_for(what);
-        self.directory.operator().wait(worker, conn);
-        self.console_awaited(conn, now, out);
+        self.env.directory.operator().wait(worker, conn);
+        self.check_wait(conn, out);
     }
 
     /// Checks whether what a console waits for has happened, and answers the console then.
-    pub(crate) fn console_awaited(&mut self, conn: Token, now: Time, out: &mut Actions) {
+    pub(crate) fn check_wait(&mut self, conn: Token, out: &mut Actions) {
         let awaits = self
             .console(conn)
             .and_then(|console| console.awaits().cloned());
         let Some(what) = awaits else { return };
-        if what.is_void(self.directory.operator()) {
-            return self.end_await(conn, Err(&Fault::CommandCanceled), now, out);
+        if what.is_void(self.env.directory.operator()) {
+            return self.end_await(conn, Err(&Fault::CommandCanceled), out);
         }
         let is_left = |pool: &SharedPool| {
             let epochs = pool.epochs.lock();
@@ -268,37 +233,34 @@ impl Worker {
             }
         };
         let done = match what {
-            Awaiting::Suspended => self.directory.operator().are_all_quiet(),
+            Awaiting::Suspended => self.env.directory.operator().are_all_quiet(),
             _ => !self
                 .pools_of(what.database())
                 .iter()
                 .any(|pool| is_left(pool)),
         };
         if done {
-            self.end_await(conn, Ok(what.tag()), now, out);
+            self.end_await(conn, Ok(what.tag()), out);
         }
     }
 
-    fn end_await(
-        &mut self,
-        conn: Token,
-        outcome: Result<&str, &Fault>,
-        now: Time,
-        out: &mut Actions,
-    ) {
+    fn end_await(&mut self, conn: Token, outcome: Result<&str, &Fault>, out: &mut Actions) {
         if let Some(console) = self.console(conn) {
             console.stop_waiting();
         }
-        self.directory.operator().wait_no_more(self.id, conn);
-        self.answer(conn, outcome, now, out);
+        self.env
+            .directory
+            .operator()
+            .wait_no_more(self.env.worker, conn);
+        self.answer(conn, outcome, out);
     }
 
     /// Handles a cancel request for a console: takes back PAUSE, and answers the command that waits.
-    pub(crate) fn cancel_console(&mut self, conn: Token, now: Time, out: &mut Actions) {
+    pub(super) fn cancel(&mut self, conn: Token, out: &mut Actions) {
         let awaits = self
             .console(conn)
             .and_then(|console| console.awaits().cloned());
-        let operator = self.directory.operator();
+        let operator = self.env.directory.operator();
         // An error means that another console has taken the order back, or that the process ends.
         let taken_back = match &awaits {
             None => return,
@@ -306,22 +268,25 @@ impl Worker {
             Some(Awaiting::Paused(Some(name))) => operator.resume_database(name),
             Some(Awaiting::Closed(_)) => Ok(()),
         };
-        self.end_await(conn, Err(&Fault::CommandCanceled), now, out);
+        self.end_await(conn, Err(&Fault::CommandCanceled), out);
         if taken_back.is_ok() {
-            operator_orders::announce(&self.directory, out);
+            operator_orders::announce(&self.env.directory, out);
         }
     }
 
     /// Handles the end of a console: its orders stay in force, but it no longer waits for them.
-    pub(crate) fn console_left(&self, conn: Token, out: &mut Actions) {
-        self.directory.operator().wait_no_more(self.id, conn);
-        operator_orders::resume_without_console(&self.directory, (self.id, conn), out);
+    pub(super) fn forget(&self, conn: Token, out: &mut Actions) {
+        self.env
+            .directory
+            .operator()
+            .wait_no_more(self.env.worker, conn);
+        operator_orders::resume_without_console(&self.env.directory, (self.env.worker, conn), out);
     }
 
     fn ask_for_set(&mut self, conn: Token, key: String, value: String, out: &mut Actions) {
         self.await_control(conn, shown_setting(&key, &value));
         out.list.push(Action::Control(Control::Set {
-            worker: self.id,
+            worker: self.env.worker,
             console: conn,
             key,
             value,
@@ -332,7 +297,7 @@ impl Worker {
         issued("RELOAD", "", out);
         self.await_control(conn, "RELOAD".to_owned());
         out.list.push(Action::Control(Control::Reload {
-            worker: self.id,
+            worker: self.env.worker,
             console: conn,
         }));
     }
@@ -344,7 +309,7 @@ impl Worker {
             Shutdown::Immediate => "SHUTDOWN",
         };
         issued(words, "", out);
-        self.directory.operator().begin_end();
+        self.env.directory.operator().begin_end();
         out.list.push(Action::Control(Control::Shutdown(how)));
         if how != Shutdown::Immediate {
             out.send_made(conn, |bytes| write_done("SHUTDOWN", bytes));

@@ -1,94 +1,97 @@
 //! The round of a console command: visits each worker, and comes back to the console's worker with the result.
 
-use super::show;
+use super::{Admin, show};
 use crate::{
-    Action, Actions, Time, Token, WorkerId,
+    Action, Actions, Token, WorkerId,
     console::{RoundTask, WorkerRound},
+    effect::{ConsoleEffect, Effect},
     fault::Fault,
     mail::Mail,
     operator_orders,
-    worker::{Parts, Worker},
 };
 
-impl Worker {
+impl Admin<'_> {
     /// Sends a command of this worker's console to all workers. The console is busy until the command is answered.
-    pub(crate) fn begin_round(
-        &mut self,
-        console: Token,
-        errand: RoundTask,
-        now: Time,
-        out: &mut Actions,
-    ) {
+    pub(crate) fn begin_round(&mut self, console: Token, errand: RoundTask, out: &mut Actions) {
         if let Some(console) = self.console(console) {
             console.begin();
         }
         let round = WorkerRound {
-            origin: self.id,
+            origin: self.env.worker,
             console,
             visited: 0,
             task: errand,
         };
-        self.continue_round(round, now, out);
+        self.continue_round(round, out);
     }
 
-    /// Does this worker's part, and passes the round on.
-    pub(crate) fn continue_round(&mut self, mut round: WorkerRound, now: Time, out: &mut Actions) {
-        let workers = self.directory.workers();
-        if round.visited < workers {
+    /// Does this worker's part. The round is passed on when its effects on this worker were carried out.
+    pub(crate) fn continue_round(&mut self, mut round: WorkerRound, out: &mut Actions) {
+        if round.visited < self.env.directory.workers() {
             round.visited += 1;
             match &mut round.task {
-                RoundTask::Show(collection) => show::add(self, collection, now),
-                RoundTask::Settle(_) | RoundTask::ApplyOrders(_) => {
-                    self.apply_operator_orders(now, out);
+                RoundTask::Show(collection) => show::add(self, collection, self.env.now),
+                RoundTask::Settle(_) | RoundTask::ApplyOrders(_) => self.apply_orders(out),
+                RoundTask::Kill(database) => {
+                    let (env, connections, database) =
+                        (&self.env, &mut *self.connections, database.as_deref());
+                    let effects =
+                        operator_orders::kill(env, connections, self.pools, database, out);
+                    self.effects.extend(effects);
                 }
-                RoundTask::Kill(database) => self.dispatch(now, out, |parts, out| {
-                    let Parts {
-                        env,
-                        connections,
-                        pools,
-                        ..
-                    } = parts;
-                    operator_orders::kill(&env, connections, pools, database.as_deref(), out)
-                }),
                 RoundTask::KillClient { id, found } => {
-                    let effects = operator_orders::kill_client(&mut self.table, *id);
+                    let effects = operator_orders::kill_client(self.connections, *id);
                     *found |= !effects.is_empty();
-                    self.carry_out(effects, now, out);
+                    self.effects.extend(effects);
                 }
             }
         }
+        let effect = ConsoleEffect::PassOn(Box::new(round));
+        self.effects.push(Effect::Console(effect));
+    }
+
+    /// Applies the operators' orders to this worker, after they have changed.
+    pub(crate) fn apply_orders(&mut self, out: &mut Actions) {
+        let (env, connections) = (&self.env, &mut *self.connections);
+        let effects = operator_orders::apply(env, connections, self.pools, self.suspension, out);
+        self.effects.extend(effects);
+    }
+
+    /// Passes a round on to the next worker, or ends it at the worker of its console.
+    pub(super) fn pass_on(&mut self, round: WorkerRound, out: &mut Actions) {
+        let (worker, workers) = (self.env.worker, self.env.directory.workers());
         let to = if round.visited < workers {
-            WorkerId(((self.id.index() + 1) % workers) as u8)
+            WorkerId(((worker.index() + 1) % workers) as u8)
         } else {
             round.origin
         };
-        if round.visited < workers || to != self.id {
+        if round.visited < workers || to != worker {
             return out.list.push(Action::Mail {
                 to,
                 mail: Mail::ConsoleRound(Box::new(round)),
             });
         }
-        self.end_round(round, now, out);
+        self.end_round(round, out);
     }
 
-    fn end_round(&mut self, round: WorkerRound, now: Time, out: &mut Actions) {
+    fn end_round(&mut self, round: WorkerRound, out: &mut Actions) {
         let console = round.console;
         match round.task {
             RoundTask::Show(collection) => {
-                let (columns, rows) = show::table(self, *collection, now);
-                self.answer_table(console, &columns, &rows, now, out);
+                let (columns, rows) = show::table(self, *collection, self.env.now);
+                self.answer_table(console, &columns, &rows, out);
             }
-            RoundTask::Settle(tag) => self.answer(console, Ok(&tag), now, out),
-            RoundTask::ApplyOrders(what) => self.console_awaits(console, what, now, out),
-            RoundTask::Kill(_) => self.answer(console, Ok("KILL"), now, out),
+            RoundTask::Settle(tag) => self.answer(console, Ok(&tag), out),
+            RoundTask::ApplyOrders(what) => self.wait_for(console, what, out),
+            RoundTask::Kill(_) => self.answer(console, Ok("KILL"), out),
             RoundTask::KillClient { id, found: true } => {
-                self.audit_command(console, kill_client(id), "", None, now, out);
-                self.answer(console, Ok("KILL_CLIENT"), now, out);
+                self.audit_command(console, kill_client(id), "", None, out);
+                self.answer(console, Ok("KILL_CLIENT"), out);
             }
             RoundTask::KillClient { id, found: false } => {
                 let fault = Fault::Command("client not found".to_owned());
-                self.audit_command(console, kill_client(id), "", Some(&fault), now, out);
-                self.answer(console, Err(&fault), now, out);
+                self.audit_command(console, kill_client(id), "", Some(&fault), out);
+                self.answer(console, Err(&fault), out);
             }
         }
     }

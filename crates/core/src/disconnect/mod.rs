@@ -19,7 +19,7 @@ use pgweir_wire::{Severity, tag::frontend};
 use crate::{
     Action, Actions, Closed, Level, Shutdown, Token,
     connections::{Conn, Connections},
-    effect::{Effect, Effects, Env},
+    effect::{ConsoleEffect, Effect, Effects, Env},
     events::EventKind,
     fault::Fault,
     frontend::{Client, ClientDuty},
@@ -209,7 +209,7 @@ impl Disconnect<'_> {
                 };
                 Some(Effect::CleanAbandonedServer(server, had))
             }
-            ClientDuty::Console(_) => Some(Effect::ConsoleLeft(conn)),
+            ClientDuty::Console(_) => Some(Effect::Console(ConsoleEffect::Left(conn))),
             ClientDuty::Opening(server) => Some(Effect::CloseServer(server, OWNER_LEFT)),
             _ => None,
         };

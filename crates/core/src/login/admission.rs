@@ -16,7 +16,7 @@ use crate::{
     auth_cache::Answer,
     client_counts::ClientLimits,
     console::{self, Console},
-    effect::{Effect, Env, PoolEffect},
+    effect::{ConsoleEffect, Effect, Env, PoolEffect},
     fault::{Fault, LoginFault},
     frontend::{Client, ClientDuty, LoginRequest},
     parked_logins::limits_of,
@@ -224,7 +224,8 @@ impl LoginEvent<'_> {
                 .backend_key_data(key.pid, &key.secret)
                 .ready_for_query(b'I');
         });
-        self.effects.push(Effect::ServeConsole(conn, early));
+        let effect = ConsoleEffect::Serve(conn, early);
+        self.effects.push(Effect::Console(effect));
     }
 
     /// Ends the login of a client whose pool has had a server: sends the parameters, the cancel key and

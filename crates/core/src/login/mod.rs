@@ -11,7 +11,7 @@
 //!
 //! Out go: actions for the driver, and effects. A client that has authenticated joins its pool
 //! ([`Effect::JoinPool`]), waits for a server of its own ([`Effect::Wait`]), or is served by the console
-//! ([`Effect::ServeConsole`]). A client whose user must be looked up waits for a server that answers. Every other
+//! ([`ConsoleEffect::Serve`](crate::effect::ConsoleEffect::Serve)). A client whose user must be looked up waits for a server that answers. Every other
 //! login ends with [`Effect::Refuse`].
 
 mod admission;
@@ -31,7 +31,7 @@ pub(crate) use self::{
     user_lookup::{cache_limits, note_lost_lookup, note_neutral_session},
 };
 use crate::{
-    Actions, AuthCheckResult, Level, Peer, ReadMode, SharedPool, TlsFacts, Token,
+    Actions, AuthCheckResult, Level, Peer, ReadMode, SharedPool, Snapshot, TlsFacts, Token,
     auth_cache::UserQuestion,
     cancel::CancelKey,
     cancel_requests::{CancelRequests, peers},
@@ -65,9 +65,9 @@ impl ClientLogins {
         self.clients -= 1;
     }
 
-    /// Returns whether the worker has clients.
-    pub(crate) fn has_clients(&self) -> bool {
-        self.clients > 0
+    /// Returns whether clients that have logged in have to be checked for timeouts.
+    pub(crate) fn have_timeouts(&self, snapshot: &Snapshot) -> bool {
+        self.clients > 0 && snapshot.config.has_client_timeouts()
     }
 
     /// Returns the counts of logins and TLS handshakes.

@@ -2,12 +2,11 @@
 
 use super::{Parts, Worker};
 use crate::{
-    Action, Actions, Closed, SharedPool, Time, Token, catalog_reading, client_timeouts,
+    Action, Actions, Closed, Time, Token, catalog_reading, client_timeouts,
     effect::{Effect, Effects, ListenerEffect, PoolEffect, SessionEffect},
     exchange::{Kept, count_pins},
     fault::Fault,
     frontend::Client,
-    login::refuse_waiters,
     maintenance,
     online_restart::send_listen_note,
     operator_orders,
@@ -46,7 +45,9 @@ impl Worker {
     #[inline]
     fn carry_out_one(&mut self, effect: Effect, now: Time, out: &mut Actions) {
         match effect {
-            Effect::Settle(server) => self.release_if_done(server, now, out),
+            Effect::Settle(server) => {
+                self.lend(now, out, |event, out| event.release_if_done(server, out));
+            }
             Effect::Session(server, effect) => {
                 self.carry_out_in_session(server, effect, now, out);
             }
@@ -62,7 +63,7 @@ impl Worker {
             Effect::Restart(effect) => self.carry_out_in_restart(effect, now, out),
             Effect::Listener(effect) => self.carry_out_for_listener(effect, now, out),
             Effect::Count(pool, counted) => {
-                if let Some(pool) = self.pool(pool) {
+                if let Some(pool) = self.pools.get_mut(pool) {
                     pool.stats.now += *counted;
                 }
             }
@@ -84,10 +85,9 @@ impl Worker {
                 parts.pools.go_on_searching(env, connections, *search, out);
             }
             Effect::FreezeIfSuspended(conn) => self.suspension.add(conn),
-            Effect::ServeConsole(client, early) => self.serve_console(client, &early, now, out),
-            Effect::CheckConsole(console) => self.console_awaited(console, now, out),
-            Effect::EndConsoleCommand(client) => self.cancel_console(client, now, out),
-            Effect::ConsoleLeft(client) => self.console_left(client, out),
+            Effect::Console(effect) => {
+                self.use_console(now, out, |event, out| event.carry_out(effect, out));
+            }
             Effect::EndCancelRequest(request) => self.dispatch(now, out, |parts, out| {
                 let requests = parts.cancel_requests;
                 requests.overdue(&parts.env, parts.connections, request, out)
@@ -124,7 +124,9 @@ impl Worker {
     /// Carries out what a module wants for a client: its login, its wait for a server, its end.
     fn carry_out_for_client(&mut self, effect: Effect, now: Time, out: &mut Actions) {
         match effect {
-            Effect::CheckOut(client) => self.check_out(client, now, out),
+            Effect::CheckOut(client) => {
+                self.lend(now, out, |event, out| event.check_out(client, out));
+            }
             Effect::CheckOutAgain(client) => {
                 self.lend(now, out, |event, out| event.check_out_again(client, out));
             }
@@ -138,7 +140,9 @@ impl Worker {
                 client,
                 pool,
                 at_login,
-            } => self.wait(client, pool, at_login, now, out),
+            } => self.lend(now, out, |event, out| {
+                event.wait(client, pool, at_login, out)
+            }),
             Effect::JoinQueue {
                 client,
                 pool,
@@ -160,7 +164,7 @@ impl Worker {
                     event.serve_lookup(server, client, login, out)
                 });
                 if !is_used {
-                    self.place_server(server, now, out);
+                    self.lend(now, out, |event, out| event.place_server(server, out));
                 }
             }
             Effect::Welcome(client) => {
@@ -173,11 +177,17 @@ impl Worker {
             Effect::BeginRelaying { client, server } => self.lend(now, out, |event, out| {
                 event.begin_relaying(client, server, out);
             }),
-            Effect::Dismiss(client, why) => self.close_client(client, why, now, out),
-            Effect::DismissFor(client, fault) => {
-                self.close_client(client, &fault.to_string(), now, out);
+            Effect::Dismiss(client, why) => {
+                self.disconnect(now, out, |event, out| event.dismiss(client, why, out));
             }
-            Effect::Refuse(client, fault) => self.refuse(client, &fault, now, out),
+            Effect::DismissFor(client, fault) => {
+                self.disconnect(now, out, |event, out| {
+                    event.dismiss(client, &fault.to_string(), out);
+                });
+            }
+            Effect::Refuse(client, fault) => {
+                self.disconnect(now, out, |event, out| event.refuse(client, &fault, out));
+            }
             Effect::EndClient(client, fault) => self.dispatch(now, out, |parts, out| {
                 client_timeouts::end_client(&parts.env, parts.connections, client, fault, out)
             }),
@@ -200,11 +210,13 @@ impl Worker {
     /// Carries out what a module wants for a server connection: its next use, its end.
     fn carry_out_for_server(&mut self, effect: Effect, now: Time, out: &mut Actions) {
         match effect {
-            Effect::PlaceServer(server) => self.place_server(server, now, out),
+            Effect::PlaceServer(server) => {
+                self.lend(now, out, |event, out| event.place_server(server, out));
+            }
             Effect::SettleFor { server, client } => {
                 let lent = self.table.server(server);
                 if lent.is_some_and(|lent| lent.relays_for() == Some(client)) {
-                    self.release_if_done(server, now, out);
+                    self.lend(now, out, |event, out| event.release_if_done(server, out));
                 }
             }
             Effect::GiveBack(server) => {
@@ -231,7 +243,9 @@ impl Worker {
             Effect::CleanAbandonedServer(server, had) => self.lend(now, out, |event, out| {
                 event.clean_abandoned_server(server, had, out);
             }),
-            Effect::GoOnCleaning(server) => self.continue_cleaning(server, now, out),
+            Effect::GoOnCleaning(server) => {
+                self.lend(now, out, |event, out| event.continue_cleaning(server, out));
+            }
             Effect::CloseIfCleaning(server) => {
                 self.lend(now, out, |event, _| event.close_if_cleaning(server));
             }
@@ -248,7 +262,10 @@ impl Worker {
                 let parts = self.parts(now);
                 maintenance::open_successor(&parts.env, parts.connections, server, out);
             }
-            Effect::Retire(server, why) => self.retire(server, why, now, out),
+            Effect::Retire(server, why) => self.dispatch(now, out, |parts, _| {
+                let (env, connections) = (&parts.env, parts.connections);
+                operator_orders::retire(env, connections, parts.listeners, server, why)
+            }),
             Effect::RetireRedefinedServer(server) => {
                 let effect = role_settings::retire_server(&mut self.table, server);
                 self.carry_out(effect, now, out);
@@ -419,14 +436,6 @@ impl Worker {
         self.carry_out(effects, now, out);
     }
 
-    /// Closes a server connection as soon as it is not in use, and logs the reason.
-    fn retire(&mut self, server: Token, why: &'static str, now: Time, out: &mut Actions) {
-        let parts = self.parts(now);
-        let (env, connections) = (&parts.env, parts.connections);
-        let effect = operator_orders::retire(env, connections, parts.listeners, server, why);
-        self.carry_out(effect, now, out);
-    }
-
     /// Passes an event to a module, and carries out the effects that the module returns.
     pub(crate) fn dispatch<Effects: IntoIterator<Item = Effect>>(
         &mut self,
@@ -496,12 +505,5 @@ impl Worker {
         }
         let parts = self.parts(now);
         parts.logins.ask_for_pending(&parts.env, out);
-    }
-
-    /// Refuses clients that wait for servers of a pool to which logins fail.
-    pub(super) fn refuse_waiters(&mut self, pool: &SharedPool, now: Time, out: &mut Actions) {
-        let parts = self.parts(now);
-        let refused = refuse_waiters(&parts.env, parts.connections, pool);
-        self.carry_out(refused, now, out);
     }
 }

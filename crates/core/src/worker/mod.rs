@@ -2,11 +2,9 @@
 //!
 //! The driver calls one method of [`Worker`] per event: bytes, timers, mail. The worker answers with [`Actions`].
 
-mod calls;
 mod effects;
 mod parts;
 mod restart;
-mod timers;
 
 use std::sync::Arc;
 
@@ -15,27 +13,29 @@ use pgweir_auth::scram::DerivedKeys;
 pub(crate) use self::parts::Parts;
 use crate::{
     Action, Actions, Address, AuthCheckResult, Closed, ConnectError, Control, Directory, Peer,
-    ReadMode, SharedPool, Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
+    ReadMode, Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
     backend::{Duty, Server},
     cancel_requests::{self, CancelRequests},
     client_listen::{self, ListeningClients},
+    client_timeouts::Timeouts,
     connections::{Conn, Connections},
     effect::Effect,
     exchange::KeptServers,
     fault::Fault,
     frontend::ClientDuty,
     listeners::Listeners,
-    login::ClientLogins,
+    login::{ClientLogins, refuse_waiters},
     mail::Mail,
+    maintenance,
     online_restart::OnlineRestart,
     operator_orders, parked_logins,
-    pool::{Notes, PoolId},
-    pooling::{self, LocalPool, LocalPools},
+    pooling::{self, LocalPools},
     reconfiguration,
     session::Bindings,
     shutdown::ShutdownState,
     statistics::Statistics,
     suspension::Suspension,
+    timers,
     transaction_trace::Sampler,
 };
 
@@ -104,7 +104,7 @@ impl Worker {
         if let Some(client) = self.table.client(conn)
             && matches!(client.duty, ClientDuty::Idle)
         {
-            self.check_out(conn, now, out);
+            self.lend(now, out, |event, out| event.check_out(conn, out));
         }
     }
 
@@ -124,7 +124,9 @@ impl Worker {
                 ClientDuty::Login(_) => {
                     self.log_in(now, out, |event, out| event.received(conn, bytes, out));
                 }
-                ClientDuty::Console(_) => self.console_bytes(conn, bytes, now, out),
+                ClientDuty::Console(_) => {
+                    self.use_console(now, out, |event, out| event.bytes(conn, bytes, out));
+                }
                 ClientDuty::Discarding(_) => {
                     self.disconnect(now, out, |event, out| event.discard(conn, bytes, out));
                 }
@@ -171,8 +173,13 @@ impl Worker {
             Some(Conn::Client(_)) => {
                 self.disconnect(now, out, |event, out| event.gone(conn, why, out))
             }
-            Some(Conn::Server(_)) => self.server_gone(conn, why, now, out),
-            Some(Conn::Cancel(_)) => self.cancel_ended(conn, now, out),
+            Some(Conn::Server(_)) => {
+                self.use_servers(now, out, |event, out| event.gone(conn, why, out));
+            }
+            Some(Conn::Cancel(_)) => self.dispatch(now, out, |parts, out| {
+                let requests = parts.cancel_requests;
+                requests.ended(&parts.env, parts.connections, conn, None, out)
+            }),
             None => {}
         }
         self.check_shutdown(now, out);
@@ -211,9 +218,9 @@ impl Worker {
                 }
                 if let Some(server) = client.server() {
                     out.read(server, ReadMode::Deliver);
-                    self.release_if_done(server, now, out);
+                    self.lend(now, out, |event, out| event.release_if_done(server, out));
                 }
-                self.console_drained(conn, now, out);
+                self.use_console(now, out, |event, out| event.drained(conn, out));
                 if listens {
                     client_listen::send_backlog_if_idle(&mut self.table, conn, out);
                 }
@@ -282,7 +289,10 @@ impl Worker {
             Some(Conn::Server(_)) => {
                 self.use_servers(now, out, |event, out| event.unreachable(conn, why, out))
             }
-            Some(Conn::Cancel(_)) => self.cancel_ended(conn, now, out),
+            Some(Conn::Cancel(_)) => self.dispatch(now, out, |parts, out| {
+                let requests = parts.cancel_requests;
+                requests.ended(&parts.env, parts.connections, conn, None, out)
+            }),
             _ => {}
         }
         self.check_shutdown(now, out);
@@ -317,7 +327,11 @@ impl Worker {
     /// Handles a refused [`Action::Derive`]: too many derivations are under way.
     pub fn derive_refused(&mut self, conn: Token, now: Time, out: &mut Actions) {
         match self.table.get(conn) {
-            Some(Conn::Client(_)) => self.refuse(conn, &Fault::Overloaded, now, out),
+            Some(Conn::Client(_)) => {
+                self.disconnect(now, out, |event, out| {
+                    event.refuse(conn, &Fault::Overloaded, out);
+                });
+            }
             Some(Conn::Server(_)) => {
                 let close = Effect::CloseServer(conn, "too many logins at once");
                 self.carry_out([close], now, out);
@@ -336,34 +350,21 @@ impl Worker {
             Mail::LookUpAgain(client) => {
                 self.log_in(now, out, |event, out| event.look_up_again(client, out));
             }
-            Mail::ListenerRequest(request) => {
-                let parts = self.parts(now);
-                let (env, connections) = (&parts.env, parts.connections);
-                let effect = parts.listeners.handle(env, connections, *request, out);
-                self.carry_out(effect, now, out);
-            }
-            Mail::ListenerEvent(event) => {
-                let parts = self.parts(now);
-                let (env, connections) = (&parts.env, parts.connections);
-                let effects = parts
-                    .listening_clients
-                    .handle(env, connections, *event, out);
-                self.carry_out(effects, now, out);
-            }
+            Mail::ListenerRequest(request) => self.dispatch(now, out, |parts, out| {
+                let listeners = parts.listeners;
+                listeners.handle(&parts.env, parts.connections, *request, out)
+            }),
+            Mail::ListenerEvent(event) => self.dispatch(now, out, |parts, out| {
+                let clients = parts.listening_clients;
+                clients.handle(&parts.env, parts.connections, *event, out)
+            }),
             Mail::ProcessPending(from) => parked_logins::confirm_pending_processed(from, out),
             Mail::PendingProcessed => self.count_parked_logins(now, out),
-            Mail::Cancel { from, request, key } => {
-                let parts = self.parts(now);
-                let effect = parts.cancel_requests.cancel(
-                    &parts.env,
-                    parts.connections,
-                    from,
-                    request,
-                    &key,
-                    out,
-                );
-                self.carry_out(effect, now, out);
-            }
+            Mail::Cancel { from, request, key } => self.dispatch(now, out, |parts, out| {
+                let (env, connections) = (&parts.env, parts.connections);
+                let requests = parts.cancel_requests;
+                requests.cancel(env, connections, from, request, &key, out)
+            }),
             Mail::Signal(order) => {
                 self.signal_clients(now, out, |event, out| event.signal(&order, out))
             }
@@ -383,20 +384,34 @@ impl Worker {
                 let effect = cancel_requests::done(&mut self.table, request, why);
                 self.carry_out(effect, now, out);
             }
-            Mail::ConsoleRound(round) => self.continue_round(*round, now, out),
-            Mail::OperatorOrders => self.apply_operator_orders(now, out),
-            Mail::Names { console, names } => self.console_names(console, names, now, out),
+            Mail::ConsoleRound(round) => {
+                self.use_console(now, out, |event, out| event.continue_round(*round, out));
+            }
+            Mail::OperatorOrders => {
+                self.use_console(now, out, |event, out| event.apply_orders(out))
+            }
+            Mail::Names { console, names } => {
+                self.use_console(now, out, |event, out| {
+                    event.names_known(console, names, out)
+                });
+            }
             Mail::AddressesGone { host, gone } => {
                 let effects = operator_orders::retire_servers_at(&self.table, &host, &gone);
                 self.carry_out(effects, now, out);
             }
-            Mail::Awaited(console) => self.console_awaited(console, now, out),
+            Mail::Awaited(console) => {
+                self.use_console(now, out, |event, out| event.check_wait(console, out));
+            }
             Mail::Config(snapshot) => self.reconfigure(snapshot, now, out),
             Mail::Configured { console, outcome } => {
-                self.configured(console, outcome, now, out);
+                self.use_console(now, out, |event, out| {
+                    event.configured(console, outcome, out)
+                });
             }
             Mail::Takeover(word) => self.restart_message(*word, now, out),
-            Mail::Measure(measurement) => self.measure(*measurement, now, out),
+            Mail::Measure(measurement) => {
+                self.use_console(now, out, |event, out| event.measure(*measurement, out));
+            }
             Mail::Count => {
                 let counted = self.statistics.sum(&self.pools);
                 out.list.push(Action::Control(Control::Counted(counted)));
@@ -422,7 +437,7 @@ impl Worker {
             }
             Mail::CapHasRoom(pool) => {
                 let notes = pool.ledger.lock().room(now);
-                self.deliver(notes, &pool, out);
+                pooling::deliver(self.id, &self.directory, &notes, &pool, out);
             }
             Mail::Search(search) => {
                 self.dispatch(now, out, |parts, _| parts.pools.visit(&parts.env, *search))
@@ -432,7 +447,9 @@ impl Worker {
                 let effects = parts.pools.evict(&parts.env, parts.connections, search);
                 self.carry_out(effects, now, out);
             }
-            Mail::Failed(pool) => self.refuse_waiters(&pool, now, out),
+            Mail::Failed(pool) => self.dispatch(now, out, |parts, _| {
+                refuse_waiters(&parts.env, parts.connections, &pool)
+            }),
             mail => debug_assert!(false, "no module takes {mail:?}"),
         }
     }
@@ -507,20 +524,6 @@ impl Worker {
         }
     }
 
-    /// Applies the operators' orders, after they have changed.
-    pub(crate) fn apply_operator_orders(&mut self, now: Time, out: &mut Actions) {
-        self.dispatch(now, out, |parts, out| {
-            let Parts {
-                env,
-                connections,
-                pools,
-                suspension,
-                ..
-            } = parts;
-            operator_orders::apply(&env, connections, pools, suspension, out)
-        });
-    }
-
     /// Handles bytes from a listener. An effect of a message is carried out before the next message is handled.
     fn listener_received(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
         let mut at = 0;
@@ -536,22 +539,51 @@ impl Worker {
         }
     }
 
-    /// Handles the end of a connection that carries a cancel request, or its failure to open.
-    fn cancel_ended(&mut self, conn: Token, now: Time, out: &mut Actions) {
+    /// Checks all deadlines, if it is time to.
+    fn check_timers(&mut self, now: Time, out: &mut Actions) {
+        if self.table.next_tick().is_some_and(|at| at > now) {
+            return;
+        }
+        if self.suspension.is_on() {
+            let parts = self.parts(now);
+            let overdue = parts
+                .suspension
+                .check_timeout(&parts.env, parts.connections);
+            return self.carry_out(overdue, now, out);
+        }
+        if self.table.have_deadlines() || self.logins.have_timeouts(&self.snapshot) {
+            self.dispatch(now, out, |parts, _| {
+                timers::overdue(&Timeouts {
+                    env: parts.env,
+                    connections: parts.connections,
+                    pools: parts.pools,
+                })
+            });
+        }
+        let handed_over = self.online_restart.check_handover_out(&self.env(now));
+        self.carry_out(handed_over, now, out);
+        self.dispatch(now, out, |parts, _| {
+            maintenance::end_due_servers(&parts.env, parts.connections, parts.pools)
+        });
+        self.dispatch(now, out, |parts, _| {
+            parts.listeners.check(&parts.env, parts.connections)
+        });
+        self.dispatch(now, out, |parts, _| {
+            maintenance::maintain_pools(&parts.env, parts.connections, parts.pools)
+        });
+        let clients_have_deadlines =
+            self.logins.have_timeouts(&self.snapshot) || self.online_restart.hands_clients_over();
         let parts = self.parts(now);
-        let effect = parts
-            .cancel_requests
-            .ended(&parts.env, parts.connections, conn, None, out);
-        self.carry_out(effect, now, out);
-    }
-
-    #[inline]
-    pub(crate) fn pool(&mut self, id: PoolId) -> Option<&mut LocalPool> {
-        self.pools.get_mut(id)
-    }
-
-    /// Sends the ledger's notes to the workers.
-    pub(crate) fn deliver(&self, notes: Notes, pool: &Arc<SharedPool>, out: &mut Actions) {
-        pooling::deliver(self.id, &self.directory, &notes, pool, out);
+        let statistics = parts.statistics;
+        statistics.turn(&parts.env, parts.pools);
+        let owners = (&*parts.listeners, &*statistics);
+        let next = timers::next_deadline(
+            &parts.env,
+            parts.connections,
+            parts.pools,
+            owners,
+            clients_have_deadlines,
+        );
+        parts.connections.set_next_tick(next);
     }
 }

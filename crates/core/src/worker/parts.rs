@@ -1,19 +1,22 @@
 //! The worker lends its parts to the module that handles an event, and carries out the effects that the module returns.
 
+use std::collections::VecDeque;
+
 use super::Worker;
 use crate::{
-    Actions, Time,
+    Actions, Time, Token,
+    admin::Admin,
     cancel_requests::CancelRequests,
     client_listen::ListeningClients,
     client_signals::ClientSignals,
     connections::Connections,
     disconnect::Disconnect,
-    effect::{Effects, Env},
+    effect::{Effect, Effects, Env},
     exchange::{Exchange, KeptServers},
     lending::Lending,
     listeners::Listeners,
     login::{ClientLogins, LoginEvent},
-    online_restart::OnlineRestart,
+    online_restart::{Around, OnlineRestart},
     pooling::LocalPools,
     relay::Relay,
     server_connections::ServerConnections,
@@ -40,6 +43,20 @@ pub(crate) struct Parts<'w> {
     pub(crate) suspension: &'w mut Suspension,
     pub(crate) shutdown: &'w mut ShutdownState,
     pub(crate) online_restart: &'w mut OnlineRestart,
+}
+
+impl<'w> Parts<'w> {
+    /// Returns the online restart and the parts that it concerns. The event is one of this client, if of any.
+    pub(super) fn for_restart(self, client: Option<Token>) -> (&'w mut OnlineRestart, Around<'w>) {
+        let around = Around {
+            env: self.env,
+            connections: self.connections,
+            pools: self.pools,
+            listening_clients: self.listening_clients,
+            client,
+        };
+        (self.online_restart, around)
+    }
 }
 
 impl Worker {
@@ -223,5 +240,47 @@ impl Worker {
         handle(&mut event, out);
         let effects = event.effects;
         self.carry_out(effects, now, out);
+    }
+
+    /// Passes an event to the console, and carries out what follows. The console's own effects are carried out in a loop:
+    /// a client that sends many commands at once needs no deeper stack.
+    pub(crate) fn use_console(
+        &mut self,
+        now: Time,
+        out: &mut Actions,
+        handle: impl FnOnce(&mut Admin<'_>, &mut Actions),
+    ) {
+        let mut todo = VecDeque::from_iter(self.console_event(now, out, handle));
+        while let Some(effect) = todo.pop_front() {
+            let Effect::Console(effect) = effect else {
+                self.carry_out([effect], now, out);
+                continue;
+            };
+            let effects = self.console_event(now, out, |event, out| event.carry_out(effect, out));
+            for (at, effect) in effects.into_iter().enumerate() {
+                todo.insert(at, effect);
+            }
+        }
+    }
+
+    fn console_event(
+        &mut self,
+        now: Time,
+        out: &mut Actions,
+        handle: impl FnOnce(&mut Admin<'_>, &mut Actions),
+    ) -> Effects {
+        let parts = self.parts(now);
+        let mut event = Admin {
+            env: parts.env,
+            connections: parts.connections,
+            pools: parts.pools,
+            listeners: parts.listeners,
+            logins: parts.logins,
+            statistics: parts.statistics,
+            suspension: parts.suspension,
+            effects: Effects::default(),
+        };
+        handle(&mut event, out);
+        event.effects
     }
 }

@@ -4,7 +4,7 @@ use super::Worker;
 use crate::{
     Actions, ReadMode, TakeoverMail, Time, Token,
     effect::RestartEffect,
-    online_restart::{self, Around, TakenOverClient},
+    online_restart::{self, TakenOverClient},
     takeover::{ClientRecord, ListenNote},
 };
 
@@ -49,7 +49,7 @@ impl Worker {
                 (Some(server), None)
             }
             Ok(None) => {
-                let (restart, around) = self.restart_parts(None, now);
+                let (restart, around) = self.parts(now).for_restart(None);
                 (None, restart.serve_or_hold(around, conn, &record, out))
             }
         };
@@ -66,25 +66,9 @@ impl Worker {
             TakeoverMail::Listening { key, .. } => self.cancel_requests.find(key),
             _ => None,
         };
-        let (restart, around) = self.restart_parts(client, now);
+        let (restart, around) = self.parts(now).for_restart(client);
         let effects = restart.handle(around, word, out);
         self.carry_out(effects, now, out);
-    }
-
-    fn restart_parts(
-        &mut self,
-        client: Option<Token>,
-        now: Time,
-    ) -> (&mut online_restart::OnlineRestart, Around<'_>) {
-        let parts = self.parts(now);
-        let around = Around {
-            env: parts.env,
-            connections: parts.connections,
-            pools: parts.pools,
-            listening_clients: parts.listening_clients,
-            client,
-        };
-        (parts.online_restart, around)
     }
 
     /// Hands a client over if it is at a quiet point, with its server if it keeps one.
@@ -97,14 +81,14 @@ impl Worker {
             return;
         };
         if let Some(server) = handover.server() {
-            let _ = self.forget_server(server, now, out);
+            let _ = self.use_servers(now, out, |event, out| event.forget(server, out));
         }
         let parts = self.parts(now);
         let (connections, pools) = (parts.connections, &*parts.pools);
         parts
             .online_restart
             .send_client(connections, pools, handover, out);
-        self.forget_client(conn, now, out);
+        self.disconnect(now, out, |event, out| event.forget(conn, out));
     }
 
     /// Carries out what a module asks for during an online restart.

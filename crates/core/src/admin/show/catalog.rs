@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use crate::{
     CatalogReport, Time,
+    admin::Admin,
     console::{Cell, Column, Kind, Table},
-    worker::Worker,
 };
 
 use Kind::{Int4, Int8, Text};
@@ -38,8 +38,8 @@ const OPAQUE_COLUMNS: [Column; 6] = [
 ];
 
 /// Returns the reports by entry of `[databases]`.
-fn reports(worker: &Worker) -> BTreeMap<String, CatalogReport> {
-    let pools = worker.directory.pools().into_iter();
+fn reports(admin: &Admin<'_>) -> BTreeMap<String, CatalogReport> {
+    let pools = admin.env.directory.pools().into_iter();
     let reports = pools.map(|pool| (pool.key.database.to_string(), pool.catalog.report()));
     reports.collect()
 }
@@ -48,8 +48,8 @@ fn optional(text: Option<&str>) -> Cell {
     text.map_or(Cell::Null, Cell::from)
 }
 
-pub(super) fn catalogs(worker: &Worker, now: Time) -> Table {
-    let rows = reports(worker).into_iter().map(|(database, report)| {
+pub(super) fn catalogs(admin: &Admin<'_>, now: Time) -> Table {
+    let rows = reports(admin).into_iter().map(|(database, report)| {
         let counts = report.certificates.counts();
         let (read_ago, read_time) = match report.read_at {
             Some((at, took)) => (Cell::Int(now.since(at) / 1_000_000), Cell::Int(took)),
@@ -79,9 +79,9 @@ pub(super) fn catalogs(worker: &Worker, now: Time) -> Table {
     (COLUMNS.into(), rows.collect())
 }
 
-pub(super) fn opaque(worker: &Worker) -> Table {
+pub(super) fn opaque(admin: &Admin<'_>) -> Table {
     let mut rows = Vec::new();
-    for (database, report) in reports(worker) {
+    for (database, report) in reports(admin) {
         for suspect in report.certificates.suspects() {
             rows.push(vec![
                 database.as_str().into(),

@@ -1,8 +1,8 @@
 //! SHOW EVENTS: the latest events of the process.
 
 use crate::{
+    admin::Admin,
     console::{Column, Kind, Table, date},
-    worker::Worker,
 };
 
 use Kind::{Int8, Text};
@@ -20,9 +20,9 @@ const COLUMNS: [Column; 9] = [
 ];
 
 /// Returns the table, oldest event first.
-pub(super) fn table(worker: &Worker) -> Table {
-    let most = worker.snapshot.config.settings.event_history as usize;
-    let events = worker.directory.events().list(most);
+pub(super) fn table(admin: &Admin<'_>) -> Table {
+    let most = admin.env.snapshot.config.settings.event_history as usize;
+    let events = admin.env.directory.events().list(most);
     let rows = events.into_iter().map(|event| {
         vec![
             event.id.into(),

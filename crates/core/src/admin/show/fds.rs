@@ -4,11 +4,11 @@
 use super::peers::end;
 use crate::{
     Address,
+    admin::Admin,
     connections::Conn,
     console::{Cell, Collection, Column, Kind, Table},
     frontend::ClientDuty,
     session::Tracked,
-    worker::Worker,
 };
 
 use Kind::{Bytea, Int4, Int8, Text};
@@ -31,8 +31,8 @@ const COLUMNS: [Column; 15] = [
     ("scram_server_key", Bytea),
 ];
 
-pub(super) fn add(worker: &mut Worker, collection: &mut Collection) {
-    for (_, conn) in worker.table.iter() {
+pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection) {
+    for (_, conn) in admin.connections.iter() {
         let (id, task, names, address, port, tracked) = match conn {
             Conn::Client(client) => {
                 if matches!(client.duty, ClientDuty::Console(_)) {
@@ -64,7 +64,7 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection) {
         row.push(names.map(|names| &*names.database).into());
         row.extend(end(address, port));
         row.extend([Cell::Null, Cell::Null]);
-        let names = worker.directory.names();
+        let names = admin.env.directory.names();
         let value = |tracked: &Tracked, name: &str| -> Cell {
             let mut pairs = names.pairs(tracked);
             let found = pairs.find(|(known, _)| known.eq_ignore_ascii_case(name));

@@ -2,9 +2,9 @@
 
 use crate::{
     Halt, Time,
+    admin::Admin,
     console::{Cell, Collection, Column, Kind, Table, VERSION},
     login::cache_limits,
-    worker::Worker,
 };
 
 use Kind::{Int4, Int8, Text};
@@ -16,8 +16,8 @@ const CONFIG_COLUMNS: [Column; 4] = [
     ("changeable", Text),
 ];
 
-pub(super) fn config(worker: &Worker) -> Table {
-    let rows = worker.snapshot.config.rows().into_iter().map(|row| {
+pub(super) fn config(admin: &Admin<'_>) -> Table {
+    let rows = admin.env.snapshot.config.rows().into_iter().map(|row| {
         let changeable = if row.changeable { "yes" } else { "no" };
         vec![
             row.key.into(),
@@ -33,8 +33,8 @@ pub(super) fn version() -> Table {
     (vec![("version", Text)], vec![vec![VERSION.into()]])
 }
 
-pub(super) fn state(worker: &Worker) -> Table {
-    let halt = worker.directory.operator().halt();
+pub(super) fn state(admin: &Admin<'_>) -> Table {
+    let halt = admin.env.directory.operator().halt();
     let row = |key: &str, is: bool| vec![key.into(), if is { "yes" } else { "no" }.into()];
     let rows = vec![
         row("active", halt == Halt::No),
@@ -69,11 +69,12 @@ pub(super) fn dns_zones(collection: &Collection) -> Table {
 }
 
 /// Returns the cached answers of databases about users.
-pub(super) fn auth_cache(worker: &Worker, now: Time) -> Table {
-    let kept = worker
+pub(super) fn auth_cache(admin: &Admin<'_>, now: Time) -> Table {
+    let kept = admin
+        .env
         .directory
         .auth_cache()
-        .list(cache_limits(&worker.snapshot.config.settings), now);
+        .list(cache_limits(&admin.env.snapshot.config.settings), now);
     let rows = kept.into_iter().map(|entry| {
         vec![
             (*entry.question.database).into(),

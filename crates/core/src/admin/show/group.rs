@@ -1,10 +1,10 @@
 //! SHOW PEERS and PEER_POOLS: the processes to which cancel requests are passed on.
 
 use crate::{
+    admin::Admin,
     cancel::{Goal, Passage},
     connections::Conn,
     console::{Cell, Collection, Column, Kind, PeerCount, Table},
-    worker::Worker,
 };
 
 use Kind::{Int4, Text};
@@ -25,8 +25,8 @@ const PEER_POOL_COLUMNS: [Column; 5] = [
 ];
 
 /// Adds the requests that this worker passes on.
-pub(super) fn add(worker: &Worker, collection: &mut Collection) {
-    for (_, conn) in worker.table.iter() {
+pub(super) fn add(admin: &Admin<'_>, collection: &mut Collection) {
+    for (_, conn) in admin.connections.iter() {
         if let Conn::Cancel(cancel) = conn
             && let Goal::Peer(peer) = cancel.goal
         {
@@ -40,8 +40,8 @@ pub(super) fn add(worker: &Worker, collection: &mut Collection) {
     }
 }
 
-pub(super) fn peers(worker: &Worker) -> Table {
-    let config = &worker.snapshot.config;
+pub(super) fn peers(admin: &Admin<'_>) -> Table {
+    let config = &admin.env.snapshot.config;
     let rows = config.peers.iter().map(|(&id, peer)| {
         let size = peer.pool_size.unwrap_or(config.settings.default_pool_size);
         vec![
@@ -54,8 +54,8 @@ pub(super) fn peers(worker: &Worker) -> Table {
     (PEER_COLUMNS.into(), rows.collect())
 }
 
-pub(super) fn peer_pools(worker: &Worker, collection: &Collection) -> Table {
-    let peers = worker.snapshot.config.peers.keys();
+pub(super) fn peer_pools(admin: &Admin<'_>, collection: &Collection) -> Table {
+    let peers = admin.env.snapshot.config.peers.keys();
     let rows = peers.map(|&id| {
         let PeerCount {
             queued,

@@ -1,13 +1,13 @@
 //! SHOW INTERNAL: work that pgweir does for no client's query, and what limits it.
 
 use crate::{
+    admin::Admin,
     backend::{Duty, Phase, Server},
     cancel::{Goal, Passage},
     connections::Conn,
     console::{Cell, Collection, Column, Kind, Table, Task},
     frontend::{Client, ClientDuty, Stage},
     occupancy::Occupied,
-    worker::Worker,
 };
 
 use Kind::{Int4, Int8, Text};
@@ -24,11 +24,11 @@ const COLUMNS: [Column; 8] = [
 ];
 
 /// Adds one worker's part.
-pub(super) fn add(worker: &Worker, collection: &mut Collection) {
-    for (_, conn) in worker.table.iter() {
+pub(super) fn add(admin: &Admin<'_>, collection: &mut Collection) {
+    for (_, conn) in admin.connections.iter() {
         let (pool, task, is_active) = match conn {
             Conn::Client(client) if waits_to_ask(client) => {
-                let pool = client.pool.and_then(|pool| worker.pools.get(pool));
+                let pool = client.pool.and_then(|pool| admin.pools.get(pool));
                 let Some(pool) = pool else { continue };
                 (&pool.shared, Task::AuthQuery, false)
             }
@@ -41,7 +41,7 @@ pub(super) fn add(worker: &Worker, collection: &mut Collection) {
                 let Goal::Server(server) = cancel.goal else {
                     continue;
                 };
-                let Some(Conn::Server(server)) = worker.table.look(server) else {
+                let Some(Conn::Server(server)) = admin.connections.look(server) else {
                     continue;
                 };
                 let is_sent = cancel.passage == Passage::Sent;
@@ -78,8 +78,8 @@ fn task_of(server: &Server) -> Option<(Task, bool)> {
 }
 
 /// Returns the table: threads of the process first, then pools.
-pub(super) fn table(worker: &Worker, collection: Collection) -> Table {
-    let threads = worker.directory.occupancies();
+pub(super) fn table(admin: &Admin<'_>, collection: Collection) -> Table {
+    let threads = admin.env.directory.occupancies();
     let mut rows = vec![
         of_threads("inquiry", threads.inquiries.read()),
         of_threads("scram_keys", threads.keys.read()),

@@ -1,9 +1,9 @@
 //! SHOW LISTENERS: the server connections that LISTEN for clients.
 
 use crate::{
+    admin::Admin,
     backend::Duty,
     console::{Cell, Collection, Column, Kind, Table},
-    worker::Worker,
 };
 
 use Kind::{Int4, Int8, Text};
@@ -20,9 +20,9 @@ const COLUMNS: [Column; 9] = [
     ("id", Int8),
 ];
 
-pub(super) fn add(worker: &mut Worker, collection: &mut Collection) {
-    for (key, listener) in worker.listeners.iter() {
-        let Some(server) = worker.table.server(listener.conn()) else {
+pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection) {
+    for (key, listener) in admin.listeners.iter() {
+        let Some(server) = admin.connections.server(listener.conn()) else {
             continue;
         };
         let is_ready = matches!(server.duty, Duty::Listening);

@@ -18,26 +18,26 @@ mod waiters;
 
 use crate::{
     Time,
+    admin::Admin,
     console::{Collection, Show, Table},
-    worker::Worker,
 };
 
 /// Adds one worker's part.
-pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
+pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection, now: Time) {
     match collection.show {
         Show::Clients | Show::Servers | Show::Sockets | Show::ActiveSockets => {
-            peers::add(worker, collection, now);
+            peers::add(admin, collection, now);
         }
-        Show::Fds => fds::add(worker, collection),
-        Show::Pins | Show::PinStats => pins::add(worker, collection, now),
-        Show::Waiters => waiters::add(worker, collection, now),
-        Show::Internal => internal::add(worker, collection),
-        Show::Statements => statements::add(worker, collection),
-        Show::Listeners => listeners::add(worker, collection),
-        Show::PeerPools => group::add(worker, collection),
+        Show::Fds => fds::add(admin, collection),
+        Show::Pins | Show::PinStats => pins::add(admin, collection, now),
+        Show::Waiters => waiters::add(admin, collection, now),
+        Show::Internal => internal::add(admin, collection),
+        Show::Statements => statements::add(admin, collection),
+        Show::Listeners => listeners::add(admin, collection),
+        Show::PeerPools => group::add(admin, collection),
         Show::Times => {
-            times::add(worker, collection);
-            add_pools(worker, collection, now);
+            times::add(admin, collection);
+            add_pools(admin, collection, now);
         }
         Show::Pools
         | Show::Databases
@@ -47,20 +47,19 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
         | Show::Stats
         | Show::StatsTotals
         | Show::StatsAverages
-        | Show::Totals => add_pools(worker, collection, now),
+        | Show::Totals => add_pools(admin, collection, now),
         _ => {}
     }
 }
 
-fn add_pools(worker: &mut Worker, collection: &mut Collection, now: Time) {
-    let parts = worker.parts(now);
-    parts.statistics.turn(&parts.env, parts.pools);
-    pools::add(worker, collection, now);
+fn add_pools(admin: &mut Admin<'_>, collection: &mut Collection, now: Time) {
+    admin.statistics.turn(&admin.env, admin.pools);
+    pools::add(admin, collection, now);
 }
 
 /// Adds what was counted in pools by workers that have removed them since.
-pub(super) fn add_past(worker: &Worker, collection: &mut Collection) {
-    for pool in worker.directory.pools() {
+pub(super) fn add_past(admin: &Admin<'_>, collection: &mut Collection) {
+    for pool in admin.env.directory.pools() {
         if let Some(count) = collection.pools.get_mut(&pool.key) {
             count.past = *pool.past.lock();
         }
@@ -68,8 +67,8 @@ pub(super) fn add_past(worker: &Worker, collection: &mut Collection) {
 }
 
 /// Returns the complete table.
-pub(super) fn table(worker: &Worker, mut collection: Collection, now: Time) -> Table {
-    add_past(worker, &mut collection);
+pub(super) fn table(admin: &Admin<'_>, mut collection: Collection, now: Time) -> Table {
+    add_past(admin, &mut collection);
     match collection.show {
         Show::Clients | Show::Servers | Show::Sockets | Show::ActiveSockets => {
             peers::table(collection)
@@ -77,30 +76,30 @@ pub(super) fn table(worker: &Worker, mut collection: Collection, now: Time) -> T
         Show::Fds => fds::table(collection),
         Show::Pins => pins::pins(collection),
         Show::PinStats => pins::stats(&collection),
-        Show::Waiters => waiters::table(worker, &collection, now),
-        Show::Internal => internal::table(worker, collection),
+        Show::Waiters => waiters::table(admin, &collection, now),
+        Show::Internal => internal::table(admin, collection),
         Show::Statements => statements::table(&collection),
         Show::Listeners => listeners::table(collection),
-        Show::Pools => pools::pools(worker, &collection, now),
-        Show::Databases => pools::databases(worker, &collection),
-        Show::Users => users::users(worker, &collection),
-        Show::Lists => users::lists(worker, &collection),
-        Show::Mem => users::mem(worker, &collection),
-        Show::Stats => stats::stats(worker, &collection, now),
+        Show::Pools => pools::pools(admin, &collection, now),
+        Show::Databases => pools::databases(admin, &collection),
+        Show::Users => users::users(admin, &collection),
+        Show::Lists => users::lists(admin, &collection),
+        Show::Mem => users::mem(admin, &collection),
+        Show::Stats => stats::stats(admin, &collection, now),
         Show::StatsTotals => stats::totals_of_databases(&collection),
-        Show::StatsAverages => stats::averages_of_databases(worker, &collection, now),
-        Show::Totals => stats::totals(worker, &collection, now),
-        Show::Times => times::table(worker, collection),
-        Show::Catalog => catalog::catalogs(worker, now),
-        Show::Opaque => catalog::opaque(worker),
-        Show::Events => events::table(worker),
-        Show::Peers => group::peers(worker),
-        Show::PeerPools => group::peer_pools(worker, &collection),
-        Show::State => few::state(worker),
-        Show::AuthCache => few::auth_cache(worker, now),
+        Show::StatsAverages => stats::averages_of_databases(admin, &collection, now),
+        Show::Totals => stats::totals(admin, &collection, now),
+        Show::Times => times::table(admin, collection),
+        Show::Catalog => catalog::catalogs(admin, now),
+        Show::Opaque => catalog::opaque(admin),
+        Show::Events => events::table(admin),
+        Show::Peers => group::peers(admin),
+        Show::PeerPools => group::peer_pools(admin, &collection),
+        Show::State => few::state(admin),
+        Show::AuthCache => few::auth_cache(admin, now),
         Show::DnsHosts => few::dns_hosts(&collection, now),
         Show::DnsZones => few::dns_zones(&collection),
         Show::Version => few::version(),
-        Show::Config | Show::Help => few::config(worker),
+        Show::Config | Show::Help => few::config(admin),
     }
 }

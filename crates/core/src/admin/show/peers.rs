@@ -4,6 +4,7 @@ use pgweir_config::PoolMode;
 
 use crate::{
     Address, Time, Token,
+    admin::Admin,
     backend::{Duty, Phase, Server},
     connections::Conn,
     console::{Cell, Collection, Column, Kind, Show, Table, date},
@@ -13,7 +14,6 @@ use crate::{
     loan::pins_of,
     pooling::LocalPool,
     tls::shown,
-    worker::Worker,
 };
 
 use Kind::{Int4, Text};
@@ -66,17 +66,17 @@ const BUFFER_COLUMNS: [Column; 7] = [
     ("send_avail", Int4),
 ];
 
-pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
+pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection, now: Time) {
     let (show, check_after) = (
         collection.show,
-        lending::check_after(&worker.snapshot.config.settings),
+        lending::check_after(&admin.env.snapshot.config.settings),
     );
-    let tokens = worker.table.tokens(|conn| is_wanted(conn, show));
+    let tokens = admin.connections.tokens(|conn| is_wanted(conn, show));
     for token in tokens {
-        let link = linked_id(worker, token);
-        let mode = mode_of(worker, token);
-        let pipelined = pipelined(worker, token);
-        let (id, mut row) = match worker.table.get(token) {
+        let link = linked_id(admin, token);
+        let mode = mode_of(admin, token);
+        let pipelined = pipelined(admin, token);
+        let (id, mut row) = match admin.connections.get(token) {
             Some(Conn::Client(client)) => {
                 let row = client_row(client, client_state(client, show), link, now);
                 (client.origin.id, row)
@@ -94,7 +94,7 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
             row.extend(mode);
             row.push(pipelined.into());
             if show == Show::Clients {
-                row.push(activity(worker, token).into());
+                row.push(activity(admin, token).into());
             }
         }
         collection.rows.push((id, row));
@@ -176,13 +176,13 @@ fn server_state(server: &Server, is_stale: bool, show: Show) -> &'static str {
     if with_buffers(show) { of_socket } else { state }
 }
 
-fn linked_id(worker: &mut Worker, token: Token) -> Option<u64> {
-    let other = match worker.table.get(token)? {
+fn linked_id(admin: &mut Admin<'_>, token: Token) -> Option<u64> {
+    let other = match admin.connections.get(token)? {
         Conn::Client(client) => client.server()?,
         Conn::Server(server) => server.client()?,
         Conn::Cancel(_) => return None,
     };
-    match worker.table.get(other)? {
+    match admin.connections.get(other)? {
         Conn::Client(client) => Some(client.origin.id),
         Conn::Server(server) => Some(server.id),
         Conn::Cancel(_) => None,
@@ -190,10 +190,10 @@ fn linked_id(worker: &mut Worker, token: Token) -> Option<u64> {
 }
 
 /// Returns how a client is served, why, and since when.
-fn mode_of(worker: &Worker, token: Token) -> [Cell; 3] {
-    let (client, server) = match worker.table.look(token) {
+fn mode_of(admin: &Admin<'_>, token: Token) -> [Cell; 3] {
+    let (client, server) = match admin.connections.look(token) {
         Some(Conn::Client(client)) => (Some(&**client), None),
-        Some(Conn::Server(server)) => (worker.table.client_of(server), Some(server)),
+        Some(Conn::Server(server)) => (admin.connections.client_of(server), Some(server)),
         _ => (None, None),
     };
     if server.is_some_and(|server| server.purpose.listens.is_some()) {
@@ -206,9 +206,9 @@ fn mode_of(worker: &Worker, token: Token) -> [Cell; 3] {
     if is_native {
         return ["native".into(), Cell::Null, Cell::Null];
     }
-    let pool = client.and_then(|client| worker.pools.get(client.pool?));
+    let pool = client.and_then(|client| admin.pools.get(client.pool?));
     match (pool, client) {
-        (Some(pool), Some(client)) => mode_in(worker, pool, client),
+        (Some(pool), Some(client)) => mode_in(admin, pool, client),
         // Clients of the console, and clients that log in.
         (None, Some(_)) => [Cell::Null, Cell::Null, Cell::Null],
         (_, None) => ["shared".into(), Cell::Null, Cell::Null],
@@ -216,9 +216,9 @@ fn mode_of(worker: &Worker, token: Token) -> [Cell; 3] {
 }
 
 /// Returns how many messages of a client its server has yet to answer.
-fn pipelined(worker: &Worker, token: Token) -> u32 {
-    let server = match worker.table.look(token) {
-        Some(Conn::Client(client)) => client.server().and_then(|own| worker.table.look(own)),
+fn pipelined(admin: &Admin<'_>, token: Token) -> u32 {
+    let server = match admin.connections.look(token) {
+        Some(Conn::Client(client)) => client.server().and_then(|own| admin.connections.look(own)),
         other => other,
     };
     match server {
@@ -229,11 +229,13 @@ fn pipelined(worker: &Worker, token: Token) -> u32 {
 
 /// Returns the client's mode. `kept`: the server stays with the client until another client waits for one, and its
 /// session was not inspected yet. `settling`: the inspection runs. `dedicated`: session state pins the client.
-fn mode_in(worker: &Worker, pool: &LocalPool, client: &Client) -> [Cell; 3] {
+fn mode_in(admin: &Admin<'_>, pool: &LocalPool, client: &Client) -> [Cell; 3] {
     if pool.terms.mode == PoolMode::Session && client.server().is_some() {
         return ["dedicated".into(), "pool_mode".into(), Cell::Null];
     }
-    let server = client.server().and_then(|server| worker.table.look(server));
+    let server = client
+        .server()
+        .and_then(|server| admin.connections.look(server));
     let unsettled = match server {
         Some(Conn::Server(server)) => unsettled(server),
         _ => None,
@@ -249,13 +251,13 @@ fn mode_in(worker: &Worker, pool: &LocalPool, client: &Client) -> [Cell; 3] {
 }
 
 /// Returns what a client is doing.
-fn activity(worker: &Worker, token: Token) -> &'static str {
-    let Some(Conn::Client(client)) = worker.table.look(token) else {
+fn activity(admin: &Admin<'_>, token: Token) -> &'static str {
+    let Some(Conn::Client(client)) = admin.connections.look(token) else {
         return "idle";
     };
     match client.duty {
         ClientDuty::Waiting { .. } | ClientDuty::Preparing(_) | ClientDuty::Opening(_) => "waiting",
-        ClientDuty::Active(server) => match worker.table.look(server) {
+        ClientDuty::Active(server) => match admin.connections.look(server) {
             Some(Conn::Server(server)) if !server.replies.is_settled() => "active",
             Some(Conn::Server(server)) if server.status == b'T' => "idle in transaction",
             Some(Conn::Server(server)) if server.status == b'E' => "idle in transaction (aborted)",

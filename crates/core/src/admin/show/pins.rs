@@ -2,13 +2,13 @@
 
 use crate::{
     Time,
+    admin::Admin,
     backend::Server,
     connections::Conn,
     console::{Cell, Collection, Column, Kind, Table, date},
     frontend::Client,
     loan::pins_of,
     pin::{Pin, Pins},
-    worker::Worker,
 };
 
 use Kind::{Int4, Int8, Text};
@@ -35,17 +35,17 @@ const STATS_COLUMNS: [Column; 5] = [
     ("pinned", Int4),
 ];
 
-pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
-    for pool in worker.pools.iter() {
+pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection, now: Time) {
+    for pool in admin.pools.iter() {
         let key = pool.shared.key.clone();
         let counts = collection.pins.entry(key).or_default();
         for (pin, count) in pool.pin_counts() {
             counts.total[pin as usize] += count;
         }
     }
-    for (_, conn) in worker.table.iter() {
+    for (_, conn) in admin.connections.iter() {
         let Conn::Server(server) = conn else { continue };
-        let client = worker.table.client_of(server);
+        let client = admin.connections.client_of(server);
         let Some((client, pins)) = client.and_then(|client| Some((client, pins_of(client)?)))
         else {
             continue;

@@ -6,6 +6,7 @@ use pgweir_config::{Database, LoadBalance, PoolMode, RESERVED_DATABASES};
 
 use crate::{
     SharedPool, Time,
+    admin::Admin,
     backend::{Duty, Phase, Server},
     cancel::{Goal, Passage},
     connections::Conn,
@@ -13,7 +14,6 @@ use crate::{
     frontend::{Client, ClientDuty},
     lending,
     pool::PoolKey,
-    worker::Worker,
 };
 
 use Kind::{Int4, Text};
@@ -65,13 +65,13 @@ const DATABASE_COLUMNS: [Column; 17] = [
 const CONSOLE_POOL_SIZE: u32 = 2;
 
 /// Adds this worker's part of each pool, and of the connections that belong to none.
-pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
-    let statistics = &worker.statistics;
+pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection, now: Time) {
+    let statistics = &admin.statistics;
     collection.console.add(statistics.console());
     collection.past += statistics.removed_pools();
     collection.began = collection.began.min(statistics.began().unwrap_or(now));
-    collection.statements.add_totals(&worker.pools.statements);
-    for pool in worker.pools.iter() {
+    collection.statements.add_totals(&admin.pools.statements);
+    for pool in admin.pools.iter() {
         let (texts, bytes) = pool.catalog.verdicts.size();
         collection.cached_texts.0 += texts;
         collection.cached_texts.1 += bytes;
@@ -80,8 +80,8 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
         count.mode = pool_mode(pool.terms.mode);
         collection.local_pools += 1;
     }
-    let of_pool = |client: &Client| client.pool.and_then(|pool| worker.pools.get(pool));
-    for (_, conn) in worker.table.iter() {
+    let of_pool = |client: &Client| client.pool.and_then(|pool| admin.pools.get(pool));
+    for (_, conn) in admin.connections.iter() {
         match conn {
             Conn::Client(client) => {
                 collection.clients += 1;
@@ -106,13 +106,16 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
                     .or_default();
                 add_server(
                     server,
-                    server.is_stale(lending::check_after(&worker.snapshot.config.settings), now),
+                    server.is_stale(
+                        lending::check_after(&admin.env.snapshot.config.settings),
+                        now,
+                    ),
                     count,
                 );
             }
             Conn::Cancel(cancel) => {
                 if let Goal::Server(server) = cancel.goal
-                    && let Some(Conn::Server(server)) = worker.table.look(server)
+                    && let Some(Conn::Server(server)) = admin.connections.look(server)
                 {
                     let key = server.shared.key.clone();
                     let count = collection.pools.entry(key).or_default();
@@ -192,9 +195,9 @@ fn trouble(pool: Option<&SharedPool>, waiting: usize, now: Time) -> [Cell; 3] {
     ]
 }
 
-pub(in crate::admin) fn pools(worker: &Worker, collection: &Collection, now: Time) -> Table {
-    let config = &worker.snapshot.config;
-    let living = worker.directory.pools();
+pub(in crate::admin) fn pools(admin: &Admin<'_>, collection: &Collection, now: Time) -> Table {
+    let config = &admin.env.snapshot.config;
+    let living = admin.env.directory.pools();
     let living: HashMap<&PoolKey, &SharedPool> =
         living.iter().map(|pool| (&pool.key, &**pool)).collect();
     let row = |database: &str, user: &str, pool: Option<&SharedPool>, count: &PoolCount| {
@@ -239,17 +242,17 @@ pub(in crate::admin) fn pools(worker: &Worker, collection: &Collection, now: Tim
 /// Returns the configured databases, and those that the entry `*` stands for if they are in use or orders name
 /// them.
 pub(super) fn known_databases<'a>(
-    worker: &'a Worker,
+    admin: &'a Admin<'_>,
     collection: &Collection,
 ) -> Vec<(String, &'a Database)> {
-    let config = &worker.snapshot.config;
+    let config = &admin.env.snapshot.config;
     let mut known: Vec<(String, &Database)> = config
         .databases
         .iter()
         .map(|(name, database)| (name.clone(), database))
         .collect();
     let used = collection.pools.keys().map(|key| key.database.to_string());
-    let others: BTreeSet<String> = used.chain(worker.directory.operator().named()).collect();
+    let others: BTreeSet<String> = used.chain(admin.env.directory.operator().named()).collect();
     for other in others {
         if let Some(database) = config.database(&other)
             && !config.databases.contains_key(&other)
@@ -261,26 +264,26 @@ pub(super) fn known_databases<'a>(
     known
 }
 
-pub(in crate::admin) fn databases(worker: &Worker, collection: &Collection) -> Table {
+pub(in crate::admin) fn databases(admin: &Admin<'_>, collection: &Collection) -> Table {
     let mut servers = BTreeMap::<&str, usize>::new();
     for (key, pool) in &collection.pools {
         *servers.entry(&key.database).or_default() += pool.servers();
     }
-    let known = known_databases(worker, collection).into_iter();
+    let known = known_databases(admin, collection).into_iter();
     let mut rows: Vec<_> = known
         .map(|(name, database)| {
             let servers = servers.get(&*name).copied().unwrap_or_default();
-            database_row(worker, servers, &name, database)
+            database_row(admin, servers, &name, database)
         })
         .collect();
-    rows.push(console_row(worker));
+    rows.push(console_row(admin));
     (DATABASE_COLUMNS.into(), rows)
 }
 
-fn database_row(worker: &Worker, servers: usize, name: &str, database: &Database) -> Vec<Cell> {
-    let config = &worker.snapshot.config;
-    let operator = worker.directory.operator();
-    let clients = worker.directory.client_counts().of_database(name);
+fn database_row(admin: &Admin<'_>, servers: usize, name: &str, database: &Database) -> Vec<Cell> {
+    let config = &admin.env.snapshot.config;
+    let operator = admin.env.directory.operator();
+    let clients = admin.env.directory.client_counts().of_database(name);
     let host = (!database.host.is_empty()).then(|| database.host.join(","));
     vec![
         name.into(),
@@ -310,11 +313,11 @@ fn database_row(worker: &Worker, servers: usize, name: &str, database: &Database
 }
 
 /// Returns the row of the console as a database.
-fn console_row(worker: &Worker) -> Vec<Cell> {
-    let settings = &worker.snapshot.config.settings;
+fn console_row(admin: &Admin<'_>) -> Vec<Cell> {
+    let settings = &admin.env.snapshot.config.settings;
     let [name, alias] = RESERVED_DATABASES;
     let clients = {
-        let counts = worker.directory.client_counts();
+        let counts = admin.env.directory.client_counts();
         counts.of_database(name) + counts.of_database(alias)
     };
     vec![

@@ -1,9 +1,9 @@
 //! SHOW STATEMENTS: what statements cost, without their values.
 
 use crate::{
+    admin::Admin,
     console::{Cell, Collection, Column, Kind, Table},
     statement_statistics::StatementRow,
-    worker::Worker,
 };
 
 use Kind::{Int8, Text};
@@ -28,10 +28,10 @@ const COLUMNS: [Column; 16] = [
 ];
 
 /// Adds one worker's statements.
-pub(in crate::admin) fn add(worker: &mut Worker, collection: &mut Collection) {
-    let most = worker.snapshot.config.settings.statement_statistics;
-    worker.pools.statements.set_limit(most);
-    collection.statements.add(&worker.pools.statements);
+pub(in crate::admin) fn add(admin: &mut Admin<'_>, collection: &mut Collection) {
+    let most = admin.env.snapshot.config.settings.statement_statistics;
+    admin.pools.statements.set_limit(most);
+    collection.statements.add(&admin.pools.statements);
 }
 
 /// Returns the table. The statements on which servers have spent most time come first.

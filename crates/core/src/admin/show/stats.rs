@@ -6,10 +6,10 @@ use pgweir_config::RESERVED_DATABASES;
 
 use crate::{
     Time,
+    admin::Admin,
     console::{Cell, Collection, Column, Counted, Kind, Table},
     statistics::period,
     stats::Stats,
-    worker::Worker,
 };
 
 use Kind::{Numeric, Text};
@@ -78,8 +78,8 @@ const fn regular(stats: [&'static str; 2], plain: &'static str) -> Names {
     }
 }
 
-pub(super) fn stats(worker: &Worker, collection: &Collection, now: Time) -> Table {
-    let span = span(worker, collection, now);
+pub(super) fn stats(admin: &Admin<'_>, collection: &Collection, now: Time) -> Table {
+    let span = span(admin, collection, now);
     let mut columns = vec![("database", Text)];
     columns.extend(NAMES.map(|names| (names.stats[0], Numeric)));
     columns.extend(NAMES.map(|names| (names.stats[1], Numeric)));
@@ -101,8 +101,12 @@ pub(in crate::admin) fn totals_of_databases(collection: &Collection) -> Table {
     (plain_columns(0), rows.collect())
 }
 
-pub(super) fn averages_of_databases(worker: &Worker, collection: &Collection, now: Time) -> Table {
-    let span = span(worker, collection, now);
+pub(super) fn averages_of_databases(
+    admin: &Admin<'_>,
+    collection: &Collection,
+    now: Time,
+) -> Table {
+    let span = span(admin, collection, now);
     let rows = by_database(collection).into_iter().map(|(name, counted)| {
         let mut row: Vec<Cell> = vec![name.into()];
         row.extend(averages(&counted.recent, span));
@@ -111,14 +115,14 @@ pub(super) fn averages_of_databases(worker: &Worker, collection: &Collection, no
     (plain_columns(1), rows.collect())
 }
 
-pub(super) fn totals(worker: &Worker, collection: &Collection, now: Time) -> Table {
+pub(super) fn totals(admin: &Admin<'_>, collection: &Collection, now: Time) -> Table {
     let mut sum = collection.console;
     for pool in collection.pools.values() {
         sum += pool.stats;
     }
     sum.total += collection.past;
     let total = sum.total.values();
-    let average = sum.recent.averages(span(worker, collection, now)).values();
+    let average = sum.recent.averages(span(admin, collection, now)).values();
     let row = |name: &'static str, value| vec![name.into(), Cell::Int(value)];
     let totals = NAMES.iter().zip(total);
     let averages = NAMES.iter().zip(average);
@@ -147,8 +151,8 @@ fn by_database(collection: &Collection) -> BTreeMap<&str, Counted> {
 
 /// Returns over how many microseconds the averages are taken: since the beginning of the last whole period, or of
 /// the process; at least a second.
-fn span(worker: &Worker, collection: &Collection, now: Time) -> u64 {
-    let period = period(&worker.snapshot.config.settings);
+fn span(admin: &Admin<'_>, collection: &Collection, now: Time) -> u64 {
+    let period = period(&admin.env.snapshot.config.settings);
     let begin = Time((now.0 / period).saturating_sub(1) * period);
     now.since(begin.max(collection.began)).max(1_000_000)
 }

@@ -1,9 +1,9 @@
 //! SHOW TIMES: how long clients waited for a server connection, and how long transactions and queries lasted.
 
 use crate::{
+    admin::Admin,
     console::{Cell, Collection, Column, Kind, Table},
     stats::{Distribution, Histogram, Stats},
-    worker::Worker,
 };
 
 use Kind::{Int8, Text};
@@ -28,16 +28,16 @@ const COLUMNS: [Column; 16] = [
 ];
 
 /// Adds one worker's part.
-pub(super) fn add(worker: &Worker, collection: &mut Collection) {
-    for pool in worker.pools.iter() {
+pub(super) fn add(admin: &Admin<'_>, collection: &mut Collection) {
+    for pool in admin.pools.iter() {
         let times = collection.times.entry(pool.shared.key.clone());
         *times.or_default() += pool.times;
     }
 }
 
 /// Returns the table. Times and counts are those since the pool was created.
-pub(super) fn table(worker: &Worker, mut collection: Collection) -> Table {
-    for pool in worker.directory.pools() {
+pub(super) fn table(admin: &Admin<'_>, mut collection: Collection) -> Table {
+    for pool in admin.env.directory.pools() {
         if let Some(times) = collection.times.get_mut(&pool.key) {
             *times += *pool.past_times.lock();
         }

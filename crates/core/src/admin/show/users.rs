@@ -6,11 +6,11 @@ use pgweir_config::RESERVED_DATABASES;
 
 use super::pools::known_databases;
 use crate::{
+    admin::Admin,
     backend::Server,
     console::{Collection, Column, Kind, Table},
     frontend::Client,
     pooling::LocalPool,
-    worker::Worker,
 };
 
 use Kind::{Int4, Text};
@@ -34,10 +34,10 @@ const MEM_COLUMNS: [Column; 5] = [
     ("memtotal", Int4),
 ];
 
-pub(super) fn users(worker: &Worker, collection: &Collection) -> Table {
-    let config = &worker.snapshot.config;
+pub(super) fn users(admin: &Admin<'_>, collection: &Collection) -> Table {
+    let config = &admin.env.snapshot.config;
     let text = |number: Option<u32>| number.map_or(String::new(), |number| number.to_string());
-    let rows = names(worker).into_iter().map(|name| {
+    let rows = names(admin).into_iter().map(|name| {
         let own = config.users.get(name);
         let pools = collection.pools.iter();
         let servers: usize = pools
@@ -54,27 +54,27 @@ pub(super) fn users(worker: &Worker, collection: &Collection) -> Table {
             config.max_user_connections(name).into(),
             servers.into(),
             config.max_user_client_connections(name).into(),
-            worker.directory.client_counts().of_user(name).into(),
+            admin.env.directory.client_counts().of_user(name).into(),
         ]
     });
     (USER_COLUMNS.into(), rows.collect())
 }
 
 /// Returns the users of `auth_file` and of [users], and the console's own user.
-fn names(worker: &Worker) -> BTreeSet<&str> {
-    let snapshot = &worker.snapshot;
+fn names<'a>(admin: &'a Admin<'_>) -> BTreeSet<&'a str> {
+    let snapshot = &admin.env.snapshot;
     let mut names: BTreeSet<&str> = snapshot.users.iter().map(|(name, _)| name).collect();
     names.extend(snapshot.config.users.keys().map(String::as_str));
     names.insert(RESERVED_DATABASES[0]);
     names
 }
 
-pub(in crate::admin) fn lists(worker: &Worker, collection: &Collection) -> Table {
-    let config = &worker.snapshot.config;
+pub(in crate::admin) fn lists(admin: &Admin<'_>, collection: &Collection) -> Table {
+    let config = &admin.env.snapshot.config;
     // The console counts as a database, and has a pool.
     let rows = [
-        ("databases", known_databases(worker, collection).len() + 1),
-        ("users", names(worker).len()),
+        ("databases", known_databases(admin, collection).len() + 1),
+        ("users", names(admin).len()),
         ("peers", config.peers.len()),
         ("pools", collection.pools.len() + 1),
         ("peer_pools", config.peers.len()),
@@ -95,11 +95,14 @@ pub(in crate::admin) fn lists(worker: &Worker, collection: &Collection) -> Table
 
 /// Returns the fixed part of the memory of connections and pools, and the memory of texts of SQL. Buffers are not
 /// included.
-pub(in crate::admin) fn mem(worker: &Worker, collection: &Collection) -> Table {
+pub(in crate::admin) fn mem(admin: &Admin<'_>, collection: &Collection) -> Table {
     let of_all =
         |(count, bytes): (usize, usize)| (bytes.checked_div(count).unwrap_or(0), count, bytes);
     let texts = [
-        ("prepared_statement", worker.directory.statements().size()),
+        (
+            "prepared_statement",
+            admin.env.directory.statements().size(),
+        ),
         ("cached_text", collection.cached_texts),
         (
             "statement_statistics",

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use crate::{
     Time,
+    admin::Admin,
     connections::Conn,
     console::{Cell, Collection, Column, Holders, Kind, LongestHolder, Table, WaitingClient, date},
     diagnosis::State,
     frontend::ClientDuty,
     loan::pins_of,
     pool::{PoolKey, Scope, WaitReason},
-    worker::Worker,
 };
 
 use Kind::{Int4, Int8, Text};
@@ -39,11 +39,11 @@ const COLUMNS: [Column; 16] = [
 const LONG: u64 = 1_000_000;
 
 /// Adds one worker's clients.
-pub(super) fn add(worker: &Worker, collection: &mut Collection, now: Time) {
-    for (_, conn) in worker.table.iter() {
+pub(super) fn add(admin: &Admin<'_>, collection: &mut Collection, now: Time) {
+    for (_, conn) in admin.connections.iter() {
         match conn {
             Conn::Client(client) if matches!(client.duty, ClientDuty::Waiting { .. }) => {
-                let pool = client.pool.and_then(|pool| worker.pools.get(pool));
+                let pool = client.pool.and_then(|pool| admin.pools.get(pool));
                 let Some(pool) = pool else { continue };
                 collection.waiters.push(WaitingClient {
                     pool: pool.shared.key.clone(),
@@ -53,7 +53,7 @@ pub(super) fn add(worker: &Worker, collection: &mut Collection, now: Time) {
                 });
             }
             Conn::Server(server) if !server.purpose.bypass => {
-                let Some(client) = worker.table.client_of(server) else {
+                let Some(client) = admin.connections.client_of(server) else {
                     continue;
                 };
                 let pins = pins_of(client);
@@ -66,7 +66,7 @@ pub(super) fn add(worker: &Worker, collection: &mut Collection, now: Time) {
                     .as_ref()
                     .and_then(|context| context.pinned_by.as_ref())
                     .map(|by| (by.to_string(), by.text.to_string()));
-                let latest = worker
+                let latest = admin
                     .pools
                     .statements
                     .text(server.statements.running.latest());
@@ -91,8 +91,9 @@ pub(super) fn add(worker: &Worker, collection: &mut Collection, now: Time) {
 }
 
 /// Returns the table; the client that has waited for longest comes first.
-pub(super) fn table(worker: &Worker, collection: &Collection, now: Time) -> Table {
-    let reasons: BTreeMap<PoolKey, WaitReason> = worker
+pub(super) fn table(admin: &Admin<'_>, collection: &Collection, now: Time) -> Table {
+    let reasons: BTreeMap<PoolKey, WaitReason> = admin
+        .env
         .directory
         .pools()
         .iter()
