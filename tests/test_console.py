@@ -319,6 +319,17 @@ def test_user_pgbouncer_of_the_same_account(start_pooler, newest_pg):
         assert ask(pooler.folder).returncode == 2
 
 
+# -- many commands
+
+def test_many_commands_in_one_write(start_pooler, newest_pg, workers):
+    """Each is answered, in order, though each of them visits all workers."""
+    client = start_pooler(newest_pg, workers=workers).raw("admin", "pgbouncer")
+    count = 3_000
+    answers = client.ask(b"".join(wire.queries(*["ENABLE app", "SHOW CLIENTS"] * count)))
+    tags = [message.tag for message in answers if message.kind == "C"]
+    assert tags == ["ENABLE", "SHOW"] * count
+
+
 # -- the language
 
 
