@@ -270,7 +270,7 @@ impl Admin<'_> {
         };
         self.end_await(conn, Err(&Fault::CommandCanceled), out);
         if taken_back.is_ok() {
-            operator_orders::announce(&self.env.directory, out);
+            operator_orders::announce(self.env.directory, out);
         }
     }
 
@@ -280,7 +280,7 @@ impl Admin<'_> {
             .directory
             .operator()
             .wait_no_more(self.env.worker, conn);
-        operator_orders::resume_without_console(&self.env.directory, (self.env.worker, conn), out);
+        operator_orders::resume_without_console(self.env.directory, (self.env.worker, conn), out);
     }
 
     fn ask_for_set(&mut self, conn: Token, key: String, value: String, out: &mut Actions) {
