@@ -178,6 +178,7 @@ impl ClientSignals<'_> {
         if let Some(server) = busy_server(self.connections, conn) {
             stop_query(&self.env, self.connections, server, out);
         }
-        self.effects.push(Effect::Refuse(conn, Fault::Terminated));
+        self.effects
+            .push(Effect::Refuse(conn, Box::new(Fault::Terminated)));
     }
 }

@@ -159,7 +159,7 @@ pub(crate) fn end_client(
         return Vec::new();
     };
     let ClientDuty::Active(server_conn) = client.duty else {
-        return vec![Effect::Refuse(conn, fault)];
+        return vec![Effect::Refuse(conn, Box::new(fault))];
     };
     // The server is closed with its client: to end the transaction would need a new server anyway.
     client.duty = ClientDuty::Idle;
@@ -172,10 +172,10 @@ pub(crate) fn end_client(
         cancel_requests::stop_query(env, connections, server_conn, out);
     }
     vec![
-        Effect::CloseServerFor(server_conn, fault.clone()),
+        Effect::CloseServerFor(server_conn, Box::new(fault.clone())),
         match mid_message {
-            true => Effect::DismissFor(conn, fault),
-            false => Effect::Refuse(conn, fault),
+            true => Effect::DismissFor(conn, Box::new(fault)),
+            false => Effect::Refuse(conn, Box::new(fault)),
         },
     ]
 }

@@ -119,15 +119,16 @@ impl Effects {
     }
 }
 
-/// What a module asks another one to do. The worker carries it out when the module has returned.
+/// What a module asks another one to do. The worker carries it out when the module has returned. Effects are copied on the
+/// way of each transaction, so large data that is rare lies in a box.
 #[derive(Debug)]
 pub(crate) enum Effect {
     /// Close a client's connection, and log the reason.
     Dismiss(Token, &'static str),
     /// Close a client's connection without an error, and log this one as the reason.
-    DismissFor(Token, Fault),
+    DismissFor(Token, Box<Fault>),
     /// Send a client this error, and close its connection.
-    Refuse(Token, Fault),
+    Refuse(Token, Box<Fault>),
     /// Let a client that has authenticated share the servers of its pool. If its session moves between servers, the
     /// parameters of its startup packet are given.
     JoinPool(Token, Option<Vec<(Vec<u8>, Vec<u8>)>>),
@@ -180,13 +181,13 @@ pub(crate) enum Effect {
     /// Do this for the console.
     Console(ConsoleEffect),
     /// End a client with this error, and cancel its query.
-    EndClient(Token, Fault),
+    EndClient(Token, Box<Fault>),
     /// Close the client and the server connection that it keeps, since the client has hung up too long ago.
     EndHungUpClient(Token),
     /// Close a server connection, and log the reason.
     CloseServer(Token, &'static str),
     /// Close a server connection, since its client is ended with this error.
-    CloseServerFor(Token, Fault),
+    CloseServerFor(Token, Box<Fault>),
     /// Remove a server connection that is lost, and log the reason.
     DropServer(Token, String),
     /// Report to a client that its server connection is lost.
@@ -250,7 +251,7 @@ pub(crate) enum Effect {
     /// Move the channels that a session listens to to the client's listener, and complete the client's request.
     MoveChannels(Token),
     /// Handle a LISTEN or UNLISTEN that the client of this server connection has sent.
-    ChannelCommand(Token, ChannelCommand),
+    ChannelCommand(Token, Box<ChannelCommand>),
     /// Lend a server connection that has answered `server_check_query`.
     Checked(Token),
     /// Ask a server connection for the privileges by which its client signals other clients.
@@ -270,7 +271,7 @@ pub(crate) enum Effect {
     /// Close an idle server connection that has sent a fatal error.
     EndFailedServer(Token),
     /// Close a server connection that can't be used any more, and send its client this error.
-    LoseServer(Token, Fault),
+    LoseServer(Token, Box<Fault>),
     /// Go on with a search for a server that may be closed for another pool.
     GoOnSearching(Box<Search>),
     /// End a search for a server that may be closed for another pool.
@@ -300,6 +301,8 @@ pub(crate) enum Effect {
     /// Go on cleaning a server connection, to which no cancel request is on its way any more.
     GoOnCleaning(Token),
 }
+
+const _: () = assert!(size_of::<Effect>() <= 40);
 
 /// What a module asks for the session on a server connection.
 #[derive(Debug)]

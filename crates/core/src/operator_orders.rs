@@ -162,7 +162,7 @@ pub(crate) fn retire(
     let server = connections.server(conn)?;
     match (server.purpose.owner, server.client()) {
         // This server would never become free.
-        (Some(owner), Some(_)) => Some(Effect::EndClient(owner, Fault::DatabaseChanged)),
+        (Some(owner), Some(_)) => Some(Effect::EndClient(owner, Box::new(Fault::DatabaseChanged))),
         (_, None) => Some(Effect::CloseServer(conn, why)),
         (None, Some(_)) => {
             // `server_fast_close` may release the server before its client does.
@@ -216,7 +216,8 @@ pub(crate) fn kill(
     for id in ids {
         effects.extend(apply_to_pool(env, connections, pools, id, out));
         let clients = connections.tokens(|conn| conn.is_client_of(id)).into_iter();
-        effects.extend(clients.map(|client| Effect::Refuse(client, Fault::DatabaseRemoved)));
+        effects
+            .extend(clients.map(|client| Effect::Refuse(client, Box::new(Fault::DatabaseRemoved))));
         let servers = connections.tokens(|conn| conn.is_server_of(id)).into_iter();
         effects.extend(servers.map(|server| Effect::CloseServer(server, "database removed")));
     }
@@ -237,7 +238,7 @@ pub(crate) fn kill_client(connections: &mut Connections, id: u64) -> Vec<Effect>
     };
     let server = connections.client(conn).and_then(|client| client.server());
     let close = server.map(Effect::CloseIfCleaning);
-    [Effect::Refuse(conn, Fault::Killed)]
+    [Effect::Refuse(conn, Box::new(Fault::Killed))]
         .into_iter()
         .chain(close)
         .collect()

@@ -92,7 +92,7 @@ pub(crate) fn apply_limits(
 fn remove_pool(connections: &Connections, id: PoolId) -> Vec<Effect> {
     let clients = connections.tokens(|conn| conn.is_client_of(id)).into_iter();
     let servers = connections.tokens(|conn| conn.is_server_of(id)).into_iter();
-    let refuse = clients.map(|client| Effect::Refuse(client, Fault::DatabaseRemoved));
+    let refuse = clients.map(|client| Effect::Refuse(client, Box::new(Fault::DatabaseRemoved)));
     let retire = servers.map(|server| Effect::Retire(server, "database removed"));
     refuse.chain(retire).collect()
 }

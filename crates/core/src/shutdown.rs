@@ -147,9 +147,9 @@ fn end_clients(connections: &mut Connections, how: Shutdown) -> Vec<Effect> {
     });
     let ends = ends.into_iter();
     ends.map(|client| match awaits_answer(connections, client) {
-        true => Effect::Refuse(client, fault.clone()),
+        true => Effect::Refuse(client, Box::new(fault.clone())),
         // As with PgBouncer, the client notices at its next request.
-        false => Effect::DismissFor(client, fault.clone()),
+        false => Effect::DismissFor(client, Box::new(fault.clone())),
     })
     .collect()
 }

@@ -135,7 +135,9 @@ impl Suspension {
                 Some(Conn::Server(server)) => server.client(),
                 _ => None,
             };
-            effects.extend(refused.map(|client| Effect::Refuse(client, Fault::SuspendTimeout)));
+            effects.extend(
+                refused.map(|client| Effect::Refuse(client, Box::new(Fault::SuspendTimeout))),
+            );
             if let Some(Conn::Server(_)) = connections.get(conn) {
                 effects.push(Effect::CloseServer(conn, "suspend_timeout"));
             }

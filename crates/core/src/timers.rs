@@ -31,7 +31,9 @@ pub(crate) fn overdue(timeouts: &Timeouts<'_>) -> Vec<Effect> {
                     Some(Fault::QueryWaitTimeout(_)) if client.pool.is_some() => {
                         waiters.extend(client.pool);
                     }
-                    fault => found.extend(fault.map(|fault| Effect::EndClient(token, fault))),
+                    fault => {
+                        found.extend(fault.map(|fault| Effect::EndClient(token, Box::new(fault))))
+                    }
                 }
             }
             Conn::Server(server) => found.extend(server_overdue(&timeouts.env, token, server)),

@@ -169,7 +169,7 @@ impl WaitNotices<'_> {
         let fault = Fault::QueryWaitTimeout(reason.map(Box::new));
         let refused = leave.into_iter();
         self.effects
-            .extend(refused.map(|client| Effect::Refuse(client, fault.clone())));
+            .extend(refused.map(|client| Effect::Refuse(client, Box::new(fault.clone()))));
     }
 
     fn notify(&mut self, conn: Token, reason: Option<&Reason>, out: &mut Actions) {

@@ -78,7 +78,9 @@ impl Admin<'_> {
                     let effect = Effect::Dismiss(conn, "client close request");
                     return self.effects.push(effect);
                 }
-                Step::Refuse(fault) => return self.effects.push(Effect::Refuse(conn, fault)),
+                Step::Refuse(fault) => {
+                    return self.effects.push(Effect::Refuse(conn, Box::new(fault)));
+                }
                 Step::Show(show) => self.show(conn, show, out),
                 Step::Run(command) => self.run(conn, command, out),
             }

@@ -54,7 +54,10 @@ fn deliver(
         return None;
     }
     let kept = listening.keep(message, most);
-    (kept.is_err()).then_some(Effect::EndClient(conn, Fault::NotificationBacklog))
+    (kept.is_err()).then_some(Effect::EndClient(
+        conn,
+        Box::new(Fault::NotificationBacklog),
+    ))
 }
 
 /// Handles a notification from a pooled server: its client listens on that server, or has just run LISTEN.
@@ -86,7 +89,10 @@ pub(crate) fn keep_direct_notification(
         return None;
     }
     if server.session.notifications.pending.len() + made.len() > most {
-        return Some(Effect::EndClient(conn, Fault::NotificationBacklog));
+        return Some(Effect::EndClient(
+            conn,
+            Box::new(Fault::NotificationBacklog),
+        ));
     }
     server
         .session

@@ -209,7 +209,7 @@ impl ListeningClients {
             }
             Stage::Fenced | Stage::FencedToMove => {
                 let fault = Fault::ListenerLost("it is closed".to_owned());
-                vec![Effect::EndClient(conn, fault)]
+                vec![Effect::EndClient(conn, Box::new(fault))]
             }
         }
     }
@@ -223,7 +223,7 @@ impl ListeningClients {
     ) -> Vec<Effect> {
         let end = |conn| match connections.look(conn) {
             Some(Conn::Client(_)) => {
-                Effect::EndClient(conn, Fault::ListenerLost(String::from(&**why)))
+                Effect::EndClient(conn, Box::new(Fault::ListenerLost(String::from(&**why))))
             }
             _ => Effect::Restart(RestartEffect::ForwardedLost(conn, Arc::clone(why))),
         };

@@ -99,7 +99,7 @@ pub(crate) fn internal_query_failed(
             // The client must not go on without the startup values that RESET has removed.
             server.retirement.reason = Some("its client's startup parameters are refused");
             let fault = Fault::SettingRefused(Box::new(Words::of(report)));
-            return Some(Effect::Refuse(client, fault));
+            return Some(Effect::Refuse(client, Box::new(fault)));
         }
         // If a statement can't be made any more, its next use fails.
         (InternalQuery::Baseline, _, _) => server.session.queries.baseline_rows = None,
@@ -131,7 +131,10 @@ pub(crate) fn internal_query_failed(
         // The server still has another client's values, and this client may ask for them next.
         (InternalQuery::Sequences, _, _) => {
             let what = String::from_utf8_lossy(report.message).into_owned();
-            return Some(Effect::LoseServer(conn, Fault::ServerUnclean(what)));
+            return Some(Effect::LoseServer(
+                conn,
+                Box::new(Fault::ServerUnclean(what)),
+            ));
         }
         (
             InternalQuery::Parameters | InternalQuery::Startup,
@@ -177,14 +180,17 @@ fn parameters_refused(
     let Some(context) = &mut client.context else {
         // PgBouncer ends such a client too: no server can meet its parameters.
         server.retirement.reason = Some("invalid server parameter");
-        return Some(Effect::Refuse(client_conn, Fault::ServerSaid(words)));
+        return Some(Effect::Refuse(
+            client_conn,
+            Box::new(Fault::ServerSaid(words)),
+        ));
     };
     if server.session.lasting.has_run_opaque_text
         && report.code == INVALID_VALUE
         && context.wanted.get(BUFFERS).is_some()
     {
         // Another client has used temporary tables: only a new session takes another value.
-        return Some(Effect::LoseServer(conn, Fault::ServerSaid(words)));
+        return Some(Effect::LoseServer(conn, Box::new(Fault::ServerSaid(words))));
     }
     // The query has failed as a whole, so that the server has nothing of the client.
     context.failed = true;
@@ -192,7 +198,7 @@ fn parameters_refused(
         InternalQuery::Parameters => Fault::SettingRefused(words),
         _ => Fault::ServerSaid(words),
     };
-    Some(Effect::Refuse(client_conn, fault))
+    Some(Effect::Refuse(client_conn, Box::new(fault)))
 }
 
 /// Returns whether session state that the server's last client has left may be the reason for a refusal, rather than

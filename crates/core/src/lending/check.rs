@@ -144,7 +144,7 @@ impl Lending<'_> {
         let is_session = pool.is_some_and(|pool| pool.terms.mode == PoolMode::Session);
         let client = self.connections.client(client_conn);
         if is_session && client.is_some_and(|client| client.socket.stream.is_at_boundary()) {
-            let end = Effect::EndClient(client_conn, Fault::DatabaseChanged);
+            let end = Effect::EndClient(client_conn, Box::new(Fault::DatabaseChanged));
             self.effects.push(end);
         }
     }

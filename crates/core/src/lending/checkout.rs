@@ -52,7 +52,7 @@ impl Lending<'_> {
     /// Adds a client to the queue.
     pub(crate) fn wait(&mut self, conn: Token, id: PoolId, at_login: bool, out: &mut Actions) {
         if self.env.waits_for_servers() {
-            return (self.effects).push(Effect::Refuse(conn, Fault::ServersShutDown));
+            return (self.effects).push(Effect::Refuse(conn, Box::new(Fault::ServersShutDown)));
         }
         let client = self.connections.client(conn);
         let (is_exclusive, is_past_limits) = client.map_or((false, false), |client| {

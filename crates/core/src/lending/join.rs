@@ -53,7 +53,7 @@ impl Lending<'_> {
         }
         match check_hosts(pool, self.env.now) {
             Ok(()) => self.wait(conn, id, true, out),
-            Err(fault) => self.effects.push(Effect::Refuse(conn, fault)),
+            Err(fault) => self.effects.push(Effect::Refuse(conn, Box::new(fault))),
         }
     }
 }

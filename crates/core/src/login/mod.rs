@@ -221,7 +221,7 @@ impl LoginEvent<'_> {
         client.duty = ClientDuty::Login(login);
         let outcome = next.and_then(|next| self.go_on(conn, next, out));
         if let Err(fault) = outcome {
-            self.effects.push(Effect::Refuse(conn, fault));
+            self.effects.push(Effect::Refuse(conn, Box::new(fault)));
         }
     }
 

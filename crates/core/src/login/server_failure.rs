@@ -80,7 +80,7 @@ pub(crate) fn refuse_waiters(
                 Some(_) => fault.clone().before_authentication(),
                 None => fault.clone(),
             };
-            Some(Effect::Refuse(token, fault))
+            Some(Effect::Refuse(token, Box::new(fault)))
         }
         _ => None,
     });

@@ -309,7 +309,7 @@ impl OnlineRestart {
                 None
             }
             ListenNote::Lost(why) => {
-                arriving.map(|client| Effect::EndClient(client, Fault::ListenerLost(why)))
+                arriving.map(|client| Effect::EndClient(client, Box::new(Fault::ListenerLost(why))))
             }
         }
         .into_iter()
@@ -386,7 +386,7 @@ pub(crate) fn arriving_answered(
         _ => {
             send_listen_note(&key, ListenNote::Done, out);
             let fault = Fault::ListenerLost("no listener can be had".to_owned());
-            Some(Effect::EndClient(conn, fault))
+            Some(Effect::EndClient(conn, Box::new(fault)))
         }
     }
 }
@@ -408,7 +408,10 @@ fn add_forwarded_notification(
     let most = env.snapshot.config.settings.notification_backlog as usize;
     let arriving = connections.client(conn).and_then(arriving_of)?;
     if arriving.notified.len() + message.len() > most {
-        return Some(Effect::EndClient(conn, Fault::NotificationBacklog));
+        return Some(Effect::EndClient(
+            conn,
+            Box::new(Fault::NotificationBacklog),
+        ));
     }
     arriving.notified.extend_from_slice(message);
     None
@@ -460,7 +463,7 @@ pub(super) fn end_arriving(connections: &Connections) -> Vec<Effect> {
         connections.tokens(|conn| matches!(conn, Conn::Client(client) if is_arriving(client)));
     let lost = || Fault::ListenerLost(ENDED.to_owned());
     left.into_iter()
-        .map(|conn| Effect::EndClient(conn, lost()))
+        .map(|conn| Effect::EndClient(conn, Box::new(lost())))
         .collect()
 }
 

@@ -60,7 +60,7 @@ pub(crate) fn refuse_handover(
     if !record.channels.is_empty() {
         send_listen_note(&record.cancel_key(), ListenNote::Done, out);
     }
-    Effect::Refuse(conn, fault)
+    Effect::Refuse(conn, Box::new(fault))
 }
 
 fn client_from_record(env: &Env<'_>, record: &ClientRecord) -> Client {

@@ -197,7 +197,7 @@ pub(super) fn end_handover_timeout(connections: &Connections) -> Vec<Effect> {
     let left = connections.tokens(|conn| matches!(conn, Conn::Client(client) if !is_own(client)));
     let refused = left
         .into_iter()
-        .map(|conn| Effect::Refuse(conn, Fault::TakeoverTimeout));
+        .map(|conn| Effect::Refuse(conn, Box::new(Fault::TakeoverTimeout)));
     refused
         .chain([restart(RestartEffect::EndForwarding)])
         .collect()

@@ -535,7 +535,7 @@ impl<'w> Relay<'w> {
         } else if pool.terms.mode == PoolMode::Statement && !is_native {
             server.retirement.reason =
                 Some("transaction blocks not allowed in statement pooling mode");
-            return Some(Effect::Refuse(client_conn, Fault::StatementMode));
+            return Some(Effect::Refuse(client_conn, Box::new(Fault::StatementMode)));
         }
         exchange::inspection_due(server, conn)
     }
@@ -546,9 +546,9 @@ impl Stopped {
     #[cold]
     fn effect(self, client: Token, server: Token) -> Effect {
         match self {
-            Self::Listens(command) => Effect::ChannelCommand(server, command),
+            Self::Listens(command) => Effect::ChannelCommand(server, Box::new(command)),
             Self::Terminated => Effect::Dismiss(client, "client close request"),
-            Self::Refused(fault) => Effect::Refuse(client, fault),
+            Self::Refused(fault) => Effect::Refuse(client, Box::new(fault)),
         }
     }
 }

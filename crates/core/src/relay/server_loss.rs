@@ -28,8 +28,8 @@ pub(crate) fn report_server_loss(
     if must_go {
         return Some(match loss.mid_message {
             // The client is in the middle of a message, so it would not understand an error.
-            true => Effect::DismissFor(client_conn, loss.fault),
-            false => Effect::Refuse(client_conn, loss.fault),
+            true => Effect::DismissFor(client_conn, Box::new(loss.fault)),
+            false => Effect::Refuse(client_conn, Box::new(loss.fault)),
         });
     }
     for _ in 0..loss.owed {

@@ -56,7 +56,8 @@ impl ServerConnections<'_> {
     ) -> bool {
         let Some((endpoint, mut credentials)) = self.terms_of_login(shared) else {
             let fault = Fault::NoSuchDatabase(shared.key.database.to_string());
-            self.effects.push(Effect::Refuse(client_conn, fault));
+            self.effects
+                .push(Effect::Refuse(client_conn, Box::new(fault)));
             return false;
         };
         let Some(client) = self.connections.client(client_conn) else {
@@ -116,7 +117,7 @@ impl ServerConnections<'_> {
     ) {
         if self.takes_server_away(server, owner, out) {
             let fault = Fault::OwnServer(why.to_owned());
-            self.effects.push(Effect::Refuse(owner, fault));
+            self.effects.push(Effect::Refuse(owner, Box::new(fault)));
         }
     }
 

@@ -85,7 +85,7 @@ impl ServerConnections<'_> {
                 self.drop_server(conn, text, out);
                 let ends_client = !is_checked && self.settings_end_servers(client, &fault);
                 self.effects.push(match ends_client {
-                    true => Effect::Refuse(client, fault),
+                    true => Effect::Refuse(client, Box::new(fault)),
                     false => Effect::CheckOutAgain(client),
                 });
             }

@@ -98,7 +98,7 @@ impl Worker {
             }),
             Effect::ChannelCommand(server, command) => self.dispatch(now, out, |parts, out| {
                 let clients = parts.listening_clients;
-                clients.command(&parts.env, parts.connections, server, command, out)
+                clients.command(&parts.env, parts.connections, server, *command, out)
             }),
             Effect::UndoMarks(server, marks) => self.relay(now).undo(server, marks),
             Effect::ReportServerLoss(client, loss) => self.dispatch(now, out, |parts, out| {
@@ -189,7 +189,7 @@ impl Worker {
                 self.disconnect(now, out, |event, out| event.refuse(client, &fault, out));
             }
             Effect::EndClient(client, fault) => self.dispatch(now, out, |parts, out| {
-                client_timeouts::end_client(&parts.env, parts.connections, client, fault, out)
+                client_timeouts::end_client(&parts.env, parts.connections, client, *fault, out)
             }),
             Effect::EndHungUpClient(client) => {
                 self.disconnect(now, out, |event, out| event.end_hung_up_client(client, out));
@@ -280,7 +280,7 @@ impl Worker {
                 event.close_for(server, Fault::ServerProtocol(what), out);
             }),
             Effect::LoseServer(server, fault) => {
-                self.use_servers(now, out, |event, out| event.close_for(server, fault, out));
+                self.use_servers(now, out, |event, out| event.close_for(server, *fault, out));
             }
             Effect::EndFailedServer(server) => {
                 out.list.push(Action::Close(server));
