@@ -117,6 +117,9 @@ FAILED = {
     "failed on the way": [
         parse("SELECT 1", "s") + SYNC, query("BEGIN") + query("SELECT 1/0") + query("EXECUTE s") + query("ROLLBACK")
         + query("EXECUTE s"), ran("BEGIN") + ran("SELECT 1/0") + ran("EXECUTE s") + ran("ROLLBACK") + ran("EXECUTE s")],
+    "the Close in front is skipped": [
+        parse("SELECT 1", "s") + SYNC, parse("SELECT nothing", "t") + close("S", "s") + SYNC + ran("PREPARE s AS SELECT 2"),
+        parse("SELECT nothing", "t") + close("S", "s") + SYNC + query("PREPARE s AS SELECT 3"), run("s") + SYNC, NAMES],
     "deallocated behind it": failed(ran("ROLLBACK") + ran("DEALLOCATE s") + ran("EXECUTE s")),
     "seen behind it": failed(query("ROLLBACK") + NAMES),
 }

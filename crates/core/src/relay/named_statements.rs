@@ -96,6 +96,15 @@ impl ClientMessages<'_> {
         if !effects.intersects(NAMES) {
             return false;
         }
+        if phrases(text)
+            .filter_map(statement_named_by)
+            .next()
+            .is_some()
+            && self.is_unsure()
+        {
+            // The server may yet skip a Close of that name.
+            return true;
+        }
         self.make_missing(text, out);
         let mut names = phrases(text).filter_map(statement_named_by);
         let sees_all =
