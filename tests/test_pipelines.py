@@ -42,35 +42,37 @@ def play(client, parts, ends):
     return time.monotonic() - started
 
 
-def pooler_seconds(pid):
-    """CPU time of a pooler's threads, to the nanosecond."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+def pooler_seconds(pid, threads=""):
+    """CPU time of the pooler's threads whose names begin so, to the nanosecond."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    chosen = [task for task in tasks if (task / "comm").read_text().startswith(threads)]
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in chosen) / 1e9
 
 
-def stand_by(client, pid, done, sender):
+def stand_by(client, pid, done, sender, threads):
     """Asks again and again, and reports the longest wait, and the most that the pooler did in one of them."""
     longest = most = 0.0
     while not done.wait(0.002):
-        before, started = pooler_seconds(pid), time.monotonic()
+        before, started = pooler_seconds(pid, threads), time.monotonic()
         client.query("SELECT 1")
         longest = max(longest, time.monotonic() - started)
-        most = max(most, pooler_seconds(pid) - before)
+        most = max(most, pooler_seconds(pid, threads) - before)
     sender.send((longest, most))
 
 
 class Bystander:
     """Another client of the same worker, in a process of its own: this one's threads would hold it up.
 
-    What a busy machine takes, the wait tells; what the pooler makes it wait for, the pooler's CPU time.
+    What a busy machine takes, the wait tells; what the pooler makes it wait for, the CPU time of the pooler's threads
+    whose names begin with `threads`.
     """
 
-    def __init__(self, pooler):
+    def __init__(self, pooler, threads=""):
         fork = multiprocessing.get_context("fork")
         self.done = fork.Event()
         self.receiver, sender = fork.Pipe(False)
         client = pooler.raw(timeout=60)
-        self.process = fork.Process(target=stand_by, args=(client, pooler.pid, self.done, sender), daemon=True)
+        self.process = fork.Process(target=stand_by, args=(client, pooler.pid, self.done, sender, threads), daemon=True)
 
     def __enter__(self):
         self.process.start()

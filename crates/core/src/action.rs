@@ -7,7 +7,7 @@ use std::{ops::Range, sync::Arc};
 use pgweir_auth::scram;
 
 use crate::{
-    AuthCheck, Token, WorkerId,
+    AuthCheck, Evaluation, Token, WorkerId,
     address::{Address, Endpoint},
     backend::Server,
     cancel::CancelKey,
@@ -106,6 +106,9 @@ pub enum Action {
         /// What to check or to look up.
         auth_check: AuthCheck,
     },
+    /// Evaluate the facts of a database off the event loop (a database with 100,000 functions takes up to a second), and
+    /// mail this worker [`Mail::CatalogEvaluated`].
+    Evaluate(Box<Evaluation>),
     /// Move an idle server connection to another worker: unregister its socket here, and let that worker
     /// [`adopt`](crate::Worker::adopt) the server.
     MoveServer {

@@ -10,9 +10,13 @@
 //! discarded.
 
 mod connected;
+mod evaluation;
 mod state;
 
 pub use connected::Connected;
+pub use evaluation::{Evaluated, Evaluation};
+
+pub(crate) use evaluation::Findings;
 
 use self::state::{Changes, Readings};
 
@@ -24,10 +28,7 @@ use std::sync::{
 use parking_lot::Mutex;
 
 use crate::{
-    session::{
-        Certificates,
-        certificates::{Facts, Identity},
-    },
+    session::{Certificates, certificates::Identity},
     time::Time,
 };
 
@@ -289,10 +290,13 @@ impl Catalog {
         })
     }
 
-    /// Ends a reading. `facts` are the facts if the reading succeeded, `address` is the address of the server.
-    pub fn finish(&self, reading: Reading, facts: Option<Facts>, address: &str, now: Time) {
-        let facts = facts.filter(Facts::is_whole);
-        let identity = facts.as_ref().and_then(|facts| facts.identity(address));
+    /// Ends a reading.
+    pub(crate) fn finish(&self, reading: Reading, findings: Findings, now: Time) {
+        let Findings {
+            identity,
+            certificates: read,
+            is_of_standby,
+        } = findings;
         if reading.is_of_identity {
             let real = self.real();
             if real.identity_told(reading, identity.as_ref())
@@ -302,8 +306,6 @@ impl Catalog {
             }
             return;
         }
-        let is_of_standby = facts.as_ref().is_some_and(Facts::are_of_standby);
-        let read = facts.map(|facts| Certificates::from_facts(0, facts));
         let real = self.real();
         {
             let mut state = real.state.lock();

@@ -1,15 +1,17 @@
 //! Servers that read the catalog of their database, so that texts can be certified.
 //!
 //! This module owns no state. In comes a server that has become free ([`begin_if_due`]), and its answer ([`finish`]). The
-//! facts that it has read go to the [`Catalog`](crate::catalog::Catalog) that all workers share.
+//! facts that it has read are evaluated on another thread ([`Action::Evaluate`]); what follows from them is put in force
+//! in the [`Catalog`](crate::catalog::Catalog) that all workers share ([`put_in_force`]).
 
 use std::sync::Arc;
 
 use pgweir_wire::MessageWriter;
 
 use crate::{
-    Actions, Level, Reading, Token,
+    Action, Actions, Evaluated, Evaluation, Level, Reading, Time, Token,
     backend::{CatalogRows, Duty, InternalQuery, Server},
+    catalog::Findings,
     connections::Connections,
     effect::Env,
     pooling::LocalPools,
@@ -101,17 +103,47 @@ fn send_queries(
     });
 }
 
-/// Handles the end of a server's answer to a catalog query.
+/// Handles the end of a server's answer to a catalog query. The facts are evaluated off the event loop.
 pub(crate) fn finish(env: &Env<'_>, server: &mut Server, out: &mut Actions) {
     let Some(found) = server.session.queries.catalog.take() else {
         return;
     };
-    let catalog = &server.shared.catalog;
+    let catalog = Arc::clone(&server.shared.catalog);
     let address = server.link.endpoint.to_string();
-    let facts = (!found.failed).then_some(found.facts);
-    catalog.finish(found.reading, facts, &address, env.now);
+    let database = server.shared.key.database.clone();
+    if !found.failed && !found.reading.is_of_identity {
+        let evaluation = Evaluation {
+            catalog,
+            reading: found.reading,
+            facts: found.facts,
+            address,
+            database,
+        };
+        return out.list.push(Action::Evaluate(Box::new(evaluation)));
+    }
+    let findings = match found.failed {
+        true => Findings::default(),
+        false => Findings::identity(&found.facts, &address),
+    };
+    let evaluated = Evaluated {
+        catalog,
+        reading: found.reading,
+        findings,
+        database,
+    };
+    put_in_force(evaluated, env.now, out);
+}
+
+/// Puts the certificates in force that follow from a reading.
+pub(crate) fn put_in_force(evaluated: Evaluated, now: Time, out: &mut Actions) {
+    let Evaluated {
+        catalog,
+        reading,
+        findings,
+        database,
+    } = evaluated;
+    catalog.finish(reading, findings, now);
     if let Some(reason) = catalog.news() {
-        let database = &server.shared.key.database;
         let text = format!(
             "database {database}: no statement is certain to leave its session as it was: {reason}; \
              each server is cleaned before another client gets it; SHOW OPAQUE lists functions, and \

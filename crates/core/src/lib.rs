@@ -74,7 +74,9 @@ pub use action::{Action, Actions, Closed, ConnectError, Control, Peer, ReadMode,
 pub use address::{Address, Endpoint};
 pub use auth_check::{AuthCheck, AuthCheckResult, Service};
 pub use bypass::Bypass;
-pub use catalog::{Catalog, CatalogReport, Catalogs, Connected, Ddl, Reading};
+pub use catalog::{
+    Catalog, CatalogReport, Catalogs, Connected, Ddl, Evaluated, Evaluation, Reading,
+};
 pub use diagnosis::Diagnosis;
 pub use directory::{Directory, Snapshot};
 pub use log::{Audit, Level, LogLine};

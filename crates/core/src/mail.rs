@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use crate::{
-    SharedPool, Shutdown, Snapshot, Token, WorkerId,
+    Evaluated, SharedPool, Shutdown, Snapshot, Token, WorkerId,
     cancel::CancelKey,
     console::{KnownNames, WorkerRound},
     diagnosis::Diagnosis,
@@ -97,6 +97,8 @@ pub enum Mail {
         /// The addresses that it had.
         gone: Arc<[IpAddr]>,
     },
+    /// The facts that a server of this worker had read from its catalog are evaluated.
+    CatalogEvaluated(Box<Evaluated>),
     /// The operator's orders have changed: apply those that now stand in [`Operator`](crate::Operator).
     OperatorOrders,
     /// Check again whether what this console waits for has happened.

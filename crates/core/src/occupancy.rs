@@ -1,4 +1,5 @@
-//! How busy the threads are that do the slow work of logins (LDAP, PAM, SCRAM keys), off the event loop.
+//! How busy the threads are that do slow work off the event loop: that of logins (LDAP, PAM, SCRAM keys), and the
+//! evaluation of catalogs.
 
 use std::sync::{
     Arc,
@@ -12,6 +13,8 @@ pub struct Occupancies {
     pub inquiries: Arc<Occupancy>,
     /// Threads that derive SCRAM keys (`scram_threads`, `scram_queue`).
     pub keys: Arc<Occupancy>,
+    /// The thread that evaluates the facts of databases.
+    pub catalogs: Arc<Occupancy>,
 }
 
 /// The load of the threads of one kind. Each number may change while the others are read.

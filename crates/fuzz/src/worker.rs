@@ -221,6 +221,10 @@ impl World {
                 self.worker
                     .auth_checked(conn, AuthCheckResult::Overloaded, self.now, &mut self.out)
             }
+            Action::Evaluate(evaluation) => {
+                let evaluated = Box::new(evaluation.run());
+                self.mail.push_back(Mail::CatalogEvaluated(evaluated));
+            }
             Action::Mail { mail, .. } | Action::MailAfterPending { mail, .. } => {
                 self.mail.push_back(mail)
             }

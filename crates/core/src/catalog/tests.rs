@@ -1,5 +1,5 @@
 use super::*;
-use crate::session::certificates::Trust;
+use crate::session::certificates::{Facts, Trust};
 
 fn at(milliseconds: u64) -> Time {
     Time(milliseconds * 1000)
@@ -21,9 +21,27 @@ fn facts_of(database: u32, is_in_recovery: &str) -> Option<Facts> {
     Some(facts)
 }
 
-fn read(catalog: &Catalog, database: u32, now: Time) {
+fn read(catalog: &Arc<Catalog>, database: u32, now: Time) {
     let reading = catalog.begin(0, now).expect("it may be read");
-    catalog.finish(reading, facts(database), "", now);
+    finish(catalog, reading, facts(database), now);
+}
+
+fn finish(catalog: &Arc<Catalog>, reading: Reading, facts: Option<Facts>, now: Time) {
+    let findings = match facts {
+        Some(facts) if reading.is_of_identity => Findings::identity(&facts, ""),
+        Some(facts) => {
+            let evaluation = Evaluation {
+                catalog: Arc::clone(catalog),
+                reading,
+                facts,
+                address: String::new(),
+                database: "app".into(),
+            };
+            evaluation.run().findings
+        }
+        None => Findings::default(),
+    };
+    catalog.finish(reading, findings, now);
 }
 
 fn is_certified(catalog: &Catalog) -> bool {
@@ -38,7 +56,7 @@ fn read_once_in_a_while() {
     let catalog = catalogs.add();
     let reading = catalog.begin(10_000_000, at(0)).expect("never read");
     assert_eq!(catalog.begin(10_000_000, at(1)), None, "another one reads");
-    catalog.finish(reading, facts(1), "", at(1));
+    finish(&catalog, reading, facts(1), at(1));
     assert!(is_certified(&catalog));
     assert_eq!(catalog.begin(0, at(20)), None, "a share of the time");
     assert_eq!(catalog.begin(10_000_000, at(9_000)), None, "the interval");
@@ -57,7 +75,7 @@ fn ddl_counts_from_its_beginning_to_a_reading_after_its_end() {
     assert!(!is_certified(&catalog));
     let reading = catalog.begin(60_000_000, at(1000)).expect("stale");
     drop(catalog.ddl_begins());
-    catalog.finish(reading, facts(1), "", at(1001));
+    finish(&catalog, reading, facts(1), at(1001));
     assert!(!is_certified(&catalog), "DDL came meanwhile");
     read(&catalog, 1, at(2000));
     assert!(is_certified(&catalog));
@@ -101,7 +119,7 @@ fn entries_that_join_while_one_does_ddl() {
     read(&one, 1, at(0));
     let reading = two.begin(0, at(0)).unwrap();
     let ddl = two.ddl_begins();
-    two.finish(reading, facts(1), "", at(1));
+    finish(&two, reading, facts(1), at(1));
     assert!(two.is_alias() && !is_certified(&one));
     assert_eq!(one.begin(0, at(500)), None);
     drop(ddl);
@@ -170,7 +188,7 @@ fn a_standby_may_not_have_replayed_ddl() {
     let catalog = catalogs.add();
     let read_on = |who, now| {
         let reading = catalog.begin(0, now).expect("it may be read");
-        catalog.finish(reading, facts_of(1, who), "", now);
+        finish(&catalog, reading, facts_of(1, who), now);
     };
     read_on("t", at(0));
     assert!(is_certified(&catalog), "there was no DDL");
@@ -192,9 +210,9 @@ fn a_reading_that_never_ends_is_given_up() {
     let catalog = catalogs.add();
     let lost = catalog.begin(0, at(0)).unwrap();
     let other = catalog.begin(0, at(60_000)).expect("given up");
-    catalog.finish(lost, facts(1), "", at(61_000));
+    finish(&catalog, lost, facts(1), at(61_000));
     assert!(!is_certified(&catalog));
-    catalog.finish(other, None, "", at(61_000));
+    finish(&catalog, other, None, at(61_000));
     assert!(!is_certified(&catalog), "it failed");
 }
 
@@ -213,7 +231,7 @@ fn another_database_may_take_the_name() {
     let _server = catalog.connected();
     let question = catalog.begin(60_000_000, at(1)).expect("unsure");
     assert!(question.is_of_identity);
-    catalog.finish(question, facts(1), "", at(2));
+    finish(&catalog, question, facts(1), at(2));
     assert!(is_certified(&catalog) && !catalog.is_stale());
     assert_eq!(catalog.begin(60_000_000, at(3)), None);
 }
@@ -226,13 +244,13 @@ fn another_database_has_taken_the_name() {
     read(&catalog, 1, at(0));
     drop(catalog.connected());
     let question = catalog.begin(60_000_000, at(1)).expect("unsure");
-    catalog.finish(question, facts(2), "", at(2));
+    finish(&catalog, question, facts(2), at(2));
     assert!(!is_certified(&catalog));
     let reading = catalog
         .begin(60_000_000, at(1000))
         .expect("it is another one");
     assert!(!reading.is_of_identity);
-    catalog.finish(reading, facts(2), "", at(1001));
+    finish(&catalog, reading, facts(2), at(1001));
     assert!(is_certified(&catalog) && !catalog.report().is_mixed);
     // The other entry has the same database, so it is identified as the new one too.
     read(&second, 2, at(2000));

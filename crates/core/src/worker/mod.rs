@@ -16,6 +16,7 @@ use crate::{
     ReadMode, Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
     backend::{Duty, Server},
     cancel_requests::{self, CancelRequests},
+    catalog_reading,
     client_listen::{self, ListeningClients},
     client_timeouts::Timeouts,
     connections::{Conn, Connections},
@@ -386,6 +387,9 @@ impl Worker {
             }
             Mail::ConsoleRound(round) => {
                 self.use_console(now, out, |event, out| event.continue_round(*round, out));
+            }
+            Mail::CatalogEvaluated(evaluated) => {
+                catalog_reading::put_in_force(*evaluated, now, out);
             }
             Mail::OperatorOrders => {
                 self.use_console(now, out, |event, out| event.apply_orders(out))

@@ -11,7 +11,7 @@ use crate::net::{Mailboxes, Parcel};
 
 /// Accepts checks. The results are sent to the worker's mailbox.
 #[derive(Debug, Clone)]
-pub(crate) struct AuthChecker(Threads<AuthCheck>);
+pub(crate) struct AuthChecker(Threads<(Token, AuthCheck)>);
 
 impl AuthChecker {
     /// Starts `auth_threads` threads, for which `auth_queue` checks may wait. They end when the last `AuthChecker` is
@@ -38,11 +38,13 @@ impl AuthChecker {
         conn: Token,
         auth_check: AuthCheck,
     ) -> Result<(), Overloaded> {
-        self.0.submit(worker, conn, auth_check)
+        self.0
+            .submit(worker, (conn, auth_check))
+            .map_err(|_| Overloaded)
     }
 }
 
-fn found(conn: Token, auth_check: AuthCheck) -> Parcel {
+fn found((conn, auth_check): (Token, AuthCheck)) -> Parcel {
     let result = answer(auth_check);
     Parcel::Found { conn, result }
 }

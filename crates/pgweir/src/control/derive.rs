@@ -11,7 +11,7 @@ use crate::net::{Mailboxes, Parcel};
 
 /// Accepts jobs. The keys are sent to the worker's mailbox.
 #[derive(Debug, Clone)]
-pub(crate) struct Deriver(Threads<DeriveJob>);
+pub(crate) struct Deriver(Threads<(Token, DeriveJob)>);
 
 impl Deriver {
     /// Starts `scram_threads` threads, which compete with the workers for the cores; `scram_queue` jobs may wait for
@@ -41,11 +41,11 @@ impl Deriver {
         conn: Token,
         job: DeriveJob,
     ) -> Result<(), Overloaded> {
-        self.0.submit(worker, conn, job)
+        self.0.submit(worker, (conn, job)).map_err(|_| Overloaded)
     }
 }
 
-fn derived(conn: Token, job: DeriveJob) -> Parcel {
+fn derived((conn, job): (Token, DeriveJob)) -> Parcel {
     let keys = job.run();
     Parcel::Derived { conn, keys }
 }

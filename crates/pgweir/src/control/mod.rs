@@ -5,6 +5,7 @@
 mod auth_check;
 mod change;
 mod derive;
+mod evaluate;
 mod ldap;
 mod ldap_conf;
 #[cfg(feature = "pam")]
@@ -23,10 +24,14 @@ mod threads;
 pub(crate) use auth_check::AuthChecker;
 pub(crate) use change::{ChangeError, EntryChange};
 pub(crate) use derive::Deriver;
+pub(crate) use evaluate::Evaluator;
 pub(crate) use reload::{LoadError, Loaded, Origin, credentials, http_tokens, load, net_options};
 pub(crate) use resolver::{Lookup, Resolver};
 pub(crate) use restart::{Program, Restart};
 pub(crate) use signals::{Caught, Signal};
 pub(crate) use stats_report::StatsReport;
 pub(crate) use supervisor::{HttpControl, Logging, Request, Supervisor, stats_period_us};
-pub(crate) use threads::Overloaded;
+
+/// Too many jobs wait for a thread: this one is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Overloaded;

@@ -3,18 +3,13 @@
 use std::{io, sync::Arc, thread};
 
 use crossbeam_channel::{Sender, bounded};
-use pgweir_core::{Token, WorkerId, occupancy::Occupancy};
+use pgweir_core::{WorkerId, occupancy::Occupancy};
 
 use crate::net::{Mailboxes, Parcel};
-
-/// The queue is full.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Overloaded;
 
 #[derive(Debug)]
 struct Order<J> {
     worker: WorkerId,
-    conn: Token,
     job: J,
 }
 
@@ -46,7 +41,7 @@ impl<J: Send + 'static> Threads<J> {
         queue: usize,
         mailboxes: &Mailboxes,
         occupancy: &Arc<Occupancy>,
-        run: fn(Token, J) -> Parcel,
+        run: fn(J) -> Parcel,
     ) -> io::Result<Self> {
         let (orders, receiver) = bounded::<Order<J>>(queue);
         occupancy.limit(count, queue);
@@ -56,9 +51,9 @@ impl<J: Send + 'static> Threads<J> {
             thread::Builder::new()
                 .name(format!("{name}-{index}"))
                 .spawn(move || {
-                    for Order { worker, conn, job } in orders {
+                    for Order { worker, job } in orders {
                         occupancy.begun();
-                        let parcel = run(conn, job);
+                        let parcel = run(job);
                         occupancy.done();
                         mailboxes.send(worker, parcel);
                     }
@@ -70,16 +65,16 @@ impl<J: Send + 'static> Threads<J> {
         })
     }
 
-    /// Accepts a job of a client.
+    /// Accepts a job.
     ///
     /// # Errors
-    /// When the queue is full.
-    pub(super) fn submit(&self, worker: WorkerId, conn: Token, job: J) -> Result<(), Overloaded> {
-        let order = Order { worker, conn, job };
+    /// The job, when the queue is full.
+    pub(super) fn submit(&self, worker: WorkerId, job: J) -> Result<(), J> {
+        let order = Order { worker, job };
         self.occupancy.queued();
-        self.orders.try_send(order).map_err(|_| {
+        self.orders.try_send(order).map_err(|error| {
             self.occupancy.refused();
-            Overloaded
+            error.into_inner().job
         })
     }
 }

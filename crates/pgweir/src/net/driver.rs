@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    control::{AuthChecker, Deriver, Request, Resolver},
+    control::{AuthChecker, Deriver, Evaluator, Request, Resolver},
     log::LogBuffer,
     otlp::TraceQueue,
     takeover::{Arriving, Outgoing},
@@ -48,6 +48,7 @@ pub(crate) struct Surroundings {
     pub(crate) resolver: Arc<Resolver>,
     pub(crate) deriver: Deriver,
     pub(crate) auth_checker: AuthChecker,
+    pub(crate) evaluator: Evaluator,
     pub(crate) control: crossbeam_channel::Sender<Request>,
     /// Receives clients that leave for another process.
     pub(crate) departures: crossbeam_channel::Sender<Outgoing>,
@@ -102,6 +103,7 @@ impl<P: Pooler> Driver<P> {
                 resolver: around.resolver,
                 deriver: around.deriver,
                 auth_checker: around.auth_checker,
+                evaluator: around.evaluator,
                 control: around.control,
                 departures: around.departures,
                 traces: around.traces,

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use pgweir_core::{Action, Actions, Source, Token};
+use pgweir_core::{Action, Actions, Source, Token, mail::Mail};
 
 use super::{
     Parcel,
@@ -102,6 +102,13 @@ impl Io {
                 if let Err(Overloaded) = self.threads.auth_checker.submit(self.id, conn, auth_check)
                 {
                     self.pending.push_back(Pending::Unanswered(conn));
+                }
+            }
+            Action::Evaluate(evaluation) => {
+                if let Err(evaluation) = self.threads.evaluator.submit(self.id, evaluation) {
+                    let evaluated = Box::new(evaluation.give_up());
+                    let mail = Mail::CatalogEvaluated(evaluated);
+                    self.pending.push_back(Pending::Mail(mail));
                 }
             }
             Action::HandOverClient {

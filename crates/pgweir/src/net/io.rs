@@ -19,7 +19,7 @@ use super::{
     timers::Timers,
 };
 use crate::{
-    control::{AuthChecker, Deriver, Request, Resolver},
+    control::{AuthChecker, Deriver, Evaluator, Request, Resolver},
     log::LogBuffer,
     otlp::TraceQueue,
     takeover::{Companion, Departing, Outgoing},
@@ -82,6 +82,7 @@ pub(super) struct Threads {
     pub(super) resolver: Arc<Resolver>,
     pub(super) deriver: Deriver,
     pub(super) auth_checker: AuthChecker,
+    pub(super) evaluator: Evaluator,
     pub(super) control: crossbeam_channel::Sender<Request>,
     pub(super) departures: crossbeam_channel::Sender<Outgoing>,
     pub(super) traces: TraceQueue,

@@ -199,6 +199,11 @@ impl World {
                 let keys = job.run();
                 self.post(self.hosts.len(), host, Parcel::Derived { conn, keys });
             }
+            Action::Evaluate(evaluation) => {
+                self.count("catalog evaluation");
+                let mail = Mail::CatalogEvaluated(Box::new(evaluation.run()));
+                self.post(self.hosts.len(), host, Parcel::Mail(mail));
+            }
             Action::CheckAuth {
                 conn,
                 auth_check: inquiry,
@@ -567,6 +572,7 @@ fn brief(action: &Action) -> String {
         Action::Log(line) => format!("Log {}", line.text),
         Action::WriteLog => "WriteLog".to_owned(),
         Action::Derive { conn, .. } => format!("Derive {conn:?}"),
+        Action::Evaluate(_) => "Evaluate".to_owned(),
         Action::CheckAuth { conn, .. } => format!("Inquire {conn:?}"),
         other => format!("{other:?}"),
     }

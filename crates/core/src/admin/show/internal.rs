@@ -83,6 +83,7 @@ pub(super) fn table(admin: &Admin<'_>, collection: Collection) -> Table {
     let mut rows = vec![
         of_threads("inquiry", threads.inquiries.read()),
         of_threads("scram_keys", threads.keys.read()),
+        of_threads("catalog_evaluation", threads.catalogs.read()),
     ];
     rows.extend(collection.internal.into_iter().map(|((key, task), work)| {
         vec![

@@ -384,6 +384,14 @@ fn write_process(source: Source<'_>, text: &mut Exposition) {
     for (kind, jobs) in kinds {
         family.add(&[("kind", kind)], jobs.refused);
     }
+    let catalogs = threads.catalogs.read();
+    let help = "Catalogs of databases that are evaluated on a thread of their own: active and waiting.";
+    let mut family = text.family("pgweir_catalog_evaluations", Kind::Gauge, help);
+    family.add(&[("state", "active")], catalogs.active as u64);
+    family.add(&[("state", "waiting")], catalogs.waiting as u64);
+    let help = "Evaluations that were given up because too many waited.";
+    let mut family = text.family("pgweir_catalog_evaluations_refused", Kind::Counter, help);
+    family.add(&[], catalogs.refused);
 }
 
 fn write_http(source: Source<'_>, text: &mut Exposition) {

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    control::{AuthChecker, Deriver, Resolver},
+    control::{AuthChecker, Deriver, Evaluator, Resolver},
     log::Log,
     otlp::TraceQueue,
 };
@@ -206,6 +206,7 @@ impl World {
         let deriver = Deriver::start(&settings, &mailboxes, &occupancies.keys).expect("threads");
         let auth_checker =
             AuthChecker::start(&settings, &mailboxes, &occupancies.inquiries).expect("threads");
+        let evaluator = Evaluator::start(&mailboxes, &occupancies.catalogs).expect("threads");
         let driver = |id| {
             let around = Surroundings {
                 id,
@@ -217,6 +218,7 @@ impl World {
                 resolver: Arc::clone(&resolver),
                 deriver: deriver.clone(),
                 auth_checker: auth_checker.clone(),
+                evaluator: evaluator.clone(),
                 control: crossbeam_channel::unbounded().0,
                 departures: crossbeam_channel::unbounded().0,
                 traces: TraceQueue::new(1),

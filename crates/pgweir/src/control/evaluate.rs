@@ -1,0 +1,42 @@
+//! Evaluates the catalogs of databases on a separate thread: seconds, where a database has very many functions.
+
+use std::{io, sync::Arc};
+
+use pgweir_core::{Evaluation, WorkerId, mail::Mail, occupancy::Occupancy};
+
+use super::threads::Threads;
+use crate::net::{Mailboxes, Parcel};
+
+/// How many evaluations may wait: each database has at most one, and holds its facts in memory meanwhile. One above it
+/// counts as a failed reading.
+const WAITING_MAX: usize = 64;
+
+/// Accepts facts to evaluate. The certificates are sent to the worker's mailbox.
+#[derive(Debug, Clone)]
+pub(crate) struct Evaluator(Threads<Box<Evaluation>>);
+
+impl Evaluator {
+    /// Starts the thread. It ends when the last `Evaluator` is dropped.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub(crate) fn start(mailboxes: &Mailboxes, occupancy: &Arc<Occupancy>) -> io::Result<Self> {
+        Threads::start("catalog", 1, WAITING_MAX, mailboxes, occupancy, evaluate).map(Self)
+    }
+
+    /// Accepts facts.
+    ///
+    /// # Errors
+    /// The facts, when the queue is full.
+    pub(crate) fn submit(
+        &self,
+        worker: WorkerId,
+        evaluation: Box<Evaluation>,
+    ) -> Result<(), Box<Evaluation>> {
+        self.0.submit(worker, evaluation)
+    }
+}
+
+fn evaluate(evaluation: Box<Evaluation>) -> Parcel {
+    Parcel::Mail(Mail::CatalogEvaluated(Box::new(evaluation.run())))
+}
