@@ -34,19 +34,6 @@ pub enum Step {
     Overlong(u8),
 }
 
-impl Step {
-    /// Returns the number of bytes that the step is about. `held`: the length of [`Downstream::held`].
-    #[inline]
-    #[must_use]
-    pub fn len(self, held: usize) -> usize {
-        match self {
-            Self::Pass { start, end } | Self::Inspect { start, end } => end - start,
-            Self::PassHeld | Self::InspectHeld => held,
-            Self::Overlong(_) => 0,
-        }
-    }
-}
-
 /// Why the server's bytes are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Violation {

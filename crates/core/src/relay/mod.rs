@@ -56,7 +56,7 @@ use crate::{
     pooling::LocalPools,
     recording,
     session::Bindings,
-    statement_statistics::Ended,
+    statement_statistics::{Ended, RunningStatements},
 };
 
 /// The pieces of a worker that the relay uses.
@@ -72,6 +72,8 @@ pub(crate) struct ServerBytes<'b> {
     server: Token,
     bytes: &'b [u8],
     at: usize,
+    /// How far the bytes were counted for the statements that the server completes.
+    counted: usize,
     /// The handled bytes that the client has still to be sent.
     run: Run,
     /// The pool in whose statistics the bytes count, if a client reads them.
@@ -121,10 +123,21 @@ impl<'b> ServerBytes<'b> {
             server: conn,
             bytes,
             at: 0,
+            counted: 0,
             run: Run::default(),
             counts_in: server.client().map(|_| server.pool()),
             was_lent,
         })
+    }
+
+    /// Counts the bytes that were handled since the last count for the statement that the server completes next, if
+    /// they belong to one.
+    #[inline]
+    fn count(&mut self, running: &mut RunningStatements, belongs: bool) {
+        if belongs {
+            running.add_sent(self.at - self.counted);
+        }
+        self.counted = self.at;
     }
 }
 
@@ -242,31 +255,31 @@ impl<'w> Relay<'w> {
         // Each inspected message may have changed everything, so the loop looks the server up each time.
         while let Some(server) = self.connections.server(input.server) {
             let front = server.replies.front();
+            let swallow = matches!(server.replies.current(), Some(Request::Internal(_)));
             let expected = Expected {
                 answers: server.replies.is_asked(),
                 marks: front.is_mark,
                 describes: front.is_describe,
                 checks: server.replies.is_awaited(),
-                rows: server.session.awaits_rows(),
+                rows: swallow && server.session.awaits_rows(),
                 // While it is uncertain which replies have arrived, any message shows that the server is answering an
                 // internal query.
                 tags: server.session.reads_command_tags() || server.replies.is_uncertain(),
                 ends: server.statements.running.is_outstanding(),
             };
+            let belongs = expected.ends && !swallow;
             let step = match server.stream.next(input.bytes, &mut input.at, expected) {
                 Ok(Some(step)) => step,
-                Ok(None) => return None,
+                Ok(None) => {
+                    input.count(&mut server.statements.running, belongs);
+                    return None;
+                }
                 Err(violation) => {
                     input.run.flush(out);
                     return Some(Effect::ServerFault(input.server, violation.to_string()));
                 }
             };
-            let swallow = matches!(server.replies.current(), Some(Request::Internal(_)));
             let to = server.relays_for().filter(|_| !swallow);
-            if expected.ends && !swallow {
-                let held = server.stream.held().len();
-                server.statements.running.add_sent(step.len(held));
-            }
             let effect = match step {
                 Step::Pass { start, end } => {
                     // A description may have been too long to be inspected.
@@ -282,8 +295,14 @@ impl<'w> Relay<'w> {
                     }
                     continue;
                 }
-                Step::Inspect { start, end } => self.handle_step(input, (start, end), to, out),
-                Step::InspectHeld => self.handle_held_message(input, to, out),
+                Step::Inspect { start, end } => {
+                    input.count(&mut server.statements.running, belongs);
+                    self.handle_step(input, (start, end), to, out)
+                }
+                Step::InspectHeld => {
+                    input.count(&mut server.statements.running, belongs);
+                    self.handle_held_message(input, to, out)
+                }
                 Step::Overlong(tag) => self.passes_unread(input.server, tag, out),
             };
             if effect.is_some() {

@@ -18,7 +18,7 @@ use crate::{
 const SCRATCH_KEPT: usize = 64 * 1024;
 
 /// The place of a piece of a write.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct Piece {
     scratch: bool,
     start: usize,
@@ -26,17 +26,34 @@ struct Piece {
 }
 
 /// Consecutive sends to one connection, which are written at once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Gathered {
     to: Option<Token>,
     pieces: [Piece; PIECES_MAX],
     count: usize,
 }
 
+impl Piece {
+    const EMPTY: Self = Self {
+        scratch: false,
+        start: 0,
+        end: 0,
+    };
+}
+
+impl Gathered {
+    // A constant is copied at once, where `Default` would fill the array piece by piece, once per event.
+    const EMPTY: Self = Self {
+        to: None,
+        pieces: [Piece::EMPTY; PIECES_MAX],
+        count: 0,
+    };
+}
+
 impl Io {
     /// Executes the actions in order, and empties them.
     pub(super) fn execute(&mut self, actions: &mut Actions, input: &[u8]) {
-        let mut gathered = Gathered::default();
+        let mut gathered = Gathered::EMPTY;
         for action in actions.list.drain(..) {
             match action {
                 Action::Send { to, source } => {
@@ -183,7 +200,7 @@ mod tests {
             slot: 0,
             generation: 0,
         };
-        let mut gathered = Gathered::default();
+        let mut gathered = Gathered::EMPTY;
         for source in [
             Source::Input(0..3),
             Source::Input(3..9),
