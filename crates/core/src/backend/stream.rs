@@ -2,6 +2,8 @@
 
 use pgweir_wire::{BadLength, HEADER_LEN, Header, tag::backend};
 
+use crate::statement_statistics::rows_in_tag;
+
 /// The longest message that is inspected as a whole. A longer error or parameter is passed on unread.
 const INSPECT_MAX: usize = 64 * 1024;
 /// The longest description that we ask for. PostgreSQL's have at most 1,664 columns with names of 63 bytes.
@@ -54,6 +56,17 @@ impl std::fmt::Display for Violation {
     }
 }
 
+/// How the ends of a client's statements are noted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ends {
+    /// They are not.
+    Ignored,
+    /// The rows of each command are counted: see [`Downstream::take_rows`].
+    Counted,
+    /// The end of each statement is inspected.
+    Inspected,
+}
+
 /// The messages that are expected from the server, and those to be inspected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expected {
@@ -69,13 +82,15 @@ pub struct Expected {
     pub rows: bool,
     /// Whether notices are inspected, and tags of commands that change the session, commit or roll back.
     pub tags: bool,
-    /// Whether the end of each statement is inspected.
-    pub ends: bool,
+    /// How the ends of statements are noted.
+    pub ends: Ends,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Pass,
+    /// Count the rows, and pass the message on.
+    Count,
     Look,
     Overlong,
     Unexpected,
@@ -92,6 +107,8 @@ pub struct Downstream {
     held_done: bool,
     /// Whether the message that begins in `held` is too long to be inspected.
     overlong: Option<u8>,
+    /// The rows of the commands that were completed since they were last taken.
+    rows: u64,
 }
 
 impl Downstream {
@@ -126,6 +143,13 @@ impl Downstream {
                     let taken = (bytes.len() - *at).min(header.message_len());
                     *at += taken;
                     self.body_left = (header.message_len() - taken) as u32;
+                }
+                Kind::Count => {
+                    let Some(message) = bytes[*at..].get(..header.message_len()) else {
+                        break;
+                    };
+                    self.rows = self.rows.wrapping_add(rows_in_tag(&message[HEADER_LEN..]));
+                    *at += message.len();
                 }
                 Kind::Look | Kind::Overlong if start < *at => {
                     return Ok(Some(Step::Pass { start, end: *at }));
@@ -169,7 +193,7 @@ impl Downstream {
                 self.overlong = (kind == Kind::Overlong).then_some(header.tag);
                 Ok(Some(Step::PassHeld))
             }
-            Kind::Look => {
+            Kind::Look | Kind::Count => {
                 self.take(header.message_len(), bytes, at);
                 if self.held.len() < header.message_len() {
                     return Ok(None);
@@ -186,6 +210,12 @@ impl Downstream {
         let end = bytes.len().min(*at + missing);
         self.held.extend_from_slice(&bytes[*at..end]);
         *at = end;
+    }
+
+    /// Takes the rows of the commands whose ends were counted.
+    #[inline]
+    pub fn take_rows(&mut self) -> u64 {
+        std::mem::take(&mut self.rows)
     }
 
     /// The bytes of the last `PassHeld` or `LookHeld`.
@@ -258,11 +288,13 @@ fn kind(header: Header, expected: Expected) -> Kind {
         {
             Kind::Look
         }
-        backend::COMMAND_COMPLETE if expected.ends && header.message_len() <= INSPECT_MAX => {
+        backend::COMMAND_COMPLETE
+            if expected.ends == Ends::Inspected && header.message_len() <= INSPECT_MAX =>
+        {
             Kind::Look
         }
         backend::EMPTY_QUERY_RESPONSE | backend::PORTAL_SUSPENDED
-            if expected.ends && header.body_len == 0 =>
+            if expected.ends == Ends::Inspected && header.body_len == 0 =>
         {
             Kind::Look
         }
@@ -277,6 +309,11 @@ fn kind(header: Header, expected: Expected) -> Kind {
             if expected.tags && matches!(header.body_len, 4 | 6 | 7 | 9 | 11 | 18) =>
         {
             Kind::Look
+        }
+        backend::COMMAND_COMPLETE
+            if expected.ends == Ends::Counted && header.message_len() <= INSPECT_MAX =>
+        {
+            Kind::Count
         }
         backend::DATA_ROW
         | backend::COPY_DATA
@@ -311,7 +348,7 @@ mod tests {
         checks: false,
         rows: false,
         tags: false,
-        ends: false,
+        ends: Ends::Ignored,
     };
     const NONE: Expected = Expected {
         answers: false,
@@ -320,7 +357,7 @@ mod tests {
         checks: false,
         rows: false,
         tags: false,
-        ends: false,
+        ends: Ends::Ignored,
     };
 
     /// Cuts `bytes` at `cuts` and gives what was passed and what was looked at.

@@ -77,7 +77,7 @@ impl Lending<'_> {
     }
 
     /// Releases a server of a pool that is shared between transactions, unless its client keeps the server.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release_shared(
         &mut self,
         conn: Token,
@@ -139,7 +139,12 @@ impl Lending<'_> {
         let settings = &self.env.snapshot.config.settings;
         let wants_reset = was_session || settings.server_reset_query_always;
         let cleans = settings.handover_clean == HandoverClean::Always;
-        let closes = self.may_survive_clean(conn);
+        let Some(server) = self.connections.server(conn) else {
+            return;
+        };
+        let is_doubtful =
+            server.session.lasting.outlives_clean || server.session.dirt.class() == Class::Opaque;
+        let closes = is_doubtful && self.may_survive_clean(conn);
         if closes {
             self.count_unclean_close(conn);
         }
@@ -212,7 +217,7 @@ impl Lending<'_> {
     }
 
     /// Gives a server that can be lent at once to a waiter, makes it idle, or closes it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn place_ready_server(&mut self, conn: Token, out: &mut Actions) {
         let now = self.env.now;
         let Some(server) = self.connections.server(conn) else {

@@ -43,7 +43,7 @@ use self::{
 };
 use crate::{
     Actions, Token,
-    backend::{Duty, Expected, Phase, Request, Server, Step},
+    backend::{Duty, Ends, Expected, Phase, Request, Server, Step, Violation},
     client_listen::{keep_direct_notification, unlisten_completed},
     connections::Connections,
     early_answers::send_early,
@@ -56,7 +56,7 @@ use crate::{
     pooling::LocalPools,
     recording,
     session::Bindings,
-    statement_statistics::{Ended, RunningStatements},
+    statement_statistics::{Ended, Extent, RunningStatements},
 };
 
 /// The pieces of a worker that the relay uses.
@@ -80,6 +80,21 @@ pub(crate) struct ServerBytes<'b> {
     counts_in: Option<PoolId>,
     /// Whether the server was lent to a client when the bytes arrived.
     was_lent: bool,
+}
+
+/// A message of a server that pgweir inspects.
+enum Inspected {
+    /// It lies in the input.
+    Here {
+        /// Where the message begins.
+        start: usize,
+        /// Where the message ends.
+        end: usize,
+    },
+    /// It was stored until it was complete.
+    Held,
+    /// A message of this kind that is too long to be inspected begins here.
+    Overlong(u8),
 }
 
 /// What becomes of a message of a server.
@@ -239,7 +254,7 @@ impl<'w> Relay<'w> {
         }
         match ran {
             // A lone Flush or the end of a message changes nothing that a reply would report.
-            Ok(()) => may_be_free(messages.server).then_some(Effect::Settle(server_conn)),
+            Ok(()) => may_be_free(messages.server).then(|| Effect::Settle(server_conn)),
             Err(stopped) => Some(stopped.effect(conn, server_conn)),
         }
     }
@@ -254,56 +269,27 @@ impl<'w> Relay<'w> {
     ) -> Option<Effect> {
         // Each inspected message may have changed everything, so the loop looks the server up each time.
         while let Some(server) = self.connections.server(input.server) {
-            let front = server.replies.front();
-            let swallow = matches!(server.replies.current(), Some(Request::Internal(_)));
-            let expected = Expected {
-                answers: server.replies.is_asked(),
-                marks: front.is_mark,
-                describes: front.is_describe,
-                checks: server.replies.is_awaited(),
-                rows: swallow && server.session.awaits_rows(),
-                // While it is uncertain which replies have arrived, any message shows that the server is answering an
-                // internal query.
-                tags: server.session.reads_command_tags() || server.replies.is_uncertain(),
-                ends: server.statements.running.is_outstanding(),
-            };
-            let belongs = expected.ends && !swallow;
-            let step = match server.stream.next(input.bytes, &mut input.at, expected) {
-                Ok(Some(step)) => step,
-                Ok(None) => {
-                    input.count(&mut server.statements.running, belongs);
-                    return None;
-                }
+            let is_own = matches!(server.replies.current(), Some(Request::Internal(_)));
+            let to = server.relays_for().filter(|_| !is_own);
+            let counts = !is_own && server.statements.running.is_outstanding();
+            let step = match next_inspected(server, input, is_own, to, out) {
+                Ok(step) => step,
                 Err(violation) => {
                     input.run.flush(out);
                     return Some(Effect::ServerFault(input.server, violation.to_string()));
                 }
             };
-            let to = server.relays_for().filter(|_| !swallow);
-            let effect = match step {
-                Step::Pass { start, end } => {
-                    // A description may have been too long to be inspected.
-                    server.statements.params = None;
-                    input.run.add(to, start, end, out);
-                    continue;
-                }
-                Step::PassHeld => {
-                    input.run.flush(out);
-                    if let Some(to) = to {
-                        out.send_made(to, |made| made.extend_from_slice(server.stream.held()));
-                        input.run.sent = true;
+            input.count(&mut server.statements.running, counts);
+            let effect = match step? {
+                Inspected::Here { start, end } => {
+                    let effect = self.handle_step(input, (start, end), to, out);
+                    if effect.is_none() && input.at == input.bytes.len() {
+                        return None;
                     }
-                    continue;
+                    effect
                 }
-                Step::Inspect { start, end } => {
-                    input.count(&mut server.statements.running, belongs);
-                    self.handle_step(input, (start, end), to, out)
-                }
-                Step::InspectHeld => {
-                    input.count(&mut server.statements.running, belongs);
-                    self.handle_held_message(input, to, out)
-                }
-                Step::Overlong(tag) => self.passes_unread(input.server, tag, out),
+                Inspected::Held => self.handle_held_message(input, to, out),
+                Inspected::Overlong(tag) => self.passes_unread(input.server, tag, out),
             };
             if effect.is_some() {
                 input.run.flush(out);
@@ -329,7 +315,7 @@ impl<'w> Relay<'w> {
                 let client = loan.client();
                 let owed_max = self.env.snapshot.config.settings.max_pipelined_messages;
                 backpressure::read_on_if_answered(server, client, owed_max as usize, out);
-                may_be_free(server).then_some(Effect::Settle(conn))
+                may_be_free(server).then(|| Effect::Settle(conn))
             }
             Duty::Cleaning { .. } => Some(Effect::GoOnCleaning(conn)),
             Duty::Idle if !server.stream.is_quiet() => {
@@ -456,9 +442,12 @@ impl<'w> Relay<'w> {
             }
             backend::COMMAND_COMPLETE => {
                 server.session.forget_signals_after(body);
+                let has_listening_client = server.session.notifications.has_listening_client;
                 self.statement_completed(conn, Ended::Completed(body));
                 self.command_completed(conn, body);
-                unlisten_completed(self.connections, conn, Some(body));
+                if has_listening_client {
+                    unlisten_completed(self.connections, conn, Some(body));
+                }
                 Treatment::Pass
             }
             backend::NOTICE_RESPONSE => {
@@ -510,7 +499,7 @@ impl<'w> Relay<'w> {
     #[cold]
     fn copy_began(&mut self, conn: Token) -> Option<Effect> {
         let server = self.connections.server(conn)?;
-        matches!(server.duty, Duty::Cleaning { .. }).then_some(Effect::EndCopy(conn))
+        matches!(server.duty, Duty::Cleaning { .. }).then(|| Effect::EndCopy(conn))
     }
 
     /// Updates the statistics after a client's request was answered, and looks whether its session has to be inspected.
@@ -520,6 +509,10 @@ impl<'w> Relay<'w> {
         let server = self.connections.server(conn)?;
         let (pool_id, is_idle) = (server.pool(), server.status == b'I');
         let is_native = server.purpose.owner.is_some();
+        server
+            .statements
+            .running
+            .add_rows(server.stream.take_rows());
         server.statements.running.ready(
             server.replies.present_request(),
             server.replies.is_settled(),
@@ -558,6 +551,65 @@ impl<'w> Relay<'w> {
         }
         exchange::inspection_due(server, conn)
     }
+}
+
+/// Returns the messages that this server is expected to send, and those to be inspected. `is_own`: whether the server
+/// answers a query of pgweir's own.
+#[inline]
+fn expected(server: &Server, is_own: bool) -> Expected {
+    let front = server.replies.front();
+    let present = match is_own {
+        true => None,
+        false => (server.statements.running).present(server.replies.present_request()),
+    };
+    Expected {
+        answers: server.replies.is_asked(),
+        marks: front.is_mark,
+        describes: front.is_describe,
+        checks: server.replies.is_awaited(),
+        rows: is_own && server.session.awaits_rows(),
+        // While it is uncertain which replies have arrived, any message shows that the server is answering an
+        // internal query.
+        tags: server.session.reads_command_tags() || server.replies.is_uncertain(),
+        ends: match present {
+            None => Ends::Ignored,
+            // All of its commands end with the ReadyForQuery.
+            Some(Extent::Query) => Ends::Counted,
+            Some(Extent::Execute { .. }) => Ends::Inspected,
+        },
+    }
+}
+
+/// Passes bytes of the server on up to a message that is inspected. `None` when all bytes are used up.
+#[inline]
+fn next_inspected(
+    server: &mut Server,
+    input: &mut ServerBytes<'_>,
+    is_own: bool,
+    to: Option<Token>,
+    out: &mut Actions,
+) -> Result<Option<Inspected>, Violation> {
+    let expected = expected(server, is_own);
+    while let Some(step) = server.stream.next(input.bytes, &mut input.at, expected)? {
+        match step {
+            Step::Pass { start, end } => {
+                // A description may have been too long to be inspected.
+                server.statements.params = None;
+                input.run.add(to, start, end, out);
+            }
+            Step::PassHeld => {
+                input.run.flush(out);
+                if let Some(to) = to {
+                    out.send_made(to, |made| made.extend_from_slice(server.stream.held()));
+                    input.run.sent = true;
+                }
+            }
+            Step::Inspect { start, end } => return Ok(Some(Inspected::Here { start, end })),
+            Step::InspectHeld => return Ok(Some(Inspected::Held)),
+            Step::Overlong(tag) => return Ok(Some(Inspected::Overlong(tag))),
+        }
+    }
+    Ok(None)
 }
 
 impl Stopped {

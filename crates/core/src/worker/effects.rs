@@ -47,17 +47,17 @@ impl Worker {
     #[inline]
     fn carry_out_one(&mut self, effect: Effect, now: Time, out: &mut Actions) {
         match effect {
-            Effect::Settle(server) => self.settle(server, now, out),
+            Effect::Settle(server) => {
+                // A token owns nothing: there is nothing to drop behind the call.
+                std::mem::forget(effect);
+                self.lend(now, out, |event, out| event.release_if_done(server, out));
+            }
             Effect::Session(server, SessionEffect::Equip { client }) => {
+                std::mem::forget(effect);
                 self.equip(server, client, now, out);
             }
             effect => self.carry_out_other(effect, now, out),
         }
-    }
-
-    /// Settles or releases a server connection that its client may need no longer.
-    fn settle(&mut self, server: Token, now: Time, out: &mut Actions) {
-        self.lend(now, out, |event, out| event.release_if_done(server, out));
     }
 
     /// Gives a server connection the session state of a client to which it is lent.

@@ -18,7 +18,7 @@ use crate::{
 const SCRATCH_KEPT: usize = 64 * 1024;
 
 /// The place of a piece of a write.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Piece {
     scratch: bool,
     start: usize,
@@ -26,59 +26,42 @@ struct Piece {
 }
 
 /// Consecutive sends to one connection, which are written at once.
-#[derive(Debug)]
-struct Gathered {
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
     to: Option<Token>,
     pieces: [Piece; PIECES_MAX],
     count: usize,
 }
 
-impl Piece {
-    const EMPTY: Self = Self {
-        scratch: false,
-        start: 0,
-        end: 0,
-    };
-}
-
-impl Gathered {
-    // A constant is copied at once, where `Default` would fill the array piece by piece, once per event.
-    const EMPTY: Self = Self {
-        to: None,
-        pieces: [Piece::EMPTY; PIECES_MAX],
-        count: 0,
-    };
-}
-
 impl Io {
     /// Executes the actions in order, and empties them.
     pub(super) fn execute(&mut self, actions: &mut Actions, input: &[u8]) {
-        let mut gathered = Gathered::EMPTY;
         for action in actions.list.drain(..) {
             match action {
                 Action::Send { to, source } => {
-                    if !gathered.takes(to) {
-                        self.write_gathered(&mut gathered, input, &actions.scratch);
+                    if !self.turn.gathered.takes(to) {
+                        self.write_gathered(input, &actions.scratch);
                     }
-                    gathered.add(to, &source);
+                    self.turn.gathered.add(to, &source);
                 }
                 // These two actions need no bytes, so the collected sends can wait.
                 Action::Read { conn, mode } => self.set_mode(conn, mode),
                 Action::Log(line) => self.log.line(self.now, &line),
                 action => {
-                    self.write_gathered(&mut gathered, input, &actions.scratch);
+                    self.write_gathered(input, &actions.scratch);
                     self.execute_rare(action);
                 }
             }
         }
-        self.write_gathered(&mut gathered, input, &actions.scratch);
+        self.write_gathered(input, &actions.scratch);
         actions.scratch.clear();
         if actions.scratch.capacity() > SCRATCH_KEPT {
             actions.scratch = Vec::new();
         }
     }
 
-    fn write_gathered(&mut self, gathered: &mut Gathered, input: &[u8], scratch: &[u8]) {
+    fn write_gathered(&mut self, input: &[u8], scratch: &[u8]) {
+        let gathered = &mut self.turn.gathered;
         let count = mem::take(&mut gathered.count);
         let Some(to) = gathered.to.take().filter(|_| count > 0) else {
             return;
@@ -200,7 +183,7 @@ mod tests {
             slot: 0,
             generation: 0,
         };
-        let mut gathered = Gathered::EMPTY;
+        let mut gathered = Gathered::default();
         for source in [
             Source::Input(0..3),
             Source::Input(3..9),
