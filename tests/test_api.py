@@ -4,6 +4,7 @@ import base64
 import contextlib
 import http.client
 import json
+import re
 import socket
 
 import psycopg
@@ -219,6 +220,41 @@ def test_commands_do_what_the_console_does(start):
     for line in ['PAUSE "app": done', "RESUME: refused: pooler is not paused", 'SET "query_wait_timeout": done', "RELOAD: done"]:
         assert f'{line}' in log, line
     assert 'http: audit: user "admin" from 127.0.0.1:' in log
+
+
+@pytest.mark.shows("log_audit")
+def test_one_audit_line(start):
+    """A command over HTTP has one audit line: with the sender's name, way of login and address, not the console's."""
+    pooler = start(log_format="json")
+    tokens = pooler.folder / "tokens"
+    tokens.write_text("admin operators-own-token\n")
+    machine.give_to_service(tokens)
+    reload(pooler, http_tokens=tokens)
+    by_token = Api(pooler, "Bearer operators-own-token")
+    before = len(audits(pooler))
+    assert Api(pooler).command("pause", {"database": "app"}).status == 200
+    assert by_token.command("resume", {"database": "app"}).status == 200
+    assert Api(pooler).command("resume", {"database": "app"}).status == 422
+    assert by_token.command("reconnect").status == 200
+    lines = audits(pooler)[before:]
+    assert [(line["command"], line["outcome"].split(":")[0]) for line in lines] == [
+        ('PAUSE "app"', "done"), ('RESUME "app"', "done"), ('RESUME "app"', "refused"), ("RECONNECT", "done")]
+    assert [line["user"].split()[0] for line in lines] == ["user", "token", "user", "token"]
+    assert lines[0]["user"] == 'user "admin"' and lines[0]["action"] == "http command"
+    assert all(re.fullmatch(r"127\.0\.0\.1:\d+", line["address"]) for line in lines)
+    # The console's own line remains for a client of the console.
+    pooler.console("RECONNECT")
+    assert [line["action"] for line in audits(pooler)[before + 4:]] == ["command"]
+    pooler.console("SET log_audit = 0")
+    count = len(audits(pooler))
+    assert by_token.command("reconnect").status == 200
+    assert len(audits(pooler)) == count
+
+
+def audits(pooler):
+    """The audit lines of a log in JSON, in order; audit lines that are not JSON would be missed, so there are none."""
+    lines = [json.loads(line) for line in pooler.log().splitlines() if line.startswith("{")]
+    return [line["audit"] for line in lines if "audit" in line]
 
 
 def test_a_command_that_waits(start):

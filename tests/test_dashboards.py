@@ -190,11 +190,15 @@ def prometheus():
 
 @contextlib.contextmanager
 def load(pooler, pg):
-    """pgbench with more clients than servers, prepared statements, a client that is pinned and one that waits for it."""
+    """pgbench with more clients than servers, prepared statements, a client that is pinned and one that waits for it.
+
+    Each client of pgbench has a thread: pgbench prepares statements synchronously, so one that waits for a server would
+    keep its thread from ending the transaction of the one that has the server.
+    """
     script = pooler.folder / "load.sql"
     script.write_text("BEGIN;\nSET LOCAL work_mem = '8MB';\nSELECT pg_sleep(0.002);\nCOMMIT;\n")
     bench = subprocess.Popen(
-        [pg.binaries.path("pgbench"), "-n", "-M", "prepared", "-c", "6", "-T", "120", "-f", str(script), "-h", pooler.host,
+        [pg.binaries.path("pgbench"), "-n", "-M", "prepared", "-c", "6", "-j", "6", "-T", "120", "-f", str(script), "-h", pooler.host,
          "-p", str(pooler.port), "-U", "trusty", "app"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         with pooler.connect() as pinned:

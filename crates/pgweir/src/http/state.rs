@@ -10,12 +10,12 @@ use std::{
 };
 
 use hyper::StatusCode;
-use pgweir_core::{Directory, Halt, Level, Time};
+use pgweir_core::{Audit, Directory, Halt, Level, LogLine, Time};
 use tokio::{sync::Mutex, time};
 
 use super::{
     Options, Tokens,
-    console_link::{Link, LinkError, Reply, Switchboard},
+    console_link::{CONSOLE, Link, LinkError, Reply, Switchboard},
     export::Exporter,
     gathering::{Gatherer, Scrape},
     history::History,
@@ -218,7 +218,8 @@ impl State {
         }
     }
 
-    /// Writes a line about a command that somebody has given.
+    /// Writes a line about a command that somebody has given, if `log_audit` asks for it. It is the only one: the console
+    /// writes none for requests over HTTP.
     pub(super) fn audit(
         &self,
         level: Level,
@@ -227,11 +228,24 @@ impl State {
         what: &str,
         outcome: &str,
     ) {
+        if !self.directory.snapshot().config.settings.log_audit {
+            return;
+        }
         let (who, from) = (&identity.name, &sender.name);
-        self.say(
-            level,
-            format!("audit: {who} from {from}: {what}: {outcome}"),
-        );
+        let text = format!("http: audit: {who} from {from}: {what}: {outcome}");
+        let audit = Audit {
+            action: "http command",
+            command: what.to_owned(),
+            user: who.to_string(),
+            database: CONSOLE.to_owned(),
+            address: from.to_string(),
+            outcome: outcome.to_owned(),
+        };
+        let line = LogLine {
+            audit: Some(Box::new(audit)),
+            ..LogLine::new(level, "", text)
+        };
+        self.lines.borrow_mut().say_line(self.now(), &line);
     }
 
     /// Are clients accepted?
