@@ -411,6 +411,37 @@ mod tests {
     }
 
     #[test]
+    fn rows_are_counted_at_every_cut() {
+        let expected = Expected {
+            ends: Ends::Counted,
+            ..ANY
+        };
+        let mut bytes = Vec::new();
+        for tag in ["INSERT 0 5", "SELECT 12", "CREATE TABLE"] {
+            bytes.push(b'C');
+            bytes.extend_from_slice(&(tag.len() as u32 + 5).to_be_bytes());
+            bytes.extend_from_slice(tag.as_bytes());
+            bytes.push(0);
+        }
+        MessageWriter::new(&mut bytes).ready_for_query(b'I');
+        for cut in 0..=bytes.len() {
+            let (mut stream, mut rows, mut tags) = (Downstream::default(), 0, 0);
+            for chunk in [&bytes[..cut], &bytes[cut..]] {
+                let mut at = 0;
+                while let Some(step) = stream.next(chunk, &mut at, expected).unwrap() {
+                    // The tag of a message that arrives in two pieces is for the caller to read.
+                    if step == Step::InspectHeld && stream.held()[0] == b'C' {
+                        rows += rows_in_tag(&stream.held()[HEADER_LEN..]);
+                        tags += 1;
+                    }
+                }
+            }
+            assert_eq!(rows + stream.take_rows(), 17, "cut at {cut}");
+            assert!(tags <= 1 && stream.take_rows() == 0, "cut at {cut}");
+        }
+    }
+
+    #[test]
     fn what_is_too_long_is_told() {
         let mut bytes = Vec::new();
         let long = "x".repeat(INSPECT_MAX);
