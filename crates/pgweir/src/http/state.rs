@@ -189,21 +189,20 @@ impl State {
         outcome: &Result<Reply, LinkError>,
     ) {
         let is_usable = matches!(outcome, Ok(_) | Err(LinkError::Command(_)));
-        // A shutdown waits for clients to leave.
-        if is_usable && !self.directory.operator().is_ending() {
+        if is_usable {
             *place = Some((link, self.now()));
         }
     }
 
-    /// Closes the link to the console if nobody has asked for a while, or the process is ending.
+    /// Closes the link to the console if nobody has asked for a while. A shutdown waits for clients of pools to leave, not
+    /// for such links; one that has ordered SUSPEND ends, so that the clients go on and can leave.
     pub(super) fn close_idle_link(&self) {
-        let is_ending = self.directory.operator().is_ending();
-        if is_ending {
+        if self.directory.operator().is_ending() {
             self.links.suspender.take();
         }
         let now = self.now();
         if let Ok(mut place) = self.links.tables.try_lock() {
-            place.take_if(|(_, used)| is_ending || now.since(*used) > LINK_IDLE_US);
+            place.take_if(|(_, used)| now.since(*used) > LINK_IDLE_US);
         }
     }
 
