@@ -2,7 +2,7 @@
 
 use std::{ffi::CStr, fmt};
 
-/// The length up to which a string's end is sought byte by byte.
+/// The length up to which a string's end is sought byte by byte: names are short.
 const SHORT: usize = 16;
 
 /// Reads the fields of a message's body in order.
@@ -75,8 +75,19 @@ impl<'a> Body<'a> {
     ///
     /// # Errors
     /// When there is no zero byte.
+    #[inline]
     pub fn cstr(&mut self) -> Result<&'a [u8], Malformed> {
-        // Names are short, or empty.
+        // Most names of statements and portals are empty.
+        match self.rest {
+            [0, rest @ ..] => {
+                self.rest = rest;
+                Ok(&[])
+            }
+            _ => self.filled_cstr(),
+        }
+    }
+
+    fn filled_cstr(&mut self) -> Result<&'a [u8], Malformed> {
         let (start, _) = self.rest.split_at(self.rest.len().min(SHORT));
         let end = match start.iter().position(|&byte| byte == 0) {
             Some(end) => end,
