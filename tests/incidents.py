@@ -2,6 +2,7 @@
 
     .venv/bin/python tests/incidents.py NUMBER [--minutes M]    starts PostgreSQL, pgweir and clients; the incident is one
                                                                 of five, as NUMBER decides, and is named nowhere
+    .venv/bin/python tests/incidents.py                         the same with a random number, which is printed at the end
     .venv/bin/python tests/incidents.py --reveal NUMBER         says which one that is, and its cause
 
 The page, the command for `pgweir top` and the password are printed. Ctrl-C ends all of it.
@@ -11,6 +12,7 @@ import argparse
 import contextlib
 import hashlib
 import json
+import random
 import shutil
 import signal
 import sys
@@ -176,18 +178,22 @@ def play(number, minutes, facts):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("number", type=int)
+    parser.add_argument("number", type=int, nargs="?")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--reveal", action="store_true")
     parser.add_argument("--facts", type=Path, help="write the addresses into this file, as JSON")
     arguments = parser.parse_args()
+    number = random.randrange(1000) if arguments.number is None else arguments.number
     if arguments.reveal:
-        found = incident(arguments.number)
+        found = incident(number)
         return print(f"{found.__name__}: {found.__doc__}")
     # SIGTERM ends it as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with contextlib.suppress(KeyboardInterrupt):
-        play(arguments.number, arguments.minutes, arguments.facts)
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            play(number, arguments.minutes, arguments.facts)
+    finally:
+        print(f"that was number {number}", flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ import base64
 import contextlib
 import http.client
 import json
+import re
 import socket
+import threading
 
 import psycopg
 import pytest
@@ -221,6 +223,41 @@ def test_commands_do_what_the_console_does(start):
     assert 'http: audit: user "admin" from 127.0.0.1:' in log
 
 
+@pytest.mark.shows("log_audit")
+def test_one_audit_line(start):
+    """A command over HTTP has one audit line: with the sender's name, way of login and address, not the console's."""
+    pooler = start(log_format="json")
+    tokens = pooler.folder / "tokens"
+    tokens.write_text("admin operators-own-token\n")
+    machine.give_to_service(tokens)
+    reload(pooler, http_tokens=tokens)
+    by_token = Api(pooler, "Bearer operators-own-token")
+    before = len(audits(pooler))
+    assert Api(pooler).command("pause", {"database": "app"}).status == 200
+    assert by_token.command("resume", {"database": "app"}).status == 200
+    assert Api(pooler).command("resume", {"database": "app"}).status == 422
+    assert by_token.command("reconnect").status == 200
+    lines = audits(pooler)[before:]
+    assert [(line["command"], line["outcome"].split(":")[0]) for line in lines] == [
+        ('PAUSE "app"', "done"), ('RESUME "app"', "done"), ('RESUME "app"', "refused"), ("RECONNECT", "done")]
+    assert [line["user"].split()[0] for line in lines] == ["user", "token", "user", "token"]
+    assert lines[0]["user"] == 'user "admin"' and lines[0]["action"] == "http command"
+    assert all(re.fullmatch(r"127\.0\.0\.1:\d+", line["address"]) for line in lines)
+    # The console's own line remains for a client of the console.
+    pooler.console("RECONNECT")
+    assert [line["action"] for line in audits(pooler)[before + 4:]] == ["command"]
+    pooler.console("SET log_audit = 0")
+    count = len(audits(pooler))
+    assert by_token.command("reconnect").status == 200
+    assert len(audits(pooler)) == count
+
+
+def audits(pooler):
+    """The audit lines of a log in JSON, in order; audit lines that are not JSON would be missed, so there are none."""
+    lines = [json.loads(line) for line in pooler.log().splitlines() if line.startswith("{")]
+    return [line["audit"] for line in lines if "audit" in line]
+
+
 def test_a_command_that_waits(start):
     """PAUSE waits for a transaction: the answer says that it has begun and goes on."""
     pooler = start(http_timeout=1)
@@ -253,23 +290,28 @@ def test_suspend_lasts_until_resume(start):
 
 def test_shutdown_waits_for_no_link(start):
     """A page that goes on asking does not keep a process alive that waits for its clients: the link to the console, which
-    counts as one, is opened for each request and closed after it. A client does keep it."""
+    is kept as long as somebody asks, counts as none. A client does keep it."""
     pooler = start()
     api = Api(pooler)
     with pooler.connect() as db:
         db.execute("SELECT 1")
         assert api.show("pools")
+        # The page's link is one of the console's clients: there is something that the shutdown must not wait for.
+        assert [row["application_name"] for row in pooler.console("SHOW CLIENTS") if row["database"] == "pgbouncer"].count("http") == 1
         assert api.command("shutdown", {"mode": "wait_for_clients"}).status in (200, 202)
         for _ in machine.every(0.1, times=10):
             assert api.show("pools") and pooler.alive()
         db.execute("SELECT 2")
 
-    def has_ended():
+    def go_on_asking():
         with contextlib.suppress(OSError, http.client.HTTPException):
-            api.ask("/show/pools")
-        return not pooler.alive()
-    # Somebody asks more often than an unused link is closed.
-    machine.wait_until(has_ended, 15, "it ends though somebody asks")
+            for _ in machine.every(0.05, until=lambda: not pooler.alive()):
+                api.ask("/show/pools")
+    asking = threading.Thread(target=go_on_asking, daemon=True)
+    asking.start()
+    # After 5 seconds a request that the console no longer answers gives its link up: the end must come before.
+    machine.wait_until(lambda: not pooler.alive(), 4, "it ends though somebody asks")
+    asking.join(20)
     assert pooler.wait_end() == 0
 
 

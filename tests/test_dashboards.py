@@ -190,20 +190,29 @@ def prometheus():
 
 @contextlib.contextmanager
 def load(pooler, pg):
-    """pgbench with more clients than servers, prepared statements, a client that is pinned and one that waits for it."""
+    """pgbench with more clients than servers, prepared statements, a client that is pinned and one that waits for it.
+
+    Each client of pgbench has a thread: pgbench prepares statements synchronously, so one that waits for a server would
+    keep its thread from ending the transaction of the one that has the server.
+    """
     script = pooler.folder / "load.sql"
     script.write_text("BEGIN;\nSET LOCAL work_mem = '8MB';\nSELECT pg_sleep(0.002);\nCOMMIT;\n")
-    bench = subprocess.Popen(
-        [pg.binaries.path("pgbench"), "-n", "-M", "prepared", "-c", "6", "-T", "120", "-f", str(script), "-h", pooler.host,
-         "-p", str(pooler.port), "-U", "trusty", "app"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    def bench(clients, *options):
+        return subprocess.Popen(
+            [pg.binaries.path("pgbench"), "-n", "-M", "prepared", "-c", clients, "-j", clients, *options, "-T", "120", "-f", str(script),
+             "-h", pooler.host, "-p", str(pooler.port), "-U", "trusty", "app"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    # The first ones prepare once; the other one logs in for each transaction, and prepares again.
+    benches = [bench("6"), bench("1", "-C")]
     try:
         with pooler.connect() as pinned:
             pinned.execute("CREATE TEMP TABLE t (a int)")
             yield
             pinned.execute("DROP TABLE t")
     finally:
-        bench.send_signal(signal.SIGTERM)
-        bench.wait()
+        for one in benches:
+            one.send_signal(signal.SIGTERM)
+            one.wait()
 
 
 @pytest.mark.full

@@ -113,6 +113,9 @@ def test_a_thousand_clients(start, tab):
         tab.evaluate("location.hash = '#/pool/app/trusty'")
         tab.wait("document.querySelector('#clients-body table')")
         tab.screenshot(PICTURES / "phone-pool.png")
+        covered = "document.querySelector('header').getBoundingClientRect().bottom"
+        top = "document.querySelector('main nav').getBoundingClientRect().top"
+        assert tab.evaluate(f"{top} >= {covered}"), "the header does not cover the way back and the title"
     nothing_is_wrong(tab)
 
 

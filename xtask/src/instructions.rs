@@ -7,15 +7,20 @@
 //! Of long statements the engine reads every byte, in wide registers where it can: there the time
 //! counts, measured without callgrind in several rounds. Their instructions are shown, since no load of
 //! the machine changes them.
+//!
+//! With `--compare`, only the transactions of [`baseline`] are counted, and a count that has grown too much is an error.
+
+mod baseline;
 
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::ExitCode,
+    process::{Command, ExitCode},
 };
 
 use clap::Parser;
 
+use self::baseline::{Baseline, Comparison, Count, GROWTH_MAX};
 use crate::stage::{
     Stage, Terminal, Trouble,
     meter::Units,
@@ -53,12 +58,22 @@ struct Options {
     /// Valgrind, of the Debian package of this name.
     #[arg(long, default_value = "/usr/bin/valgrind")]
     valgrind: PathBuf,
+
+    /// Only compare with the baseline in the repository: fail if a count has grown by more than 3 %.
+    #[arg(long)]
+    compare: bool,
+
+    /// Only write the baseline anew.
+    #[arg(long, conflicts_with = "compare")]
+    write_baseline: bool,
 }
 
 /// A kind of transaction.
 struct Kind {
     what: &'static str,
     protocol: &'static str,
+    /// Whether each transaction has a connection of its own.
+    connects: bool,
     /// The statement; unset for pgbench's own.
     statement: Option<String>,
 }
@@ -110,6 +125,7 @@ fn kinds() -> Vec<Kind> {
     let of = |what, protocol, statement| Kind {
         what,
         protocol,
+        connects: false,
         statement,
     };
     vec![
@@ -149,6 +165,34 @@ fn kinds() -> Vec<Kind> {
     ]
 }
 
+/// The transactions of the baseline.
+fn kinds_of_baseline() -> Vec<Kind> {
+    let of = |what, protocol, connects| Kind {
+        what,
+        protocol,
+        connects,
+        statement: None,
+    };
+    vec![
+        of("pgbench -S", "simple", false),
+        of("pgbench -S", "extended", false),
+        of("pgbench -S", "prepared", false),
+        of("pgbench -S with a login each time", "simple", true),
+    ]
+}
+
+/// The file with the baseline.
+fn baseline_path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("instructions.baseline")
+}
+
+/// Returns the version of the compiler, which is taken for the one that built pgweir.
+fn compiler() -> Result<String, Trouble> {
+    let output = Command::new("rustc").arg("--version").output();
+    let output = output.map_err(|e| Trouble::new(format!("cannot run rustc --version: {e}")))?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
 async fn count_all(stage: &mut Stage, options: &Options) -> Result<(), Trouble> {
     let terminal = stage.terminal();
     for (program, next) in [
@@ -179,6 +223,13 @@ async fn count_all(stage: &mut Stage, options: &Options) -> Result<(), Trouble> 
         valgrind: options.valgrind.to_string_lossy().into_owned(),
         counts,
     };
+    if options.compare || options.write_baseline {
+        let counted = counting.count_baseline(stage, &terminal).await?;
+        return match options.compare {
+            true => compare(&terminal, &counted),
+            false => write_baseline(&terminal, &counted),
+        };
+    }
     let mut missed = 0;
     let (long, short): (Vec<Kind>, Vec<Kind>) = kinds()
         .into_iter()
@@ -202,6 +253,63 @@ async fn count_all(stage: &mut Stage, options: &Options) -> Result<(), Trouble> 
         0 => Ok(()),
         missed => Err(Trouble::new(format!("{missed} of them cost too much"))),
     }
+}
+
+/// Compares with the baseline. A count that has grown too much is an error.
+fn compare(terminal: &Terminal, now: &Baseline) -> Result<(), Trouble> {
+    let path = baseline_path();
+    let text = fs::read_to_string(&path)
+        .map_err(|e| Trouble::new(format!("cannot read {}: {e}", path.display())))?;
+    let before = Baseline::parse(&text)
+        .map_err(|why| Trouble::new(format!("{} is no baseline: {why}", path.display())))?;
+    let changes = match before.compare(now) {
+        Comparison::Compared(changes) => changes,
+        Comparison::OtherCompiler => {
+            terminal.line(&format!(
+                "NOTHING WAS COMPARED: the baseline is of {}, and this is {}.",
+                before.compiler, now.compiler
+            ));
+            return Ok(());
+        }
+    };
+    terminal.heading("Instructions of pgweir per transaction, beside the baseline");
+    for change in &changes {
+        let shown = |count: Option<f64>| match count {
+            Some(count) => format!("{count:.0}"),
+            None => "-".to_owned(),
+        };
+        let growth = change.growth().map(|growth| format!("{growth:+.1} %"));
+        let verdict = match change.is_fine() {
+            true => terminal.good("fine"),
+            false => terminal.bad("TOO MANY, or without a counterpart"),
+        };
+        terminal.line(&format!(
+            "{:<60} {:>8} {:>8} {:>8}  {verdict}",
+            change.kind,
+            shown(change.before),
+            shown(change.now),
+            growth.unwrap_or_default()
+        ));
+    }
+    match changes.iter().filter(|change| !change.is_fine()).count() {
+        0 => Ok(()),
+        bad => Err(Trouble::with_next(
+            format!(
+                "{bad} counts differ from the baseline by more than {:.0} %",
+                GROWTH_MAX * 100.0
+            ),
+            "find the cause; if the growth is worth it: cargo xtask instructions --write-baseline",
+        )),
+    }
+}
+
+fn write_baseline(terminal: &Terminal, counted: &Baseline) -> Result<(), Trouble> {
+    let path = baseline_path();
+    let text = counted.to_string();
+    fs::write(&path, &text)
+        .map_err(|e| Trouble::new(format!("cannot write {}: {e}", path.display())))?;
+    terminal.line(&text);
+    Ok(())
 }
 
 fn print_heading(terminal: &Terminal, what: &str) {
@@ -250,6 +358,28 @@ struct Counting {
 }
 
 impl Counting {
+    /// Counts the transactions of the baseline, with the engine off and on.
+    async fn count_baseline(
+        &self,
+        stage: &mut Stage,
+        terminal: &Terminal,
+    ) -> Result<Baseline, Trouble> {
+        let mut counts = Vec::new();
+        for kind in kinds_of_baseline() {
+            for (state, settings) in [("off", OFF), ("transparent", TRANSPARENT)] {
+                let name = format!("{}, {}, session_state = {state}", kind.what, kind.protocol);
+                let counted = self.per_transaction(stage, settings, &kind);
+                let instructions = terminal.during(&name, counted).await?;
+                counts.push(Count {
+                    kind: name,
+                    instructions,
+                });
+            }
+        }
+        let compiler = compiler()?;
+        Ok(Baseline { compiler, counts })
+    }
+
     /// Counts; is the engine as cheap as it should be?
     async fn count(
         &self,
@@ -369,6 +499,7 @@ impl Counting {
         let script = self.counts.join("script.sql");
         let path = script.to_string_lossy();
         let transaction = match &kind.statement {
+            None if kind.connects => vec!["-S", "-C"],
             None => vec!["-S"],
             Some(statement) => {
                 let text = format!("\\set aid random(10000, 99999)\n{statement};\n");

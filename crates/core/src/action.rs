@@ -251,6 +251,8 @@ pub struct Peer {
     pub port: u16,
     /// Whether the client is connected by a Unix socket and runs under the same user id as this process.
     pub same_uid: bool,
+    /// Whether the client is this process itself, on behalf of somebody else: a request over HTTP.
+    pub is_internal: bool,
     /// The user id of the client's process on a Unix socket, if the kernel tells it.
     pub uid: Option<u32>,
     /// The client's process id on a Unix socket; 0 if it is not known.

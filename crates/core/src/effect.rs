@@ -70,6 +70,7 @@ impl Effects {
     }
 
     /// Returns whether there is nothing to do.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_none()
     }

@@ -213,6 +213,17 @@ mod tests {
     }
 
     #[test]
+    fn there_are_never_more_than_the_setting_says() {
+        let events = Events::default();
+        for at in 0..100 {
+            add(&events, &format!("event {at}"), at);
+            // Nobody lists them, which would drop some, too.
+            assert!(events.counts().0 <= 3);
+        }
+        assert_eq!(events.counts(), (3, 97));
+    }
+
+    #[test]
     fn equal_events_are_counted() {
         let events = Events::default();
         for at in [0, 30, 60] {

@@ -49,11 +49,11 @@ impl LogLine {
 /// Who did something that is audited, from where, and with which outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Audit {
-    /// `command` or `login`.
+    /// `command`, `http command` (a command that came over HTTP) or `login`.
     pub action: &'static str,
     /// The command, with secrets hidden; empty for a login.
     pub command: String,
-    /// The user, as the client named it.
+    /// The user, as the client named it. Of an HTTP command: who sent it and by which way of login, such as `token 5f0c2a1b`.
     pub user: String,
     /// The database, as the client named it.
     pub database: String,

@@ -115,6 +115,7 @@ impl World {
             local: address,
             port: 6432,
             same_uid: false,
+            is_internal: false,
             uid: None,
             pid: 0,
             entropy: [3; 64],

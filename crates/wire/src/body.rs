@@ -1,6 +1,9 @@
 //! A cursor over the body of one message.
 
-use std::fmt;
+use std::{ffi::CStr, fmt};
+
+/// The length up to which a string's end is sought byte by byte: names are short.
+const SHORT: usize = 16;
 
 /// Reads the fields of a message's body in order.
 #[derive(Debug, Clone, Copy)]
@@ -72,12 +75,26 @@ impl<'a> Body<'a> {
     ///
     /// # Errors
     /// When there is no zero byte.
+    #[inline]
     pub fn cstr(&mut self) -> Result<&'a [u8], Malformed> {
-        let end = self
-            .rest
-            .iter()
-            .position(|&byte| byte == 0)
-            .ok_or(Malformed)?;
+        // Most names of statements and portals are empty.
+        match self.rest {
+            [0, rest @ ..] => {
+                self.rest = rest;
+                Ok(&[])
+            }
+            _ => self.filled_cstr(),
+        }
+    }
+
+    fn filled_cstr(&mut self) -> Result<&'a [u8], Malformed> {
+        let (start, _) = self.rest.split_at(self.rest.len().min(SHORT));
+        let end = match start.iter().position(|&byte| byte == 0) {
+            Some(end) => end,
+            None => CStr::from_bytes_until_nul(self.rest)
+                .map_err(|_| Malformed)?
+                .count_bytes(),
+        };
         let string = &self.rest[..end];
         self.rest = &self.rest[end + 1..];
         Ok(string)

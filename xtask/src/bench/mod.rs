@@ -243,7 +243,8 @@ async fn run_scenario(
         settings.tls.clone_from(&identity);
         match subject.is_watched {
             Some(true) => {
-                let (lines, own) = Watchers::start(stage, &subject.name)?;
+                let (lines, own) =
+                    Watchers::start(stage, &format!("{}-{}", scenario.name, subject.name))?;
                 settings.own_lines = lines;
                 watchers.push(own);
             }
@@ -263,12 +264,20 @@ async fn run_scenario(
             series[at].rounds.push(figures);
         }
     }
+    // While the poolers still answer.
+    let watched: Vec<String> = watchers
+        .iter()
+        .map(Watchers::summary)
+        .collect::<Result<_, _>>()?;
+    drop(watchers);
     for pooler in running {
         stage.stop(pooler.id).await;
     }
     let marks = report::marks(scenario, &series);
     report::print(&terminal, scenario, &series, &marks);
-    drop(watchers);
+    for got in watched {
+        terminal.line(&format!("watchers of a pgweir got {got}"));
+    }
     print_cost_of_watching(&terminal, &series);
     Ok(ScenarioResult {
         scenario: scenario.name,

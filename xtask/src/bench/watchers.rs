@@ -3,7 +3,11 @@
 
 use std::{
     net::{Ipv4Addr, TcpListener as StdListener},
-    path::{Path, PathBuf},
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -31,17 +35,33 @@ const PAGE: [(&str, u64); 7] = [
 ];
 
 /// Those who watch one pgweir. They leave when this is dropped.
-pub(super) struct Watchers(Vec<JoinHandle<()>>);
+pub(super) struct Watchers {
+    tasks: Vec<JoinHandle<()>>,
+    seen: Arc<Seen>,
+}
+
+/// What watchers have got from pgweir.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Answers with status 200.
+    answers: AtomicU64,
+    /// Requests in vain, other than those before pgweir listens.
+    failures: AtomicU64,
+    /// Requests that pgweir has sent to the collector.
+    exports: AtomicU64,
+}
 
 impl Watchers {
-    /// Opens the collector. Returns the lines of pgweir's configuration that make it be watched, and the watchers.
+    /// Opens the collector. Returns the lines of pgweir's configuration that make it be watched, and the watchers. `name`
+    /// must be different each time.
     pub(super) fn start(stage: &Stage, name: &str) -> Result<(String, Self), Trouble> {
         let failed = |error| Trouble::new(format!("cannot listen as a collector: {error}"));
         let listener = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let port = listener.local_addr().map_err(failed)?.port();
         let listener = TcpListener::from_std(listener).map_err(failed)?;
-        let socket = stage.path().join(format!("{name}.http"));
+        let folder = stage.make_directory(&format!("{name}.watchers"))?;
+        let socket = folder.join("http");
         let lines = format!(
             "http_listen = {}\n\
              otlp_endpoint = http://127.0.0.1:{port}\n\
@@ -49,53 +69,74 @@ impl Watchers {
              otlp_metrics_interval = 10\n",
             socket.display()
         );
-        let mut tasks = vec![
-            tokio::spawn(collect(listener)),
-            tokio::spawn(ask(socket.clone(), "/metrics", 1)),
-        ];
-        for (path, seconds) in PAGE {
-            tasks.push(tokio::spawn(ask(socket.clone(), path, seconds)));
+        let seen = Arc::new(Seen::default());
+        let mut tasks = vec![tokio::spawn(collect(listener, Arc::clone(&seen)))];
+        for (path, seconds) in [("/metrics", 1)].into_iter().chain(PAGE) {
+            let asking = ask(socket.clone(), path, seconds, Arc::clone(&seen));
+            tasks.push(tokio::spawn(asking));
         }
-        Ok((lines, Self(tasks)))
+        Ok((lines, Self { tasks, seen }))
+    }
+
+    /// Returns what the watchers have got.
+    ///
+    /// # Errors
+    /// They have got nothing, or an error: then the figures are not those of a pgweir that is watched.
+    pub(super) fn summary(&self) -> Result<String, Trouble> {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let (answers, failures) = (of(&self.seen.answers), of(&self.seen.failures));
+        if answers == 0 || failures > 0 {
+            let what = format!("watchers got {answers} answers, and {failures} requests failed");
+            return Err(Trouble::new(what));
+        }
+        let exports = of(&self.seen.exports);
+        Ok(format!("{answers} answers, {exports} exports"))
     }
 }
 
 impl Drop for Watchers {
     fn drop(&mut self) {
-        for task in &self.0 {
+        for task in &self.tasks {
             task.abort();
         }
     }
 }
 
 /// Asks for a page again and again.
-async fn ask(socket: PathBuf, path: &'static str, seconds: u64) {
+async fn ask(socket: PathBuf, path: &'static str, seconds: u64, seen: Arc<Seen>) {
     let mut times = interval(Duration::from_secs(seconds));
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         times.tick().await;
         // While pgweir starts, there is no socket yet.
-        let _ = ask_once(&socket, path).await;
+        if let Ok(stream) = UnixStream::connect(&socket).await {
+            let count = match ask_once(stream, path).await {
+                Ok(true) => &seen.answers,
+                Ok(false) | Err(_) => &seen.failures,
+            };
+            count.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
-async fn ask_once(socket: &Path, path: &str) -> std::io::Result<()> {
-    let mut stream = UnixStream::connect(socket).await?;
+/// Sends a request. Returns whether it was answered with status 200.
+async fn ask_once(mut stream: UnixStream, path: &str) -> std::io::Result<bool> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await?;
-    Ok(())
+    Ok(answer.starts_with(b"HTTP/1.1 200 "))
 }
 
 /// Takes what comes, and answers that all is well.
-async fn collect(listener: TcpListener) {
+async fn collect(listener: TcpListener, seen: Arc<Seen>) {
     while let Ok((stream, _)) = listener.accept().await {
-        tokio::spawn(async move { drop(take(stream).await) });
+        let seen = Arc::clone(&seen);
+        tokio::spawn(async move { drop(take(stream, &seen).await) });
     }
 }
 
-async fn take(stream: TcpStream) -> std::io::Result<()> {
+async fn take(stream: TcpStream, seen: &Seen) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
     loop {
         let mut length = 0;
@@ -115,6 +156,7 @@ async fn take(stream: TcpStream) -> std::io::Result<()> {
         }
         let mut body = vec![0; length];
         stream.read_exact(&mut body).await?;
+        seen.exports.fetch_add(1, Ordering::Relaxed);
         let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
         stream.get_mut().write_all(answer).await?;
     }

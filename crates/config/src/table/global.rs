@@ -417,7 +417,7 @@ settings! {
         /// Log the errors that pgweir itself sends to clients.
         log_pooler_errors: bool = "1", reloads, now;
         /// Log who gave which command on the console, from where and with which outcome, and each failed login: lines
-        /// whose message begins with `audit:`.
+        /// whose message begins with `audit:`. A command that comes over HTTP has one line, which begins with `http: audit:`.
         log_audit: bool = "1", reloads, now;
         /// Log each decision about servers: which client gets one, waits for one, gives one back or keeps it, and
         /// why; and which server moves to another worker. For short examinations of a pool, not for permanent use.

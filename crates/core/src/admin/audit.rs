@@ -20,6 +20,7 @@ impl Admin<'_> {
         let outcome = failure.map_or_else(|| "ok".to_owned(), Fault::to_string);
         let audit = client.audit("command", command, outcome);
         let subject = client.subject();
+        let is_internal = client.origin.is_internal;
         let (kind, text) = match failure {
             None => (EventKind::Command, audit.command.clone()),
             Some(fault) => (
@@ -30,7 +31,8 @@ impl Admin<'_> {
         self.env
             .directory
             .note_event(kind, (database, &audit.user), &text, self.env.now);
-        if self.env.snapshot.config.settings.log_audit {
+        // The HTTP listener writes the line of its own commands: it knows who has sent the request.
+        if self.env.snapshot.config.settings.log_audit && !is_internal {
             out.audit(subject, audit);
         }
     }

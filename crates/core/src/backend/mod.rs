@@ -31,4 +31,4 @@ pub use session::{
     InternalQueries, LastingState, SIGNALS, Sequences, ServerNotifications, ServerSession,
     ServerSqlStatements, SessionSettings, TransactionState, UnexplainedParameters,
 };
-pub use stream::{Downstream, Expected, Step, Violation};
+pub use stream::{Downstream, Ends, Expected, Step, Violation};

@@ -2,6 +2,8 @@
 
 use pgweir_wire::{BadLength, HEADER_LEN, Header, tag::backend};
 
+use crate::statement_statistics::rows_in_tag;
+
 /// The longest message that is inspected as a whole. A longer error or parameter is passed on unread.
 const INSPECT_MAX: usize = 64 * 1024;
 /// The longest description that we ask for. PostgreSQL's have at most 1,664 columns with names of 63 bytes.
@@ -34,19 +36,6 @@ pub enum Step {
     Overlong(u8),
 }
 
-impl Step {
-    /// Returns the number of bytes that the step is about. `held`: the length of [`Downstream::held`].
-    #[inline]
-    #[must_use]
-    pub fn len(self, held: usize) -> usize {
-        match self {
-            Self::Pass { start, end } | Self::Inspect { start, end } => end - start,
-            Self::PassHeld | Self::InspectHeld => held,
-            Self::Overlong(_) => 0,
-        }
-    }
-}
-
 /// Why the server's bytes are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Violation {
@@ -67,6 +56,17 @@ impl std::fmt::Display for Violation {
     }
 }
 
+/// How the ends of a client's statements are noted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ends {
+    /// They are not.
+    Ignored,
+    /// The rows of each command are counted: see [`Downstream::take_rows`].
+    Counted,
+    /// The end of each statement is inspected.
+    Inspected,
+}
+
 /// The messages that are expected from the server, and those to be inspected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expected {
@@ -82,13 +82,15 @@ pub struct Expected {
     pub rows: bool,
     /// Whether notices are inspected, and tags of commands that change the session, commit or roll back.
     pub tags: bool,
-    /// Whether the end of each statement is inspected.
-    pub ends: bool,
+    /// How the ends of statements are noted.
+    pub ends: Ends,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Pass,
+    /// Count the rows, and pass the message on.
+    Count,
     Look,
     Overlong,
     Unexpected,
@@ -105,6 +107,8 @@ pub struct Downstream {
     held_done: bool,
     /// Whether the message that begins in `held` is too long to be inspected.
     overlong: Option<u8>,
+    /// The rows of the commands that were completed since they were last taken.
+    rows: u64,
 }
 
 impl Downstream {
@@ -139,6 +143,13 @@ impl Downstream {
                     let taken = (bytes.len() - *at).min(header.message_len());
                     *at += taken;
                     self.body_left = (header.message_len() - taken) as u32;
+                }
+                Kind::Count => {
+                    let Some(message) = bytes[*at..].get(..header.message_len()) else {
+                        break;
+                    };
+                    self.rows = self.rows.wrapping_add(rows_in_tag(&message[HEADER_LEN..]));
+                    *at += message.len();
                 }
                 Kind::Look | Kind::Overlong if start < *at => {
                     return Ok(Some(Step::Pass { start, end: *at }));
@@ -182,7 +193,7 @@ impl Downstream {
                 self.overlong = (kind == Kind::Overlong).then_some(header.tag);
                 Ok(Some(Step::PassHeld))
             }
-            Kind::Look => {
+            Kind::Look | Kind::Count => {
                 self.take(header.message_len(), bytes, at);
                 if self.held.len() < header.message_len() {
                     return Ok(None);
@@ -199,6 +210,12 @@ impl Downstream {
         let end = bytes.len().min(*at + missing);
         self.held.extend_from_slice(&bytes[*at..end]);
         *at = end;
+    }
+
+    /// Takes the rows of the commands whose ends were counted.
+    #[inline]
+    pub fn take_rows(&mut self) -> u64 {
+        std::mem::take(&mut self.rows)
     }
 
     /// The bytes of the last `PassHeld` or `LookHeld`.
@@ -271,11 +288,13 @@ fn kind(header: Header, expected: Expected) -> Kind {
         {
             Kind::Look
         }
-        backend::COMMAND_COMPLETE if expected.ends && header.message_len() <= INSPECT_MAX => {
+        backend::COMMAND_COMPLETE
+            if expected.ends == Ends::Inspected && header.message_len() <= INSPECT_MAX =>
+        {
             Kind::Look
         }
         backend::EMPTY_QUERY_RESPONSE | backend::PORTAL_SUSPENDED
-            if expected.ends && header.body_len == 0 =>
+            if expected.ends == Ends::Inspected && header.body_len == 0 =>
         {
             Kind::Look
         }
@@ -290,6 +309,11 @@ fn kind(header: Header, expected: Expected) -> Kind {
             if expected.tags && matches!(header.body_len, 4 | 6 | 7 | 9 | 11 | 18) =>
         {
             Kind::Look
+        }
+        backend::COMMAND_COMPLETE
+            if expected.ends == Ends::Counted && header.message_len() <= INSPECT_MAX =>
+        {
+            Kind::Count
         }
         backend::DATA_ROW
         | backend::COPY_DATA
@@ -324,7 +348,7 @@ mod tests {
         checks: false,
         rows: false,
         tags: false,
-        ends: false,
+        ends: Ends::Ignored,
     };
     const NONE: Expected = Expected {
         answers: false,
@@ -333,7 +357,7 @@ mod tests {
         checks: false,
         rows: false,
         tags: false,
-        ends: false,
+        ends: Ends::Ignored,
     };
 
     /// Cuts `bytes` at `cuts` and gives what was passed and what was looked at.
@@ -383,6 +407,37 @@ mod tests {
                     "cut at {first} and {second}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn rows_are_counted_at_every_cut() {
+        let expected = Expected {
+            ends: Ends::Counted,
+            ..ANY
+        };
+        let mut bytes = Vec::new();
+        for tag in ["INSERT 0 5", "SELECT 12", "CREATE TABLE"] {
+            bytes.push(b'C');
+            bytes.extend_from_slice(&(tag.len() as u32 + 5).to_be_bytes());
+            bytes.extend_from_slice(tag.as_bytes());
+            bytes.push(0);
+        }
+        MessageWriter::new(&mut bytes).ready_for_query(b'I');
+        for cut in 0..=bytes.len() {
+            let (mut stream, mut rows, mut tags) = (Downstream::default(), 0, 0);
+            for chunk in [&bytes[..cut], &bytes[cut..]] {
+                let mut at = 0;
+                while let Some(step) = stream.next(chunk, &mut at, expected).unwrap() {
+                    // The tag of a message that arrives in two pieces is for the caller to read.
+                    if step == Step::InspectHeld && stream.held()[0] == b'C' {
+                        rows += rows_in_tag(&stream.held()[HEADER_LEN..]);
+                        tags += 1;
+                    }
+                }
+            }
+            assert_eq!(rows + stream.take_rows(), 17, "cut at {cut}");
+            assert!(tags <= 1 && stream.take_rows() == 0, "cut at {cut}");
         }
     }
 

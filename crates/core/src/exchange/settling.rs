@@ -84,7 +84,7 @@ pub(crate) fn inspection_due(server: &mut Server, conn: Token) -> Option<Effect>
         return Some(Effect::AskForPrivileges(conn));
     }
     std::mem::take(&mut server.session.queries.ready_is_held)
-        .then_some(Effect::Session(conn, SessionEffect::InspectHeld))
+        .then(|| Effect::Session(conn, SessionEffect::InspectHeld))
 }
 
 impl Exchange<'_> {

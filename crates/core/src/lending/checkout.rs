@@ -39,12 +39,13 @@ impl Lending<'_> {
             (None, _) => None,
         };
         match idle {
-            Some(server) if self.is_stale(server) && self.peek_first(conn, out) => {
+            Some(server) if !self.is_stale(server) => self.equip(server, conn, out),
+            Some(server) if self.peek_first(conn, out) => {
                 if let Some(pool) = self.pools.get_mut(pool) {
                     pool.idle.push(server);
                 }
             }
-            Some(server) => self.lend(server, conn, out),
+            Some(server) => self.check_first(server, conn, out),
             None => self.wait(conn, pool, at_login, out),
         }
     }

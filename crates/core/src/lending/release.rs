@@ -77,7 +77,7 @@ impl Lending<'_> {
     }
 
     /// Releases a server of a pool that is shared between transactions, unless its client keeps the server.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release_shared(
         &mut self,
         conn: Token,
@@ -91,27 +91,30 @@ impl Lending<'_> {
         // A client that reads slowly keeps its server until it has read everything. So the number of servers bounds
         // what is buffered for clients.
         if client.socket.blocked || is_kept || !client.socket.stream.is_at_boundary() {
-            let is_counted = server.session.inspections.is_counted;
+            let is_newly_pinned = is_pinned && !server.session.inspections.is_counted;
             if is_pinned && server.unsettled_since().is_none() {
                 server.enter(Phase::Dedicated {
                     unsettled_since: None,
                 });
             }
-            match is_pinned && !is_counted {
-                true => {
-                    self.log_newly_kept(client_conn, conn, out);
-                    self.effects
-                        .push(Effect::Session(conn, SessionEffect::CountPinned));
-                }
-                false => self.log_kept(client_conn, conn, out),
-            }
-            return;
+            return self.note_kept(client_conn, conn, is_newly_pinned, out);
         }
         client.duty = ClientDuty::Idle;
         out.read(client_conn, ReadMode::Notify);
         self.log_given_back(client_conn, conn, out);
         self.give_back(conn, false, out);
         self.note_request_done(client_conn);
+    }
+
+    /// Counts and logs that a client keeps its server after a transaction.
+    fn note_kept(&mut self, client: Token, conn: Token, is_newly_pinned: bool, out: &mut Actions) {
+        if is_newly_pinned {
+            self.log_newly_kept(client, conn, out);
+            let count = SessionEffect::CountPinned;
+            self.effects.push(Effect::Session(conn, count));
+        } else {
+            self.log_kept(client, conn, out);
+        }
     }
 
     /// Handles the end of a transaction in session mode: the client keeps its server, unless the server is outdated.
@@ -136,7 +139,12 @@ impl Lending<'_> {
         let settings = &self.env.snapshot.config.settings;
         let wants_reset = was_session || settings.server_reset_query_always;
         let cleans = settings.handover_clean == HandoverClean::Always;
-        let closes = self.may_survive_clean(conn);
+        let Some(server) = self.connections.server(conn) else {
+            return;
+        };
+        let is_doubtful =
+            server.session.lasting.outlives_clean || server.session.dirt.class() == Class::Opaque;
+        let closes = is_doubtful && self.may_survive_clean(conn);
         if closes {
             self.count_unclean_close(conn);
         }
@@ -209,7 +217,7 @@ impl Lending<'_> {
     }
 
     /// Gives a server that can be lent at once to a waiter, makes it idle, or closes it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn place_ready_server(&mut self, conn: Token, out: &mut Actions) {
         let now = self.env.now;
         let Some(server) = self.connections.server(conn) else {

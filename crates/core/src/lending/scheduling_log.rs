@@ -79,7 +79,7 @@ impl Lending<'_> {
     }
 
     /// Logs that a client gives its server back.
-    #[inline]
+    #[inline(always)]
     pub(super) fn log_given_back(&self, client: Token, server: Token, out: &mut Actions) {
         if self.env.snapshot.config.settings.log_scheduling
             && let Some(Conn::Server(lent)) = self.connections.look(server)

@@ -16,7 +16,7 @@ use pgweir_wire::{HEADER_LEN, MessageWriter, Report, tag::backend};
 use self::replacement::{Received, Replacement};
 use crate::{
     Action, Actions, Directory, Level, SharedPool, Time, Token, WorkerId,
-    backend::{Duty, Expected, InternalQuery, OUTDATED, Request, Step},
+    backend::{Duty, Ends, Expected, InternalQuery, OUTDATED, Request, Step},
     connections::Connections,
     effect::{Effect, Env},
     fault::Words,
@@ -222,7 +222,7 @@ impl Listeners {
                 checks: false,
                 rows: false,
                 tags: false,
-                ends: false,
+                ends: Ends::Ignored,
             };
             let effect = match server.stream.next(bytes, at, expected) {
                 Ok(Some(Step::Inspect { start, end })) => {

@@ -151,6 +151,7 @@ impl LoginEvent<'_> {
             local: peer.local,
             port: peer.port,
             same_uid: peer.same_uid,
+            is_internal: peer.is_internal,
             uid: peer.uid,
             pid: peer.pid,
             connected_at: self.env.now,

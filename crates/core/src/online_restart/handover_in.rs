@@ -70,6 +70,7 @@ fn client_from_record(env: &Env<'_>, record: &ClientRecord) -> Client {
         local: record.local,
         port: record.port,
         same_uid: record.same_uid,
+        is_internal: false,
         uid: None,
         pid: record.process,
         connected_at: Time(env.now.0.saturating_sub(record.age)),

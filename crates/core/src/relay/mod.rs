@@ -22,6 +22,7 @@ mod named;
 mod named_statements;
 mod outdated_statements;
 mod rejection;
+mod server_bytes;
 mod server_errors;
 mod server_loss;
 mod server_reports;
@@ -34,25 +35,24 @@ mod unnamed;
 use pgweir_config::PoolMode;
 use pgweir_wire::{HEADER_LEN, MessageWriter, tag::backend};
 
-pub(crate) use self::server_loss::report_server_loss;
 use self::{
     byte_run::Run,
     client_to_server::{ClientMessages, Stopped},
     message_limits::MessageLimits,
+    server_bytes::{Inspected, next_inspected},
     statement_hooks::Counting,
 };
+pub(crate) use self::{server_bytes::ServerBytes, server_loss::report_server_loss};
 use crate::{
     Actions, Token,
-    backend::{Duty, Expected, Phase, Request, Server, Step},
+    backend::{Duty, Phase, Request, Server},
     client_listen::{keep_direct_notification, unlisten_completed},
     connections::Connections,
-    early_answers::send_early,
     effect::{Effect, Env, SessionEffect},
     exchange,
     fault::Fault,
     frontend::ClientDuty,
     operator_orders::retire_servers_of_database,
-    pool::PoolId,
     pooling::LocalPools,
     recording,
     session::Bindings,
@@ -65,19 +65,6 @@ pub(crate) struct Relay<'w> {
     connections: &'w mut Connections,
     pools: &'w mut LocalPools,
     bindings: &'w mut Bindings,
-}
-
-/// Bytes that a server has sent, and how far they are handled.
-pub(crate) struct ServerBytes<'b> {
-    server: Token,
-    bytes: &'b [u8],
-    at: usize,
-    /// The handled bytes that the client has still to be sent.
-    run: Run,
-    /// The pool in whose statistics the bytes count, if a client reads them.
-    counts_in: Option<PoolId>,
-    /// Whether the server was lent to a client when the bytes arrived.
-    was_lent: bool,
 }
 
 /// What becomes of a message of a server.
@@ -100,31 +87,6 @@ impl From<bool> for Treatment {
     #[inline]
     fn from(passes: bool) -> Self {
         if passes { Self::Pass } else { Self::Keep }
-    }
-}
-
-impl<'b> ServerBytes<'b> {
-    /// Begins to handle bytes of a server that has logged in.
-    #[inline]
-    pub(crate) fn begin(
-        connections: &mut Connections,
-        conn: Token,
-        bytes: &'b [u8],
-        out: &mut Actions,
-    ) -> Option<Self> {
-        let server = connections.server(conn)?;
-        let was_lent = server.relays_for().or(server.holds_client()).is_some();
-        if let Some(client) = server.relays_for() {
-            send_early(client, server, out);
-        }
-        Some(Self {
-            server: conn,
-            bytes,
-            at: 0,
-            run: Run::default(),
-            counts_in: server.client().map(|_| server.pool()),
-            was_lent,
-        })
     }
 }
 
@@ -226,7 +188,7 @@ impl<'w> Relay<'w> {
         }
         match ran {
             // A lone Flush or the end of a message changes nothing that a reply would report.
-            Ok(()) => may_be_free(messages.server).then_some(Effect::Settle(server_conn)),
+            Ok(()) => may_be_free(messages.server).then(|| Effect::Settle(server_conn)),
             Err(stopped) => Some(stopped.effect(conn, server_conn)),
         }
     }
@@ -241,50 +203,27 @@ impl<'w> Relay<'w> {
     ) -> Option<Effect> {
         // Each inspected message may have changed everything, so the loop looks the server up each time.
         while let Some(server) = self.connections.server(input.server) {
-            let front = server.replies.front();
-            let expected = Expected {
-                answers: server.replies.is_asked(),
-                marks: front.is_mark,
-                describes: front.is_describe,
-                checks: server.replies.is_awaited(),
-                rows: server.session.awaits_rows(),
-                // While it is uncertain which replies have arrived, any message shows that the server is answering an
-                // internal query.
-                tags: server.session.reads_command_tags() || server.replies.is_uncertain(),
-                ends: server.statements.running.is_outstanding(),
-            };
-            let step = match server.stream.next(input.bytes, &mut input.at, expected) {
-                Ok(Some(step)) => step,
-                Ok(None) => return None,
+            let is_own = matches!(server.replies.current(), Some(Request::Internal(_)));
+            let to = server.relays_for().filter(|_| !is_own);
+            let counts = !is_own && server.statements.running.is_outstanding();
+            let step = match next_inspected(server, input, is_own, to, out) {
+                Ok(step) => step,
                 Err(violation) => {
                     input.run.flush(out);
                     return Some(Effect::ServerFault(input.server, violation.to_string()));
                 }
             };
-            let swallow = matches!(server.replies.current(), Some(Request::Internal(_)));
-            let to = server.relays_for().filter(|_| !swallow);
-            if expected.ends && !swallow {
-                let held = server.stream.held().len();
-                server.statements.running.add_sent(step.len(held));
-            }
-            let effect = match step {
-                Step::Pass { start, end } => {
-                    // A description may have been too long to be inspected.
-                    server.statements.params = None;
-                    input.run.add(to, start, end, out);
-                    continue;
-                }
-                Step::PassHeld => {
-                    input.run.flush(out);
-                    if let Some(to) = to {
-                        out.send_made(to, |made| made.extend_from_slice(server.stream.held()));
-                        input.run.sent = true;
+            input.count(&mut server.statements.running, counts);
+            let effect = match step? {
+                Inspected::Here { start, end } => {
+                    let effect = self.handle_step(input, (start, end), to, out);
+                    if effect.is_none() && input.at == input.bytes.len() {
+                        return None;
                     }
-                    continue;
+                    effect
                 }
-                Step::Inspect { start, end } => self.handle_step(input, (start, end), to, out),
-                Step::InspectHeld => self.handle_held_message(input, to, out),
-                Step::Overlong(tag) => self.passes_unread(input.server, tag, out),
+                Inspected::Held => self.handle_held_message(input, to, out),
+                Inspected::Overlong(tag) => self.passes_unread(input.server, tag, out),
             };
             if effect.is_some() {
                 input.run.flush(out);
@@ -310,7 +249,7 @@ impl<'w> Relay<'w> {
                 let client = loan.client();
                 let owed_max = self.env.snapshot.config.settings.max_pipelined_messages;
                 backpressure::read_on_if_answered(server, client, owed_max as usize, out);
-                may_be_free(server).then_some(Effect::Settle(conn))
+                may_be_free(server).then(|| Effect::Settle(conn))
             }
             Duty::Cleaning { .. } => Some(Effect::GoOnCleaning(conn)),
             Duty::Idle if !server.stream.is_quiet() => {
@@ -437,9 +376,12 @@ impl<'w> Relay<'w> {
             }
             backend::COMMAND_COMPLETE => {
                 server.session.forget_signals_after(body);
+                let has_listening_client = server.session.notifications.has_listening_client;
                 self.statement_completed(conn, Ended::Completed(body));
                 self.command_completed(conn, body);
-                unlisten_completed(self.connections, conn, Some(body));
+                if has_listening_client {
+                    unlisten_completed(self.connections, conn, Some(body));
+                }
                 Treatment::Pass
             }
             backend::NOTICE_RESPONSE => {
@@ -491,7 +433,7 @@ impl<'w> Relay<'w> {
     #[cold]
     fn copy_began(&mut self, conn: Token) -> Option<Effect> {
         let server = self.connections.server(conn)?;
-        matches!(server.duty, Duty::Cleaning { .. }).then_some(Effect::EndCopy(conn))
+        matches!(server.duty, Duty::Cleaning { .. }).then(|| Effect::EndCopy(conn))
     }
 
     /// Updates the statistics after a client's request was answered, and looks whether its session has to be inspected.
@@ -501,6 +443,10 @@ impl<'w> Relay<'w> {
         let server = self.connections.server(conn)?;
         let (pool_id, is_idle) = (server.pool(), server.status == b'I');
         let is_native = server.purpose.owner.is_some();
+        server
+            .statements
+            .running
+            .add_rows(server.stream.take_rows());
         server.statements.running.ready(
             server.replies.present_request(),
             server.replies.is_settled(),

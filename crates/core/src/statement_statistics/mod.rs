@@ -14,7 +14,7 @@ pub use self::{
     client::{ClientStatements, PartialText},
     entry::{Counts, StatementId},
     report::{StatementReport, StatementRow},
-    running::{Ended, Extent, RunningStatements},
+    running::{Ended, Extent, RunningStatements, rows_in_tag},
     slow::{SlowTransaction, SlowTransactionLog},
 };
 

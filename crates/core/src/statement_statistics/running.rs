@@ -72,12 +72,13 @@ impl Transaction {
     /// Adds a statement to those that the log names.
     #[inline]
     fn list(&mut self, statement: StatementId) {
-        if self.listed.contains(&statement) {
-            return;
-        }
-        let mut places = self.listed.iter_mut();
-        if let Some(place) = places.find(|place| **place == StatementId::NONE) {
-            *place = statement;
+        for place in &mut self.listed {
+            if *place == StatementId::NONE {
+                *place = statement;
+            }
+            if *place == statement {
+                return;
+            }
         }
     }
 }
@@ -151,6 +152,23 @@ impl RunningStatements {
         !self.outstanding.is_empty()
     }
 
+    /// Returns how far the statement runs to which the server's next replies belong, if they belong to one, while the
+    /// server answers the request with this number.
+    #[must_use]
+    #[inline]
+    pub fn present(&self, request: u64) -> Option<Extent> {
+        let front = self.outstanding.front()?;
+        (front.request <= request).then_some(front.extent)
+    }
+
+    /// Counts rows of commands that the server has completed for its present statement.
+    #[inline]
+    pub fn add_rows(&mut self, rows: u64) {
+        if let Some(front) = self.outstanding.front_mut() {
+            front.rows = front.rows.wrapping_add(rows);
+        }
+    }
+
     /// Counts further bytes of the client for the statement that was sent last.
     #[inline]
     pub fn add_received(&mut self, bytes: usize) {
@@ -181,7 +199,7 @@ impl RunningStatements {
             return;
         }
         front.rows += match (ended, front.extent) {
-            (Ended::Completed(tag), _) => rows_of(tag),
+            (Ended::Completed(tag), _) => rows_in_tag(tag),
             (Ended::Suspended, Extent::Execute { rows }) => u64::from(rows),
             (Ended::Suspended, Extent::Query) => 0,
         };
@@ -306,7 +324,7 @@ impl RunningStatements {
 
 /// Returns the number of rows in the tag of a CommandComplete, with its zero byte: `INSERT 0 5`, `SELECT 5`, `COPY 5`.
 #[inline]
-fn rows_of(tag: &[u8]) -> u64 {
+pub fn rows_in_tag(tag: &[u8]) -> u64 {
     let Some((0, tag)) = tag.split_last() else {
         return 0;
     };
@@ -361,7 +379,7 @@ mod tests {
             (b"SELECT 5", 0),
             (b"", 0),
         ] {
-            assert_eq!(rows_of(tag), rows, "{}", tag.escape_ascii());
+            assert_eq!(rows_in_tag(tag), rows, "{}", tag.escape_ascii());
         }
     }
 

@@ -37,7 +37,9 @@ impl Worker {
         let (first, others) = effects.into_parts();
         if let Some(first) = first {
             self.carry_out_one(first, now, out);
-            self.carry_out(others, now, out);
+            if !others.is_empty() {
+                self.carry_out(others, now, out);
+            }
         }
     }
 
@@ -46,18 +48,31 @@ impl Worker {
     fn carry_out_one(&mut self, effect: Effect, now: Time, out: &mut Actions) {
         match effect {
             Effect::Settle(server) => {
+                // A token owns nothing: there is nothing to drop behind the call.
+                std::mem::forget(effect);
                 self.lend(now, out, |event, out| event.release_if_done(server, out));
             }
-            Effect::Session(server, effect) => {
-                self.carry_out_in_session(server, effect, now, out);
+            Effect::Session(server, SessionEffect::Equip { client }) => {
+                std::mem::forget(effect);
+                self.equip(server, client, now, out);
             }
             effect => self.carry_out_other(effect, now, out),
+        }
+    }
+
+    /// Gives a server connection the session state of a client to which it is lent.
+    fn equip(&mut self, server: Token, client: Token, now: Time, out: &mut Actions) {
+        if let Some(effect) = self.exchange(now).equip(server, client, out) {
+            self.carry_out_other(effect, now, out);
         }
     }
 
     #[inline(never)]
     fn carry_out_other(&mut self, effect: Effect, now: Time, out: &mut Actions) {
         match effect {
+            Effect::Session(server, effect) => {
+                self.carry_out_in_session(server, effect, now, out);
+            }
             Effect::RelayEarly(client, early) => self.relay_again(client, &early, now, out),
             Effect::Pool(pool, effect) => self.carry_out_in_pool(pool, effect, now, out),
             Effect::Restart(effect) => self.carry_out_in_restart(effect, now, out),
@@ -300,7 +315,6 @@ impl Worker {
     }
 
     /// Carries out what a module wants for the session on a server connection.
-    #[inline]
     fn carry_out_in_session(
         &mut self,
         server: Token,
@@ -310,12 +324,7 @@ impl Worker {
     ) {
         let mut exchange = self.exchange(now);
         let effects = match effect {
-            SessionEffect::Equip { client } => {
-                if let Some(effect) = exchange.equip(server, client, out) {
-                    self.carry_out_other(effect, now, out);
-                }
-                return;
-            }
+            SessionEffect::Equip { client } => return self.equip(server, client, now, out),
             SessionEffect::Answered(own) => exchange.answered(server, own, out),
             SessionEffect::TryStartup(client) => return exchange.try_startup(server, client, out),
             SessionEffect::Inspect(settling) => exchange.inspect_late(server, settling, out),
@@ -450,8 +459,9 @@ impl Worker {
     /// Handles bytes of a client that has a server.
     #[inline]
     pub(crate) fn relay_up(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
-        let effect = self.relay(now).client_bytes(conn, bytes, out);
-        self.carry_out(effect, now, out);
+        if let Some(effect) = self.relay(now).client_bytes(conn, bytes, out) {
+            self.carry_out_one(effect, now, out);
+        }
     }
 
     /// Handles bytes of a server. The effect of a message is carried out before the next message is handled.
@@ -461,10 +471,11 @@ impl Worker {
             return;
         };
         while let Some(effect) = self.relay(now).pass_on(&mut input, out) {
-            self.carry_out([effect], now, out);
+            self.carry_out_one(effect, now, out);
         }
-        let effect = self.relay(now).end(input, out);
-        self.carry_out(effect, now, out);
+        if let Some(effect) = self.relay(now).end(input, out) {
+            self.carry_out_one(effect, now, out);
+        }
     }
 
     /// Settles the kept servers of a pool: `all` of them, or as many as clients wait for. The effects of one are carried

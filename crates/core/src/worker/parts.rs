@@ -157,8 +157,10 @@ impl Worker {
             effects: Effects::default(),
         };
         let result = handle(&mut event, out);
-        let effects = event.effects;
-        self.carry_out_all(effects, now, out);
+        if !event.effects.is_empty() {
+            let effects = event.effects;
+            self.carry_out_all(effects, now, out);
+        }
         result
     }
 

@@ -26,7 +26,7 @@ use zeroize::Zeroizing;
 use crate::net::{AcceptedClient, Load, Mailboxes};
 
 /// The database of the console, and the user who needs no password under pgweir's own user id.
-const CONSOLE: &str = "pgbouncer";
+pub(super) const CONSOLE: &str = "pgbouncer";
 /// The most bytes of one answer.
 const REPLY_MAX: usize = 64 * 1024 * 1024;
 const READ_BYTES: usize = 32 * 1024;

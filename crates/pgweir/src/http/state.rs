@@ -10,12 +10,12 @@ use std::{
 };
 
 use hyper::StatusCode;
-use pgweir_core::{Directory, Halt, Level, Time};
+use pgweir_core::{Audit, Directory, Halt, Level, LogLine, Time};
 use tokio::{sync::Mutex, time};
 
 use super::{
     Options, Tokens,
-    console_link::{Link, LinkError, Reply, Switchboard},
+    console_link::{CONSOLE, Link, LinkError, Reply, Switchboard},
     export::Exporter,
     gathering::{Gatherer, Scrape},
     history::History,
@@ -189,21 +189,20 @@ impl State {
         outcome: &Result<Reply, LinkError>,
     ) {
         let is_usable = matches!(outcome, Ok(_) | Err(LinkError::Command(_)));
-        // A shutdown waits for clients to leave.
-        if is_usable && !self.directory.operator().is_ending() {
+        if is_usable {
             *place = Some((link, self.now()));
         }
     }
 
-    /// Closes the link to the console if nobody has asked for a while, or the process is ending.
+    /// Closes the link to the console if nobody has asked for a while. A shutdown waits for clients of pools to leave, not
+    /// for such links; one that has ordered SUSPEND ends, so that the clients go on and can leave.
     pub(super) fn close_idle_link(&self) {
-        let is_ending = self.directory.operator().is_ending();
-        if is_ending {
+        if self.directory.operator().is_ending() {
             self.links.suspender.take();
         }
         let now = self.now();
         if let Ok(mut place) = self.links.tables.try_lock() {
-            place.take_if(|(_, used)| is_ending || now.since(*used) > LINK_IDLE_US);
+            place.take_if(|(_, used)| now.since(*used) > LINK_IDLE_US);
         }
     }
 
@@ -218,7 +217,8 @@ impl State {
         }
     }
 
-    /// Writes a line about a command that somebody has given.
+    /// Writes a line about a command that somebody has given, if `log_audit` asks for it. It is the only one: the console
+    /// writes none for requests over HTTP.
     pub(super) fn audit(
         &self,
         level: Level,
@@ -227,11 +227,24 @@ impl State {
         what: &str,
         outcome: &str,
     ) {
+        if !self.directory.snapshot().config.settings.log_audit {
+            return;
+        }
         let (who, from) = (&identity.name, &sender.name);
-        self.say(
-            level,
-            format!("audit: {who} from {from}: {what}: {outcome}"),
-        );
+        let text = format!("http: audit: {who} from {from}: {what}: {outcome}");
+        let audit = Audit {
+            action: "http command",
+            command: what.to_owned(),
+            user: who.to_string(),
+            database: CONSOLE.to_owned(),
+            address: from.to_string(),
+            outcome: outcome.to_owned(),
+        };
+        let line = LogLine {
+            audit: Some(Box::new(audit)),
+            ..LogLine::new(level, "", text)
+        };
+        self.lines.borrow_mut().say_line(self.now(), &line);
     }
 
     /// Are clients accepted?

@@ -238,7 +238,12 @@ impl LogBuffer {
 
     /// Adds a line that is about no connection, and writes it.
     pub(crate) fn say(&mut self, now: Time, level: Level, text: impl Into<String>) {
-        self.line(now, &LogLine::new(level, "", text));
+        self.say_line(now, &LogLine::new(level, "", text));
+    }
+
+    /// Adds a line, and writes it.
+    pub(crate) fn say_line(&mut self, now: Time, line: &LogLine) {
+        self.line(now, line);
         self.flush();
     }
 

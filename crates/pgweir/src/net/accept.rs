@@ -36,6 +36,7 @@ pub(crate) struct AcceptedClient {
     pub(super) local: Address,
     pub(super) port: u16,
     pub(super) same_uid: bool,
+    pub(super) is_internal: bool,
     pub(super) uid: Option<u32>,
     pub(super) pid: u32,
     /// The TLS session by which the client came to another listener of this process.
@@ -47,6 +48,7 @@ impl AcceptedClient {
     pub(crate) fn for_itself(fd: OwnedFd, port: u16) -> Self {
         Self {
             same_uid: true,
+            is_internal: true,
             pid: std::process::id(),
             ..Self::for_unix(fd, Some(rustix::process::geteuid().as_raw()), port)
         }
@@ -60,6 +62,7 @@ impl AcceptedClient {
             local: Address::Unix,
             port,
             same_uid: false,
+            is_internal: false,
             uid,
             pid: 0,
             tls: None,
@@ -304,6 +307,7 @@ impl<P: Pooler> Driver<P> {
             local,
             port,
             same_uid,
+            is_internal,
             uid,
             pid,
             tls,
@@ -313,6 +317,7 @@ impl<P: Pooler> Driver<P> {
             local,
             port,
             same_uid,
+            is_internal,
             uid,
             pid,
             entropy: [0; 64],

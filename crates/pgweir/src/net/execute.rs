@@ -27,7 +27,7 @@ struct Piece {
 
 /// Consecutive sends to one connection, which are written at once.
 #[derive(Debug, Default)]
-struct Gathered {
+pub(super) struct Gathered {
     to: Option<Token>,
     pieces: [Piece; PIECES_MAX],
     count: usize,
@@ -36,32 +36,32 @@ struct Gathered {
 impl Io {
     /// Executes the actions in order, and empties them.
     pub(super) fn execute(&mut self, actions: &mut Actions, input: &[u8]) {
-        let mut gathered = Gathered::default();
         for action in actions.list.drain(..) {
             match action {
                 Action::Send { to, source } => {
-                    if !gathered.takes(to) {
-                        self.write_gathered(&mut gathered, input, &actions.scratch);
+                    if !self.turn.gathered.takes(to) {
+                        self.write_gathered(input, &actions.scratch);
                     }
-                    gathered.add(to, &source);
+                    self.turn.gathered.add(to, &source);
                 }
                 // These two actions need no bytes, so the collected sends can wait.
                 Action::Read { conn, mode } => self.set_mode(conn, mode),
                 Action::Log(line) => self.log.line(self.now, &line),
                 action => {
-                    self.write_gathered(&mut gathered, input, &actions.scratch);
+                    self.write_gathered(input, &actions.scratch);
                     self.execute_rare(action);
                 }
             }
         }
-        self.write_gathered(&mut gathered, input, &actions.scratch);
+        self.write_gathered(input, &actions.scratch);
         actions.scratch.clear();
         if actions.scratch.capacity() > SCRATCH_KEPT {
             actions.scratch = Vec::new();
         }
     }
 
-    fn write_gathered(&mut self, gathered: &mut Gathered, input: &[u8], scratch: &[u8]) {
+    fn write_gathered(&mut self, input: &[u8], scratch: &[u8]) {
+        let gathered = &mut self.turn.gathered;
         let count = mem::take(&mut gathered.count);
         let Some(to) = gathered.to.take().filter(|_| count > 0) else {
             return;

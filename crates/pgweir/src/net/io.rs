@@ -14,6 +14,7 @@ use super::{
     Mailboxes, NetOptions, Parcel,
     accept::{Acceptor, Load},
     closing::Lingering,
+    execute::Gathered,
     poller::{Key, Poller},
     table::{Connection, Removed, Table},
     timers::Timers,
@@ -99,6 +100,8 @@ pub(super) struct Turn {
     pub(super) carried: Vec<Token>,
     /// The rest of this turn's share.
     pub(super) handshake_steps: u32,
+    /// The sends that are written next.
+    pub(super) gathered: Gathered,
 }
 
 /// Buffers for encryption.

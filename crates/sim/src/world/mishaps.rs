@@ -251,6 +251,7 @@ impl World {
             local: ADDRESS,
             port: 6432,
             same_uid: false,
+            is_internal: false,
             uid: Some(0),
             pid: 0,
             entropy: std::array::from_fn(|_| self.rng.u8(..)),

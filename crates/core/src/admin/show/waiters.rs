@@ -175,7 +175,7 @@ fn advice(reason: WaitReason, holder: Option<&LongestHolder>) -> String {
     let limit = match reason {
         WaitReason::Paused => return "give RESUME: an operator has paused the pool".to_owned(),
         WaitReason::Failed(_) => {
-            return "repair the login to the server: see last_error in SHOW POOLS".to_owned();
+            return "repair the connection to the server: see last_error in SHOW POOLS".to_owned();
         }
         WaitReason::Connecting => return "wait: a server connection is logging in".to_owned(),
         WaitReason::None => return "wait: the next free server is this pool's".to_owned(),
@@ -258,7 +258,7 @@ mod tests {
         let cap = WaitReason::Cap { by, limit: 3 };
         assert!(advice(cap, None).starts_with("raise max_db_connections"));
         assert!(advice(WaitReason::Paused, None).starts_with("give RESUME"));
-        assert!(advice(WaitReason::Failed(Time(0)), None).starts_with("repair the login"));
+        assert!(advice(WaitReason::Failed(Time(0)), None).starts_with("repair the connection"));
     }
 
     #[test]

@@ -1,0 +1,136 @@
+//! The bytes that a server has sent: which of its messages are inspected, and how far its bytes are handled.
+
+use super::byte_run::Run;
+use crate::{
+    Actions, Token,
+    backend::{Ends, Expected, Server, Step, Violation},
+    connections::Connections,
+    early_answers::send_early,
+    pool::PoolId,
+    statement_statistics::{Extent, RunningStatements},
+};
+
+/// Bytes that a server has sent, and how far they are handled.
+pub(crate) struct ServerBytes<'b> {
+    pub(super) server: Token,
+    pub(super) bytes: &'b [u8],
+    pub(super) at: usize,
+    /// How far the bytes were counted for the statements that the server completes.
+    counted: usize,
+    /// The handled bytes that the client has still to be sent.
+    pub(super) run: Run,
+    /// The pool in whose statistics the bytes count, if a client reads them.
+    pub(super) counts_in: Option<PoolId>,
+    /// Whether the server was lent to a client when the bytes arrived.
+    pub(super) was_lent: bool,
+}
+
+/// A message of a server that pgweir inspects.
+pub(super) enum Inspected {
+    /// It lies in the input.
+    Here {
+        /// Where the message begins.
+        start: usize,
+        /// Where the message ends.
+        end: usize,
+    },
+    /// It was stored until it was complete.
+    Held,
+    /// A message of this kind that is too long to be inspected begins here.
+    Overlong(u8),
+}
+
+impl<'b> ServerBytes<'b> {
+    /// Begins to handle bytes of a server that has logged in.
+    #[inline]
+    pub(crate) fn begin(
+        connections: &mut Connections,
+        conn: Token,
+        bytes: &'b [u8],
+        out: &mut Actions,
+    ) -> Option<Self> {
+        let server = connections.server(conn)?;
+        let was_lent = server.relays_for().or(server.holds_client()).is_some();
+        if let Some(client) = server.relays_for() {
+            send_early(client, server, out);
+        }
+        Some(Self {
+            server: conn,
+            bytes,
+            at: 0,
+            counted: 0,
+            run: Run::default(),
+            counts_in: server.client().map(|_| server.pool()),
+            was_lent,
+        })
+    }
+
+    /// Counts the bytes that were handled since the last count for the statement that the server completes next, if
+    /// they belong to one.
+    #[inline]
+    pub(super) fn count(&mut self, running: &mut RunningStatements, belongs: bool) {
+        if belongs {
+            running.add_sent(self.at - self.counted);
+        }
+        self.counted = self.at;
+    }
+}
+
+/// Returns the messages that this server is expected to send, and those to be inspected. `is_own`: whether the server
+/// answers a query of pgweir's own.
+#[inline]
+fn expected(server: &Server, is_own: bool) -> Expected {
+    let front = server.replies.front();
+    let present = match is_own {
+        true => None,
+        false => (server.statements.running).present(server.replies.present_request()),
+    };
+    Expected {
+        answers: server.replies.is_asked(),
+        marks: front.is_mark,
+        describes: front.is_describe,
+        checks: server.replies.is_awaited(),
+        rows: is_own && server.session.awaits_rows(),
+        // While it is uncertain which replies have arrived, any message shows that the server is answering an
+        // internal query.
+        tags: server.session.reads_command_tags() || server.replies.is_uncertain(),
+        ends: match present {
+            None => Ends::Ignored,
+            // All of its commands end with the ReadyForQuery.
+            Some(Extent::Query) => Ends::Counted,
+            Some(Extent::Execute { .. }) => Ends::Inspected,
+        },
+    }
+}
+
+/// Passes bytes of the server on up to a message that is inspected. `None` when all bytes are used up.
+#[inline]
+pub(super) fn next_inspected(
+    server: &mut Server,
+    input: &mut ServerBytes<'_>,
+    is_own: bool,
+    to: Option<Token>,
+    out: &mut Actions,
+) -> Result<Option<Inspected>, Violation> {
+    let expected = expected(server, is_own);
+    while let Some(step) = server.stream.next(input.bytes, &mut input.at, expected)? {
+        match step {
+            Step::Pass { start, end } => {
+                // A description may have been too long to be inspected.
+                server.statements.params = None;
+                input.run.add(to, start, end, out);
+            }
+            Step::PassHeld => {
+                input.run.flush(out);
+                if let Some(to) = to {
+                    out.send_made(to, |made| made.extend_from_slice(server.stream.held()));
+                    input.run.sent = true;
+                }
+            }
+            Step::Inspect { start, end } => return Ok(Some(Inspected::Here { start, end })),
+            Step::InspectHeld => return Ok(Some(Inspected::Held)),
+            Step::Overlong(tag) => return Ok(Some(Inspected::Overlong(tag))),
+        }
+    }
+    Ok(None)
+}
