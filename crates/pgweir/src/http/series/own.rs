@@ -385,7 +385,8 @@ fn write_process(source: Source<'_>, text: &mut Exposition) {
         family.add(&[("kind", kind)], jobs.refused);
     }
     let catalogs = threads.catalogs.read();
-    let help = "Catalogs of databases that are evaluated on a thread of their own: active and waiting.";
+    let help =
+        "Catalogs of databases that are evaluated on a thread of their own: active and waiting.";
     let mut family = text.family("pgweir_catalog_evaluations", Kind::Gauge, help);
     family.add(&[("state", "active")], catalogs.active as u64);
     family.add(&[("state", "waiting")], catalogs.waiting as u64);
