@@ -20,8 +20,8 @@ use crate::{
     cli::Cli,
     clock::Clock,
     control::{
-        AuthChecker, Caught, Deriver, Evaluator, HttpControl, Logging, Origin, Program, Request,
-        Resolver, Restart, StatsReport, Supervisor, load, net_options, stats_period_us,
+        Caught, HttpControl, Logging, Origin, Program, Request, Resolver, Restart, SlowWork,
+        StatsReport, Supervisor, load, net_options, stats_period_us,
     },
     http::{self, Http},
     log::{Log, LogBuffer},
@@ -315,7 +315,6 @@ impl Start {
             move |signal| drop(control.send(Request::Signal(signal)))
         })?;
         let (departures, departing) = unbounded();
-        let occupancies = directory.occupancies();
         let crew = Crew {
             clock,
             departures,
@@ -325,9 +324,7 @@ impl Start {
             mailboxes: mailboxes.clone(),
             options: Arc::new(net_options(&snapshot, &plan.tls, files)),
             resolver: Arc::clone(&resolver),
-            deriver: Deriver::start(settings, &mailboxes, &occupancies.keys)?,
-            auth_checker: AuthChecker::start(settings, &mailboxes, &occupancies.inquiries)?,
-            evaluator: Evaluator::start(&mailboxes, &occupancies.catalogs)?,
+            slow_work: SlowWork::start(settings, &mailboxes, directory.occupancies())?,
             control: control.clone(),
             log: log.clone(),
         };
@@ -456,9 +453,7 @@ struct Crew {
     mailboxes: Mailboxes,
     options: Arc<NetOptions>,
     resolver: Arc<Resolver>,
-    deriver: Deriver,
-    auth_checker: AuthChecker,
-    evaluator: Evaluator,
+    slow_work: SlowWork,
     control: Sender<Request>,
     departures: Sender<Outgoing>,
     traces: TraceQueue,
@@ -518,9 +513,7 @@ impl Crew {
             mailboxes: self.mailboxes.clone(),
             options: Arc::clone(&self.options),
             resolver: Arc::clone(&self.resolver),
-            deriver: self.deriver.clone(),
-            auth_checker: self.auth_checker.clone(),
-            evaluator: self.evaluator.clone(),
+            slow_work: self.slow_work.clone(),
             control: self.control.clone(),
             departures: self.departures.clone(),
             traces: self.traces.clone(),

@@ -17,18 +17,17 @@ mod reload;
 mod resolver;
 mod restart;
 mod signals;
+mod slow_work;
 mod stats_report;
 mod supervisor;
 mod threads;
 
-pub(crate) use auth_check::AuthChecker;
 pub(crate) use change::{ChangeError, EntryChange};
-pub(crate) use derive::Deriver;
-pub(crate) use evaluate::Evaluator;
 pub(crate) use reload::{LoadError, Loaded, Origin, credentials, http_tokens, load, net_options};
 pub(crate) use resolver::{Lookup, Resolver};
 pub(crate) use restart::{Program, Restart};
 pub(crate) use signals::{Caught, Signal};
+pub(crate) use slow_work::SlowWork;
 pub(crate) use stats_report::StatsReport;
 pub(crate) use supervisor::{HttpControl, Logging, Request, Supervisor, stats_period_us};
 

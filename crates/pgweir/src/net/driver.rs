@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    control::{AuthChecker, Deriver, Evaluator, Request, Resolver},
+    control::{Request, Resolver, SlowWork},
     log::LogBuffer,
     otlp::TraceQueue,
     takeover::{Arriving, Outgoing},
@@ -46,9 +46,7 @@ pub(crate) struct Surroundings {
     pub(crate) mailboxes: Mailboxes,
     pub(crate) options: Arc<NetOptions>,
     pub(crate) resolver: Arc<Resolver>,
-    pub(crate) deriver: Deriver,
-    pub(crate) auth_checker: AuthChecker,
-    pub(crate) evaluator: Evaluator,
+    pub(crate) slow_work: SlowWork,
     pub(crate) control: crossbeam_channel::Sender<Request>,
     /// Receives clients that leave for another process.
     pub(crate) departures: crossbeam_channel::Sender<Outgoing>,
@@ -101,9 +99,7 @@ impl<P: Pooler> Driver<P> {
             threads: Threads {
                 mailboxes: around.mailboxes,
                 resolver: around.resolver,
-                deriver: around.deriver,
-                auth_checker: around.auth_checker,
-                evaluator: around.evaluator,
+                slow_work: around.slow_work,
                 control: around.control,
                 departures: around.departures,
                 traces: around.traces,

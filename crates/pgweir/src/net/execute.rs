@@ -94,18 +94,24 @@ impl Io {
             Action::StartTls { conn, role } => self.start_tls(conn, role),
             Action::Close(conn) => self.close(conn),
             Action::Derive { conn, job } => {
-                if let Err(Overloaded) = self.threads.deriver.submit(self.id, conn, job) {
+                if let Err(Overloaded) = self.threads.slow_work.deriver.submit(self.id, conn, job) {
                     self.pending.push_back(Pending::Underived(conn));
                 }
             }
             Action::CheckAuth { conn, auth_check } => {
-                if let Err(Overloaded) = self.threads.auth_checker.submit(self.id, conn, auth_check)
+                if let Err(Overloaded) = self
+                    .threads
+                    .slow_work
+                    .auth_checker
+                    .submit(self.id, conn, auth_check)
                 {
                     self.pending.push_back(Pending::Unanswered(conn));
                 }
             }
             Action::Evaluate(evaluation) => {
-                if let Err(evaluation) = self.threads.evaluator.submit(self.id, evaluation) {
+                if let Err(evaluation) =
+                    self.threads.slow_work.evaluator.submit(self.id, evaluation)
+                {
                     let evaluated = Box::new(evaluation.give_up());
                     let mail = Mail::CatalogEvaluated(evaluated);
                     self.pending.push_back(Pending::Mail(mail));

@@ -20,7 +20,7 @@ use super::{
     timers::Timers,
 };
 use crate::{
-    control::{AuthChecker, Deriver, Evaluator, Request, Resolver},
+    control::{Request, Resolver, SlowWork},
     log::LogBuffer,
     otlp::TraceQueue,
     takeover::{Companion, Departing, Outgoing},
@@ -81,9 +81,7 @@ pub(super) struct Io {
 pub(super) struct Threads {
     pub(super) mailboxes: Mailboxes,
     pub(super) resolver: Arc<Resolver>,
-    pub(super) deriver: Deriver,
-    pub(super) auth_checker: AuthChecker,
-    pub(super) evaluator: Evaluator,
+    pub(super) slow_work: SlowWork,
     pub(super) control: crossbeam_channel::Sender<Request>,
     pub(super) departures: crossbeam_channel::Sender<Outgoing>,
     pub(super) traces: TraceQueue,

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    control::{AuthChecker, Deriver, Evaluator, Resolver},
+    control::{Resolver, SlowWork},
     log::Log,
     otlp::TraceQueue,
 };
@@ -203,10 +203,7 @@ impl World {
         let resolver =
             Resolver::start(&settings, &mailboxes, clock, Log::new(0, false)).expect("threads");
         let occupancies = Occupancies::default();
-        let deriver = Deriver::start(&settings, &mailboxes, &occupancies.keys).expect("threads");
-        let auth_checker =
-            AuthChecker::start(&settings, &mailboxes, &occupancies.inquiries).expect("threads");
-        let evaluator = Evaluator::start(&mailboxes, &occupancies.catalogs).expect("threads");
+        let slow_work = SlowWork::start(&settings, &mailboxes, &occupancies).expect("threads");
         let driver = |id| {
             let around = Surroundings {
                 id,
@@ -216,9 +213,7 @@ impl World {
                 mailboxes: mailboxes.clone(),
                 options: Arc::clone(&options),
                 resolver: Arc::clone(&resolver),
-                deriver: deriver.clone(),
-                auth_checker: auth_checker.clone(),
-                evaluator: evaluator.clone(),
+                slow_work: slow_work.clone(),
                 control: crossbeam_channel::unbounded().0,
                 departures: crossbeam_channel::unbounded().0,
                 traces: TraceQueue::new(1),
