@@ -38,9 +38,9 @@ class Authority:
         self._serial = 1
 
     def issue(self, cn, *, names=(), key_of=None, version1=False, rsa=False, expired=False):
-        """A certificate for `cn`; `names` are alternative names such as DNS:localhost."""
+        """A certificate for `cn` (`one/CN=two` has two names); `names` are alternative names such as DNS:localhost."""
         self._serial += 1
-        base = self.folder / f"{cn}-{self._serial}"
+        base = self.folder / f"{cn.replace('/', '-')}-{self._serial}"
         site = Site(base.with_suffix(".crt"), key_of.key if key_of else base.with_suffix(".key"))
         request = base.with_suffix(".csr")
         newkey = ["-newkey", "rsa:2048"] if rsa else ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]

@@ -57,6 +57,18 @@ def test_a_session_does_not_outlive_the_certificate_that_was_asked(start_pooler,
     again.close()
 
 
+@pytest.mark.parametrize("names", ["trusty/CN=admin", "admin/CN=trusty"])
+def test_a_certificate_with_two_common_names_is_nobodys(start_pooler, newest_pg, certificates, names):
+    """Programs differ on which name counts."""
+    pooler = start_pooler(newest_pg, **certificates.pooler("verify-full"), auth_type="cert",
+                          client_tls_ca_file=certificates.authority.cert)
+    site = certificates.authority.issue(names)
+    for user in ("trusty", "admin"):
+        client = wire.RawClient(certs.tls_socket(pooler.host, pooler.port, cert=site), None)
+        client.send(wire.startup(user=user, database="app"))
+        assert "certificate authentication failed" in client.error_and_close().words
+
+
 def test_servers_are_resumed(start_pooler, newest_pg, certificates):
     front = DirectFront(newest_pg, certificates.site)
     try:

@@ -189,10 +189,11 @@ settings! {
         /// schema. A change takes effect when pgweir reads a database's catalog the next time. SHOW CATALOG lists
         /// functions whose effect on the session pgweir can't determine.
         certified_functions: Vec<String> = "", reloads, now;
-        /// What to do with a server on which statements ran that pgweir can't analyse, in a database with functions
-        /// that may keep state which no reset removes (functions in languages like PL/Perl and PL/Python, C
-        /// functions that pgweir does not know, dblink; SHOW CATALOG names one). `close`: close the server.
-        /// `ignore`: reset it as far as possible, and accept that the next client may see what those functions keep.
+        /// What to do with a server on which statements ran that pgweir can't analyse, if they may have left state that
+        /// no reset removes: the database has functions that can (functions in languages like PL/Perl and PL/Python,
+        /// C functions that pgweir does not know, dblink; SHOW CATALOG names one), or the login is a superuser, may
+        /// become one, or may start a backup or replay replication. `close`: close the server. `ignore`: reset it
+        /// as far as possible, and accept that the next client may see that state.
         unclean: Unclean = "close", reloads, now;
         /// As long as a pool has at most this number of clients, each client keeps the server that it got, if there
         /// are enough servers. 0: servers go back to the pool at the end of each transaction.

@@ -21,9 +21,14 @@ pub(crate) fn peer(der: &[u8]) -> Option<PeerCertificate> {
     })
 }
 
-/// Returns the last common name of the subject. A name with a NUL byte is ignored: such a name is meant to be misread.
+/// Returns the common name of the subject. A name with a NUL byte is ignored, since it is meant to be misread, and so are
+/// several names, since programs differ on which of them counts.
 pub(super) fn common_name<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a str> {
-    let name = certificate.subject().iter_common_name().last()?;
+    let mut names = certificate.subject().iter_common_name();
+    let name = names.next()?;
+    if names.next().is_some() {
+        return None;
+    }
     name.as_str().ok().filter(|name| !name.contains('\0'))
 }
 
