@@ -103,7 +103,7 @@ fn send_queries(
     });
 }
 
-/// Handles the end of a server's answer to a catalog query. The facts are evaluated off the event loop.
+/// Handles the end of a server's answer to a catalog query. Many facts are evaluated off the event loop.
 pub(crate) fn finish(env: &Env<'_>, server: &mut Server, out: &mut Actions) {
     let Some(found) = server.session.queries.catalog.take() else {
         return;
@@ -119,7 +119,11 @@ pub(crate) fn finish(env: &Env<'_>, server: &mut Server, out: &mut Actions) {
             address,
             database,
         };
-        return out.list.push(Action::Evaluate(Box::new(evaluation)));
+        return match evaluation.facts.are_many() {
+            true => out.list.push(Action::Evaluate(Box::new(evaluation))),
+            // The client's next text should find the certificates in force.
+            false => put_in_force(evaluation.run(), env.now, out),
+        };
     }
     let findings = match found.failed {
         true => Findings::default(),

@@ -29,6 +29,8 @@ use crate::session::{
 const GRAPH_MAX: usize = 4_000_000;
 /// The largest size of the facts in bytes. A database with more is not evaluated.
 const BYTES_MAX: usize = 512 * 1024 * 1024;
+/// The size in bytes above which the evaluation of the facts takes long.
+const MANY_BYTES: usize = 1024 * 1024;
 /// The largest number of watched custom parameters. Further names are ignored.
 const CUSTOM_NAMES_MAX: usize = 256;
 /// The largest number of columns of a row.
@@ -135,6 +137,12 @@ impl Facts {
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.size.is_whole
+    }
+
+    /// Returns whether their evaluation takes longer than a few milliseconds.
+    #[must_use]
+    pub fn are_many(&self) -> bool {
+        self.size.bytes > MANY_BYTES
     }
 
     /// Returns whether all rows have arrived, and none exceeded a limit.
