@@ -383,13 +383,14 @@ impl Catalog {
 
     /// Replaces another catalog from now on.
     fn take_over(self: &Arc<Self>, other: &Self) {
-        let (ddl, servers, generation) = {
+        let (ddl, has_changed, servers, generation) = {
             let state = other.state.lock();
             if other.same.set(Arc::clone(self)).is_err() {
                 return;
             }
             (
                 state.changes.ddl + state.changes.quiet,
+                state.changes.count > 0,
                 state.servers,
                 other.generation.load(Ordering::Acquire),
             )
@@ -397,14 +398,16 @@ impl Catalog {
         let mut state = self.state.lock();
         state.servers += servers;
         state.changes.ddl += ddl;
-        if ddl > 0 {
+        // DDL through the other entry may have ended while this catalog was read.
+        let is_doubtful = ddl > 0 || has_changed;
+        if is_doubtful {
             state.doubt();
         }
         // Workers that have seen the other catalog's generation notice the change.
         self.generation.fetch_max(generation, Ordering::AcqRel);
-        let certificates = match ddl {
-            0 => state.certificates.clone(),
-            _ => state.certificates.outdated(0),
+        let certificates = match is_doubtful {
+            false => state.certificates.clone(),
+            true => state.certificates.outdated(0),
         };
         self.put(&mut state, certificates);
     }

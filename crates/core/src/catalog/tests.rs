@@ -261,3 +261,15 @@ fn another_database_has_taken_the_name() {
     let reading = catalog.begin(60_000_000, at(9000)).expect("stale");
     assert!(!reading.is_of_identity);
 }
+
+#[test]
+fn ddl_through_another_entry_during_a_reading_counts() {
+    let catalogs = Arc::<Catalogs>::default();
+    let (one, two) = (catalogs.add(), catalogs.add());
+    read(&two, 1, at(0));
+    let reading = one.begin(0, at(1)).expect("never read");
+    drop(two.ddl_begins());
+    finish(&one, reading, facts(1), at(2));
+    assert!(two.is_alias());
+    assert!(!is_certified(&one), "what was read is older than the DDL");
+}
