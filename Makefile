@@ -11,8 +11,14 @@ test: ## Install what the tests need and run all of them (at most 25 minutes on 
 	@tools/test
 
 .PHONY: test-full
-test-full: ## The same with the slow tests and the full counts (about an hour)
+test-full: ## The same with the slow tests, the full counts and an hour's soak (about an hour and a half)
 	@tools/test --full
+
+.PHONY: test-faults
+test-faults: ## Kill, stop and cut off servers, and storm, behind pgweir and PgBouncer: docs/faults.md (ten minutes)
+	@tools/install-deps
+	cargo build --profile quick -p pgweir
+	@tools/faults
 
 .PHONY: build
 build: ## Build pgweir: target/release/pgweir

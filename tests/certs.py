@@ -64,6 +64,25 @@ class Authority:
             machine.give_to_service(path)
         return site
 
+    def revoke(self, *sites, expired=False):
+        """A list of revoked certificates, in a file of its own."""
+        self._serial += 1
+        books = self.folder / f"revoked-{self._serial}"
+        books.mkdir()
+        (books / "index.txt").touch()
+        (books / "crlnumber").write_text(f"{self._serial:02x}\n")
+        config = books / "config"
+        config.write_text(f"[ca]\ndefault_ca=books\n[books]\ndatabase={books}/index.txt\ndefault_md=sha256\n"
+                          f"crlnumber={books}/crlnumber\n")
+        own = ["-config", config, "-cert", self.cert, "-keyfile", self.key]
+        for site in sites:
+            _openssl("ca", *own, "-revoke", site.cert)
+        when = ["-crl_lastupdate", "20200101000000Z", "-crl_nextupdate", "20200102000000Z"] if expired else ["-crldays", 30]
+        _openssl("ca", *own, "-gencrl", "-out", books / "list.pem", *when)
+        machine.give_to_service(books)
+        machine.give_to_service(books / "list.pem")
+        return books / "list.pem"
+
     def _sign_for_the_past(self, request, cert):
         """Only `openssl ca` takes dates."""
         books = self.folder / f"books-{self._serial}"

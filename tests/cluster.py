@@ -154,8 +154,8 @@ class Cluster:
         subprocess.run(["cp", "-a", "--reflink=auto", str(template), str(data)], check=True)
         return cls(binaries, folder, data, assist)
 
-    def start(self, **more):
-        """Starts the server; `more` are settings."""
+    def start(self, within=(), **more):
+        """Starts the server; `more` are settings. `within` is a command that becomes the server, and chooses its account."""
         options = {
             "port": self.port, "listen_addresses": _loopbacks(),
             "unix_socket_directories": self.socket_dir, "max_connections": 100,
@@ -170,8 +170,8 @@ class Cluster:
         arguments = [f"--{name}={value}" for name, value in options.items()]
         with open(self.log, "a") as out:
             self._process = subprocess.Popen(
-                [self.binaries.path("postgres"), "-D", str(self.data), *arguments],
-                stdout=out, stderr=subprocess.STDOUT, cwd=self.folder, **machine.as_service(),
+                [*within, self.binaries.path("postgres"), "-D", str(self.data), *arguments],
+                stdout=out, stderr=subprocess.STDOUT, cwd=self.folder, **({} if within else machine.as_service()),
             )
         machine.wait_until(self._answers, 30, f"PostgreSQL {self.version} starts ({self.log})")
 

@@ -22,7 +22,7 @@ USERS_FUNCTIONS = "SELECT oid::regprocedure::text FROM pg_proc WHERE oid >= 1638
 # Seconds for a test of `make test-full` that sets no limit of its own: the full counts take long.
 FULL_TIMEOUT = 900
 # Modules whose tests take longest.
-LONG = ("test_leak_generator", "test_leaks", "test_differential", "test_handover", "test_package")
+LONG = ("test_soak", "test_leak_generator", "test_leaks", "test_differential", "test_handover", "test_package")
 
 
 # -- the run: one folder for all processes of pytest-xdist, removed when all went well
@@ -30,6 +30,7 @@ LONG = ("test_leak_generator", "test_leaks", "test_differential", "test_handover
 
 def pytest_addoption(parser):
     parser.addoption("--full", action="store_true", help="run the slow tests and counts too")
+    parser.addoption("--soak-minutes", type=float, default=60, help="how long test_soak.py lasts (with --full)")
 
 
 def pytest_configure(config):

@@ -69,6 +69,8 @@ class Pooler:
         }
         if not pgbouncer:
             self.settings["workers"] = workers
+            if driver := os.environ.get("PGWEIR_IO_DRIVER"):
+                self.settings["io_driver"] = driver
         self.settings |= settings
         self.process = None
         # The earlier processes of an online restart.

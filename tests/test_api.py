@@ -91,6 +91,8 @@ def test_rows_can_be_chosen(start):
         only, = api.ask("/show/clients?application_name=one%20%26+two").json["rows"]
         assert only["database"] == "app"
         assert api.ask("/show/clients?database=none").json["rows"] == []
+        answer = api.ask("/show/clients?distinct=database,user&database=app&sort=-id").json
+        assert answer["total"] == 1 and [row["id"] for row in answer["rows"]] == ids[:1]
     for query, part in [("limit=0", "1 to 100000"), ("sort=nothing", "there are type, user"), ("nothing=1", "there is no column")]:
         answer = api.ask(f"/show/clients?{query}")
         assert answer.status == 400 and part in answer.json["detail"], query
@@ -243,6 +245,11 @@ def test_one_audit_line(start):
     assert [line["user"].split()[0] for line in lines] == ["user", "token", "user", "token"]
     assert lines[0]["user"] == 'user "admin"' and lines[0]["action"] == "http command"
     assert all(re.fullmatch(r"127\.0\.0\.1:\d+", line["address"]) for line in lines)
+    # Events name the same senders, each once, and the database.
+    rows = [row for row in pooler.console("SHOW EVENTS") if row["kind"].startswith("command") and row["event"] != "RELOAD"]
+    assert [(row["kind"], row["event"].split(":")[0], row["database"], row["user"].split()[0]) for row in rows] == [
+        ("command", 'PAUSE "app"', "app", "admin"), ("command", 'RESUME "app"', "app", "token"),
+        ("command_failed", 'RESUME "app"', "app", "admin"), ("command", "RECONNECT", "", "token")]
     # The console's own line remains for a client of the console.
     pooler.console("RECONNECT")
     assert [line["action"] for line in audits(pooler)[before + 4:]] == ["command"]
@@ -441,6 +448,6 @@ def test_the_description_says_what_is_there(start):
                 assert status == 401, (method, path)
                 assert "401" in item[method.lower()]["responses"]
     shown = {path for path in description["paths"] if "/commands/" in path}
-    assert len(shown) == 13
+    assert len(shown) == 14
     ids = [one["operationId"] for item in description["paths"].values() for one in item.values()]
     assert len(ids) == len(set(ids))

@@ -3,7 +3,10 @@
 import asyncio
 import base64
 import re
+import signal
+import statistics
 import subprocess
+import time
 
 import asyncpg
 import psycopg
@@ -112,6 +115,7 @@ def test_empty_secret_never_opens(start_pooler, newest_pg, auth_type):
 
 
 @pytest.mark.parametrize("auth_type", ["plain", "md5", "scram-sha-256"])
+@pytest.mark.guards("unknown_users")
 def test_unknown_user_is_refused_like_a_wrong_password(start_pooler, newest_pg, auth_type):
     """A client that guesses names learns nothing: the requests and the errors are the same, in the same order."""
     users = one_user("plain") | {"scrammed": PASSWORD}
@@ -138,6 +142,51 @@ def test_unknown_user_gets_the_same_salt_each_time(start_pooler, newest_pg):
     assert server_first(pooler, "stranger")["s"] != server_first(pooler, "stranger2")["s"]
 
 
+@pytest.mark.pgweir_only("forgets its salts")
+@pytest.mark.shows("auth_key_file")
+@pytest.mark.guards("unknown_users")
+def test_salts_of_unknown_users_survive_a_restart(start_pooler, newest_pg):
+    """Else two starts would tell the users who have a SCRAM secret from those who do not exist."""
+    pooler = start_pooler(newest_pg, users=one_user("scram"), auth_type="scram-sha-256", auth_key_file="salts.key")
+    before = server_first(pooler, "stranger")["s"]
+    path = pooler.folder / "salts.key"
+    assert path.stat().st_mode & 0o777 == 0o600
+    pooler.signal(signal.SIGTERM)
+    pooler.wait_end()
+    pooler.spawn().listening()
+    assert server_first(pooler, "stranger")["s"] == before
+    pooler.signal(signal.SIGTERM)
+    pooler.wait_end()
+    path.write_text("no key")
+    pooler.spawn()
+    pooler.wait_end()
+    pooler.expect_log("auth_key_file salts.key: it must hold 64 hexadecimal digits")
+
+
+# auth_type, kind of the known user's secret
+REFUSED = [("plain", "plain"), ("plain", "md5"), ("plain", "scram"), ("md5", "plain"), ("md5", "md5"),
+           ("md5", "scram"), ("scram-sha-256", "scram")]
+
+
+@pytest.mark.alone
+@pytest.mark.pgweir_only("tells the users apart by time")
+@pytest.mark.parametrize(("auth_type", "kind"), REFUSED)
+@pytest.mark.guards("unknown_users")
+def test_the_time_tells_no_user(start_pooler, newest_pg, auth_type, kind):
+    """A refusal costs the same work whether the user exists or not: the medians of many refusals are alike."""
+    pooler = start_pooler(newest_pg, users=one_user(kind), auth_type=auth_type, log_connections=0,
+                          log_disconnections=0, log_pooler_errors=0, workers=1)
+    took = {"trusty": [], "stranger": []}
+    for _ in range(61):
+        for user, times in took.items():
+            before = time.perf_counter()
+            with pytest.raises(LoginRefused):
+                pooler.raw(user, password="wrong")
+            times.append(time.perf_counter() - before)
+    known, unknown = (statistics.median(times) for times in took.values())
+    assert abs(known - unknown) < max(0.25 * min(known, unknown), 0.0002), (known, unknown)
+
+
 def server_first(pooler, user):
     """The parts of the server's first SCRAM message."""
     client = pooler.socket()
@@ -161,6 +210,7 @@ def server_first(pooler, user):
     b"\xff\xfe",
     b"n,,n=,r=ab\x01c",
 ])
+@pytest.mark.guards("scram_parsing")
 def test_bad_scram_is_refused(start_pooler, newest_pg, first):
     pooler = start_pooler(newest_pg, users=one_user("plain"), auth_type="scram-sha-256")
     client = pooler.socket()
@@ -190,6 +240,7 @@ def test_scram_mechanisms(start_pooler, newest_pg):
     lambda final: re.sub(rb"c=[^,]*", b"c=eSws", final),
     lambda final: b"",
 ])
+@pytest.mark.guards("scram_parsing")
 def test_bad_scram_proof_is_refused(start_pooler, newest_pg, spoil):
     pooler = start_pooler(newest_pg, users=one_user("plain"), auth_type="scram-sha-256")
     client = pooler.socket()
@@ -305,6 +356,7 @@ def test_settings_that_are_not_tracked_are_logged_by_name(start_pooler, newest_p
 
 
 @pytest.mark.pgweir_only("has no LDAP in some builds")
+@pytest.mark.guards("secrets_in_show")
 def test_secrets_stay_out_of_the_console(start_pooler, newest_pg):
     """The console shows neither the new value nor the part of it that is wrong."""
     pooler = start_pooler(newest_pg, auth_type="trust", verbose=3)

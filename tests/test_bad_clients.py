@@ -376,12 +376,18 @@ def test_memory_does_not_grow(start_pooler, newest_pg, request, check_others, st
 def test_unfinished_logins_cost_little(start_pooler, newest_pg):
     """A client that announces a large message and sends nothing does not make the pooler reserve memory."""
     pooler = start_pooler(newest_pg, users=USERS, auth_type="md5", max_client_conn=2000)
-    before = pooler.memory_kb()
     clients = []
-    for _ in range(400):
-        client = pooler.socket().send(startup(user="trusty", database="app"))
-        client.expect("R")
-        clients.append(client.send(struct.pack("!cI", b"p", 60_000)))
+
+    def open_clients(count):
+        for _ in range(count):
+            client = pooler.socket().send(startup(user="trusty", database="app"))
+            client.expect("R")
+            clients.append(client.send(struct.pack("!cI", b"p", 60_000)))
+
+    # The first clients make pgweir allocate queues, more of them with io_uring. Later clients use the same queues.
+    open_clients(100)
+    before = pooler.memory_kb()
+    open_clients(400)
     with pooler.raw(password=PASSWORD) as other:
         assert other.value("SELECT 1") == "1"
         assert pooler.memory_kb() - before < 400 * 16
@@ -389,6 +395,7 @@ def test_unfinished_logins_cost_little(start_pooler, newest_pg):
         client.close()
 
 
+@pytest.mark.guards("log_injection")
 def test_log_lines_cannot_be_forged(start_pooler, newest_pg):
     """Names go into the log; a line end in them must not begin a new line."""
     pooler = start_pooler(newest_pg)

@@ -170,6 +170,7 @@ SCRAM = {
 
 
 @pytest.mark.parametrize("name", better(SCRAM, "iterations beyond reason"))
+@pytest.mark.guards("scram_parsing")
 def test_false_scram_servers(start_bad, name):
     """A server that cannot prove its identity is not used, whatever messages follow."""
     first, last = SCRAM[name]

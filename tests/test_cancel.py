@@ -81,6 +81,7 @@ def test_one_of_several(start_pooler, pg, workers):
     lambda client: (0, bytes(4)),
     lambda client: (0xFFFFFFFF, b"\xff" * 4),
 ], ids=["first byte", "last byte", "pid", "zero", "all zero", "all ones"])
+@pytest.mark.guards("cancel_keys")
 def test_wrong_key_is_ignored(start_pooler, newest_pg, spoil):
     pooler = start_pooler(newest_pg, default_pool_size=1)
     client = pooler.raw()
@@ -94,6 +95,7 @@ def test_wrong_key_is_ignored(start_pooler, newest_pg, spoil):
     assert wire.rows(messages)[0][1] == "done"
 
 
+@pytest.mark.guards("cancel_keys")
 def test_key_of_the_server_is_not_the_clients(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, default_pool_size=1)
     keys = {(client.pid, client.secret) for client in [pooler.raw() for _ in range(200)]}

@@ -210,3 +210,22 @@ def test_views_of_the_server_read_clean_functions_only(pg):
     unclean = {(view, function) for view, function in views
                if function not in INNOCENT and view not in known}
     assert unclean == set()
+
+
+def test_a_parameter_named_in_dynamic_sql(start_pooler, pg):
+    """The name of a custom parameter may stand within a string that a function executes: the value stays with its client."""
+    pg.run("CREATE FUNCTION enter(tenant text) RETURNS void LANGUAGE plpgsql AS $$"
+           "BEGIN EXECUTE format('SET dynamic.tenant = %L', tenant); END$$", dbname="app")
+    try:
+        pooler = start_pooler(pg, default_pool_size=1)
+        with pooler.connect() as one, pooler.connect() as other:
+            for _ in range(3):
+                one.execute("SELECT enter('one')")
+                other.execute("SELECT enter('other')")
+                # No text names the parameter so far: only the function's body does.
+                for client in (one, other, one):
+                    client.execute("SELECT 1")
+                assert one.execute("SHOW dynamic.tenant").fetchone() == ("one",)
+                assert other.execute("SHOW dynamic.tenant").fetchone() == ("other",)
+    finally:
+        pg.run("DROP FUNCTION enter(text)", dbname="app")

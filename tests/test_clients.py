@@ -204,14 +204,3 @@ def test_caps_on_the_console_are_not_for_admins(start_pooler, newest_pg):
         == "client connections exceeded (max_db_client_connections)"
     for console in consoles:
         assert console.query("SHOW VERSION")
-
-
-def test_a_cap_counts_clients_that_have_not_logged_in(start_pooler, newest_pg):
-    """Else the cap would be no protection from clients that never do."""
-    pooler = start_pooler(newest_pg, auth_type="md5", max_user_client_connections=2)
-    slow = [pooler.socket() for _ in range(2)]
-    for client in slow:
-        client.send(wire.startup(user="plainly", database="app"))
-        client.expect("R")
-    words = refused_words(pooler, user="plainly", password=pooler.users["plainly"])
-    assert words == "client connections exceeded (max_user_client_connections)"

@@ -273,6 +273,7 @@ ADMIN_ONLY = ["RELOAD", "SHUTDOWN", "SHUTDOWN WAIT_FOR_CLIENTS", "SET pool_mode 
 
 
 @pytest.mark.shows("admin_users", "stats_users")
+@pytest.mark.guards("console_rights")
 def test_stats_users_may_only_look(start_pooler, newest_pg, pgbouncer):
     client = start_pooler(newest_pg).raw("stats", "pgbouncer")
     for what in COLUMNS:
@@ -447,6 +448,7 @@ def test_shows_many_rows(start_pooler, newest_pg, workers):
     assert len(rows) == 501
 
 
+@pytest.mark.guards("secrets_in_show")
 def test_no_secret_is_shown(start_pooler, newest_pg):
     where = f"host={newest_pg.host} port={newest_pg.port}"
     pooler = start_pooler(newest_pg, databases={"app": f"{where} user=trusty password=sesame"})
@@ -717,6 +719,7 @@ def test_dns_hosts(start_pooler, newest_pg):
 
 
 @pytest.mark.pgweir_only("secrets are shown")
+@pytest.mark.guards("secrets_in_show")
 def test_fds_have_no_secret(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, auth_type="scram-sha-256")
     client = pooler.raw("scrammed", password=pooler.users["scrammed"])

@@ -369,6 +369,7 @@ OPERATE = ["PAUSE", "PAUSE app", "RESUME", "RESUME app", "KILL", "KILL app", "KI
            "SHUTDOWN", "SHUTDOWN WAIT_FOR_SERVERS", "SHUTDOWN WAIT_FOR_CLIENTS"]
 
 
+@pytest.mark.guards("console_rights")
 def test_only_admins_operate(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg)
     client = pooler.raw()

@@ -18,6 +18,7 @@ from collector import Collector
 from httpfixtures import http_port, start  # noqa: F401 (fixtures)
 from pooler import ROOT
 from scraping import get, scrape
+from test_hosts import entry, pair  # noqa: F401 (pair is a fixture)
 from test_http import EXPORTER
 
 pytestmark = pytest.mark.pgweir_only("PgBouncer does not speak HTTP")
@@ -90,8 +91,8 @@ def test_each_series_exists(start):
         db.execute("DROP TABLE t")
     named = {name for expression in expressions() for name in NAME.findall(expression)}
     assert len(named) > 60
-    # Nobody waits here.
-    rare = {"pgweir_pool_clients_waiting"}
+    # Nobody waits here, and there is no standby.
+    rare = {"pgweir_pool_clients_waiting", "pgweir_host_lag_seconds"}
     assert named - metrics.names - rare == set()
     assert rare <= set(metrics.types)
 
@@ -215,26 +216,43 @@ def load(pooler, pg):
             one.wait()
 
 
+def all_have_data(server, wanted, cause=lambda: None):
+    """Waits until Prometheus has data for each expression, and causes them meanwhile."""
+    empty = {filled_in(expression) for expression in wanted}
+
+    def are_filled():
+        cause()
+        empty.difference_update({expression for expression in empty if server.series(expression)})
+        return not empty
+    with contextlib.suppress(AssertionError):
+        machine.wait_until(are_filled, 60, "data for each expression")
+    assert not empty
+
+
 @pytest.mark.full
-def test_every_expression_has_data(start, prometheus, newest_pg):
-    """Each expression of dashboard and rules is one that Prometheus takes; each of the dashboard has data under load."""
+def test_every_expression_has_data(start, prometheus, newest_pg, pair):  # noqa: F811
+    """Each expression of dashboard and rules is one that Prometheus takes; each of the dashboard has data under load, those
+    about memory_limit once it is reached."""
     collector = Collector().start()
     try:
-        pooler = start(default_pool_size=2, otlp_endpoint=collector.url, otlp_trace_ratio="0.01",
-                       databases={"app": f"host={newest_pg.host} port={newest_pg.port} dbname=app", "down": "host=127.0.0.1 port=1"})
+        pooler = start(default_pool_size=2, otlp_endpoint=collector.url, otlp_trace_ratio="0.01", host_check_interval=1, memory_limit="1GB",
+                       databases={"app": f"host={newest_pg.host} port={newest_pg.port} dbname=app", "down": "host=127.0.0.1 port=1",
+                                  "pair": entry(*pair, target_session_attrs="read-write")})
         done = subprocess.run(["promtool", "check", "rules", str(RULES)], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
-        with load(pooler, newest_pg):
+        with load(pooler, newest_pg), pooler.connect(dbname="pair"), \
+                pooler.connect("admin", "pgbouncer", password=pooler.users["admin"]) as console:
             with pytest.raises(psycopg.OperationalError):
                 pooler.connect(dbname="down")
             server = prometheus(pooler, RULES)
-            rules = {rule["expr"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]}
-            for expression in expressions():
-                expression = filled_in(expression)
-                if expression in rules:
-                    server.series(expression)
-                    continue
-                machine.wait_until(lambda: server.series(expression), 30, f"data for {expression}")
+            rules = {filled_in(rule["expr"]) for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]}
+            for expression in rules:
+                server.series(expression)
+            of_full_memory = {expression for expression in expressions() if re.search("memory_(is_full|refusals)", expression)} - rules
+            all_have_data(server, set(expressions()) - rules - of_full_memory)
+            console.execute("SET memory_limit = '64kB'")
+            all_have_data(server, of_full_memory, pooler.login_error)
+            console.execute("SET memory_limit = '1GB'")
             groups = server.ask("rules")["groups"]
             assert [rule["lastError"] for group in groups for rule in group["rules"] if rule.get("lastError")] == []
             machine.wait_until(lambda: "PgweirServerLoginFailing" in server.alerts(), 30, "the alert is pending")

@@ -36,6 +36,8 @@ RUN_BY = {
 }
 # Commands that nobody runs, and why.
 NOT_RUN = {
+    "make test-faults": "takes ten minutes of the whole machine; `make test-full` runs test_faults.py",
+    "tools/faults -k killed": "the same",
     "make demo": "needs a build of its own and a minute of the whole machine",
     "make build && target/release/pgweir postgres://user@host/db": "links for minutes; what it starts is run by test_quick_start.py",
     "make build": "links for minutes",

@@ -201,7 +201,7 @@ def test_sequences_that_could_not_be_discarded(start_pooler, either_pg, settings
                 assert one.value("SELECT nextval('handed_on')") == "1"
                 told = [wire.errors(other.query("SELECT lastval()"))[0][0] for _ in range(2)]
                 assert failures == ["DISCARD SEQUENCES"]
-                assert told == ["55000" if settings else "08006", "55000"]
+                assert told == ["55000" if settings else "08007", "55000"]
                 assert other.value("SHOW work_mem") == ("5MB" if settings else "4MB")
             finally:
                 either_pg.run("DROP SEQUENCE handed_on", dbname="app")

@@ -91,6 +91,8 @@ def test_pipelining_gets_one_answer(start):
 def test_slowloris(start):
     """Hundreds of connections that send a byte now and then: none lives longer than http_timeout, and others are served."""
     pooler = start(http_timeout=2, http_max_connections=50)
+    # The thread that answers is started last.
+    assert get(pooler.http, "/healthz").status == 200
     threads = pooler_threads(pooler)
     with contextlib.ExitStack() as stack:
         slow = [stack.enter_context(connection(pooler)) for _ in range(300)]

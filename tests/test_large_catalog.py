@@ -27,6 +27,7 @@ def large(newest_pg, pytestconfig):
     newest_pg.run("DROP DATABASE large WITH (FORCE)")
 
 
+@pytest.mark.alone
 @pytest.mark.pgweir_only("it reads no catalog")
 def test_others_do_not_wait_for_a_large_catalog(start_pooler, newest_pg, large, record_property):
     here = f"host={newest_pg.host} port={newest_pg.port}"

@@ -131,6 +131,8 @@ def test_a_pinned_client_and_one_that_waits(start, tab):
         wait_for_plots(tab, 6)
         text = tab.evaluate("document.getElementById('main').innerText")
         assert "temporary objects" in text and "1 client waiting" in text
+        assert tab.evaluate("document.getElementById('notes').childElementCount") == 1, "one trouble, one sentence"
+        assert f'(application "{name}", idle and pinned)' in text
         tab.screenshot(PICTURES / "pinned.png")
         client = next(row["id"] for row in pooler.console("SHOW CLIENTS") if row["application_name"].startswith("<img"))
         tab.evaluate(f"location.hash = '#/client/{client}'")
@@ -154,22 +156,68 @@ def test_a_pinned_client_and_one_that_waits(start, tab):
 @pytest.mark.full
 def test_an_outage(start, newest_pg, tab):
     where = f"host={newest_pg.host} port={newest_pg.port} dbname=app"
-    pooler = start(databases={"app": where, "orders": "host=127.0.0.1 port=1", "paused": where}, http_history_interval=1, server_login_retry=30)
-    with contextlib.suppress(psycopg.OperationalError):
-        pooler.connect(dbname="orders").close()
+    gone = "host=127.0.0.1 port=1"
+    pooler = start(databases={"app": where, "orders": gone, "bills": gone, "paused": where}, http_history_interval=1, server_login_retry=30)
+    for database in ("bills", "orders"):
+        with contextlib.suppress(psycopg.OperationalError):
+            pooler.connect(dbname=database).close()
     with pooler.connect() as db:
         db.execute("SELECT 1")
         pooler.console("PAUSE paused")
         log_in(tab, pooler, "stats")
         wait_for_plots(tab)
         notes = tab.evaluate("document.getElementById('notes').innerText")
-        assert "orders / trusty: no server" in notes and "paused is paused" in notes
+        assert "bills / trusty, orders / trusty: no server" in notes and "paused is paused" in notes
+        assert notes.count("no server") == 1, "one host, one sentence"
+        tab.wait("document.querySelector('#hosts-body td')")
+        hosts = tab.evaluate("[...document.querySelectorAll('#hosts-body tbody tr')].map((tr) => [...tr.cells].map((td) => td.textContent))")
+        down, up = sorted(hosts, key=lambda row: row[3])
+        assert down[:4] == ["127.0.0.1:1", "bills, orders", "–", "down"] and "refused" in down[-1], hosts
+        assert up[1:4] == ["app, paused", "primary", "up"] and up[5] == "1", hosts
         assert not tab.evaluate("document.getElementById('process-actions').childElementCount"), "stats_users give no orders"
         tab.screenshot(PICTURES / "outage.png")
         pooler.signal(3)
         pooler.wait_end()
         tab.wait("document.getElementById('state').textContent.includes('no answer')")
         tab.screenshot(PICTURES / "gone.png")
+
+
+@pytest.mark.full
+def test_failed_logins_have_their_address(start, tab):
+    pooler = start(auth_type="scram-sha-256", http_history_interval=1)
+    for _ in range(25):
+        pooler.login_error("scrammed", password="of last year", application_name="<b>import</b>")
+    log_in(tab, pooler, "stats")
+    tab.wait("document.querySelector('#notes li.bad')")
+    note = tab.evaluate("document.querySelector('#notes li.bad').innerText")
+    assert "25 failed logins of clients to app, as user scrammed" in note and "wrong password" in note
+    assert 'They come from 127.0.0.1 (application "<b>import</b>"): 25' in note
+    nothing_is_wrong(tab)
+
+
+@pytest.mark.full
+def test_many_that_wait_are_few_rows(start, tab):
+    """Those that wait for the same reason and need the same remedy are one row, also on a phone."""
+    pooler = start(http_history_interval=1, default_pool_size=1, query_wait_timeout=0)
+    with contextlib.ExitStack() as stack:
+        holders = [stack.enter_context(pooler.raw(dbname=database)) for database in ("app", "other")]
+        for holder in holders:
+            holder.query("BEGIN")
+        waiters = [stack.enter_context(pooler.raw(dbname="app" if number < 40 else "other")) for number in range(60)]
+        for waiter in waiters:
+            waiter.send(wire.query("SELECT 1"))
+        machine.wait_until(lambda: pooler.console("SHOW WAITERS")[0]["holder_us"] >= 1_000_000, what="transactions idle for long")
+        log_in(tab, pooler, "stats", size=PHONE)
+        rows = "[...document.querySelectorAll('#waiters-body tbody tr')].map((tr) => [...tr.cells].map((td) => td.textContent))"
+        tab.wait(f"{rows}.length === 2")
+        app, other = sorted(tab.evaluate(rows), key=lambda row: row[1])
+        assert app[:2] == ["40", "app / trusty"] and other[:2] == ["20", "other / trusty"]
+        assert "end the idle transaction of client" in app[5]
+        assert tab.evaluate("document.getElementById('waiters-note').textContent") == "60 clients"
+        tab.screenshot(PICTURES / "phone-waiters.png")
+        height = tab.evaluate("document.getElementById('waiters').offsetHeight")
+        assert height < PHONE[1], f"{height} pixels: more than a screen"
+    nothing_is_wrong(tab)
 
 
 @pytest.mark.full

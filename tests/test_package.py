@@ -157,7 +157,8 @@ def test_manual_pages(page):
 def test_its_ini_loads(new_pooler, folder):
     """The configuration that comes with it is one that pgweir starts with."""
     text = (PACKAGING / "pgweir.ini").read_text()
-    (folder / "userlist.txt").touch()
+    (folder / "userlist.txt").touch(mode=0o600)
+    machine.give_to_service(folder / "userlist.txt")
     for key, value in {"listen_port": machine.free_port(), "unix_socket_dir": folder,
                        "pidfile": folder / "pid", "auth_file": folder / "userlist.txt"}.items():
         text, count = re.subn(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.MULTILINE)

@@ -207,6 +207,7 @@ def test_without_following(start_pooler, newest_pg):
 
 
 @pytest.mark.shows("max_client_prepared_bytes")
+@pytest.mark.guards("statement_memory")
 def test_a_client_that_prepares_too_much(start_pooler, newest_pg):
     weir = start_pooler(newest_pg, max_client_prepared_bytes=2000)
     with weir.raw() as client:

@@ -354,3 +354,19 @@ def test_service_manager_is_told(new_pooler, newest_pg, monkeypatch):
     pooler.signal(signal.SIGTERM)
     assert manager.until("STOPPING") == "STOPPING=1"
     assert pooler.wait_end() == 0
+
+
+def test_files_that_everybody_can_read(start_pooler, newest_pg):
+    """A userlist that every user of the machine can read is reported at the start and at each RELOAD."""
+    words = "every user of this machine can read"
+    pooler = start_pooler(newest_pg)
+    pooler.userlist_path.chmod(0o600)
+    pooler.console("RELOAD")
+    before = pooler.log().count(words)
+    pooler.userlist_path.chmod(0o644)
+    pooler.console("RELOAD")
+    pooler.expect_log(f"auth_file: {words} {pooler.userlist_path}: chmod o-r")
+    assert pooler.log().count(words) == before + 1
+    pooler.userlist_path.chmod(0o640)
+    pooler.console("RELOAD")
+    assert pooler.log().count(words) == before + 1

@@ -109,10 +109,7 @@ def test_who_comes_back_has_missed_nothing(line, newest_pg, workers):
         newest_pg.run(f"NOTIFY news, '{number}'", dbname="app")
     # After these, the other clients' notifications are on their way.
     assert payloads(stays.query("COMMIT; SELECT 1")) == ["0", "1", "2"]
-    pooler.process.kill()
-    pooler.process.wait()
-    pooler.process = old
-    pooler.expect_log("online restart failed")
+    one.new_process_dies(old)
     newest_pg.run("NOTIFY news, 'last'", dbname="app")
     for client in clients:
         told = payloads(client.expect("AAAA"))

@@ -47,7 +47,15 @@ def on_both(weir, client, message):
     # A portal of another statement, whose description comes first.
     parse("SELECT 1, 2", "other") + describe("S", "other") + SYNC + parse(TEXT, "S") + bind(name="other")
     + describe() + execute() + describe("S", "S") + SYNC,
-], ids=["closed", "bound again", "a portal's"])
+    # A portal of a statement whose description is known already.
+    parse("SELECT 1, 2", "other") + bind(name="other") + describe() + execute() + parse(TEXT, "S") + SYNC
+    + bind(name="other") + describe() + execute() + bind(name="S") + describe() + execute() + SYNC,
+    # A portal with a name.
+    parse(TEXT, "S") + SYNC + parse("SELECT 1, 2", "other") + bind(name="other", portal="p") + SYNC
+    + bind(name="other", portal="p") + describe("P", "p") + bind(name="S") + describe() + execute() + SYNC,
+    # The unnamed statement.
+    parse(TEXT, "S") + SYNC + parse("SELECT 1, 2") + describe("S") + describe("S", "S") + SYNC,
+], ids=["closed", "bound again", "a portal's", "known", "a named portal's", "the unnamed statement's"])
 def test_what_is_told_of_one_statement_is_not_told_of_another(weir, first):
     with weir.raw() as client, weir.raw() as other:
         client.send(first)
@@ -56,6 +64,25 @@ def test_what_is_told_of_one_statement_is_not_told_of_another(weir, first):
         assert errors(other.query("CREATE TABLE unrelated (a int); DROP TABLE unrelated")) == []
         for heard in on_both(weir, client, TRUSTS):
             assert (errors(heard), rows(heard)) == ([], [("1",)])
+
+
+@pytest.mark.parametrize("first", [
+    bind(name="S") + describe() + bind(name="other", portal="p") + describe("P", "p"),
+    bind(name="S") + describe() + describe("S", "of_sql"),
+    describe("S", "of_sql") + describe("S", "S"),
+], ids=["a portal behind it", "a statement of SQL behind it", "a statement of SQL in front"])
+def test_a_description_above_64_kb_is_told_of_its_statement(weir, first):
+    names = [f"{number:063}" for number in range(1000)]
+    wide = "SELECT " + ", ".join(f'1 AS "{name}"' for name in names)
+    used = bind(name="S") + describe() + execute() + SYNC
+    with weir.raw() as client, weir.raw() as other:
+        assert errors(client.query("PREPARE of_sql AS SELECT 1, 2")) == []
+        assert errors(client.ask(parse(wide, "S") + parse("SELECT 1, 2", "other") + SYNC)) == []
+        heard = client.ask(first + SYNC)
+        assert sorted(len(m.body) > 65536 for m in heard if m.kind == "T") == [False, True]
+        assert errors(other.query("CREATE TABLE unrelated (a int); DROP TABLE unrelated")) == []
+        for heard in on_both(weir, client, used):
+            assert (errors(heard), rows(heard)) == ([], [("1",) * len(names)])
 
 
 @pytest.mark.pgweir_only("it gives rows of columns that the client was not told of")

@@ -199,6 +199,80 @@ def test_all_servers_at_once(start_pooler, pg, workers):
         assert client.value("SELECT 9") == "9"
 
 
+# -- Without last words
+
+ROLLED_BACK, UNKNOWN = "08006", "08007"
+SILENT = "server conn crashed?"
+
+
+def dies_at(sql):
+    """A server that begins transactions, answers anything, and ends without a word when it gets this text."""
+    def behave(connection):
+        if not connection.welcome():
+            return
+        status, said = b"I", b""
+        while (message := connection.read()).kind != "X":
+            asked = message.body.split(b"\0")[message.kind == "P"].decode() if message.kind in "QP" else ""
+            if asked == sql and connection.number == 1 and message.kind == "Q":
+                return
+            status = {"BEGIN": b"T", "fail": b"E", "COMMIT": b"I"}.get(asked, status)
+            said += {"P": fake.frame("1"), "B": fake.frame("2"), "D": fake.frame("n"),
+                     "E": fake.frame("C", fake.text("OK")), "Q": fake.frame("C", fake.text("OK"))}.get(message.kind, b"")
+            if message.kind == "S" and sql == "(sync)" and connection.number == 1:
+                return
+            if message.kind in "QS":
+                connection.send(said + fake.frame("Z", status))
+                said = b""
+    return behave
+
+
+@pytest.mark.pgweir_only("has one SQLSTATE for all cases")
+@pytest.mark.parametrize("statistics", [1000, 0])
+@pytest.mark.parametrize("before, last, expect", [
+    (["BEGIN", "INSERT 1"], "COMMIT", UNKNOWN),
+    (["BEGIN", "INSERT 1"], "/* a */ end ;", UNKNOWN),
+    (["BEGIN", "INSERT 1"], "PREPARE TRANSACTION 'a'", UNKNOWN),
+    (["BEGIN"], "INSERT 1; COMMIT", UNKNOWN),
+    ([], "INSERT 1", UNKNOWN),
+    (["BEGIN"], "INSERT 1", ROLLED_BACK),
+    (["BEGIN", "INSERT 1"], "ROLLBACK", ROLLED_BACK),
+    (["BEGIN", "fail"], "COMMIT", ROLLED_BACK),
+    ([], "BEGIN", ROLLED_BACK),
+])
+def test_the_outcome_of_a_commit(start_pooler, start_server, before, last, expect, statistics):
+    """A client whose COMMIT was sent and not confirmed learns that its outcome is unknown."""
+    server = start_server(dies_at(last))
+    pooler = start_pooler(None, databases={"app": server.database}, statement_statistics=statistics)
+    client = pooler.raw()
+    for sql in before:
+        client.query(sql)
+    client.send(query(last))
+    error = client.until("E")[-1]
+    if not statistics:
+        expect = UNKNOWN
+    assert error.sqlstate == expect
+    assert error.words == (SILENT if expect == ROLLED_BACK else f"the outcome of the transaction is unknown: {SILENT}")
+    assert ("rolled back" in error.fields["H"]) == (expect == ROLLED_BACK)
+
+
+@pytest.mark.pgweir_only("has one SQLSTATE for all cases")
+@pytest.mark.parametrize("before, last, expect", [
+    (["BEGIN", "INSERT 1"], "COMMIT", UNKNOWN),
+    (["BEGIN"], "INSERT 1", ROLLED_BACK),
+    ([], "INSERT 1", UNKNOWN),
+])
+def test_the_outcome_of_a_commit_in_the_extended_protocol(start_pooler, start_server, before, last, expect):
+    """It counts what was executed, by the name of a prepared statement too."""
+    server = start_server(dies_at("(sync)"))
+    pooler = start_pooler(None, databases={"app": server.database})
+    client = pooler.raw()
+    for sql in before:
+        client.query(sql)
+    client.send(wire.parse(last, "s") + wire.bind(name="s") + wire.execute() + wire.SYNC)
+    error = client.until("E")[-1]
+    assert error.sqlstate == expect
+
+
 # -- PostgreSQL as a whole
 
 

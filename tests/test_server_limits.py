@@ -60,14 +60,14 @@ def test_reserve(start_pooler, emptied_pg, workers, name):
     settings, database, user = RESERVES[name]
     pooler = start_pooler(emptied_pg, databases={"app": emptied_pg.entry(database)},
                           users_section={"trusty": user} if user else None, workers=workers,
-                          default_pool_size=1, reserve_pool_timeout=0.5, **settings)
+                          default_pool_size=1, reserve_pool_timeout=1.5, **settings)
     holder = begin(pooler, 1)
     waiters = [pooler.raw() for _ in range(4)]
     for waiter in waiters:
         waiter.send(wire.query("SELECT pg_sleep(30)"))
     waiters[0].quiet(0.3)
     assert emptied_pg.count_servers() == 1
-    machine.wait_until(lambda: emptied_pg.count_servers() == 3, 4, "the reserve is used")
+    machine.wait_until(lambda: emptied_pg.count_servers() == 3, 5, "the reserve is used")
     machine.wait_until(lambda: pooler.pool()["cl_waiting"] == 2, what="they are lent")
     assert pooler.log().count("taking connection from reserve_pool") == 2
     assert holder[0].value("SELECT 1") == "1"

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -149,6 +150,46 @@ def test_read_buffer(start_pooler, newest_pg):
             return pooler.memory_kb() - before
 
     assert growth(1 << 20) > growth(16_384) + 64
+
+
+@pytest.mark.shows("io_driver")
+@pytest.mark.pgweir_only("has no such setting")
+@pytest.mark.parametrize("driver", ["auto", "epoll", "io_uring"])
+def test_io_driver(start_pooler, newest_pg, driver):
+    """Which one a worker uses shows in its descriptors; a kernel that forbids io_uring is said to."""
+    pooler = start_pooler(newest_pg, workers=2, io_driver=driver)
+    with pooler.raw() as client:
+        for number in range(20):
+            assert client.value(f"SELECT {number}") == str(number)
+        assert client.value("SELECT length(repeat('x', 3000000))") == "3000000"
+    opened = [os.readlink(path) for path in Path(f"/proc/{pooler.pid}/fd").iterdir()]
+    rings = opened.count("anon_inode:[io_uring]")
+    if driver == "epoll":
+        assert rings == 0
+    elif rings == 0:
+        pooler.expect_log("io_uring is not available")
+    else:
+        assert rings == 2
+
+
+@pytest.mark.shows("io_uring_buffers")
+@pytest.mark.pgweir_only("has no such setting")
+def test_io_uring_buffers(start_pooler, newest_pg):
+    """The number is rounded up to a power of two, and is a part of the memory in SHOW MEM."""
+    def buffer_bytes(count):
+        pooler = start_pooler(newest_pg, workers=1, io_driver="io_uring", io_uring_buffers=count)
+        if "io_uring is not available" in pooler.log():
+            pytest.skip("the kernel forbids io_uring")
+
+        def published():
+            rows = {row["name"]: row["memtotal"] for row in pooler.console("SHOW MEM")}
+            return rows["io_uring_buffer"]
+        return machine.wait_until(published, what="the worker has measured its memory")
+
+    few, many = buffer_bytes(8), buffer_bytes(100)
+    # The queues take 192 kB.
+    assert 20 * 16_384 < few < 30 * 16_384
+    assert 119 * 16_384 < many - few < 121 * 16_384
 
 
 @pytest.mark.shows("scram_iterations")

@@ -57,6 +57,38 @@ def test_client_certificates(start_pooler, newest_pg, certificates, mode):
     pooler.expect_log("certificate verify failed")
 
 
+@pytest.mark.pgweir_only("has no lists of revoked certificates")
+@pytest.mark.shows("client_tls_crl_file")
+def test_revoked_certificates(start_pooler, newest_pg, certificates):
+    authority = certificates.authority
+    revoked = authority.issue("trusty")
+    own, gone = ({"sslcert": site.cert, "sslkey": site.key} for site in (certificates.client, revoked))
+    pooler = start_pooler(newest_pg, **certificates.pooler(
+        "verify-ca", client_tls_ca_file=authority.cert, client_tls_crl_file=authority.revoke(revoked)))
+    connect(pooler, **own).close()
+    connect_error(pooler, **gone)
+    pooler.expect_log("certificate revoked")
+    operator = wire.RawClient.unix(pooler.unix_path)
+    operator.login("admin", "pgbouncer", "admin password")
+
+    def reload(path):
+        pooler.settings["client_tls_crl_file"] = path
+        pooler.write_files()
+        return wire.errors(operator.query("RELOAD"))
+
+    # Another list; then one that has expired, and one of another authority.
+    for path, works in [(authority.revoke(certificates.client), gone), (authority.revoke(expired=True), None),
+                        (certificates.stranger.revoke(), None)]:
+        assert reload(path) == []
+        for one in (own, gone):
+            if one is works:
+                connect(pooler, **one).close()
+            else:
+                connect_error(pooler, **one)
+    assert reload(authority.cert) != []
+    pooler.expect_log("there is no list of revoked certificates in it")
+
+
 @pytest.mark.shows("client_tls_protocols", "client_tls_ciphers", "client_tls13_ciphers", "client_tls_ecdhcurve")
 @pytest.mark.parametrize("settings, client, expect", [
     ({"client_tls_protocols": "tlsv1.2"}, {}, "TLSv1.2/ECDHE-ECDSA-AES256-GCM-SHA384"),
@@ -135,6 +167,7 @@ def test_direct(start_pooler, newest_pg, certificates):
 
 
 @pytest.mark.parametrize("request_code, name", [(wire.SSL, "SSL"), (wire.GSSENC, "GSSAPI encryption")])
+@pytest.mark.guards("bytes_before_tls")
 def test_what_comes_before_the_answer_is_refused(start_pooler, newest_pg, certificates, request_code, name):
     """Bytes before the handshake are not encrypted: an attacker may have sent them."""
     pooler = start_pooler(newest_pg, **certificates.pooler("allow"))

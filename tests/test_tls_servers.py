@@ -62,6 +62,22 @@ def test_modes(start_pooler, tls_pg, certificates, mode, host, authority, works)
         pooler.expect_log("TLS handshake failed: certificate verify failed: unable to get local issuer certificate")
 
 
+@pytest.mark.pgweir_only("has no lists of revoked certificates")
+@pytest.mark.shows("server_tls_crl_file")
+def test_a_revoked_certificate(start_pooler, tls_pg, certificates):
+    settings = {"server_tls_sslmode": "verify-ca", "server_tls_ca_file": certificates.authority.cert}
+    pooler = start_pooler(tls_pg, databases=at(tls_pg, "127.0.0.1"), users=USERS, server_login_retry=1, **settings,
+                          server_tls_crl_file=certificates.authority.revoke())
+    login(pooler).close()
+    pooler.settings["server_tls_crl_file"] = certificates.authority.revoke(certificates.site)
+    pooler.write_files()
+    pooler.console("RELOAD")
+    pooler.console("RECONNECT")
+    with pytest.raises(psycopg.OperationalError):
+        login(pooler, connect_timeout=3)
+    pooler.expect_log("certificate revoked")
+
+
 @pytest.mark.parametrize("mode", ["prefer", "require"])
 def test_a_server_without_tls(start_pooler, newest_pg, mode):
     pooler = start_pooler(newest_pg, server_tls_sslmode=mode, server_login_retry=1)
@@ -212,6 +228,7 @@ class Relay:
             pass
 
 
+@pytest.mark.guards("bytes_before_tls")
 def test_what_comes_with_the_answer_is_refused(start_pooler, start_server):
     """Bytes before the handshake are not encrypted: an attacker may have sent them."""
     def behave(connection):

@@ -144,6 +144,7 @@ def test_a_waiting_client_and_its_holder(start_pooler, newest_pg, once):
     page = once(pooler)
     number = pooler.console("SHOW WAITERS")[0]["holder_client_id"]
     assert "! app / trusty: 1 client waits" in page
+    assert f"client {number} (application \"bad" in page
     assert f"end the idle transaction of client {number} (KILL_CLIENT {number})" in page
     assert "Clients that wait" in page
     assert "\x1b" not in page

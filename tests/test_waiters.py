@@ -29,7 +29,7 @@ def port(client):
 def test_an_idle_transaction(start_pooler, newest_pg, workers):
     pooler = start_pooler(newest_pg, default_pool_size=1, workers=workers)
     assert pooler.console("SHOW WAITERS") == []
-    holder, first, second = pooler.raw(), pooler.raw(), pooler.raw()
+    holder, first, second = pooler.raw(application_name="billing"), pooler.raw(), pooler.raw()
     ids = clients(pooler)
     holder.query("BEGIN; SELECT 'secret'")
     first.send(wire.query("SELECT 'hidden'"))
@@ -40,7 +40,7 @@ def test_an_idle_transaction(start_pooler, newest_pg, workers):
     row = held_for(pooler, 1_000_000)[0]
     assert (row["database"], row["user"], row["waiting"]) == ("app", "trusty", 2)
     assert (row["limit"], row["holders"], row["holder_state"]) == ("pool_size", 1, "idle in transaction")
-    assert row["holder_client_id"] == ids[port(holder)]
+    assert (row["holder_client_id"], row["holder_application_name"]) == (ids[port(holder)], "billing")
     assert row["wait_us"] > 0 and row["holder_pin_reason"] is None
     assert row["statement"] == "BEGIN; SELECT ?" and len(row["fingerprint"]) == 16
     number = ids[port(holder)]
@@ -62,6 +62,7 @@ def test_a_long_request(start_pooler, newest_pg, workers):
     waiter.send(wire.query("SELECT 1"))
     waiters(pooler, 1)
     (row,) = held_for(pooler, 1_000_000)
+    assert row["holder_application_name"] is None
     assert row["holder_state"] == "busy" and row["statement"] == "SELECT pg_sleep(?)"
     assert row["advice"].startswith("make the long request of client ")
     pooler.console(f"KILL_CLIENT {row['holder_client_id']}")

@@ -34,6 +34,16 @@ class By:
 
 
 @dataclass(frozen=True)
+class During:
+    """Messages as bytes, a statement of another client through another entry before they are answered, then the rest."""
+
+    said: object
+    entry: str
+    sql: str
+    then: object = None
+
+
+@dataclass(frozen=True)
 class Leave:
     """Messages as bytes, after which the client closes its socket without reading the answers."""
 
@@ -86,5 +96,5 @@ def messages(sql, form):
     return query(sql) if form == "simple" else parse(sql) + bind() + execute() + SYNC
 
 
-__all__ = ["By", "KEEP", "Leave", "Line", "Query", "SEED", "SYNC", "TRIGGER", "Wire", "bind", "execute", "filled",
+__all__ = ["By", "During", "KEEP", "Leave", "Line", "Query", "SEED", "SYNC", "TRIGGER", "Wire", "bind", "execute", "filled",
            "keeper", "line", "messages", "parse", "query", "setting"]

@@ -44,13 +44,14 @@ class Looker:
         # The names of custom parameters stand in no text that the pooler could learn them from.
         asked = ", ".join(f"pg_catalog.current_setting(pg_catalog.reverse('{name[::-1]}'), true)" for name in customs)
         try:
-            settings = _rows(client, "SELECT name, setting FROM pg_catalog.pg_settings")
+            settings = _rows(client, "SELECT name, setting, reset_val FROM pg_catalog.pg_settings")
             (state,) = _rows(client, STATE)
             values = _rows(client, f"SELECT {asked}")[0] if customs else ()
         except AssertionError as error:
             return [f"the look fails: {error}"]
-        found += [f"{name} = {value}" for name, value in settings
-                  if self._settings.get(name) != value and name not in UNSTEADY]
+        # A library that is loaded has parameters that a fresh session does not have.
+        found += [f"{name} = {value}" for name, value, usual in settings
+                  if value != self._settings.get(name, usual) and name not in UNSTEADY]
         found += [f"{name}: {value}" for name, value, own in zip(STATE_NAMES, state, self._state) if value != own]
         if state[-1] in self._random:
             found.append("the seed of random()")

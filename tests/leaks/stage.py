@@ -1,6 +1,7 @@
 """Plays lines: directly, which shows that they keep session state, and through the pooler with one server."""
 
 import cluster as clusters
+import machine
 import rawclient as wire
 from leaks import line as lines
 from leaks.look import Looker, Refused
@@ -8,6 +9,8 @@ from rawclient import RawClient
 
 USER = "trusty"
 WAIT_S = 20
+# Seconds after which a server works on what it was sent.
+WORKS_S = 0.2
 # Rounds of looking for the server of a client that has left.
 LOOKS = 8
 
@@ -130,6 +133,9 @@ class Stage:
                 by(said.entry, names.sql(said.sql))
                 continue
             try:
+                if isinstance(said, lines.During):
+                    status = _say_during(client, said, names, by)
+                    continue
                 status = _say(client, said, names, form)
             except wire.Closed:
                 return
@@ -194,6 +200,18 @@ def _say(client, said, names, form):
         raw = lines.messages(names.sql(said), form)
     answers = client.ask(raw)
     return answers[-1].body if answers else b"I"
+
+
+def _say_during(client, said, names, by):
+    """Lets another client speak while the server works; returns the transaction's state after the answers."""
+    begun, rest = said.said(names), said.then(names) if said.then else b""
+    client.send(begun)
+    machine.wait_until(machine.after(WORKS_S))
+    by(said.entry, names.sql(said.sql))
+    client.send(rest)
+    for _ in range(wire.count_answers(begun + rest)):
+        answers = client.until_ready()
+    return answers[-1].body
 
 
 def by_extended_and_simple(line):

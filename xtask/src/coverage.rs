@@ -1,8 +1,8 @@
-//! The page that lists for each setting the black-box tests that show it: marks in `tests/*.py` beside the table of
+//! Generates the page that lists the black-box tests of each setting, from marks in `tests/*.py` and the table of
 //! settings.
 //!
-//! A test says `@pytest.mark.shows("query_timeout", "user.query_timeout")`; the page
-//! `docs/compatibility.md` is made of it, and a setting that no test shows fails here.
+//! A test says `@pytest.mark.shows("query_timeout", "user.query_timeout")`; the page `docs/compatibility.md` is
+//! generated from these marks. A setting without such a test is an error.
 
 use std::{
     collections::BTreeMap,
@@ -38,12 +38,12 @@ pub(crate) fn spelling(info: &SettingInfo) -> String {
     }
 }
 
-/// The page, made of the table and of the marks of the tests below `root`.
+/// Returns the page, generated from the table and from the marks of the tests below `root`.
 pub(crate) fn page(root: &Path) -> io::Result<String> {
     Ok(write_page(&read_tests(&root.join("tests"))?))
 }
 
-/// All marks of the test files in a folder.
+/// Returns all marks of the test files in a folder.
 fn read_tests(folder: &Path) -> io::Result<Shown> {
     let mut shown = Shown::new();
     for entry in fs::read_dir(folder)? {
@@ -135,7 +135,7 @@ fn first_sentence(doc: &str) -> String {
     text[..end].to_owned()
 }
 
-/// The tests, by file: `test_pooling: reset_query, connect_query`.
+/// Returns the tests, by file: `test_pooling: reset_query, connect_query`.
 fn links(tests: Option<&Vec<Test>>) -> String {
     let Some(tests) = tests else {
         return "**nothing yet**".to_owned();

@@ -1,5 +1,5 @@
-//! `cargo xtask docs [--check]`: the pages that are made of the table of settings, of which tests show
-//! which of them, and of the errors that clients can get.
+//! `cargo xtask docs [--check]`: generates the pages about settings (from the table of settings), about their tests
+//! (from marks in the tests), and about errors that clients can get.
 
 use std::{
     fs,

@@ -8,7 +8,7 @@ mod work;
 
 use std::fmt::Write;
 
-use pgweir_core::fault::Fault;
+use pgweir_core::base::fault::Fault;
 
 /// The path of the generated page.
 pub(crate) const PAGE: &str = "docs/errors.md";
@@ -17,7 +17,7 @@ pub(crate) const PAGE: &str = "docs/errors.md";
 struct Entry {
     /// A sample, in which capitals stand for names and values.
     fault: Fault,
-    /// Why a client gets it.
+    /// The reason why a client gets the error.
     cause: &'static str,
     /// The cure.
     cure: &'static str,
@@ -48,7 +48,7 @@ fn groups() -> Vec<Group> {
     .into()
 }
 
-/// The page, in Markdown.
+/// Returns the page, in Markdown.
 pub(crate) fn page() -> String {
     let mut out = String::from(INTRO);
     for group in groups() {
@@ -57,7 +57,7 @@ pub(crate) fn page() -> String {
             let (message, code) = (entry.fault.to_string(), entry.fault.sqlstate().to_owned());
             let _ = write!(out, "\n### `{message}`\n\n");
             if !entry.fault.is_sent_to_client() {
-                out.push_str("In the log only: what came may not be from a PostgreSQL client.\n\n");
+                out.push_str("In the log only: the sender may not be a PostgreSQL client.\n\n");
             }
             let _ = write!(
                 out,
@@ -74,7 +74,7 @@ pub(crate) fn page() -> String {
 }
 
 const INTRO: &str = "\
-<!-- Generated from crates/core/src/fault.rs and the tables in xtask/src/errors by `cargo xtask docs`: change it there. -->
+<!-- Generated from crates/core/src/base/fault.rs and the tables in xtask/src/errors by `cargo xtask docs`: change it there. -->
 
 # Troubleshooting by error message
 
@@ -86,7 +86,7 @@ How to find out more:
 - The **DETAIL** and the **HINT** of the error. `psql` shows both, and `\\errverbose` shows the SQLSTATE; a driver has
   them as fields of its exception.
 - The **log** of pgweir. `closing because: ...` says why a connection ended, with its database, user and address
-  (`log_disconnections`), and `pooler error: ...` has what a client was told (`log_pooler_errors`).
+  (`log_disconnections`), and `pooler error: ...` has the error that a client got (`log_pooler_errors`).
 - The **console**: `SHOW POOLS` (waiting clients; `wait_reason` and `last_error`), `SHOW CLIENTS`, `SHOW SERVERS`,
   `SHOW PINS`. [Monitoring](monitoring.md) explains them.
 - **`pgweir check pgweir.ini`**, which reads the configuration as a start would, and with `--reach` connects to each
@@ -101,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    /// The variants of an enum, as its source has them.
+    /// Returns the variants of an enum, in the order of its source.
     fn variants(path: &str, name: &str) -> Vec<String> {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
         let source = fs::read_to_string(file).unwrap();
@@ -136,9 +136,9 @@ mod tests {
             .collect();
         let mut missing = Vec::new();
         for (path, name) in [
-            ("crates/core/src/fault.rs", "Fault"),
-            ("crates/core/src/fault/login.rs", "LoginFault"),
-            ("crates/core/src/tls.rs", "TlsFault"),
+            ("crates/core/src/base/fault.rs", "Fault"),
+            ("crates/core/src/base/fault/login.rs", "LoginFault"),
+            ("crates/core/src/base/tls.rs", "TlsFault"),
             ("crates/wire/src/startup.rs", "StartupError"),
         ] {
             let found = variants(path, name);

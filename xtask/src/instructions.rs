@@ -1,14 +1,15 @@
-//! `cargo xtask instructions`: what the session engine costs a transaction that touches no session,
-//! counted in instructions under callgrind, so that the machine's load does not matter.
+//! `cargo xtask instructions`: the cost of the session engine for a transaction that touches no session state. The cost
+//! is counted in instructions under callgrind, so that the machine's load does not matter.
 //!
-//! Each load runs twice with different counts of transactions; the difference is divided by the
-//! difference of the counts. What starting and logging in cost drops out.
+//! Each load runs twice with different counts of transactions; the difference is divided by the difference of the
+//! counts. So the cost of the start and of the logins is not counted.
 //!
-//! Of long statements the engine reads every byte, in wide registers where it can: there the time
-//! counts, measured without callgrind in several rounds. Their instructions are shown, since no load of
-//! the machine changes them.
+//! The engine reads every byte of a statement, with SIMD instructions where it can. So for long statements the time
+//! matters, which is measured without callgrind in several rounds. The instructions are shown as well, since the
+//! machine's load does not change them.
 //!
-//! With `--compare`, only the transactions of [`baseline`] are counted, and a count that has grown too much is an error.
+//! With `--compare`, only the transactions of [`baseline`] are counted, and a count that has grown too much is an
+//! error.
 
 mod baseline;
 
@@ -22,7 +23,7 @@ use clap::Parser;
 
 use self::baseline::{Baseline, Comparison, Count, GROWTH_MAX};
 use crate::stage::{
-    Stage, Terminal, Trouble,
+    Stage, StageError, Terminal,
     meter::Units,
     on_stage,
     pgbench::{Length, Load},
@@ -165,7 +166,7 @@ fn kinds() -> Vec<Kind> {
     ]
 }
 
-/// The transactions of the baseline.
+/// Returns the transactions of the baseline.
 fn kinds_of_baseline() -> Vec<Kind> {
     let of = |what, protocol, connects| Kind {
         what,
@@ -181,26 +182,26 @@ fn kinds_of_baseline() -> Vec<Kind> {
     ]
 }
 
-/// The file with the baseline.
+/// Returns the path of the file with the baseline.
 fn baseline_path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("instructions.baseline")
 }
 
 /// Returns the version of the compiler, which is taken for the one that built pgweir.
-fn compiler() -> Result<String, Trouble> {
+fn compiler() -> Result<String, StageError> {
     let output = Command::new("rustc").arg("--version").output();
-    let output = output.map_err(|e| Trouble::new(format!("cannot run rustc --version: {e}")))?;
+    let output = output.map_err(|e| StageError::new(format!("cannot run rustc --version: {e}")))?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-async fn count_all(stage: &mut Stage, options: &Options) -> Result<(), Trouble> {
+async fn count_all(stage: &mut Stage, options: &Options) -> Result<(), StageError> {
     let terminal = stage.terminal();
     for (program, next) in [
         (&options.valgrind, "install the package valgrind"),
         (&options.pgweir, "build it: cargo build --release -p pgweir"),
     ] {
         if !program.is_file() {
-            return Err(Trouble::with_next(
+            return Err(StageError::with_next(
                 format!("there is no {}", program.display()),
                 next,
             ));
@@ -251,17 +252,17 @@ async fn count_all(stage: &mut Stage, options: &Options) -> Result<(), Trouble> 
     }
     match missed {
         0 => Ok(()),
-        missed => Err(Trouble::new(format!("{missed} of them cost too much"))),
+        missed => Err(StageError::new(format!("{missed} of them cost too much"))),
     }
 }
 
 /// Compares with the baseline. A count that has grown too much is an error.
-fn compare(terminal: &Terminal, now: &Baseline) -> Result<(), Trouble> {
+fn compare(terminal: &Terminal, now: &Baseline) -> Result<(), StageError> {
     let path = baseline_path();
     let text = fs::read_to_string(&path)
-        .map_err(|e| Trouble::new(format!("cannot read {}: {e}", path.display())))?;
+        .map_err(|e| StageError::new(format!("cannot read {}: {e}", path.display())))?;
     let before = Baseline::parse(&text)
-        .map_err(|why| Trouble::new(format!("{} is no baseline: {why}", path.display())))?;
+        .map_err(|why| StageError::new(format!("{} is no baseline: {why}", path.display())))?;
     let changes = match before.compare(now) {
         Comparison::Compared(changes) => changes,
         Comparison::OtherCompiler => {
@@ -293,7 +294,7 @@ fn compare(terminal: &Terminal, now: &Baseline) -> Result<(), Trouble> {
     }
     match changes.iter().filter(|change| !change.is_fine()).count() {
         0 => Ok(()),
-        bad => Err(Trouble::with_next(
+        bad => Err(StageError::with_next(
             format!(
                 "{bad} counts differ from the baseline by more than {:.0} %",
                 GROWTH_MAX * 100.0
@@ -303,11 +304,11 @@ fn compare(terminal: &Terminal, now: &Baseline) -> Result<(), Trouble> {
     }
 }
 
-fn write_baseline(terminal: &Terminal, counted: &Baseline) -> Result<(), Trouble> {
+fn write_baseline(terminal: &Terminal, counted: &Baseline) -> Result<(), StageError> {
     let path = baseline_path();
     let text = counted.to_string();
     fs::write(&path, &text)
-        .map_err(|e| Trouble::new(format!("cannot write {}: {e}", path.display())))?;
+        .map_err(|e| StageError::new(format!("cannot write {}: {e}", path.display())))?;
     terminal.line(&text);
     Ok(())
 }
@@ -321,12 +322,12 @@ fn print_heading(terminal: &Terminal, what: &str) {
 }
 
 impl Kind {
-    /// The length of the statement; zero for pgbench's own.
+    /// Returns the length of the statement; zero for pgbench's own.
     fn bytes(&self) -> usize {
         self.statement.as_ref().map_or(0, String::len)
     }
 
-    /// Prints its line; was the aim reached, if there is one?
+    /// Prints the kind's line. Returns whether the target was reached, if there is one.
     fn print(&self, terminal: &Terminal, [off, transparent]: [f64; 2], aim: Option<f64>) -> bool {
         let more = transparent - off;
         let is_reached = aim.is_none_or(|aim| more <= aim);
@@ -363,7 +364,7 @@ impl Counting {
         &self,
         stage: &mut Stage,
         terminal: &Terminal,
-    ) -> Result<Baseline, Trouble> {
+    ) -> Result<Baseline, StageError> {
         let mut counts = Vec::new();
         for kind in kinds_of_baseline() {
             for (state, settings) in [("off", OFF), ("transparent", TRANSPARENT)] {
@@ -380,19 +381,19 @@ impl Counting {
         Ok(Baseline { compiler, counts })
     }
 
-    /// Counts; is the engine as cheap as it should be?
+    /// Counts instructions. Returns whether the engine is as cheap as it should be.
     async fn count(
         &self,
         stage: &mut Stage,
         terminal: &Terminal,
         kind: &Kind,
         aim: Option<f64>,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, StageError> {
         let what = format!("{}, {}", kind.what, kind.protocol);
         let counted = terminal.during(&what, async {
             let off = self.per_transaction(stage, OFF, kind).await?;
             let transparent = self.per_transaction(stage, TRANSPARENT, kind).await?;
-            Ok::<_, Trouble>([off, transparent])
+            Ok::<_, StageError>([off, transparent])
         });
         Ok(kind.print(terminal, counted.await?, aim))
     }
@@ -402,21 +403,21 @@ impl Counting {
         stage: &mut Stage,
         more: &'static str,
         kind: &Kind,
-    ) -> Result<f64, Trouble> {
+    ) -> Result<f64, StageError> {
         let [few, many] = COUNTS;
         let base = self.total(stage, more, kind, few).await?;
         let all = self.total(stage, more, kind, many).await?;
         Ok((all - base) / f64::from(many - few))
     }
 
-    /// Instructions of a pgweir from start to end that serves so many transactions.
+    /// Returns the instructions of a pgweir from start to end that serves this number of transactions.
     async fn total(
         &self,
         stage: &mut Stage,
         more: &'static str,
         kind: &Kind,
         transactions: u32,
-    ) -> Result<f64, Trouble> {
+    ) -> Result<f64, StageError> {
         let path = self.counts.join("callgrind.out");
         let option = format!("--callgrind-out-file={}", path.display());
         let above = [self.valgrind.as_str(), "--tool=callgrind", &option];
@@ -428,13 +429,13 @@ impl Counting {
         total_of(&path)
     }
 
-    /// Measures time in several rounds, in turn; is the engine as fast as it should be?
+    /// Measures time in several rounds, in turn. Returns whether the engine is as fast as it should be.
     async fn time(
         &self,
         stage: &mut Stage,
         terminal: &Terminal,
         kind: &Kind,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, StageError> {
         let poolers = [
             self.start(stage, "off", &[], OFF).await?,
             self.start(stage, "transparent", &[], TRANSPARENT).await?,
@@ -451,7 +452,7 @@ impl Counting {
                     let spent = units.read(pooler.id).since(&before);
                     times.push(spent.user_s * 1e9 / count);
                 }
-                Ok::<_, Trouble>(())
+                Ok::<_, StageError>(())
             });
             measured.await?;
         }
@@ -472,7 +473,7 @@ impl Counting {
         name: &str,
         above: &[&str],
         more: &'static str,
-    ) -> Result<Pooler, Trouble> {
+    ) -> Result<Pooler, StageError> {
         let settings = PoolerSettings {
             postgres_port: self.postgres.port(),
             pool: 1,
@@ -495,7 +496,7 @@ impl Counting {
         kind: &Kind,
         pooler: Pooler,
         length: Length,
-    ) -> Result<f64, Trouble> {
+    ) -> Result<f64, StageError> {
         let script = self.counts.join("script.sql");
         let path = script.to_string_lossy();
         let transaction = match &kind.statement {
@@ -518,16 +519,16 @@ impl Counting {
             directory: &self.counts,
         };
         let outcome = load.run().await;
-        let outcome = outcome.map_err(|words| Trouble::new(format!("pgbench: {words}")))?;
+        let outcome = outcome.map_err(|words| StageError::new(format!("pgbench: {words}")))?;
         Ok(outcome.transactions as f64)
     }
 }
 
-/// The sum that callgrind wrote.
-fn total_of(path: &Path) -> Result<f64, Trouble> {
+/// Returns the sum that callgrind has written.
+fn total_of(path: &Path) -> Result<f64, StageError> {
     let text = fs::read_to_string(path)
-        .map_err(|e| Trouble::new(format!("cannot read {}: {e}", path.display())))?;
+        .map_err(|e| StageError::new(format!("cannot read {}: {e}", path.display())))?;
     let found = text.lines().find_map(|line| line.strip_prefix("totals: "));
     let found = found.and_then(|count| count.trim().parse().ok());
-    found.ok_or_else(|| Trouble::new(format!("{} has no `totals`", path.display())))
+    found.ok_or_else(|| StageError::new(format!("{} has no `totals`", path.display())))
 }

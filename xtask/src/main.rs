@@ -1,4 +1,4 @@
-//! Chores of the project: `cargo xtask NAME`.
+//! Tasks of the project's developers: `cargo xtask NAME`.
 
 mod bench;
 mod coverage;
@@ -43,7 +43,7 @@ const CHORES: &[Chore] = &[
     ),
 ];
 
-/// Chores that a chore calls, not a person.
+/// Chores that another chore runs, not a person.
 const CHILDREN: &[Chore] = &[("crowd", "many idle clients in a process", bench::crowd)];
 
 fn main() -> ExitCode {

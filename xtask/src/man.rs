@@ -1,5 +1,5 @@
-//! The manual page of the ini file, pgweir.ini(5), made of the table of settings. That of the command
-//! line is made by a test beside it, in `crates/pgweir/src/cli.rs`.
+//! The manual page of the ini file, pgweir.ini(5), generated from the table of settings. A test in
+//! `crates/pgweir/src/cli.rs` generates the manual page of the command line.
 
 use pgweir_config::{Effect, Scope, SettingInfo, docs};
 use roff::{Inline, Roff, bold, roman};
@@ -7,7 +7,7 @@ use roff::{Inline, Roff, bold, roman};
 /// The path of the generated page.
 pub(crate) const PAGE: &str = "packaging/man/pgweir.ini.5";
 
-/// The page, in roff.
+/// Returns the page, in roff.
 pub(crate) fn page() -> String {
     let mut roff = Roff::new();
     roff.control("TH", ["pgweir.ini", "5"]);
@@ -51,7 +51,7 @@ fn setting(roff: &mut Roff, info: &SettingInfo) {
     roff.text(inlines(&facts(info)));
 }
 
-/// Type, unit, default, and what else is to be known, in one line.
+/// Returns type, unit, default and further facts about a setting, in one line.
 fn facts(info: &SettingInfo) -> String {
     let mut line = format!("Type: {}", info.kind);
     if let Some(unit) = info.unit {
@@ -72,7 +72,7 @@ fn facts(info: &SettingInfo) -> String {
     line
 }
 
-/// Text in which what stands between backticks is bold.
+/// Returns a text whose parts between backticks are bold.
 fn inlines(text: &str) -> Vec<Inline> {
     let parts = text.split('`').enumerate();
     parts

@@ -1,4 +1,4 @@
-//! `docs/benchmark.svg`, the plot in the README, made of the figures in `docs/benchmark.tsv`.
+//! `docs/benchmark.svg`, the plot in the README, generated from the figures in `docs/benchmark.tsv`.
 
 use std::{
     fmt::Write,
@@ -24,7 +24,7 @@ struct Row<'t> {
     values: [f64; 2],
 }
 
-/// The plot, made of the figures below `root`.
+/// Returns the plot, made from the figures below `root`.
 pub(crate) fn svg(root: &Path) -> io::Result<String> {
     let text = fs::read_to_string(root.join(FIGURES))?;
     let rows = rows(&text).ok_or_else(|| {
@@ -36,7 +36,7 @@ pub(crate) fn svg(root: &Path) -> io::Result<String> {
     Ok(draw(&rows))
 }
 
-/// The lines behind comments and the heading.
+/// Returns the lines behind comments and the heading.
 fn rows(text: &str) -> Option<Vec<Row<'_>>> {
     let lines = text.lines().filter(|line| !line.starts_with('#')).skip(1);
     lines

@@ -1,4 +1,5 @@
-//! House rules of the black-box tests (`tests/*.py`): they wait for conditions, and a helper stands in one place.
+//! House rules of the black-box tests (`tests/*.py`): they wait for conditions, and each helper is defined in one
+//! place.
 
 use std::{
     collections::BTreeMap,
@@ -6,10 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Calls that wait for a time, whatever happens meanwhile.
+/// Calls that wait for a fixed time.
 const SLEEPS: &[&str] = &["time.sleep(", "asyncio.sleep("];
 
-/// Files that may sleep: how often, and why.
+/// Files that may sleep: the number of times, and the reason.
 const SLEEPERS: &[(&str, usize, &str)] = &[
     (
         "machine.py",
@@ -34,7 +35,7 @@ fn tests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests")
 }
 
-/// Python files below a folder. Drivers are programs of their own, which share nothing.
+/// Returns the Python files below a folder. Drivers are programs of their own, which share nothing.
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder") {
@@ -53,7 +54,7 @@ fn sleeps_in(text: &str) -> usize {
     SLEEPS.iter().map(|call| text.matches(call).count()).sum()
 }
 
-/// Functions and classes at the first level of a file, without decorators, tests left out.
+/// Returns the functions and classes at the first level of a file, without decorators. Tests are left out.
 fn helpers(path: &Path, text: &str) -> Vec<Helper> {
     let mut found: Vec<Helper> = Vec::new();
     let mut is_inside = false;
@@ -86,7 +87,7 @@ fn helpers(path: &Path, text: &str) -> Vec<Helper> {
     found
 }
 
-/// Helpers that stand in several files with the same name and the same body.
+/// Returns the helpers that are defined in several files with the same name and the same body.
 fn repeated(helpers: Vec<Helper>) -> Vec<String> {
     let mut places: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     for helper in helpers {

@@ -1,5 +1,5 @@
-//! What `deny.toml` says of licences, versions and banned crates, without `cargo deny` and without a network: the
-//! workflow and `make test-full` run `cargo deny`, which also knows advisories.
+//! Checks `deny.toml` against the dependencies: licences, versions and banned crates, without `cargo deny` and without
+//! a network. The workflow and `make test-full` run `cargo deny`, which also knows advisories.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,7 +44,7 @@ fn rules() -> Rules {
     }
 }
 
-/// By `cargo tree`: `cargo metadata` also lists crates that only an unused feature would need.
+/// Returns the packages, by `cargo tree`: `cargo metadata` also lists crates that only an unused feature would need.
 fn packages() -> Vec<Package> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -123,7 +123,7 @@ fn one_of(words: &mut Words<'_>, allowed: &[String]) -> bool {
     }
 }
 
-/// Is `1.2.3` a version of `1.2`?
+/// Returns whether `1.2.3` is a version of `1.2`.
 fn is_version_of(version: &str, start: &str) -> bool {
     version
         .strip_prefix(start)

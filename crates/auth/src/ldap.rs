@@ -11,11 +11,11 @@ pub struct LdapOptions {
     pub urls: Vec<String>,
     /// Whether TLS is started within the connection (`ldaptls`).
     pub starttls: bool,
-    /// How the name for the bind is found.
+    /// The way in which the name for the bind is found.
     pub mode: LdapMode,
 }
 
-/// How the name for the bind with the user's password is found.
+/// The way in which the name for the bind with the user's password is found.
 #[derive(Clone, PartialEq, Eq)]
 pub enum LdapMode {
     /// The name is the user's name with a prefix and a suffix.

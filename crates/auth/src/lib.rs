@@ -8,15 +8,15 @@ mod ldap;
 pub mod md5;
 mod method;
 mod pam;
-mod plain;
 mod saslprep;
 pub mod scram;
 pub mod userlist;
+mod verify;
 
 pub use ldap::{LdapMode, LdapOptions, LdapProblem, LdapScope};
 pub use method::Method;
 pub use pam::{PamOptions, PamProblem};
-pub use plain::{PlainCheck, verify_plain};
+pub use verify::{PlainCheck, verify_md5, verify_plain};
 
 /// The longest password or secret, in bytes, as in PgBouncer. PostgreSQL itself takes 65,530 in clear text: the
 /// length field of its password message may be 65,535, and counts itself (4 bytes) and the final NUL.

@@ -6,10 +6,7 @@
 use std::fmt::Write as _;
 
 use ::md5::{Digest, Md5};
-use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
-
-use crate::userlist::Secret;
 
 /// The prefix of an md5 secret, and of an md5 response.
 const PREFIX: &str = "md5";
@@ -28,20 +25,6 @@ pub fn secret(password: impl AsRef<[u8]>, user: &str) -> Zeroizing<String> {
 pub fn response(secret: &str, salt: [u8; 4]) -> String {
     let digits = secret.strip_prefix(PREFIX).unwrap_or(secret);
     hex_digest(&[digits.as_bytes(), &salt])
-}
-
-/// Returns whether `response` is the right response of `user` to pgweir's `salt`.
-///
-/// A SCRAM secret, which md5 can't check, and an empty password never match.
-#[must_use]
-pub fn verify(secret: &Secret, user: &str, salt: [u8; 4], response: &[u8]) -> bool {
-    let expected = match secret {
-        Secret::Plain(password) if password.is_empty() => return false,
-        Secret::Plain(password) => self::response(&self::secret(password.as_str(), user), salt),
-        Secret::Md5(hash) => self::response(hash, salt),
-        Secret::Scram(_) => return false,
-    };
-    expected.as_bytes().ct_eq(response).into()
 }
 
 /// Returns whether `text` has the form of an md5 secret. PostgreSQL accepts lower-case digits only.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{LdapOptions, PamOptions};
 
-/// How a client has to authenticate.
+/// The way in which a client has to authenticate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Method {
     /// No proof is needed, but the user must be known.

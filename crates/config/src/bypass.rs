@@ -19,7 +19,7 @@ struct Lane {
 }
 
 impl BypassUsers {
-    /// Returns whether a client of this database and user is among them.
+    /// Returns whether a client of this database and user matches an item of the list.
     #[must_use]
     pub fn includes(&self, database: &str, user: &str) -> bool {
         let fits = |wanted: &Option<String>, name: &str| {

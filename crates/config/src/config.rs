@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    AuthType, Database, Micros, Note, Peer, Place, PoolMode, Scope, Secret, SessionState,
-    SettingInfo, Settings, SyslogFacility, UserSettings,
+    AuthType, Database, Micros, Note, Peer, Place, PoolMode, Ports, Scope, Secret, SessionState,
+    SettingInfo, Settings, SyslogFacility, TargetSession, UserSettings,
     check::{PACKET_MAX, PACKET_MIN},
     value::Value,
 };
@@ -73,7 +73,7 @@ impl Config {
         let entry = |name: &str| Database {
             name: name.to_owned(),
             host: host.clone(),
-            port,
+            port: Ports::same(port),
             ..Database::default()
         };
         let mut databases = BTreeMap::new();
@@ -211,6 +211,12 @@ impl Config {
             .unwrap_or(self.settings.query_wait_timeout)
     }
 
+    /// Returns how long clients of `database` wait in an outage. Zero: outages are no reason to wait.
+    #[must_use]
+    pub fn outage_hold(&self, database: &Database) -> Micros {
+        database.outage_hold.unwrap_or(self.settings.outage_hold)
+    }
+
     /// Returns how long a query of `user` may run. Zero is no limit.
     #[must_use]
     pub fn query_timeout(&self, user: &str) -> Micros {
@@ -230,6 +236,17 @@ impl Config {
     pub fn transaction_timeout(&self, user: &str) -> Micros {
         self.of_user(user, |own| own.transaction_timeout)
             .unwrap_or(self.settings.transaction_timeout)
+    }
+
+    /// Returns how long after a failed round of logins to all hosts of a database the next one begins.
+    #[must_use]
+    pub fn login_retry(&self, database: &Database) -> Micros {
+        let retry = self.settings.server_login_retry;
+        match database.target_session_attrs {
+            TargetSession::Any => retry,
+            _ if database.host.len() < 2 => retry,
+            _ => retry.min(self.settings.target_session_retry),
+        }
     }
 
     /// Returns how long a client of `user` may be idle. Zero is no limit.

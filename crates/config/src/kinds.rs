@@ -38,6 +38,10 @@ impl fmt::Display for Micros {
     }
 }
 
+/// An amount of memory in bytes. The meaning of zero depends on the setting: mostly "no limit".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bytes(pub u64);
+
 /// A text that appears in no log, no error and no `Debug` output.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(String);
@@ -126,7 +130,7 @@ choices! {
 }
 
 choices! {
-    /// What happens to a server connection that may keep state that no clean removes.
+    /// The treatment of a server connection that may keep state that no clean removes.
     pub enum Unclean {
         /// The server connection is closed.
         Close = "close",
@@ -231,6 +235,145 @@ impl SslMode {
     }
 }
 
+/// The ports of a list of servers: one for all, or one for each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ports(Vec<u16>);
+
+impl Ports {
+    /// The same port for all servers.
+    #[must_use]
+    pub fn same(port: u16) -> Self {
+        Self(vec![port])
+    }
+
+    /// Returns the first server's port.
+    #[must_use]
+    pub fn first(&self) -> u16 {
+        self.0.first().copied().unwrap_or_default()
+    }
+
+    /// Returns the port of the server at this place of the list.
+    #[must_use]
+    pub fn of(&self, server: usize) -> u16 {
+        self.0.get(server).copied().unwrap_or(self.first())
+    }
+
+    /// Returns whether there is one port for each of so many servers, or one for all.
+    #[must_use]
+    pub fn fit(&self, servers: usize) -> bool {
+        self.0.len() == 1 || self.0.len() == servers
+    }
+}
+
+impl Value for Micros {
+    const KIND: &'static str = "time";
+    const UNIT: Option<&'static str> = Some("seconds");
+    const UNSET: Option<&'static str> = Some("-1");
+
+    fn parse(text: &str) -> Result<Self, BadValue> {
+        let time = number::duration(text, 1_000_000.0).map(Self);
+        time.ok_or_else(|| {
+            BadValue::new("seconds such as 15 or 0.5, or a number with us, ms, s, min, h or d")
+        })
+    }
+
+    fn show(&self) -> String {
+        number::general(self.0 as f64 / 1e6)
+    }
+}
+
+impl Value for Bytes {
+    const KIND: &'static str = "memory";
+    const UNIT: Option<&'static str> = Some("bytes");
+
+    fn parse(text: &str) -> Result<Self, BadValue> {
+        number::memory(text)
+            .map(Self)
+            .ok_or_else(|| BadValue::new("bytes, or a whole number with B, kB, MB, GB or TB"))
+    }
+
+    /// Shows the number with the largest unit that fits, as PostgreSQL does.
+    fn show(&self) -> String {
+        let units = number::MEMORY_UNITS.iter().rev();
+        let mut fitting = units.filter(|(_, size)| self.0 > 0 && self.0.is_multiple_of(*size));
+        match fitting.next() {
+            Some((unit, size)) if *size > 1 => format!("{}{unit}", self.0 / size),
+            _ => self.0.to_string(),
+        }
+    }
+}
+
+impl Value for FileMode {
+    const KIND: &'static str = "file mode";
+
+    fn parse(text: &str) -> Result<Self, BadValue> {
+        let bits = number::unsigned(text).filter(|bits| *bits <= 0o7777);
+        bits.map(Self)
+            .ok_or_else(|| BadValue::new("a file mode in octal with a leading 0, such as 0770"))
+    }
+
+    fn show(&self) -> String {
+        self.0.to_string() // PgBouncer shows it in decimal
+    }
+}
+
+impl Value for Secret {
+    const KIND: &'static str = "text";
+    const SECRET: bool = true;
+
+    fn parse(text: &str) -> Result<Self, BadValue> {
+        Ok(Secret::new(text))
+    }
+
+    fn show(&self) -> String {
+        "****".to_owned()
+    }
+}
+
+impl Value for Ports {
+    const KIND: &'static str = "port, or a list of ports";
+
+    fn parse(text: &str) -> Result<Self, BadValue> {
+        let ports = text.split(',').map(|port| u16::parse(port.trim()));
+        let ports: Vec<u16> = ports.collect::<Result<_, _>>()?;
+        match ports.contains(&0) {
+            true => Err(BadValue::new("a port number, 1 to 65535")),
+            false => Ok(Self(ports)),
+        }
+    }
+
+    fn show(&self) -> String {
+        let ports: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        ports.join(",")
+    }
+}
+
+choices! {
+    /// Which servers of a list are used, by what they report of themselves. The meanings are libpq's.
+    pub enum TargetSession {
+        /// Any.
+        Any = "any",
+        /// Servers whose transactions can write.
+        ReadWrite = "read-write",
+        /// Servers whose transactions can't write.
+        ReadOnly = "read-only",
+        /// Servers that are not in hot standby.
+        Primary = "primary",
+        /// Servers in hot standby.
+        Standby = "standby",
+        /// Servers in hot standby; any server as long as no standby can be reached.
+        PreferStandby = "prefer-standby",
+    }
+}
+
+impl TargetSession {
+    /// Returns whether standbys are asked for.
+    #[must_use]
+    pub fn prefers_standbys(self) -> bool {
+        matches!(self, Self::ReadOnly | Self::Standby | Self::PreferStandby)
+    }
+}
+
 choices! {
     /// The host of a list to which a new server connection is opened.
     pub enum LoadBalance {
@@ -238,6 +381,18 @@ choices! {
         RoundRobin = "round-robin",
         /// The same host until it fails.
         Disable = "disable",
+    }
+}
+
+choices! {
+    /// How the workers wait for their sockets.
+    pub enum IoDriver {
+        /// io_uring where the kernel allows it, else epoll.
+        Auto = "auto",
+        /// epoll.
+        Epoll = "epoll",
+        /// io_uring. Where the kernel does not allow it, epoll, with a warning.
+        IoUring = "io_uring",
     }
 }
 

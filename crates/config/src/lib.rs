@@ -28,8 +28,9 @@ pub use changes::{Changes, entry_pairs, entry_text};
 pub use config::{Config, ConfigRow, RESERVED_DATABASES, is_console};
 pub use http::{HttpAddress, HttpListen};
 pub use kinds::{
-    AuthType, FairWindow, FileMode, HandoverClean, HttpTls, LoadBalance, LogFormat, Micros,
-    PoolMode, Secret, SessionState, SslMode, SyslogFacility, TlsNegotiation, Unclean,
+    AuthType, Bytes, FairWindow, FileMode, HandoverClean, HttpTls, IoDriver, LoadBalance,
+    LogFormat, Micros, PoolMode, Ports, Secret, SessionState, SslMode, SyslogFacility,
+    TargetSession, TlsNegotiation, Unclean,
 };
 pub use otlp::{Collector, OtlpEndpoint, Ratio};
 pub use problem::{Note, Place, Problem, ProblemKind, Problems};

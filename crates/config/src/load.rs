@@ -13,6 +13,7 @@ use crate::{
     is_console,
     suggest::{nearest_key, nearest_section, scopes_of},
     table::{Accepted, SetError},
+    value::Value,
 };
 
 /// The largest depth of files that include each other.
@@ -205,6 +206,15 @@ impl Loader<'_> {
             database.set(key, value)
         }) {
             return;
+        }
+        let hosts = database.host.len();
+        if !database.port.fit(hosts.max(1)) {
+            let kind = ProblemKind::BadValue {
+                key: "port".to_owned(),
+                value: Some(database.port.show()),
+                expected: format!("one port, or one for each of the {hosts} hosts"),
+            };
+            return self.problem(place, kind);
         }
         self.keep_text(Scope::Database, name, value);
         match name {

@@ -33,6 +33,31 @@ pub(crate) fn duration(text: &str, bare: f64) -> Option<u64> {
     (micros >= 0.0 && micros <= (1_u64 << 53) as f64).then_some(micros as u64)
 }
 
+/// The units of memory, as PostgreSQL writes them, and their sizes in bytes.
+pub(crate) const MEMORY_UNITS: [(&str, u64); 5] = [
+    ("B", 1),
+    ("kB", 1 << 10),
+    ("MB", 1 << 20),
+    ("GB", 1 << 30),
+    ("TB", 1 << 40),
+];
+
+/// Parses an amount of memory. Returns bytes; a number without a unit counts bytes.
+pub(crate) fn memory(text: &str) -> Option<u64> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[number.len()..] {
+        "" => "B",
+        unit => unit,
+    };
+    let mut units = MEMORY_UNITS.iter();
+    let (_, size) = units.find(|(name, _)| name.eq_ignore_ascii_case(unit))?;
+    let digits = number.trim_end();
+    if !digits.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse::<u64>().ok()?.checked_mul(*size)
+}
+
 /// Prints a number as C's `%g` does: six significant digits, no needless zeros.
 pub(crate) fn general(value: f64) -> String {
     let scientific = format!("{value:.5e}");
@@ -58,6 +83,28 @@ fn without_zeros(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_has_units() {
+        let cases = [
+            ("0", Some(0)),
+            ("1000", Some(1000)),
+            ("64kB", Some(65_536)),
+            ("64 KB", Some(65_536)),
+            ("256MB", Some(256 << 20)),
+            ("2gb", Some(2 << 30)),
+            ("16777216TB", None),
+            ("1.5GB", None),
+            ("-1", None),
+            ("+1", None),
+            ("MB", None),
+            ("5 apples", None),
+            ("", None),
+        ];
+        for (text, expect) in cases {
+            assert_eq!(memory(text), expect, "{text}");
+        }
+    }
 
     #[test]
     fn unsigned_reads_as_strtoul() {

@@ -1,4 +1,4 @@
-//! The types of the settings for OpenTelemetry: the address of a collector, and the part of transactions to trace.
+//! The types of the settings for OpenTelemetry: the address of a collector, and the fraction of transactions to trace.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ const EXPECTED: &str = "http://HOST:PORT, such as http://127.0.0.1:4318, or noth
 /// The port on which collectors take OTLP over HTTP.
 const PORT: u16 = 4318;
 
-/// Where a collector takes OTLP over HTTP.
+/// The collector to which OTLP over HTTP is sent, if one is set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OtlpEndpoint(Option<Collector>);
 
@@ -23,7 +23,7 @@ pub struct Collector {
     pub host: String,
     /// The port.
     pub port: u16,
-    /// What stands before `/v1/traces` and `/v1/metrics`; without a slash at its end.
+    /// The URL's part before `/v1/traces` and `/v1/metrics`, without a slash at its end.
     pub path: String,
 }
 

@@ -1,9 +1,6 @@
 //! The types of settings: how a value is parsed, shown and described.
 
-use crate::{
-    kinds::{FileMode, Micros, Secret},
-    number,
-};
+use crate::number;
 
 /// A value that is not of the setting's form.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,37 +104,6 @@ impl Value for bool {
     }
 }
 
-impl Value for FileMode {
-    const KIND: &'static str = "file mode";
-
-    fn parse(text: &str) -> Result<Self, BadValue> {
-        let bits = number::unsigned(text).filter(|bits| *bits <= 0o7777);
-        bits.map(FileMode)
-            .ok_or_else(|| BadValue::new("a file mode in octal with a leading 0, such as 0770"))
-    }
-
-    fn show(&self) -> String {
-        self.0.to_string() // PgBouncer shows it in decimal
-    }
-}
-
-impl Value for Micros {
-    const KIND: &'static str = "time";
-    const UNIT: Option<&'static str> = Some("seconds");
-    const UNSET: Option<&'static str> = Some("-1");
-
-    fn parse(text: &str) -> Result<Self, BadValue> {
-        let time = number::duration(text, 1_000_000.0).map(Micros);
-        time.ok_or_else(|| {
-            BadValue::new("seconds such as 15 or 0.5, or a number with us, ms, s, min, h or d")
-        })
-    }
-
-    fn show(&self) -> String {
-        number::general(self.0 as f64 / 1e6)
-    }
-}
-
 impl Value for String {
     const KIND: &'static str = "text";
 
@@ -147,19 +113,6 @@ impl Value for String {
 
     fn show(&self) -> String {
         self.clone()
-    }
-}
-
-impl Value for Secret {
-    const KIND: &'static str = "text";
-    const SECRET: bool = true;
-
-    fn parse(text: &str) -> Result<Self, BadValue> {
-        Ok(Secret::new(text))
-    }
-
-    fn show(&self) -> String {
-        "****".to_owned()
     }
 }
 

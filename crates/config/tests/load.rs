@@ -1,4 +1,4 @@
-//! Files to configurations, and what is said of wrong ones.
+//! Loads files into configurations, and checks the messages about wrong files.
 
 use std::{
     io,
@@ -88,7 +88,7 @@ fn it_is_known_where_keys_stand() {
     assert_eq!(place(&config, "logfile").as_deref(), Some("a.ini:5"));
     assert_eq!(place(&config, "pidfile").as_deref(), Some("more.ini:3"));
     assert_eq!(place(&config, "auth_file"), None);
-    // What the console has set stands nowhere.
+    // A value that was set on the console is in no file.
     let (changed, _) = config.with_setting("logfile", "/w").expect("a right value");
     assert_eq!(place(&changed, "logfile"), None);
 }
@@ -121,7 +121,7 @@ fn every_form_of_a_file() {
     assert_eq!(settings.conffile.as_deref(), Some("full.ini"));
 
     let forced = &config.databases["forced"];
-    assert_eq!((forced.name.as_str(), forced.port), ("forced", 300));
+    assert_eq!((forced.name.as_str(), forced.port.first()), ("forced", 300));
     assert_eq!(forced.user_for("alice"), "baz");
     assert_eq!(
         forced.password.as_ref().map(|password| password.expose()),
@@ -137,7 +137,10 @@ fn every_form_of_a_file() {
     assert_eq!(config.databases["late"].host, ["x"]);
     assert_eq!(config.databases.len(), 6);
     assert_eq!(
-        config.fallback.as_ref().map(|database| database.port),
+        config
+            .fallback
+            .as_ref()
+            .map(|database| database.port.first()),
         Some(5432)
     );
     assert_eq!(
@@ -203,7 +206,10 @@ fn the_last_entry_replaces_the_whole_of_an_earlier_one() {
     );
     let config = config.expect("a right file loads");
     assert_eq!(
-        (config.databases["a"].pool_size, config.databases["a"].port),
+        (
+            config.databases["a"].pool_size,
+            config.databases["a"].port.first()
+        ),
         (None, 6)
     );
     assert!(config.notes.is_empty());
@@ -507,7 +513,7 @@ fn quick_start_reaches_one_server() {
         assert_eq!(
             (
                 database.name.as_str(),
-                database.port,
+                database.port.first(),
                 database.dbname_for(name)
             ),
             (own, 5433, name)
@@ -553,4 +559,22 @@ fn what_was_said_is_not_said_again() {
         news(global, "[pgbouncer]\nsbuf_loopcnt = 2\n"),
         ["sbuf_loopcnt"]
     );
+}
+
+#[test]
+fn each_host_may_have_a_port() {
+    let text =
+        "[databases]\na = host=x,y port=1,2 target_session_attrs=read-write\nb = host=x,y port=3\n";
+    let config = load(text).expect("valid");
+    let ports = |name: &str| [0, 1].map(|at| config.databases[name].port.of(at));
+    assert_eq!((ports("a"), ports("b")), ([1, 2], [3, 3]));
+    for (ports, expected) in [
+        ("1,2,3", "one port, or one for each of the 2 hosts"),
+        ("0,1", "a port number, 1 to 65535"),
+        ("1,", "a port number, at most 65535"),
+    ] {
+        let refused = load(&format!("[databases]\na = host=x,y port={ports}\n"));
+        let text = refused.expect_err("wrong ports").to_string();
+        assert!(text.contains(expected) && text.contains(":2:"), "{text}");
+    }
 }

@@ -1,4 +1,4 @@
-//! What holds for every text.
+//! Properties of the parser that hold for every text.
 
 use std::path::Path;
 
@@ -37,7 +37,7 @@ proptest! {
     }
 }
 
-/// Lines made of the pieces of right ones.
+/// Returns lines made of the pieces of valid ones.
 fn near_line() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "[",

@@ -1,4 +1,4 @@
-//! The table of settings itself, and what is made of it.
+//! The table of settings, and the texts that are generated from it.
 
 use std::{collections::BTreeSet, fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! What the scanner costs, in instructions a text: `cargo run --release -p pgweir-core --example
+//! The cost of the scanner, in instructions a text: `cargo run --release -p pgweir-core --example
 //! scan_cost` (it runs itself under valgrind's callgrind for each text).
 
 #![allow(clippy::print_stdout)] // its purpose
@@ -157,6 +157,13 @@ fn met_first(text: &[u8], cache: &mut VerdictCache, certificates: &Certificates)
     cache.scan(text, Dialect::Utf8, certificates)
 }
 
+/// A text that was never said before, and is kept.
+#[inline(never)]
+fn met_and_kept(text: &[u8], cache: &mut VerdictCache, certificates: &Certificates) -> Effects {
+    black_box(2 * TIMES);
+    cache.scan(text, Dialect::Utf8, certificates)
+}
+
 fn main() {
     let texts = texts();
     let certificates = certificates();
@@ -172,21 +179,24 @@ fn main() {
         for text in with_new_names(&texts[number.parse::<usize>().expect("a number")].1) {
             let text = black_box(text.as_bytes());
             let _ = black_box(met_first(text, &mut cache, &certificates));
+            let mut empty = VerdictCache::default();
+            let _ = black_box(met_and_kept(text, &mut empty, &certificates));
         }
         return;
     }
     println!(
-        "{:<20} {:>6} {:>13} {:>9} {:>7} {:>7}  verdict",
-        "text", "bytes", "instructions", "per byte", "again", "first"
+        "{:<20} {:>6} {:>13} {:>9} {:>7} {:>7} {:>7}  verdict",
+        "text", "bytes", "instructions", "per byte", "again", "first", "kept"
     );
     for (number, (name, text)) in texts.iter().enumerate() {
         let cost = instructions(number, "*scanned");
         let again = instructions(number, "*scanned_again*");
         let first = instructions(number, "*met_first*");
+        let kept = instructions(number, "*met_and_kept*");
         let per_byte = cost as f64 / text.len() as f64;
         let verdict = scanned(text.as_bytes(), &certificates);
         println!(
-            "{name:<20} {:>6} {cost:>13} {per_byte:>9.2} {again:>7} {first:>7}  {verdict}",
+            "{name:<20} {:>6} {cost:>13} {per_byte:>9.2} {again:>7} {first:>7} {kept:>7}  {verdict}",
             text.len()
         );
     }

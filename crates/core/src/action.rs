@@ -2,22 +2,24 @@
 //!
 //! The driver carries out the actions of one call in order, before it makes the next call.
 
-use std::{ops::Range, sync::Arc};
+use std::{ops::Range, panic::Location, sync::Arc};
 
 use pgweir_auth::scram;
+use pgweir_wire::MessageWriter;
 
 use crate::{
     AuthCheck, Evaluation, Token, WorkerId,
-    address::{Address, Endpoint},
-    backend::Server,
-    cancel::CancelKey,
+    backend::{InternalQuery, Server},
+    base::{
+        address::{Address, Endpoint},
+        stats::Stats,
+        tls::TlsRole,
+    },
     log::{Audit, Level, LogLine},
     mail::Mail,
     metrics::Metrics,
-    operator::Shutdown,
-    stats::Stats,
+    shared::{cancel::CancelKey, operator::Shutdown},
     takeover::{ClientRecord, HandedOverServer, ListenNote, PoolNote},
-    tls::TlsRole,
     transaction_trace::TransactionTrace,
 };
 
@@ -87,8 +89,8 @@ pub enum Action {
         /// Whether this process is the TLS client or the TLS server.
         role: TlsRole,
     },
-    /// Close the connection once its unsent bytes are written, or after a bounded time. The core has forgotten the
-    /// token: no event may follow.
+    /// Close the connection once its unsent bytes are written, or after a bounded time. The core has removed the token:
+    /// no event may follow.
     Close(Token),
     /// Derive SCRAM keys from a password off the event loop (PBKDF2 takes milliseconds), and
     /// report to [`Worker::derived`](crate::Worker::derived).
@@ -99,30 +101,30 @@ pub enum Action {
         job: scram::DeriveJob,
     },
     /// Check a password by LDAP or PAM, or look up the name of a user id, off the event loop. The driver reports to
-    /// [`Worker::found`](crate::Worker::found).
+    /// [`Worker::auth_checked`](crate::Worker::auth_checked).
     CheckAuth {
         /// The client.
         conn: Token,
-        /// What to check or to look up.
+        /// The check or the look-up.
         auth_check: AuthCheck,
     },
-    /// Evaluate the facts of a database off the event loop (a database with 100,000 functions takes up to a second), and
-    /// mail this worker [`Mail::CatalogEvaluated`].
+    /// Evaluate the facts of a database off the event loop (a database with 100,000 functions takes up to a second),
+    /// and send this worker [`Mail::CatalogEvaluated`].
     Evaluate(Box<Evaluation>),
     /// Move an idle server connection to another worker: unregister its socket here, and let that worker
     /// [`adopt`](crate::Worker::adopt) the server.
     MoveServer {
-        /// The server's token here. The core has forgotten it already.
+        /// The server's token on this worker. The core has removed it already.
         conn: Token,
         /// The new owner.
         to: WorkerId,
         /// The server's state.
         server: Box<Server>,
     },
-    /// Online restart: unregister this client's socket and pass it to the new process, with the bytes that the client
-    /// has yet to be sent.
+    /// Online restart: unregister this client's socket and pass it to the new process, with the bytes for the client
+    /// that its socket has not taken yet.
     HandOverClient {
-        /// The client's token here. The core has forgotten it already.
+        /// The client's token on this worker. The core has removed it already.
         conn: Token,
         /// The client's state, for the new process.
         record: Box<ClientRecord>,
@@ -137,8 +139,9 @@ pub enum Action {
         /// The note.
         note: ListenNote,
     },
-    /// The online restart has failed. Send this worker [`Word::AllBack`](crate::Word::AllBack) once the new process has
-    /// given back all clients that it can.
+    /// The online restart has failed. Send this worker
+    /// [`TakeoverMail::AllBack`](crate::takeover::TakeoverMail::AllBack) once the new process has given back all
+    /// clients that it can.
     AwaitReturns,
     /// Put a message into a worker's mailbox. A worker that mails itself gets the message after the present call.
     Mail {
@@ -147,7 +150,8 @@ pub enum Action {
         /// The message.
         mail: Mail,
     },
-    /// Like `Mail`, but the driver first reads what has arrived on all connections by now and reports these events.
+    /// Like `Mail`, but the driver first reads all bytes that have arrived on any connection by now, and reports these
+    /// events.
     MailAfterPending {
         /// The worker that gets the message.
         to: WorkerId,
@@ -171,9 +175,9 @@ pub enum Action {
 pub struct Actions {
     /// The actions, in the order in which the driver carries them out.
     pub list: Vec<Action>,
-    /// Bytes that the core has made during this call, for `Source::Scratch`.
+    /// Bytes that the core has made during this call, for [`Source::Scratch`].
     pub scratch: Vec<u8>,
-    /// Where in `scratch` the copy of this call's input begins, if there is one.
+    /// The position in `scratch` at which the copy of this call's input begins, if there is one.
     pub(crate) early: Option<usize>,
 }
 
@@ -196,7 +200,7 @@ impl Actions {
         }
     }
 
-    /// Sends what `make` appends.
+    /// Sends the bytes that `make` appends.
     #[inline]
     pub(crate) fn send_made(&mut self, to: Token, make: impl FnOnce(&mut Vec<u8>)) {
         let start = self.scratch.len();
@@ -210,11 +214,39 @@ impl Actions {
         }
     }
 
-    /// Reports that something is missing that must be there: ends a debug build, else logs it.
+    /// Sends a query of pgweir's own to a server.
+    pub(crate) fn ask(
+        &mut self,
+        conn: Token,
+        server: &mut Server,
+        own: InternalQuery,
+        text: &[u8],
+    ) {
+        server.ask(own);
+        self.send_made(conn, |bytes| {
+            MessageWriter::new(bytes).query(text);
+        });
+    }
+
+    /// Reports a lost invariant: `what` is missing and must be there. A debug build panics; any other logs it with the
+    /// caller's place in the source.
     #[cold]
+    #[track_caller]
     pub(crate) fn report_missing(&mut self, what: &str) {
-        debug_assert!(false, "missing: {what}");
-        self.log(Level::Error, "", format!("bug in pgweir: missing: {what}"));
+        let place = Location::caller();
+        debug_assert!(false, "missing: {what}, at {place}");
+        let text = format!("bug in pgweir: missing: {what}, at {place}");
+        self.log(Level::Error, "", text);
+    }
+
+    /// Returns what was found. If there is nothing, reports that as a bug.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn known<T>(&mut self, found: Option<T>, what: &str) -> Option<T> {
+        if found.is_none() {
+            self.report_missing(what);
+        }
+        found
     }
 
     /// Adds a line for the log.
@@ -240,7 +272,7 @@ impl Actions {
     }
 }
 
-/// What the driver knows about a client that it has just accepted.
+/// The facts about a client that the driver has just accepted.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer {
     /// The client's address.
@@ -251,9 +283,9 @@ pub struct Peer {
     pub port: u16,
     /// Whether the client is connected by a Unix socket and runs under the same user id as this process.
     pub same_uid: bool,
-    /// Whether the client is this process itself, on behalf of somebody else: a request over HTTP.
+    /// Whether the connection comes from this process itself, which passes on a request over HTTP.
     pub is_internal: bool,
-    /// The user id of the client's process on a Unix socket, if the kernel tells it.
+    /// The user id of the client's process on a Unix socket, if the kernel reports it.
     pub uid: Option<u32>,
     /// The client's process id on a Unix socket; 0 if it is not known.
     pub pid: u32,
@@ -261,25 +293,25 @@ pub struct Peer {
     pub entropy: [u8; 64],
 }
 
-/// Why a connection ended that this process did not close.
+/// The reason for the end of a connection that this process did not close.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Closed {
-    /// The peer closed the connection in good order.
+    /// The peer has closed the connection regularly.
     Eof,
-    /// The socket reported an error; its text.
+    /// The socket has reported this error.
     Error(String),
-    /// The TLS handshake failed, or a later record failed its integrity check; the reason.
+    /// The TLS handshake has failed, or a later record has failed its integrity check, for this reason.
     Tls(String),
 }
 
-/// Why a connection could not be opened.
+/// The reason why a connection could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConnectError {
-    /// The host name did not resolve.
+    /// The host name could not be resolved, for this reason.
     Lookup(String),
-    /// No address of the host accepted the connection; the text of the last error.
+    /// No address of the host has accepted the connection; the text is the last error.
     Refused(String),
-    /// This process is out of file descriptors or memory; the error's text.
+    /// This process is out of file descriptors or memory; the text is the error.
     Local(String),
 }
 
@@ -301,7 +333,7 @@ pub enum Control {
         console: Token,
         /// The setting.
         key: String,
-        /// Its new value, as the ini file would have it.
+        /// The new value of the setting, in the form of the ini file.
         value: String,
     },
     /// List the host names that were looked up; the answer is [`Mail::Names`].
@@ -313,6 +345,8 @@ pub enum Control {
     },
     /// Look up all known host names again.
     RefreshNames,
+    /// Return freed memory to the system.
+    ReturnMemory,
     /// End the process.
     Shutdown(Shutdown),
     /// The counters of this worker since its start: the answer to [`Mail::Count`].
@@ -325,9 +359,9 @@ pub enum Control {
     Departed(WorkerId),
     /// Online restart: tell the other process how many server connections of a pool this process has.
     Held(PoolNote),
-    /// Online restart: ask the other process for the place of one more server connection in a pool.
+    /// Online restart: ask the other process for a place for one more server connection in a pool.
     Want(PoolNote),
-    /// Online restart: give the other process the place of one more server connection in a pool.
+    /// Online restart: lend the other process a place for one more server connection in a pool.
     Lend(PoolNote),
     /// Online restart: pass a cancel request on to the other process, which may have the client of this key.
     CancelElsewhere(CancelKey),

@@ -1,8 +1,8 @@
-//! Cancel requests: which client a request names, which query it stops, and the connections that carry requests to
-//! servers and peers.
+//! Cancel requests: the client that a request names, the query that it stops, and the connections that carry requests
+//! to servers and peers.
 //!
-//! This module owns clients' cancel keys and the queues of requests for peers. Requests of clients and of other workers
-//! come in, and events of the connections that carry requests; actions go out, and effects on clients and servers.
+//! This module owns clients' cancel keys and the queues of requests for peers. Input: requests of clients and of other
+//! workers, and events of the connections that carry requests. Output: actions, and effects on clients and servers.
 
 pub(crate) mod peers;
 
@@ -14,15 +14,18 @@ use self::peers::PeerPools;
 use crate::{
     Action, Actions, Address, Control, Endpoint, ReadMode, Time, TlsRole, Token, WorkerId,
     backend::{Duty, InternalQuery, Request},
-    cancel::{CancelConnection, CancelKey, ELSEWHERE, Goal, Keys, Passage},
     connections::{Conn, Connections},
     directory::Directory,
-    effect::{ConsoleEffect, Effect, Env},
+    effect::{ClientEffect, ConsoleEffect, Effect, Env, ServerEffect},
     frontend::{Client, ClientDuty},
     mail::Mail,
+    shared::cancel::{CancelConnection, CancelKey, CancelState, CancelTarget, ELSEWHERE, Keys},
 };
 
-/// How many requests for one server may be under way at once; more would change nothing.
+/// Reported when the table has lost the connection of a cancel request.
+const NO_CONNECTION: &str = "the connection of a cancel request";
+
+/// The most requests for one server that may be under way at once; more would change nothing.
 const CANCELS_PER_SERVER_MAX: u32 = 4;
 
 // Outcomes of a request, with PgBouncer's texts; they are only logged.
@@ -90,7 +93,7 @@ impl CancelRequests {
         self.keys.only_one(pid)
     }
 
-    /// Stops the query of the client that the key names, for a request that some worker received.
+    /// Stops the query of the client that the key names, for a request that any worker has received.
     pub(crate) fn cancel(
         &self,
         env: &Env<'_>,
@@ -115,13 +118,13 @@ impl CancelRequests {
             return None;
         }
         let client = connections.client(conn)?;
-        let is_console = matches!(client.duty, ClientDuty::Console(_));
+        let is_console = matches!(*client.duty(), ClientDuty::Console(_));
         let waits = client.waits_with_request();
         let outcome = if waits { WAITED } else { IDLE };
         tell_outcome(from, request, outcome, out);
         match () {
             () if is_console => Some(Effect::Console(ConsoleEffect::EndCommand(conn))),
-            () if waits => Some(Effect::DiscardRequest(conn)),
+            () if waits => Some(Effect::Client(ClientEffect::DiscardRequest(conn))),
             () => None,
         }
     }
@@ -153,25 +156,25 @@ impl CancelRequests {
         };
         if let Some((to, request)) = cancel.from {
             let outcome = match cancel.passage {
-                Passage::Sent => SENT,
+                CancelState::Sent => SENT,
                 _ => NOT_SENT,
             };
             tell_outcome(to, request, why.unwrap_or(outcome), out);
         }
         let server_conn = match cancel.goal {
-            Goal::Peer(peer) => {
+            CancelTarget::Peer(peer) => {
                 self.left_peer(env, connections, peer, cancel.passage, out);
                 return None;
             }
-            Goal::Server(server) => server,
+            CancelTarget::Server(server) => server,
         };
         let server = connections.server(server_conn)?;
         server.next_loan.cancels -= 1;
         if server.next_loan.cancels > 0 {
             return None;
         }
-        match server.duty {
-            Duty::Cleaning { .. } => Some(Effect::GoOnCleaning(server_conn)),
+        match *server.duty() {
+            Duty::Cleaning { .. } => Some(Effect::Server(ServerEffect::GoOnCleaning(server_conn))),
             _ if server.unsettled_since().is_some() => Some(Effect::Settle(server_conn)),
             _ => None,
         }
@@ -189,19 +192,20 @@ impl CancelRequests {
             return None;
         };
         let (goal, passage) = (cancel.goal, cancel.passage);
-        if let Goal::Server(server) = goal
+        if let CancelTarget::Server(server) = goal
             && let Some(server) = connections.server(server)
         {
             server.retirement.reason = Some(OVERDUE);
         }
         // A request in the queue has no socket yet.
-        if passage != Passage::Queued {
+        if passage != CancelState::Queued {
             out.list.push(Action::Close(conn));
         }
         self.ended(env, connections, conn, Some(OVERDUE), out)
     }
 
-    /// Handles bytes on a connection that carries a request: the answer to the request for TLS, and nothing else.
+    /// Handles bytes on a connection that carries a request: the answer to the request for TLS. No other bytes are
+    /// expected.
     pub(crate) fn answered(
         &mut self,
         env: &Env<'_>,
@@ -211,17 +215,18 @@ impl CancelRequests {
         out: &mut Actions,
     ) -> Option<Effect> {
         let Some(Conn::Cancel(cancel)) = connections.get(conn) else {
+            out.report_missing(NO_CONNECTION);
             return None;
         };
         match (&cancel.passage, &cancel.tls, bytes) {
-            (Passage::Asked, Some(endpoint), b"S") => {
+            (CancelState::Asked, Some(endpoint), b"S") => {
                 let endpoint = Arc::clone(endpoint);
-                cancel.passage = Passage::Handshake;
+                cancel.passage = CancelState::Handshake;
                 let role = TlsRole::Connect { endpoint };
                 out.list.push(Action::StartTls { conn, role });
                 None
             }
-            (Passage::Sent, ..) => None,
+            (CancelState::Sent, ..) => None,
             _ => {
                 out.list.push(Action::Close(conn));
                 self.ended(env, connections, conn, None, out)
@@ -244,12 +249,13 @@ pub(crate) fn stop_query(
 /// Returns the server that runs a query of this client and may be sent a cancel request.
 pub(crate) fn busy_server(connections: &mut Connections, conn: Token) -> Option<Token> {
     let client = connections.client(conn)?;
-    let ClientDuty::Active(server_conn) = client.duty else {
+    let ClientDuty::Active(server_conn) = *client.duty() else {
         return None;
     };
     let server = connections.server(server_conn)?;
     let is_idle = server.replies.is_settled() && server.status == b'I'
-        // The query that cleans the server for the client must not be cancelled in place of the client's query.
+        // The query that runs at present cleans the server for the client. It must not be cancelled in place of the
+        // client's query.
         || server.replies.current() == Some(Request::Internal(InternalQuery::Sequences));
     let may =
         !is_idle && server.next_loan.cancels < CANCELS_PER_SERVER_MAX && server.link.key.is_some();
@@ -269,7 +275,7 @@ fn open(
     let Some(key) = server.link.key.clone() else {
         return;
     };
-    // The address that the server is connected to: its host name may stand for others too.
+    // The address of the present connection: the server's host name may stand for other servers, too.
     let endpoint = match server.link.addresses {
         Some((_, Address::Tcp(remote))) => Arc::new(Endpoint::Tcp {
             host: remote.ip().to_string(),
@@ -279,13 +285,13 @@ fn open(
     };
     server.next_loan.cancels += 1;
     let cancel = CancelConnection {
-        goal: Goal::Server(server_conn),
+        goal: CancelTarget::Server(server_conn),
         key: CancelKey {
             pid: key.pid,
             secret: key.secret,
         },
         from,
-        passage: Passage::Opening,
+        passage: CancelState::Opening,
         tls: server
             .link
             .tls
@@ -293,25 +299,24 @@ fn open(
             .map(|_| Arc::clone(&server.link.endpoint)),
         until: env.cancel_deadline(),
     };
-    let conn = connections.insert(Conn::Cancel(Box::new(cancel)));
-    connections.schedule(env.now);
+    let conn = connections.insert(Conn::Cancel(Box::new(cancel)), env.now);
     out.list.push(Action::Connect { conn, endpoint });
 }
 
 /// Sends the request on a connection that is now open. The request is encrypted if the connection of the server is.
 pub(crate) fn opened(env: &Env<'_>, connections: &mut Connections, conn: Token, out: &mut Actions) {
     let Some(Conn::Cancel(cancel)) = connections.get(conn) else {
-        return;
+        return out.report_missing(NO_CONNECTION);
     };
     let Some(endpoint) = cancel.tls.clone() else {
         return send(connections, conn, out);
     };
     if env.snapshot.tls.servers.is_some_and(|terms| terms.direct) {
-        cancel.passage = Passage::Handshake;
+        cancel.passage = CancelState::Handshake;
         let role = TlsRole::Connect { endpoint };
         out.list.push(Action::StartTls { conn, role });
     } else {
-        cancel.passage = Passage::Asked;
+        cancel.passage = CancelState::Asked;
         out.send_made(conn, ssl_request);
     }
     out.read(conn, ReadMode::Deliver);
@@ -320,9 +325,9 @@ pub(crate) fn opened(env: &Env<'_>, connections: &mut Connections, conn: Token, 
 /// Sends the request. PostgreSQL closes the connection when it has signalled the process.
 pub(crate) fn send(connections: &mut Connections, conn: Token, out: &mut Actions) {
     let Some(Conn::Cancel(cancel)) = connections.get(conn) else {
-        return;
+        return out.report_missing(NO_CONNECTION);
     };
-    cancel.passage = Passage::Sent;
+    cancel.passage = CancelState::Sent;
     if let Some((to, request)) = cancel.from {
         let mail = Mail::CancelSent(request);
         out.list.push(Action::Mail { to, mail });
@@ -335,10 +340,8 @@ pub(crate) fn send(connections: &mut Connections, conn: Token, out: &mut Actions
 
 /// Marks the request of this client connection as on its way to the server.
 pub(crate) fn sent(connections: &mut Connections, request: Token) {
-    if let Some(client) = connections.client(request)
-        && let ClientDuty::CancelRequest { sent } = &mut client.duty
-    {
-        *sent = true;
+    if let Some(client) = connections.client(request) {
+        client.cancel_request_sent();
     }
 }
 
@@ -349,8 +352,8 @@ pub(crate) fn done(
     why: &'static str,
 ) -> Option<Effect> {
     let client = connections.client(request)?;
-    let is_request = matches!(client.duty, ClientDuty::CancelRequest { .. });
-    is_request.then_some(Effect::Dismiss(request, why))
+    let is_request = matches!(*client.duty(), ClientDuty::CancelRequest { .. });
+    is_request.then_some(Effect::Client(ClientEffect::Dismiss(request, why)))
 }
 
 /// Informs the worker that received a request of its outcome.
@@ -360,7 +363,7 @@ fn tell_outcome(to: WorkerId, request: Token, outcome: &'static str, out: &mut A
 }
 
 impl Env<'_> {
-    /// Returns when a request that comes now has waited too long (`cancel_wait_timeout`).
+    /// Returns the time at which a request that arrives now times out (`cancel_wait_timeout`).
     fn cancel_deadline(&self) -> Time {
         match self.snapshot.config.settings.cancel_wait_timeout.0 {
             0 => Time(u64::MAX),

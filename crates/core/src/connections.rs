@@ -1,15 +1,17 @@
 //! The connections of a worker, by token: clients, servers, and connections that carry cancel requests.
 //!
-//! This module owns the connections and knows when the worker next checks their deadlines. It moves no bytes and
-//! makes no decisions.
+//! This module owns the connections, changes their states (`moves`), and knows when the worker next checks their
+//! deadlines. It forwards no bytes and makes no decisions.
+
+pub(crate) mod moves;
 
 use crate::{
-    Time, Token,
+    Actions, Time, Token,
     backend::Server,
-    cancel::CancelConnection,
     frontend::Client,
     pool::PoolId,
     session::{Settings, SqlStatements},
+    shared::cancel::CancelConnection,
 };
 
 /// Microseconds between two checks of the deadlines.
@@ -24,6 +26,15 @@ pub(crate) enum Conn {
 }
 
 impl Conn {
+    /// Returns whether the present state of the connection ends after a time.
+    fn has_deadline(&self) -> bool {
+        match self {
+            Self::Client(client) => client.has_deadline(),
+            Self::Server(server) => server.duty().has_deadline() || server.link.progress.is_some(),
+            Self::Cancel(_) => true,
+        }
+    }
+
     /// Returns whether this is a server of the pool.
     pub(crate) fn is_server_of(&self, pool: PoolId) -> bool {
         matches!(self, Self::Server(server) if server.pool() == pool)
@@ -46,12 +57,12 @@ struct Slot {
 pub(crate) struct Connections {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// When deadlines are next checked.
+    /// The time at which deadlines are checked next.
     next_tick: Option<Time>,
 }
 
 impl Connections {
-    /// Creates an empty table; deadlines are checked at `next_tick`.
+    /// Creates an empty table; deadlines are first checked at `next_tick`.
     pub(crate) fn with_tick(next_tick: Option<Time>) -> Self {
         Self {
             next_tick,
@@ -59,18 +70,18 @@ impl Connections {
         }
     }
 
-    /// Returns when deadlines are next checked; `None` if no connection has one.
+    /// Returns the time at which deadlines are checked next; `None` if no connection has one.
     #[inline]
     pub(crate) fn next_tick(&self) -> Option<Time> {
         self.next_tick
     }
 
-    /// Sets when deadlines are next checked.
+    /// Sets the time at which deadlines are checked next.
     pub(crate) fn set_next_tick(&mut self, at: Option<Time>) {
         self.next_tick = at;
     }
 
-    /// Makes sure that deadlines are checked: a connection has one now.
+    /// Makes sure that deadlines are checked, since a connection has one now.
     #[inline]
     pub(crate) fn schedule(&mut self, now: Time) {
         let at = now.after(INTERVAL);
@@ -81,11 +92,7 @@ impl Connections {
 
     /// Returns whether any connection has a deadline.
     pub(crate) fn have_deadlines(&self) -> bool {
-        self.iter().any(|(_, conn)| match conn {
-            Conn::Client(client) => client.has_deadline(),
-            Conn::Server(server) => server.duty.has_deadline(),
-            Conn::Cancel(_) => true,
-        })
+        self.iter().any(|(_, conn)| conn.has_deadline())
     }
 
     /// Returns whether this server has exactly these settings and statements.
@@ -100,7 +107,11 @@ impl Connections {
         }
     }
 
-    pub(crate) fn insert(&mut self, conn: Conn) -> Token {
+    /// Puts a connection into the table. Its deadline is checked, if it has one.
+    pub(crate) fn insert(&mut self, conn: Conn, now: Time) -> Token {
+        if conn.has_deadline() {
+            self.schedule(now);
+        }
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
             self.slots.len() as u32 - 1
@@ -134,7 +145,7 @@ impl Connections {
         }
     }
 
-    /// Returns a connection to read.
+    /// Returns a connection for reading.
     pub(crate) fn look(&self, token: Token) -> Option<&Conn> {
         let entry = self.slots.get(token.slot as usize)?;
         entry
@@ -186,7 +197,55 @@ impl Connections {
         Some((client, of, server))
     }
 
-    /// Returns the client that a server works for, to read.
+    /// Returns a client that nothing can have removed since the caller got its token. A lost one is reported.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn known_client(&mut self, token: Token, out: &mut Actions) -> Option<&mut Client> {
+        out.known(
+            self.client(token),
+            "a client that an event or an effect names",
+        )
+    }
+
+    /// Returns a server that nothing can have removed since the caller got its token. A lost one is reported.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn known_server(&mut self, token: Token, out: &mut Actions) -> Option<&mut Server> {
+        out.known(
+            self.server(token),
+            "a server that an event or an effect names",
+        )
+    }
+
+    /// Returns the client and the server of a loan that nothing can have ended since the caller got their tokens. A lost
+    /// loan is reported.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn known_pair(
+        &mut self,
+        client: Token,
+        server: Token,
+        out: &mut Actions,
+    ) -> Option<(&mut Client, &mut Server)> {
+        out.known(
+            self.pair(client, server),
+            "the client or the server of a loan",
+        )
+    }
+
+    /// Returns a server and the client that it works for, if nothing can have ended the loan since the caller got the
+    /// server's token. A lost loan is reported.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn known_pair_of(
+        &mut self,
+        server: Token,
+        out: &mut Actions,
+    ) -> Option<(Token, &mut Client, &mut Server)> {
+        out.known(self.pair_of(server), "the loan of a server")
+    }
+
+    /// Returns the client that a server works for, for reading.
     pub(crate) fn client_of(&self, server: &Server) -> Option<&Client> {
         match self.look(server.client()?) {
             Some(Conn::Client(client)) => Some(client),

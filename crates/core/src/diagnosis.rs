@@ -1,35 +1,34 @@
-//! Why clients of a pool wait: what keeps the pool from opening one more server, and which clients use the servers
-//! that it has.
+//! The reason why clients of a pool wait: the limit that keeps the pool from opening one more server, and the clients
+//! that use the servers that it has.
 //!
-//! A diagnosis visits each worker before a waiting client is sent the reason. The reason names neither users nor queries of
-//! other clients.
+//! A diagnosis visits each worker before a waiting client is sent the reason. The reason names neither users nor
+//! queries of other clients.
 
 use std::{borrow::Cow, fmt::Write, sync::Arc};
 
 use crate::{
     SharedPool, Time, WorkerId,
     backend::{Duty, Server},
-    fault::Reason,
-    pin::Pins,
+    base::{fault::Reason, pin::Pins},
     pool::{Scope, WaitReason},
 };
 
 /// The most characters that are shown of a login's failure.
 const FAILURE_CHARS: usize = 200;
 
-/// What a pool's servers are used for.
+/// The use of a pool's servers.
 #[derive(Debug)]
 pub struct Diagnosis {
     pub(crate) pool: Arc<SharedPool>,
     pub(crate) origin: WorkerId,
     pub(crate) visited: usize,
-    /// By state, in the order of [`State::ALL`].
+    /// The number of servers by state, in the order of [`State::ALL`].
     pub(crate) counts: [usize; State::ALL.len()],
     pub(crate) longest: Vec<Holder>,
-    /// The limit that leaves no room, if one does.
+    /// The cap that leaves no room, if one does.
     pub(crate) cap: Option<Scope>,
-    /// Servers of other pools under this limit, by state, and for how many microseconds the one in use for longest
-    /// has been.
+    /// Servers of other pools under this cap, by state, and the longest time for which one of them has been in use, in
+    /// microseconds.
     pub(crate) others: [usize; State::ALL.len()],
     pub(crate) others_held: u64,
 }
@@ -40,7 +39,7 @@ pub(crate) struct Holder {
     /// Microseconds for which the client has had its server.
     pub(crate) held: u64,
     pub(crate) state: State,
-    /// Why the client keeps its server.
+    /// The reasons why the client keeps its server.
     pub(crate) pins: Option<Pins>,
     pub(crate) client: u64,
 }
@@ -68,15 +67,15 @@ impl State {
     ];
 
     pub(crate) fn of(server: &Server) -> Self {
-        match server.duty {
+        match *server.duty() {
             Duty::Login(_) => Self::LoggingIn,
-            Duty::Idle | Duty::Listening => Self::Idle,
+            Duty::Idle | Duty::Listening | Duty::CheckingHost { .. } => Self::Idle,
             Duty::Cleaning { .. } => Self::Cleaning,
-            Duty::Lent(exchange) if !exchange.phase().relays() || !server.replies.is_settled() => {
+            Duty::Lent { phase, .. } if !phase.relays() || !server.replies.is_settled() => {
                 Self::Busy
             }
-            Duty::Lent(_) if server.status == b'I' => Self::IdleInSession,
-            Duty::Lent(_) => Self::IdleInTransaction,
+            Duty::Lent { .. } if server.status == b'I' => Self::IdleInSession,
+            Duty::Lent { .. } => Self::IdleInTransaction,
         }
     }
 
@@ -94,7 +93,7 @@ impl State {
 }
 
 impl Diagnosis {
-    /// Returns what the clients are sent.
+    /// Returns the reason as clients are sent it.
     pub(crate) fn reason(&self, now: Time) -> Reason {
         let key = &self.pool.key;
         let mut detail = format!("Pool {}/{}", key.database, key.user);
@@ -147,7 +146,7 @@ impl Diagnosis {
         Reason { detail, hint }
     }
 
-    /// Returns whether the server counts under the limit that leaves no room.
+    /// Returns whether the server counts under the cap that leaves no room.
     pub(crate) fn shares_cap(&self, server: &Server) -> bool {
         let (own, key) = (&self.pool.key, &server.shared.key);
         match self.cap {
@@ -158,7 +157,7 @@ impl Diagnosis {
         }
     }
 
-    /// Adds which other pools use the servers under the limit.
+    /// Adds the number of servers that other pools use under the cap.
     fn add_others(&self, detail: &mut String) {
         if self.others.iter().all(|&count| count == 0) {
             return;
@@ -171,7 +170,7 @@ impl Diagnosis {
         detail.push('.');
     }
 
-    /// Adds what keeps the pool from opening one more server, and what an operator can do about that.
+    /// Adds the limit that keeps the pool from opening one more server, and the way in which an operator can change it.
     fn add_wait_reason(
         &self,
         obstacle: WaitReason,

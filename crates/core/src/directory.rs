@@ -20,25 +20,32 @@ use pgweir_auth::{
 use pgweir_config::{Config, Database, FairWindow};
 
 use crate::{
-    auth_cache::AuthCache,
-    bypass::Bypass,
-    catalog::{Catalog, Catalogs},
-    client_counts::ClientCounts,
-    events::{EventKind, Events},
+    base::{
+        memory::{Memory, MemoryUsage},
+        time::Time,
+        tls::TlsTerms,
+        token::WorkerId,
+    },
     listen::Holders,
-    occupancy::Occupancies,
-    operator::Operator,
-    pool::{CapLimits, CapMembership, Ledger, Limits, Order, PoolId, PoolKey, SharedCaps},
+    pool::{CapLimits, CapMembership, Ledger, Limits, PoolId, PoolKey, SharedCaps, WaitOrder},
     session::{SequenceReaders, SettingsTable, Statements, TrackedNames},
-    shared_pool::{FreeIds, SharedPool},
-    time::Time,
-    tls::TlsTerms,
-    token::WorkerId,
+    shared::{
+        auth_cache::AuthCache,
+        bans::Bans,
+        bypass::Bypass,
+        catalog::{Catalog, Catalogs},
+        client_counts::ClientCounts,
+        events::{EventKind, Events, Occurrence},
+        hosts::Hosts,
+        occupancy::Occupancies,
+        operator::Operator,
+        pool::{FreeIds, SharedPool},
+    },
 };
 
 use self::takeover::Takeover;
 
-/// One configuration with its files. A RELOAD replaces it as a whole; nothing changes a part of it.
+/// A configuration with its files. A RELOAD replaces it as a whole, never a part of it.
 #[derive(Debug)]
 pub struct Snapshot {
     /// The ini file, checked.
@@ -56,7 +63,7 @@ pub struct Snapshot {
 pub struct Directory {
     snapshot: RwLock<Arc<Snapshot>>,
     workers: usize,
-    /// The process among those of its online restarts.
+    /// The place of this process among its online restarts.
     process: ProcessIdentity,
     /// The names, statements and settings that connections share.
     interned: Interned,
@@ -67,16 +74,16 @@ pub struct Directory {
     clients: ClientTotals,
     bypass: Bypass,
     next_id: AtomicU64,
-    /// What was learnt about passwords.
+    /// The secrets that logins have shown or made.
     secrets: Secrets,
     occupancies: Occupancies,
     operator: Operator,
-    holders: Holders,
+    servers: KnownServers,
     takeover: Takeover,
     events: Events,
 }
 
-/// A process among those of its online restarts.
+/// The place of a process among its online restarts.
 #[derive(Debug)]
 struct ProcessIdentity {
     key: ProcessKey,
@@ -90,6 +97,8 @@ struct Interned {
     names: TrackedNames,
     statements: Statements,
     settings: SettingsTable,
+    /// The memory that these objects and the connections take.
+    memory: Arc<Memory>,
 }
 
 /// The clients of all workers, and the workers that still have connections.
@@ -102,13 +111,24 @@ struct ClientTotals {
     staying: AtomicUsize,
     /// Workers that have servers, or may still open some.
     serving: AtomicUsize,
+    /// The number of client connections for which the process has descriptors.
+    room: AtomicUsize,
 }
 
-/// What was learnt about passwords.
+/// The hosts of servers, and the clients that servers work for.
+#[derive(Debug, Default)]
+struct KnownServers {
+    /// The client for which each server works.
+    holders: Holders,
+    hosts: Hosts,
+}
+
+/// The secrets that logins have shown or made.
 #[derive(Debug)]
 struct Secrets {
     made: Mutex<HashMap<String, MadeSecret>>,
     cache: AuthCache,
+    bans: Bans,
 }
 
 /// The pools that exist.
@@ -116,13 +136,13 @@ struct Secrets {
 struct Pools {
     by_key: HashMap<PoolKey, Weak<SharedPool>>,
     by_id: Vec<Weak<SharedPool>>,
-    /// By database.
+    /// The catalogs by database.
     catalogs: HashMap<Box<str>, Weak<Catalog>>,
     all_catalogs: Arc<Catalogs>,
 }
 
 impl Pools {
-    /// The certificates of a database, shared by all of its pools.
+    /// Returns the catalog of a database, which all of its pools share.
     fn catalog(&mut self, database: &str) -> Arc<Catalog> {
         self.catalogs
             .retain(|_, catalog| catalog.strong_count() > 0);
@@ -147,10 +167,12 @@ struct MadeSecret {
 struct ProcessKey([u8; 32]);
 
 impl Directory {
-    /// A directory for `workers` workers; `process_key` is random, and secret.
+    /// Creates a directory for `workers` workers; `process_key` is random, and secret.
     #[must_use]
     pub fn new(workers: usize, snapshot: Arc<Snapshot>, process_key: [u8; 32]) -> Self {
         let names = TrackedNames::new(&snapshot.config.settings.track_extra_parameters);
+        let memory = Arc::new(Memory::new(workers));
+        memory.set_limit(snapshot.config.settings.memory_limit.0);
         Self {
             snapshot: RwLock::new(snapshot),
             workers,
@@ -160,8 +182,9 @@ impl Directory {
             },
             interned: Interned {
                 names,
-                statements: Statements::default(),
-                settings: SettingsTable::default(),
+                statements: Statements::new(Arc::clone(&memory)),
+                settings: SettingsTable::new(Arc::clone(&memory)),
+                memory,
             },
             pools: Mutex::default(),
             caps: Arc::default(),
@@ -171,28 +194,30 @@ impl Directory {
                 by_name: Mutex::default(),
                 staying: AtomicUsize::new(workers),
                 serving: AtomicUsize::new(workers),
+                room: AtomicUsize::new(usize::MAX),
             },
             bypass: Bypass::default(),
             next_id: AtomicU64::new(1),
             secrets: Secrets {
                 made: Mutex::default(),
                 cache: AuthCache::default(),
+                bans: Bans::default(),
             },
             occupancies: Occupancies::default(),
             operator: Operator::default(),
-            holders: Holders::default(),
+            servers: KnownServers::default(),
             takeover: Takeover::default(),
             events: Events::default(),
         }
     }
 
-    /// The configuration in force.
+    /// Returns the configuration in force.
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.snapshot.read())
     }
 
-    /// How many workers there are.
+    /// Returns the number of workers.
     #[must_use]
     pub fn workers(&self) -> usize {
         self.workers
@@ -203,31 +228,31 @@ impl Directory {
         (0..self.workers).map(|index| WorkerId(index as u8))
     }
 
-    /// The parameters that PostgreSQL reports.
+    /// Returns the parameters that PostgreSQL reports.
     #[must_use]
     pub fn names(&self) -> &TrackedNames {
         &self.interned.names
     }
 
-    /// The load of the threads for slow work.
+    /// Returns the load of the threads for slow work.
     #[must_use]
     pub fn occupancies(&self) -> &Occupancies {
         &self.occupancies
     }
 
-    /// The prepared statements of all clients.
+    /// Returns the prepared statements of all clients.
     #[must_use]
     pub fn statements(&self) -> &Statements {
         &self.interned.statements
     }
 
-    /// The settings of all sessions.
+    /// Returns the settings of all sessions.
     #[must_use]
     pub fn settings(&self) -> &SettingsTable {
         &self.interned.settings
     }
 
-    /// Puts a new configuration in force. The caller then mails it to every worker.
+    /// Puts a new configuration in force. The caller then sends it to every worker.
     pub fn replace(&self, snapshot: Arc<Snapshot>) {
         let before = std::mem::replace(&mut *self.snapshot.write(), Arc::clone(&snapshot));
         for pool in self.pools() {
@@ -239,6 +264,8 @@ impl Directory {
                 pool.epochs.lock().renew();
             }
         }
+        let memory_limit = snapshot.config.settings.memory_limit;
+        self.interned.memory.set_limit(memory_limit.0);
         self.operator
             .forget_databases(|name| snapshot.config.database(name).is_some());
         self.secrets.cache.clear();
@@ -250,7 +277,7 @@ impl Directory {
         });
     }
 
-    /// The pool of a database and user; makes the pool if it does not exist.
+    /// Returns the pool of a database and user, and creates it if it does not exist.
     #[must_use]
     pub fn pool(&self, key: &PoolKey, config: &Config, database: &Database) -> Arc<SharedPool> {
         let mut pools = self.pools.lock();
@@ -302,7 +329,7 @@ impl Directory {
         pool
     }
 
-    /// Does a pool of this database exist?
+    /// Returns whether a pool of this database exists.
     #[must_use]
     pub fn has_pool_of(&self, database: &str) -> bool {
         let pools = self.pools.lock();
@@ -313,20 +340,20 @@ impl Directory {
         living.any(|(key, _)| &*key.database == database)
     }
 
-    /// All pools that exist.
+    /// Returns all pools that exist.
     #[must_use]
     pub fn pools(&self) -> Vec<Arc<SharedPool>> {
         let pools = self.pools.lock();
         pools.by_key.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// The pool with this id, if it exists.
+    /// Returns the pool with this id, if it exists.
     #[must_use]
     pub fn pool_of(&self, id: PoolId) -> Option<Arc<SharedPool>> {
         self.pools.lock().by_id.get(id.index())?.upgrade()
     }
 
-    /// The limits on servers that pools share.
+    /// Returns the limits on servers that pools share.
     #[must_use]
     pub fn caps(&self) -> &SharedCaps {
         &self.caps
@@ -338,51 +365,70 @@ impl Directory {
         self.clients.staying.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Such a client has disconnected, or a worker lets no more clients log in. `true` for the last of all clients and
-    /// workers: the caller then notifies the other workers.
+    /// Notes that such a client has disconnected, or that a worker lets no more clients log in. Returns `true` for the
+    /// last of all clients and workers: the caller then notifies the other workers.
     #[must_use]
     pub fn stays_no_more(&self) -> bool {
         self.clients.staying.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Does no worker let clients log in, and is no client left?
+    /// Returns whether no client is left, and no worker lets clients log in.
     #[must_use]
     pub fn is_deserted(&self) -> bool {
         self.clients.staying.load(Ordering::Acquire) == 0
     }
 
-    /// A worker has closed its last server and opens no more. `true` for the last such worker: the caller then notifies
-    /// the others.
+    /// Notes that a worker has closed its last server and opens no more. Returns `true` for the last such worker: the
+    /// caller then notifies the others.
     #[must_use]
     pub fn has_served(&self) -> bool {
         self.clients.serving.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Have all workers closed their last server?
+    /// Returns whether all workers have closed their last server.
     #[must_use]
     pub fn have_all_served(&self) -> bool {
         self.clients.serving.load(Ordering::Acquire) == 0
     }
 
-    /// The next id of a client or a server: one counter for both, as in PgBouncer.
+    /// Returns the next id of a client or a server: one counter for both, as in PgBouncer.
     #[must_use]
     pub fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Which client each server works for, by the server's pid.
+    /// Returns the hosts that servers were opened on.
     #[must_use]
-    pub fn holders(&self) -> &Holders {
-        &self.holders
+    pub fn hosts(&self) -> &Hosts {
+        &self.servers.hosts
     }
 
-    /// The orders that operators have given by the console.
+    /// Returns the clients that servers work for, by the servers' pids.
+    #[must_use]
+    pub fn holders(&self) -> &Holders {
+        &self.servers.holders
+    }
+
+    /// Returns the orders that operators have given by the console.
     #[must_use]
     pub fn operator(&self) -> &Operator {
         &self.operator
     }
 
-    /// The latest events, for SHOW EVENTS.
+    /// Returns the memory that clients and servers take.
+    #[must_use]
+    pub fn memory(&self) -> &Arc<Memory> {
+        &self.interned.memory
+    }
+
+    /// Returns the memory that the catalogs of all databases take.
+    #[must_use]
+    pub fn catalog_usage(&self) -> MemoryUsage {
+        let catalogs = Arc::clone(&self.pools.lock().all_catalogs);
+        catalogs.usage()
+    }
+
+    /// Returns the latest events, for SHOW EVENTS.
     #[must_use]
     pub fn events(&self) -> &Events {
         &self.events
@@ -390,29 +436,46 @@ impl Directory {
 
     /// Records an event about a database and a user, each of which may be empty.
     pub fn note_event(&self, kind: EventKind, about: (&str, &str), text: &str, now: Time) {
-        let most = self.snapshot.read().config.settings.event_history as usize;
-        self.events.add(kind, about, text, most, now);
+        let occurrence = Occurrence {
+            kind,
+            about,
+            text,
+            source: None,
+        };
+        self.note_occurrence(occurrence, now);
     }
 
-    /// How many online restarts there were, modulo 256.
+    /// Records an event.
+    pub fn note_occurrence(&self, occurrence: Occurrence<'_>, now: Time) {
+        let most = self.snapshot.read().config.settings.event_history as usize;
+        self.events.add(occurrence, most, now);
+    }
+
+    /// Returns the number of online restarts before this process, modulo 256.
     #[must_use]
     pub fn generation(&self) -> u8 {
         self.process.generation
     }
 
-    /// The secret from which mock SCRAM exchanges and salts are derived.
+    /// Returns the secret from which mock SCRAM exchanges and salts are derived.
     #[must_use]
     pub fn process_key(&self) -> &[u8; 32] {
         &self.process.key.0
     }
 
-    /// The cache of `auth_query` results and of users' roles.
+    /// Returns the cache of `auth_query` results and of users' roles.
     #[must_use]
     pub fn auth_cache(&self) -> &AuthCache {
         &self.secrets.cache
     }
 
-    /// The SCRAM secret that was derived from a user's plain password, if it is known.
+    /// Returns the failed logins by address and user, and the bans that follow them.
+    #[must_use]
+    pub fn bans(&self) -> &Bans {
+        &self.secrets.bans
+    }
+
+    /// Returns the SCRAM secret that was derived from a user's plain password, if it is known.
     #[must_use]
     pub fn made_secret(
         &self,
@@ -443,12 +506,12 @@ impl Directory {
     }
 }
 
-/// Would both entries of `[databases]` open their servers in the same way?
+/// Returns whether both entries of `[databases]` open their servers in the same way.
 #[must_use]
 pub(crate) fn opens_like(one: &Database, other: &Database) -> bool {
     let what = |entry: &Database| {
         let entry = entry.clone();
-        let hosts = (entry.host, entry.port);
+        let hosts = (entry.host, entry.port, entry.target_session_attrs);
         let login = (entry.dbname, entry.user, entry.password);
         let parameters = (
             entry.client_encoding,
@@ -461,7 +524,7 @@ pub(crate) fn opens_like(one: &Database, other: &Database) -> bool {
     what(one) == what(other)
 }
 
-/// The limits of one pool.
+/// Returns the limits of one pool.
 #[must_use]
 pub(crate) fn limits(config: &Config, database: &Database, user: &str) -> Limits {
     let settings = &config.settings;
@@ -481,14 +544,14 @@ pub(crate) fn limits(config: &Config, database: &Database, user: &str) -> Limits
         min: config.min_pool_size(database),
         connecting: settings.server_connect_limit,
         order: match settings.fair_window {
-            FairWindow::Auto => Order::Auto,
-            FairWindow::Micros(window) => Order::Window(window.0),
+            FairWindow::Auto => WaitOrder::Auto,
+            FairWindow::Micros(window) => WaitOrder::Window(window.0),
         },
-        retry: settings.server_login_retry.0,
+        retry: config.login_retry(database).0,
     }
 }
 
-/// The limits that the pool shares with other pools.
+/// Returns the limits that the pool shares with other pools.
 #[must_use]
 pub(crate) fn cap_limits(config: &Config, database: &Database, user: &str) -> CapLimits {
     CapLimits {

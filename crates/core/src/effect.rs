@@ -1,26 +1,25 @@
-//! What a module of the worker gets with each event ([`Env`]), and what it asks other modules to do ([`Effect`]).
+//! The context of an event ([`Env`]), which a module gets with each event, and the effects ([`Effect`]) that it asks
+//! other modules to carry out.
 
 use std::sync::Arc;
 
 use crate::{
-    Action, Actions, Search, SharedPool, Shutdown, Time, Token, WorkerId,
+    Action, Actions, Endpoint, Search, SharedPool, Shutdown, Time, Token, WorkerId,
     backend::{InternalQuery, Mark, Settling},
+    base::{fault::Fault, memory::WorkerMemory, pin::Pins, stats::Stats},
     console::WorkerRound,
     directory::{Directory, Snapshot},
-    fault::Fault,
     frontend::{Client, Login},
-    listen::{ListenerKey, ListenerOpening, Opened, Question},
+    listen::{ListenerKey, ListenerOpening, Opened, PendingRequest},
     loan::{AbandonedSession, Early, Loss},
     mail::Mail,
-    pin::Pins,
     pool::PoolId,
     session::ChannelCommand,
-    shared_pool::ServerParameters,
-    stats::Stats,
+    shared::pool::ServerParameters,
     transaction_trace::Sampler,
 };
 
-/// What modules may read of the worker whose event they handle.
+/// The data that modules may read while they handle an event of a worker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Env<'w> {
     /// The worker.
@@ -29,13 +28,13 @@ pub(crate) struct Env<'w> {
     pub(crate) directory: &'w Directory,
     /// The worker's configuration.
     pub(crate) snapshot: &'w Arc<Snapshot>,
-    /// How the process is to end, once that was ordered.
+    /// The way in which the process has to end, once that was ordered.
     pub(crate) shutdown: Option<Shutdown>,
     /// Whether this worker hands its clients over to a new process (online restart).
     pub(crate) hands_clients_over: bool,
     /// Decides which transactions are traced, if any are.
     pub(crate) sampler: Option<&'w Sampler>,
-    /// When the event happened.
+    /// The time of the event.
     pub(crate) now: Time,
 }
 
@@ -46,13 +45,22 @@ impl Env<'_> {
         self.shutdown == Some(Shutdown::WaitForServers)
     }
 
+    /// Returns the memory of all clients and servers, and the worker that needs some.
+    #[inline]
+    pub(crate) fn memory(&self) -> WorkerMemory<'_> {
+        WorkerMemory {
+            memory: self.directory.memory(),
+            worker: self.worker,
+        }
+    }
+
     /// Returns whether details are logged.
     pub(crate) fn is_verbose(&self) -> bool {
         self.snapshot.config.settings.verbose > 0
     }
 }
 
-/// Effects in the order in which the worker carries them out. One effect allocates nothing.
+/// A list of effects, in the order in which the worker carries them out. A list of one effect allocates nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     first: Option<Effect>,
@@ -69,7 +77,7 @@ impl Effects {
         }
     }
 
-    /// Returns whether there is nothing to do.
+    /// Returns whether the list is empty.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_none()
@@ -113,25 +121,114 @@ impl IntoIterator for Effects {
 }
 
 impl Effects {
-    /// Takes the effects apart: the first one, and those that follow it.
+    /// Splits a list into its first effect and the others.
     #[inline]
     pub(crate) fn into_parts(self) -> (Option<Effect>, Vec<Effect>) {
         (self.first, self.others)
     }
 }
 
-/// What a module asks another one to do. The worker carries it out when the module has returned. Effects are copied on the
-/// way of each transaction, so large data that is rare lies in a box.
+/// An effect that a module asks another one to carry out. The worker passes it on when the module has returned. Effects
+/// are moved several times in each transaction, so rare effects with much data have it in a box.
 #[derive(Debug)]
 pub(crate) enum Effect {
+    /// Do this for a client: its login, its wait for a server, its end.
+    Client(ClientEffect),
+    /// Do this with a server connection: its next use, its end.
+    Server(ServerEffect),
+    /// Do this for the console.
+    Console(ConsoleEffect),
+    /// Report to a client that its server connection is lost.
+    ReportServerLoss(Token, Box<Loss>),
+    /// Undo the changes of these messages, which a server that is lost has not answered.
+    UndoMarks(Token, Vec<Mark>),
+    /// Do this with the session on a server connection.
+    Session(Token, SessionEffect),
+    /// Continue a request on this server connection that signals other clients: the signals are sent.
+    GoOnAfterSignals(Token),
+    /// Freeze a new connection as soon as it is quiet, if the worker is suspended.
+    FreezeIfSuspended(Token),
+    /// Do this with a pool.
+    Pool(PoolId, PoolEffect),
+    /// End a cancel request that took longer than `cancel_wait_timeout`.
+    EndCancelRequest(Token),
+    /// Inform the owner of a connection that listens about the connection.
+    Listener(ListenerEffect),
+    /// Settle or release a server connection that its client may not need any longer.
+    Settle(Token),
+    /// Move the channels that a session listens to to the client's listener, and complete the client's request.
+    MoveChannels(Token),
+    /// Handle a LISTEN or UNLISTEN that the client of this server connection has sent.
+    ChannelCommand(Token, Box<ChannelCommand>),
+    /// Ask a server connection for the privileges by which its client signals other clients.
+    AskForPrivileges(Token),
+    /// Send the signals that a client has asked for, since its privileges are known.
+    PrivilegesAnswered(Token),
+    /// Continue a search for a server that may be closed for another pool.
+    GoOnSearching(Box<Search>),
+    /// End a search for a server that may be closed for another pool.
+    EndSearch(Box<Search>),
+    /// Relay bytes of a client that were read before its server could get them.
+    RelayEarly(Token, Early),
+    /// Add these to the statistics of a pool.
+    Count(PoolId, Box<Stats>),
+    /// Count and log new reasons for which a client keeps its server connection.
+    CountPins {
+        /// The client.
+        client: Token,
+        /// The server connection.
+        server: Token,
+        /// The new reasons.
+        pins: Pins,
+    },
+    /// Do this for an online restart.
+    Restart(RestartEffect),
+}
+
+const _: () = assert!(size_of::<Effect>() <= 40);
+
+impl Effect {
+    /// Creates the effect that closes a server connection, and logs the reason.
+    #[inline]
+    pub(crate) fn close(server: Token, why: &'static str) -> Self {
+        Self::Server(ServerEffect::Close(server, why))
+    }
+
+    /// Creates the effect that opens a connection that listens:
+    /// [`Listeners::opened`](crate::listeners::Listeners::opened) gets the outcome.
+    pub(crate) fn open_listener(opening: ListenerOpening) -> Self {
+        Self::Server(ServerEffect::OpenOwn(OwnConnection::Listener(Box::new(
+            opening,
+        ))))
+    }
+
+    /// Creates the effect that sends a client this error and closes its connection.
+    pub(crate) fn refuse(client: Token, fault: Fault) -> Self {
+        Self::Client(ClientEffect::Refuse(client, Box::new(fault)))
+    }
+
+    /// Creates the effect that closes a server connection, whose client gets this error.
+    pub(crate) fn lose(server: Token, fault: Fault) -> Self {
+        Self::Server(ServerEffect::Lose(server, Box::new(fault)))
+    }
+
+    /// Creates the effect that closes a server connection for this violation of the protocol.
+    pub(crate) fn fault(server: Token, how: &str) -> Self {
+        Self::Server(ServerEffect::Fault(server, how.into()))
+    }
+}
+
+/// An effect on a client: on its login, its wait for a server, or its end.
+#[derive(Debug)]
+pub(crate) enum ClientEffect {
     /// Close a client's connection, and log the reason.
     Dismiss(Token, &'static str),
-    /// Close a client's connection without an error, and log this one as the reason.
+    /// Close a client's connection without sending an error, and log this error as the reason.
     DismissFor(Token, Box<Fault>),
     /// Send a client this error, and close its connection.
     Refuse(Token, Box<Fault>),
-    /// Let a client that has authenticated share the servers of its pool. If its session moves between servers, the
-    /// parameters of its startup packet are given.
+    /// Let a client that has authenticated share the servers of its pool. If the client's session state is carried
+    /// between servers, the effect has the parameters of its startup packet.
     JoinPool(Token, Option<Vec<(Vec<u8>, Vec<u8>)>>),
     /// Welcome a client that has joined its pool, or let it wait for the pool's first server.
     EnterPool(Token),
@@ -172,94 +269,80 @@ pub(crate) enum Effect {
     Welcome(Token),
     /// End the login of a client: send it these parameters of its exclusive server.
     Greet(Token, Box<ServerParameters>),
-    /// Relay between a client and the server that is certain now.
+    /// Begin to relay between a client and a server that has passed its checks.
     BeginRelaying {
         /// The client.
         client: Token,
         /// The server connection.
         server: Token,
     },
-    /// Do this for the console.
-    Console(ConsoleEffect),
     /// End a client with this error, and cancel its query.
     EndClient(Token, Box<Fault>),
     /// Close the client and the server connection that it keeps, since the client has hung up too long ago.
     EndHungUpClient(Token),
-    /// Close a server connection, and log the reason.
-    CloseServer(Token, &'static str),
-    /// Close a server connection, since its client is ended with this error.
-    CloseServerFor(Token, Box<Fault>),
-    /// Remove a server connection that is lost, and log the reason.
-    DropServer(Token, String),
-    /// Report to a client that its server connection is lost.
-    ReportServerLoss(Token, Box<Loss>),
-    /// Undo the changes of these messages, which a server that is lost has not answered.
-    UndoMarks(Token, Vec<Mark>),
     /// Begin the session of a client, which has asked for these parameters.
     BeginSession(Token, Vec<(Vec<u8>, Vec<u8>)>),
-    /// Do this with the session on a server connection.
-    Session(Token, SessionEffect),
-    /// Clean or close the server connection of a client that has left, and has left this session state.
-    CleanAbandonedServer(Token, AbandonedSession),
-    /// Release what modules hold of a client that has gone.
+    /// Release the parts of other modules' state that belong to a client that has gone.
     ReleaseClient(Token, Box<Client>),
     /// Count a client that has left this pool.
     PoolClientLeft(Arc<SharedPool>),
-    /// Go on with a request on this server connection that signals other clients, once the signals are sent.
-    GoOnAfterSignals(Token),
-    /// Freeze a new connection as soon as it is quiet, if the worker is suspended.
-    FreezeIfSuspended(Token),
-    /// Do this with a pool.
-    Pool(PoolId, PoolEffect),
+    /// Take a client's request out of the queue, and answer it with an error.
+    DiscardRequest(Token),
+}
+
+/// The purpose of a connection that pgweir opens for itself, under the caps: no client gets it.
+#[derive(Debug)]
+pub(crate) enum OwnConnection {
+    /// A connection that listens: [`Listeners::opened`](crate::listeners::Listeners::opened) gets the outcome.
+    Listener(Box<ListenerOpening>),
+    /// A connection that checks this host, with the user of this pool.
+    HostCheck(Arc<SharedPool>, Arc<Endpoint>),
+}
+
+/// An effect on a server connection: on its next use, or its end.
+#[derive(Debug)]
+pub(crate) enum ServerEffect {
+    /// Close a server connection, and log the reason.
+    Close(Token, &'static str),
+    /// Close a server connection, since its client is ended with this error.
+    CloseFor(Token, Box<Fault>),
+    /// Remove a server connection that is lost, and log the reason.
+    Drop(Token, Box<str>),
+    /// Clean or close the server connection of a client that has left this session state on it.
+    CleanAbandoned(Token, AbandonedSession),
     /// Close a server connection if it is being cleaned after its client.
     CloseIfCleaning(Token),
     /// Close a server connection that is outdated, if `server_fast_close` allows that before its session ends.
     CloseIfOutdated(Token),
     /// Close a server connection that has been idle for too long, unless its pool needs the server.
-    EndIdleServer(Token),
+    EndIdle(Token),
     /// Open a successor of a server connection that will soon be too old.
     OpenSuccessor(Token),
     /// Close a server connection as soon as it is not in use, and log the reason.
     Retire(Token, &'static str),
     /// Close a server connection that was opened under other session defaults, as soon as it is not in use.
-    RetireRedefinedServer(Token),
+    RetireRedefined(Token),
     /// End a server login that took longer than `server_connect_timeout`.
-    EndServerLogin(Token),
+    EndLogin(Token),
     /// Close a server connection that can't be lent to the client that it was checked or cleaned for, and log the
     /// reason. The client gets another one.
     FailCheck(Token, &'static str),
-    /// End a cancel request that took longer than `cancel_wait_timeout`.
-    EndCancelRequest(Token),
     /// Lend, keep or close a server that has become free.
-    PlaceServer(Token),
-    /// Close a server connection that violates the protocol; how.
-    ServerFault(Token, String),
-    /// Open a connection that listens: [`Listeners::opened`](crate::listeners::Listeners::opened) gets the outcome.
-    OpenListener(Box<ListenerOpening>),
-    /// Tell the owner of a connection that listens what has become of it.
-    Listener(ListenerEffect),
-    /// Take a client's request out of the queue, and answer it with an error.
-    DiscardRequest(Token),
-    /// Settle or release a server connection that its client may need no longer.
-    Settle(Token),
-    /// Do the same if the server connection is still lent to this client.
+    Place(Token),
+    /// Close a server connection for this violation of the protocol.
+    Fault(Token, Box<str>),
+    /// Open a connection for pgweir itself.
+    OpenOwn(OwnConnection),
+    /// Settle a server connection if it is still lent to this client.
     SettleFor {
         /// The server connection.
         server: Token,
         /// The client.
         client: Token,
     },
-    /// Move the channels that a session listens to to the client's listener, and complete the client's request.
-    MoveChannels(Token),
-    /// Handle a LISTEN or UNLISTEN that the client of this server connection has sent.
-    ChannelCommand(Token, Box<ChannelCommand>),
     /// Lend a server connection that has answered `server_check_query`.
     Checked(Token),
-    /// Ask a server connection for the privileges by which its client signals other clients.
-    AskForPrivileges(Token),
-    /// Send the signals that a client has asked for, since its privileges are known.
-    PrivilegesAnswered(Token),
-    /// Go on with the login for which a server connection has run `auth_query`.
+    /// Continue the login for which a server connection has run `auth_query`.
     LookupAnswered(Token),
     /// Note that a server connection has run `server_reset_query`.
     WasReset(Token),
@@ -267,16 +350,12 @@ pub(crate) enum Effect {
     BeginCleaning(Token),
     /// End the COPY that a server connection reads for a client that has left.
     EndCopy(Token),
-    /// Clean a server connection if needed, and pass it on.
+    /// Clean a server connection if needed, and make it available to others.
     GiveBack(Token),
     /// Close an idle server connection that has sent a fatal error.
-    EndFailedServer(Token),
+    EndFailed(Token),
     /// Close a server connection that can't be used any more, and send its client this error.
-    LoseServer(Token, Box<Fault>),
-    /// Go on with a search for a server that may be closed for another pool.
-    GoOnSearching(Box<Search>),
-    /// End a search for a server that may be closed for another pool.
-    EndSearch(Box<Search>),
+    Lose(Token, Box<Fault>),
     /// Give a server connection the session state of this client, which has received all earlier notifications.
     Equip {
         /// The server connection.
@@ -284,28 +363,11 @@ pub(crate) enum Effect {
         /// The client.
         client: Token,
     },
-    /// Relay bytes of a client that were read before its server could get them.
-    RelayEarly(Token, Early),
-    /// Add these to the statistics of a pool.
-    Count(PoolId, Box<Stats>),
-    /// Count and log new reasons for which a client keeps its server connection.
-    CountPins {
-        /// The client.
-        client: Token,
-        /// The server connection.
-        server: Token,
-        /// The new reasons.
-        pins: Pins,
-    },
-    /// Do this for an online restart.
-    Restart(RestartEffect),
-    /// Go on cleaning a server connection, to which no cancel request is on its way any more.
+    /// Continue to clean a server connection, since no cancel request is on its way to it any more.
     GoOnCleaning(Token),
 }
 
-const _: () = assert!(size_of::<Effect>() <= 40);
-
-/// What a module asks for the session on a server connection.
+/// An effect on the session on a server connection.
 #[derive(Debug)]
 pub(crate) enum SessionEffect {
     /// Give the server the session state of a client to which it is lent.
@@ -343,7 +405,7 @@ pub(crate) enum SessionEffect {
     ReadCatalogOrLend,
 }
 
-/// What a module, or the console itself, asks of the console.
+/// An effect on the console, which the console itself may ask for.
 #[derive(Debug)]
 pub(crate) enum ConsoleEffect {
     /// Serve a client that has sent these bytes together with the end of its login.
@@ -352,15 +414,15 @@ pub(crate) enum ConsoleEffect {
     GoOn(Token),
     /// Pass a round on to the next worker, or end it here.
     PassOn(Box<WorkerRound>),
-    /// Answer a client that waits, if what it waits for has happened.
+    /// Check whether the event that this console client waits for has happened, and answer the client then.
     Check(Token),
-    /// End the command that a client waits for.
+    /// End the command of this client.
     EndCommand(Token),
-    /// Forget a client that has gone.
+    /// Remove a client that has gone.
     Left(Token),
 }
 
-/// What has become of a connection that listens.
+/// The state of a connection that listens, for its owner.
 #[derive(Debug)]
 pub(crate) enum ListenerEffect {
     /// The attempt to open the connection has this outcome.
@@ -371,7 +433,7 @@ pub(crate) enum ListenerEffect {
     Lost(Box<LostListener>),
 }
 
-/// A connection that listened, or was to listen, and is lost.
+/// A connection that listened, or was to listen, and was lost.
 #[derive(Debug)]
 pub(crate) struct LostListener {
     pub(crate) conn: Token,
@@ -381,14 +443,14 @@ pub(crate) struct LostListener {
     pub(crate) why: String,
 }
 
-/// What a module asks another one to do with a pool.
+/// An effect on a pool.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum PoolEffect {
     /// Apply PAUSE or RESUME, whichever is in force, to this pool.
     ApplyOrders,
     /// Apply the configured limits of this pool.
     ApplyLimits,
-    /// Place each idle server of a pool again: there may be too many now.
+    /// Place each idle server of a pool again, after a change that may leave the pool with too many.
     PlaceIdleAgain,
     /// Close the outdated servers of a pool as soon as they are not in use.
     RetireOutdated,
@@ -400,9 +462,9 @@ pub(crate) enum PoolEffect {
     ServeHeldClients,
     /// Make the servers of a pool available that clients keep without need.
     FreeKeptServers,
-    /// Find out anew whether the clients of this pool keep their servers (`share_after`).
+    /// Check again whether the clients of this pool keep their servers (`share_after`).
     UpdateSharing,
-    /// Find out why clients of this worker wait in a pool, to send them the reason.
+    /// Find the reason why clients of this worker wait in a pool, to send it to them.
     Diagnose,
     /// Offer the servers of a pool that clients keep without need to clients that wait.
     OfferKeptServers,
@@ -424,22 +486,22 @@ pub(crate) enum PoolEffect {
     ReleaseLentServers,
 }
 
-/// What a module asks for during an online restart.
+/// An effect of an online restart.
 #[derive(Debug)]
 pub(crate) enum RestartEffect {
-    /// Ask the other process for the place of one more server connection in this pool, in which a client waits.
+    /// Ask the other process for a place for one more server connection in this pool, in which a client waits.
     AskForServerPlace(Arc<SharedPool>),
-    /// Hand over this client, which has its answer, if it can leave now.
+    /// Hand over this client, which has received its answer, if it can leave now.
     RequestDone(Token),
-    /// Pass a notification on for a client that has left for the other process.
+    /// Forward a notification for a client that has left for the other process.
     ForwardNotification(Token, Arc<[u8]>),
-    /// The listener's answer for a client that has left for the other process.
-    ForwardedAnswered(Question, bool),
-    /// The listener of a client that has left for the other process is lost, and why.
+    /// Handle the listener's answer about a client that has left for the other process.
+    ForwardedAnswered(PendingRequest, bool),
+    /// Handle the loss of the listener of a client that has left for the other process, with the reason.
     ForwardedLost(Token, Arc<str>),
-    /// Whether a listener now listens for a client that was taken over.
+    /// Handle the listener's answer about a client that was taken over: whether the listener listens.
     TakenOverListens(Token, bool),
-    /// A client that was taken over has received all notifications up to now.
+    /// Note that a client that was taken over has received all notifications up to now.
     TakenOverFenced(Token),
     /// Stop the forwarding of notifications for all clients that have left.
     EndForwarding,
@@ -447,13 +509,13 @@ pub(crate) enum RestartEffect {
     HandOverQuietClients,
     /// Hand over this client if it is at a quiet point, with its server if it keeps one.
     HandOverClient(Token),
-    /// Close servers that are free and not kept, and report the rest to the new process.
+    /// Close servers that are free and not kept, and report the number of the others to the new process.
     ReleaseServerPlaces,
-    /// Report the servers that are left to the new process.
+    /// Report the number of servers that are left to the new process.
     ReportServerPlaces,
     /// Ask the new process for places for clients that wait and can't leave.
     RequestServerPlaces,
-    /// Find out whether all clients have left.
+    /// Check whether all clients have left.
     CheckEmpty,
     /// Apply the configuration again, since clients are no longer handed over.
     ApplyConfiguration,
@@ -461,7 +523,7 @@ pub(crate) enum RestartEffect {
     CountPoolClient(Arc<SharedPool>),
 }
 
-/// Wakes the consoles that wait: what they wait for may have happened.
+/// Makes the consoles that wait check whether the event that they wait for has happened.
 pub(crate) fn wake_waiting_consoles(directory: &Directory, out: &mut Actions) {
     for (to, console) in directory.operator().waits() {
         let mail = Mail::Awaited(console);

@@ -1,43 +1,21 @@
-//! The loan of a server connection to a client, on both sides: its phases, and the start of relaying.
+//! The loan of a server connection to a client, on both sides: the start of relaying, and the state that is left at its
+//! end.
 //!
-//! When the loan enters another phase, the client's duty changes with it. Between Relaying, Kept, Dedicated and Settled the client's duty stays the same:
-//! see [`Server::enter`].
+//! The moves of [`crate::connections`] begin and end the phases of a loan.
 
 use crate::{
     Actions, ReadMode, Token,
-    backend::{Duty, Loan, Phase, Server},
-    fault::Fault,
-    frontend::{Client, ClientDuty},
-    pin::Pins,
+    backend::Server,
+    base::{fault::Fault, pin::Pins},
+    frontend::Client,
     session::TrackedNames,
 };
 
-/// Changes the loan's phase, on the client and on the server.
-#[inline]
-pub(crate) fn enter(
-    phase: Phase,
-    client_conn: Token,
-    client: &mut Client,
-    server_conn: Token,
-    server: &mut Server,
-) {
-    debug_assert!(
-        phase.may_follow(&server.duty),
-        "{phase:?} after {:?}",
-        server.duty
-    );
-    client.duty = match phase.relays() {
-        true => ClientDuty::Active(server_conn),
-        false => ClientDuty::Preparing(server_conn),
-    };
-    server.duty = Duty::Lent(Loan::new(client_conn, phase));
-}
-
-/// Bytes of a client that were read before they could be sent on.
+/// Bytes of a client that were read before they could be forwarded.
 pub(crate) type Early = Box<Vec<u8>>;
 
-/// Starts to relay between client and server, each way as far as the receiver takes the bytes. Returns the
-/// bytes of the client that were read before, which are relayed next.
+/// Starts to relay between client and server, in each direction as far as the receiver takes the bytes. Returns the
+/// bytes of the client that were read earlier, which are relayed next.
 #[inline]
 #[must_use]
 pub(crate) fn begin(
@@ -47,7 +25,7 @@ pub(crate) fn begin(
     server: &mut Server,
     out: &mut Actions,
 ) -> Option<Early> {
-    // Messages of the client that waited for answers are the ones relayed now.
+    // The messages of the client that waited for answers are the ones that are relayed now.
     server.replies.wait_no_longer();
     out.read(
         client_conn,
@@ -80,7 +58,7 @@ pub(crate) fn send_unsent_parameters(
     });
 }
 
-/// Returns why this client keeps its server, or `None` if any server will do.
+/// Returns the reason why this client keeps its server, or `None` if any server will do.
 #[must_use]
 pub(crate) fn pins_of(client: &Client) -> Option<Pins> {
     let context = client.context.as_ref()?;
@@ -96,18 +74,18 @@ pub(crate) struct AbandonedSession {
     pub(crate) mid_message: bool,
     /// Whether the session holds state, or may hold unknown state.
     pub(crate) must_be_cleaned: bool,
-    /// Whether no cleaning can remove the state.
+    /// Whether cleaning can't remove the state.
     pub(crate) spoils: bool,
 }
 
-/// The losses of a client whose server connection is lost.
+/// The damage to a client whose server connection is lost.
 #[derive(Debug)]
 pub(crate) struct Loss {
     pub(crate) fault: Fault,
-    /// Whether the client was in a transaction, or in the middle of something that pgweir can't answer.
+    /// Whether the client was in a transaction, or in a request that pgweir can't answer itself.
     pub(crate) was_in_transaction: bool,
-    /// Whether a part of a message was passed on.
+    /// Whether a part of a message was forwarded.
     pub(crate) mid_message: bool,
-    /// How many replies the client still has to get.
+    /// The number of replies that the client has yet to get.
     pub(crate) owed: usize,
 }

@@ -28,7 +28,7 @@ pub struct LogLine {
     pub text: String,
     /// The parts of an audit line, for logs that a program reads.
     pub audit: Option<Box<Audit>>,
-    /// The parts of a line about a slow transaction, likewise.
+    /// The parts of a line about a slow transaction, for the same purpose.
     pub slow: Option<Box<SlowTransaction>>,
 }
 
@@ -46,14 +46,15 @@ impl LogLine {
     }
 }
 
-/// Who did something that is audited, from where, and with which outcome.
+/// An action that is audited: its user, its origin and its outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Audit {
     /// `command`, `http command` (a command that came over HTTP) or `login`.
     pub action: &'static str,
     /// The command, with secrets hidden; empty for a login.
     pub command: String,
-    /// The user, as the client named it. Of an HTTP command: who sent it and by which way of login, such as `token 5f0c2a1b`.
+    /// The user, as the client named it. For an HTTP command: the user and the way of authentication, such as `token
+    /// 5f0c2a1b`.
     pub user: String,
     /// The database, as the client named it.
     pub database: String,

@@ -4,15 +4,14 @@ use std::{net::IpAddr, sync::Arc};
 
 use crate::{
     Evaluated, SharedPool, Shutdown, Snapshot, Token, WorkerId,
-    cancel::CancelKey,
+    base::fault::Fault,
     console::{KnownNames, WorkerRound},
     diagnosis::Diagnosis,
-    fault::Fault,
     listen::{ListenerEvent, ListenerRequest},
     metrics::Measurement,
     pool::Waiter,
-    shared_pool::Search,
-    signal::Order,
+    shared::{cancel::CancelKey, pool::Search},
+    signal::SignalOrder,
     takeover::TakeoverMail,
 };
 
@@ -39,13 +38,14 @@ pub enum Mail {
     SharingChanged(Arc<SharedPool>),
     /// A limit that several pools share, and that has denied this pool a server, has room again.
     CapHasRoom(Arc<SharedPool>),
-    /// A search for the idle server that is closed for another pool's sake. It goes from worker to worker.
+    /// A search for the idle server that is closed for another pool. It goes from worker to worker.
     Search(Box<Search>),
-    /// Collects what the servers of a pool in which clients wait are busy with. It goes from worker to worker.
+    /// A diagnosis of a pool in which clients wait: counts the pool's servers by their use. It goes from worker to
+    /// worker.
     Diagnose(Box<Diagnosis>),
     /// Close the server that the search has found, if it is still idle.
     Evict(Box<Search>),
-    /// The server was lost that a lookup about this client's user was running on: look the user up again.
+    /// The server was lost on which a query about this client's user ran: look the user up again.
     LookUpAgain(Token),
     /// A request for a listener that this worker owns.
     ListenerRequest(Box<ListenerRequest>),
@@ -53,14 +53,14 @@ pub enum Mail {
     ListenerEvent(Box<ListenerEvent>),
     /// The pool has no server, and PostgreSQL refuses its logins: fail the clients that wait.
     Failed(Arc<SharedPool>),
-    /// The sender has logins above `max_client_conn`. Answer with `CaughtUp` once all input that has arrived so far is
-    /// processed: a client that has disconnected may make room.
+    /// The sender has logins above `max_client_conn`. Answer with [`Mail::PendingProcessed`] once all input that has
+    /// arrived so far is processed: a client that has disconnected may make room.
     ProcessPending(WorkerId),
-    /// The answer to `CatchUp`.
+    /// The answer to [`Mail::ProcessPending`].
     PendingProcessed,
     /// A cancel request that named a client of this worker.
     Cancel {
-        /// Where the request came in.
+        /// The worker that has received the request.
         from: WorkerId,
         /// The request's connection there.
         request: Token,
@@ -69,10 +69,10 @@ pub enum Mail {
     },
     /// A client has called `pg_cancel_backend` or `pg_terminate_backend` with pids that may be of this worker's
     /// clients.
-    Signal(Box<Order>),
+    Signal(Box<SignalOrder>),
     /// A cancel request for a client of another process of the group, which this worker passes on.
     CancelForPeer {
-        /// Where the request came in.
+        /// The worker that has received the request.
         from: WorkerId,
         /// The request's connection there.
         request: Token,
@@ -81,41 +81,43 @@ pub enum Mail {
     },
     /// The cancel request of this connection is on its way to the server.
     CancelSent(Token),
-    /// The cancel request of this connection has been dealt with, and how: close it.
+    /// The cancel request of this connection is over, with this outcome: close the connection.
     CancelDone(Token, &'static str),
-    /// The host names that this console asked for.
+    /// The host names for the table that this console has to show.
     Names {
         /// The console's client.
         console: Token,
-        /// What is known.
+        /// The host names.
         names: KnownNames,
     },
-    /// This host has another address now: servers at these ones are no longer to be used.
+    /// A host has other addresses now: stop using servers at these old ones.
     AddressesGone {
         /// The name.
         host: Arc<str>,
         /// The addresses that it had.
         gone: Arc<[IpAddr]>,
     },
+    /// The state or role of a host has changed, or is in doubt: close the servers of hosts that pools may not use any more, and
+    /// begin the checks that are due.
+    HostsChanged,
     /// The facts that a server of this worker had read from its catalog are evaluated.
     CatalogEvaluated(Box<Evaluated>),
-    /// The operator's orders have changed: apply those that now stand in [`Operator`](crate::Operator).
+    /// The operators' orders have changed: apply those that are now in [`Operator`](crate::shared::operator::Operator).
     OperatorOrders,
-    /// Check again whether what this console waits for has happened.
+    /// Check again whether the event that this console waits for has happened.
     Awaited(Token),
     /// A console command that goes through all workers, one after another.
     ConsoleRound(Box<WorkerRound>),
     /// A new configuration. It takes effect as a whole.
     Config(Arc<Snapshot>),
-    /// The outcome of a RELOAD or SET that a console asked for. What it changed has been mailed to
-    /// every worker before.
+    /// The outcome of a RELOAD or SET that a console asked for. Its changes were sent to every worker before.
     Configured {
         /// The console's client.
         console: Token,
         /// Whether the change took effect, with a notice for the operator if there is one.
         outcome: Result<Option<Note>, Fault>,
     },
-    /// About an online restart.
+    /// A message of an online restart.
     Takeover(Box<TakeoverMail>),
     /// A measurement for metrics, which visits each worker.
     Measure(Box<Measurement>),

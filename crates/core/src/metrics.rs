@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 
 use crate::{
     Time,
+    base::{
+        memory::MemoryRefusal,
+        pin::Pin,
+        stats::{Logins, Stats, Times},
+    },
     console::{Collection, KnownNames, Show, Table},
-    pin::Pin,
     pool::PoolKey,
-    shared_pool::HostCounts,
+    shared::{bans::BanCounts, pool::HostCounts},
     statement_statistics::StatementRow,
-    stats::{Logins, Stats, Times},
 };
 
 /// A measurement on its way through all workers.
@@ -41,7 +44,29 @@ pub(crate) struct ClientGroup {
     pub(crate) state: &'static str,
 }
 
-/// The content of `/metrics`: tables of the console, and what the console does not show.
+/// The logins to hosts, and the roles of hosts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostMetrics {
+    /// The results of logins to servers, by database and endpoint.
+    pub logins: Vec<(Box<str>, String, HostCounts)>,
+    /// The role of each host, as logins and checks have found it.
+    pub roles: Vec<HostRole>,
+}
+
+/// The role of a host, as logins and checks have found it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostRole {
+    /// The host and port, or the Unix socket.
+    pub endpoint: String,
+    /// Whether the host is a primary.
+    pub is_primary: bool,
+    /// The lag of a standby in microseconds, if it is known.
+    pub lag: Option<u64>,
+    /// How often the host went from up to down or unavailable.
+    pub failures: u64,
+}
+
+/// The content of `/metrics`: tables of the console, and figures that the console does not show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metrics {
     /// The text of SHOW VERSION.
@@ -54,19 +79,19 @@ pub struct Metrics {
     pub stats: Table,
     /// SHOW LISTS.
     pub lists: Table,
-    /// SHOW MEM.
-    pub memory: Table,
+    /// Memory.
+    pub memory: MemoryMetrics,
     /// Clients that have logged in, or try to send a cancel request.
     pub clients: Vec<ClientCount>,
     /// The metrics of pools that the console does not show.
     pub pool_metrics: Vec<PoolMetrics>,
     /// Server connections by database and endpoint.
     pub servers: Vec<(Box<str>, String, u64)>,
-    /// How logins to servers ended, by database and endpoint.
-    pub hosts: Vec<(Box<str>, String, HostCounts)>,
-    /// The outcomes of logins and TLS handshakes.
-    pub logins: Logins,
-    /// What statements cost.
+    /// The logins to hosts, and the roles of hosts.
+    pub hosts: HostMetrics,
+    /// Figures about logins.
+    pub logins: LoginMetrics,
+    /// The statistics of statements.
     pub statements: StatementMetrics,
     /// The number of workers.
     pub workers: usize,
@@ -78,12 +103,12 @@ pub struct Metrics {
     pub is_suspended: bool,
 }
 
-/// What statements cost.
+/// The statistics of statements.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StatementMetrics {
     /// The statements on which servers have spent most time.
     pub slowest: Vec<StatementRow>,
-    /// The number of statements that are left out there.
+    /// The number of statements that are not in `slowest`.
     pub folded: usize,
     /// The number of entries in all workers.
     pub entries: usize,
@@ -121,12 +146,12 @@ pub struct PoolMetrics {
     pub times: Times,
     /// The number of clients that are pinned to a server now.
     pub pinned: u64,
-    /// How often clients were pinned for each reason; reasons with a count of zero are left out.
+    /// The number of times that clients were pinned, by reason; reasons with a count of zero are left out.
     pub pins: Vec<(&'static str, u64)>,
 }
 
 impl Measurement {
-    /// Creates a measurement that has not begun. `names` is what is known of host names.
+    /// Creates a measurement that has not begun. `names` has the host names that were looked up.
     #[must_use]
     pub fn new(names: KnownNames, now: Time) -> Self {
         let mut collection = Collection::new(Show::Lists, now);
@@ -141,4 +166,26 @@ impl Measurement {
             slow_transactions: 0,
         }
     }
+}
+
+/// Figures about logins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LoginMetrics {
+    /// The outcomes of logins and TLS handshakes.
+    pub results: Logins,
+    /// The figures of SHOW BANS.
+    pub bans: BanCounts,
+}
+
+/// The memory of clients and servers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryMetrics {
+    /// SHOW MEM.
+    pub table: Table,
+    /// `memory_limit` in bytes; 0 if there is none.
+    pub limit: usize,
+    /// Whether logins and statements are refused at present.
+    pub is_full: bool,
+    /// The number of refusals of each step, in the order of [`MemoryRefusal::ALL`].
+    pub refusals: [u64; MemoryRefusal::ALL.len()],
 }

@@ -1,5 +1,5 @@
 //! `pg_terminate_backend` and `pg_cancel_backend` with the pid that pgweir gave to a client. A server has no process
-//! with that pid and warns of it; pgweir reads the pid from the warning.
+//! with that pid and sends a warning with the pid, from which pgweir reads it.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::{
     session::{Effects, quote},
 };
 
-/// The C function of PostgreSQL that warns. It is the same in every language, and SQL code can't raise a warning in its
-/// name.
+/// The C function of PostgreSQL that sends the warning. Its name is the same in every language of the messages, and SQL
+/// code can't send a warning in its name.
 const SIGNALS: &[u8] = b"pg_signal_backend";
 const WARNING: &[u8] = b"01000";
 
@@ -25,7 +25,7 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// The signal that texts with these effects send; the cancel, if it may be either.
+    /// Returns the signal that texts with these effects send; the cancel, if it may be either.
     #[must_use]
     pub fn of(effects: Effects) -> Option<Self> {
         if effects.contains(Effects::CANCELS) {
@@ -49,17 +49,17 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// The most pids of one request that are handled. For the others, the server's warning is all that happens.
+    /// The most pids of one request that are handled. For the others, the client only gets the server's warning.
     const PIDS_MAX: usize = 256;
 
-    /// Notes a pid that the server has warned of.
+    /// Notes a pid from a server's warning.
     pub fn add(&mut self, pid: u32) {
         if self.pids.len() < Self::PIDS_MAX && !self.pids.contains(&pid) {
             self.pids.push(pid);
         }
     }
 
-    /// Is the server being asked for the role that sends the signal?
+    /// Returns whether the server was asked for the role that sends the signal.
     #[must_use]
     #[inline]
     pub fn are_asked_for(&self) -> bool {
@@ -67,7 +67,7 @@ impl Signals {
     }
 }
 
-/// The pid in a NoticeResponse that says that it is no process of the server.
+/// Returns the pid in a NoticeResponse that says that it is no process of the server.
 #[must_use]
 pub fn unknown_pid(notice: &[u8]) -> Option<u32> {
     let report = Report::parse(notice).ok()?;
@@ -92,7 +92,7 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// The query for it, on a server connection of `login_user`. It runs with the client's search_path.
+    /// Returns the query for the role, on a server connection of `login_user`. It runs with the client's search_path.
     #[must_use]
     pub fn query(login_user: &[u8]) -> Vec<u8> {
         let mut text = b"SELECT pg_catalog.current_setting('is_superuser'), \
@@ -103,7 +103,7 @@ impl Rights {
         text
     }
 
-    /// Reads the query's row. A row that is not understood gives no right.
+    /// Reads the query's row. A malformed row gives no right.
     #[must_use]
     pub fn of_row(row: &[u8]) -> Self {
         let Some(columns) = row.strip_prefix(&[0, 2]) else {
@@ -124,31 +124,32 @@ impl Rights {
 
 /// A signal on its way to the workers that may have the clients.
 #[derive(Debug, Clone)]
-pub struct Order {
+pub struct SignalOrder {
     /// The signal.
     pub signal: Signal,
     /// The clients' pids.
     pub pids: Vec<u32>,
     /// The sender.
-    pub by: Asker,
+    pub by: SignalSender,
 }
 
 /// The sender of a signal.
 #[derive(Debug, Clone)]
-pub struct Asker {
+pub struct SignalSender {
     /// The sender's role.
     pub rights: Rights,
     /// The servers' addresses: a role has its rights only there.
     pub endpoints: Vec<Arc<Endpoint>>,
-    /// The user that the sender has logged in as here,
+    /// The user that the sender has logged in as at pgweir.
     pub user: Box<str>,
-    /// and the user that its server connections have logged in as.
+    /// The user that the sender's server connections have logged in as.
     pub login_user: Box<str>,
 }
 
-impl Asker {
-    /// May the sender signal a client of `user`, whose servers are at `endpoints` and logged in to as `login_user`?
-    /// This is PostgreSQL's rule, except that memberships in roles, such as `pg_signal_backend`, are not known here.
+impl SignalSender {
+    /// Returns whether the sender may signal a client of `user`, whose servers are at `endpoints` and logged in to as
+    /// `login_user`. This is PostgreSQL's rule, except that memberships in roles, such as `pg_signal_backend`, are not
+    /// known here.
     #[must_use]
     pub fn may(&self, endpoints: &[Arc<Endpoint>], login_user: &str, user: &str) -> bool {
         let is_there = !endpoints.is_empty() && self.endpoints == endpoints;
@@ -268,7 +269,7 @@ mod tests {
             let host = "db".to_owned();
             vec![Arc::new(Endpoint::Tcp { host, port })]
         };
-        let asker = |is_superuser, is_login_user| Asker {
+        let asker = |is_superuser, is_login_user| SignalSender {
             rights: Rights {
                 is_superuser,
                 is_login_user,
@@ -277,7 +278,7 @@ mod tests {
             user: "ann".into(),
             login_user: "app".into(),
         };
-        let check = |asker: &Asker, port, login_user, user, expect| {
+        let check = |asker: &SignalSender, port, login_user, user, expect| {
             let may = asker.may(&at(port), login_user, user);
             assert_eq!(may, expect, "{asker:?} {port} {login_user} {user}");
         };

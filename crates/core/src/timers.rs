@@ -1,27 +1,30 @@
-//! Deadlines: while anything has one, the worker checks deadlines three times a second, like PgBouncer's janitor.
+//! Deadlines: while a connection or a pool has a deadline, the worker checks all deadlines three
+//! times a second, like PgBouncer's janitor.
 //!
-//! This module owns no state. It finds what is overdue, as effects that end it, and when the worker must check again.
+//! This module owns no state. It returns effects for deadlines that have passed, and the time at
+//! which the worker must check again.
 
 use crate::{
     Time, Token,
     backend::{Duty, Phase, Server},
-    client_timeouts::Timeouts,
+    base::fault::Fault,
+    clients::{stuck_messages, timeouts::Timeouts},
     connections::{Conn, Connections, INTERVAL},
-    effect::{Effect, Env, PoolEffect},
-    fault::Fault,
+    effect::{ClientEffect, Effect, Env, PoolEffect, ServerEffect},
     listeners::Listeners,
-    maintenance,
+    login::surplus,
+    measurement::statistics::Statistics,
     pooling::LocalPools,
-    statistics::Statistics,
+    server_connections::{host_checks, maintenance},
 };
 
-/// Returns what is overdue: clients, logins, servers and cancel requests.
+/// Returns the effects for everything that is overdue: clients, logins, servers and cancel requests.
 pub(crate) fn overdue(timeouts: &Timeouts<'_>) -> Vec<Effect> {
     let (mut found, mut waiters) = (Vec::new(), Vec::new());
     for (token, conn) in timeouts.connections.iter() {
         match conn {
             Conn::Client(client) if timeouts.has_left_server(client) => {
-                found.push(Effect::EndHungUpClient(token));
+                found.push(Effect::Client(ClientEffect::EndHungUpClient(token)));
             }
             Conn::Client(client) => {
                 // Clients that have waited for long get the reason with their notice or error.
@@ -31,9 +34,9 @@ pub(crate) fn overdue(timeouts: &Timeouts<'_>) -> Vec<Effect> {
                     Some(Fault::QueryWaitTimeout(_)) if client.pool.is_some() => {
                         waiters.extend(client.pool);
                     }
-                    fault => {
-                        found.extend(fault.map(|fault| Effect::EndClient(token, Box::new(fault))))
-                    }
+                    fault => found.extend(fault.map(|fault| {
+                        Effect::Client(ClientEffect::EndClient(token, Box::new(fault)))
+                    })),
                 }
             }
             Conn::Server(server) => found.extend(server_overdue(&timeouts.env, token, server)),
@@ -50,28 +53,50 @@ pub(crate) fn overdue(timeouts: &Timeouts<'_>) -> Vec<Effect> {
     found
 }
 
+/// Returns the effects that end peers for which pgweir has waited too long: in a login while there are too many, or
+/// within a message. `planned`: the time at which this check was to be made.
+pub(crate) fn end_silent_peers(
+    env: &Env<'_>,
+    connections: &mut Connections,
+    planned: Time,
+) -> Vec<Effect> {
+    let mut ends = surplus::refuse(env, connections);
+    ends.extend(stuck_messages::check(env, connections, planned));
+    ends
+}
+
 fn server_overdue(env: &Env<'_>, token: Token, server: &Server) -> Option<Effect> {
-    let patience = env.snapshot.config.settings.server_connect_timeout.0;
-    match &server.duty {
+    let config = &env.snapshot.config;
+    let settings = &config.settings;
+    let has_others = |server: &Server| {
+        let database = config.database(&server.shared.key.database);
+        database.is_some_and(|database| database.host.len() > 1)
+    };
+    let patience = match (server.link.addresses, settings.host_connect_timeout.0) {
+        _ if server.purpose.checks_host => settings.host_check_timeout.0,
+        (None, patience @ 1..) if has_others(server) => patience,
+        _ => settings.server_connect_timeout.0,
+    };
+    match server.duty() {
         Duty::Login(_) if patience > 0 && env.now.since(server.times.connected_at) >= patience => {
-            Some(Effect::EndServerLogin(token))
+            Some(Effect::Server(ServerEffect::EndLogin(token)))
         }
         Duty::Cleaning { until, .. } if *until <= env.now => {
             let why = "abandoned query took too long";
-            Some(Effect::CloseServer(token, why))
+            Some(Effect::close(token, why))
         }
-        Duty::Lent(loan) => match loan.phase() {
-            Phase::Checking { until } if *until <= env.now => {
-                Some(Effect::FailCheck(token, "server check timeout"))
-            }
+        Duty::Lent { phase, .. } => match phase {
+            Phase::Checking { until } if *until <= env.now => Some(Effect::Server(
+                ServerEffect::FailCheck(token, "server check timeout"),
+            )),
             _ => None,
         },
         _ => None,
     }
 }
 
-/// Returns when to check again: soon while something has a short deadline, else when the first server, empty pool or
-/// period ends. `clients_have_deadlines`: any timeout holds for the clients of the worker.
+/// Returns the time of the next check: soon while something has a short deadline, else the end of the first server,
+/// empty pool or period. `clients_have_deadlines`: any timeout applies to the clients of the worker.
 pub(crate) fn next_deadline(
     env: &Env<'_>,
     connections: &mut Connections,
@@ -80,7 +105,9 @@ pub(crate) fn next_deadline(
     clients_have_deadlines: bool,
 ) -> Option<Time> {
     let soon = env.now.after(INTERVAL);
-    if clients_have_deadlines || connections.have_deadlines() || may_offer_kept(pools) {
+    let has_memory_limit = env.directory.memory().limit() > 0;
+    let has_deadlines = has_memory_limit || clients_have_deadlines || connections.have_deadlines();
+    if has_deadlines || may_offer_kept(pools) || host_checks::are_due(env, pools) {
         return Some(soon);
     }
     let has_servers = pools.iter().any(|pool| pool.servers > 0);

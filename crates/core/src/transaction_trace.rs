@@ -1,8 +1,9 @@
-//! Traces of transactions for OpenTelemetry: which transactions are traced, and what is recorded of them.
+//! Traces of transactions for OpenTelemetry: the choice of the transactions that are traced, and the data that is
+//! recorded of them.
 //!
-//! Nothing here runs unless an `otlp_endpoint` is set: only then does a client have a [`Recording`]. A worker
+//! No code of this module runs unless an `otlp_endpoint` is set: only then does a client have a [`Recording`]. A worker
 //! decides about each transaction when the client gets its server. A `traceparent` in a comment of the first text
-//! (sqlcommenter) overrides that decision with the one of the application that sent it.
+//! (sqlcommenter) overrides that decision: the transaction is traced if the application traces it.
 
 use std::cell::Cell;
 
@@ -10,10 +11,10 @@ use pgweir_config::Settings;
 
 use crate::{Endpoint, Time, WorkerId, pool::PoolKey};
 
-/// How many bytes at either end of a text are searched for a comment.
+/// The number of bytes at either end of a text that are searched for a comment.
 const SEARCHED: usize = 1024;
 
-/// The key of the comment's entry that has the parent, with the quote before the value.
+/// The key of the comment's entry with the parent, and the quote before the value.
 const KEY: &[u8] = b"traceparent='";
 
 /// The span of the application that a transaction belongs to (W3C Trace Context).
@@ -38,13 +39,13 @@ pub struct TransactionTrace {
     pub endpoint: Option<Endpoint>,
     /// The application's span, if the transaction named one.
     pub parent: Option<TraceParent>,
-    /// When the client asked for a server.
+    /// The time at which the client asked for a server.
     pub asked_at: Time,
-    /// When the client got its server, unless its wait was in vain.
+    /// The time at which the client got its server; `None` if it got none.
     pub lent_at: Option<Time>,
-    /// When the server had the client's session state, and got the first request.
+    /// The time at which the server had the client's session state, and got the first request.
     pub relayed_at: Time,
-    /// When the transaction ended.
+    /// The time at which the transaction ended.
     pub ended_at: Time,
     /// The number of requests: a Query, or messages up to a Sync.
     pub requests: u32,
@@ -61,7 +62,7 @@ pub struct TransactionTrace {
 /// The decisions of a worker about which transactions are traced.
 #[derive(Debug)]
 pub(crate) struct Sampler {
-    /// The part of transactions that are traced without a parent, in millionths (`otlp_trace_ratio`).
+    /// The fraction of transactions that are traced without a parent, in millionths (`otlp_trace_ratio`).
     ratio: u64,
     /// The state of the random numbers, which need not be unpredictable.
     random: Cell<u64>,
@@ -130,13 +131,13 @@ impl Sampler {
     }
 }
 
-/// What is recorded of a client's present transaction. The client keeps the memory for its next transactions.
+/// The recorded data of a client's present transaction. The client keeps the memory for its next transactions.
 #[derive(Debug, Default)]
 pub struct Recording {
     /// Whether the transaction has not ended.
     is_open: bool,
     is_sampled: bool,
-    /// Whether the client has sent a message in the transaction, other than its goodbye.
+    /// Whether the client has sent a message in the transaction, other than Terminate.
     is_used: bool,
     /// Whether a text of the transaction was searched for a parent.
     was_searched: bool,
@@ -176,7 +177,7 @@ impl Recording {
         }
     }
 
-    /// Notes a request whose answer took so many microseconds.
+    /// Notes a request whose answer took this number of microseconds.
     pub(crate) fn note_answer(&mut self, micros: u64) {
         self.requests = self.requests.saturating_add(1);
         self.server_us = self.server_us.saturating_add(micros);
@@ -205,8 +206,8 @@ impl Recording {
         self.last.take()
     }
 
-    /// Ends the transaction. Returns its trace if the transaction is sampled. A client that only says goodbye gets a
-    /// server for that, which is no transaction.
+    /// Ends the transaction. Returns its trace if the transaction is sampled. A client that only sends Terminate may
+    /// get a server for that, which is no transaction.
     pub(crate) fn end(
         &mut self,
         client: &PoolKey,

@@ -6,6 +6,7 @@
 
 pub mod hba;
 pub mod ini;
+pub mod records;
 pub mod scan;
 pub mod scram;
 pub mod takeover;
@@ -16,9 +17,10 @@ pub mod worker;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     ("hba", hba::run),
     ("ini", ini::run),
+    ("records", records::run),
     ("scan", scan::run),
     ("scram", scram::run),
     ("takeover", takeover::run),

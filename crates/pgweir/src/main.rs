@@ -1,6 +1,6 @@
 //! pgweir: a connection pooler for PostgreSQL.
 //!
-//! The shell around the core: sockets, files, signals and the command line.
+//! This crate is the shell around the core: sockets, files, signals and the command line.
 
 mod check;
 mod cli;
@@ -27,7 +27,7 @@ use std::{
 use cli::Command;
 
 fn main() -> ExitCode {
-    // First, since anything that is read later may be secret, even the command line.
+    // This comes first, since everything that is read later may be secret, even the command line.
     process::forbid_core_dumps();
     let cli = match cli::Cli::from_command_line() {
         Ok(cli) => cli,

@@ -1,6 +1,9 @@
 //! Starts the pooler: from the command line to running workers.
 
+mod crew;
 mod error;
+mod farewell;
+mod io_driver;
 
 use std::{
     io::{self, Write},
@@ -11,11 +14,14 @@ use std::{
     thread,
 };
 
-use crossbeam_channel::{Sender, unbounded};
+use crossbeam_channel::unbounded;
 use pgweir_config::{Changes, Settings};
-use pgweir_core::{Directory, Level, Snapshot, Time, Worker, WorkerId, console, events::EventKind};
+use pgweir_core::{Directory, Level, Snapshot, WorkerId};
 
-use self::error::{StartError, no_handover, where_asked};
+use self::{
+    crew::Crew,
+    error::{StartError, no_handover, where_asked},
+};
 use crate::{
     cli::Cli,
     clock::Clock,
@@ -25,11 +31,11 @@ use crate::{
     },
     http::{self, Http},
     log::{Log, LogBuffer},
-    net::{Driver, ListenPlan, Listeners, Load, Mailboxes, NetOptions, Passed, Surroundings},
+    net::{ListenPlan, Listeners, Load, Mailboxes, Passed},
     otlp::TraceQueue,
-    process::{self, FileLimit, Notifier, PidFile, ProcessError},
+    process::{self, FileLimit, Notifier, PidFile, ProcessError, key_file},
     quickstart::{self, FirstLogin},
-    takeover::{self, Inheritance, NewProcess, OldProcess, OtherProcess, Outgoing, TakeoverSocket},
+    takeover::{self, Inheritance, NewProcess, OldProcess, OtherProcess, TakeoverSocket},
     tls::Contexts,
 };
 
@@ -98,6 +104,7 @@ fn start(cli: &Cli, mut plan: Plan) -> Result<ExitCode, StartError> {
         }
         (None, Some(path)) => Some(PidFile::take(path)?),
     };
+    let key = key_file::key(settings).map_err(|(path, error)| StartError::KeyFile(path, error))?;
     let writes_now = new_process.is_none() && !cli.daemon;
     if let Some(file) = pid_file.as_mut().filter(|_| writes_now) {
         file.write()?;
@@ -123,6 +130,7 @@ fn start(cli: &Cli, mut plan: Plan) -> Result<ExitCode, StartError> {
         program: program(cli, &plan.origin),
         post,
         new_process,
+        key,
         plan,
         verbose: cli.verbose.into(),
         files,
@@ -175,7 +183,7 @@ fn listen(
         notes.push(format!("taking over from process {}", new_process.pid()));
         return Ok(Open {
             listeners,
-            http: http::Opened::first(settings, http::Others::Expected)?,
+            http: http::Opened::first(settings, http::AddressUse::Expected)?,
             post: Some(post),
             notes,
         });
@@ -206,7 +214,7 @@ fn listen(
     });
     Ok(Open {
         listeners,
-        http: http::Opened::first(settings, http::Others::Refused)?,
+        http: http::Opened::first(settings, http::AddressUse::Refused)?,
         post,
         notes,
     })
@@ -278,6 +286,8 @@ struct Start {
     program: Option<Program>,
     post: Option<TakeoverSocket>,
     new_process: Option<NewProcess>,
+    /// The key in `auth_key_file`.
+    key: Option<[u8; 32]>,
     /// The number of `-v` options.
     verbose: i32,
     files: FileLimit,
@@ -285,13 +295,6 @@ struct Start {
     http: http::Opened,
     log: Log,
     caught: Caught,
-}
-
-/// Logs that the workers run, and notes the event.
-fn say_started(workers: usize, directory: &Directory, lines: &mut LogBuffer, now: Time) {
-    let text = format!("process up: {}, epoll, {workers} workers", console::VERSION);
-    directory.note_event(EventKind::Started, ("", ""), &text, now);
-    lines.say(now, Level::Log, text);
 }
 
 impl Start {
@@ -304,7 +307,7 @@ impl Start {
         let (plan, listeners, log) = (self.plan, self.listeners, self.log);
         let (files, post) = (self.files, self.post.map(Arc::new));
         let snapshot = Arc::new(plan.snapshot);
-        let directory = Arc::new(directory(count, &snapshot, inheritance.as_ref()));
+        let directory = Arc::new(directory(count, &snapshot, inheritance.as_ref(), self.key));
         let mailboxes = Mailboxes::new(count)?;
         let settings = &snapshot.config.settings;
         let resolver = Resolver::start(settings, &mailboxes, clock, log.clone())?;
@@ -315,6 +318,8 @@ impl Start {
             move |signal| drop(control.send(Request::Signal(signal)))
         })?;
         let (departures, departing) = unbounded();
+        let options = Arc::new(net_options(&snapshot, &plan.tls, files));
+        directory.set_client_room(options.clients_max);
         let crew = Crew {
             clock,
             departures,
@@ -322,15 +327,14 @@ impl Start {
             listeners: Arc::clone(&listeners),
             load: Load::new(count),
             mailboxes: mailboxes.clone(),
-            options: Arc::new(net_options(&snapshot, &plan.tls, files)),
+            options,
             resolver: Arc::clone(&resolver),
             slow_work: SlowWork::start(settings, &mailboxes, directory.occupancies())?,
             control: control.clone(),
             log: log.clone(),
         };
-        let workers = crew.start(&directory)?;
-        say_started(count, &directory, &mut lines, clock.now());
-        let around = crew.http_surroundings(&directory);
+        let workers = crew.start(&directory, &mut lines)?;
+        let around = crew.http_dependencies(&directory);
         drop(crew);
         let other_process = Arc::<OtherProcess>::default();
         if let Some(inheritance) = inheritance {
@@ -434,117 +438,16 @@ fn directory(
     workers: usize,
     snapshot: &Arc<Snapshot>,
     inheritance: Option<&Inheritance>,
+    key: Option<[u8; 32]>,
 ) -> Directory {
     let snapshot = Arc::clone(snapshot);
     let Some(left) = inheritance else {
-        return Directory::new(workers, snapshot, rand::random());
+        return Directory::new(workers, snapshot, key.unwrap_or_else(rand::random));
     };
-    let directory = Directory::new(workers, snapshot, left.begin.process_key)
-        .succeeding(left.generation, left.begin.next_id);
+    let directory = Directory::new(workers, snapshot, key.unwrap_or(left.begin.process_key))
+        .succeeding(left.generation, &left.begin);
     left.pass_to(&directory);
     directory
-}
-
-/// The state that all workers share.
-struct Crew {
-    clock: Clock,
-    listeners: Arc<Listeners>,
-    load: Load,
-    mailboxes: Mailboxes,
-    options: Arc<NetOptions>,
-    resolver: Arc<Resolver>,
-    slow_work: SlowWork,
-    control: Sender<Request>,
-    departures: Sender<Outgoing>,
-    traces: TraceQueue,
-    log: Log,
-}
-
-impl Crew {
-    /// Starts one thread per worker. All drivers are created first, so that a shortage of descriptors shows before any
-    /// of them runs.
-    fn start(&self, directory: &Arc<Directory>) -> Result<Vec<thread::JoinHandle<()>>, io::Error> {
-        let drivers = self
-            .mailboxes
-            .workers()
-            .map(|id| {
-                Ok((
-                    id,
-                    Driver::new(
-                        Worker::new(id, Arc::clone(directory)),
-                        self.surroundings(id, directory),
-                    )?,
-                ))
-            })
-            .collect::<io::Result<Vec<_>>>()?;
-        drivers
-            .into_iter()
-            .map(|(id, driver)| {
-                let farewell = Farewell {
-                    worker: id,
-                    control: self.control.clone(),
-                    error: None,
-                };
-                let builder = thread::Builder::new().name(format!("worker-{}", id.0));
-                builder.spawn(move || work(driver, farewell))
-            })
-            .collect()
-    }
-
-    fn http_surroundings(&self, directory: &Arc<Directory>) -> http::Surroundings {
-        http::Surroundings::new(
-            directory,
-            (&self.mailboxes, &self.load),
-            &self.resolver,
-            self.clock,
-            (&self.log, &self.control),
-            &self.traces,
-        )
-    }
-
-    fn surroundings(&self, id: WorkerId, directory: &Directory) -> Surroundings {
-        let snapshot = directory.snapshot();
-        let settings = &snapshot.config.settings;
-        Surroundings {
-            id,
-            clock: self.clock,
-            listeners: Arc::clone(&self.listeners),
-            load: self.load.clone(),
-            mailboxes: self.mailboxes.clone(),
-            options: Arc::clone(&self.options),
-            resolver: Arc::clone(&self.resolver),
-            slow_work: self.slow_work.clone(),
-            control: self.control.clone(),
-            departures: self.departures.clone(),
-            traces: self.traces.clone(),
-            log: self.log.buffer(),
-            read_buffer: settings.read_buffer as usize,
-            random: rand::make_rng(),
-        }
-    }
-}
-
-/// Reports to the control thread how a worker ended, even after a panic.
-struct Farewell {
-    worker: WorkerId,
-    control: Sender<Request>,
-    error: Option<String>,
-}
-
-impl Drop for Farewell {
-    fn drop(&mut self) {
-        let panicked = thread::panicking().then(|| "panic, see standard error".to_owned());
-        let error = self.error.take().or(panicked);
-        // The control thread no longer receives when the process is about to exit.
-        let _ = self.control.send(Request::Ended {
-            worker: self.worker,
-            error,
-        });
-    }
-}
-
-fn work(mut driver: Driver, mut farewell: Farewell) {
-    farewell.error = driver.run().err().map(|error| error.to_string());
 }
 
 fn check_daemon(settings: &Settings) -> Result<(), ProcessError> {

@@ -36,7 +36,7 @@ pub enum Promise {
 pub struct Violation {
     /// The guarantee.
     pub promise: Promise,
-    /// What happened.
+    /// A description of what broke the guarantee.
     pub what: String,
 }
 

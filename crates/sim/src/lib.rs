@@ -35,7 +35,7 @@ pub struct Failure {
     pub seed: u64,
     /// The step at which the violation was noticed.
     pub step: u32,
-    /// What happened.
+    /// The broken guarantee, with a description.
     pub violation: Violation,
     /// The last lines of the trace.
     pub trace: Vec<String>,

@@ -114,7 +114,7 @@ fn a_seed_is_reproducible() {
 #[test]
 fn much_happens() {
     let mut census = Census::new();
-    let tame = (0..320).map(Scenario::of);
+    let tame = (0..400).map(Scenario::of);
     for scenario in tame.chain((0..40).map(Scenario::wild)) {
         for (what, count) in run_scenario(&scenario).unwrap_or_default() {
             *census.entry(what).or_default() += count;

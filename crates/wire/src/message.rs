@@ -320,7 +320,11 @@ impl<'a> MessageWriter<'a> {
 
 /// Appends a string. A string on the wire ends at its first zero byte, so the string must not contain one.
 fn cstr(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.extend(bytes.iter().copied().filter(|&byte| byte != 0));
+    if bytes.contains(&0) {
+        out.extend(bytes.iter().copied().filter(|&byte| byte != 0));
+    } else {
+        out.extend_from_slice(bytes);
+    }
     out.push(0);
 }
 

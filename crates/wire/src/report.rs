@@ -46,6 +46,12 @@ pub struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
+    /// Returns whether the session ends with this error.
+    #[must_use]
+    pub fn ends_session(&self) -> bool {
+        matches!(self.severity, b"FATAL" | b"PANIC")
+    }
+
     /// Reads the body of an ErrorResponse or NoticeResponse.
     ///
     /// # Errors

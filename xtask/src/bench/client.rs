@@ -16,7 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Logs the load's user in to a database.
 ///
 /// # Errors
-/// The words of whoever refused.
+///
+/// The message of the side that refused.
 pub(super) async fn log_in(port: u16, database: &str) -> Result<TcpStream, String> {
     let mut client = TcpStream::connect(("127.0.0.1", port))
         .await
@@ -41,14 +42,15 @@ pub(super) async fn log_in(port: u16, database: &str) -> Result<TcpStream, Strin
 /// Sends a request and reads up to ReadyForQuery.
 ///
 /// # Errors
-/// The words of an ErrorResponse, or what became of the connection.
+///
+/// The message of an ErrorResponse, or the way in which the connection ended.
 pub(super) async fn ask(client: &mut TcpStream, request: &[u8]) -> Result<(), String> {
     let sent = client.write_all(request).await;
     sent.map_err(|e| format!("write: {e}"))?;
     until_ready(client).await
 }
 
-/// A message; a startup packet has no tag.
+/// Returns a message; a startup packet has no tag.
 pub(super) fn message(tag: &[u8], body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len() + 4).unwrap_or(u32::MAX);
     [tag, &length.to_be_bytes(), body].concat()

@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use super::client;
-use crate::stage::{Trouble, postgres, raise_descriptor_limit};
+use crate::stage::{StageError, postgres, raise_descriptor_limit};
 
 /// The number of clients that log in or send a query at the same time.
 const AT_ONCE: usize = 50;
@@ -49,8 +49,8 @@ pub(super) struct Done {
 
 impl Crowd {
     /// Starts the child.
-    pub(super) fn start(port: u16) -> Result<Self, Trouble> {
-        let failed = |e| Trouble::new(format!("cannot start the crowd of clients: {e}"));
+    pub(super) fn start(port: u16) -> Result<Self, StageError> {
+        let failed = |e| StageError::new(format!("cannot start the crowd of clients: {e}"));
         let program = std::env::current_exe().map_err(failed)?;
         let mut child = Command::new(program)
             .args(["crowd", &port.to_string()])
@@ -61,7 +61,7 @@ impl Crowd {
             .spawn()
             .map_err(failed)?;
         let (Some(orders), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(Trouble::new("the crowd of clients has no pipes"));
+            return Err(StageError::new("the crowd of clients has no pipes"));
         };
         Ok(Self {
             _child: child,
@@ -70,7 +70,7 @@ impl Crowd {
         })
     }
 
-    /// Logs so many clients in, beside those that are there.
+    /// Logs in this number of clients, beside those that are there.
     pub(super) async fn open(&mut self, clients: u32) -> Result<Done, String> {
         self.order(&format!("open {clients}")).await
     }
@@ -80,7 +80,7 @@ impl Crowd {
         self.order("ask").await
     }
 
-    /// Each client prepares so many statements, the same ones; once only.
+    /// Makes each client prepare this number of statements, the same ones for all; once only.
     pub(super) async fn prepare(&mut self, statements: u32) -> Result<Done, String> {
         self.order(&format!("prepare {statements}")).await
     }
@@ -124,7 +124,7 @@ pub(super) fn serve(arguments: &[String]) -> ExitCode {
     let (Some(port), Ok(runtime)) = (port, runtime) else {
         return ExitCode::FAILURE;
     };
-    // Too low a limit shows as a failure of `open`, in the system's own words.
+    // If the limit is too low, `open` fails with the system's message.
     let _ = raise_descriptor_limit(0);
     let mut clients = Vec::new();
     for line in stdin().lock().lines().map_while(Result::ok) {
@@ -190,7 +190,7 @@ async fn open_all(port: u16, count: usize, clients: &mut Vec<TcpStream>) -> Opti
     gather(tasks, clients).await
 }
 
-/// Parse messages of names and texts that all clients share, and a Sync.
+/// Returns Parse messages of names and texts that all clients share, and a Sync.
 fn prepare_request(count: u32) -> Arc<[u8]> {
     let mut request = Vec::new();
     for number in 1..=count {

@@ -1,11 +1,11 @@
-//! On what, and what exactly, was measured.
+//! Describes the machine and the versions of the programs that were measured.
 
 use std::{fs, path::Path, thread::available_parallelism};
 
 use super::subject::{Subject, SubjectKind};
 use crate::stage::{own_command, postgres::Programs};
 
-/// Cores, kernel and versions, a line each.
+/// Returns cores, kernel and versions, a line each.
 pub(super) async fn describe(programs: &Programs, subjects: &[Subject]) -> Vec<String> {
     let mut lines = vec![
         format!("  command     {}", command_line()),

@@ -43,8 +43,8 @@ const MAX_CLIENTS: u64 = 18_000;
 /// Clients that share statements.
 const PREPARING_CLIENTS: u32 = 1_000;
 
-/// Clients that have prepared them before, on every worker and server: they pay for the texts, and
-/// for what servers hold.
+/// Clients that have prepared the statements before, on every worker and server, and so have paid for the texts and for
+/// the memory of servers.
 const PREPARED_CLIENTS: u32 = 200;
 
 /// The parameters of a measurement.
@@ -66,7 +66,7 @@ pub(super) struct Measuring<'a> {
 }
 
 impl<'a> Measuring<'a> {
-    /// Measures; an error is the words of whoever failed.
+    /// Measures the subject; an error is the message of the side that failed.
     pub(super) async fn measure(
         &self,
         scenario: &Scenario,
@@ -97,7 +97,7 @@ impl<'a> Measuring<'a> {
         load.run().await.map(drop)
     }
 
-    /// The load as one would type it.
+    /// Returns the load as a command line.
     pub(super) fn command_line(&self, scenario: &Scenario) -> String {
         match scenario.kind {
             Kind::Pgbench(arguments) => {
@@ -226,7 +226,7 @@ impl<'a> Measuring<'a> {
         ]))
     }
 
-    /// Transactions per second of two runs together.
+    /// Returns the transactions per second of two runs together.
     async fn side_by_side(
         &self,
         scenario: &Scenario,
@@ -356,12 +356,12 @@ impl<'a> Measuring<'a> {
     }
 }
 
-/// The large table's statement.
+/// Returns the large table's statement.
 fn copy_statement() -> &'static str {
     "copy large to stdout"
 }
 
-/// SQL that makes the large table, and SQL that says how many bytes one copy of it has.
+/// SQL that creates the large table, and SQL that returns the bytes of one copy of it.
 pub(super) const LARGE_TABLE: [&str; 3] = [
     "create unlogged table large as \
      select i, repeat(md5(i::text), 3) as t from generate_series(1, 800000) i",
@@ -376,7 +376,7 @@ fn all(done: super::crowd::Done, wanted: u32) -> Result<super::crowd::Done, Stri
     }
 }
 
-/// Sorted latencies in µs from pgbench's logs, which are removed.
+/// Returns sorted latencies in µs from pgbench's logs, which are removed.
 fn take_latencies(directory: &Path) -> Vec<f64> {
     let mut latencies = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -394,7 +394,7 @@ fn take_latencies(directory: &Path) -> Vec<f64> {
                 .flatten()
                 .filter_map(|field| field.parse::<f64>().ok()),
         );
-        // A file that stays is read again in the next run: it would be seen.
+        // A file that is left would be read again in the next run, and noticed there.
         let _ = fs::remove_file(entry.path());
     }
     latencies.sort_by(f64::total_cmp);

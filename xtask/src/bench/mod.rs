@@ -1,8 +1,8 @@
 //! `cargo xtask bench`: pgweir beside PgBouncer and haproxy.
 //!
-//! All subjects of a scenario run at once, but are measured in turn (A B C, B C A, ...), so that
-//! a slow drift of the machine hits all alike. The figure to trust is the pooler's CPU time per
-//! transaction; the whole machine's stands beside it, so that nothing is merely shifted.
+//! All subjects of a scenario run at once, but are measured in turn (A B C, B C A, ...), so that slow changes of
+//! the machine affect all of them equally. The most reliable figure is the pooler's CPU time per transaction. The
+//! CPU time of the whole machine is shown beside it, since a pooler could shift work to other processes.
 
 mod client;
 mod crowd;
@@ -21,7 +21,7 @@ use clap::Parser;
 use serde::Serialize;
 
 use crate::stage::{
-    Stage, Terminal, Trouble,
+    Stage, StageError, Terminal,
     meter::Units,
     on_stage,
     pooler::{Identity, Pooler},
@@ -51,12 +51,12 @@ pub(crate) fn run(arguments: Vec<String>) -> ExitCode {
     })
 }
 
-/// The child process that holds many clients.
+/// Runs the child process that holds many clients.
 pub(crate) fn crowd(arguments: Vec<String>) -> ExitCode {
     crowd::serve(&arguments)
 }
 
-async fn compare(stage: &mut Stage, options: &Options) -> Result<(), Trouble> {
+async fn compare(stage: &mut Stage, options: &Options) -> Result<(), StageError> {
     let terminal = stage.terminal();
     let files_max = raise_descriptor_limit(FILES_NEEDED)?;
     let programs = match &options.postgresql {
@@ -104,7 +104,7 @@ fn subjects(
     stage: &Stage,
     options: &Options,
     scenarios: &[&Scenario],
-) -> Result<Vec<Subject>, Trouble> {
+) -> Result<Vec<Subject>, StageError> {
     let mut subjects = Vec::new();
     for (name, kind, program) in [
         (
@@ -122,7 +122,7 @@ fn subjects(
             continue;
         }
         if !program.is_file() {
-            return Err(Trouble::with_next(
+            return Err(StageError::with_next(
                 format!("there is no {}", program.display()),
                 format!("install the package {name} (`make bench` does that, too)"),
             ));
@@ -136,7 +136,7 @@ fn subjects(
     }
     for build in options.builds() {
         if !build.path.is_file() {
-            return Err(Trouble::with_next(
+            return Err(StageError::with_next(
                 format!("there is no {}", build.path.display()),
                 "build it: cargo build --release -p pgweir (`make bench` does that, too)",
             ));
@@ -166,7 +166,7 @@ async fn prepare(
     stage: &mut Stage,
     programs: &Programs,
     connections_max: u32,
-) -> Result<(Postgres, f64), Trouble> {
+) -> Result<(Postgres, f64), StageError> {
     let terminal = stage.terminal();
     let what = format!("start it, max_connections = {connections_max}, fsync off");
     let start = Postgres::start(stage, programs, connections_max);
@@ -184,7 +184,7 @@ async fn prepare(
         .await?;
     let bytes = bytes
         .parse()
-        .map_err(|_| Trouble::new(format!("the large table has `{bytes}` bytes")))?;
+        .map_err(|_| StageError::new(format!("the large table has `{bytes}` bytes")))?;
     Ok((postgres, bytes))
 }
 
@@ -216,7 +216,7 @@ async fn run_scenario(
     scenario: &'static Scenario,
     subjects: &[Subject],
     measuring: &Measuring<'_>,
-) -> Result<ScenarioResult, Trouble> {
+) -> Result<ScenarioResult, StageError> {
     let terminal = stage.terminal();
     let rounds = match scenario.kind {
         Kind::Pgbench(_) | Kind::Copy | Kind::Sessions(..) => options.rounds,
@@ -264,7 +264,7 @@ async fn run_scenario(
             series[at].rounds.push(figures);
         }
     }
-    // While the poolers still answer.
+    // The watchers are asked while the poolers still answer.
     let watched: Vec<String> = watchers
         .iter()
         .map(Watchers::summary)
@@ -313,7 +313,7 @@ async fn take_turn(
         measuring.warm_up(scenario, pooler).await?;
     }
     let figures = measuring.measure(scenario, pooler).await;
-    // A pooler that died has the better explanation than its clients.
+    // If a pooler has died, its own error explains more than those of its clients.
     stage.check(pooler.id).map_err(|e| e.to_string())?;
     figures
 }
@@ -345,7 +345,7 @@ fn write_json(
     machine: Vec<String>,
     options: &Options,
     results: Vec<ScenarioResult>,
-) -> Result<(), Trouble> {
+) -> Result<(), StageError> {
     let document = Document {
         machine,
         rounds: options.rounds,
@@ -355,5 +355,5 @@ fn write_json(
     };
     let text = serde_json::to_string_pretty(&document).map_err(std::io::Error::from);
     text.and_then(|text| fs::write(path, text + "\n"))
-        .map_err(|e| Trouble::new(format!("cannot write {}: {e}", path.display())))
+        .map_err(|e| StageError::new(format!("cannot write {}: {e}", path.display())))
 }

@@ -61,7 +61,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// The scenarios to measure, in their order.
+    /// Returns the scenarios to measure, in their order.
     pub(super) fn scenarios(&self) -> Vec<&'static Scenario> {
         if self.scenarios.is_empty() {
             SCENARIOS.iter().collect()
@@ -70,7 +70,7 @@ impl Options {
         }
     }
 
-    /// The builds of pgweir.
+    /// Returns the builds of pgweir.
     pub(super) fn builds(&self) -> Vec<Build> {
         if self.pgweir.is_empty() {
             let path = std::env::var_os("PGWEIR_BIN");
@@ -84,7 +84,7 @@ impl Options {
     }
 }
 
-/// A program and what it is called in the tables.
+/// A program and its name in the tables.
 #[derive(Debug, Clone)]
 pub(super) struct Build {
     /// Letters, digits, `-` and `_`.

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::stage::Terminal;
 
-/// Another virtual machine's share of the CPU from which timings deserve doubt.
+/// The share of the CPU that other virtual machines take, above which timings are doubtful, in percent.
 const STOLEN_PERCENT_SUSPECT: f64 = 2.0;
 
 /// All measurements of one subject in one scenario, by round.
@@ -19,7 +19,7 @@ pub(super) struct Series {
     pub(super) subject: String,
     /// Threads of pgweir.
     pub(super) workers: Option<u32>,
-    /// Figures of each round, or what went wrong.
+    /// The figures of each round, or its error.
     pub(super) rounds: Vec<Result<Figures, String>>,
 }
 
@@ -38,7 +38,7 @@ impl Series {
         }
     }
 
-    /// The least of a figure over the rounds.
+    /// Returns the lowest value of a figure over the rounds.
     pub(super) fn best(&self, key: &str) -> Option<f64> {
         self.values(key).into_iter().min_by(f64::total_cmp)
     }
@@ -48,12 +48,12 @@ impl Series {
         figures.filter_map(|f| f.get(key).copied()).collect()
     }
 
-    /// The median of a figure over the rounds.
+    /// Returns the median of a figure over the rounds.
     pub(super) fn median(&self, key: &str) -> Option<f64> {
         median(self.values(key))
     }
 
-    /// The median over the rounds of the ratio to the baseline in the same round.
+    /// Returns the median over the rounds of the ratio to the baseline in the same round.
     pub(super) fn ratio(&self, baseline: &Self, key: &str) -> Option<f64> {
         let pairs = self.rounds.iter().zip(&baseline.rounds);
         let ratios = pairs.filter_map(|(own, base)| {
@@ -65,7 +65,7 @@ impl Series {
     }
 }
 
-/// The value in the middle; of an even count, the mean of the two there.
+/// Returns the value in the middle; of an even count, the mean of the two there.
 pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -89,7 +89,7 @@ pub(super) struct Mark {
     pub(super) aim: String,
     /// The measured figure; unset if the measurement failed.
     pub(super) value: Option<f64>,
-    /// Whether it is reached.
+    /// Whether the target is reached.
     pub(super) reached: bool,
 }
 
@@ -117,7 +117,7 @@ pub(super) fn marks(scenario: &Scenario, all: &[Series]) -> Vec<Mark> {
 
 fn mark(scenario: &Scenario, series: &Series, baseline: Option<&Series>, target: &Target) -> Mark {
     let own = series.median(target.key);
-    // A round that failed is never made good by others that did not.
+    // Other rounds do not make up for a round that failed.
     let whole = series.rounds.iter().all(Result::is_ok);
     let (value, limit, aim) = match target.limit {
         Limit::Ratio(limit) => {
@@ -214,7 +214,7 @@ fn columns(kind: Kind) -> (&'static [Column], &'static [Column]) {
             ],
             &[],
         ),
-        // Tables of their own: a row per kind of statement.
+        // These have tables of their own: a row per kind of statement.
         Kind::State | Kind::Contended => (&[], &[]),
         Kind::Statements(_) => (
             &[

@@ -20,7 +20,7 @@ pub(super) struct Scenario {
     pub(super) alias: &'static str,
     /// A description in a few words.
     pub(super) what: &'static str,
-    /// How the load is made.
+    /// The kind of load.
     pub(super) kind: Kind,
     /// Clients at once.
     clients: u32,
@@ -41,7 +41,7 @@ pub(super) enum Yardstick {
     Haproxy,
     /// PostgreSQL itself, beside PgBouncer in session mode.
     Direct,
-    /// Nobody: fixed limits.
+    /// Nothing: the limits are fixed.
     Nobody,
 }
 
@@ -58,7 +58,7 @@ impl Yardstick {
 }
 
 impl Scenario {
-    /// Whether a subject can do it.
+    /// Returns whether a subject can take part in the scenario.
     pub(super) fn takes(&self, kind: SubjectKind) -> bool {
         match kind {
             SubjectKind::Pgweir(_) => true,
@@ -73,8 +73,8 @@ impl Scenario {
         }
     }
 
-    /// How long one run of pgbench takes, if the options say `wanted` seconds. A thousand new
-    /// servers behind a forwarder need their time to wake up.
+    /// Returns the seconds of one run of pgbench, if the options say `wanted` seconds. A thousand new servers behind a
+    /// forwarder need their time to wake up.
     pub(super) fn seconds(&self, wanted: u32) -> u32 {
         match self.yardstick {
             Yardstick::Haproxy if self.clients > PROXY_CLIENTS_MAX => wanted.max(20),
@@ -82,7 +82,7 @@ impl Scenario {
         }
     }
 
-    /// Server connections of a pooler, if the options say `wanted`.
+    /// Returns the number of server connections of a pooler, if the options say `wanted`.
     pub(super) fn pool(&self, wanted: u32) -> u32 {
         match self.kind {
             Kind::Sessions(..) => SHARED_SERVERS,
@@ -90,7 +90,7 @@ impl Scenario {
         }
     }
 
-    /// `max_connections` of PostgreSQL that it needs.
+    /// Returns the `max_connections` of PostgreSQL that the scenario needs.
     pub(super) fn connections_max(&self) -> u32 {
         match self.yardstick {
             Yardstick::Haproxy => CONNECTIONS_MAX.max(self.clients + CONNECTIONS_MAX),
@@ -106,11 +106,11 @@ pub(super) enum Kind {
     Pgbench(&'static [&'static str]),
     /// A client reads a large table by COPY.
     Copy,
-    /// Clients that do nothing; as many as the options say.
+    /// Clients that do nothing. The options have their number.
     Idle,
     /// The scenario opens as many clients as the limit of open files allows.
     Max,
-    /// Clients that each prepare the same statements, so many.
+    /// This number of clients that each prepare the same statements.
     Statements(u32),
     /// Two runs of pgbench side by side with these arguments, once with the sessions that a client
     /// has by itself and once with two kinds of sessions: these startup options, one of each run.
@@ -128,14 +128,14 @@ pub(super) struct Target {
     pub(super) key: &'static str,
     /// The limit.
     pub(super) limit: Limit,
-    /// For which thread counts; empty for all.
+    /// The thread counts that the target is for; empty for all.
     pub(super) workers: &'static [u32],
 }
 
 /// A target for a figure.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Limit {
-    /// At most so many times the yardstick's.
+    /// At most this multiple of the value of the subject that pgweir is compared with.
     Ratio(f64),
     /// At most this.
     AtMost(f64),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::stage::{
-    Stage, Trouble,
+    Stage, StageError,
     pooler::{Pooler, PoolerSettings},
     postgres::Postgres,
 };
@@ -17,7 +17,7 @@ pub(super) struct Subject {
     pub(super) kind: SubjectKind,
     /// The program.
     pub(super) program: PathBuf,
-    /// Whether somebody watches it: `None` where the options do not ask for that difference.
+    /// Whether pgweir is watched; `None` if the options do not ask for that difference.
     pub(super) is_watched: Option<bool>,
 }
 
@@ -28,18 +28,18 @@ pub(super) enum SubjectKind {
     PgBouncer,
     /// A TCP forwarder.
     Haproxy,
-    /// A build of pgweir with so many threads.
+    /// A build of pgweir with this number of threads.
     Pgweir(u32),
 }
 
 impl Subject {
-    /// Starts it.
+    /// Starts the subject.
     pub(super) async fn start(
         &self,
         stage: &mut Stage,
         postgres: &Postgres,
         settings: PoolerSettings,
-    ) -> Result<Pooler, Trouble> {
+    ) -> Result<Pooler, StageError> {
         let psql = postgres.programs().path("psql");
         let workers = match self.kind {
             SubjectKind::Haproxy => {
@@ -55,7 +55,7 @@ impl Subject {
         Pooler::start(stage, &self.name, &self.program, &settings, &psql).await
     }
 
-    /// Thread count, for pgweir.
+    /// Returns the thread count of a pgweir.
     pub(super) fn workers(&self) -> Option<u32> {
         match self.kind {
             SubjectKind::Pgweir(workers) => Some(workers),
@@ -64,7 +64,7 @@ impl Subject {
     }
 }
 
-/// The settings that all of them have.
+/// Returns the settings that all subjects have.
 pub(super) fn settings(postgres_port: u16, pool: u32, clients_max: u32) -> PoolerSettings {
     PoolerSettings {
         postgres_port,

@@ -1,5 +1,5 @@
-//! What an operator has beside a pgweir that is watched (`--watched`): Prometheus, which scrapes it each second, the live
-//! page in a browser, and a collector that takes its traces.
+//! Monitoring for a pgweir that is measured with `--watched`: Prometheus, which scrapes it each second, the live
+//! page in a browser, and a collector of its traces.
 
 use std::{
     net::{Ipv4Addr, TcpListener as StdListener},
@@ -18,12 +18,12 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use crate::stage::{Stage, Trouble};
+use crate::stage::{Stage, StageError};
 
-/// What pgweir has when it is not watched: nothing is kept for anybody who might look.
+/// The settings of a pgweir that is not watched: it records nothing for observers.
 pub(super) const UNWATCHED: &str = "event_history = 0\nstatement_statistics = 0\n";
 
-/// How often the page asks for what it shows.
+/// The requests of the live page, with the seconds between two of each.
 const PAGE: [(&str, u64); 7] = [
     ("/api/v1/show/pools", 2),
     ("/api/v1/show/databases", 2),
@@ -34,28 +34,28 @@ const PAGE: [(&str, u64); 7] = [
     ("/api/v1/show/events", 10),
 ];
 
-/// Those who watch one pgweir. They leave when this is dropped.
+/// The observers of one pgweir. They leave when this is dropped.
 pub(super) struct Watchers {
     tasks: Vec<JoinHandle<()>>,
     seen: Arc<Seen>,
 }
 
-/// What watchers have got from pgweir.
+/// The counts of the answers that observers have got from pgweir.
 #[derive(Debug, Default)]
 struct Seen {
     /// Answers with status 200.
     answers: AtomicU64,
-    /// Requests in vain, other than those before pgweir listens.
+    /// Failed requests, other than those before pgweir listens.
     failures: AtomicU64,
     /// Requests that pgweir has sent to the collector.
     exports: AtomicU64,
 }
 
 impl Watchers {
-    /// Opens the collector. Returns the lines of pgweir's configuration that make it be watched, and the watchers. `name`
-    /// must be different each time.
-    pub(super) fn start(stage: &Stage, name: &str) -> Result<(String, Self), Trouble> {
-        let failed = |error| Trouble::new(format!("cannot listen as a collector: {error}"));
+    /// Opens the collector. Returns the observers, and the lines of pgweir's configuration for them. `name` must be
+    /// different each time.
+    pub(super) fn start(stage: &Stage, name: &str) -> Result<(String, Self), StageError> {
+        let failed = |error| StageError::new(format!("cannot listen as a collector: {error}"));
         let listener = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let port = listener.local_addr().map_err(failed)?.port();
@@ -78,16 +78,17 @@ impl Watchers {
         Ok((lines, Self { tasks, seen }))
     }
 
-    /// Returns what the watchers have got.
+    /// Returns the counts of the observers' answers.
     ///
     /// # Errors
-    /// They have got nothing, or an error: then the figures are not those of a pgweir that is watched.
-    pub(super) fn summary(&self) -> Result<String, Trouble> {
+    ///
+    /// The observers have got no answer, or an error: then pgweir was not measured under observation.
+    pub(super) fn summary(&self) -> Result<String, StageError> {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let (answers, failures) = (of(&self.seen.answers), of(&self.seen.failures));
         if answers == 0 || failures > 0 {
             let what = format!("watchers got {answers} answers, and {failures} requests failed");
-            return Err(Trouble::new(what));
+            return Err(StageError::new(what));
         }
         let exports = of(&self.seen.exports);
         Ok(format!("{answers} answers, {exports} exports"))
@@ -128,7 +129,7 @@ async fn ask_once(mut stream: UnixStream, path: &str) -> std::io::Result<bool> {
     Ok(answer.starts_with(b"HTTP/1.1 200 "))
 }
 
-/// Takes what comes, and answers that all is well.
+/// Accepts all requests, and answers each with success.
 async fn collect(listener: TcpListener, seen: Arc<Seen>) {
     while let Ok((stream, _)) = listener.accept().await {
         let seen = Arc::clone(&seen);

@@ -1,4 +1,4 @@
-//! A demo that stays: how to use it, and how to end it later.
+//! A demo that keeps running, with the notes by which it is stopped later.
 
 use std::{
     env, fs,
@@ -15,14 +15,14 @@ use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use crate::stage::{
-    Stage, Terminal, Trouble,
+    Stage, StageError, Terminal,
     pooler::Pooler,
     postgres::{self, Postgres},
 };
 
 const RECORD: &str = "running.json";
 
-/// Waits of a tenth of a second until a process that was told to end counts as stuck.
+/// The most waits of a tenth of a second for the end of a process, before it counts as stuck.
 const PATIENCE: u32 = 100;
 
 #[derive(Serialize, Deserialize)]
@@ -31,12 +31,12 @@ struct Record {
     postgresql: u32,
 }
 
-/// Leaves everything running, notes what that is, and says how to use and end it.
+/// Leaves everything running, records it in a file, and prints how to use and end it.
 pub(crate) fn record(
     stage: &mut Stage,
     postgres: &Postgres,
     pooler: Pooler,
-) -> Result<(), Trouble> {
+) -> Result<(), StageError> {
     let record = Record {
         pgweir: pooler.id,
         postgresql: postgres.id(),
@@ -45,7 +45,7 @@ pub(crate) fn record(
     let written = serde_json::to_string(&record).map_err(std::io::Error::from);
     written
         .and_then(|text| fs::write(&path, text))
-        .map_err(|e| Trouble::new(format!("cannot write {}: {e}", path.display())))?;
+        .map_err(|e| StageError::new(format!("cannot write {}: {e}", path.display())))?;
     stage.leave();
     let terminal = stage.terminal();
     let name = postgres::NAME;
@@ -68,25 +68,26 @@ pub(crate) fn record(
     Ok(())
 }
 
-/// Ends what `record` left in this directory, and removes it.
+/// Ends the processes that `record` has noted in this directory, and removes the directory.
 ///
 /// # Errors
-/// When it is no directory of a demo of this user, or a process does not end.
-pub(crate) async fn stop(directory: &Path, terminal: &Terminal) -> Result<(), Trouble> {
+///
+/// The directory is not one of a demo of this user, or a process does not end.
+pub(crate) async fn stop(directory: &Path, terminal: &Terminal) -> Result<(), StageError> {
     let directory = fs::canonicalize(directory)
-        .map_err(|e| Trouble::new(format!("{}: {e}", directory.display())))?;
+        .map_err(|e| StageError::new(format!("{}: {e}", directory.display())))?;
     let record = read(&directory)?;
     end("pgweir", record.pgweir, &directory, Signal::SIGQUIT).await?;
     end("PostgreSQL", record.postgresql, &directory, Signal::SIGINT).await?;
     fs::remove_dir_all(&directory)
-        .map_err(|e| Trouble::new(format!("cannot remove {}: {e}", directory.display())))?;
+        .map_err(|e| StageError::new(format!("cannot remove {}: {e}", directory.display())))?;
     terminal.line(&format!("stopped, and removed {}", directory.display()));
     Ok(())
 }
 
-fn read(directory: &Path) -> Result<Record, Trouble> {
+fn read(directory: &Path) -> Result<Record, StageError> {
     let not_ours = || {
-        Trouble::with_next(
+        StageError::with_next(
             format!("{} is not what a demo left", directory.display()),
             "give the directory that `make demo KEEP=1` printed, as the same user",
         )
@@ -102,7 +103,7 @@ fn read(directory: &Path) -> Result<Record, Trouble> {
     serde_json::from_str(&text).map_err(|_| not_ours())
 }
 
-async fn end(name: &str, id: u32, directory: &Path, signal: Signal) -> Result<(), Trouble> {
+async fn end(name: &str, id: u32, directory: &Path, signal: Signal) -> Result<(), StageError> {
     for wait in 0..PATIENCE {
         if !runs_from(id, directory) {
             return Ok(());
@@ -111,17 +112,17 @@ async fn end(name: &str, id: u32, directory: &Path, signal: Signal) -> Result<()
             && let Ok(id) = i32::try_from(id)
         {
             kill(Pid::from_raw(id), signal)
-                .map_err(|e| Trouble::new(format!("cannot end {name} (process {id}): {e}")))?;
+                .map_err(|e| StageError::new(format!("cannot end {name} (process {id}): {e}")))?;
         }
         sleep(Duration::from_millis(100)).await;
     }
-    Err(Trouble::with_next(
+    Err(StageError::with_next(
         format!("{name} (process {id}) does not end"),
         format!("look at its log in {}", directory.display()),
     ))
 }
 
-/// Whether the process still is the one of this directory: ids are used again.
+/// Returns whether the process still is the one of this directory: ids are used again.
 fn runs_from(id: u32, directory: &Path) -> bool {
     let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&line).contains(&*directory.to_string_lossy())

@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: the main job, seen on one's own machine in two minutes.
+//! `cargo xtask demo`: shows in two minutes, on the user's own machine, that many clients share a few servers.
 
 mod keep;
 mod table;
@@ -9,7 +9,7 @@ use clap::Parser;
 use tokio::time::sleep;
 
 use crate::stage::{
-    Stage, Terminal, Trouble, on_stage,
+    Stage, StageError, Terminal, on_stage,
     pgbench::{Length, Load, Outcome},
     pooler::{Pooler, PoolerSettings},
     postgres::{Postgres, Programs},
@@ -21,7 +21,7 @@ const POOL: u32 = 20;
 const CLIENTS_MAX: u32 = 2_000;
 const SCALE: u32 = 10;
 
-/// 1,000 sockets of pgbench, or of pgweir plus its servers, and some to spare.
+/// The files that the demo needs: 1,000 sockets of pgbench, or of pgweir plus its servers, and some to spare.
 const FILES_NEEDED: u64 = 2_500;
 
 /// Shows pgweir before a throw-away PostgreSQL.
@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: Vec<String>) -> ExitCode {
     })
 }
 
-async fn show(stage: &mut Stage, options: &Options) -> Result<(), Trouble> {
+async fn show(stage: &mut Stage, options: &Options) -> Result<(), StageError> {
     let terminal = stage.terminal();
     raise_descriptor_limit(FILES_NEEDED)?;
     let programs = Programs::find()?;
@@ -97,9 +97,9 @@ async fn show(stage: &mut Stage, options: &Options) -> Result<(), Trouble> {
     verdict(&runs)
 }
 
-fn place_pgweir(stage: &Stage, options: &Options) -> Result<PathBuf, Trouble> {
+fn place_pgweir(stage: &Stage, options: &Options) -> Result<PathBuf, StageError> {
     if !options.pgweir.is_file() {
-        return Err(Trouble::with_next(
+        return Err(StageError::with_next(
             format!("there is no {}", options.pgweir.display()),
             "build it: cargo build --release -p pgweir (`make demo` does that, too)",
         ));
@@ -107,7 +107,7 @@ fn place_pgweir(stage: &Stage, options: &Options) -> Result<PathBuf, Trouble> {
     stage.place_program(&options.pgweir, "pgweir")
 }
 
-async fn prepare_postgres(stage: &mut Stage, programs: &Programs) -> Result<Postgres, Trouble> {
+async fn prepare_postgres(stage: &mut Stage, programs: &Programs) -> Result<Postgres, StageError> {
     let terminal = stage.terminal();
     let user = stage.account().name().to_owned();
     let what = format!(
@@ -126,7 +126,7 @@ async fn prepare_pgweir(
     stage: &mut Stage,
     postgres: &Postgres,
     program: &std::path::Path,
-) -> Result<Pooler, Trouble> {
+) -> Result<Pooler, StageError> {
     let settings = PoolerSettings {
         postgres_port: postgres.port(),
         pool: POOL,
@@ -159,7 +159,7 @@ async fn load(
     postgres: &Postgres,
     pooler: Option<Pooler>,
     arguments: &[&str],
-) -> Result<Run, Trouble> {
+) -> Result<Run, StageError> {
     let load = Load {
         program: postgres.programs().path("pgbench"),
         port: pooler.map_or(postgres.port(), |pooler| pooler.port),
@@ -221,20 +221,19 @@ async fn watch(
     }
 }
 
-/// The demo has failed when pgweir did not do its job; that PostgreSQL alone turns clients
-/// away is the point.
-fn verdict(runs: &[table::Pair]) -> Result<(), Trouble> {
+/// Returns an error if pgweir has failed. PostgreSQL alone is expected to turn clients away.
+fn verdict(runs: &[table::Pair]) -> Result<(), StageError> {
     for run in runs {
         match &run.pooled.outcome {
             Ok(outcome) if outcome.failed == 0 => {}
             Ok(outcome) => {
-                return Err(Trouble::new(format!(
+                return Err(StageError::new(format!(
                     "{} transactions failed through pgweir ({})",
                     outcome.failed, run.what
                 )));
             }
             Err(words) => {
-                return Err(Trouble::new(format!(
+                return Err(StageError::new(format!(
                     "pgbench failed through pgweir ({}): {words}",
                     run.what
                 )));

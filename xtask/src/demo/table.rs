@@ -9,9 +9,9 @@ const RATIO: &str = "  ratio, pgweir to direct";
 pub(crate) struct Pair {
     /// The load in a few words.
     pub(crate) what: &'static str,
-    /// To PostgreSQL.
+    /// The run with PostgreSQL alone.
     pub(crate) direct: Run,
-    /// Through pgweir.
+    /// The run through pgweir.
     pub(crate) pooled: Run,
 }
 
@@ -73,7 +73,7 @@ fn times(ratio: f64) -> String {
     }
 }
 
-/// A rounded number with commas.
+/// Returns a rounded number with commas.
 pub(crate) fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();

@@ -1,6 +1,6 @@
 //! Errors of the console, the database `pgbouncer`.
 
-use pgweir_core::fault::Fault;
+use pgweir_core::base::fault::Fault;
 
 use super::{Entry, entry};
 
@@ -57,6 +57,11 @@ pub(super) fn entries() -> Vec<Entry> {
             command("client not found"),
             "The client that `KILL_CLIENT` names has disconnected meanwhile.",
             "Nothing, or take another id from `SHOW CLIENTS`.",
+        ),
+        entry(
+            command("no failed logins of: NAME"),
+            "`UNBAN` names an address or a user that `SHOW BANS` does not show.",
+            "`SHOW BANS` has the addresses and users. IPv6 addresses stand there as networks: any address in one will do.",
         ),
         entry(
             command("already suspended/paused"),

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use pgweir_auth::{LdapOptions, PamOptions};
-use pgweir_core::{Service, TlsFault, fault::Fault, fault::LoginFault};
+use pgweir_core::{
+    Service, TlsFault,
+    base::{fault::Fault, fault::LoginFault},
+};
 use pgweir_wire::{BadLength, ProtocolVersion, StartupError};
 
 use super::{Entry, entry};
@@ -38,12 +41,6 @@ fn passwords() -> Vec<Entry> {
             "Add the user to `auth_file` (`\"user\" \"\"`), or use `auth_query`.",
         ),
         entry(
-            Fault::Login(LoginFault::NoSuchUser),
-            "The user is neither in `auth_file` nor found by `auth_query`.",
-            "Add the user to `auth_file`, or set `auth_user` so that pgweir asks the database \
-             ([recipe](recipes.md#users-from-the-database)).",
-        ),
-        entry(
             Fault::Login(LoginFault::NoMethod),
             "`auth_type = hba`, and no line of `auth_hba_file` matches the client's address, user and database.",
             "Add a line for it. The first line that matches decides.",
@@ -64,6 +61,12 @@ fn passwords() -> Vec<Entry> {
             "`auth_type = cert`, and the client has no certificate, or one with another name.",
             "The certificate's common name or a DNS name must be the user's; in a rule, `map=` allows others. Set \
              `sslcert` and `sslkey` in the client.",
+        ),
+        entry(
+            Fault::Login(LoginFault::Banned),
+            "`auth_failure_limit` logins of this user from this address have failed within `auth_failure_window`, so for \
+             `auth_ban_time` no password is accepted. `SHOW BANS` shows it.",
+            "Correct the password in the client, and wait, or run `UNBAN NAME` or `UNBAN ADDRESS` on the console.",
         ),
         entry(
             Fault::Login(LoginFault::Misconfigured),
@@ -180,6 +183,18 @@ fn places() -> Vec<Entry> {
             Fault::TooManyClientsOfUser,
             "As many clients as `max_user_client_connections` are connected as this user.",
             "Raise it, or close clients that nobody uses.",
+        ),
+        entry(
+            Fault::TooManyLogins,
+            "More connections than `max_login_clients`, or than `max_login_clients_per_address` from one address, had not \
+             authenticated, and this one had sent nothing for longest.",
+            "Look in the log where they come from. If they are clients that are slow to log in, raise these settings.",
+        ),
+        entry(
+            Fault::LoginMemory,
+            "The messages of clients that log in at the same time take more than `login_memory`, and this client has sent \
+             more than 4 kB before it had proven who it is.",
+            "Look in the log where the logins come from. If many clients have very long passwords (tokens), raise it.",
         ),
         entry(
             Fault::Overloaded,

@@ -1,13 +1,19 @@
 //! Errors of clients that are logged in.
 
-use pgweir_core::{
-    fault::{Fault, Words},
+use pgweir_core::base::{
+    fault::{Fault, ServerError},
     pin::Pins,
 };
 
 use super::{Entry, entry};
 
-/// Clients that get no server in time.
+/// The cause of the error of a transaction whose outcome is unknown.
+const OUTCOME_UNKNOWN: &str = "The server connection was lost while the server may have been committing: after a COMMIT, or a statement outside of a \
+    transaction block, was sent, and before it was confirmed. If `statement_statistics` is 0, pgweir does not know \
+    which statements were sent, and any that was not answered counts. The reason is one of those that cause an error \
+    08006 otherwise.";
+
+/// Errors of clients that get no server in time.
 pub(super) fn waiting() -> Vec<Entry> {
     vec![
         entry(
@@ -31,9 +37,9 @@ pub(super) fn waiting() -> Vec<Entry> {
     ]
 }
 
-/// Servers and the way to them.
+/// Errors about servers, and about the connections to them.
 pub(super) fn servers() -> Vec<Entry> {
-    let words = Words {
+    let words = ServerError {
         severity: "FATAL".to_owned(),
         code: "57P01".to_owned(),
         message:
@@ -83,7 +89,18 @@ pub(super) fn servers() -> Vec<Entry> {
             Fault::ServerCrashed,
             "The server connection broke in the middle of a transaction or a query: PostgreSQL was stopped, one of its \
              processes was killed, or the network failed.",
-            "See PostgreSQL's log. The last statement may or may not have taken effect: check before you repeat it.",
+            "See PostgreSQL's log. The transaction was rolled back: repeat it.",
+        ),
+        entry(
+            Fault::OutcomeUnknown("REASON".to_owned()),
+            OUTCOME_UNKNOWN,
+            "Find out whether the transaction has taken effect before you repeat it.",
+        ),
+        entry(
+            Fault::HostLeft("REASON"),
+            "The checks of `host_check_interval` have found that the server's host does not answer any more, or that another \
+             host of the list was promoted after it, in the middle of a transaction or a query.",
+            "See `SHOW HOSTS`. The transaction was rolled back: repeat it.",
         ),
         entry(
             Fault::ServerProtocol("WHAT IT DID".to_owned()),
@@ -117,6 +134,11 @@ pub(super) fn limits() -> Vec<Entry> {
             Fault::ClientIdle,
             "The client was idle for longer than `client_idle_timeout`.",
             "Let the application's own pool close idle connections earlier, or raise it.",
+        ),
+        entry(
+            Fault::PartialMessage,
+            "The client stopped in the middle of a message for longer than `partial_message_timeout`: it, or the network, has failed.",
+            "Look for lost connections between client and pgweir. A program that fills a libpq pipeline slowly has to call `PQflush`.",
         ),
         entry(
             Fault::IdleTransaction,
@@ -155,17 +177,25 @@ pub(super) fn limits() -> Vec<Entry> {
             "A single prepared statement is longer than `max_client_prepared_bytes`.",
             "Raise it, or use `COPY` for large amounts of data.",
         ),
+        entry(
+            Fault::OutOfMemory,
+            "What clients and servers take has reached `memory_limit`, and this was a login, or a Parse of a statement that \
+             pgweir does not have yet. A statement of more than 64 kB for which there is no room ends its connection. \
+             Whatever else runs goes on; what was refused is possible again below 90 % of the limit.",
+            "`SHOW MEM` says what takes the memory, `SHOW EVENTS` since when. Mostly it is prepared statements: use \
+             parameters instead of new texts, close statements, lower `max_client_prepared_bytes`, or raise `memory_limit`.",
+        ),
     ]
 }
 
-/// By command, signal or change of the configuration.
+/// Errors for clients that are disconnected by a command, a signal or a change of the configuration.
 pub(super) fn ended() -> Vec<Entry> {
     let again = "Connect again.";
     vec![
         entry(Fault::ShuttingDown, "pgweir is shutting down.", again),
         entry(
             Fault::TakeoverTimeout,
-            "After an online restart the client stayed with the old process (in a transaction, over TLS, ...) until \
+            "After an online restart the client stayed with the old process (in a transaction, with an exclusive server, ...) until \
              `takeover_timeout`.",
             "Connect again; the new process answers. See [clients that stay](restart.md#clients-that-stay-with-the-old-process).",
         ),
@@ -194,7 +224,7 @@ pub(super) fn ended() -> Vec<Entry> {
 
 /// Errors of statements that a pooled session does not support.
 pub(super) fn statements() -> Vec<Entry> {
-    let refused = Words {
+    let refused = ServerError {
         severity: "FATAL".to_owned(),
         code: "22023".to_owned(),
         message: "role \"NAME\" does not exist (or other words of the server)".to_owned(),

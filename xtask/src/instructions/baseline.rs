@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-/// A count may be greater than the one of the baseline by this part.
+/// The largest part by which a count may exceed that of the baseline.
 pub(super) const GROWTH_MAX: f64 = 0.03;
 
 const COMPILER: &str = "compiler: ";
@@ -27,10 +27,10 @@ pub(super) struct Count {
     pub(super) instructions: f64,
 }
 
-/// What a comparison with the baseline has found.
+/// The result of a comparison with the baseline.
 #[derive(Debug, PartialEq)]
 pub(super) enum Comparison {
-    /// Nothing was compared: another compiler makes other code of the same source.
+    /// Nothing was compared: another compiler makes other code from the same source.
     OtherCompiler,
     /// Each kind that either side has.
     Compared(Vec<Change>),

@@ -5,7 +5,7 @@ use std::{env, ffi::OsString, path::Path, process::Stdio};
 use nix::unistd::{User, getegid, geteuid};
 use tokio::process::Command;
 
-use super::{Ending, Trouble};
+use super::{Ending, StageError};
 
 /// The user under whose rights servers run.
 pub(crate) struct Account {
@@ -16,8 +16,8 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// `postgres` (made by the package) when this program runs as root, else its own user.
-    pub(crate) fn unprivileged() -> Result<Self, Trouble> {
+    /// Returns `postgres` (created by the package) when this program runs as root, else its own user.
+    pub(crate) fn unprivileged() -> Result<Self, StageError> {
         let own = geteuid();
         if !own.is_root() {
             let found = User::from_uid(own).ok().flatten();
@@ -29,7 +29,7 @@ impl Account {
             });
         }
         let user = User::from_name("postgres").ok().flatten().ok_or_else(|| {
-            Trouble::with_next(
+            StageError::with_next(
                 "PostgreSQL refuses to run as root, and there is no user `postgres` to run it as",
                 "install the package postgresql-15, or call this as another user than root",
             )
@@ -42,24 +42,24 @@ impl Account {
         })
     }
 
-    /// Login name.
+    /// Returns the login name.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// User id.
+    /// Returns the user id.
     pub(crate) fn uid(&self) -> u32 {
         self.uid
     }
 
-    /// Group id.
+    /// Returns the group id.
     pub(crate) fn gid(&self) -> u32 {
         self.gid
     }
 
-    /// A command that runs as this user, in a process group of its own (so that Ctrl-C reaches
-    /// this program only, which then ends the others in order). With `orphan` the kernel ends
-    /// it that way if this program is killed.
+    /// Creates a command that runs as this user, in a process group of its own, so that Ctrl-C reaches this program
+    /// only, which then ends the others in order. With `orphan`, the kernel ends the command in that way if this
+    /// program is killed.
     pub(crate) fn command(&self, program: &Path, orphan: Option<Ending>) -> Command {
         let mut command = own_command(Path::new("setpriv"));
         if self.switch {
@@ -74,8 +74,8 @@ impl Account {
     }
 }
 
-/// A command with this program's own rights: no settings of the caller's PostgreSQL clients,
-/// messages in English, nothing to read.
+/// Creates a command with this program's own rights: without the settings of the caller's PostgreSQL clients, with
+/// messages in English, and with an empty standard input.
 pub(crate) fn own_command(program: &Path) -> Command {
     let mut command = Command::new(program);
     for name in client_settings() {

@@ -16,7 +16,7 @@ pub(crate) struct Units {
 }
 
 impl Units {
-    /// Asks the system.
+    /// Asks the system for its units.
     pub(crate) fn new() -> Self {
         let ask = |name, usual| sysconf(name).ok().flatten().map_or(usual, |v| v as f64);
         Self {
@@ -25,13 +25,13 @@ impl Units {
         }
     }
 
-    /// Resident memory of a process and its descendants.
+    /// Returns the resident memory of a process and its descendants.
     pub(crate) fn resident_kb(self, root: u32) -> f64 {
         let pages: f64 = tree(root).into_iter().map(resident_pages).sum();
         pages * self.page_bytes / 1024.0
     }
 
-    /// All clocks at this moment, the processes' one for `root` and its descendants.
+    /// Reads all clocks at this moment; the clock of processes is that of `root` and its descendants.
     pub(crate) fn read(self, root: u32) -> Reading {
         let (user, system) = process_ticks(root);
         let machine = machine_ticks();
@@ -77,14 +77,14 @@ pub(crate) struct Spent {
 }
 
 impl Spent {
-    /// The pooler's CPU time, in seconds.
+    /// Returns the pooler's CPU time, in seconds.
     pub(crate) fn cpu_s(&self) -> f64 {
         self.user_s + self.system_s
     }
 }
 
 impl Reading {
-    /// The difference to an earlier reading.
+    /// Returns the difference to an earlier reading.
     pub(crate) fn since(&self, earlier: &Self) -> Spent {
         Spent {
             wall_s: (self.at - earlier.at).as_secs_f64(),
@@ -98,7 +98,7 @@ impl Reading {
     }
 }
 
-/// The fields of /proc/PID/stat from the state on; the name before them may hold anything.
+/// Returns the fields of /proc/PID/stat from the state on; the name before them may contain any character.
 fn process_fields(id: u32) -> Option<Vec<String>> {
     let text = fs::read(format!("/proc/{id}/stat")).ok()?;
     let text = String::from_utf8_lossy(&text);
@@ -127,7 +127,7 @@ fn tree(root: u32) -> Vec<u32> {
     found
 }
 
-/// User and system ticks, children that have ended included.
+/// Returns the user and system ticks, including those of children that have ended.
 fn process_ticks(root: u32) -> (f64, f64) {
     let mut sum = (0.0, 0.0);
     for fields in tree(root).into_iter().filter_map(process_fields) {
@@ -150,7 +150,7 @@ struct MachineTicks {
     all: f64,
 }
 
-/// The first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
+/// Returns the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
 fn machine_ticks() -> MachineTicks {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = text.lines().next().unwrap_or_default();

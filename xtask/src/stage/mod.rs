@@ -1,7 +1,8 @@
-//! What demo and benchmark share: a throw-away PostgreSQL, poolers before it, and the promise
-//! that all of it is gone afterwards, whatever way the work ends.
+//! The environment of demo and benchmark: a temporary PostgreSQL and poolers in front of it, which are all removed
+//! at the end, also after an error or a signal.
 
 mod account;
+mod error;
 mod limits;
 pub(crate) mod meter;
 pub(crate) mod pgbench;
@@ -10,7 +11,6 @@ mod ports;
 pub(crate) mod postgres;
 mod process;
 pub(crate) mod terminal;
-mod trouble;
 
 use std::{
     fs,
@@ -23,17 +23,17 @@ use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 
 pub(crate) use account::{Account, own_command};
+pub(crate) use error::StageError;
 pub(crate) use limits::raise_descriptor_limit;
 pub(crate) use ports::free_port;
 pub(crate) use process::{Ending, Process};
 pub(crate) use terminal::Terminal;
-pub(crate) use trouble::Trouble;
 
 /// Runs `work` with a stage of its own, and clears the stage when the work is done, has failed
 /// or is interrupted (Ctrl-C, TERM, HUP).
 pub(crate) fn on_stage<W>(name: &str, work: W) -> ExitCode
 where
-    W: AsyncFnOnce(&mut Stage) -> Result<(), Trouble>,
+    W: AsyncFnOnce(&mut Stage) -> Result<(), StageError>,
 {
     without_stage(async |terminal: &Terminal| {
         let mut stage = Stage::new(name, terminal)?;
@@ -48,10 +48,10 @@ where
     })
 }
 
-/// Runs `work` to its end, says what went wrong, and turns it into an exit code.
+/// Runs `work` to its end, prints its error, and returns the exit code.
 pub(crate) fn without_stage<W>(work: W) -> ExitCode
 where
-    W: AsyncFnOnce(&Terminal) -> Result<(), Trouble>,
+    W: AsyncFnOnce(&Terminal) -> Result<(), StageError>,
 {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -59,8 +59,8 @@ where
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(e) => {
-            let trouble = Trouble::new(format!("cannot start the event loop: {e}"));
-            Terminal::new().trouble(&trouble);
+            let error = StageError::new(format!("cannot start the event loop: {e}"));
+            Terminal::new().error(&error);
             return ExitCode::FAILURE;
         }
     };
@@ -68,27 +68,27 @@ where
         let terminal = Terminal::new();
         match work(&terminal).await {
             Ok(()) => ExitCode::SUCCESS,
-            Err(trouble) => {
-                terminal.trouble(&trouble);
-                ExitCode::from(trouble.exit_code())
+            Err(error) => {
+                terminal.error(&error);
+                ExitCode::from(error.exit_code())
             }
         }
     })
 }
 
-async fn interruption() -> Trouble {
+async fn interruption() -> StageError {
     let signals = (
         signal(SignalKind::interrupt()),
         signal(SignalKind::terminate()),
         signal(SignalKind::hangup()),
     );
     let (Ok(mut int), Ok(mut term), Ok(mut hup)) = signals else {
-        return Trouble::new("cannot listen for signals");
+        return StageError::new("cannot listen for signals");
     };
     tokio::select! {
-        _ = int.recv() => Trouble::Interrupted(2),
-        _ = term.recv() => Trouble::Interrupted(15),
-        _ = hup.recv() => Trouble::Interrupted(1),
+        _ = int.recv() => StageError::Interrupted(2),
+        _ = term.recv() => StageError::Interrupted(15),
+        _ = hup.recv() => StageError::Interrupted(1),
     }
 }
 
@@ -103,13 +103,13 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    fn new(name: &str, terminal: &Terminal) -> Result<Self, Trouble> {
+    fn new(name: &str, terminal: &Terminal) -> Result<Self, StageError> {
         let account = Account::unprivileged()?;
         let directory = tempfile::Builder::new()
             .prefix(&format!("pgweir-{name}."))
             .permissions(fs::Permissions::from_mode(0o755))
             .tempdir()
-            .map_err(|e| Trouble::new(format!("cannot create a temporary directory: {e}")))?;
+            .map_err(|e| StageError::new(format!("cannot create a temporary directory: {e}")))?;
         Ok(Self {
             terminal: terminal.clone(),
             account,
@@ -125,46 +125,46 @@ impl Stage {
         self.terminal.clone()
     }
 
-    /// The user that servers run as.
+    /// Returns the user that servers run as.
     pub(crate) fn account(&self) -> &Account {
         &self.account
     }
 
-    /// The directory that everything is in.
+    /// Returns the directory that has all files of the stage.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Processes started from now on survive this program, and the stage stays when it ends well.
+    /// Makes processes that are started from now on survive this program, and keeps the stage if it ends well.
     pub(crate) fn keep(&mut self) {
         self.keep = true;
     }
 
-    /// Makes a directory that belongs to the unprivileged user, closed to others.
-    pub(crate) fn make_directory(&self, name: &str) -> Result<PathBuf, Trouble> {
+    /// Creates a directory that belongs to the unprivileged user, closed to others.
+    pub(crate) fn make_directory(&self, name: &str) -> Result<PathBuf, StageError> {
         let path = self.path.join(name);
         let made = fs::create_dir(&path)
             .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o700)))
             .and_then(|()| chown(&path, Some(self.account.uid()), Some(self.account.gid())));
-        made.map_err(|e| Trouble::new(format!("cannot make {}: {e}", path.display())))?;
+        made.map_err(|e| StageError::new(format!("cannot make {}: {e}", path.display())))?;
         Ok(path)
     }
 
     /// Writes a file that the unprivileged user may read.
-    pub(crate) fn write(&self, path: &Path, text: &str) -> Result<(), Trouble> {
+    pub(crate) fn write(&self, path: &Path, text: &str) -> Result<(), StageError> {
         fs::write(path, text)
             .and_then(|()| chown(path, Some(self.account.uid()), Some(self.account.gid())))
-            .map_err(|e| Trouble::new(format!("cannot write {}: {e}", path.display())))
+            .map_err(|e| StageError::new(format!("cannot write {}: {e}", path.display())))
     }
 
-    /// Copies a program to where the unprivileged user can run it: a checkout in a home
-    /// directory is often closed to others.
-    pub(crate) fn place_program(&self, program: &Path, name: &str) -> Result<PathBuf, Trouble> {
+    /// Copies a program to a folder in which the unprivileged user can run it: a checkout in a home directory is often
+    /// closed to others.
+    pub(crate) fn place_program(&self, program: &Path, name: &str) -> Result<PathBuf, StageError> {
         let path = self.path.join(name);
         fs::copy(program, &path)
             .and_then(|_| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)))
             .map_err(|e| {
-                Trouble::new(format!(
+                StageError::new(format!(
                     "cannot copy {} to {}: {e}",
                     program.display(),
                     path.display()
@@ -181,7 +181,7 @@ impl Stage {
         program: &Path,
         arguments: &[&str],
         ending: Ending,
-    ) -> Result<u32, Trouble> {
+    ) -> Result<u32, StageError> {
         let log = self.path.join(format!("{name}.log"));
         let orphan = if self.keep { None } else { Some(ending) };
         let mut command = self.account.command(program, orphan);
@@ -192,15 +192,15 @@ impl Stage {
         Ok(id)
     }
 
-    /// Says what became of a process, with the end of its log, if it is no longer there.
-    pub(crate) fn check(&mut self, id: u32) -> Result<(), Trouble> {
+    /// Returns an error with the end of the log if a process has ended.
+    pub(crate) fn check(&mut self, id: u32) -> Result<(), StageError> {
         match self.processes.iter_mut().find(|p| p.id() == id) {
             Some(process) => process.check(),
-            None => Err(Trouble::new(format!("process {id} was never started"))),
+            None => Err(StageError::new(format!("process {id} was never started"))),
         }
     }
 
-    /// The last lines of a process's log.
+    /// Returns the last lines of a process's log.
     pub(crate) fn log_tail(&self, id: u32) -> String {
         let process = self.processes.iter().find(|p| p.id() == id);
         process.map(Process::log_tail).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Load by pgbench, and what it reports.
+//! Load by pgbench, and the figures that pgbench reports.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,12 +13,12 @@ use super::{account::own_command, postgres};
 /// The time that pgbench may take beyond its running time, for connecting and for the last answers.
 const SLACK: Duration = Duration::from_secs(90);
 
-/// When a run ends.
+/// The end of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Length {
-    /// After so many seconds.
+    /// The run ends after this number of seconds.
     Seconds(u32),
-    /// After so many transactions of each client.
+    /// The run ends after this number of transactions of each client.
     Transactions(u32),
 }
 
@@ -26,19 +26,19 @@ pub(crate) enum Length {
 pub(crate) struct Load<'a> {
     /// The program.
     pub(crate) program: PathBuf,
-    /// Port on 127.0.0.1.
+    /// The port on 127.0.0.1.
     pub(crate) port: u16,
-    /// When it ends.
+    /// The end of the run.
     pub(crate) length: Length,
     /// Clients, protocol, script.
     pub(crate) arguments: &'a [&'a str],
-    /// Over TLS.
+    /// Whether the clients use TLS.
     pub(crate) tls: bool,
-    /// `options` of its clients' startup, as libpq has them from `PGOPTIONS`; may be empty.
+    /// The startup parameter `options` of the clients, which libpq takes from `PGOPTIONS`; may be empty.
     pub(crate) startup_options: &'a str,
-    /// Log a sample of the transactions to files of this prefix.
+    /// The prefix of the files to which a sample of the transactions is logged.
     pub(crate) log_prefix: Option<PathBuf>,
-    /// The folder of its files.
+    /// The folder of these files.
     pub(crate) directory: &'a Path,
 }
 
@@ -59,10 +59,11 @@ pub(crate) struct Outcome {
 }
 
 impl Load<'_> {
-    /// Runs it.
+    /// Runs pgbench.
     ///
     /// # Errors
-    /// The most telling line of what pgbench said, when it failed or did not end.
+    ///
+    /// The most telling line of pgbench's output, if pgbench failed or did not end.
     pub(crate) async fn run(&self) -> Result<Outcome, String> {
         let mut command = own_command(&self.program);
         command

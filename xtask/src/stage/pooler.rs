@@ -1,4 +1,4 @@
-//! A pooler before the throw-away PostgreSQL.
+//! A pooler in front of the temporary PostgreSQL.
 
 use std::{
     fmt::Write,
@@ -9,23 +9,23 @@ use std::{
 
 use tokio::time::{Instant, sleep};
 
-use super::{Ending, Stage, Trouble, account::own_command, free_port, postgres};
+use super::{Ending, Stage, StageError, account::own_command, free_port, postgres};
 
 const START_LIMIT: Duration = Duration::from_secs(15);
 
 /// The settings of a pooler. PgBouncer and pgweir take the same file.
 pub(crate) struct PoolerSettings {
-    /// Where PostgreSQL listens.
+    /// The port on which PostgreSQL listens.
     pub(crate) postgres_port: u16,
-    /// Server connections.
+    /// The number of server connections.
     pub(crate) pool: u32,
-    /// Clients at once.
+    /// The most clients at a time.
     pub(crate) clients_max: u32,
-    /// Threads; unset for the pooler's own default.
+    /// The number of threads; unset for the pooler's own default.
     pub(crate) workers: Option<u32>,
-    /// Prepared statements on each server; unset for the pooler's own default.
+    /// The number of prepared statements on each server; unset for the pooler's own default.
     pub(crate) prepared_max: Option<u32>,
-    /// TLS for clients that want it: key and certificate.
+    /// The key and the certificate for clients that use TLS, if any do.
     pub(crate) tls: Option<Identity>,
     /// Further databases of the same server, by the same names.
     pub(crate) databases: &'static [&'static str],
@@ -45,8 +45,8 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Makes an ECDSA key and a certificate for it, in the stage's folder.
-    pub(crate) async fn make(stage: &Stage) -> Result<Self, Trouble> {
+    /// Creates an ECDSA key and a certificate for it, in the stage's folder.
+    pub(crate) async fn make(stage: &Stage) -> Result<Self, StageError> {
         let [key, certificate] = ["tls.key", "tls.crt"].map(|name| stage.path().join(name));
         let mut openssl = own_command(Path::new("openssl"));
         openssl
@@ -63,15 +63,15 @@ impl Identity {
             .arg("-out")
             .arg(&certificate);
         let output = openssl.output().await;
-        let output = output.map_err(|e| Trouble::new(format!("cannot run openssl: {e}")))?;
+        let output = output.map_err(|e| StageError::new(format!("cannot run openssl: {e}")))?;
         if !output.status.success() {
             let words = String::from_utf8_lossy(&output.stderr);
-            return Err(Trouble::new(format!("openssl: {}", words.trim())));
+            return Err(StageError::new(format!("openssl: {}", words.trim())));
         }
         for path in [&key, &certificate] {
             let text = fs::read_to_string(path)
-                .map_err(|e| Trouble::new(format!("cannot read {}: {e}", path.display())))?;
-            // Written anew, so that the file belongs to the unprivileged user.
+                .map_err(|e| StageError::new(format!("cannot read {}: {e}", path.display())))?;
+            // The file is written again, so that it belongs to the unprivileged user.
             stage.write(path, &text)?;
         }
         Ok(Self { key, certificate })
@@ -79,8 +79,8 @@ impl Identity {
 }
 
 impl PoolerSettings {
-    /// The ini file: transaction mode, no passwords (all is on this machine and gone soon), no
-    /// line in the log per connection.
+    /// Returns the ini file: transaction mode, no passwords (everything is on this machine and temporary), no line in
+    /// the log per connection.
     pub(crate) fn ini(&self, port: u16, user_list: &Path) -> String {
         let name = postgres::NAME;
         let mut ini = "[databases]\n".to_owned();
@@ -133,7 +133,7 @@ impl PoolerSettings {
 pub(crate) struct Pooler {
     /// Its TCP port on 127.0.0.1.
     pub(crate) port: u16,
-    /// Returns the process id.
+    /// The process id.
     pub(crate) id: u32,
 }
 
@@ -145,11 +145,11 @@ impl Pooler {
         program: &Path,
         settings: &PoolerSettings,
         psql: &Path,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, StageError> {
         Self::start_below(stage, name, &[], program, settings, psql).await
     }
 
-    /// The same, run by another program: `above` is its path and its arguments.
+    /// Does the same, but another program runs the pooler: `above` is that program's path and its arguments.
     pub(crate) async fn start_below(
         stage: &mut Stage,
         name: &str,
@@ -157,7 +157,7 @@ impl Pooler {
         program: &Path,
         settings: &PoolerSettings,
         psql: &Path,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, StageError> {
         let port = free_port()?;
         let users = stage.path().join(format!("{name}.users"));
         stage.write(&users, &format!("\"{}\" \"\"\n", postgres::NAME))?;
@@ -178,7 +178,7 @@ impl Pooler {
         program: &Path,
         postgres_port: u16,
         psql: &Path,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, StageError> {
         let port = free_port()?;
         let path = stage.path().join("haproxy.cfg");
         let text = format!(
@@ -200,7 +200,7 @@ impl Pooler {
         stage: &mut Stage,
         name: &str,
         psql: &Path,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), StageError> {
         let deadline = Instant::now() + START_LIMIT;
         loop {
             stage.check(self.id)?;
@@ -210,7 +210,7 @@ impl Pooler {
             };
             if Instant::now() > deadline {
                 let log = stage.log_tail(self.id);
-                return Err(Trouble::new(format!(
+                return Err(StageError::new(format!(
                     "{name} does not answer: {words}\n    {log}"
                 )));
             }

@@ -8,10 +8,10 @@ use std::{
 
 use tokio::time::{Instant, sleep};
 
-use super::{Ending, Stage, Trouble, account::own_command, free_port};
+use super::{Ending, Stage, StageError, account::own_command, free_port};
 
-/// Database and user that load runs as. The user is no superuser and needs no password over
-/// TCP on this machine; superuser access is only by the socket in a closed directory.
+/// The name of the database, and of the user, for the load. The user is no superuser and needs no password over TCP on
+/// this machine; superusers can connect only by the socket in a closed directory.
 pub(crate) const NAME: &str = "bench";
 
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -21,8 +21,8 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 pub(crate) struct Programs(PathBuf);
 
 impl Programs {
-    /// Looks where Debian puts them, then in the search path.
-    pub(crate) fn find() -> Result<Self, Trouble> {
+    /// Searches Debian's folders, and then the search path.
+    pub(crate) fn find() -> Result<Self, StageError> {
         let debian = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
         let mut versions: Vec<(u32, PathBuf)> = debian
             .flatten()
@@ -37,7 +37,7 @@ impl Programs {
         let in_path = || std::env::split_paths(&searched).find(|bin| is_complete(bin));
         let newest = versions.pop().map(|(_, bin)| bin);
         newest.or_else(in_path).map(Self).ok_or_else(|| {
-            Trouble::with_next(
+            StageError::with_next(
                 "found no PostgreSQL with initdb, postgres, psql and pgbench",
                 "install it (on Debian: apt-get install postgresql-15) or put its bin directory into PATH",
             )
@@ -47,12 +47,13 @@ impl Programs {
     /// Takes the programs in a folder.
     ///
     /// # Errors
-    /// When one of them is missing.
-    pub(crate) fn at(folder: &Path) -> Result<Self, Trouble> {
+    ///
+    /// One of the programs is missing.
+    pub(crate) fn at(folder: &Path) -> Result<Self, StageError> {
         if is_complete(folder) {
             return Ok(Self(folder.to_path_buf()));
         }
-        Err(Trouble::new(format!(
+        Err(StageError::new(format!(
             "{} has no initdb, postgres, psql and pgbench",
             folder.display()
         )))
@@ -84,7 +85,7 @@ impl Postgres {
         stage: &mut Stage,
         programs: &Programs,
         connections_max: u32,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, StageError> {
         let home = stage.make_directory("postgresql")?;
         let data = home.join("data");
         initialize(stage, programs, &data).await?;
@@ -112,12 +113,12 @@ impl Postgres {
         Ok(server)
     }
 
-    /// The TCP port on 127.0.0.1.
+    /// Returns the TCP port on 127.0.0.1.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    /// The process id of the postmaster.
+    /// Returns the process id of the postmaster.
     pub(crate) fn id(&self) -> u32 {
         self.id
     }
@@ -133,7 +134,7 @@ impl Postgres {
         stage: &Stage,
         database: &str,
         sql: &str,
-    ) -> Result<String, Trouble> {
+    ) -> Result<String, StageError> {
         let mut psql = stage.account().command(&self.programs.path("psql"), None);
         psql.arg("-XAtq")
             .arg("-h")
@@ -147,7 +148,7 @@ impl Postgres {
     }
 
     /// Fills the tables of pgbench.
-    pub(crate) async fn fill(&self, stage: &Stage, scale: u32) -> Result<(), Trouble> {
+    pub(crate) async fn fill(&self, stage: &Stage, scale: u32) -> Result<(), StageError> {
         let mut pgbench = own_command(&self.programs.path("pgbench"));
         pgbench
             .args(["-i", "-q", "-s", &scale.to_string(), "-h", "127.0.0.1"])
@@ -157,7 +158,7 @@ impl Postgres {
         finish("pgbench -i", pgbench).await.map(drop)
     }
 
-    async fn wait_until_ready(&self, stage: &mut Stage) -> Result<(), Trouble> {
+    async fn wait_until_ready(&self, stage: &mut Stage) -> Result<(), StageError> {
         let deadline = Instant::now() + START_LIMIT;
         loop {
             stage.check(self.id)?;
@@ -165,7 +166,7 @@ impl Postgres {
                 Ok(_) => return Ok(()),
                 Err(e) if Instant::now() > deadline => {
                     let log = stage.log_tail(self.id);
-                    return Err(Trouble::new(format!(
+                    return Err(StageError::new(format!(
                         "PostgreSQL does not answer: {e}\n    {log}"
                     )));
                 }
@@ -175,7 +176,7 @@ impl Postgres {
     }
 }
 
-async fn initialize(stage: &Stage, programs: &Programs, data: &Path) -> Result<(), Trouble> {
+async fn initialize(stage: &Stage, programs: &Programs, data: &Path) -> Result<(), StageError> {
     let mut initdb = stage.account().command(&programs.path("initdb"), None);
     initdb
         .arg("-D")
@@ -194,7 +195,7 @@ fn write_settings(
     socket_directory: &Path,
     port: u16,
     connections_max: u32,
-) -> Result<(), Trouble> {
+) -> Result<(), StageError> {
     let sockets = socket_directory.display();
     let settings = format!(
         "listen_addresses = '127.0.0.1'\n\
@@ -215,15 +216,15 @@ fn write_settings(
     stage.write(&data.join("pg_hba.conf"), &access)
 }
 
-/// Runs a command to its end and returns what it wrote.
-async fn finish(name: &str, mut command: tokio::process::Command) -> Result<String, Trouble> {
+/// Runs a command to its end and returns its output.
+async fn finish(name: &str, mut command: tokio::process::Command) -> Result<String, StageError> {
     let output = command
         .output()
         .await
-        .map_err(|e| Trouble::new(format!("cannot run {name}: {e}")))?;
+        .map_err(|e| StageError::new(format!("cannot run {name}: {e}")))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
     }
     let errors = String::from_utf8_lossy(&output.stderr);
-    Err(Trouble::new(format!("{name} failed: {}", errors.trim())))
+    Err(StageError::new(format!("{name} failed: {}", errors.trim())))
 }

@@ -1,4 +1,4 @@
-//! A server that was started here.
+//! A child process of the demo or the benchmark.
 
 use std::{
     fs::{self, File},
@@ -16,7 +16,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::Trouble;
+use super::StageError;
 
 /// The time that a server may take to end before it is killed.
 const GRACE: Duration = Duration::from_secs(8);
@@ -66,8 +66,8 @@ impl Process {
         mut command: Command,
         log: PathBuf,
         ending: Ending,
-    ) -> Result<Self, Trouble> {
-        let failed = |e| Trouble::new(format!("cannot start {name}: {e}"));
+    ) -> Result<Self, StageError> {
+        let failed = |e| StageError::new(format!("cannot start {name}: {e}"));
         let output = File::create(&log).map_err(failed)?;
         let errors = output.try_clone().map_err(failed)?;
         let child = command
@@ -90,15 +90,15 @@ impl Process {
         self.id
     }
 
-    /// An error if it has ended.
-    pub(crate) fn check(&mut self) -> Result<(), Trouble> {
+    /// Returns an error if the child has ended.
+    pub(crate) fn check(&mut self) -> Result<(), StageError> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(_)) | Err(_) => Err(gone(&self.name, &self.log_tail())),
         }
     }
 
-    /// The last lines that it wrote.
+    /// Returns the last lines that the child has written.
     pub(crate) fn log_tail(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -106,13 +106,13 @@ impl Process {
         lines[lines.len().saturating_sub(8)..].join("\n    ")
     }
 
-    /// Ends it: first politely, after a while by force.
+    /// Ends the child: by its usual signal first, and by SIGKILL after a while.
     pub(crate) async fn stop(mut self) {
         if matches!(self.child.try_wait(), Ok(Some(_))) {
             return;
         }
         if let Ok(id) = i32::try_from(self.id) {
-            // The process may have ended in this moment.
+            // The process may just have ended.
             let _ = kill(Pid::from_raw(id), self.ending.signal());
         }
         if timeout(GRACE, self.child.wait()).await.is_err() {
@@ -121,6 +121,6 @@ impl Process {
     }
 }
 
-fn gone(name: &str, log: &str) -> Trouble {
-    Trouble::new(format!("{name} ended; its last words:\n    {log}"))
+fn gone(name: &str, log: &str) -> StageError {
+    StageError::new(format!("{name} ended; its last words:\n    {log}"))
 }

@@ -9,7 +9,7 @@ use std::{
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::Trouble;
+use super::StageError;
 
 /// Standard output. On a terminal the line of the current step counts its seconds in place;
 /// elsewhere each step is one line.
@@ -21,7 +21,7 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// Looks at what standard output is, and at `NO_COLOR`.
+    /// Examines standard output, and `NO_COLOR`.
     pub(crate) fn new() -> Self {
         let live = stdout().is_terminal();
         let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -32,20 +32,20 @@ impl Terminal {
         }
     }
 
-    /// A line of its own.
+    /// Prints a line of its own.
     pub(crate) fn line(&self, text: &str) {
-        // A reader who has gone (closed pipe) is no reason to stop: cleaning up matters more.
+        // If the reader has gone (closed pipe), the program goes on, since cleaning up matters more.
         let _ = writeln!(stdout(), "{text}");
     }
 
-    /// A heading after an empty line.
+    /// Prints a heading after an empty line.
     pub(crate) fn heading(&self, text: &str) {
         self.line(&format!("\n{}", self.bold(text)));
     }
 
-    /// An error, or the word that the run was interrupted.
-    pub(crate) fn trouble(&self, trouble: &Trouble) {
-        self.line(&format!("\n{} {trouble}", self.bad("stopped:")));
+    /// Prints an error, or the message that the run was interrupted.
+    pub(crate) fn error(&self, error: &StageError) {
+        self.line(&format!("\n{} {error}", self.bad("stopped:")));
     }
 
     /// Shows `what` while `work` runs.
@@ -73,17 +73,17 @@ impl Terminal {
         }
     }
 
-    /// Green on a terminal.
+    /// Returns the text, green on a terminal.
     pub(crate) fn good(&self, text: &str) -> String {
         self.painted("32", text)
     }
 
-    /// Red on a terminal.
+    /// Returns the text, red on a terminal.
     pub(crate) fn bad(&self, text: &str) -> String {
         self.painted("31", text)
     }
 
-    /// Bold on a terminal.
+    /// Returns the text, bold on a terminal.
     pub(crate) fn bold(&self, text: &str) -> String {
         self.painted("1", text)
     }

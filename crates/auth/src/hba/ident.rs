@@ -1,4 +1,5 @@
-//! Parses the ident file: maps from names of the system, or of certificates, to users.
+//! Parses the ident file: each map says which names of the operating system or in certificates may
+//! log in as which users.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 

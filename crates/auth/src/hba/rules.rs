@@ -24,7 +24,7 @@ pub struct Rule {
     databases: Names,
     users: Names,
     range: Range,
-    /// How matching clients have to authenticate.
+    /// The way in which matching clients have to authenticate.
     pub method: Method,
     /// The map from names of the system, or of certificates, to users.
     pub map: Option<Arc<IdentMap>>,
@@ -32,7 +32,7 @@ pub struct Rule {
     pub line: usize,
 }
 
-/// How a client has connected.
+/// The kind of a client's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Connection {
     /// By a Unix socket.

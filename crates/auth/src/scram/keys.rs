@@ -11,7 +11,7 @@ use crate::saslprep;
 
 /// The keys with which a client logs in to any server that has the same [`Secret`].
 ///
-/// They are derived from a password ([`DeriveJob`]) or found from a client's proof
+/// A password gives them ([`DeriveJob`]), or a client's proof
 /// ([`ServerExchange::client_final`](super::ServerExchange::client_final)). `Debug` shows nothing.
 #[derive(Clone)]
 pub struct ClientKeys {
@@ -29,7 +29,7 @@ impl ClientKeys {
         [*self.client_key, *self.server_key]
     }
 
-    /// The reverse of [`ClientKeys::to_bytes`].
+    /// Creates the keys from the bytes of [`ClientKeys::to_bytes`].
     #[must_use]
     pub fn of_bytes([client_key, server_key]: [[u8; KEY_BYTES]; 2]) -> Self {
         Self {
@@ -117,13 +117,13 @@ pub(super) fn mock_secret(process_key: &[u8; 32], user: &str, iterations: u32) -
     }
 }
 
-/// `StoredKey`: the hash of the client's key.
+/// Returns `StoredKey`: the hash of the client's key.
 pub(super) fn stored_key(client_key: &[u8; KEY_BYTES]) -> [u8; KEY_BYTES] {
     Sha256::digest(client_key).into()
 }
 
-/// The proof that goes with a client's key, or the key that goes with a proof: the one is the
-/// other, combined with the signature of the exchange under the stored key.
+/// Returns the proof that belongs to a client's key, or the key that belongs to a proof: each is the other, combined
+/// with the signature of the exchange under the stored key.
 pub(super) fn mask(
     key_or_proof: &[u8; KEY_BYTES],
     stored_key: &[u8; KEY_BYTES],
@@ -136,7 +136,7 @@ pub(super) fn mask(
     result
 }
 
-/// The signature that proves that the server knows `server_key`.
+/// Returns the signature that proves that the server knows `server_key`.
 pub(super) fn server_signature(
     server_key: &[u8; KEY_BYTES],
     auth_message: &[u8],

@@ -17,6 +17,8 @@ pub use secret::Secret;
 pub struct Userlist {
     users: BTreeMap<String, Arc<Secret>>,
     warnings: Vec<UserlistWarning>,
+    /// The number of users with a SCRAM secret.
+    scram: usize,
 }
 
 impl Userlist {
@@ -58,7 +60,17 @@ impl Userlist {
 
     /// Adds a user, or replaces its secret.
     pub fn insert(&mut self, user: impl Into<String>, secret: Secret) {
-        self.users.insert(user.into(), Arc::new(secret));
+        let is_scram = |secret: &Secret| usize::from(matches!(secret, Secret::Scram(_)));
+        self.scram += is_scram(&secret);
+        if let Some(before) = self.users.insert(user.into(), Arc::new(secret)) {
+            self.scram -= is_scram(&before);
+        }
+    }
+
+    /// Returns whether at least half of the users have a SCRAM secret.
+    #[must_use]
+    pub fn have_mostly_scram(&self) -> bool {
+        self.scram * 2 >= self.users.len()
     }
 
     /// Returns the number of users.

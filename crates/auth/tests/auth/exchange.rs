@@ -1,4 +1,4 @@
-//! Both sides of SCRAM against each other.
+//! Runs both sides of SCRAM against each other.
 
 use pgweir_auth::scram::{
     self, ChannelBinding, ClientExchange, ClientKeys, DeriveJob, MECHANISM, MECHANISM_PLUS,
@@ -6,11 +6,11 @@ use pgweir_auth::scram::{
 };
 use proptest::prelude::*;
 
-/// What came of a whole exchange.
+/// The result of a whole exchange.
 struct Outcome {
-    /// What the server says; with the keys that it learned.
+    /// The server's result, with the keys that it learned.
     server: Result<ClientKeys, ScramError>,
-    /// What the client says, if the server was content.
+    /// The client's result, if the server has accepted its proof.
     client: Option<Result<(), ScramError>>,
 }
 
@@ -70,7 +70,7 @@ proptest! {
         prop_assert!(client.is_verified());
         prop_assert!(secret.is_from(&learned));
 
-        // Pass-through: the keys that were learned log in to a server with the same secret.
+        // The keys that the server learned log in to another server with the same secret.
         let mut client = ClientExchange::new(&nonces.1);
         let mut server = ServerExchange::new(secret.clone(), &nonces.0);
         let outcome = run(&mut client, &mut server, |_| learned);
@@ -105,7 +105,7 @@ proptest! {
         let first = server.client_first(MECHANISM, &client.first()).expect("our own");
         let challenge = client.server_first(&first).expect("our own");
         let mut last = client.finish(&derive(b"x", &challenge)).expect("in order");
-        // The last character but one of the proof holds two bits that mean nothing.
+        // The last character but one of the proof holds two bits without a meaning.
         let at = at.index(last.len() - 2);
         last[at] ^= change;
         prop_assert!(server.client_final(&last).is_err());
@@ -141,7 +141,7 @@ fn an_unknown_user_is_like_a_wrong_password() {
 
 #[test]
 fn a_server_that_knows_no_secret_is_found_out() {
-    // It copies a client's proof check, but signs with a key of its own.
+    // This server copies the check of a client's proof, but signs with a key of its own.
     let keys = DeriveJob::new(b"x", b"salt".to_vec(), 2).run();
     let other = DeriveJob::new(b"y", b"salt".to_vec(), 2).run();
     let (good, bad) = (
@@ -177,7 +177,7 @@ fn messages_out_of_order_are_refused() {
     assert_eq!(client.server_final(b"v=x"), Err(ScramError::OutOfOrder));
     assert!(!client.is_verified());
 
-    // Nor does anything follow a whole exchange.
+    // No message may follow a whole exchange.
     let mut client = ClientExchange::new(&[1; 18]);
     let mut server = ServerExchange::new(secret, &[2; 18]);
     assert!(
@@ -212,7 +212,8 @@ fn job_keys() -> ClientKeys {
     DeriveJob::new(b"hunter2", b"salt".to_vec(), 1).run()
 }
 
-/// What comes of an exchange in which both sides know the password, and say this of channel binding.
+/// Returns the result of an exchange in which both sides know the password and make this statement about channel
+/// binding.
 fn bound(
     client: ChannelBinding,
     server: Option<&[u8]>,
@@ -236,10 +237,10 @@ fn channel_binding() {
     assert_eq!(bound(end_point(b"our certificate"), ours, None), Ok(()));
     assert_eq!(bound(ChannelBinding::None, ours, None), Ok(()));
     assert_eq!(bound(ChannelBinding::NotOffered, None, None), Ok(()));
-    // Somebody in between, with a certificate of his own.
+    // A man in the middle with another certificate.
     let theirs = bound(end_point(b"another certificate"), ours, None);
     assert_eq!(theirs, Err(ScramError::Binding));
-    // Somebody in between has taken the offer out.
+    // A man in the middle who has removed the offer of channel binding.
     let downgraded = bound(ChannelBinding::NotOffered, ours, None);
     assert_eq!(downgraded, Err(ScramError::Downgrade));
     assert_eq!(

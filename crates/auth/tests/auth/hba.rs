@@ -37,7 +37,7 @@ fn rules(text: &str) -> Rules {
     Rules::parse(text, Path::new(FILE), &maps(), &mut read).expect("rules")
 }
 
-/// `from` is an address, with a `+` behind it for TLS, or `unix`.
+/// Returns the rule that matches. `from` is an address, with a `+` behind it for TLS, or `unix`.
 fn verdict(
     rules: &Rules,
     database: &str,
@@ -63,7 +63,7 @@ fn verdict(
     }
 }
 
-/// Each case: database, user, where from, and the line that fits.
+/// Checks cases: database, user, address, and the line that must match.
 fn check(text: &str, cases: &[(&str, &str, &str, &str)]) {
     let rules = rules(text);
     for &(database, user, from, expect) in cases {
@@ -116,7 +116,7 @@ fn addresses_and_masks() {
             ("b", "u", "1.2.3.4", "6"),
             ("b", "u", "::ffff:1.2.3.4", "6"),
             ("b", "u", "1.2.3.5", "none"),
-            // As in PgBouncer: the network's own address has bits that its mask has not.
+            // As in PgBouncer, the network's own address has bits outside of its mask.
             ("c", "u", "10.1.2.3", "none"),
         ],
     );
@@ -246,7 +246,7 @@ fn pam_has_a_service() {
     assert!(rules("local all all peer").by_pam().is_none());
 }
 
-/// What is wrong with a line of the HBA file, in part.
+/// Checks that the message about a line of the HBA file contains this text.
 fn check_wrong(line: &str, expect: &str) {
     let text = format!("# first\n\n{line}\nlocal all all md5\n");
     let problems = Rules::parse(&text, Path::new(FILE), &maps(), &mut read).expect_err(line);

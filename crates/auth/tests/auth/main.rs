@@ -1,4 +1,4 @@
-//! The crate from outside, as the pooler uses it.
+//! Tests of the crate's public interface.
 
 mod exchange;
 mod hba;

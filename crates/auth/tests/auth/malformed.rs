@@ -1,11 +1,11 @@
-//! Messages that are not as they should be.
+//! Malformed messages.
 
 use pgweir_auth::scram::{
     self, ClientExchange, DeriveJob, MAX_CLIENT_MESSAGE_BYTES, MAX_SERVER_MESSAGE_BYTES, MECHANISM,
     ScramError, ServerExchange,
 };
 
-/// Base64 of 18 zero bytes: our nonce on both sides.
+/// The Base64 of 18 zero bytes: the nonce of both sides.
 const NONCE: &str = "AAAAAAAAAAAAAAAAAAAAAAAA";
 /// Base64 of 32 zero bytes.
 const KEY: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";

@@ -7,15 +7,15 @@ use pgweir_auth::{
     verify_plain,
 };
 
-/// Passwords and their `rolpassword`. Most show where SASLprep, as PostgreSQL does it, differs
-/// from the bytes as they are, or from the RFC.
+/// Passwords and their `rolpassword`. Most of them show a difference between SASLprep as PostgreSQL does it and the
+/// unchanged bytes, or the RFC.
 const SECRETS: &[(&str, &str)] = &[
     // plain ASCII
     (
         "foobar",
         "SCRAM-SHA-256$4096:W71TGMzqCcZjTWkGNEzEUw==$vBa77EoPw/9IkeML/wQh78OrR+/VPCxB81jeGlTytEg=:MYEWkVa4ncj4EXmOvjqF6XF0TDSLGOdOseqITRSZJfM=",
     ),
-    // a control character: prohibited, but ASCII is never looked at
+    // a control character: prohibited, but SASLprep is not applied to ASCII
     (
         "a\u{1}b",
         "SCRAM-SHA-256$4096:XN4LZdmx6aamagXuU+hGzw==$vd0KFXFbDzGm98KuhwoFL/72d2B4pKcmeKtjqP5LvTc=:30Y2t4zGjxXN1AZD5jTIFrQ6BOjTwII4B8b14exHHuw=",

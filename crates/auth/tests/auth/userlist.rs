@@ -5,7 +5,7 @@ use pgweir_auth::{
     userlist::{Fault, Secret, Userlist, UserlistWarning},
 };
 
-/// `user=secret` of each user, or `line: fault` of each error.
+/// Checks the users (`user=secret`) or the errors (`line: fault`) of a text.
 fn check(text: &str, expected: &[&str]) {
     let found: Vec<String> = match Userlist::parse(text) {
         Ok(list) => list
@@ -87,7 +87,7 @@ fn secrets_have_a_length_limit() {
     let list = Userlist::parse(&format!("\"a\" \"{longest}\"")).expect("fits");
     assert!(matches!(&**list.get("a").expect("there"), Secret::Plain(p) if p.len() == 65_535));
     check(&format!("\"a\" \"{longest}x\""), &["1: SecretTooLong"]);
-    // It is the secret that counts, not its quoting.
+    // The limit applies to the secret, not to its quoting.
     let quotes = "\"\"".repeat(MAX_SECRET_BYTES);
     assert!(Userlist::parse(&format!("\"a\" \"{quotes}\"")).is_ok());
 }

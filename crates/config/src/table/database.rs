@@ -2,8 +2,8 @@
 
 use super::settings;
 use crate::{
-    LoadBalance, Micros, PoolMode, Secret, SessionState, Share,
-    check::{between, port},
+    LoadBalance, Micros, PoolMode, Ports, Secret, SessionState, Share, TargetSession,
+    check::between,
 };
 
 settings! {
@@ -20,16 +20,25 @@ settings! {
         /// `/`), or an abstract Unix socket (starts with `@`). `load_balance_hosts` says how a list, separated by
         /// commas, is used. If not set, a Unix socket in `unix_socket_dir`.
         host: Vec<String>, reloads, now;
-        /// The server's port.
-        port: u16 = "5432", reloads, now, port;
+        /// The server's port; for a list of hosts, one port for all, or a list with the port of each.
+        port: Ports = "5432", reloads, now;
         /// Log in to the server as this user, whoever the client is: the database has one pool. If not set, log in
         /// as the client's user: the database has one pool for each user.
         user: Option<String>, reloads, now;
         /// The password for `user`. If not set, the one in `auth_file`.
         password: Option<Secret>, reloads, now;
         /// Which host of a list a new server connection goes to: each in turn, or the same one until it fails. A
-        /// host that has failed is tried again when its turn comes: see `server_login_retry`.
+        /// host that has failed is tried again when its turn comes: see `server_login_retry`. If `target_session_attrs` asks
+        /// for standbys, `round-robin` takes the one with the fewest connections from pgweir.
         load_balance_hosts: LoadBalance = "round-robin", reloads, now;
+        /// Which hosts of a list are used, as in libpq: `any`; `read-write` or `read-only`, by whether transactions can
+        /// write; `primary` or `standby`; or `prefer-standby`, a standby if one can be reached. The others are closed
+        /// right after the login, and the next host is tried at once. Needs PostgreSQL 14.
+        target_session_attrs: TargetSession = "any", reloads, now;
+        /// With `target_session_attrs`, a standby that is further behind its primary than this is not used until it has caught
+        /// up: `prefer-standby` then uses another standby, or the primary. How far it is behind is found out every
+        /// `host_check_interval`, if the list has the primary, too. 0: no limit.
+        max_replica_lag: Micros = "0", reloads, now;
     }
 
     "Pools" {
@@ -71,6 +80,8 @@ settings! {
         max_db_client_connections: Option<u32>, reloads, now;
         /// How long a query may wait for a server. If not set, the global `query_wait_timeout`.
         query_wait_timeout: Option<Micros>, reloads, now;
+        /// How long clients wait for a server while no host can be used. If not set, the global `outage_hold`.
+        outage_hold: Option<Micros>, reloads, now;
         /// Replace servers that have been connected for longer than this. If not set (or 0), the
         /// global `server_lifetime`.
         server_lifetime: Option<Micros>, reloads, now;

@@ -1,17 +1,17 @@
 //! The keys of section `[pgbouncer]`.
 
-use super::settings;
+use super::login::login_settings;
 use crate::{
-    AuthType, BypassUsers, FairWindow, FileMode, HandoverClean, HttpListen, HttpTls, LogFormat,
-    Micros, OtlpEndpoint, PoolMode, Ratio, Secret, SessionState, Share, SslMode, TlsNegotiation,
-    Unclean,
+    AuthType, BypassUsers, Bytes, FairWindow, FileMode, HandoverClean, HttpListen, HttpTls,
+    IoDriver, LogFormat, Micros, OtlpEndpoint, PoolMode, Ratio, Secret, SessionState, Share,
+    SslMode, TlsNegotiation, Unclean,
     check::{
         above_zero, allow_prefers, between, extension_names, facility, not_console, packet_size,
         port_to_listen_on,
     },
 };
 
-settings! {
+login_settings! { {
     /// Section `[pgbouncer]`: the settings of the whole process.
     pub struct Settings(Global)
 
@@ -42,8 +42,24 @@ settings! {
         /// When a server goes back to its pool: when its client disconnects (`session`), when the transaction ends
         /// (`transaction`), or when the statement ends (`statement`).
         pool_mode: PoolMode = "session", reloads, now;
-        /// The largest number of clients. Each client takes a file descriptor.
+        /// The largest number of clients that have logged in. Each client takes a file descriptor.
         max_client_conn: u32 = "100", reloads, now;
+        /// The number of connections that may be logging in; they do not count under the limits on clients. Above it,
+        /// pgweir disconnects those for whose next message it has waited longest, and for at least a second, beginning
+        /// with the address that has most of them. Each worker has its part of this number. 0: no limit.
+        max_login_clients: u32 = "1000", reloads, now;
+        /// The same for the connections of each address.
+        max_login_clients_per_address: u32 = "200", reloads, now;
+        /// The most bytes of messages that clients may have in memory together while they log in: long passwords, and
+        /// messages that clients send before their turn. The first 4 kB of each client do not count. A login that needs
+        /// more is refused (SQLSTATE 53200).
+        login_memory: Bytes = "16MB", reloads, now;
+        /// The most bytes that clients and servers may take together: prepared statements, buffers, catalogs, logins,
+        /// session state, and caches (SHOW MEM lists all kinds). The process itself takes some megabytes more. Above
+        /// the limit, pgweir empties its caches, closes idle servers that have statements which no client has, and
+        /// refuses new logins (except to the console) and Parses of new statements with SQLSTATE 53200; whatever else
+        /// runs goes on. Logins and statements are accepted again below 90 % of the limit. 0: no limit.
+        memory_limit: Bytes = "0", reloads, now;
         /// The largest number of servers in each pool. There is one pool for each database and user. 0: no limit.
         default_pool_size: u32 = "20", reloads, now;
         /// The number of servers to keep open in each pool that has clients or a forced user, as far as `pool_size`
@@ -96,8 +112,8 @@ settings! {
         /// The number of server connections of one pool that may log in at the same time. Before the first
         /// successful login, and after a failed one, only one may.
         server_connect_limit: u32 = "4", reloads, now, between::<1, 10_000>;
-        /// How much younger than the oldest waiting client another client may be and still be served first, because
-        /// a server became free on its own worker. `auto`: the larger of 2 ms and a quarter of the oldest client's
+        /// When a server becomes free, a waiting client of the same worker gets it even if a client of another worker
+        /// has waited longer, by at most this time. `auto`: the larger of 2 ms and a quarter of the oldest client's
         /// wait. 0: strict order, which costs time with more than one worker.
         fair_window: FairWindow = "auto", reloads, now;
     }
@@ -211,87 +227,22 @@ settings! {
         /// seconds.
         log_pins: bool = "1", reloads, now;
     }
-
-    "How clients log in" {
-        /// How clients prove their identity. `scram-sha-256`: by SCRAM. `md5`: by an MD5 hash, or by SCRAM if
-        /// `auth_file` has a SCRAM secret. `plain`: by the password in clear text. `trust`: without proof, but the
-        /// user must be known. `any`: without proof and with any name; each database must then have a `user`.
-        /// `cert`: by the name in the client's TLS certificate. `hba`: as the rules in `auth_hba_file` say. `ldap`:
-        /// by the password, which an LDAP server checks. `pam`: by the password, which PAM checks, with the service
-        /// `pgbouncer` (`/etc/pam.d/pgbouncer`). With `ldap` and `pam`, users need not be in `auth_file`, and pgweir
-        /// uses the client's password for servers that ask for one.
-        auth_type: AuthType = "md5", reloads, now;
-        /// The file with users and their secrets: lines of `"user" "secret"`, the secret in clear text,
-        /// as `md5...` or as `SCRAM-SHA-256$...`.
-        auth_file: Option<String>, reloads, now;
-        /// The number of iterations for SCRAM secrets that pgweir makes from clear-text passwords.
-        scram_iterations: u32 = "4096", reloads, now, between::<1, 2_147_483_647>;
-        /// The number of threads that derive SCRAM keys from clear-text passwords, of clients and of servers. A
-        /// derivation takes a core for a millisecond or more; logins wait for it, queries don't.
-        scram_threads: u32 = "2", restarts, now, between::<1, 64>;
-        /// The number of derivations that may wait for these threads. Further logins are refused. A derivation stays
-        /// in the queue even if its client disconnects.
-        scram_queue: u32 = "16384", restarts, now, between::<1, 100_000>;
-        /// The file with rules by address, user and database, for `auth_type = hba`: lines of `local
-        /// DATABASE USER METHOD`, or `host` (`hostssl`, `hostnossl`) `DATABASE USER ADDRESS METHOD`, as in
-        /// PostgreSQL's `pg_hba.conf`. The first that fits decides. DATABASE is `all`, `sameuser`,
-        /// `samerole`, `replication`, USER is `all` or `+role`; both may be lists of names, `@file` and
-        /// `/regular expression` (Rust's syntax, which has no back references and no lookaround). ADDRESS
-        /// is `all` or an address with its mask. METHOD is `trust`, `reject`, `md5`, `scram-sha-256`,
-        /// `password`, `cert` or `peer`, which may have `map=NAME`, `ldap` with its options, or `pam`, which may have
-        /// `pamservice=NAME` (`pgbouncer` if not). A line that can't be understood makes the file unusable.
-        auth_hba_file: Option<String> = "", reloads, now;
-        /// The file with maps for `map=` of the methods `cert` and `peer`: lines of `MAP SYSTEM-USER USER`.
-        /// SYSTEM-USER may be a `/regular expression`; then `\1` in USER stands for the match of its first group.
-        /// USER may be `all` or a `/regular expression`.
-        auth_ident_file: Option<String>, reloads, now;
-        /// The user as whom pgweir logs in to run `auth_query`, for users who are not in `auth_file`. pgweir also
-        /// looks up members of roles (`+role` in `auth_hba_file`) as this user.
-        auth_user: Option<String>, reloads, now;
-        /// The query that looks a user up. `$1` is the name. The result is one row with name and secret, or none. A
-        /// user with a null secret exists, but can't log in by password. An optional third column is the number of
-        /// seconds until the secret's VALID UNTIL, for `auth_cache_ttl`; null or infinity if there is no such limit.
-        /// The default query is sent with this column.
-        auth_query: String = "SELECT rolname, CASE WHEN rolvaliduntil < now() THEN NULL ELSE rolpassword END FROM pg_authid WHERE rolname=$1 AND rolcanlogin", reloads, now;
-        /// The database in which `auth_query` runs. If not set, the database that the client asked for.
-        auth_dbname: Option<String>, reloads, now, not_console;
-        /// How long a result of `auth_query` is used for other logins. 0: run the query for each login, as PgBouncer
-        /// does, so that a change (of a password, VALID UNTIL, NOLOGIN) takes effect at once. A result is not used
-        /// after its VALID UNTIL (see `auth_query`). After a wrong password the query runs again, within the same
-        /// login. With SCRAM, which can't start again within a login, the login fails, and the next login runs the
-        /// query. RELOAD empties the cache.
-        auth_cache_ttl: Micros = "0", reloads, now;
-        /// The largest number of results in this cache.
-        auth_cache_size: u32 = "1000", reloads, now;
-        /// Options of LDAP, for `auth_type = ldap`, as PostgreSQL's `pg_hba.conf` has them: `ldapserver`, `ldapport`,
-        /// `ldapscheme`, `ldaptls`, then `ldapprefix` and `ldapsuffix` to bind as the user at once, or
-        /// `ldapbasedn`, `ldapscope`, `ldapbinddn`, `ldapbindpasswd`, `ldapsearchattribute` or
-        /// `ldapsearchfilter` to search for the user first; or an `ldapurl`. In the HBA file they stand
-        /// behind the method `ldap`. Certificates of LDAP servers are checked as `ldap.conf` says
-        /// (`TLS_CACERT`, `TLS_CACERTDIR`, `TLS_REQCERT`; `LDAPCONF` names the file).
-        auth_ldap_options: Option<Secret>, reloads, now;
-        /// The number of threads that check clients at LDAP servers, by PAM, or by the system's list of users.
-        auth_threads: u32 = "4", restarts, now, between::<1, 64>;
-        /// The number of checks that may wait for these threads. Further logins are refused.
-        auth_queue: u32 = "1000", restarts, now, between::<1, 100_000>;
-        /// A notice that each client gets after its login.
-        login_notify_message: Option<String> = "", reloads, now;
-    }
-
-    "Console" {
-        /// Users who may run all commands on the console, the database `pgbouncer` or `pgweir`. With `auth_type =
-        /// any`, everybody may.
-        admin_users: Vec<String> = "", reloads, now;
-        /// Users who may run the SHOW commands on the console.
-        stats_users: Vec<String> = "", reloads, now;
-    }
-
+} {
     "Timeouts" {
         /// A client must have logged in within this time, including the wait for the first server of its pool. 0: no
         /// limit.
         client_login_timeout: Micros = "60", reloads, now;
         /// How long a query may wait for a server before its client is disconnected. 0: no limit.
         query_wait_timeout: Micros = "120", reloads, now;
+        /// How long clients wait for a server while their pool is in an outage: it has no server, and the last logins to
+        /// all its hosts have failed, because no host answers, or none is what `target_session_attrs` asks for. Clients
+        /// that log in wait as well, clients that LISTEN keep their connection, and `query_wait_timeout` counts again
+        /// from the end of the outage. 0: clients that are logged in wait up to `query_wait_timeout`, clients that log in
+        /// get the reason as an error at once, and clients that LISTEN are disconnected.
+        outage_hold: Micros = "0", reloads, now;
+        /// The most clients of one pool that wait in an outage under `outage_hold`. Any other client that needs a server
+        /// then is disconnected with the reason of the outage. 0: no limit but `max_client_conn`.
+        outage_hold_clients: u32 = "0", reloads, now;
         /// A client that has waited this long for a server gets a notice with the reason: why the pool can't open
         /// another server, and which clients use the present ones. The error of `query_wait_timeout` and the log
         /// have the reason, too. 0: no notice.
@@ -308,6 +259,27 @@ settings! {
         /// PostgreSQL's error at once; so do all waiting clients if the user may not log in or the database does not
         /// exist.
         server_login_retry: Micros = "15", reloads, now;
+        /// The same for databases with a list of hosts and `target_session_attrs`: after a failover, the new primary is
+        /// found this soon after its promotion. It is used if it is shorter than `server_login_retry`. Errors of servers that
+        /// suggest a failover cause checks of the hosts at once, but at most once in this time.
+        target_session_retry: Micros = "0.5", reloads, now, above_zero;
+        /// How long the connection to one host of a list may take to open before the next host is tried. 0: as long as
+        /// `server_connect_timeout`.
+        host_connect_timeout: Micros = "1", reloads, now;
+        /// How often the hosts of a list are checked, if the database has `target_session_attrs`: which role each has, how
+        /// far a standby is behind, and whether it answers at all. While clients use the database, pgweir keeps one
+        /// connection to each host for that, with the user of a pool; it counts under `max_db_connections` and the like.
+        /// 0: no checks; roles are known from logins only.
+        host_check_interval: Micros = "1", reloads, now;
+        /// A check that is not answered within this time has failed. 0: no limit.
+        host_check_timeout: Micros = "3", reloads, now;
+        /// After so many checks in a row have failed, servers of this host are closed and it is not used any more, if another
+        /// host of the list can be used.
+        host_check_failures: u32 = "2", reloads, now, between::<1, 1_000>;
+        /// After a host of a list has failed (it does not answer, or says that it starts, shuts down or recovers), it has to stay up
+        /// for this long before new servers are opened on it, if another host can be used meanwhile. With each further
+        /// failure the time doubles, up to the 32-fold; after ten minutes without one it begins anew. 0: no such wait.
+        host_return_after: Micros = "5", reloads, now;
         /// Close servers that were idle for this time. 0: never.
         server_idle_timeout: Micros = "600", reloads, now;
         /// Replace servers that have been connected for longer than this (or up to a tenth less, so that they don't
@@ -333,6 +305,10 @@ settings! {
         idle_transaction_timeout: Micros = "0", reloads, now;
         /// Disconnect clients whose transaction lasts longer than this, and their server. 0: no limit.
         transaction_timeout: Micros = "0", reloads, now;
+        /// Disconnect clients that have stopped in the middle of a message for longer than this: less than 1 kB of it
+        /// has arrived meanwhile, and not its end. The data of a COPY may stop for as long as it likes. Servers that
+        /// stop in the middle of a message, but run no query, are closed as well. 0: no limit.
+        partial_message_timeout: Micros = "60", reloads, now;
         /// In an online restart, disconnect the clients that have not moved to the new process after this time:
         /// those that are in a transaction, that keep their server, or whose connection can't be moved. 0: wait
         /// until they disconnect.
@@ -361,6 +337,10 @@ settings! {
         /// The certificates of authorities that may sign clients' certificates, in PEM. With this file, pgweir asks
         /// clients for a certificate. A certificate that a client shows must be valid, in every mode.
         client_tls_ca_file: Option<String> = "", reloads, now;
+        /// Lists of revoked certificates, in PEM; clients that show one of these certificates are refused. As in
+        /// PostgreSQL, each authority of `client_tls_ca_file`, and each between it and the certificate, then needs a
+        /// list that has not expired. RELOAD reads the file again.
+        client_tls_crl_file: Option<String> = "", reloads, now;
         /// Versions, separated by commas: `tlsv1.2`, `tlsv1.3`; `secure`, `default` and `all` are both. `!` before a
         /// name excludes it. `tlsv1.0` and `tlsv1.1` are accepted here, but never used.
         client_tls_protocols: String = "secure", reloads, now;
@@ -394,6 +374,9 @@ settings! {
         /// The certificates of authorities that may sign servers' certificates, or the servers' certificates
         /// themselves.
         server_tls_ca_file: Option<String> = "", reloads, now;
+        /// Lists of revoked certificates of servers, as in `client_tls_crl_file`; used with `verify-ca` and
+        /// `verify-full`.
+        server_tls_crl_file: Option<String> = "", reloads, now;
         /// Versions, as in `client_tls_protocols`.
         server_tls_protocols: String = "secure", reloads, now;
         /// Ciphers of TLS 1.2, as in `client_tls_ciphers`.
@@ -570,6 +553,17 @@ settings! {
         startup_packet_limit: u32 = "10000" in "bytes", reloads, now, between::<1_024, 1_048_576>;
         /// Size of the buffer that each worker reads into.
         read_buffer: u32 = "262144" in "bytes", restarts, now, between::<16_384, 1_048_576>;
+        /// How the workers wait for their sockets. `epoll`: on every Linux. `io_uring`: the kernel reads short messages of
+        /// servers without being asked for each. It needs Linux 6.1, and a kernel and container that allow it, and takes
+        /// 0.25 MB of memory per worker besides `io_uring_buffers`. Where it is not allowed, pgweir logs that and uses
+        /// epoll; when the kernel runs out of memory for it later, the worker goes on with epoll, and keeps its
+        /// connections. Some kernels count a worker's 0.2 MB of queues against the limit on locked memory (`LimitMEMLOCK`
+        /// of systemd). `auto`: `io_uring` where it is allowed, else `epoll`.
+        io_driver: IoDriver = "epoll", restarts, now;
+        /// The number of buffers that each worker lends to io_uring, of 16 kB each; rounded up to a power of two. They hold
+        /// what servers send between two waits of the worker. When all are full, servers are read as with epoll, and
+        /// `pgweir_io_uring_buffer_shortages_total` counts that.
+        io_uring_buffers: u32 = "64", restarts, now, between::<8, 4_096>;
         /// PgBouncer's buffer for each connection. pgweir has no such buffer: see `read_buffer`.
         pkt_buf: u32 = "4096" in "bytes", restarts, never;
         /// How often PgBouncer fills its buffer from one connection before it turns to the next.
@@ -587,4 +581,4 @@ settings! {
         /// A name server may have a port: `nameserver [ADDRESS]:PORT`. If not set, the system's resolver is used.
         resolv_conf: Option<String> = "", restarts, now;
     }
-}
+} }

@@ -2,6 +2,7 @@
 
 pub mod database;
 pub mod global;
+mod login;
 pub mod peer;
 pub mod user;
 
@@ -50,7 +51,7 @@ impl Scope {
     }
 }
 
-/// Whether a setting has an effect.
+/// The use that pgweir makes of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// The setting has the effect that its description says.

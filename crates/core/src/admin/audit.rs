@@ -1,7 +1,8 @@
-//! The audit line and the event of a console command: who gave it, from where, and whether it was carried out.
+//! The audit line and the event of a console command: which user gave it, from which address, and whether it was
+//! carried out.
 
 use super::Admin;
-use crate::{Actions, Token, events::EventKind, fault::Fault};
+use crate::{Actions, Token, base::fault::Fault, shared::events::EventKind};
 
 impl Admin<'_> {
     /// Records a command that changes something. `command`: as the log shows it; `database`: the one that it is about, or
@@ -17,10 +18,13 @@ impl Admin<'_> {
         let Some(client) = self.connections.client(conn) else {
             return;
         };
+        // The HTTP listener records its own commands: it knows who has sent the request.
+        if client.origin.is_internal {
+            return;
+        }
         let outcome = failure.map_or_else(|| "ok".to_owned(), Fault::to_string);
         let audit = client.audit("command", command, outcome);
         let subject = client.subject();
-        let is_internal = client.origin.is_internal;
         let (kind, text) = match failure {
             None => (EventKind::Command, audit.command.clone()),
             Some(fault) => (
@@ -31,8 +35,7 @@ impl Admin<'_> {
         self.env
             .directory
             .note_event(kind, (database, &audit.user), &text, self.env.now);
-        // The HTTP listener writes the line of its own commands: it knows who has sent the request.
-        if self.env.snapshot.config.settings.log_audit && !is_internal {
+        if self.env.snapshot.config.settings.log_audit {
             out.audit(subject, audit);
         }
     }

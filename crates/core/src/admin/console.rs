@@ -1,17 +1,17 @@
-//! Reads what a console client sends, and answers it: steps of the console's conversation come in; tables, errors,
-//! rounds and work for the control thread go out.
+//! Reads the messages of a console client and answers them. Input: steps of the console's
+//! conversation. Output: tables, errors, commands that visit all workers (rounds), and work for the
+//! control thread.
 
 use super::Admin;
 use crate::{
     Action, Actions, Control, Level, ReadMode, Token,
     admin::show,
+    base::fault::Fault,
     console::{
         Cell, Collection, Column, Console, KnownNames, RoundTask, Show, Source, Step, write_done,
         write_fault, write_ready, write_table,
     },
-    effect::Effect,
-    fault::Fault,
-    frontend::{Client, ClientDuty},
+    effect::{ClientEffect, Effect},
     mail::Note,
 };
 use pgweir_wire::{MessageWriter, sqlstate};
@@ -41,13 +41,7 @@ impl Admin<'_> {
     }
 
     pub(super) fn console(&mut self, conn: Token) -> Option<&mut Console> {
-        match self.connections.client(conn) {
-            Some(Client {
-                duty: ClientDuty::Console(console),
-                ..
-            }) => Some(console),
-            _ => None,
-        }
+        self.connections.client(conn)?.console_mut()
     }
 
     pub(super) fn read_commands(&mut self, conn: Token, out: &mut Actions) {
@@ -75,17 +69,20 @@ impl Admin<'_> {
                 Step::Pass | Step::Answered => {}
                 Step::Failed(fault) => out.log(Level::Error, "", fault.to_string()),
                 Step::Leave => {
-                    let effect = Effect::Dismiss(conn, "client close request");
+                    let effect =
+                        Effect::Client(ClientEffect::Dismiss(conn, "client close request"));
                     return self.effects.push(effect);
                 }
                 Step::Refuse(fault) => {
-                    return self.effects.push(Effect::Refuse(conn, Box::new(fault)));
+                    return self
+                        .effects
+                        .push(Effect::Client(ClientEffect::Refuse(conn, Box::new(fault))));
                 }
                 Step::Show(show) => self.show(conn, show, out),
                 Step::Run(command) => self.run(conn, command, out),
             }
             if !self.effects.is_empty() {
-                // The next command finds what this one has brought about.
+                // The next command finds the changes that this one has made.
                 return self.go_on(conn);
             }
         }

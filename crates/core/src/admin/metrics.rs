@@ -5,16 +5,21 @@ use std::collections::{BTreeMap, HashMap};
 use super::{Admin, show};
 use crate::{
     Action, Actions, Control, Endpoint, Halt, Time, WorkerId,
+    base::{memory::MemoryRefusal, pin::Pin, stats::Stats},
     connections::Conn,
     console::{Show, VERSION},
     frontend::ClientDuty,
     loan::pins_of,
     mail::Mail,
-    metrics::{ClientCount, ClientGroup, Measurement, Metrics, PoolMetrics, StatementMetrics},
-    pin::Pin,
+    metrics::{
+        ClientCount, ClientGroup, HostMetrics, HostRole, LoginMetrics, Measurement, MemoryMetrics,
+        Metrics, PoolMetrics, StatementMetrics,
+    },
     pool::PoolKey,
-    shared_pool::HostCounts,
-    stats::Stats,
+    shared::{
+        bans::{BanCounts, BanTerms},
+        pool::HostCounts,
+    },
 };
 
 /// The longest `application_name` that is shown, in bytes: PostgreSQL truncates it there.
@@ -31,8 +36,8 @@ impl Measurement {
         }
     }
 
-    /// Adds this worker's connections. Counts by borrowed keys first: clients are many, and groups of clients are
-    /// few.
+    /// Adds this worker's connections. The keys are borrowed while clients are counted, and copied once for each group:
+    /// there are many clients and few groups.
     fn add_connections(&mut self, admin: &Admin<'_>) {
         let mut clients = HashMap::<(&PoolKey, &[u8], &'static str), u64>::new();
         let mut servers = HashMap::<(&str, &Endpoint), u64>::new();
@@ -42,7 +47,7 @@ impl Measurement {
                     let Some(names) = client.names.as_deref() else {
                         continue;
                     };
-                    if matches!(client.duty, ClientDuty::Login(_)) {
+                    if matches!(*client.duty(), ClientDuty::Login(_)) {
                         continue;
                     }
                     let name = client.tracked.application_name();
@@ -115,7 +120,7 @@ impl Measurement {
             pools: show::pools::pools(admin, collection, now),
             stats: show::stats::totals_of_databases(collection),
             lists: show::users::lists(admin, collection),
-            memory: show::users::mem(admin, collection),
+            memory: memory(admin),
             pool_metrics: pool_metrics.collect(),
             clients: self
                 .clients
@@ -133,8 +138,14 @@ impl Measurement {
                 .into_iter()
                 .map(|((database, endpoint), count)| (database, endpoint, count))
                 .collect(),
-            hosts: host_logins(admin),
-            logins: self.logins,
+            hosts: HostMetrics {
+                logins: host_logins(admin),
+                roles: host_roles(admin),
+            },
+            logins: LoginMetrics {
+                results: self.logins,
+                bans: ban_counts(admin),
+            },
             statements: StatementMetrics {
                 slowest,
                 folded,
@@ -150,7 +161,24 @@ impl Measurement {
     }
 }
 
-/// Returns how logins to servers ended, by database and endpoint.
+fn memory(admin: &Admin<'_>) -> MemoryMetrics {
+    let memory = admin.env.directory.memory();
+    MemoryMetrics {
+        table: show::users::mem(admin),
+        limit: memory.limit(),
+        is_full: memory.is_full(),
+        refusals: MemoryRefusal::ALL.map(|step| memory.refusals(step)),
+    }
+}
+
+/// Returns the figures of SHOW BANS.
+fn ban_counts(admin: &Admin<'_>) -> BanCounts {
+    let terms = BanTerms::of(&admin.env.snapshot.config.settings);
+    let bans = admin.env.directory.bans();
+    bans.counts(terms.as_ref(), admin.env.now)
+}
+
+/// Returns the results of logins to servers, by database and endpoint.
 fn host_logins(admin: &Admin<'_>) -> Vec<(Box<str>, String, HostCounts)> {
     let mut hosts = BTreeMap::<(Box<str>, String), HostCounts>::new();
     for pool in admin.env.directory.pools() {
@@ -166,6 +194,21 @@ fn host_logins(admin: &Admin<'_>) -> Vec<(Box<str>, String, HostCounts)> {
     let rows = hosts.into_iter();
     rows.map(|((database, endpoint), counts)| (database, endpoint, counts))
         .collect()
+}
+
+/// Returns the hosts whose role is known.
+fn host_roles(admin: &Admin<'_>) -> Vec<HostRole> {
+    let hosts = admin.env.directory.hosts().all().into_iter();
+    let known = hosts.filter_map(|host| {
+        let facts = host.facts();
+        Some(HostRole {
+            endpoint: host.endpoint.to_string(),
+            is_primary: !facts.role?.is_standby(),
+            lag: facts.lag,
+            failures: facts.failures,
+        })
+    });
+    known.collect()
 }
 
 /// Returns the name as text, truncated at the end of a character.

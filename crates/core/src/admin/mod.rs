@@ -1,14 +1,14 @@
 //! The console: clients that operate pgweir, and their commands.
 //!
-//! This module owns no state of its own: a console's conversation lies in the duty of its client, and orders that are in
-//! force lie in the directory. `console` reads what a console client sends and answers it; `operator_commands` carries
-//! out commands that change something; `worker_round` lets a command visit all workers; `show` makes the tables;
-//! `metrics` counts for `/metrics`; `audit` records who gave a command.
+//! This module owns no state of its own: the state of a console client's conversation is in its connection
+//! ([`ClientDuty`](crate::frontend::ClientDuty)), and orders that are in force are in the directory. `console` reads
+//! what a console client sends and answers it; `operator_commands` carries out commands that change something;
+//! `worker_round` lets a command visit all workers; `show` makes the tables; `metrics` counts for `/metrics`; `audit`
+//! records which user gave a command.
 //!
-//! In come bytes of console clients, rounds and measurements that visit this worker, and the outcomes of what the control
-//! thread did. Out go answers, mail to the next worker, work for the control thread, and effects: what an order means for
-//! clients, servers and pools, and the console's own next steps ([`ConsoleEffect`]), which the worker carries out after
-//! these.
+//! Input: bytes of console clients, rounds and measurements that visit this worker, and results of the control thread's
+//! work. Output: answers, mail to the next worker, work for the control thread, and effects. The worker carries out the
+//! effects of an order on clients, servers and pools first, and then the console's own next steps ([`ConsoleEffect`]).
 
 mod audit;
 mod console;
@@ -23,9 +23,9 @@ use crate::{
     effect::{ConsoleEffect, Effect, Effects, Env},
     listeners::Listeners,
     login::ClientLogins,
+    measurement::statistics::Statistics,
+    operators::suspension::Suspension,
     pooling::LocalPools,
-    statistics::Statistics,
-    suspension::Suspension,
 };
 
 /// An event of the console, and the parts of the worker that it concerns.

@@ -8,9 +8,10 @@ use pgweir_config::is_console;
 use super::Admin;
 use crate::{
     Action, Actions, Control, Halt, Level, SharedPool, Shutdown, Token,
+    base::fault::Fault,
     console::{Awaiting, Command, RoundTask, shown_setting, write_done},
-    fault::Fault,
-    operator_orders, pooling,
+    operators::orders,
+    pooling,
 };
 
 impl Admin<'_> {
@@ -35,6 +36,7 @@ impl Admin<'_> {
             Command::Resume(database) => self.resume(conn, &database, out),
             Command::Kill(database) => self.order_kill(conn, database, out),
             Command::KillClient(id) => self.order_kill_client(conn, &id, out),
+            Command::Unban(whom) => self.unban(conn, &whom, out),
             Command::Reconnect(database) => self.reconnect(conn, &database, out),
             Command::Disable(database) => self.set_disabled(conn, &database, true, out),
             Command::Enable(database) => self.set_disabled(conn, &database, false, out),
@@ -128,6 +130,16 @@ impl Admin<'_> {
         Ok(())
     }
 
+    fn unban(&mut self, conn: Token, whom: &str, out: &mut Actions) -> Result<(), Fault> {
+        issued("UNBAN", whom, out);
+        let lifted = self.env.directory.bans().lift(whom);
+        if lifted == 0 && !whom.is_empty() {
+            return Err(Fault::Command(format!("no failed logins of: {whom}")));
+        }
+        out.send_made(conn, |bytes| write_done("UNBAN", bytes));
+        Ok(())
+    }
+
     fn reconnect(&mut self, conn: Token, database: &str, out: &mut Actions) -> Result<(), Fault> {
         issued("RECONNECT", database, out);
         let database = self.meant(database.to_owned(), "reconnect")?;
@@ -139,7 +151,7 @@ impl Admin<'_> {
                 ledger.allow_next_login();
                 ledger.tick(self.env.now)
             };
-            pooling::deliver(self.env.worker, self.env.directory, &notes, &pool, out);
+            pooling::deliver(&self.env, &notes, &pool, out);
         }
         out.list.push(Action::Control(Control::RefreshNames));
         self.begin_round(conn, RoundTask::Settle("RECONNECT".to_owned()), out);
@@ -215,7 +227,7 @@ impl Admin<'_> {
         self.check_wait(conn, out);
     }
 
-    /// Checks whether what a console waits for has happened, and answers the console then.
+    /// Checks whether the event that a console waits for has happened, and answers the console then.
     pub(crate) fn check_wait(&mut self, conn: Token, out: &mut Actions) {
         let awaits = self
             .console(conn)
@@ -255,7 +267,7 @@ impl Admin<'_> {
         self.answer(conn, outcome, out);
     }
 
-    /// Handles a cancel request for a console: takes back PAUSE, and answers the command that waits.
+    /// Handles a cancel request for a console: takes PAUSE back, and answers the command that waits.
     pub(super) fn cancel(&mut self, conn: Token, out: &mut Actions) {
         let awaits = self
             .console(conn)
@@ -270,7 +282,7 @@ impl Admin<'_> {
         };
         self.end_await(conn, Err(&Fault::CommandCanceled), out);
         if taken_back.is_ok() {
-            operator_orders::announce(self.env.directory, out);
+            orders::announce(self.env.directory, out);
         }
     }
 
@@ -280,7 +292,7 @@ impl Admin<'_> {
             .directory
             .operator()
             .wait_no_more(self.env.worker, conn);
-        operator_orders::resume_without_console(self.env.directory, (self.env.worker, conn), out);
+        orders::resume_without_console(self.env.directory, (self.env.worker, conn), out);
     }
 
     fn ask_for_set(&mut self, conn: Token, key: String, value: String, out: &mut Actions) {

@@ -3,11 +3,11 @@
 use super::{Admin, show};
 use crate::{
     Action, Actions, Token, WorkerId,
+    base::fault::Fault,
     console::{RoundTask, WorkerRound},
     effect::{ConsoleEffect, Effect},
-    fault::Fault,
     mail::Mail,
-    operator_orders,
+    operators::orders,
 };
 
 impl Admin<'_> {
@@ -25,7 +25,8 @@ impl Admin<'_> {
         self.continue_round(round, out);
     }
 
-    /// Does this worker's part. The round is passed on when its effects on this worker were carried out.
+    /// Does this worker's part of a round. The round goes to the next worker after its effects on this one were carried
+    /// out.
     pub(crate) fn continue_round(&mut self, mut round: WorkerRound, out: &mut Actions) {
         if round.visited < self.env.directory.workers() {
             round.visited += 1;
@@ -35,12 +36,11 @@ impl Admin<'_> {
                 RoundTask::Kill(database) => {
                     let (env, connections, database) =
                         (&self.env, &mut *self.connections, database.as_deref());
-                    let effects =
-                        operator_orders::kill(env, connections, self.pools, database, out);
+                    let effects = orders::kill(env, connections, self.pools, database, out);
                     self.effects.extend(effects);
                 }
                 RoundTask::KillClient { id, found } => {
-                    let effects = operator_orders::kill_client(self.connections, *id);
+                    let effects = orders::kill_client(self.connections, *id);
                     *found |= !effects.is_empty();
                     self.effects.extend(effects);
                 }
@@ -53,7 +53,7 @@ impl Admin<'_> {
     /// Applies the operators' orders to this worker, after they have changed.
     pub(crate) fn apply_orders(&mut self, out: &mut Actions) {
         let (env, connections) = (&self.env, &mut *self.connections);
-        let effects = operator_orders::apply(env, connections, self.pools, self.suspension, out);
+        let effects = orders::apply(env, connections, self.pools, self.suspension, out);
         self.effects.extend(effects);
     }
 
@@ -97,7 +97,7 @@ impl Admin<'_> {
     }
 }
 
-/// Returns the command as the log shows it.
+/// Returns the command KILL_CLIENT as the log shows it.
 fn kill_client(id: u64) -> String {
     format!("KILL_CLIENT {id}")
 }

@@ -4,7 +4,8 @@
 /// inspection.
 #[derive(Debug, Default)]
 pub struct ClientNames {
-    naming: Naming,
+    /// Under which names the server has the client's statements.
+    pub naming: Naming,
     /// The texts that SQL has prepared, by name, as far as pgweir saw them.
     prepared: Vec<Prepared>,
     /// Whether a text that pgweir can't read may have prepared others.
@@ -16,7 +17,7 @@ type Prepared = (Box<[u8]>, Box<[u8]>);
 
 /// The names of the protocol-level statements on a server.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Naming {
+pub enum Naming {
     /// pgweir's names.
     #[default]
     Pooled,
@@ -45,21 +46,6 @@ impl ClientNames {
         self.naming == Naming::Pooled
     }
 
-    /// Notes that the server has got all statements of its client under the client's names.
-    pub fn use_own(&mut self) {
-        self.naming = Naming::Own;
-    }
-
-    /// Notes that the server may have some of the client's names, beside pgweir's.
-    pub fn mix(&mut self) {
-        self.naming = Naming::Mixed;
-    }
-
-    /// Notes that the server has no protocol-level statement under another name than pgweir's.
-    pub fn use_pooled(&mut self) {
-        self.naming = Naming::Pooled;
-    }
-
     /// Notes that SQL prepares this text under this name, if the name is free.
     pub fn prepare(&mut self, name: &[u8], text: &[u8]) {
         if self.prepared.len() >= Self::TEXTS_MAX {
@@ -73,6 +59,11 @@ impl ClientNames {
     pub fn prepared(&self, name: &[u8]) -> impl Iterator<Item = &[u8]> {
         let of_name = self.prepared.iter().filter(move |(of, _)| **of == *name);
         of_name.map(|(_, text)| &**text)
+    }
+
+    /// Returns all names and texts that SQL may have prepared, of those that pgweir saw.
+    pub fn all_prepared(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.prepared.iter().map(|(name, text)| (&**name, &**text))
     }
 
     /// Notes a text that may prepare statements that pgweir can't see.
@@ -91,28 +82,11 @@ impl ClientNames {
         self.prepared.clear();
         self.has_hidden = false;
     }
-
-    /// Notes that the session was cleaned.
-    pub fn clear(&mut self) {
-        *self = Self::default();
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names() {
-        let mut names = ClientNames::default();
-        assert!(names.are_pooled() && !names.are_own());
-        names.mix();
-        assert!(!names.are_pooled() && !names.are_own());
-        names.use_own();
-        assert!(!names.are_pooled() && names.are_own());
-        names.clear();
-        assert!(names.are_pooled());
-    }
 
     #[test]
     fn texts() {

@@ -13,14 +13,7 @@
 //! connection is lost. `crate::loan` changes the phase of both sides.
 
 use super::Duty;
-use crate::{Time, Token};
-
-/// The loan of a server connection.
-#[derive(Debug, Clone, Copy)]
-pub struct Loan {
-    client: Token,
-    phase: Phase,
-}
+use crate::Time;
 
 /// The phase of a loan. It says what the client and the server connection do at the moment.
 #[derive(Debug, Clone, Copy)]
@@ -57,68 +50,14 @@ pub enum Phase {
 /// How a session is inspected.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Settling {
-    /// The work before the client goes on.
-    pub task: SettlingTask,
+    /// Whether the client waits for its listener: its LISTEN has not been sent to the server.
+    pub awaits_listener: bool,
     /// Whether the same query also resets the settings: if one part fails, so does the other.
     pub cleans: bool,
     /// Whether the server goes back to the pool afterwards, unless session state pins it.
     pub releases: bool,
     /// Whether the client has got its ReadyForQuery already.
     pub ready_was_sent: bool,
-}
-
-/// The work before the client of a server goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum SettlingTask {
-    /// Only the client's LISTEN channels are handled.
-    #[default]
-    Channels,
-    /// The session state is read; the channels are handled after that.
-    Session,
-    /// The client waits for its listener: its LISTEN has not been sent to the server.
-    Listener,
-}
-
-impl Settling {
-    /// Returns whether the session state has to be read, and notes that the reading begins.
-    pub fn begin_inspection(&mut self) -> bool {
-        let is_due = self.task == SettlingTask::Session;
-        if is_due {
-            self.task = SettlingTask::Channels;
-        }
-        is_due
-    }
-}
-
-impl Loan {
-    /// A new loan to this client.
-    #[must_use]
-    #[inline]
-    pub fn new(client: Token, phase: Phase) -> Self {
-        Self { client, phase }
-    }
-
-    /// The client.
-    #[must_use]
-    #[inline]
-    pub fn client(&self) -> Token {
-        self.client
-    }
-
-    /// The present phase.
-    #[must_use]
-    #[inline]
-    pub fn phase(&self) -> &Phase {
-        &self.phase
-    }
-
-    /// How the session is inspected, in phase Settling.
-    pub fn settling_mut(&mut self) -> Option<&mut Settling> {
-        match &mut self.phase {
-            Phase::Settling(settling) => Some(settling),
-            _ => None,
-        }
-    }
 }
 
 impl Phase {
@@ -153,7 +92,7 @@ impl Phase {
     #[must_use]
     pub fn may_follow(&self, before: &Duty) -> bool {
         let phase = match before {
-            Duty::Lent(loan) => &loan.phase,
+            Duty::Lent { phase, .. } => phase,
             Duty::Idle => {
                 return matches!(
                     self,
@@ -162,7 +101,7 @@ impl Phase {
             }
             // An exclusive server of the client.
             Duty::Login(_) => return matches!(self, Self::Relaying),
-            Duty::Listening | Duty::Cleaning { .. } => return false,
+            Duty::Listening | Duty::CheckingHost { .. } | Duty::Cleaning { .. } => return false,
         };
         match phase {
             Self::Checking { .. } => false,
@@ -179,6 +118,7 @@ impl Phase {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Token;
 
     const CLIENT: Token = Token {
         slot: 0,
@@ -226,7 +166,8 @@ mod tests {
             &[2],
         ];
         for (phase, expect) in phases().into_iter().zip(expect) {
-            check(&Duty::Lent(Loan::new(CLIENT, phase)), expect);
+            let client = CLIENT;
+            check(&Duty::Lent { client, phase }, expect);
         }
     }
 }

@@ -11,10 +11,12 @@ use pgweir_wire::{Body, MessageWriter, Report, ssl_request, startup_packet, tag:
 
 use crate::{
     TlsFacts,
-    fault::Words,
-    inbox::{BadMessage, Inbox},
+    base::{
+        fault::ServerError,
+        inbox::{BadMessage, Inbox},
+    },
     session::{State, TrackedNames},
-    shared_pool::ServerParameters,
+    shared::pool::ServerParameters,
 };
 
 /// The longest message that a server may send before it is ready.
@@ -39,6 +41,17 @@ pub struct Credentials {
     pub connect_query: Option<String>,
 }
 
+impl Credentials {
+    /// Sets the application's name, unless the database's entry sets another one.
+    pub fn name_application(&mut self, name: &str) {
+        let mut names = self.parameters.iter().map(|(name, _)| name);
+        if names.all(|name| name != b"application_name") {
+            let parameter = (b"application_name".to_vec(), name.into());
+            self.parameters.push(parameter);
+        }
+    }
+}
+
 /// A server's cancel key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BackendKey {
@@ -58,7 +71,7 @@ pub enum Progress {
     /// Keys have to be derived first: see [`ServerLogin::derived`].
     Derive(DeriveJob),
     /// `connect_query` failed, which does not end the login.
-    QueryFailed(Words),
+    QueryFailed(ServerError),
     /// The server is ready.
     Ready {
         /// The parameters that the server has reported.
@@ -99,7 +112,7 @@ enum Prelude {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoginError {
     /// The server has refused the login; its error.
-    Refused(Words),
+    Refused(ServerError),
     /// The server asks for a password, and there is none for this method.
     NoPassword(&'static str),
     /// The server asks for an authentication method that pgweir does not support.
@@ -297,7 +310,7 @@ impl ServerLogin {
             }
             backend::ERROR_RESPONSE => {
                 let report = Report::parse(body.rest()).map_err(malformed)?;
-                let words = Words::of(&report);
+                let words = ServerError::of(&report);
                 if self.querying && report.severity == b"ERROR" {
                     return Ok(Progress::QueryFailed(words));
                 }

@@ -1,10 +1,24 @@
-//! What a failed login to a server means for clients.
+//! The consequences of a failed login to a server for clients.
+
+use pgweir_wire::sqlstate::CANNOT_CONNECT_NOW;
 
 use super::LoginError;
-use crate::{fault::Fault, shared_pool::Failure};
+use crate::{
+    base::fault::Fault,
+    shared::pool::{Failure, HostLogin},
+};
 
-/// PostgreSQL's SQLSTATE `cannot_connect_now`: the server is starting up or in recovery.
-const CANNOT_CONNECT_NOW: &str = "57P03";
+impl HostLogin {
+    /// Returns what the refusal of a login says about the host, `failure` being its meaning for clients.
+    #[must_use]
+    pub fn of(error: &LoginError, failure: &Failure) -> Self {
+        match error {
+            LoginError::Refused(words) if words.code == CANNOT_CONNECT_NOW => Self::Unavailable,
+            _ if failure.refusal.is_some() => Self::Refused,
+            _ => Self::Unreachable,
+        }
+    }
+}
 
 impl Failure {
     /// The server has refused the login, or is not a PostgreSQL server.

@@ -7,7 +7,7 @@ use pgweir_wire::{Body, MessageWriter};
 
 use crate::{
     Time, Token,
-    auth_cache::{Answer, Topic, UserAnswer, UserQuestion},
+    shared::auth_cache::{Answer, Topic, UserAnswer, UserQuery},
 };
 
 /// The most roles of a user that are read.
@@ -34,7 +34,7 @@ pub struct Lookup {
     /// The client that logs in.
     pub client: Token,
     /// The key of the lookup.
-    pub question: UserQuestion,
+    pub query: UserQuery,
     /// How often the cache had been cleared when the lookup began.
     pub clears: u64,
     /// When the query was sent: the server evaluates it later than that.
@@ -46,12 +46,12 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// One that is asked now, after so many [`clears`](crate::lookups::AuthCache::clears).
+    /// One that is asked now, after so many [`clears`](crate::shared::auth_cache::AuthCache::clears).
     #[must_use]
-    pub fn new(client: Token, question: UserQuestion, clears: u64, now: Time) -> Self {
+    pub fn new(client: Token, query: UserQuery, clears: u64, now: Time) -> Self {
         Self {
             client,
-            question,
+            query,
             clears,
             asked: now,
             secret: None,
@@ -63,12 +63,12 @@ impl Lookup {
 
     /// Appends the query: Parse, Bind, Execute, Close, Sync. The user's name is a parameter of the query.
     pub fn ask(&self, out: &mut Vec<u8>) {
-        let text = match &self.question.topic {
+        let text = match &self.query.topic {
             Topic::Secret(query) if **query == *DEFAULT[0] => DEFAULT[1],
             Topic::Secret(query) => query,
             Topic::Roles => ROLES,
         };
-        MessageWriter::new(out).unnamed_query(text.as_bytes(), self.question.user.as_bytes());
+        MessageWriter::new(out).unnamed_query(text.as_bytes(), self.query.user.as_bytes());
     }
 
     /// The query has failed; the reason, for the log.
@@ -78,7 +78,7 @@ impl Lookup {
 
     /// Takes a row.
     pub fn take(&mut self, row: &[u8]) {
-        let taken = match self.question.topic {
+        let taken = match self.query.topic {
             Topic::Secret(_) => self.take_secret(row),
             Topic::Roles => self.take_role(row),
         };
@@ -90,10 +90,10 @@ impl Lookup {
     /// The result, once all rows have arrived.
     ///
     /// # Errors
-    /// What is wrong with the result, for the log.
+    /// The fault of the result, for the log.
     pub fn answer(self) -> Result<UserAnswer, String> {
         let until = self.until;
-        let answer = match (self.failed, self.question.topic) {
+        let answer = match (self.failed, self.query.topic) {
             (Some(why), _) => return Err(why),
             (None, Topic::Roles) => Answer::Roles(Arc::new(self.roles)),
             (None, Topic::Secret(_)) => self.secret.map_or(Answer::NoUser, Answer::Secret),
@@ -113,7 +113,7 @@ impl Lookup {
         };
         match name {
             None => return Err("auth_query response contained null user name".to_owned()),
-            Some(name) if name != self.question.user.as_bytes() => {
+            Some(name) if name != self.query.user.as_bytes() => {
                 return Err(
                     "auth_query has answered for another user than the one in question".to_owned(),
                 );
@@ -184,16 +184,16 @@ mod tests {
             slot: 0,
             generation: 0,
         };
-        let question = UserQuestion {
+        let query = UserQuery {
             database: "d".into(),
             auth_user: "a".into(),
             user: "ann".into(),
             topic,
         };
-        Lookup::new(token, question, 0, Time(1_000_000))
+        Lookup::new(token, query, 0, Time(1_000_000))
     }
 
-    /// What comes of rows that a server sends.
+    /// Checks the outcome of a lookup whose server sends these rows.
     fn check(topic: Topic, rows: &[&[Option<&str>]], expect: Result<&str, &str>) {
         let mut lookup = lookup(topic);
         for row in rows {

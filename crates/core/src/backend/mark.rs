@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    fault::Fault,
+    base::fault::Fault,
     session::{BindingId, Statement},
 };
 
@@ -14,7 +14,7 @@ pub struct Mark {
     pub kind: MarkKind,
     /// Whether the message is pgweir's own: the client does not get the reply.
     pub swallow: bool,
-    /// What the message changes, unless the server skips it.
+    /// The change that the message makes, unless the server skips it.
     pub change: Option<Box<Change>>,
     /// Whether messages without a mark were sent between the mark before this one, or the Sync, and this message: an
     /// error may be the answer to one of those.
@@ -32,6 +32,9 @@ pub enum MarkKind {
     Describe(BindingId),
     /// A Describe of the unnamed portal, which was bound to this statement. pgweir notes the description.
     Portal(BindingId),
+    /// A Describe of a statement that pgweir does not follow: the unnamed one, or one that SQL has prepared. Its
+    /// description is not noted, and must not be taken for a later one's.
+    DescribeOther,
     /// A Describe of pgweir's own, to check that a statement still has the description that its client got.
     Check(BindingId),
     /// A message that makes the server fail, in place of one that pgweir refuses: see [`Change::Refused`] and
@@ -81,7 +84,10 @@ impl Mark {
     pub fn is_describe(&self) -> bool {
         matches!(
             self.kind,
-            MarkKind::Describe(_) | MarkKind::Portal(_) | MarkKind::Check(_)
+            MarkKind::Describe(_)
+                | MarkKind::Portal(_)
+                | MarkKind::DescribeOther
+                | MarkKind::Check(_)
         )
     }
 
@@ -117,6 +123,15 @@ impl Mark {
             swallow: false,
             change: None,
             follows_unmarked: false,
+        }
+    }
+
+    /// A mark for a message of pgweir's own that changes nothing.
+    #[must_use]
+    pub fn silent(kind: MarkKind) -> Self {
+        Self {
+            swallow: true,
+            ..Self::plain(kind)
         }
     }
 

@@ -13,8 +13,8 @@ mod server;
 mod session;
 mod stream;
 
-pub use client_names::ClientNames;
-pub use loan::{Loan, Phase, Settling, SettlingTask};
+pub use client_names::{ClientNames, Naming};
+pub use loan::{Phase, Settling};
 pub use login::{BackendKey, Credentials, LoginError, Progress, ServerLogin, TlsAnswer};
 pub use lookup::Lookup;
 pub use mark::{Change, Mark, MarkKind};

@@ -29,6 +29,9 @@ struct Held {
     is_of_role: bool,
 }
 
+/// The bytes that the list needs for an entry beside the statement: key, links, and a place in the hash table.
+const LIST_COST: usize = 48;
+
 /// The settings under which a statement was analysed, which decide what its literals mean.
 #[derive(Debug)]
 enum Analysed {
@@ -76,6 +79,23 @@ impl Default for Prepared {
 }
 
 impl Prepared {
+    /// Returns the bytes that the list takes, without the statements.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.held.len() * (size_of::<Held>() + LIST_COST)
+    }
+
+    /// Returns the bytes of the statements that no client has.
+    #[must_use]
+    pub fn abandoned_bytes(&self) -> usize {
+        let abandoned = self
+            .held
+            .iter()
+            .map(|(_, held)| &held.statement)
+            .filter(|statement| !statement.has_names());
+        abandoned.map(|statement| statement.bytes()).sum()
+    }
+
     /// Returns whether the server has the statement, and marks it as just used.
     #[inline]
     pub fn touch(&mut self, id: u64) -> bool {
@@ -199,6 +219,16 @@ impl Prepared {
     /// Restores a statement whose Close was skipped.
     pub fn restore(&mut self, statement: Arc<Statement>) {
         self.hold(statement, None, (0, None));
+    }
+
+    /// Adds a statement that the server has from an earlier process, where this client used it last.
+    pub fn take_over(&mut self, statement: Arc<Statement>, client: u64) {
+        self.hold(statement, None, (client, None));
+    }
+
+    /// Returns the statements, the one first that was unused for longest.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Statement>> {
+        self.held.iter().rev().map(|(_, held)| &held.statement)
     }
 
     /// Takes all statements, which are about to be closed.

@@ -45,6 +45,9 @@ pub struct Replies {
     since_mark: SinceMark,
     /// Whether one of them has failed, so that the server skips all messages up to the next Sync.
     skipping: bool,
+    /// Whether a Describe of a portal without a mark was sent since the last Sync. Its reply would be taken for that of a
+    /// later Describe of a portal.
+    has_unmarked_portal: bool,
     /// ParseCompletes that pgweir sends in the server's place, before the server's next reply.
     early: u32,
     /// The doubts about what the server will answer.
@@ -109,6 +112,20 @@ struct Sent {
 }
 
 impl Replies {
+    /// Returns the bytes that the queues take.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.requests.capacity() * size_of::<Sent>() + self.marks.bytes()
+    }
+
+    /// Gives memory back if nothing is outstanding.
+    pub fn shrink(&mut self) {
+        if self.requests.is_empty() {
+            self.requests = VecDeque::new();
+        }
+        self.marks.shrink();
+    }
+
     /// Notes a message of the client that goes to the server.
     #[inline]
     pub fn client_sent(&mut self, tag: u8) {
@@ -251,11 +268,9 @@ impl Replies {
     }
 
     fn end_segment(&mut self) {
-        self.since_mark.unsynced = false;
-        self.since_mark.unmarked = false;
-        self.since_mark.asked = false;
-        self.since_mark.is_fenced = false;
+        self.since_mark = SinceMark::default();
         self.skipping = false;
+        self.has_unmarked_portal = false;
         self.marks.end_request();
     }
 
@@ -417,8 +432,6 @@ impl Replies {
     /// Returns the mark that a ParseComplete or CloseComplete answers; `None` if that mark is not the next one.
     #[inline]
     pub fn completed(&mut self, kind: MarkKind) -> Option<Mark> {
-        // A reply that was too long to be inspected left its Describe in the queue.
-        while self.take_describe(|_| true).is_some() {}
         let mark = self.front_mark()?;
         let is_duplicate = || matches!(mark.change(), Some(Change::Duplicate(..)));
         if mark.kind != kind && !(kind == MarkKind::Parse && is_duplicate()) {

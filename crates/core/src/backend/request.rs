@@ -37,6 +37,8 @@ pub enum InternalQuery {
     Sql(u32),
     /// Run LISTEN, UNLISTEN or an empty query on a listener.
     Listen,
+    /// Ask for the state of the host.
+    HostCheck,
     /// Inspect the session state.
     Probe,
     /// Set the client's startup values again after a RESET.
@@ -80,6 +82,7 @@ impl InternalQuery {
             Self::Check => "server_check_query",
             Self::Statements | Self::Sql(_) => "setting up the client's prepared statements",
             Self::Listen => "LISTEN",
+            Self::HostCheck => "checking the host",
             Self::Succession => "taking a listener's place",
             Self::ReadAll => "reading notifications",
             Self::Probe => "asking for the state of the session",
@@ -89,7 +92,7 @@ impl InternalQuery {
             Self::Sequences => "DISCARD SEQUENCES",
             Self::Catalog | Self::System => "reading the catalog",
             Self::Startup => "trying the client's startup parameters",
-            Self::Neutral => "taking back what clients have set",
+            Self::Neutral => "resetting the settings of clients",
             Self::Lookup => "auth_query",
             Self::Unlisten => "UNLISTEN",
             Self::Channels => "giving the server the client's channels",

@@ -1,31 +1,34 @@
-//! Keeps one server connection: its duty, its stream, its outstanding replies, its statements and its session state.
+//! One server connection: what it is used for at present ([`Duty`]), the stream of its messages,
+//! its outstanding replies, its statements and its session state.
 
 use std::sync::{Arc, atomic::Ordering};
 
 use super::{
-    BackendKey, Downstream, InternalQuery, Loan, Phase, Prepared, Replies, ServerLogin,
-    ServerSession, Settling,
+    BackendKey, Downstream, InternalQuery, Phase, Prepared, Replies, ServerLogin, ServerSession,
+    Settling,
 };
 use crate::{
     Address, Endpoint, Replication, SharedPool, Time, TlsFacts, Token,
-    fault::Words,
+    base::{fault::ServerError, progress::Progress},
     listen::{Holder, ListenerKey},
     pool::{PoolId, Waiter},
     session::Tracked,
-    statement_statistics::RunningStatements,
+    shared::hosts::Seat,
+    statement_statistics::{RunningStatements, StatementPool},
 };
 
 /// Why servers are closed that were opened before a RECONNECT, or before a change of their database's entry.
 pub(crate) const OUTDATED: &str = "database configuration changed";
 
 /// Why servers are closed that were opened under other session defaults.
-pub(crate) const REDEFINED: &str = "what sessions begin with has changed";
+pub(crate) const REDEFINED: &str = "session defaults have changed";
 
-/// The use of a server connection: login, idle, lent to a client, listening, or being cleaned.
+/// The use of a server connection: login, idle, lent to a client, listening, checking its host, or being cleaned.
 ///
 /// ```text
 /// Login -> Idle -> Lent -> [Cleaning] -> Idle
 ///      \-> Listening
+///      \-> CheckingHost
 /// ```
 #[derive(Debug)]
 pub enum Duty {
@@ -34,9 +37,19 @@ pub enum Duty {
     /// No client uses it.
     Idle,
     /// The server is lent to a client.
-    Lent(Loan),
+    Lent {
+        /// The client.
+        client: Token,
+        /// The present phase of the loan.
+        phase: Phase,
+    },
     /// The server listens for all clients of its pool that listen; it is never lent.
     Listening,
+    /// The server is asked for the state of its host now and then; it is never lent.
+    CheckingHost {
+        /// When the check was sent that is not answered yet.
+        asked_at: Option<Time>,
+    },
     /// No client uses it, but replies are outstanding: those of a client that left, or those of pgweir's cleaning
     /// queries.
     Cleaning {
@@ -52,7 +65,8 @@ impl Duty {
     pub(crate) fn has_deadline(&self) -> bool {
         match self {
             Self::Login(_) | Self::Cleaning { .. } => true,
-            Self::Lent(loan) => matches!(loan.phase(), Phase::Checking { .. }),
+            Self::Lent { phase, .. } => matches!(phase, Phase::Checking { .. }),
+            Self::CheckingHost { asked_at } => asked_at.is_some(),
             Self::Idle | Self::Listening => false,
         }
     }
@@ -62,7 +76,7 @@ impl Duty {
     #[inline]
     pub fn phase(&self) -> Option<&Phase> {
         match self {
-            Self::Lent(loan) => Some(loan.phase()),
+            Self::Lent { phase, .. } => Some(phase),
             _ => None,
         }
     }
@@ -101,8 +115,8 @@ pub struct Server {
     pub purpose: Purpose,
     /// The client that the server works for, or worked for last.
     pub holder: Holder,
-    /// What the connection is used for at present.
-    pub duty: Duty,
+    /// The use of the connection. Only the moves of [`crate::connections`] change it.
+    duty: Duty,
     /// The connection to PostgreSQL.
     pub link: ServerLink,
     /// The incoming bytes.
@@ -136,8 +150,18 @@ pub struct Purpose {
     pub bypass: bool,
     /// Set if the connection was opened to listen: see [`crate::listen`].
     pub listens: Option<ListenerKey>,
+    /// Whether the connection was opened to check its host.
+    pub checks_host: bool,
     /// The replication mode.
     pub replication: Replication,
+}
+
+impl Purpose {
+    /// Returns whether pgweir has opened the connection for itself, to listen or to check the host: no client gets it.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.listens.is_some() || self.checks_host
+    }
 }
 
 /// The connection to PostgreSQL.
@@ -145,6 +169,8 @@ pub struct Purpose {
 pub struct ServerLink {
     /// The endpoint of the server, for cancel requests.
     pub endpoint: Arc<Endpoint>,
+    /// Counts the connection among those of its host; `None` for connections in tests.
+    pub seat: Option<Seat>,
     /// The two ends of the connection, once it is open.
     pub addresses: Option<(Address, Address)>,
     /// The encryption of the connection, if there is one.
@@ -154,7 +180,9 @@ pub struct ServerLink {
     /// Whether the socket takes no more bytes at present.
     pub blocked: bool,
     /// The server's last error before it closed the connection.
-    pub last_words: Option<Words>,
+    pub last_words: Option<ServerError>,
+    /// How far the server was within a message when that was last looked at.
+    pub progress: Option<Progress>,
 }
 
 /// The statements that a server has, except those of SQL's PREPARE.
@@ -198,6 +226,13 @@ pub struct Retirement {
     pub defaults: u32,
 }
 
+impl Retirement {
+    /// Notes that the server must not be lent again, for this reason if there is none yet.
+    pub fn require(&mut self, why: &'static str) {
+        self.reason.get_or_insert(why);
+    }
+}
+
 /// The work that must end before a server is lent again.
 #[derive(Debug, Default)]
 pub struct NextLoan {
@@ -228,17 +263,20 @@ impl Server {
                 owner: None,
                 bypass: false,
                 listens: None,
+                checks_host: false,
                 replication: Replication::None,
             },
             holder: Holder::default(),
             duty,
             link: ServerLink {
                 endpoint,
+                seat: None,
                 addresses: None,
                 tls: None,
                 key: None,
                 blocked: false,
                 last_words: None,
+                progress: None,
             },
             stream: Downstream::default(),
             replies: Replies::default(),
@@ -266,6 +304,15 @@ impl Server {
             },
             next_loan: NextLoan::default(),
             reads: false,
+        }
+    }
+
+    /// Returns the pool for which the server's statements are counted.
+    #[inline]
+    pub(crate) fn statement_pool(&self) -> StatementPool<'_> {
+        StatementPool {
+            number: self.shared.number,
+            key: &self.shared.key,
         }
     }
 
@@ -339,11 +386,47 @@ impl Server {
         }
     }
 
+    /// Returns the use of the connection.
+    #[must_use]
+    #[inline]
+    pub fn duty(&self) -> &Duty {
+        &self.duty
+    }
+
+    /// Changes the use of the connection, and returns the former one. Only the moves of [`crate::connections`] call this.
+    #[inline]
+    pub(crate) fn change_duty(&mut self, duty: Duty) -> Duty {
+        std::mem::replace(&mut self.duty, duty)
+    }
+
+    /// Returns the login, if the connection is opened or logs in.
+    pub(crate) fn login_mut(&mut self) -> Option<&mut ServerLogin> {
+        match &mut self.duty {
+            Duty::Login(login) => Some(login),
+            _ => None,
+        }
+    }
+
+    /// Lets the cleaning end at this time, if it would not end earlier.
+    pub(crate) fn limit_cleaning(&mut self, until: Time) {
+        if let Duty::Cleaning { until: end, .. } = &mut self.duty {
+            *end = until.min(*end);
+        }
+    }
+
+    /// Notes that the cleaning sends ROLLBACK. Returns whether it has sent one before.
+    pub(crate) fn rolls_back_again(&mut self) -> bool {
+        match &mut self.duty {
+            Duty::Cleaning { rolled_back, .. } => std::mem::replace(rolled_back, true),
+            _ => false,
+        }
+    }
+
     /// Returns the client that the server works for.
     #[must_use]
     pub fn client(&self) -> Option<Token> {
-        match &self.duty {
-            Duty::Lent(loan) => Some(loan.client()),
+        match self.duty {
+            Duty::Lent { client, .. } => Some(client),
             _ => None,
         }
     }
@@ -352,8 +435,8 @@ impl Server {
     #[must_use]
     #[inline]
     pub fn relays_for(&self) -> Option<Token> {
-        match &self.duty {
-            Duty::Lent(loan) if loan.phase().relays() => Some(loan.client()),
+        match self.duty {
+            Duty::Lent { client, ref phase } if phase.relays() => Some(client),
             _ => None,
         }
     }
@@ -361,8 +444,11 @@ impl Server {
     /// Returns the client whose session state this server is given.
     #[must_use]
     pub fn equips(&self) -> Option<Token> {
-        match &self.duty {
-            Duty::Lent(loan) if matches!(loan.phase(), Phase::Equipping) => Some(loan.client()),
+        match self.duty {
+            Duty::Lent {
+                client,
+                phase: Phase::Equipping,
+            } => Some(client),
             _ => None,
         }
     }
@@ -370,8 +456,8 @@ impl Server {
     /// Returns the client that is held back until this server's session state is known.
     #[must_use]
     pub fn holds_client(&self) -> Option<Token> {
-        match &self.duty {
-            Duty::Lent(loan) if loan.phase().holds_client() => Some(loan.client()),
+        match self.duty {
+            Duty::Lent { client, ref phase } if phase.holds_client() => Some(client),
             _ => None,
         }
     }
@@ -388,7 +474,10 @@ impl Server {
     /// Returns the same for changes.
     pub fn settling_mut(&mut self) -> Option<&mut Settling> {
         match &mut self.duty {
-            Duty::Lent(loan) => loan.settling_mut(),
+            Duty::Lent {
+                phase: Phase::Settling(settling),
+                ..
+            } => Some(settling),
             _ => None,
         }
     }
@@ -399,37 +488,22 @@ impl Server {
         self.duty.phase().and_then(Phase::unsettled_since)
     }
 
-    /// Changes the phase between two transactions of the client, or at the beginning of one: the client's side of the
-    /// loan stays.
-    #[inline]
-    pub fn enter(&mut self, phase: Phase) {
-        let client = self.relays_for();
-        debug_assert!(
-            client.is_some() && phase.relays(),
-            "{phase:?} after {:?}",
-            self.duty
-        );
-        if let Some(client) = client {
-            self.duty = Duty::Lent(Loan::new(client, phase));
-        }
-    }
-
     /// Returns whether the server serves any client of its pool.
     #[must_use]
     pub fn is_shared(&self) -> bool {
-        self.purpose.owner.is_none() && self.purpose.listens.is_none()
+        self.purpose.owner.is_none() && !self.purpose.is_own()
     }
 
     /// Has the server closed when it is free, if it missed a RECONNECT or a change of the session defaults on its way
     /// from another worker or process.
     pub fn retire_if_outdated(&mut self) {
         if self.retirement.epoch != self.shared.epochs.lock().present() {
-            self.retirement.reason.get_or_insert(OUTDATED);
+            self.retirement.require(OUTDATED);
         }
         if self.retirement.defaults != self.shared.defaults.load(Ordering::Acquire)
             && self.is_shared()
         {
-            self.retirement.reason.get_or_insert(REDEFINED);
+            self.retirement.require(REDEFINED);
         }
     }
 

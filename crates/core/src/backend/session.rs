@@ -1,6 +1,6 @@
-//! Keeps what is known of the session state on a server connection: settings, statements, sequences, signals. The relay
-//! notes the texts that it sends, and takes answers and reports in; the pool reads from here whether a server must be
-//! inspected or cleaned before it is lent again.
+//! The session state of a server connection as pgweir knows it: settings, statements, sequences,
+//! signals. The relay records here the texts that it sends, and the server's answers and reports.
+//! The pool asks whether the server must be inspected or cleaned before it is lent again.
 
 mod queries;
 
@@ -11,13 +11,13 @@ pub use self::queries::{CatalogRows, InspectionAnswers, InternalQueries, Unexpla
 use super::{ClientNames, InternalQuery};
 use crate::{
     Connected, Ddl, Time,
+    base::stats::TextCounts,
     session::{
         Baseline, Class, Dialect, Dirt, Effects, Literals, NAMES_MAX, RecentTexts, ResetParameters,
         Settings, SqlStatements, State, Tracked, TrackedNames, is_identity, outlasts_reset,
         scan::DdlWords,
     },
     signal::Signals,
-    stats::TextCounts,
 };
 
 /// The session state of a server connection, as far as the session engine knows it.
@@ -33,13 +33,13 @@ pub struct ServerSession {
     pub sql_statements: ServerSqlStatements,
     /// The client's statement names that the server knows.
     pub client_names: ClientNames,
-    /// What the texts of the present transaction may have done.
+    /// The possible effects of the texts of the present transaction.
     pub transaction: TransactionState,
     /// The effects of the texts that ran since the last clean and the last inspection.
     pub dirt: Dirt,
     /// The texts that may have changed the session.
     pub recent_texts: RecentTexts,
-    /// What the next clean has to do.
+    /// The tasks of the next clean.
     pub clean: CleanNeeds,
     /// The client whose sequence values the server has.
     pub sequences: Sequences,
@@ -88,7 +88,7 @@ impl SessionSettings {
 #[derive(Debug, Default)]
 pub struct LastingState {
     /// The value of `standard_conforming_strings` at login.
-    strings_at_login: Option<Box<[u8]>>,
+    pub strings_at_login: Option<Box<[u8]>>,
     /// Whether `standard_conforming_strings` was changed since login. PL/pgSQL keeps bodies as they were read first.
     pub may_have_misread_bodies: bool,
     /// Whether an opaque text has run since login: the text may have used temporary tables.
@@ -121,10 +121,10 @@ pub struct ServerSqlStatements {
     pub made_for: (u64, Option<Settings>),
 }
 
-/// What the texts of the present transaction may have done.
+/// The possible effects of the texts of the present transaction.
 #[derive(Debug, Default)]
 pub struct TransactionState {
-    /// What the texts of unanswered requests may touch.
+    /// The state that the texts of unanswered requests may touch.
     pub effects: Effects,
     /// The generation of the certificates by which the transaction's first text was read.
     pub certified_by: Option<u64>,
@@ -179,15 +179,6 @@ pub struct ServerNotifications {
     /// Whether the next LISTEN is sent to this server, since no listener takes the channel.
     pub listens_itself: bool,
 }
-
-/// Effects that leave no state that an inspection would have to find.
-const HARMLESS: Effects = Effects::SEQUENCE
-    .and(Effects::READS_SEQUENCE)
-    .and(Effects::STATEMENTS_VIEW)
-    .and(Effects::CHANNELS_VIEW)
-    .and(Effects::SAVEPOINT)
-    .and(Effects::ROLE)
-    .and(SIGNALS);
 
 /// Effects that the extension does not report.
 const NOT_REPORTED: Effects = Effects::PREPARE.and(Effects::LIBRARY).and(Effects::SEED);
@@ -384,21 +375,12 @@ impl ServerSession {
     /// Returns whether the session must be inspected before the client gets the end of its request.
     #[must_use]
     pub fn needs_inspection_now(&self) -> bool {
-        let is_reported = self.extension.last.is_some() && self.may_have_changed();
-        is_reported
+        // The extension sees neither the protocol's Close, nor what a function of another extension keeps.
+        let is_unseen = self.transaction.effects.intersects(NOT_REPORTED);
+        self.extension.last.is_some() && (self.extension.is_new || is_unseen)
             || self.transaction.effects.intersects(Effects::LISTEN)
             || !self.settings.reset.is_empty()
             || self.inspections.must_be_exact
-    }
-
-    /// Returns whether the session must be inspected before another client uses it. The extension reports this itself.
-    #[must_use]
-    fn may_have_changed(&self) -> bool {
-        match self.extension.last {
-            // The extension sees neither the protocol's Close, nor what a function of another extension keeps.
-            Some(_) => self.extension.is_new || self.transaction.effects.intersects(NOT_REPORTED),
-            None => !self.transaction.effects.without(HARMLESS).is_empty(),
-        }
     }
 
     /// Notes that this client may have used a sequence here.
@@ -530,7 +512,7 @@ impl ServerSession {
         self.sequences = Sequences::None;
         self.settings_cleaned();
         self.sql_statements.held = SqlStatements::default();
-        self.client_names.clear();
+        self.client_names = ClientNames::default();
         self.transaction.effects = Effects::default();
         self.queries.cleaned = None;
         self.clean.must_ask_rights = false;

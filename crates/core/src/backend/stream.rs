@@ -1,17 +1,20 @@
 //! Splits the bytes of a server into messages that are passed on unread and messages that pgweir inspects.
 
+use std::borrow::Cow;
+
 use pgweir_wire::{BadLength, HEADER_LEN, Header, tag::backend};
 
-use crate::statement_statistics::rows_in_tag;
+use crate::{base::progress::Place, statement_statistics::rows_in_tag};
 
 /// The longest message that is inspected as a whole. A longer error or parameter is passed on unread.
 const INSPECT_MAX: usize = 64 * 1024;
-/// The longest description that we ask for. PostgreSQL's have at most 1,664 columns with names of 63 bytes.
-const DESCRIPTION_MAX: usize = 256 * 1024;
+/// The longest description that pgweir reads. PostgreSQL's have at most 65,535 parameters, or 1,664 columns with names
+/// of 63 bytes, each of which may take four bytes in the client's encoding: 440 kB.
+const DESCRIPTION_MAX: usize = 512 * 1024;
 /// PostgreSQL makes no message above 1 GB (`MaxAllocSize`): a greater length is garbage.
 const BODY_MAX: u32 = 0x3fff_ffff;
 
-/// What the caller does with the next bytes.
+/// The caller's treatment of the next bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Pass these bytes on unchanged.
@@ -59,7 +62,7 @@ impl std::fmt::Display for Violation {
 /// How the ends of a client's statements are noted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ends {
-    /// They are not.
+    /// The ends are not noted.
     Ignored,
     /// The rows of each command are counted: see [`Downstream::take_rows`].
     Counted,
@@ -76,8 +79,6 @@ pub struct Expected {
     pub marks: bool,
     /// Whether descriptions are inspected.
     pub describes: bool,
-    /// Whether a description may be the reply to a Describe of pgweir's own.
-    pub checks: bool,
     /// Whether rows are inspected.
     pub rows: bool,
     /// Whether notices are inspected, and tags of commands that change the session, commit or roll back.
@@ -112,6 +113,12 @@ pub struct Downstream {
 }
 
 impl Downstream {
+    /// Returns the bytes of the buffer for messages that have not arrived completely.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.held.capacity()
+    }
+
     /// The next step from `*at` on, which moves forward; `None` when all bytes are used up.
     ///
     /// # Errors
@@ -218,6 +225,35 @@ impl Downstream {
         std::mem::take(&mut self.rows)
     }
 
+    /// Returns the next message that is inspected, on a connection that no client uses, and skips all others. `answers` and
+    /// `rows` mean the same as in [`Expected`]; where rows are read, notices are, too. `None` when all bytes are used up.
+    ///
+    /// # Errors
+    /// The server broke the protocol.
+    pub fn next_inspected<'b>(
+        &mut self,
+        bytes: &'b [u8],
+        at: &mut usize,
+        (answers, rows): (bool, bool),
+    ) -> Result<Option<Cow<'b, [u8]>>, Violation> {
+        let expected = Expected {
+            answers,
+            marks: false,
+            describes: false,
+            rows,
+            tags: rows,
+            ends: Ends::Ignored,
+        };
+        loop {
+            match self.next(bytes, at, expected)? {
+                Some(Step::Inspect { start, end }) => return Ok(Some(bytes[start..end].into())),
+                Some(Step::InspectHeld) => return Ok(Some(self.held.clone().into())),
+                Some(Step::Pass { .. } | Step::PassHeld | Step::Overlong(_)) => {}
+                None => return Ok(None),
+            }
+        }
+    }
+
     /// The bytes of the last `PassHeld` or `LookHeld`.
     #[must_use]
     pub fn held(&self) -> &[u8] {
@@ -235,6 +271,16 @@ impl Downstream {
     pub fn is_quiet(&self) -> bool {
         self.body_left == 0 && (self.held.is_empty() || self.held_done)
     }
+
+    /// Returns the place within the message that has not arrived as a whole.
+    #[must_use]
+    pub fn place(&self) -> Option<Place> {
+        // Any byte that arrives makes it another place.
+        (!self.is_quiet()).then(|| Place {
+            message: self.body_left.wrapping_sub(self.held.len() as u32),
+            missing: 0,
+        })
+    }
 }
 
 #[inline]
@@ -247,16 +293,6 @@ fn parse(bytes: &[u8]) -> Result<Option<Header>, Violation> {
             }))
         }
         header => Ok(header),
-    }
-}
-
-/// The longest description that is inspected.
-#[inline]
-fn description_max(expected: Expected) -> usize {
-    if expected.checks {
-        DESCRIPTION_MAX
-    } else {
-        INSPECT_MAX
     }
 }
 
@@ -284,9 +320,12 @@ fn kind(header: Header, expected: Expected) -> Kind {
             }
         }
         backend::PARAMETER_DESCRIPTION | backend::ROW_DESCRIPTION | backend::NO_DATA
-            if expected.describes && header.message_len() <= description_max(expected) =>
+            if expected.describes =>
         {
-            Kind::Look
+            match header.message_len() <= DESCRIPTION_MAX {
+                true => Kind::Look,
+                false => Kind::Unexpected,
+            }
         }
         backend::COMMAND_COMPLETE
             if expected.ends == Ends::Inspected && header.message_len() <= INSPECT_MAX =>
@@ -345,7 +384,6 @@ mod tests {
         answers: true,
         marks: false,
         describes: false,
-        checks: false,
         rows: false,
         tags: false,
         ends: Ends::Ignored,
@@ -354,7 +392,6 @@ mod tests {
         answers: false,
         marks: false,
         describes: false,
-        checks: false,
         rows: false,
         tags: false,
         ends: Ends::Ignored,

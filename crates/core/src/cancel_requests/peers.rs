@@ -1,7 +1,7 @@
 //! Cancel requests for clients of another process of the same group: they are passed on.
 //!
-//! A request for a peer goes through one worker, always the same for a peer, so that the most that
-//! may be under way to it (`pool_size`) is one number without a lock.
+//! All requests for a peer go through one worker. So this worker alone counts the requests in
+//! progress, which `pool_size` limits, and needs no lock.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,10 +11,10 @@ use std::{
 use super::CancelRequests;
 use crate::{
     Action, Actions, Endpoint, Level, Token, WorkerId,
-    cancel::{CancelConnection, CancelKey, Goal, Passage},
     connections::{Conn, Connections},
-    effect::{Effect, Env},
+    effect::{ClientEffect, Effect, Env},
     mail::Mail,
+    shared::cancel::{CancelConnection, CancelKey, CancelState, CancelTarget},
 };
 
 const EXHAUSTED: &str = "failed to forward cancel request because its TTL was exhausted";
@@ -27,11 +27,11 @@ pub(super) type PeerPools = BTreeMap<u32, PeerPool>;
 #[derive(Debug, Default)]
 pub(super) struct PeerPool {
     under_way: u32,
-    /// First come, first served. Some may have ended.
+    /// First in, first out. Some may have ended.
     queue: VecDeque<Token>,
 }
 
-/// A client wants to cancel a query: finds out whose worker, or process, knows it.
+/// Handles a client's wish to cancel a query: finds the worker, or the peer, whose client the key names.
 pub(crate) fn route(
     env: &Env<'_>,
     connections: &mut Connections,
@@ -50,10 +50,10 @@ pub(crate) fn route(
         return None;
     }
     if !key.take_hop() {
-        return Some(Effect::Dismiss(request, EXHAUSTED));
+        return Some(Effect::Client(ClientEffect::Dismiss(request, EXHAUSTED)));
     }
     if !config.peers.contains_key(&peer) {
-        return Some(Effect::Dismiss(request, NO_PEER));
+        return Some(Effect::Client(ClientEffect::Dismiss(request, NO_PEER)));
     }
     if env.is_verbose() {
         let subject = connections.client(request).map(|client| client.subject());
@@ -67,7 +67,7 @@ pub(crate) fn route(
 }
 
 impl CancelRequests {
-    /// A request of some worker for a peer that this worker looks after.
+    /// Takes a request of any worker for a peer that this worker looks after.
     pub(crate) fn pass_on(
         &mut self,
         env: &Env<'_>,
@@ -79,20 +79,19 @@ impl CancelRequests {
     ) {
         let peer = key.peer();
         let cancel = CancelConnection {
-            goal: Goal::Peer(peer),
+            goal: CancelTarget::Peer(peer),
             key,
             from: Some((from, request)),
-            passage: Passage::Queued,
+            passage: CancelState::Queued,
             tls: None,
             until: env.cancel_deadline(),
         };
-        let conn = connections.insert(Conn::Cancel(Box::new(cancel)));
-        connections.schedule(env.now);
+        let conn = connections.insert(Conn::Cancel(Box::new(cancel)), env.now);
         self.peers.entry(peer).or_default().queue.push_back(conn);
         self.serve_peer(env, connections, peer, out);
     }
 
-    /// Opens connections for requests that wait, as far as there may be.
+    /// Opens connections for requests that wait, up to the limit.
     fn serve_peer(
         &mut self,
         env: &Env<'_>,
@@ -104,7 +103,7 @@ impl CancelRequests {
         let Some(pool) = self.peers.get_mut(&peer) else {
             return;
         };
-        // Of a peer that is not in the configuration any more, requests end by their timeout.
+        // Requests for a peer that is no longer in the configuration end by their timeout.
         if let Some(entry) = config.peers.get(&peer) {
             let host = entry.host.as_deref().unwrap_or_default();
             let endpoint = Arc::new(Endpoint::of(host, entry.port));
@@ -117,7 +116,7 @@ impl CancelRequests {
                     break;
                 };
                 if let Some(Conn::Cancel(cancel)) = connections.get(conn) {
-                    cancel.passage = Passage::Opening;
+                    cancel.passage = CancelState::Opening;
                     pool.under_way += 1;
                     let endpoint = Arc::clone(&endpoint);
                     out.list.push(Action::Connect { conn, endpoint });
@@ -131,17 +130,17 @@ impl CancelRequests {
         }
     }
 
-    /// A request for a peer has ended: the next one may go.
+    /// Notes that a request for a peer has ended: the next one may go.
     pub(super) fn left_peer(
         &mut self,
         env: &Env<'_>,
         connections: &mut Connections,
         peer: u32,
-        passage: Passage,
+        passage: CancelState,
         out: &mut Actions,
     ) {
         if let Some(pool) = self.peers.get_mut(&peer) {
-            pool.under_way -= u32::from(passage != Passage::Queued);
+            pool.under_way -= u32::from(passage != CancelState::Queued);
         }
         self.serve_peer(env, connections, peer, out);
     }

@@ -2,29 +2,28 @@
 //!
 //! A LISTEN or UNLISTEN that is a request by itself ([`ChannelCommand`]) never reaches a server of the client: pgweir
 //! asks the listener, and answers the client. That takes one round trip; through a server it takes five. The listener
-//! answers once it listens, so the client gets what is notified after its LISTEN, and nothing notified before.
+//! answers once it listens, so the client gets the notifications sent after its LISTEN, and none sent before.
 
 use pgweir_wire::MessageWriter;
 
 use super::{Channels, ListeningClients, NO_CLIENT, fence, send_backlog_if_idle};
 use crate::{
     Actions, Token,
-    backend::{InternalQuery, Phase, Server, Settling, SettlingTask},
-    connections::Connections,
-    effect::{Effect, Env, RestartEffect, SessionEffect},
+    backend::{InternalQuery, Phase, Server, Settling},
+    base::{pin::Pin, stats::Stats},
+    connections::{Connections, moves::enter},
+    effect::{Effect, Env, RestartEffect, ServerEffect, SessionEffect},
     frontend::{Client, ClientDuty},
     listen::{READ_ALL, Stage},
-    loan::{begin, enter},
-    pin::Pin,
+    loan::begin,
     session::ChannelCommand,
-    stats::Stats,
 };
 
-/// Whether the channels that a transaction has listened to are with the client's listener.
+/// The state of the channels that a transaction has listened to.
 enum ChannelMove {
-    /// The client's request can go on.
+    /// The channels are with the client's listener, and the client's request can go on.
     Done(Option<Effect>),
-    /// The request goes on with [`Effect::FinishWithFence`], after an answer of the listener or the server.
+    /// The request goes on with [`SessionEffect::FinishWithFence`](crate::effect::SessionEffect::FinishWithFence), after an answer of the listener or the server.
     Awaited,
 }
 
@@ -45,7 +44,7 @@ impl ListeningClients {
             return Vec::new();
         };
         let settling = Settling {
-            task: SettlingTask::Listener,
+            awaits_listener: true,
             ..Settling::default()
         };
         enter(Phase::Settling(settling), conn, client, server_conn, server);
@@ -137,7 +136,7 @@ impl ListeningClients {
             out.report_missing(NO_CLIENT);
             return Vec::new();
         };
-        let server_conn = match client.duty {
+        let server_conn = match *client.duty() {
             ClientDuty::Preparing(server_conn) => server_conn,
             ClientDuty::TakenOver => {
                 return vec![Effect::Restart(RestartEffect::TakenOverListens(
@@ -148,7 +147,7 @@ impl ListeningClients {
             _ => return Vec::new(),
         };
         let settling = (connections.server(server_conn)).and_then(|server| server.settling());
-        if settling.is_some_and(|settling| settling.task == SettlingTask::Listener) {
+        if settling.is_some_and(|settling| settling.awaits_listener) {
             return match granted {
                 true => answer_command(env, connections, server_conn, "LISTEN", out),
                 false => listen_on_server(connections, server_conn, out),
@@ -156,13 +155,10 @@ impl ListeningClients {
         }
         let pinned = pin_by_channels(env, connections, server_conn, !granted);
         if granted {
-            // The server may not have sent yet what the listener sent before its answer. After UNLISTEN the server
-            // would never send that.
+            // The server may have yet to send notifications that the listener sent before its answer. After UNLISTEN
+            // the server would never send them.
             if let Some(server) = connections.server(server_conn) {
-                server.ask(InternalQuery::ReadAll);
-                out.send_made(server_conn, |bytes| {
-                    MessageWriter::new(bytes).query(READ_ALL);
-                });
+                out.ask(server_conn, server, InternalQuery::ReadAll, READ_ALL);
             }
             unlisten_server(connections, server_conn, out);
             return Vec::new();
@@ -173,7 +169,7 @@ impl ListeningClients {
         effects
     }
 
-    /// Goes on once all earlier notifications have arrived. `moves`: another listener takes over now.
+    /// Continues once all earlier notifications have arrived. `moves`: another listener takes over now.
     pub(super) fn fence_passed(
         &mut self,
         env: &Env<'_>,
@@ -186,7 +182,7 @@ impl ListeningClients {
             out.report_missing(NO_CLIENT);
             return Vec::new();
         };
-        let server_conn = match client.duty {
+        let server_conn = match *client.duty() {
             ClientDuty::Preparing(server_conn) => server_conn,
             ClientDuty::TakenOver => {
                 return vec![Effect::Restart(RestartEffect::TakenOverFenced(conn))];
@@ -198,7 +194,7 @@ impl ListeningClients {
             }
         };
         let server = connections.server(server_conn);
-        match server.and_then(|server| server.duty.phase()) {
+        match server.and_then(|server| server.duty().phase()) {
             Some(Phase::Settling(_)) if moves => {
                 let mut effects = self.move_and_finish(env, connections, server_conn, out);
                 effects.push(Effect::Settle(server_conn));
@@ -250,7 +246,7 @@ fn answer_command(
     ]
 }
 
-/// Sends a LISTEN that no listener takes to the client's server; the client keeps that server.
+/// Sends a LISTEN for which there is no listener to the client's server; the client keeps that server.
 fn listen_on_server(
     connections: &mut Connections,
     server_conn: Token,
@@ -266,7 +262,8 @@ fn listen_on_server(
     Vec::from_iter(early.map(|early| Effect::RelayEarly(conn, early)))
 }
 
-/// Pins a client to the server that listens to its channels, if no listener takes them; else removes that pin.
+/// If no listener takes a client's channels, pins the client to the server that listens to them. Otherwise, removes
+/// that pin.
 fn pin_by_channels(
     env: &Env<'_>,
     connections: &mut Connections,
@@ -290,8 +287,8 @@ fn pin_by_channels(
     })
 }
 
-/// Sends a client that listens the latest notifications first, before it gets a server on which other
-/// clients may have notified just now.
+/// Makes a client that listens wait for the latest notifications before it gets a server on which other clients may
+/// have sent some just now.
 #[cold]
 pub(crate) fn fence_first(
     env: &Env<'_>,
@@ -316,10 +313,10 @@ fn equip_fenced(connections: &mut Connections, server_conn: Token, conn: Token) 
         return Vec::new();
     };
     server.holder.set(client.key.pid());
-    vec![Effect::Equip {
+    vec![Effect::Server(ServerEffect::Equip {
         server: server_conn,
         client: conn,
-    }]
+    })]
 }
 
 /// Returns whether channels of the client have to move to its listener, after a transaction on this server.
@@ -337,8 +334,8 @@ fn is_move_due(client: &Client, server: &Server) -> bool {
         || is_in_other_encoding(client, server)
 }
 
-/// Has the present listener forward what was notified, before the listener of another encoding takes
-/// its place. Returns `true` if that takes a while.
+/// Makes the present listener forward all notifications up to now, before the listener of another encoding takes its
+/// place. Returns whether the client has to wait for that.
 pub(crate) fn fences_to_move(
     env: &Env<'_>,
     connections: &mut Connections,
@@ -358,10 +355,7 @@ fn unlisten_server(connections: &mut Connections, server_conn: Token, out: &mut 
     let Some(server) = connections.server(server_conn) else {
         return out.report_missing("the server connection that listens for a client");
     };
-    server.ask(InternalQuery::Unlisten);
-    out.send_made(server_conn, |bytes| {
-        MessageWriter::new(bytes).query(b"UNLISTEN *");
-    });
+    out.ask(server_conn, server, InternalQuery::Unlisten, b"UNLISTEN *");
 }
 
 /// Returns whether a client's listener uses another encoding than its server does now.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::{ListeningClients, forget_if_not_listening, listening_of};
 use crate::{
     Actions, Token,
+    base::fault::Fault,
     connections::Connections,
-    effect::{Effect, Env, RestartEffect},
-    fault::Fault,
+    effect::{ClientEffect, Effect, Env, RestartEffect},
     frontend::ClientDuty,
     listen::{ListenerKey, Notification, Stage},
 };
@@ -33,6 +33,22 @@ impl ListeningClients {
     }
 }
 
+impl ListeningClients {
+    /// Delivers a notice of a listener to all of its clients.
+    pub(super) fn resumed(
+        &self,
+        env: &Env<'_>,
+        connections: &mut Connections,
+        key: &ListenerKey,
+        notice: &Arc<[u8]>,
+        out: &mut Actions,
+    ) -> Vec<Effect> {
+        let clients = self.channels.clients(key).into_iter();
+        let deliver = |client| deliver(env, connections, client, notice, out);
+        clients.filter_map(deliver).collect()
+    }
+}
+
 /// Sends a notification to a client between transactions at once, else keeps it until the transaction's end.
 fn deliver(
     env: &Env<'_>,
@@ -54,13 +70,13 @@ fn deliver(
         return None;
     }
     let kept = listening.keep(message, most);
-    (kept.is_err()).then_some(Effect::EndClient(
+    (kept.is_err()).then_some(Effect::Client(ClientEffect::EndClient(
         conn,
         Box::new(Fault::NotificationBacklog),
-    ))
+    )))
 }
 
-/// Handles a notification from a pooled server: its client listens on that server, or has just run LISTEN.
+/// Handles a notification from a pooled server whose client listens on that server, or has just run LISTEN.
 #[cold]
 pub(crate) fn keep_direct_notification(
     env: &Env<'_>,
@@ -89,10 +105,10 @@ pub(crate) fn keep_direct_notification(
         return None;
     }
     if server.session.notifications.pending.len() + made.len() > most {
-        return Some(Effect::EndClient(
+        return Some(Effect::Client(ClientEffect::EndClient(
             conn,
             Box::new(Fault::NotificationBacklog),
-        ));
+        )));
     }
     server
         .session
@@ -138,7 +154,7 @@ fn is_between_transactions(connections: &mut Connections, conn: Token) -> bool {
     {
         return false;
     }
-    match client.duty {
+    match *client.duty() {
         ClientDuty::Idle | ClientDuty::Waiting { .. } => true,
         ClientDuty::Preparing(server) => connections
             .server(server)

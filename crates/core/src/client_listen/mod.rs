@@ -1,10 +1,11 @@
-//! LISTEN for clients: which clients of a worker listen to which channels, and what each of them waits for.
+//! LISTEN for clients: which clients of a worker listen to which channels, and the answer of a listener that each of
+//! them waits for.
 //!
-//! This module owns the channels of the worker's clients. It asks the worker that owns the pool's listener for them
-//! ([`ListenerRequest`]), which answers whether the listener can take them.
+//! This module owns the channels of the worker's clients. It requests these channels from the worker that owns the
+//! pool's listener ([`ListenerRequest`]). That worker answers whether the listener can take them.
 //!
-//! In come the LISTEN and UNLISTEN of clients, the answers and notifications of listeners ([`ListenerEvent`]), and
-//! notifications of pooled servers. Out go requests for listeners, notifications to clients, and effects: go on with a
+//! Input: the LISTEN and UNLISTEN of clients, the answers and notifications of listeners ([`ListenerEvent`]), and
+//! notifications of pooled servers. Output: requests for listeners, notifications to clients, and effects: go on with a
 //! request that waited for its listener, end a client that may have missed a notification.
 
 mod channel_moves;
@@ -19,12 +20,12 @@ pub(crate) use self::{
 use crate::{
     Action, Actions, SharedPool, Time, Token,
     backend::Request,
+    base::fault::Fault,
     connections::{Conn, Connections},
-    effect::{Effect, Env, RestartEffect},
-    fault::Fault,
+    effect::{ClientEffect, Effect, Env, RestartEffect},
     listen::{
-        Channel, ChannelClients, ListenerEvent, ListenerKey, ListenerRequest, Listening, Question,
-        Stage,
+        Channel, ChannelClients, ListenerEvent, ListenerKey, ListenerRequest, Listening,
+        PendingRequest, Stage,
     },
     listeners,
     mail::Mail,
@@ -39,7 +40,7 @@ pub(crate) struct ListeningClients {
 /// The result of a change of a client's channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Channels {
-    /// All is done: the client's server need not listen to any channel.
+    /// Nothing is left to do: the client's server need not listen to any channel.
     Settled,
     /// The listener was asked, and its answer follows.
     Asked,
@@ -48,7 +49,7 @@ enum Channels {
 }
 
 impl ListeningClients {
-    /// Handles an event of a listener of which clients of this worker want notifications.
+    /// Handles an event of a listener for this worker's clients.
     pub(crate) fn handle(
         &mut self,
         env: &Env<'_>,
@@ -57,11 +58,14 @@ impl ListeningClients {
         out: &mut Actions,
     ) -> Vec<Effect> {
         match event {
-            ListenerEvent::Answer { question, granted } => {
-                self.answered(env, connections, question, granted, out)
+            ListenerEvent::Answer { request, granted } => {
+                self.answered(env, connections, request, granted, out)
             }
             ListenerEvent::Notified { key, message } => {
                 self.notified(env, connections, &key, &message, out)
+            }
+            ListenerEvent::Resumed { key, message } => {
+                self.resumed(env, connections, &key, &message, out)
             }
             ListenerEvent::Lost { key, why } => self.listener_lost(connections, &key, &why),
         }
@@ -84,8 +88,8 @@ impl ListeningClients {
     ) {
         let number = listening.ask(Stage::Asking(channels.clone()), env.now);
         self.channels.asked(&listening.key, &channels);
-        let question = question(env, conn, number, false);
-        ask_owner(env, shared, listening.key.clone(), question, channels, out);
+        let request = request(env, conn, number, false);
+        ask_owner(env, shared, listening.key.clone(), request, channels, out);
     }
 
     /// Replaces the token of a client, which has come back from another process.
@@ -152,7 +156,7 @@ impl ListeningClients {
         if new.is_empty() {
             return Channels::Settled;
         }
-        // In another encoding a channel has another name.
+        // In another encoding, the same channel has other bytes as its name.
         let is_too_much = listening.channels().len() + new.len() > most;
         if is_too_much || !is_ascii && !is_native {
             listening.cancel_move();
@@ -168,17 +172,17 @@ impl ListeningClients {
         &mut self,
         env: &Env<'_>,
         connections: &mut Connections,
-        question: Question,
+        request: PendingRequest,
         granted: bool,
         out: &mut Actions,
     ) -> Vec<Effect> {
-        let conn = question.client;
+        let conn = request.client;
         let Some(listening) = listening_of(connections, conn) else {
             return vec![Effect::Restart(RestartEffect::ForwardedAnswered(
-                question, granted,
+                request, granted,
             ))];
         };
-        if !listening.awaits(question.number) {
+        if !listening.awaits(request.number) {
             return Vec::new();
         }
         let (key, asked_at) = (listening.key.clone(), listening.asked_at);
@@ -209,12 +213,15 @@ impl ListeningClients {
             }
             Stage::Fenced | Stage::FencedToMove => {
                 let fault = Fault::ListenerLost("it is closed".to_owned());
-                vec![Effect::EndClient(conn, Box::new(fault))]
+                vec![Effect::Client(ClientEffect::EndClient(
+                    conn,
+                    Box::new(fault),
+                ))]
             }
         }
     }
 
-    /// Ends the clients of a lost listener: they may have missed notifications, and have to learn of that.
+    /// Disconnects the clients of a lost listener: they may have missed notifications, and the error says so.
     fn listener_lost(
         &self,
         connections: &Connections,
@@ -222,9 +229,10 @@ impl ListeningClients {
         why: &Arc<str>,
     ) -> Vec<Effect> {
         let end = |conn| match connections.look(conn) {
-            Some(Conn::Client(_)) => {
-                Effect::EndClient(conn, Box::new(Fault::ListenerLost(String::from(&**why))))
-            }
+            Some(Conn::Client(_)) => Effect::Client(ClientEffect::EndClient(
+                conn,
+                Box::new(Fault::ListenerLost(String::from(&**why))),
+            )),
             _ => Effect::Restart(RestartEffect::ForwardedLost(conn, Arc::clone(why))),
         };
         self.channels.clients(key).into_iter().map(end).collect()
@@ -261,8 +269,8 @@ impl ListeningClients {
 
 const NO_CLIENT: &str = "the client of a lent server connection";
 
-/// Makes sure that a client receives all notifications up to now, before it goes on: asks the listener for them.
-/// Returns `false` if the client does not listen.
+/// Makes a client wait until it has received all notifications up to now: asks the listener for them. Returns `false`
+/// if the client does not listen.
 pub(crate) fn fence(
     env: &Env<'_>,
     connections: &mut Connections,
@@ -291,8 +299,8 @@ pub(crate) fn fence(
     true
 }
 
-/// Asks the listener of a client to pass on all notifications up to now. `reads_all`: the listener must read all that
-/// is in PostgreSQL's queue.
+/// Asks the listener of a client to forward all notifications up to now. `reads_all`: see
+/// [`PendingRequest::reads_all`](crate::listen::PendingRequest::reads_all).
 pub(crate) fn ask_fence(
     env: &Env<'_>,
     (conn, listening): (Token, &mut Listening),
@@ -302,9 +310,9 @@ pub(crate) fn ask_fence(
     out: &mut Actions,
 ) {
     let number = listening.ask(stage, env.now);
-    let question = question(env, conn, number, reads_all);
+    let request = request(env, conn, number, reads_all);
     let key = listening.key.clone();
-    ask_owner(env, shared, key, question, Vec::new(), out);
+    ask_owner(env, shared, key, request, Vec::new(), out);
 }
 
 /// Notes a completed command of a client (`tag`: its tag with the final zero), or a failed one (`None`).
@@ -329,8 +337,8 @@ pub(crate) fn unlisten_completed(
     }
 }
 
-fn question(env: &Env<'_>, client: Token, number: u32, reads_all: bool) -> Question {
-    Question {
+fn request(env: &Env<'_>, client: Token, number: u32, reads_all: bool) -> PendingRequest {
+    PendingRequest {
         worker: env.worker,
         client,
         number,
@@ -342,14 +350,14 @@ fn ask_owner(
     env: &Env<'_>,
     shared: Arc<SharedPool>,
     key: ListenerKey,
-    question: Question,
+    request: PendingRequest,
     channels: Vec<Channel>,
     out: &mut Actions,
 ) {
     let request = ListenerRequest::Ask {
         shared,
         key,
-        question,
+        request,
         channels,
     };
     post(env, request, out);

@@ -3,12 +3,12 @@
 use pgweir_config::Scope;
 
 use super::grammar::{Sentence, parse};
-use crate::{Shutdown, fault::Fault};
+use crate::{Shutdown, base::fault::Fault};
 
 /// A command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// A text of blanks and at most a semicolon.
+    /// A text that consists of blanks and at most a semicolon.
     Empty,
     Show(Show),
     /// SHOW of a parameter that drivers ask for: its name and value.
@@ -24,17 +24,19 @@ pub(crate) enum Command {
     /// RESTART.
     Restart,
     Suspend,
-    /// The database, or all if it is empty; also for RESUME, KILL, RECONNECT and WAIT_CLOSE.
+    /// The database, or an empty name for all databases; also for RESUME, KILL, RECONNECT and WAIT_CLOSE.
     Pause(String),
     Resume(String),
     Kill(String),
     Reconnect(String),
     WaitClose(String),
-    /// The database, which has to be named.
+    /// The database, which must be named.
     Disable(String),
     Enable(String),
-    /// The client's id, as it was written.
+    /// The client's id, as the operator has written it.
     KillClient(String),
+    /// An address or a user; empty for all.
+    Unban(String),
 }
 
 /// Which users may give a command.
@@ -46,11 +48,12 @@ pub(crate) enum Right {
     Operate,
 }
 
-/// What can be shown.
+/// The subject of a SHOW command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Show {
     ActiveSockets,
     AuthCache,
+    Bans,
     Catalog,
     Clients,
     Config,
@@ -60,6 +63,7 @@ pub(crate) enum Show {
     Events,
     Fds,
     Help,
+    Hosts,
     Internal,
     Listeners,
     Lists,
@@ -84,7 +88,7 @@ pub(crate) enum Show {
     Waiters,
 }
 
-/// Which threads contribute to a SHOW.
+/// The threads that contribute to a SHOW.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     /// Only the console's worker.
@@ -106,6 +110,11 @@ impl Show {
             "AUTH_CACHE",
             Self::AuthCache,
             "What auth_query has found out about users",
+        ),
+        (
+            "BANS",
+            Self::Bans,
+            "Failed logins by address and user, and bans",
         ),
         (
             "CATALOG",
@@ -140,6 +149,11 @@ impl Show {
         ),
         ("FDS", Self::Fds, "Connections with their file descriptors"),
         ("HELP", Self::Help, "This text"),
+        (
+            "HOSTS",
+            Self::Hosts,
+            "Hosts of servers: role, state, lag, connections, last error",
+        ),
         ("INTERNAL", Self::Internal, "What pgweir does for itself"),
         (
             "LISTENERS",
@@ -216,17 +230,19 @@ impl Show {
         (
             "WAITERS",
             Self::Waiters,
-            "Clients that wait for a server, who holds the servers, and what to do",
+            "Clients that wait for a server, the clients that have servers, and advice",
         ),
     ];
 
     pub(crate) fn source(self) -> Source {
         match self {
             Self::AuthCache
+            | Self::Bans
             | Self::Catalog
             | Self::Config
             | Self::Events
             | Self::Help
+            | Self::Hosts
             | Self::Opaque
             | Self::Peers
             | Self::State
@@ -278,7 +294,7 @@ pub fn command_forms() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// The other commands, as SHOW HELP lists them.
-const COMMANDS: [(&str, &str); 15] = [
+const COMMANDS: [(&str, &str); 16] = [
     (
         "SET key = value",
         "Change a setting until the next RELOAD or restart",
@@ -302,6 +318,10 @@ const COMMANDS: [(&str, &str); 15] = [
     (
         "KILL_CLIENT <client_id>",
         "Disconnect a client, by its id or ptr",
+    ),
+    (
+        "UNBAN [<address>|<user>]",
+        "Forget failed logins, and end bans",
     ),
     (
         "WAIT_CLOSE [<db>]",
@@ -366,10 +386,11 @@ impl Command {
             Self::Disable(database) => of("DISABLE", database),
             Self::Enable(database) => of("ENABLE", database),
             Self::KillClient(id) => of("KILL_CLIENT", id),
+            Self::Unban(whom) => of("UNBAN", whom),
         }
     }
 
-    /// Returns the database that the command is about; empty if it is about none or all.
+    /// Returns the database that the command is about; empty if it is about none, or about all.
     pub(crate) fn database(&self) -> &str {
         match self {
             Self::Pause(database)
@@ -413,6 +434,7 @@ impl Command {
             ("DISABLE", _) => Self::Disable(argument),
             ("ENABLE", _) => Self::Enable(argument),
             ("KILL_CLIENT", _) => Self::KillClient(argument),
+            ("UNBAN", _) => Self::Unban(argument),
             _ => return None,
         })
     }
@@ -428,8 +450,9 @@ impl Command {
     /// Returns which users may give the command. Only this function decides that.
     pub(crate) fn right(&self) -> Right {
         match self {
-            // SHOW FDS shows both ends of all of the process's connections.
-            Self::Show(Show::Fds) => Right::Operate,
+            // SHOW FDS shows both ends of all connections of the process, and SHOW BANS the user names that strangers
+            // gave, one of which may be a password by mistake.
+            Self::Show(Show::Fds | Show::Bans) => Right::Operate,
             Self::Empty | Self::Show(_) | Self::Parameter(..) | Self::SetParameter => Right::Look,
             Self::Set { .. }
             | Self::Reload
@@ -443,7 +466,8 @@ impl Command {
             | Self::WaitClose(_)
             | Self::Disable(_)
             | Self::Enable(_)
-            | Self::KillClient(_) => Right::Operate,
+            | Self::KillClient(_)
+            | Self::Unban(_) => Right::Operate,
         }
     }
 }
@@ -527,6 +551,8 @@ mod tests {
         };
         check("SHOW CONFIG", Right::Look);
         check("SHOW FDS", Right::Operate);
+        check("SHOW BANS", Right::Operate);
+        check("UNBAN 10.0.0.1", Right::Operate);
         check("SET timezone = 'UTC'", Right::Look);
         check("SET pool_mode = session", Right::Operate);
         check("RELOAD", Right::Operate);

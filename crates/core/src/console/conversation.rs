@@ -8,22 +8,21 @@ use super::{
     rows::{Kind, write_table},
 };
 use crate::{
-    fault::Fault,
-    inbox::Inbox,
-    operator::{Halt, Operator},
+    base::{fault::Fault, inbox::Inbox},
+    shared::operator::{Halt, Operator},
 };
 
 /// The longest command, in bytes.
 const COMMAND_MAX: usize = 64 * 1024;
 
-/// What a console waits for, with the database if it is about one.
+/// The event that a console command waits for. A command about one database has its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Awaiting {
-    /// PAUSE: until no server is left.
+    /// PAUSE: no server is left.
     Paused(Option<String>),
-    /// WAIT_CLOSE: until no outdated server is left.
+    /// WAIT_CLOSE: no outdated server is left.
     Closed(Option<String>),
-    /// SUSPEND: until all connections are quiet.
+    /// SUSPEND: all connections are quiet.
     Suspended,
 }
 
@@ -43,7 +42,7 @@ impl Awaiting {
         }
     }
 
-    /// Returns whether the order itself was taken back.
+    /// Returns whether the order that the command waits for was taken back.
     pub(crate) fn is_void(&self, operator: &Operator) -> bool {
         match self {
             Self::Paused(None) => operator.halt() != Halt::Paused,
@@ -61,7 +60,7 @@ pub struct Console {
     inbox: Inbox,
     /// Whether a command is being carried out; the next one waits.
     is_busy: bool,
-    /// What the command waits for.
+    /// The event that the command waits for.
     awaits: Option<Awaiting>,
     /// The table that the client gets once the control thread has named the hosts.
     wanted: Option<Show>,
@@ -74,7 +73,7 @@ pub struct Console {
 /// The next step of a console client's conversation, which the worker carries out.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// Read on: the next message is not complete.
+    /// Read on: the next message has not arrived completely.
     Read,
     /// Read nothing: a command is being carried out.
     Hold,
@@ -105,6 +104,11 @@ impl Step {
 }
 
 impl Console {
+    /// Returns the bytes of messages that wait for their turn.
+    pub(crate) fn buffered(&self) -> usize {
+        self.inbox.capacity()
+    }
+
     /// Creates a console for an administrator, or for a user who may only use SHOW.
     #[must_use]
     pub fn new(is_admin: bool) -> Self {
@@ -139,17 +143,17 @@ impl Console {
         self.is_busy = true;
     }
 
-    /// Sets what the command waits for.
+    /// Sets the event that the command waits for.
     pub(crate) fn wait_for(&mut self, what: Awaiting) {
         self.awaits = Some(what);
     }
 
-    /// Returns what the command waits for.
+    /// Returns the event that the command waits for.
     pub(crate) fn awaits(&self) -> Option<&Awaiting> {
         self.awaits.as_ref()
     }
 
-    /// Ends the waiting: what the command has waited for has happened.
+    /// Ends the wait, since the event has happened.
     pub(crate) fn stop_waiting(&mut self) {
         self.awaits = None;
     }

@@ -11,7 +11,7 @@ pub(super) enum Sentence {
     Set { key: String, value: String },
 }
 
-/// Parses a sentence; returns `None` if the text is none.
+/// Parses a sentence; returns `None` if the text is not a sentence of the language.
 pub(super) fn parse(text: &str) -> Option<Sentence> {
     let mut rest = Rest(text);
     rest.blanks();
@@ -27,7 +27,10 @@ pub(super) fn parse(text: &str) -> Option<Sentence> {
     if !spaced {
         return None;
     }
-    let argument = rest.word()?;
+    let argument = match verb.eq_ignore_ascii_case("unban") {
+        true => rest.value()?,
+        false => rest.word()?,
+    };
     rest.blanks();
     if rest.is_over() {
         return Some(Sentence::Words { verb, argument });

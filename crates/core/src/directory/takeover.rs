@@ -14,10 +14,10 @@ use pgweir_auth::scram::ClientKeys;
 use super::Directory;
 use crate::{
     Halt,
+    base::time::Time,
     pool::{PoolId, PoolKey},
-    shared_pool::SharedPool,
+    shared::pool::SharedPool,
     takeover::{Begin, PoolNote, Retained},
-    time::Time,
 };
 
 /// The state of an online restart that all workers of a process share.
@@ -25,31 +25,32 @@ use crate::{
 pub(super) struct Takeover {
     /// Whether there is another process: this one takes over from it, or hands over to it.
     has_partner: AtomicBool,
-    /// Whether clients are being handed over to it.
+    /// Whether clients are being handed over to the other process.
     departs: AtomicBool,
     retained: Mutex<Retained>,
-    /// Pools in which the old process has servers. They are kept alive as long.
+    /// Pools in which the old process has servers. This map keeps them alive until the old process has none.
     elsewhere: Mutex<HashMap<PoolId, Arc<SharedPool>>>,
 }
 
 impl Directory {
     /// Makes this the directory of a process that takes over from another one. `generation` is the number of restarts
-    /// before; ids below `next_id` are not given again.
+    /// before; this process gives no id that the other process has given, or may still give.
     #[must_use]
-    pub fn succeeding(mut self, generation: u8, next_id: u64) -> Self {
+    pub fn succeeding(mut self, generation: u8, begin: &Begin) -> Self {
         self.process.generation = generation;
-        self.next_id = AtomicU64::new(next_id);
+        self.next_id = AtomicU64::new(begin.next_id);
+        self.statements().start_after(begin.last_statement);
         self.set_partner(true);
         self
     }
 
-    /// Is there another process that this one takes over from, or hands over to?
+    /// Returns whether there is another process that this one takes over from, or hands over to.
     #[must_use]
     pub fn has_partner(&self) -> bool {
         self.takeover.has_partner.load(Ordering::Relaxed)
     }
 
-    /// Are clients being handed over to it?
+    /// Returns whether clients are being handed over to another process.
     pub(super) fn hands_clients_over(&self) -> bool {
         self.takeover.departs.load(Ordering::Relaxed)
     }
@@ -59,7 +60,7 @@ impl Directory {
         self.takeover.has_partner.store(has, Ordering::Relaxed);
     }
 
-    /// How many servers this process keeps while clients are handed over.
+    /// Returns the number of servers that this process keeps in each pool while clients are handed over.
     pub(crate) fn retained(&self) -> MutexGuard<'_, Retained> {
         self.takeover.retained.lock()
     }
@@ -77,8 +78,8 @@ impl Directory {
         elsewhere.drain().map(|(_, pool)| pool).collect()
     }
 
-    /// A new process takes over: from now on this process opens no more servers than it has. Returns what the new
-    /// process has to know. The caller then notifies the workers.
+    /// Notes that a new process takes over: from now on, this process opens no more servers than it has. Returns the
+    /// state that the new process needs. The caller then notifies the workers.
     #[must_use]
     pub fn begin_departure(&self) -> Begin {
         self.set_partner(true);
@@ -103,8 +104,10 @@ impl Directory {
         let (paused, disabled) = self.operator.names();
         Begin {
             pools: notes.collect(),
-            // Clients that still connect here get ids below this one.
+            // Clients that connect to this process from now on get ids below this one.
             next_id: self.next_id.load(Ordering::Relaxed) + 1_000_000,
+            // Clients of this process may prepare statements until they leave.
+            last_statement: self.statements().last_id() + (1 << 24),
             process_key: self.process.key.0,
             is_paused: self.operator.halt() == Halt::Paused,
             paused,
@@ -112,12 +115,12 @@ impl Directory {
         }
     }
 
-    /// The restart has failed. The caller then notifies the workers.
+    /// Notes that the restart has failed. The caller then notifies the workers.
     pub fn end_departure(&self) {
         self.set_partner(false);
         self.takeover.departs.store(false, Ordering::Relaxed);
         self.retained().forget();
-        // Done here and not by the workers: a pool may exist that no worker knows at present.
+        // The ledgers are changed here and not by the workers, since no worker may know a pool at present.
         for pool in self.pools() {
             pool.ledger.lock().unrestrict();
         }

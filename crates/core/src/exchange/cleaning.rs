@@ -3,15 +3,12 @@
 use std::sync::Arc;
 
 use pgweir_config::Unclean;
-use pgweir_wire::MessageWriter;
 
 use super::Exchange;
 use crate::{
     Actions, Token,
-    backend::{Duty, InternalQuery, Server},
-    connections::Connections,
+    backend::{InternalQuery, Server},
     effect::Env,
-    pooling::LocalPools,
     session::{BASELINE, Baseline, Class, Clean, Cleaned, ToDeallocate, is_identity},
 };
 
@@ -21,15 +18,13 @@ const CLEAN_PATIENCE: u64 = 2_000_000;
 impl Exchange<'_> {
     /// Cleans a server's session.
     pub(crate) fn clean_session(&mut self, conn: Token, out: &mut Actions) {
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
         let pool = self.pools.get(server.pool());
         let runs_unread_code =
             pool.is_some_and(|pool| pool.catalog.certificates.every_text_may_do_ddl());
-        if let Duty::Cleaning { until, .. } = &mut server.duty {
-            *until = self.env.now.after(CLEAN_PATIENCE).min(*until);
-        }
+        server.limit_cleaning(self.env.now.after(CLEAN_PATIENCE));
         // A server whose clean fails is closed.
         let is_unknown = std::mem::take(&mut server.session.clean.is_due);
         let mut clean = clean_of(server);
@@ -52,24 +47,15 @@ impl Exchange<'_> {
         let text = clean.text(&statements);
         let is_opaque = clean.class == Class::Opaque;
         server.session.queries.cleaned = is_opaque.then_some(None);
-        server.ask(InternalQuery::Clean);
+        out.ask(conn, server, InternalQuery::Clean, &text);
         let lacks_baseline = server.session.settings.baseline.is_none();
         let pool = server.pool();
         if let Some(pool) = self.pools.get_mut(pool) {
             pool.stats.now.clean_count += 1;
         }
-        out.send_made(conn, |bytes| {
-            MessageWriter::new(bytes).query(&text);
-        });
-        if is_opaque
-            && lacks_baseline
-            && let Some(server) = self.connections.server(conn)
-        {
+        if is_opaque && lacks_baseline {
             server.session.queries.baseline_rows = Some(Vec::new());
-            server.ask(InternalQuery::Baseline);
-            out.send_made(conn, |bytes| {
-                MessageWriter::new(bytes).query(BASELINE.as_bytes());
-            });
+            out.ask(conn, server, InternalQuery::Baseline, BASELINE.as_bytes());
         }
     }
 
@@ -95,13 +81,13 @@ impl Exchange<'_> {
                 if !cleaned.may_keep_state || ignores {
                     return;
                 }
-                "its session may keep what no clean takes away"
+                "its session may keep state that no clean removes"
             }
             Some(_) => "its prepared statements are not those that it was given",
         };
-        count_unclean_close(self.connections, self.pools, conn);
         if let Some(server) = self.connections.server(conn) {
-            server.retirement.reason.get_or_insert(why);
+            self.pools.count_unclean_close(server);
+            server.retirement.require(why);
         }
     }
 }
@@ -123,17 +109,6 @@ pub(super) fn adopt_baseline(env: &Env<'_>, server: &mut Server) {
         facts.baseline = Some(Arc::clone(&baseline));
         drop(facts);
         server.session.settings.baseline = Some(baseline);
-    }
-}
-
-/// Counts a server that is about to be retired because no clean restores its session.
-#[cold]
-fn count_unclean_close(connections: &mut Connections, pools: &mut LocalPools, conn: Token) {
-    let server = connections.server(conn);
-    let server = server.filter(|server| server.retirement.reason.is_none());
-    let pool = server.map(|server| server.pool());
-    if let Some(pool) = pool.and_then(|pool| pools.get_mut(pool)) {
-        pool.stats.now.unclean_close_count += 1;
     }
 }
 

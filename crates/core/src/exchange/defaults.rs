@@ -1,6 +1,7 @@
-//! A client that gets a server whose defaults differ from those that the client was sent. The client keeps the values
-//! of the parameters that PgBouncer tracks and that its startup packet names. It gets the other values by ParameterStatus
-//! before the server gets any of its bytes.
+//! A client may get a server whose parameters have other default values than those that pgweir has
+//! reported to the client. The client keeps its values of the parameters that PgBouncer tracks and
+//! of those in its startup packet. pgweir reports the other new values by ParameterStatus, before
+//! the server gets any of the client's bytes.
 
 use crate::session::{Context, SettingsTable, Tracked, TrackedNames};
 

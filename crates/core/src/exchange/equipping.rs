@@ -1,15 +1,17 @@
 //! Gives a server connection the session state of the client that it is lent to.
 
-use pgweir_wire::MessageWriter;
-
-use super::{Exchange, NO_LOAN};
+use super::{
+    Exchange,
+    sql_statements::{send_statements, take_statements_of},
+};
 use crate::{
     Action, Actions, Level, Source, Token,
     backend::{InternalQuery, Phase, Sequences, Server},
-    effect::Effect,
+    connections::moves::enter,
+    effect::{Effect, ServerEffect},
     frontend::Client,
-    loan::{begin, enter},
-    recording,
+    loan::begin,
+    measurement::recording,
     session::{Class, Tracked, TrackedNames, discards_plans, plan, shown},
 };
 
@@ -23,10 +25,7 @@ impl Exchange<'_> {
         out: &mut Actions,
     ) -> Option<Effect> {
         let now = self.env.now;
-        let Some((client, server)) = self.connections.pair(client_conn, server_conn) else {
-            out.report_missing(NO_LOAN);
-            return None;
-        };
+        let (client, server) = self.connections.known_pair(client_conn, server_conn, out)?;
         client.request.transaction_at = now;
         recording::equipped(&self.env, client, out);
         server.times.lent_at = now;
@@ -63,10 +62,9 @@ impl Exchange<'_> {
         }
         // The values are equal. The client adopts the server's addresses, so the next comparison is by address.
         client.tracked.adopt(&server.tracked);
-        enter(Phase::Relaying, client_conn, client, server_conn, server);
-        let early = begin(client_conn, client, server_conn, server, out);
+        let early = relay(client_conn, client, server_conn, server, out);
         self.pools.count_assignment(pool, waited);
-        early.map(|early| Effect::RelayEarly(client_conn, early))
+        early
     }
 
     /// Lends a server to a client whose session state is carried.
@@ -82,8 +80,7 @@ impl Exchange<'_> {
         let context = client.context.as_ref()?;
         let pool = server.pool();
         if context.unproven {
-            self.try_startup(server_conn, client_conn, out);
-            return None;
+            return self.try_startup(server_conn, client_conn, out);
         }
         let is_equal = context.wanted.is_same(&server.session.settings.held)
             && context.sql.is_same(&server.session.sql_statements.held)
@@ -97,30 +94,16 @@ impl Exchange<'_> {
         if server.session.has_foreign_sequences(client.origin.id) {
             discard_sequences(server_conn, server, out);
         }
+        self.pools.count_assignment(pool, waited);
         if !client.tracked.is_same(&server.tracked) {
             client.tracked.adopt(&server.tracked);
             if !client.tracked.is_same(&server.tracked) {
-                self.pools.count_assignment(pool, waited);
-                return self.equip_differing(server_conn, client_conn, out);
+                // The server has the client's settings, but differs in other parameters.
+                enter(Phase::Equipping, client_conn, client, server_conn, server);
+                return self.equipped(server_conn, out);
             }
         }
-        enter(Phase::Relaying, client_conn, client, server_conn, server);
-        let early = begin(client_conn, client, server_conn, server, out);
-        self.pools.count_assignment(pool, waited);
-        early.map(|early| Effect::RelayEarly(client_conn, early))
-    }
-
-    /// Lends a server that has the client's settings, but differs in other parameters.
-    #[cold]
-    fn equip_differing(
-        &mut self,
-        server_conn: Token,
-        client_conn: Token,
-        out: &mut Actions,
-    ) -> Option<Effect> {
-        let (client, server) = self.connections.pair(client_conn, server_conn)?;
-        enter(Phase::Equipping, client_conn, client, server_conn, server);
-        self.equipped(server_conn, out)
+        relay(client_conn, client, server_conn, server, out)
     }
 
     /// Sends the server the client's settings and SQL statements. Returns `false` if the server has them already.
@@ -131,12 +114,14 @@ impl Exchange<'_> {
         client_conn: Token,
         out: &mut Actions,
     ) -> bool {
-        let Some((client, server)) = self.connections.pair(client_conn, server_conn) else {
+        let Some((client, server)) = self.connections.known_pair(client_conn, server_conn, out)
+        else {
             return false;
         };
         let Some(context) = &mut client.context else {
             return false;
         };
+        let has_statements = take_statements_of(server, context, client.origin.id);
         let text = plan(&context.wanted, &server.session.settings.held);
         // A setting that PostgreSQL does not report may be a secret of its client.
         let shown = self.env.is_verbose().then(|| {
@@ -144,30 +129,23 @@ impl Exchange<'_> {
             let is_tracked = |name: &[u8]| names.tracked_position(name).is_some();
             shown(&context.wanted, &server.session.settings.held, is_tracked)
         });
-        let has_statements =
-            server
-                .session
-                .has_sql_for(&context.sql, client.origin.id, &context.wanted);
-        if has_statements {
-            // From now on the two are equal by address too, which the next comparison checks first.
-            context.sql = server.session.sql_statements.held.clone();
-            server
-                .session
-                .sql_used_by(client.origin.id, &context.wanted);
-        }
         if text.is_none() && has_statements {
             return false;
         }
-        begin_preparing(client_conn, client, server_conn, server, out);
+        if server.session.has_foreign_sequences(client.origin.id) {
+            discard_sequences(server_conn, server, out);
+        }
+        enter(Phase::Equipping, client_conn, client, server_conn, server);
         if let Some(text) = text {
-            server.ask(InternalQuery::Parameters);
-            query(server_conn, &text, out);
+            out.ask(server_conn, server, InternalQuery::Parameters, &text);
             if let Some(shown) = shown {
                 trace_applied(server, &shown, out);
             }
         }
-        // The statements follow the settings: names in them resolve as they do for the client (`search_path`).
-        self.send_statements(server_conn, client_conn, out);
+        if !has_statements {
+            // The statements follow the settings: names in them resolve as they do for the client (`search_path`).
+            send_statements(server_conn, server, client, out);
+        }
         true
     }
 
@@ -177,14 +155,15 @@ impl Exchange<'_> {
     pub(super) fn cleaned_for_client(&mut self, conn: Token, out: &mut Actions) -> Option<Effect> {
         let (client_conn, client, server) = self.connections.pair_of(conn)?;
         if let Some(why) = server.retirement.reason {
-            return Some(Effect::FailCheck(conn, why));
+            return Some(Effect::Server(ServerEffect::FailCheck(conn, why)));
         }
         if client.is_unproven() {
-            self.try_startup(conn, client_conn, out);
-        } else if !self.send_plan(conn, client_conn, out) {
-            return self.equipped(conn, out);
+            return self.try_startup(conn, client_conn, out);
         }
-        None
+        match self.send_plan(conn, client_conn, out) {
+            true => None,
+            false => self.equipped(conn, out),
+        }
     }
 
     /// Goes on when the server has the client's parameters.
@@ -226,10 +205,8 @@ impl Exchange<'_> {
         if self.env.is_verbose() {
             trace_spelling(names, client, &before, &server.tracked, out);
         }
-        enter(Phase::Relaying, client_conn, client, server_conn, server);
         client.request.transaction_at = self.env.now;
-        let early = begin(client_conn, client, server_conn, server, out);
-        early.map(|early| Effect::RelayEarly(client_conn, early))
+        relay(client_conn, client, server_conn, server, out)
     }
 }
 
@@ -260,33 +237,22 @@ fn trace_spelling(
     }
 }
 
-/// Begins to give the server the client's session state.
-fn begin_preparing(
+/// Begins to relay between the client and its server.
+#[inline]
+fn relay(
     client_conn: Token,
     client: &mut Client,
     server_conn: Token,
     server: &mut Server,
     out: &mut Actions,
-) {
-    if server.session.has_foreign_sequences(client.origin.id) {
-        discard_sequences(server_conn, server, out);
-    }
-    enter(Phase::Equipping, client_conn, client, server_conn, server);
+) -> Option<Effect> {
+    enter(Phase::Relaying, client_conn, client, server_conn, server);
+    let early = begin(client_conn, client, server_conn, server, out)?;
+    Some(Effect::RelayEarly(client_conn, early))
 }
 
 /// Discards another client's sequence values before anything of this client is sent.
 fn discard_sequences(conn: Token, server: &mut Server, out: &mut Actions) {
     server.session.sequences = Sequences::None;
-    server.ask(InternalQuery::Sequences);
-    query(conn, b"DISCARD SEQUENCES", out);
-}
-
-pub(super) fn query(conn: Token, text: &[u8], out: &mut Actions) {
-    let start = out.scratch.len();
-    MessageWriter::new(&mut out.scratch).query(text);
-    let range = start..out.scratch.len();
-    out.list.push(Action::Send {
-        to: conn,
-        source: Source::Scratch(range),
-    });
+    out.ask(conn, server, InternalQuery::Sequences, b"DISCARD SEQUENCES");
 }

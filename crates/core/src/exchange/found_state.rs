@@ -1,18 +1,16 @@
 //! The session state that an inspection has found: it becomes the client's context, or pins the client.
 
-use pgweir_wire::MessageWriter;
-
 use super::{
-    Exchange, NO_LOAN,
+    Exchange, INSPECTED,
     inspection::{Inspection, Rights},
     pins::{count_pins, is_pinning},
 };
 use crate::{
     Actions, Directory, Token,
     backend::{FailedInspections, InternalQuery, Server, ServerSession},
+    base::pin::{Pin, Pins},
     effect::Effects,
-    pin::{Pin, Pins},
-    recording,
+    measurement::recording,
     session::{
         Context, Effects as TextEffects, Probe, Settings, SettingsTable, State, TrackedNames, plan,
     },
@@ -27,51 +25,37 @@ impl Exchange<'_> {
         mut state: State,
         inspection: Inspection,
         out: &mut Actions,
-    ) -> Effects {
+    ) -> Option<Effects> {
         let failed = matches!(inspection, Inspection::Failed | Inspection::TooLong);
         let directory = self.env.directory;
-        let server = self.connections.server(conn);
-        let Some((client_conn, settling)) =
-            server.and_then(|server| Some((server.client()?, server.settling()?)))
-        else {
-            out.report_missing(NO_LOAN);
-            return Effects::default();
-        };
+        let (client_conn, _, server) = self.connections.known_pair_of(conn, out)?;
+        let settling = out.known(server.settling(), "the loan of a server that was inspected")?;
         if !failed && (probe.statements || state.summary.is_some()) {
             self.adopt_sql_statements(client_conn, conn, &mut state, out);
         }
         let settings = &self.env.snapshot.config.settings;
-        let Some((client, server)) = self.connections.pair(client_conn, conn) else {
-            out.report_missing(NO_LOAN);
-            return Effects::default();
-        };
+        let (client, server) = self.connections.known_pair(client_conn, conn, out)?;
         recording::inspected(&self.env, client, out);
-        let Some(context) = client.context.as_deref_mut() else {
-            out.report_missing("the session of a client that was inspected");
-            return Effects::default();
-        };
+        let context = out.known(client.context.as_deref_mut(), INSPECTED)?;
         let mut pins = found_pins(context, server, probe, &state, directory.names(), failed);
-        let adopted = match failed {
-            true => None,
-            false => {
-                let most = settings.max_client_settings_bytes;
-                Some(adopt_settings(
-                    context, server, probe, state, most, directory,
-                ))
-            }
-        };
+        let most = settings.max_client_settings_bytes;
+        let adopted =
+            (!failed).then(|| adopt_settings(context, server, probe, state, most, directory));
         let is_too_much = adopted.as_ref().is_some_and(|adopted| adopted.is_too_much);
         let pins_by_parameter =
             is_too_much || is_pinning(context, server, &settings.pin_parameters);
         pins.insert_if(Pin::Parameter, pins_by_parameter);
         server.session.dirt.inspected();
+        let pool = server.pool();
         if inspection == Inspection::Failed {
             server.session.inspections.failed.failed(self.env.now);
             server.session.dirt.demand_inspection();
+            if let Some(pool) = self.pools.get_mut(pool) {
+                pool.stats.now.failed_look_count += 1;
+            }
         } else {
             server.session.inspections.failed = FailedInspections::default();
         }
-        let is_repeated = inspection == Inspection::Failed;
         let goes_back = settling.releases && pins.is_empty();
         let is_cleaned = inspection == Inspection::Cleaned;
         if is_cleaned {
@@ -83,28 +67,18 @@ impl Exchange<'_> {
             true => plan(&adopted.target, &server.session.settings.held),
             false => plan(&adopted.target, &adopted.held),
         });
-        let (pool, began) = (server.pool(), server.session.inspections.last_at);
-        if let Some(pool) = self.pools.get_mut(pool).filter(|_| is_repeated) {
-            pool.stats.now.failed_look_count += 1;
-        }
+        let began = server.session.inspections.last_at;
         if goes_back {
             self.note_inspection_time(pool, began);
         }
         self.pin_by(client_conn, conn, pins, failed, out);
-        let Some(server) = self.connections.server(conn) else {
-            return Effects::default();
-        };
         // If the server goes back, the client's next server will get the values.
-        match restored.filter(|_| !goes_back) {
-            Some(text) => {
-                server.ask(InternalQuery::Restore);
-                out.send_made(conn, |bytes| {
-                    MessageWriter::new(bytes).query(&text);
-                });
-                Effects::default()
-            }
-            None => self.finish_inspection(conn, out),
-        }
+        let Some(text) = restored.filter(|_| !goes_back) else {
+            return self.finish_inspection(conn, out);
+        };
+        let server = self.connections.known_server(conn, out)?;
+        out.ask(conn, server, InternalQuery::Restore, &text);
+        None
     }
 
     /// Pins the client to the server for these reasons.
@@ -115,33 +89,25 @@ impl Exchange<'_> {
         pins: Pins,
         failed: bool,
         out: &mut Actions,
-    ) {
-        let Some((client, server)) = self.connections.pair(client_conn, conn) else {
-            return out.report_missing(NO_LOAN);
-        };
-        let Some(context) = client.context.as_deref_mut() else {
-            return out.report_missing("the session of a client that was inspected");
-        };
+    ) -> Option<()> {
+        let (client, server) = self.connections.known_pair(client_conn, conn, out)?;
+        let context = out.known(client.context.as_deref_mut(), INSPECTED)?;
         let new = pins.new_since(context.pins);
         context.pin(pins, self.env.now);
-        if let Some(first) = new.iter().next()
-            && let Some(by) = server.session.recent_texts.of(first)
-        {
-            context.pinned_by = Some(Box::new(by));
+        let first = new.iter().next();
+        let by = first.and_then(|first| server.session.recent_texts.of(first));
+        if let Some(by) = &by {
+            context.pinned_by = Some(Box::new(by.clone()));
         }
         if !failed {
             server.session.recent_texts.clear();
         }
         if !new.is_empty() {
-            count_pins(
-                &self.env,
-                self.connections,
-                self.pools,
-                (client_conn, conn),
-                new,
-                out,
-            );
+            let (env, loan) = (&self.env, (client_conn, conn));
+            let new = (new, by.as_ref());
+            count_pins(env, self.connections, self.pools, loan, new, out);
         }
+        Some(())
     }
 }
 
@@ -149,7 +115,7 @@ impl Exchange<'_> {
 struct AdoptedSettings {
     /// The target: what the session has, and startup values that RESET has taken away.
     target: Settings,
-    /// What the session has.
+    /// The state that the session has.
     held: Settings,
     /// Whether the settings exceed what a client may carry to another server.
     is_too_much: bool,
@@ -253,7 +219,7 @@ fn found_pins(
     let is_privileged = !state.privileged.is_empty() && Rights::of(names, server) != Rights::All;
     pins.insert_if(Pin::Privileged, is_privileged);
     pins.insert_if(Pin::Statement, server.session.client_names.are_own());
-    // What the extension can't determine, no inspection finds for sure.
+    // An inspection can't determine state that the extension can't determine.
     let report = server.session.extension.last.as_deref();
     pins.insert_if(
         Pin::Unknown,

@@ -1,4 +1,4 @@
-//! Inspections: which session state does a server hold now?
+//! Inspections: queries that find out which session state a server has.
 //!
 //! An inspection asks only for what may have changed. Parameters are compared with their values in a session that has
 //! set none ([`Baseline`]). If that explains too little, `pg_settings` is read, which costs several times as much.
@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use pgweir_wire::MessageWriter;
 
 use super::{
-    Exchange, NO_LOAN,
+    Exchange,
     cleaning::{clean_of, major_version},
 };
 use crate::{
@@ -19,27 +19,26 @@ use crate::{
 };
 
 impl Exchange<'_> {
-    /// Asks the server for its session state: the names in the texts since the last inspection, or everything.
-    pub(super) fn probe(&mut self, conn: Token, out: &mut Actions) {
-        let Some((_, client, server)) = self.connections.pair_of(conn) else {
-            return out.report_missing(NO_LOAN);
-        };
+    /// Asks the server for its session state: the names in the texts since the last inspection, or everything. Nothing
+    /// else follows until the server has answered.
+    pub(super) fn probe(&mut self, conn: Token, out: &mut Actions) -> Option<Effects> {
+        let (_, client, server) = self.connections.known_pair_of(conn, out)?;
         if is_of_channels(server) {
-            let probe = Probe {
+            let channels = Probe {
                 channels: true,
                 ..Probe::default()
             };
-            return self.ask_state(conn, probe, None, None, out);
+            return self.ask_state(conn, None, channels.into(), out);
         }
         let baseline = server.session.settings.baseline.clone();
         let baseline = baseline.or_else(|| server.shared.facts.lock().baseline.clone());
         if let Some(names) = named_only(server, baseline.as_deref()) {
-            let probe = Probe {
+            let named = Probe {
                 names,
                 must_fit: server.settling().is_some_and(|settling| settling.cleans),
                 ..Probe::default()
             };
-            return self.ask_state(conn, probe, None, None, out);
+            return self.ask_state(conn, None, named.into(), out);
         }
         cleans_nothing(server);
         let wanted = client.context.iter().flat_map(|own| own.wanted.iter());
@@ -51,14 +50,9 @@ impl Exchange<'_> {
         let report = server.session.extension.last.as_deref();
         let reported = report.iter().flat_map(|report| &report.custom_parameters);
         customs.extend(reported.map(|name| name.as_slice().into()));
-        customs.extend(
-            server
-                .shared
-                .custom_parameters
-                .lock()
-                .names()
-                .map(Box::from),
-        );
+        let known = server.shared.custom_parameters.lock();
+        customs.extend(known.names().map(Box::from));
+        drop(known);
         // The value of a startup parameter does not show whether it was set again or reset.
         let session = &server.session;
         let baseline = baseline
@@ -75,37 +69,26 @@ impl Exchange<'_> {
         if let Some(baseline) = baseline {
             probe.all = AllSettings::Compared(baseline);
         }
-        self.ask_state(conn, probe, None, None, out);
+        self.ask_state(conn, None, probe.into(), out)
     }
 
-    /// `reported` is the extension's report; `doubted` holds what an earlier inspection could not explain.
+    /// Asks the server for the questions of the answers' probe, or for `more`, which those have left open.
     pub(super) fn ask_state(
         &mut self,
         conn: Token,
-        probe: Probe,
-        reported: Option<State>,
-        doubted: Option<UnexplainedParameters>,
+        more: Option<Probe>,
+        answers: InspectionAnswers,
         out: &mut Actions,
-    ) {
-        let Some(server) = self.connections.server(conn) else {
-            return;
-        };
-        let mut text = probe.text();
+    ) -> Option<Effects> {
+        let server = self.connections.known_server(conn, out)?;
+        let mut text = more.as_ref().unwrap_or(&answers.probe).text();
         let cleans = server.settling().is_some_and(|settling| settling.cleans);
         if cleans {
             let clean = clean_of(server);
             text.push(b';');
             text.extend_from_slice(&clean.settings_text());
         }
-        server.session.queries.inspection = Some(Box::new(InspectionAnswers {
-            probe,
-            reported: reported.is_some(),
-            state: reported.unwrap_or_default(),
-            unexplained: doubted,
-            cleans,
-            failed: false,
-            is_too_long: false,
-        }));
+        server.session.queries.inspection = Some(Box::new(InspectionAnswers { cleans, ..answers }));
         server.ask(InternalQuery::Probe);
         let pool = server.pool();
         self.pools
@@ -118,18 +101,14 @@ impl Exchange<'_> {
         out.send_made(conn, |bytes| {
             MessageWriter::new(bytes).query(&text);
         });
+        None
     }
 
     /// Handles the end of the answer to an inspection.
-    pub(super) fn probed(&mut self, conn: Token, out: &mut Actions) -> Effects {
-        let Some((_, client, server)) = self.connections.pair_of(conn) else {
-            out.report_missing(NO_LOAN);
-            return Effects::default();
-        };
-        let Some(answers) = server.session.queries.inspection.take() else {
-            out.report_missing("the answers to an inspection");
-            return Effects::default();
-        };
+    pub(super) fn probed(&mut self, conn: Token, out: &mut Actions) -> Option<Effects> {
+        let (_, client, server) = self.connections.known_pair_of(conn, out)?;
+        let answers = server.session.queries.inspection.take();
+        let answers = out.known(answers, "the answers to an inspection")?;
         let InspectionAnswers {
             mut probe,
             mut state,
@@ -154,8 +133,11 @@ impl Exchange<'_> {
                 };
                 server.session.settings.baseline = None;
                 probe.all = AllSettings::Listed;
-                self.ask_state(conn, probe, None, Some(doubted), out);
-                return Effects::default();
+                let answers = InspectionAnswers {
+                    unexplained: Some(doubted),
+                    ..probe.into()
+                };
+                return self.ask_state(conn, None, answers, out);
             }
             server.session.settings.baseline = Some(Arc::clone(baseline));
         }
@@ -163,8 +145,11 @@ impl Exchange<'_> {
             state.summary = None;
             probe.statements = true;
             probe.channels = true;
-            self.ask_more(conn, more, probe, state, out);
-            return Effects::default();
+            let answers = InspectionAnswers {
+                state,
+                ..probe.into()
+            };
+            return self.ask_state(conn, Some(more), answers, out);
         }
         if reported {
             probe = Probe::reported(probe.names);
@@ -187,24 +172,6 @@ impl Exchange<'_> {
             false => Inspection::Known,
         };
         self.adopt_state(conn, &probe, state, inspection, out)
-    }
-
-    /// Asks for the names of the statements or channels that were counted.
-    fn ask_more(
-        &mut self,
-        conn: Token,
-        more: Probe,
-        asked: Probe,
-        state: State,
-        out: &mut Actions,
-    ) {
-        self.ask_state(conn, more, Some(state), None, out);
-        if let Some(server) = self.connections.server(conn)
-            && let Some(answers) = &mut server.session.queries.inspection
-        {
-            answers.probe = asked;
-            answers.reported = false;
-        }
     }
 }
 

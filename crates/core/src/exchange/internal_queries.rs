@@ -6,11 +6,11 @@ use super::{Exchange, cleaning::adopt_baseline, sql_statements::statement_failed
 use crate::{
     Actions, Level, Token,
     backend::{InternalQuery, Phase, ServerSession},
-    catalog_reading,
+    base::fault::{Fault, ServerError},
     connections::Connections,
-    effect::{Effect, Effects},
-    fault::{Fault, Words},
+    effect::{Effect, Effects, ServerEffect},
     login::note_neutral_session,
+    server_connections::catalog_reading,
 };
 
 impl Exchange<'_> {
@@ -20,11 +20,9 @@ impl Exchange<'_> {
         conn: Token,
         own: InternalQuery,
         out: &mut Actions,
-    ) -> Effects {
-        let Some(server) = self.connections.server(conn) else {
-            return Effects::default();
-        };
-        let effect = match (own, server.duty.phase()) {
+    ) -> Option<Effects> {
+        let server = self.connections.known_server(conn, out)?;
+        let effect = match (own, server.duty().phase()) {
             (
                 InternalQuery::Parameters
                 | InternalQuery::Sequences
@@ -32,7 +30,9 @@ impl Exchange<'_> {
                 | InternalQuery::Sql(_),
                 Some(Phase::Equipping),
             ) if server.replies.is_settled() => self.equipped(conn, out),
-            (InternalQuery::Check, Some(Phase::Checking { .. })) => Some(Effect::Checked(conn)),
+            (InternalQuery::Check, Some(Phase::Checking { .. })) => {
+                Some(Effect::Server(ServerEffect::Checked(conn)))
+            }
             (InternalQuery::Probe, Some(Phase::Settling(_))) => return self.probed(conn, out),
             (InternalQuery::Restore, Some(Phase::Settling(_))) => {
                 return self.startup_values_restored(conn, out);
@@ -46,23 +46,23 @@ impl Exchange<'_> {
             (InternalQuery::Startup, Some(Phase::Equipping)) => {
                 return self.startup_tried(conn, out);
             }
-            (InternalQuery::Lookup, _) => Some(Effect::LookupAnswered(conn)),
+            (InternalQuery::Lookup, _) => Some(Effect::Server(ServerEffect::LookupAnswered(conn))),
             (InternalQuery::Clean, Some(Phase::Equipping)) => {
                 self.session_cleaned(conn);
                 self.cleaned_for_client(conn, out)
             }
-            (InternalQuery::Reset, _) => Some(Effect::WasReset(conn)),
+            (InternalQuery::Reset, _) => Some(Effect::Server(ServerEffect::WasReset(conn))),
             _ => {
                 self.answered_without_client(conn, own, out);
                 None
             }
         };
-        Effects::from_iter(effect)
+        effect.map(Effects::from)
     }
 
     /// Processes an answer that means the same whether a client waits for it or not.
     fn answered_without_client(&mut self, conn: Token, own: InternalQuery, out: &mut Actions) {
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
         match own {
@@ -87,19 +87,19 @@ pub(crate) fn internal_query_failed(
     out: &mut Actions,
 ) -> Option<Effect> {
     let server = connections.server(conn)?;
-    match (own, server.duty.phase(), server.client()) {
+    match (own, server.duty().phase(), server.client()) {
         (InternalQuery::Rights, Some(Phase::AskingPrivilege), Some(client))
             if server.status == b'T' =>
         {
             // So the client's transaction has failed.
-            let fault = Fault::ServerSaid(Box::new(Words::of(report)));
+            let fault = Fault::ServerSaid(Box::new(ServerError::of(report)));
             out.send_made(client, |bytes| fault.write(Severity::Error, bytes));
         }
         (InternalQuery::Restore, Some(Phase::Settling(_)), Some(client)) => {
             // The client must not go on without the startup values that RESET has removed.
             server.retirement.reason = Some("its client's startup parameters are refused");
-            let fault = Fault::SettingRefused(Box::new(Words::of(report)));
-            return Some(Effect::Refuse(client, Box::new(fault)));
+            let fault = Fault::SettingRefused(Box::new(ServerError::of(report)));
+            return Some(Effect::refuse(client, fault));
         }
         // If a statement can't be made any more, its next use fails.
         (InternalQuery::Baseline, _, _) => server.session.queries.baseline_rows = None,
@@ -131,10 +131,7 @@ pub(crate) fn internal_query_failed(
         // The server still has another client's values, and this client may ask for them next.
         (InternalQuery::Sequences, _, _) => {
             let what = String::from_utf8_lossy(report.message).into_owned();
-            return Some(Effect::LoseServer(
-                conn,
-                Box::new(Fault::ServerUnclean(what)),
-            ));
+            return Some(Effect::lose(conn, Fault::ServerUnclean(what)));
         }
         (
             InternalQuery::Parameters | InternalQuery::Startup,
@@ -165,7 +162,7 @@ fn parameters_refused(
     out: &mut Actions,
 ) -> Option<Effect> {
     let (client, server) = connections.pair(client_conn, conn)?;
-    let words = Box::new(Words::of(report));
+    let words = Box::new(ServerError::of(report));
     if is_residue(&server.session, own, report) {
         server.session.clean.is_due = true;
         let message = words.message;
@@ -180,17 +177,14 @@ fn parameters_refused(
     let Some(context) = &mut client.context else {
         // PgBouncer ends such a client too: no server can meet its parameters.
         server.retirement.reason = Some("invalid server parameter");
-        return Some(Effect::Refuse(
-            client_conn,
-            Box::new(Fault::ServerSaid(words)),
-        ));
+        return Some(Effect::refuse(client_conn, Fault::ServerSaid(words)));
     };
     if server.session.lasting.has_run_opaque_text
         && report.code == INVALID_VALUE
         && context.wanted.get(BUFFERS).is_some()
     {
         // Another client has used temporary tables: only a new session takes another value.
-        return Some(Effect::LoseServer(conn, Box::new(Fault::ServerSaid(words))));
+        return Some(Effect::lose(conn, Fault::ServerSaid(words)));
     }
     // The query has failed as a whole, so that the server has nothing of the client.
     context.failed = true;
@@ -198,7 +192,7 @@ fn parameters_refused(
         InternalQuery::Parameters => Fault::SettingRefused(words),
         _ => Fault::ServerSaid(words),
     };
-    Some(Effect::Refuse(client_conn, Box::new(fault)))
+    Some(Effect::refuse(client_conn, fault))
 }
 
 /// Returns whether session state that the server's last client has left may be the reason for a refusal, rather than

@@ -62,7 +62,7 @@ impl KeptServers {
 /// Whether a server stays with its client after a transaction.
 pub(crate) enum Kept {
     /// The server stays with its client for now, and these effects follow.
-    Stays(Effects),
+    Stays(Option<Effects>),
     /// The server may be cleaned and released.
     MayGo,
 }
@@ -82,10 +82,8 @@ pub(crate) struct KeptWalk {
 /// The kept servers of this worker that are being settled, since time has passed.
 #[derive(Debug)]
 pub(crate) struct DueWalk {
-    /// The pools that were not looked at yet, the next one last.
-    pools: Vec<PoolId>,
-    /// How many servers of the next pool were not looked at yet; unset before the pool's turn.
-    listed: Option<usize>,
+    /// Servers that were not looked at yet.
+    kept: std::vec::IntoIter<Token>,
     /// When the first of these servers was settled, and how many more may be.
     began: Time,
     more: usize,
@@ -102,14 +100,14 @@ impl Exchange<'_> {
         let now = self.env.now;
         let wanted = self.wanted(server_conn);
         let turn_until = self.turn_until(server_conn, wanted, is_pinned);
-        let Some(server) = self.connections.server(server_conn) else {
-            return Kept::Stays(Effects::default());
+        let Some(server) = self.connections.known_server(server_conn, out) else {
+            return Kept::Stays(None);
         };
         if !is_pinned && server.uncount_pinned() {
-            server.retirement.reason.get_or_insert("above pool_size");
+            server.retirement.require("above pool_size");
         }
         let is_retired = server.retirement.reason.is_some();
-        let is_settled = matches!(server.duty.phase(), Some(Phase::Settled));
+        let is_settled = matches!(server.duty().phase(), Some(Phase::Settled));
         server.session.inspections.turn_until = turn_until;
         let is_wanted = wanted != Wanted::No && turn_until.is_none();
         let is_due = is_wanted || is_retired || is_settled;
@@ -117,35 +115,30 @@ impl Exchange<'_> {
         if !server.session.dirt.needs_clean() && turn_until.is_none() {
             return Kept::MayGo;
         }
-        if !server.session.dirt.needs_inspection() {
-            if !is_due && !is_pinned {
-                self.list_kept(server_conn, since, turn_until);
-            }
-            if turn_until.is_some() {
-                self.withdraw_announcement(server_conn, out);
-            }
-            return Kept::stays_if(!is_due && !is_pinned);
-        }
-        if is_due && server.next_loan.cancels > 0 {
+        let needs_inspection = server.session.dirt.needs_inspection();
+        if needs_inspection && is_due && server.next_loan.cancels > 0 {
             // A cancel request on its way to this server would hit the inspection.
             self.list_kept(server_conn, since, Some(now.after(RETRY_PAUSE)));
             return Kept::stays_if(!is_pinned);
         }
-        let inspected_at = server.session.inspections.last_at;
-        let again_at = server.session.inspections.failed.again_at();
-        let was_inspected_lately = inspected_at
-            .is_some_and(|at| is_pinned && now.since(at) < INSPECTION_PAUSE)
-            || again_at.is_some_and(|at| is_pinned && now < at);
-        if is_due && !was_inspected_lately {
+        let inspections = &server.session.inspections;
+        let is_pausing = inspections
+            .last_at
+            .is_some_and(|at| now.since(at) < INSPECTION_PAUSE)
+            || inspections.failed.again_at().is_some_and(|at| now < at);
+        if needs_inspection && is_due && !(is_pinned && is_pausing) {
             return Kept::Stays(self.settle(server_conn, out));
         }
-        self.list_kept(server_conn, since, turn_until);
+        // The caller counts pinned clients.
+        let stays = !is_pinned && (needs_inspection || !is_due);
+        if needs_inspection || stays {
+            self.list_kept(server_conn, since, turn_until);
+        }
         if turn_until.is_some() {
             // The waiters may count on this server.
             self.withdraw_announcement(server_conn, out);
         }
-        // The caller counts pinned clients.
-        Kept::stays_if(!is_pinned)
+        Kept::stays_if(stays)
     }
 
     /// Returns whether a client waits for a server of this one's pool, or the pool drains.
@@ -203,15 +196,6 @@ impl Exchange<'_> {
         }
     }
 
-    /// Returns for how many microseconds at most a server with dirt of this class is kept.
-    fn kept_at_most(&self, class: Class) -> u64 {
-        let after = self.env.snapshot.config.settings.settle_after.0;
-        match class {
-            Class::Opaque => after,
-            _ => after.min(SETTINGS_KEPT),
-        }
-    }
-
     /// Puts a server that has been kept since `since` into its pool's list.
     fn list_kept(&mut self, server_conn: Token, since: Time, settle_at: Option<Time>) {
         let is_pinned = is_pinned_to(self.connections, server_conn);
@@ -229,18 +213,14 @@ impl Exchange<'_> {
         if !is_listed && let Some(pool) = self.pools.get_mut(pool) {
             pool.kept.push_back(server_conn);
         }
-        let at = settle_at.unwrap_or_else(|| since.after(self.kept_at_most(class)));
-        if self.kept.settle_at.is_none_or(|next| next > at) {
-            self.kept.settle_at = Some(at);
-        }
+        let at = settle_at.unwrap_or_else(|| since.after(kept_at_most(&self.env, class)));
+        self.settle_no_later_than(at);
     }
 
     /// Inspects the session of a kept server, and releases the server if nothing pins its client.
-    fn settle(&mut self, server_conn: Token, out: &mut Actions) -> Effects {
+    fn settle(&mut self, server_conn: Token, out: &mut Actions) -> Option<Effects> {
         let pinning = !self.env.snapshot.config.settings.pin_parameters.is_empty();
-        let Some((_, client, server)) = self.connections.pair_of(server_conn) else {
-            return Effects::default();
-        };
+        let (_, client, server) = self.connections.known_pair_of(server_conn, out)?;
         let is_pinned = client.context.as_ref().is_some_and(|own| own.is_pinned());
         let pool = self.pools.get(server.pool());
         let keeps = pool.is_some_and(|pool| pool.keeps_servers());
@@ -263,7 +243,7 @@ impl Exchange<'_> {
             true => Phase::Relaying,
             false => Phase::Settled,
         });
-        Effects::from(Effect::Settle(server_conn))
+        Some(Effect::Settle(server_conn).into())
     }
 
     /// Announces the kept servers that are about to be settled, so that no server is opened for a client that is
@@ -291,20 +271,15 @@ impl Exchange<'_> {
 
     /// Withdraws the announcement of a server that the inspection found pinned: its waiters need another one.
     pub(super) fn withdraw_announcement(&mut self, conn: Token, out: &mut Actions) {
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
         if !server.ends_reading() {
             return;
         }
-        let Env {
-            worker,
-            directory,
-            now,
-            ..
-        } = self.env;
-        let notes = server.shared.ledger.lock().kept_was_pinned(now);
-        pooling::deliver(worker, directory, &notes, &server.shared, out);
+        let env = self.env;
+        let notes = server.shared.ledger.lock().kept_was_pinned(env.now);
+        pooling::deliver(&env, &notes, &server.shared, out);
     }
 
     /// Withdraws the announcement of a server that was to be settled for waiters, if its client still has it.
@@ -341,7 +316,7 @@ impl Exchange<'_> {
         if !walk.left.is_empty() {
             walk.shared.ledger.lock().withholds(worker);
             if let Some(pool) = self.pools.get_mut(walk.shared.id) {
-                // What was listed meanwhile has been kept for less long.
+                // Servers that were added to the list meanwhile have been kept for less long.
                 walk.left.append(&mut pool.kept);
                 pool.kept = std::mem::take(&mut walk.left);
             }
@@ -351,34 +326,37 @@ impl Exchange<'_> {
 
     /// Settles a server that was in its pool's list of kept ones.
     fn settle_listed(&mut self, conn: Token, id: PoolId) -> Effects {
-        let is_kept = is_kept(self.connections, conn, id);
         unlist(self.connections, conn);
-        match is_kept {
-            // The server may have been announced to waiters, and its client be pinned.
-            true => Effects::from_iter([
-                Effect::Settle(conn),
-                Effect::Session(conn, SessionEffect::WithdrawIfPinned),
-            ]),
-            false => Effects::default(),
+        if !is_kept(self.connections, conn, id) {
+            return Effects::default();
         }
+        // The server may have been announced to waiters, and its client be pinned.
+        let withdraw = Effect::Session(conn, SessionEffect::WithdrawIfPinned);
+        Effects::from_iter([Effect::Settle(conn), withdraw])
     }
 
     /// Begins to settle the servers that have been kept for long enough, if there are any.
     pub(crate) fn begin_settling_due(&mut self) -> Option<DueWalk> {
         let now = self.env.now;
-        if self.kept.settle_at.is_none_or(|at| at > now) {
-            return None;
-        }
-        self.kept.settle_at = None;
-        let (more, began) = match self.kept.settled_lately {
-            (began, more) if now.since(began) < SETTINGS_KEPT => (more, began),
-            _ => (SETTLED_AT_A_TIME, now),
+        self.kept.settle_at.take_if(|at| *at <= now)?;
+        let (began, more) = match self.kept.settled_lately {
+            (began, more) if now.since(began) < SETTINGS_KEPT => (began, more),
+            _ => (now, SETTLED_AT_A_TIME),
         };
-        let mut pools = self.pools.ids();
-        pools.reverse();
+        let mut kept = Vec::new();
+        for pool in self.pools.iter_mut() {
+            let (id, connections) = (pool.shared.id, &mut *self.connections);
+            pool.kept.retain(|&conn| {
+                let stays = is_kept(connections, conn, id);
+                if !stays {
+                    unlist(connections, conn);
+                }
+                stays
+            });
+            kept.extend(&pool.kept);
+        }
         Some(DueWalk {
-            pools,
-            listed: None,
+            kept: kept.into_iter(),
             began,
             more,
         })
@@ -391,22 +369,8 @@ impl Exchange<'_> {
         walk: &mut DueWalk,
         out: &mut Actions,
     ) -> Option<Effects> {
-        while let Some(&id) = walk.pools.last() {
-            let pool = self.pools.get_mut(id);
-            let count = pool.as_ref().map_or(0, |pool| pool.kept.len());
-            let listed = walk.listed.get_or_insert(count);
-            let next = match *listed {
-                0 => None,
-                _ => pool.and_then(|pool| pool.kept.pop_front()),
-            };
-            let Some(conn) = next else {
-                walk.pools.pop();
-                walk.listed = None;
-                continue;
-            };
-            *listed -= 1;
-            let effects = self.settle_if_due(conn, id, &mut walk.more, out);
-            if !effects.is_empty() {
+        for conn in walk.kept.by_ref() {
+            if let Some(effects) = self.settle_if_due(conn, &mut walk.more, out) {
                 return Some(effects);
             }
         }
@@ -417,52 +381,67 @@ impl Exchange<'_> {
     fn settle_if_due(
         &mut self,
         conn: Token,
-        id: PoolId,
         more: &mut usize,
         out: &mut Actions,
-    ) -> Effects {
+    ) -> Option<Effects> {
         let now = self.env.now;
-        let is_kept = is_kept(self.connections, conn, id);
-        unlist(self.connections, conn);
-        let Some(server) = self.connections.server(conn).filter(|_| is_kept) else {
-            return Effects::default();
-        };
-        let dirt = &server.session.dirt;
-        let (class, needs_inspection) = (dirt.class(), dirt.needs_inspection());
-        let is_being_cancelled = server.next_loan.cancels > 0;
-        let since = server.unsettled_since().unwrap_or(now);
-        match server.session.inspections.turn_until {
-            Some(until) if until > now => {
-                self.list_kept(conn, since, Some(until));
-                return Effects::default();
+        // The client may have gone on meanwhile.
+        let server = self.connections.server(conn)?;
+        let (since, inspections) = (server.unsettled_since()?, &server.session.inspections);
+        let due_at = match inspections.turn_until {
+            Some(until) => until,
+            None => {
+                let due_at = since.after(kept_at_most(&self.env, server.session.dirt.class()));
+                inspections
+                    .failed
+                    .again_at()
+                    .map_or(due_at, |at| due_at.max(at))
             }
-            Some(_) => return Effects::from(Effect::Settle(conn)),
-            None => {}
+        };
+        let is_turn = inspections.turn_until.is_some();
+        let is_held_up = !is_turn && (*more == 0 || server.next_loan.cancels > 0);
+        if now < due_at || is_held_up {
+            let again_at = due_at.max(now.after(RETRY_PAUSE));
+            self.settle_no_later_than(if is_turn { due_at } else { again_at });
+            return None;
         }
-        let again_at = server.session.inspections.failed.again_at();
-        let due_at = since.after(self.kept_at_most(class));
-        let due_at = again_at.map_or(due_at, |at| due_at.max(at));
-        if now < due_at || *more == 0 || is_being_cancelled {
-            let at = due_at.max(now.after(RETRY_PAUSE));
-            self.list_kept(conn, since, Some(at));
-            return Effects::default();
+        let needs_inspection = server.session.dirt.needs_inspection();
+        server.session.inspections.is_listed = false;
+        let pool = self.pools.get_mut(server.pool())?;
+        pool.kept.retain(|kept| *kept != conn);
+        if is_turn {
+            return Some(Effect::Settle(conn).into());
         }
         *more -= 1;
-        let keeps = self.pools.get(id).is_some_and(|pool| pool.keeps_servers());
         // Where clients keep their servers anyway, only an inspection is worth doing.
-        match needs_inspection || !keeps {
+        match needs_inspection || !pool.keeps_servers() {
             true => self.settle(conn, out),
-            false => Effects::default(),
+            false => None,
         }
+    }
+
+    /// Looks at the kept servers at this time, if not before.
+    fn settle_no_later_than(&mut self, at: Time) {
+        let next = self.kept.settle_at.get_or_insert(at);
+        *next = at.min(*next);
     }
 }
 
 impl Kept {
     fn stays_if(stays: bool) -> Self {
         match stays {
-            true => Self::Stays(Effects::default()),
+            true => Self::Stays(None),
             false => Self::MayGo,
         }
+    }
+}
+
+/// Returns for how many microseconds at most a server with dirt of this class is kept.
+fn kept_at_most(env: &Env<'_>, class: Class) -> u64 {
+    let after = env.snapshot.config.settings.settle_after.0;
+    match class {
+        Class::Opaque => after,
+        _ => after.min(SETTINGS_KEPT),
     }
 }
 
@@ -487,7 +466,7 @@ pub(crate) fn unsettled(server: &Server) -> Option<&'static str> {
         // The client is pinned until an inspection succeeds.
         return None;
     }
-    match server.duty.phase()? {
+    match server.duty().phase()? {
         Phase::Settling(_) => Some("settling"),
         Phase::Kept { .. } if server.session.is_to_clean() => Some("kept"),
         Phase::Dedicated {

@@ -5,11 +5,12 @@
 //! with its client as long as nobody else needs it (`kept`), dedicates a server to a client whose state can't be moved
 //! (`pins`), and takes a client's state away again (`cleaning`).
 //!
-//! This module owns when the next kept server has to be settled, and how many were settled lately ([`KeptServers`]).
+//! This module owns the time at which the next kept server has to be settled, and the number of
+//! servers that were settled lately ([`KeptServers`]).
 //!
-//! In come a server that is lent to a client, the answers to pgweir's own queries, the end of each transaction, and the
-//! tick. Out go effects: relay the bytes of a client that were read before its server was ready, release a server,
-//! refuse a client, move a client's channels to its listener, settle kept servers for clients that wait.
+//! Input: a server that is lent to a client, the answers to pgweir's own queries, the end of each transaction, and
+//! the tick. Output: effects: relay the bytes of a client that were read before its server was ready, release a
+//! server, refuse a client, move a client's channels to its listener, settle kept servers for clients that wait.
 
 mod cleaning;
 mod defaults;
@@ -32,33 +33,14 @@ pub(crate) use self::{
 };
 use crate::{connections::Connections, effect::Env, pooling::LocalPools, session::Bindings};
 
-/// A server and its client are missing in the table of connections.
-const NO_LOAN: &str = "a server connection and the client that it is lent to";
+/// The session is missing that a client had when it was inspected.
+const INSPECTED: &str = "the session of a client that was inspected";
 
 /// The pieces of a worker that the exchange uses.
 pub(crate) struct Exchange<'w> {
-    env: Env<'w>,
-    connections: &'w mut Connections,
-    pools: &'w mut LocalPools,
-    bindings: &'w mut Bindings,
-    kept: &'w mut KeptServers,
-}
-
-impl<'w> Exchange<'w> {
-    #[inline]
-    pub(crate) fn new(
-        env: Env<'w>,
-        connections: &'w mut Connections,
-        pools: &'w mut LocalPools,
-        bindings: &'w mut Bindings,
-        kept: &'w mut KeptServers,
-    ) -> Self {
-        Self {
-            env,
-            connections,
-            pools,
-            bindings,
-            kept,
-        }
-    }
+    pub(crate) env: Env<'w>,
+    pub(crate) connections: &'w mut Connections,
+    pub(crate) pools: &'w mut LocalPools,
+    pub(crate) bindings: &'w mut Bindings,
+    pub(crate) kept: &'w mut KeptServers,
 }

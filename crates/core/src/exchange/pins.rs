@@ -5,29 +5,39 @@ use super::Exchange;
 use crate::{
     Actions, Level, Time, Token,
     backend::Server,
+    base::pin::{Pin, Pins},
     connections::Connections,
     effect::Env,
     frontend::Client,
-    pin::{Pin, Pins},
     pooling::{self, LocalPools},
-    session::Context,
+    session::{Context, Fingerprint},
 };
 
-/// Counts and logs the reasons for which a client has just been pinned.
+/// Counts and logs the reasons for which a client has just been pinned. `by`: the statement that is probably the
+/// reason; if it is not known, the client's latest statement counts.
 #[cold]
 pub(crate) fn count_pins(
     env: &Env<'_>,
     connections: &mut Connections,
     pools: &mut LocalPools,
     (client_conn, server_conn): (Token, Token),
-    new: Pins,
+    (new, by): (Pins, Option<&Fingerprint>),
     out: &mut Actions,
 ) {
     let logs = env.snapshot.config.settings.log_pins;
-    let Some((client, server)) = connections.pair(client_conn, server_conn) else {
+    let Some((client, server)) = connections.known_pair(client_conn, server_conn, out) else {
         return;
     };
-    pools.statements.pinned(server.statements.running.latest());
+    let statement = match by {
+        Some(by) if pools.statements.is_on() => {
+            let text = || by.text.clone();
+            pools
+                .statements
+                .statement(server.statement_pool(), by.hash, text)
+        }
+        _ => server.statements.running.latest(),
+    };
+    pools.statements.pinned(statement);
     let Some(pool) = pools.get_mut(server.pool()) else {
         return out.report_missing("the pool of a server connection");
     };
@@ -85,22 +95,17 @@ impl Exchange<'_> {
     /// Counts a server that a pinned client keeps.
     #[cold]
     pub(crate) fn count_kept(&mut self, server_conn: Token, out: &mut Actions) {
-        let Some(server) = self.connections.server(server_conn) else {
+        let Some(server) = self.connections.known_server(server_conn, out) else {
             return;
         };
         if std::mem::replace(&mut server.session.inspections.is_counted, true) {
             return;
         }
-        let Env {
-            worker,
-            directory,
-            now,
-            ..
-        } = self.env;
-        let notes = server.shared.ledger.lock().pin(now);
-        pooling::deliver(worker, directory, &notes, &server.shared, out);
+        let env = self.env;
+        let notes = server.shared.ledger.lock().pin(env.now);
+        pooling::deliver(&env, &notes, &server.shared, out);
         // `pin_timeout` may be near.
-        self.connections.schedule(now);
+        self.connections.schedule(env.now);
     }
 }
 

@@ -6,20 +6,21 @@
 use pgweir_wire::MessageWriter;
 
 use super::{
-    Exchange, NO_LOAN,
+    Exchange,
     inspection::{Inspection, Rights},
     sql_statements::needs_texts,
 };
 use crate::{
     Actions, ReadMode, Time, Token,
-    backend::{Phase, Request, SIGNALS, Server, Settling, SettlingTask},
+    backend::{InspectionAnswers, Phase, Request, SIGNALS, Server, Settling},
     client_listen::{fence, fences_to_move, has_channels_to_move, send_backlog},
-    connections::Connections,
-    effect::{Effect, Effects, Env, PoolEffect, SessionEffect},
+    connections::{Connections, moves::enter},
+    effect::{Effect, Effects, Env, PoolEffect, ServerEffect, SessionEffect},
     frontend::Client,
     listen::Stage,
-    loan::{begin, enter, send_unsent_parameters},
-    recording, role_settings,
+    loan::{begin, send_unsent_parameters},
+    measurement::recording,
+    server_connections::role_settings,
     session::{Context, Effects as TextEffects, Probe, SettingsTable, State},
     signal::{Signal, Signals},
 };
@@ -40,8 +41,7 @@ pub(crate) fn before_ready(
         return true;
     };
     let is_last = server.status == b'I' && server.replies.is_last();
-    let Some((client, server)) = connections.pair(client_conn, conn) else {
-        out.report_missing(NO_LOAN);
+    let Some((client, server)) = connections.known_pair(client_conn, conn, out) else {
         return true;
     };
     if client.context.is_none() || matches!(server.replies.current(), Some(Request::Internal(_))) {
@@ -95,75 +95,61 @@ impl Exchange<'_> {
         conn: Token,
         settling: Settling,
         out: &mut Actions,
-    ) -> Effects {
-        let Some(server) = self.connections.server(conn) else {
-            return Effects::default();
-        };
+    ) -> Option<Effects> {
+        let server = self.connections.known_server(conn, out)?;
         server.session.inspections.is_missing = false;
         let client = server.client();
         let settling = Settling {
-            task: SettlingTask::Session,
             ready_was_sent: true,
             ..settling
         };
-        let mut effects = self.inspect_before_ready(conn, settling, out);
+        let effects = self.begin_settling_session(conn, settling, true, out);
+        let mut effects = effects.unwrap_or_default();
         // The extension may have reported everything already: then no reply follows that would release the server.
-        effects.extend(client.map(|client| Effect::SettleFor {
-            server: conn,
-            client,
+        effects.extend(client.map(|client| {
+            Effect::Server(ServerEffect::SettleFor {
+                server: conn,
+                client,
+            })
         }));
-        effects
+        Some(effects)
     }
 
     /// Inspects the session before the client receives its ReadyForQuery.
-    pub(crate) fn inspect_held(&mut self, conn: Token, out: &mut Actions) -> Effects {
-        let Some(server) = self.connections.server(conn) else {
-            return Effects::default();
-        };
-        let settling = Settling {
-            task: match server.session.needs_inspection_now() {
-                true => SettlingTask::Session,
-                false => SettlingTask::Channels,
-            },
-            ..Settling::default()
-        };
-        self.inspect_before_ready(conn, settling, out)
+    pub(crate) fn inspect_held(&mut self, conn: Token, out: &mut Actions) -> Option<Effects> {
+        let server = self.connections.known_server(conn, out)?;
+        let inspects = server.session.needs_inspection_now();
+        self.begin_settling_session(conn, Settling::default(), inspects, out)
     }
 
-    fn inspect_before_ready(
+    /// Begins the phase Settling. If `inspects`, the session state is read, otherwise only the client's LISTEN channels
+    /// are handled.
+    fn begin_settling_session(
         &mut self,
         conn: Token,
         settling: Settling,
+        inspects: bool,
         out: &mut Actions,
-    ) -> Effects {
-        let Some((client_conn, client, server)) = self.connections.pair_of(conn) else {
-            return Effects::default();
-        };
-        if server.relays_for().is_none() {
-            return Effects::default();
-        }
+    ) -> Option<Effects> {
+        let (client_conn, client, server) = self.connections.known_pair_of(conn, out)?;
+        server.relays_for()?;
         server.session.transaction.ddl = None;
         recording::inspection_began(&self.env, client);
         enter(Phase::Settling(settling), client_conn, client, conn, server);
         out.read(client_conn, ReadMode::Hold);
         let env = &self.env;
         role_settings::renew_changed(env.directory, env.snapshot, self.connections, conn, out);
-        self.inspect_session(conn, out)
+        if inspects {
+            return self.inspect_session(conn, out);
+        }
+        // The rest of the session can wait.
+        let server = self.connections.server(conn)?;
+        server.session.transaction.effects = TextEffects::default();
+        self.finish_inspection(conn, out)
     }
 
-    fn inspect_session(&mut self, conn: Token, out: &mut Actions) -> Effects {
-        let Some((_, client, server)) = self.connections.pair_of(conn) else {
-            out.report_missing(NO_LOAN);
-            return Effects::default();
-        };
-        let inspects = server
-            .settling_mut()
-            .is_some_and(Settling::begin_inspection);
-        if !inspects {
-            // The inspection runs only because of LISTEN; the rest can wait.
-            server.session.transaction.effects = TextEffects::default();
-            return self.finish_inspection(conn, out);
-        }
+    fn inspect_session(&mut self, conn: Token, out: &mut Actions) -> Option<Effects> {
+        let (_, client, server) = self.connections.known_pair_of(conn, out)?;
         let reported = server
             .session
             .extension
@@ -172,8 +158,7 @@ impl Exchange<'_> {
             .filter(|report| !report.unclear && !report.cut)
             .map(|report| (**report).clone());
         let Some(mut state) = reported else {
-            self.probe(conn, out);
-            return Effects::default();
+            return self.probe(conn, out);
         };
         // A report does not contain custom parameters that are no longer set: their values are queried.
         let context = client.context.as_deref();
@@ -182,12 +167,10 @@ impl Exchange<'_> {
         if statements {
             state.statements.clear();
         }
-        let mut privileged = Vec::new();
-        if !state.privileged.is_empty()
-            && Rights::of(self.env.directory.names(), server) == Rights::Granted
-        {
-            privileged.clone_from(&state.privileged);
-        }
+        let privileged = match Rights::of(self.env.directory.names(), server) {
+            Rights::Granted => state.privileged.clone(),
+            Rights::All | Rights::None => Vec::new(),
+        };
         let probe = Probe {
             names,
             privileged,
@@ -198,12 +181,20 @@ impl Exchange<'_> {
             let nothing = Probe::reported(Vec::new());
             return self.adopt_state(conn, &nothing, state, Inspection::Known, out);
         }
-        self.ask_state(conn, probe, Some(state), None, out);
-        Effects::default()
+        let answers = InspectionAnswers {
+            state,
+            reported: true,
+            ..probe.into()
+        };
+        self.ask_state(conn, None, answers, out)
     }
 
     /// Goes on after the client's startup values were restored.
-    pub(super) fn startup_values_restored(&mut self, conn: Token, out: &mut Actions) -> Effects {
+    pub(super) fn startup_values_restored(
+        &mut self,
+        conn: Token,
+        out: &mut Actions,
+    ) -> Option<Effects> {
         if let Some((_, client, server)) = self.connections.pair_of(conn)
             && let Some(context) = &client.context
         {
@@ -213,44 +204,32 @@ impl Exchange<'_> {
     }
 
     /// Goes on when the session is settled except for its channels: they move to the client's listener.
-    pub(super) fn finish_inspection(&mut self, conn: Token, out: &mut Actions) -> Effects {
+    pub(super) fn finish_inspection(&mut self, conn: Token, out: &mut Actions) -> Option<Effects> {
         if fences_to_move(&self.env, self.connections, conn, out) {
-            return Effects::default();
+            return None;
         }
         match has_channels_to_move(self.connections, conn) {
-            true => Effects::from(Effect::MoveChannels(conn)),
+            true => Some(Effect::MoveChannels(conn).into()),
             false => self.finish_with_fence(conn, out),
         }
     }
 
     /// Goes on when the channels are settled too: fences the client's notifications.
-    pub(crate) fn finish_with_fence(&mut self, conn: Token, out: &mut Actions) -> Effects {
-        let client = self
-            .connections
-            .server(conn)
-            .and_then(|server| server.client());
-        match client {
-            Some(client) if !fence(&self.env, self.connections, client, Stage::Fenced, out) => {
-                self.finish_request(conn, out)
-            }
-            _ => Effects::default(),
+    pub(crate) fn finish_with_fence(&mut self, conn: Token, out: &mut Actions) -> Option<Effects> {
+        let client = self.connections.server(conn)?.client()?;
+        match fence(&self.env, self.connections, client, Stage::Fenced, out) {
+            true => None,
+            false => self.finish_request(conn, out),
         }
     }
 
     /// Completes the client's request with ReadyForQuery. Whether the client keeps the server is decided when all
     /// that the server has sent is handled.
-    pub(crate) fn finish_request(&mut self, conn: Token, out: &mut Actions) -> Effects {
-        let server = self.connections.server(conn);
-        let Some((client_conn, settling)) =
-            server.and_then(|server| Some((server.client()?, server.settling()?)))
-        else {
-            return Effects::default();
-        };
+    pub(crate) fn finish_request(&mut self, conn: Token, out: &mut Actions) -> Option<Effects> {
+        let server = self.connections.server(conn)?;
+        let (client_conn, settling) = (server.client()?, server.settling()?);
         send_backlog(self.connections, client_conn, out);
-        let Some((client, server)) = self.connections.pair(client_conn, conn) else {
-            out.report_missing(NO_LOAN);
-            return Effects::default();
-        };
+        let (client, server) = self.connections.known_pair(client_conn, conn, out)?;
         server.session.notifications.has_listening_client = client.listening.is_some();
         let next = match settling.releases {
             true => Phase::Settled,
@@ -273,7 +252,7 @@ impl Exchange<'_> {
             effects.push(Effect::Pool(pool, PoolEffect::SettleForWaiters));
         }
         effects.extend(early.map(|early| Effect::RelayEarly(client_conn, early)));
-        effects
+        Some(effects)
     }
 }
 

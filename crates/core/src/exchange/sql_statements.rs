@@ -1,14 +1,15 @@
-//! Prepared statements where session state is carried: SQL's `PREPARE` is replayed by its text on the client's next
-//! server.
+//! Statements that a client has prepared by SQL: pgweir runs the text of the `PREPARE` again on the
+//! client's next server.
 
 use pgweir_wire::{MessageWriter, Report, tag::frontend};
 
-use super::{Exchange, NO_LOAN};
+use super::{Exchange, INSPECTED};
 use crate::{
     Actions, Token,
-    backend::{InternalQuery, Server},
+    backend::{InternalQuery, Naming, Server, ServerSqlStatements},
     connections::Connections,
-    session::{SqlStatements, State},
+    frontend::Client,
+    session::{Context, SqlStatements, State},
 };
 
 impl Exchange<'_> {
@@ -20,16 +21,12 @@ impl Exchange<'_> {
         conn: Token,
         state: &mut State,
         out: &mut Actions,
-    ) {
+    ) -> Option<()> {
         let settings = &self.env.snapshot.config.settings;
         let most = settings.max_prepared_statements as usize;
         let most_bytes = settings.max_client_prepared_bytes as usize;
-        let Some((client, server)) = self.connections.pair(client_conn, conn) else {
-            return out.report_missing(NO_LOAN);
-        };
-        let Some(context) = client.context.as_deref_mut() else {
-            return out.report_missing("the session of a client that was inspected");
-        };
+        let (client, server) = self.connections.known_pair(client_conn, conn, out)?;
+        let context = out.known(client.context.as_deref_mut(), INSPECTED)?;
         let session = &mut server.session;
         let fits = |sql: &SqlStatements| {
             sql.len() <= most && sql.bytes() + client.statements.bytes() <= most_bytes
@@ -69,12 +66,12 @@ impl Exchange<'_> {
             .ours
             .is_some_and(|ours| ours > server.statements.prepared.len());
         if session.client_names.are_own() && (has_reserved || !state.named.is_empty()) {
-            return;
+            return Some(());
         }
         if session.client_names.are_own() {
             client.statements.clear(self.bindings);
         }
-        session.client_names.use_pooled();
+        session.client_names.naming = Naming::Pooled;
         let gone = state.named.iter();
         let mut gone: Vec<_> = gone.map(|name| name.clone().into()).collect();
         if state
@@ -87,33 +84,44 @@ impl Exchange<'_> {
             gone.extend(ours.iter().map(|statement| statement.name().into()));
         }
         close(conn, server, &gone, out);
+        Some(())
     }
+}
 
-    /// Replaces the server's SQL-prepared statements by the client's.
-    pub(super) fn send_statements(&mut self, conn: Token, client_conn: Token, out: &mut Actions) {
-        let Some((client, server)) = self.connections.pair(client_conn, conn) else {
-            return out.report_missing(NO_LOAN);
-        };
-        let Some(context) = client.context.as_deref_mut() else {
-            return out.report_missing("the session of a client that gets a server");
-        };
-        let (wanted, session) = (&context.wanted, &mut server.session);
-        if session.has_sql_for(&context.sql, client.origin.id, wanted) {
-            // From now on the two are equal by address too, which the next comparison checks first.
-            context.sql = session.sql_statements.held.clone();
-            session.sql_used_by(client.origin.id, wanted);
-            return;
-        }
-        let mut syncs = Vec::new();
-        out.send_made(conn, |bytes| {
-            syncs = context.sql.write_plan(&session.sql_statements.held, bytes);
-        });
-        session.sql_statements.made_for = (client.origin.id, Some(wanted.clone()));
-        for made in syncs {
-            server.ask(made.map_or(InternalQuery::Statements, InternalQuery::Sql));
-        }
-        server.session.sql_statements.held = context.sql.clone();
+/// Returns whether the server has this client's SQL-prepared statements, with literals that mean what the client wants.
+/// Then the two lists are equal by address too, which the next comparison checks first.
+pub(super) fn take_statements_of(server: &mut Server, context: &mut Context, client: u64) -> bool {
+    let session = &mut server.session;
+    let has_them = session.has_sql_for(&context.sql, client, &context.wanted);
+    if has_them {
+        context.sql = session.sql_statements.held.clone();
+        session.sql_used_by(client, &context.wanted);
     }
+    has_them
+}
+
+/// Replaces the server's SQL-prepared statements by the client's.
+pub(super) fn send_statements(
+    conn: Token,
+    server: &mut Server,
+    client: &Client,
+    out: &mut Actions,
+) {
+    let Some(context) = client.context.as_deref() else {
+        return;
+    };
+    let mut syncs = Vec::new();
+    out.send_made(conn, |bytes| {
+        let held = &server.session.sql_statements.held;
+        syncs = context.sql.write_plan(held, bytes);
+    });
+    for made in syncs {
+        server.ask(made.map_or(InternalQuery::Statements, InternalQuery::Sql));
+    }
+    server.session.sql_statements = ServerSqlStatements {
+        held: context.sql.clone(),
+        made_for: (client.origin.id, Some(context.wanted.clone())),
+    };
 }
 
 /// Returns whether the server has to be queried for its statements, since its report does not contain all of them.

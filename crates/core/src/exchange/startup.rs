@@ -3,13 +3,12 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use super::{Exchange, NO_LOAN, equipping::query, pins::pin_at_login};
+use super::{Exchange, pins::pin_at_login};
 use crate::{
     Actions, Token,
     backend::{InternalQuery, Phase, REDEFINED},
-    effect::{Effect, Effects},
-    frontend::ClientDuty,
-    loan::enter,
+    connections::moves::enter,
+    effect::{ClientEffect, Effect, Effects, ServerEffect},
     session::{Context, Settings, Startup, is_identity, login_plan},
 };
 
@@ -69,52 +68,45 @@ impl Exchange<'_> {
         server_conn: Token,
         client_conn: Token,
         out: &mut Actions,
-    ) {
-        let Some((client, server)) = self.connections.pair(client_conn, server_conn) else {
-            return out.report_missing(NO_LOAN);
-        };
-        let Some(context) = &client.context else {
-            return out.report_missing("the session of a client that logs in");
-        };
+    ) -> Option<Effect> {
+        let (client, server) = self.connections.known_pair(client_conn, server_conn, out)?;
+        let context = out.known(client.context.as_deref(), LOGS_IN)?;
         server.times.lent_at = self.env.now;
         // The query is empty if there is nothing to do: the parameters that the server holds were tried before.
         let text = login_plan(&context.wanted, &server.session.settings.held).unwrap_or_default();
         enter(Phase::Equipping, client_conn, client, server_conn, server);
         server.session.settings.reads_notices = true;
-        server.ask(InternalQuery::Startup);
-        query(server_conn, &text, out);
+        out.ask(server_conn, server, InternalQuery::Startup, &text);
+        None
     }
 
     /// Goes on with the login: the server has accepted the startup parameters.
-    pub(super) fn startup_tried(&mut self, server_conn: Token, out: &mut Actions) -> Effects {
+    pub(super) fn startup_tried(
+        &mut self,
+        server_conn: Token,
+        out: &mut Actions,
+    ) -> Option<Effects> {
         let directory = self.env.directory;
-        let Some((client_conn, client, server)) = self.connections.pair_of(server_conn) else {
-            out.report_missing(NO_LOAN);
-            return Effects::default();
-        };
+        let (client_conn, client, server) = self.connections.known_pair_of(server_conn, out)?;
         server.session.settings.reads_notices = false;
         if server.session.clean.is_due {
             self.clean_session(server_conn, out);
-            return Effects::default();
+            return None;
         }
         let shared = Arc::clone(&server.shared);
         let is_redefined = server.retirement.reason == Some(REDEFINED);
-        let Some(context) = client.context.as_deref_mut() else {
-            out.report_missing("the session of a client that logs in");
-            return Effects::default();
-        };
+        let give_back = Effect::Server(ServerEffect::GiveBack(server_conn));
+        let context = out.known(client.context.as_deref_mut(), LOGS_IN)?;
         if is_redefined {
             server.session.holds(&context.wanted);
             server.session.settings.has_unsent = false;
-            client.duty = ClientDuty::Idle;
-            return Effects::from_iter([
-                Effect::Wait {
-                    client: client_conn,
-                    pool: shared.id,
-                    at_login: true,
-                },
-                Effect::GiveBack(server_conn),
-            ]);
+            client.become_idle();
+            let wait = ClientEffect::Wait {
+                client: client_conn,
+                pool: shared.id,
+                at_login: true,
+            };
+            return Some(Effects::from_iter([Effect::Client(wait), give_back]));
         }
         let asked = std::mem::take(&mut context.wanted);
         server.session.holds(&asked);
@@ -155,8 +147,9 @@ impl Exchange<'_> {
                 startups.keep(&others(&asked), startup);
             }
         }
-        client.duty = ClientDuty::Idle;
-        Effects::from_iter([Effect::Welcome(client_conn), Effect::GiveBack(server_conn)])
+        client.become_idle();
+        let welcome = Effect::Client(ClientEffect::Welcome(client_conn));
+        Some(Effects::from_iter([welcome, give_back]))
     }
 }
 
@@ -165,6 +158,8 @@ fn is_plain_name(name: &[u8]) -> bool {
     name.len() < NAME_MAX && name.iter().all(|byte| matches!(byte, 0x20..=0x7e))
 }
 
+/// The session is missing that a client has from its login on.
+const LOGS_IN: &str = "the session of a client that logs in";
 const APPLICATION_NAME: &[u8] = b"application_name";
 /// PostgreSQL truncates names of this length and above (`NAMEDATALEN`).
 const NAME_MAX: usize = 64;

@@ -1,6 +1,6 @@
 //! The cancel key that pgweir gave a client.
 
-use crate::cancel::CancelKey;
+use crate::shared::cancel::CancelKey;
 
 /// A client's cancel key. The secret is random from the connection's start, and is sent at the end of the login.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub struct ClientKey {
 }
 
 impl ClientKey {
-    /// Returns a key with this random secret, which no client was given yet.
+    /// Creates a key with this random secret, which no client was given yet.
     #[must_use]
     pub fn new(secret: [u8; 32]) -> Self {
         Self {
@@ -23,7 +23,7 @@ impl ClientKey {
         }
     }
 
-    /// Returns the key that another process has given the client.
+    /// Creates the key that another process has given the client.
     #[must_use]
     pub fn resumed(pid: u32, given: &[u8]) -> Self {
         let mut secret = [0; 32];

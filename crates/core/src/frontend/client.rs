@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{ClientKey, Discard, Login, UnnamedStatement, Upstream};
-use crate::cancel::CancelKey;
+use super::{ClientKey, Discard, Discarded, Login, UnnamedStatement, Upstream};
+use crate::shared::cancel::CancelKey;
 use pgweir_wire::Header;
 
 use crate::{
     Address, Audit, ExclusiveServer, Replication, Time, TlsFacts, Token,
+    base::{fault::Fault, progress::Progress},
     console::Console,
     listen::Listening,
     pool::{PoolId, PoolKey, Ticket},
@@ -44,9 +45,9 @@ pub enum ClientDuty {
         /// Whether the login is still under way.
         at_login: bool,
     },
-    /// This exclusive server of the client connects or logs in. The client's login ends with that.
+    /// The client waits for its exclusive server, which connects or logs in. The client's login ends with that.
     Opening(Token),
-    /// The server was lent, and is being given the client's session.
+    /// This server was lent, and is getting the client's session state.
     Preparing(Token),
     /// The client uses this server.
     Active(Token),
@@ -64,19 +65,19 @@ pub enum ClientDuty {
 /// A client connection.
 #[derive(Debug)]
 pub struct Client {
-    /// Where the connection comes from.
+    /// The origin of the connection.
     pub origin: Origin,
     /// The facts about TLS, if the connection uses it.
     pub tls: Option<Box<TlsFacts>>,
-    /// The connection's state.
-    pub duty: ClientDuty,
+    /// The connection's state. Only the moves of [`crate::connections`] change it.
+    duty: ClientDuty,
     /// The login, while the client waits for a server that looks its user up.
     pub login: Option<Box<Login>>,
     /// The database and user of the startup packet, once it has arrived.
     pub names: Option<Arc<PoolKey>>,
     /// The client's pool, once it has logged in.
     pub pool: Option<PoolId>,
-    /// How to open the client's exclusive server, if it needs one.
+    /// The way to open the client's exclusive server, if it needs one.
     pub exclusive: Option<Box<ExclusiveServer>>,
     /// The reported parameters, with the values that the client was last sent.
     pub tracked: Tracked,
@@ -84,7 +85,7 @@ pub struct Client {
     pub listening: Option<Box<Listening>>,
     /// The client's session, if `session_state = transparent` holds for the client.
     pub context: Option<Box<Context>>,
-    /// The client's socket, and what was read from it ahead of its turn.
+    /// The client's socket, and the bytes that were read from it ahead of their turn.
     pub socket: ClientSocket,
     /// Whether the client has prepared a statement that may change the catalog, in a pool without session state.
     pub prepares_ddl: bool,
@@ -98,16 +99,16 @@ pub struct Client {
     pub request: RequestTimes,
 }
 
-/// The client's socket, and what was read from it ahead of its turn.
+/// The client's socket, and the bytes that were read from it ahead of their turn.
 #[derive(Debug, Default)]
 pub struct ClientSocket {
-    /// Where the client's incoming stream is.
+    /// The position in the client's stream of messages.
     pub stream: Upstream,
     /// The beginning of a message whose names have not all arrived yet.
     pub held: Option<Box<Held>>,
     /// Reads the names of custom parameters from a text that has not arrived as a whole.
     pub unread: Option<Box<CustomNames>>,
-    /// What the statements' and portals' names in its messages stand for, for the statistics.
+    /// The statements that the names of statements and portals in the client's messages stand for, for the statistics.
     pub statement_names: ClientStatements,
     /// Bytes that were read before they could be passed on: they arrived together with the end of the login, or wait
     /// for the answers to earlier requests.
@@ -116,25 +117,27 @@ pub struct ClientSocket {
     pub peeked: bool,
     /// Whether the socket takes no more bytes at present.
     pub blocked: bool,
-    /// When the client hung up, if it was not being read then. Bytes that it has sent before may still be in the
-    /// socket.
+    /// The time at which the client hung up, if pgweir was not reading from it then. Bytes that it has sent before may
+    /// still be in the socket.
     pub hung_up_at: Option<Time>,
+    /// The client's progress within a message at the last check.
+    pub progress: Option<Progress>,
 }
 
 /// The times of a client's present request, or of its last one.
 #[derive(Debug)]
 pub struct RequestTimes {
-    /// When the client sent the request.
+    /// The time at which the client sent the request.
     pub sent_at: Time,
-    /// When the transaction got its server.
+    /// The time at which the transaction got its server.
     pub transaction_at: Time,
     /// Whether the client was sent a notice that it waits for a server, in the present wait.
     pub wait_notice_was_sent: bool,
-    /// What is recorded of the present transaction, while transactions are traced.
+    /// The recorded data of the present transaction, while transactions are traced.
     pub recording: Option<Box<Recording>>,
 }
 
-/// Where a client connection comes from, and since when it exists.
+/// The origin of a client connection, and its age.
 #[derive(Debug, Clone, Copy)]
 pub struct Origin {
     /// The client's id, unique in the process.
@@ -147,13 +150,13 @@ pub struct Origin {
     pub port: u16,
     /// Whether the client is connected by a Unix socket and runs under the same user id as this process.
     pub same_uid: bool,
-    /// Whether the client is this process itself, on behalf of somebody else: a request over HTTP.
+    /// Whether the connection comes from this process itself, which passes on a request over HTTP.
     pub is_internal: bool,
     /// The user id of the client's process on a Unix socket, if it is known.
     pub uid: Option<u32>,
     /// The client's process id on a Unix socket; 0 if it is not known.
     pub pid: u32,
-    /// When the client connected.
+    /// The time at which the client connected.
     pub connected_at: Time,
 }
 
@@ -196,25 +199,92 @@ impl Client {
         }
     }
 
-    /// Does what it does end after a time?
+    /// Returns whether the client's present state ends after a time.
     pub(crate) fn has_deadline(&self) -> bool {
         let duty = matches!(
             self.duty,
             ClientDuty::Login(_) | ClientDuty::Waiting { .. } | ClientDuty::Opening(_)
         );
-        duty || self.socket.hung_up_at.is_some()
+        duty || self.socket.hung_up_at.is_some() || self.socket.progress.is_some()
     }
 
-    /// Does it wait for a server with a request, not within its login?
+    /// Returns whether the client waits for a server with a request, and not within its login.
     pub(crate) fn waits_with_request(&self) -> bool {
         let is_login = self.login.is_some();
         matches!(self.duty, ClientDuty::Waiting { at_login, .. } if !at_login && !is_login)
     }
 
-    /// Lets the client wait for a server, with this ticket of its pool's ledger.
-    pub fn begin_waiting(&mut self, ticket: Ticket, at_login: bool) {
-        self.duty = ClientDuty::Waiting { ticket, at_login };
-        self.request.wait_notice_was_sent = false;
+    /// Returns the connection's state.
+    #[must_use]
+    #[inline]
+    pub fn duty(&self) -> &ClientDuty {
+        &self.duty
+    }
+
+    /// Changes the connection's state, and returns the former one. Only the moves of [`crate::connections`] call this.
+    #[inline]
+    pub(crate) fn change_duty(&mut self, duty: ClientDuty) -> ClientDuty {
+        std::mem::replace(&mut self.duty, duty)
+    }
+
+    /// Returns the login, if one is under way.
+    pub(crate) fn present_login(&self) -> Option<&Login> {
+        match &self.duty {
+            ClientDuty::Login(login) => Some(login),
+            _ => self.login.as_deref(),
+        }
+    }
+
+    /// Returns the bytes of messages that have not arrived completely, or wait for their turn.
+    pub(crate) fn buffered(&self) -> usize {
+        let held = self.socket.held.as_ref();
+        let early = self.socket.early.as_ref();
+        let console = match &self.duty {
+            ClientDuty::Console(console) => console.buffered(),
+            _ => 0,
+        };
+        held.map_or(0, |held| held.body.capacity())
+            + early.map_or(0, |early| early.capacity())
+            + self.socket.statement_names.bytes()
+            + self.unnamed.bytes()
+            + console
+    }
+
+    /// Returns the login, if the client logs in.
+    pub(crate) fn login_mut(&mut self) -> Option<&mut Login> {
+        match &mut self.duty {
+            ClientDuty::Login(login) => Some(login),
+            _ => None,
+        }
+    }
+
+    /// Returns the console, if the client uses it.
+    pub(crate) fn console_mut(&mut self) -> Option<&mut Console> {
+        match &mut self.duty {
+            ClientDuty::Console(console) => Some(console),
+            _ => None,
+        }
+    }
+
+    /// Reads bytes of a request that is discarded. Returns `None` if no request is.
+    pub(crate) fn discard(
+        &mut self,
+        bytes: &[u8],
+        longest: u32,
+    ) -> Option<Result<Discarded, Fault>> {
+        match &mut self.duty {
+            ClientDuty::Discarding(discard) => {
+                Some(discard.read(&mut self.socket.stream, bytes, longest))
+            }
+            _ => None,
+        }
+    }
+
+    /// Notes that the cancel request of this connection is on its way to the server.
+    pub(crate) fn cancel_request_sent(&mut self) {
+        if let ClientDuty::CancelRequest { sent } = &mut self.duty {
+            *sent = true;
+        }
     }
 
     /// Returns whether the client's startup parameters still have to be tried on a server.
@@ -229,7 +299,7 @@ impl Client {
         self.key.cancel_key()
     }
 
-    /// The server that is lent to the client.
+    /// Returns the server that is lent to the client.
     #[must_use]
     #[inline]
     pub fn server(&self) -> Option<Token> {
@@ -239,7 +309,7 @@ impl Client {
         }
     }
 
-    /// Does the client have, or is it about to get, a server outside of its pool's limits (`bypass_users`)?
+    /// Returns whether the client has, or is about to get, a server outside of its pool's limits (`bypass_users`).
     #[must_use]
     pub fn is_past_limits(&self) -> bool {
         self.exclusive
@@ -247,10 +317,16 @@ impl Client {
             .is_some_and(|exclusive| exclusive.bypass)
     }
 
-    /// Is the login parked, since it is above a limit?
+    /// Returns whether the client has authenticated and counts under the limits on clients.
     #[must_use]
-    pub fn is_parked(&self) -> bool {
-        matches!(&self.duty, ClientDuty::Login(login) if login.is_parked())
+    pub fn is_admitted(&self) -> bool {
+        !self.logs_in() && !matches!(self.duty, ClientDuty::CancelRequest { .. })
+    }
+
+    /// Returns whether the client has not authenticated.
+    #[must_use]
+    pub fn logs_in(&self) -> bool {
+        matches!(self.duty, ClientDuty::Login(_)) || self.login.is_some()
     }
 
     /// Notes the UNLISTEN commands in a text.
@@ -266,7 +342,7 @@ impl Client {
         }
     }
 
-    /// Whether, and what, the connection replicates.
+    /// Returns the kind of replication, if any.
     #[must_use]
     pub fn replication(&self) -> Replication {
         let exclusive = self.exclusive.as_ref();
@@ -295,7 +371,7 @@ impl Client {
         }
     }
 
-    /// The client's name in the log.
+    /// Returns the client's name in the log.
     #[must_use]
     pub fn subject(&self) -> String {
         let (database, user) = self.names.as_ref().map_or(("(nodb)", "(nouser)"), |names| {

@@ -3,7 +3,7 @@
 use pgweir_wire::tag::frontend;
 
 use super::Upstream;
-use crate::fault::Fault;
+use crate::base::fault::Fault;
 
 /// A request that is read and discarded.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub struct Discard {
     progress: Progress,
 }
 
-/// How far the request was read.
+/// The part of the request that was read.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Progress {
     /// No message has arrived that would have a reply.
@@ -44,11 +44,12 @@ pub enum End {
 }
 
 impl Discard {
-    /// Reads on as PostgreSQL does after an error: a simple query is a request by itself, one in the extended protocol
-    /// ends with Sync.
+    /// Reads on as PostgreSQL does after an error: a simple query is a request by itself, and a request of the extended
+    /// protocol ends with Sync.
     ///
     /// # Errors
-    /// As of [`Upstream::next`].
+    ///
+    /// The errors of [`Upstream::next`].
     pub fn read(
         &mut self,
         stream: &mut Upstream,
@@ -106,7 +107,7 @@ mod tests {
         [&[tag], &len[..], body].concat()
     }
 
-    /// What the client hears, and what is left of its bytes; however they come.
+    /// Checks which messages the client gets, and which of its bytes are left, whatever the parts in which they arrive.
     fn check(bytes: &[u8], heard: &str, rest: &[u8]) {
         for cut in 0..=bytes.len() {
             let (mut discard, mut stream) = (Discard::default(), Upstream::default());

@@ -5,10 +5,9 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 use pgweir_auth::{
     Method, PlainCheck,
     hba::IdentMap,
-    md5,
     scram::{self, ClientKeys, DeriveJob, DerivedKeys, ScramError, ServerExchange},
     userlist::Secret,
-    verify_plain,
+    verify_md5, verify_plain,
 };
 use pgweir_wire::{
     Authentication, Body, HEADER_LEN, MessageWriter, ProtocolVersion, StartupError, tag::frontend,
@@ -17,10 +16,13 @@ use zeroize::Zeroizing;
 
 use super::LoginRequest;
 use crate::{
-    Answer, AuthCheck, Service, UserQuestion,
-    fault::{Fault, LoginFault},
-    inbox::{BadMessage, Inbox},
-    tls::TlsFault,
+    Answer, AuthCheck, Service, Time, UserQuery,
+    base::{
+        fault::{Fault, LoginFault},
+        inbox::{BadMessage, Inbox},
+        memory::LoginMemory,
+        tls::TlsFault,
+    },
 };
 
 /// The longest message while a client logs in: a password, and its final NUL.
@@ -66,19 +68,31 @@ pub enum Stage {
     },
     /// Keys are being derived, to check a plain password against this SCRAM secret.
     Checking(Arc<Secret>),
+    /// The client has sent a wrong plain password, and no keys were derived to find that out.
+    WrongPassword,
+    /// Keys are being derived only to take the time that it takes for a SCRAM secret; then the client is refused.
+    TakingTime,
     /// The client was asked for a plain password, which this service will check.
     CleartextFor(Service),
     /// This service is checking the password.
     Verifying(Service),
-    /// The login is above a limit and parked, until pending disconnects were processed.
-    Parked,
+    /// The client has authenticated, with these SCRAM keys if it used SCRAM, but is above a limit: it is parked until
+    /// pending disconnects were processed.
+    Parked(Option<ClientKeys>),
+    /// The login has failed, and the client gets the error at this time.
+    Refused {
+        /// The error.
+        fault: Box<Fault>,
+        /// The time at which the client gets the error.
+        at: Time,
+    },
     /// A database is being asked about the user.
-    LookingUp(Box<UserQuestion>),
+    LookingUp(Box<UserQuery>),
     /// The name of the system user is being looked up; it goes through this ident map, if there is one.
     CheckingAuth(Option<Arc<IdentMap>>),
 }
 
-/// How a client is to be authenticated.
+/// The way in which a client is to be authenticated.
 #[derive(Debug)]
 pub enum AuthPlan {
     /// Without any proof (`trust`).
@@ -107,7 +121,7 @@ pub enum AuthPlan {
 }
 
 impl AuthPlan {
-    /// The plan for a method and a user with this secret; `None` if the method does not use secrets.
+    /// Returns the plan for a method and a user with this secret; `None` if the method does not use secrets.
     #[must_use]
     pub fn new(method: &Method, secret: Option<&Arc<Secret>>) -> Self {
         let usable = secret.filter(|secret| !secret.is_empty());
@@ -133,7 +147,7 @@ impl AuthPlan {
 /// The result of a client's message.
 #[derive(Debug)]
 pub enum Proof {
-    /// The exchange goes on; a further challenge may have been appended.
+    /// The exchange continues; a further challenge may have been appended.
     More,
     /// Keys have to be derived first: see [`Login::derived`].
     Derive(DeriveJob),
@@ -163,23 +177,42 @@ pub struct Login {
     /// Whether a service has checked the password.
     pub(crate) is_checked: bool,
     /// Whether the result of `auth_query` is from the cache.
-    pub(crate) cached: Option<UserQuestion>,
+    pub(crate) cached: Option<UserQuery>,
     /// The roles that the user is a member of.
     pub(crate) roles: Option<Arc<BTreeSet<String>>>,
     /// The client's password message, kept to be checked once more.
     pub(crate) repeated: Option<Zeroizing<Vec<u8>>>,
     /// The client's address, if it is connected by TCP.
     pub(crate) address: Option<IpAddr>,
-    /// How many servers were lost while a lookup for this login ran on them.
+    /// The number of servers that were lost while a lookup for this login ran on them.
     pub(crate) losses: u8,
+    /// The time at which the client last sent something, or was asked for something.
+    pub(crate) waits_since: Time,
+    /// The login's part of `login_memory`.
+    pub(crate) memory: LoginMemory,
+    random: RandomBytes,
+}
+
+/// Random bytes for a login.
+#[derive(Debug)]
+struct RandomBytes {
+    /// The nonce for SCRAM.
     nonce: [u8; scram::NONCE_BYTES],
+    /// The salt for md5.
     salt: [u8; 4],
 }
 
 impl Login {
-    /// A new login; `nonce` and `salt` are random.
+    /// Returns the bytes of the messages that the login keeps.
     #[must_use]
-    pub fn new(nonce: [u8; scram::NONCE_BYTES], salt: [u8; 4]) -> Self {
+    pub fn buffered(&self) -> usize {
+        let repeated = self.repeated.as_ref();
+        self.inbox.capacity() + repeated.map_or(0, |message| message.capacity())
+    }
+
+    /// Creates a login; `nonce` and `salt` are random.
+    #[must_use]
+    pub fn new(nonce: [u8; scram::NONCE_BYTES], salt: [u8; 4], now: Time) -> Self {
         Self {
             inbox: Inbox::default(),
             stage: Stage::Startup,
@@ -194,13 +227,14 @@ impl Login {
             repeated: None,
             address: None,
             losses: 0,
-            nonce,
-            salt,
+            waits_since: now,
+            memory: LoginMemory::default(),
+            random: RandomBytes { nonce, salt },
         }
     }
 
-    /// The client asks for this kind of encryption. As in PostgreSQL, it may ask once for each kind, and must wait for
-    /// the answer: earlier bytes may be an attacker's.
+    /// Notes that the client asks for this kind of encryption. As in PostgreSQL, it may ask once for each kind, and
+    /// must wait for the answer: earlier bytes may be an attacker's.
     ///
     /// # Errors
     /// The client has asked before, or has sent more bytes.
@@ -218,13 +252,51 @@ impl Login {
         }
     }
 
-    /// Is the login parked, since it is above a limit?
+    /// Returns whether the client must send something before the login can go on, or only waits for its refusal: such a
+    /// login may be ended when there are too many.
     #[must_use]
-    pub fn is_parked(&self) -> bool {
-        matches!(self.stage, Stage::Parked)
+    pub fn awaits_client(&self) -> bool {
+        match self.stage {
+            Stage::Startup
+            | Stage::Handshake { .. }
+            | Stage::Cleartext(_)
+            | Stage::CleartextFor(_)
+            | Stage::Md5(_)
+            | Stage::Sasl { .. }
+            | Stage::Refused { .. } => true,
+            Stage::MakingSecret { .. }
+            | Stage::Checking(_)
+            | Stage::WrongPassword
+            | Stage::TakingTime
+            | Stage::Verifying(_)
+            | Stage::Parked(_)
+            | Stage::LookingUp(_)
+            | Stage::CheckingAuth(_) => false,
+        }
     }
 
-    /// The user's name; empty before the startup packet.
+    /// Returns whether the login is parked, since it is above a limit.
+    #[must_use]
+    pub fn is_parked(&self) -> bool {
+        matches!(self.stage, Stage::Parked(_))
+    }
+
+    /// Returns whether the login has failed, and the client has not got the error yet.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(self.stage, Stage::Refused { .. })
+    }
+
+    /// Returns the error of a login that has failed, if the client has to get it by now.
+    #[must_use]
+    pub fn refusal(&self, now: Time) -> Option<Fault> {
+        match &self.stage {
+            Stage::Refused { fault, at } if *at <= now => Some((**fault).clone()),
+            _ => None,
+        }
+    }
+
+    /// Returns the user's name; empty before the startup packet.
     #[must_use]
     pub fn user(&self) -> &str {
         self.request.as_ref().map_or("", |request| &request.user)
@@ -276,14 +348,15 @@ impl Login {
             }
             AuthPlan::Md5(secret) => {
                 self.stage = Stage::Md5(secret);
-                MessageWriter::new(out).authentication(Authentication::Md5Password(self.salt));
+                MessageWriter::new(out)
+                    .authentication(Authentication::Md5Password(self.random.salt));
             }
             AuthPlan::Scram(secret) => {
-                self.offer_scram(ServerExchange::new(secret, &self.nonce), out)
+                self.offer_scram(ServerExchange::new(secret, &self.random.nonce), out)
             }
             AuthPlan::MockScram => {
                 let exchange =
-                    ServerExchange::mock(process_key, self.user(), iterations, &self.nonce);
+                    ServerExchange::mock(process_key, self.user(), iterations, &self.random.nonce);
                 self.offer_scram(exchange, out);
             }
             AuthPlan::MakeScram(secret) => {
@@ -331,11 +404,13 @@ impl Login {
                 let response = Body::new(body)
                     .cstr()
                     .map_err(|_| Fault::Malformed(frontend::PASSWORD))?;
-                match secret {
-                    Some(secret) if md5::verify(&secret, self.user(), self.salt, response) => {
-                        Ok(Proof::Accepted(None))
-                    }
-                    _ => Err(Fault::Password),
+                // A login of an unknown user costs the same hashes.
+                let is_known = secret.is_some();
+                let secret =
+                    secret.unwrap_or_else(|| Arc::new(Secret::Plain("-".to_owned().into())));
+                match verify_md5(&secret, self.user(), self.random.salt, response) && is_known {
+                    true => Ok(Proof::Accepted(None)),
+                    false => Err(Fault::Password),
                 }
             }
             Stage::Sasl { exchange, is_first } => {
@@ -360,7 +435,7 @@ impl Login {
         match std::mem::replace(&mut self.stage, Stage::Startup) {
             Stage::MakingSecret { salt, iterations } => {
                 let secret = scram::build_secret(keys, salt, iterations);
-                self.offer_scram(ServerExchange::new(secret.clone(), &self.nonce), out);
+                self.offer_scram(ServerExchange::new(secret.clone(), &self.random.nonce), out);
                 Ok((Proof::More, Some(secret)))
             }
             Stage::Checking(secret) => match &*secret {
@@ -369,6 +444,7 @@ impl Login {
                 }
                 _ => Err(Fault::Password),
             },
+            Stage::TakingTime => Err(Fault::Password),
             other => {
                 self.stage = other;
                 Ok((Proof::More, None))
@@ -407,15 +483,33 @@ impl Login {
         let password = Body::new(body)
             .cstr()
             .map_err(|_| Fault::Malformed(frontend::PASSWORD))?;
-        let secret = secret.ok_or(Fault::Password)?;
-        match verify_plain(&secret, self.user(), password) {
-            PlainCheck::Accepted => Ok(Proof::Accepted(None)),
-            PlainCheck::Refused => Err(Fault::Password),
-            PlainCheck::Derive(job) => {
+        let found = secret.map(|secret| (verify_plain(&secret, self.user(), password), secret));
+        match found {
+            Some((PlainCheck::Accepted, _)) => Ok(Proof::Accepted(None)),
+            Some((PlainCheck::Derive(job), secret)) => {
                 self.stage = Stage::Checking(secret);
                 Ok(Proof::Derive(job))
             }
+            Some((PlainCheck::Refused, _)) | None => {
+                self.stage = Stage::WrongPassword;
+                Err(Fault::Password)
+            }
         }
+    }
+
+    /// Returns the derivation that a login with a wrong plain password still has to run. With it, the login takes the
+    /// same time whether the user has a SCRAM secret, another one, or does not exist.
+    pub(crate) fn remaining_work(
+        &mut self,
+        process_key: &[u8; 32],
+        iterations: u32,
+    ) -> Option<DeriveJob> {
+        if !matches!(self.stage, Stage::WrongPassword) {
+            return None;
+        }
+        self.stage = Stage::TakingTime;
+        let salt = scram::user_salt(process_key, self.user()).to_vec();
+        Some(DeriveJob::new(b"-", salt, iterations))
     }
 
     fn offer_scram(&mut self, exchange: ServerExchange, out: &mut Vec<u8>) {
@@ -451,7 +545,7 @@ impl Login {
     }
 }
 
-/// SASLInitialResponse: the mechanism and its first message.
+/// Reads SASLInitialResponse: the mechanism and its first message.
 fn sasl_initial(body: &[u8]) -> Option<(&str, &[u8])> {
     let mut body = Body::new(body);
     let mechanism = std::str::from_utf8(body.cstr().ok()?).ok()?;

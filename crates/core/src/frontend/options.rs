@@ -28,7 +28,7 @@ pub(crate) fn settings(options: &[u8]) -> Vec<Setting> {
     found
 }
 
-/// PostgreSQL takes `-` for `_` in the names of `--name=value`.
+/// Returns the name of a setting: PostgreSQL accepts `-` in place of `_` in the names of `--name=value`.
 fn name(text: &[u8]) -> Vec<u8> {
     text.iter()
         .map(|&byte| if byte == b'-' { b'_' } else { byte })

@@ -5,11 +5,11 @@ use pgweir_wire::StartupParameters;
 use super::options;
 use crate::{
     ExclusiveServer, Replication,
-    fault::Fault,
+    base::fault::Fault,
     session::{Tracked, TrackedNames},
 };
 
-/// PostgreSQL cuts names at 63 bytes; PgBouncer takes user names of up to 127 bytes.
+/// The longest name of a user in bytes, as in PgBouncer. PostgreSQL cuts names at 63 bytes.
 const NAME_MAX: usize = 127;
 
 /// A client's startup packet, checked.
@@ -23,7 +23,7 @@ pub struct LoginRequest {
     pub tracked: Tracked,
     /// Protocol options (`_pq_.`) in the packet that pgweir does not support.
     pub unknown_options: Vec<Vec<u8>>,
-    /// How to open an exclusive server for the client, if it needs one.
+    /// The way to open an exclusive server for the client, if it needs one.
     pub exclusive: Option<ExclusiveServer>,
     /// All parameters in the packet, with `options` split, if the client's session moves between servers.
     pub asked: Option<Vec<(Vec<u8>, Vec<u8>)>>,
@@ -33,9 +33,9 @@ pub struct LoginRequest {
 pub struct StartupTerms<'t> {
     /// The setting `ignore_startup_parameters`.
     pub ignored: &'t [String],
-    /// Are this database and this user among `bypass_users`?
+    /// Returns whether this database and this user are among `bypass_users`.
     pub may_bypass: &'t dyn Fn(&str, &str) -> bool,
-    /// Do sessions of clients of this database and user move between servers?
+    /// Returns whether the session state of clients of this database and user is carried between servers.
     pub is_carried: &'t dyn Fn(&str, &str) -> bool,
 }
 
@@ -71,12 +71,12 @@ impl LoginRequest {
         names: &TrackedNames,
         terms: &StartupTerms<'_>,
     ) -> Result<Self, Fault> {
-        let last = |wanted: &[u8]| parameters.iter().filter(|(name, _)| *name == wanted).last();
-        let (user, database) = read_names(last(b"user"), last(b"database"))?;
+        let own = OwnParameters::read(parameters);
+        let (user, database) = own.names()?;
         let mut tracked = names.unset();
         let mut unknown_options = Vec::new();
-        let replication = match last(b"replication") {
-            Some((_, value)) => Replication::parse(value)?,
+        let replication = match own.replication {
+            Some(value) => Replication::parse(value)?,
             None => Replication::None,
         };
         let is_replication = replication != Replication::None;
@@ -177,23 +177,43 @@ impl LoginRequest {
     }
 }
 
-/// Reads the user, and the database or its default.
-fn read_names(
-    user: Option<(&[u8], &[u8])>,
-    database: Option<(&[u8], &[u8])>,
-) -> Result<(String, String), Fault> {
-    let database = database.map(|(_, name)| checked_name(name, "database"));
-    let user = user.map(|(_, name)| checked_name(name, "user"));
-    let user = user
-        .transpose()?
-        .filter(|user| !user.is_empty())
-        .ok_or(Fault::NoUserName)?;
-    let database = database.transpose()?.filter(|name| !name.is_empty());
-    let database = database.unwrap_or_else(|| user.clone());
-    Ok((user, database))
+/// Returns the parameters that are no settings. Of several values of one parameter, the last one counts.
+#[derive(Default)]
+struct OwnParameters<'a> {
+    user: Option<&'a [u8]>,
+    database: Option<&'a [u8]>,
+    replication: Option<&'a [u8]>,
 }
 
-/// Adds the settings in `options` to the startup parameters. Anything else in it is passed on.
+impl<'a> OwnParameters<'a> {
+    fn read(parameters: StartupParameters<'a>) -> Self {
+        let mut own = Self::default();
+        for (name, value) in parameters.iter() {
+            match name {
+                b"user" => own.user = Some(value),
+                b"database" => own.database = Some(value),
+                b"replication" => own.replication = Some(value),
+                _ => {}
+            }
+        }
+        own
+    }
+
+    /// Returns the user, and the database or its default.
+    fn names(&self) -> Result<(String, String), Fault> {
+        let database = self.database.map(|name| checked_name(name, "database"));
+        let user = self.user.map(|name| checked_name(name, "user"));
+        let user = user
+            .transpose()?
+            .filter(|user| !user.is_empty())
+            .ok_or(Fault::NoUserName)?;
+        let database = database.transpose()?.filter(|name| !name.is_empty());
+        let database = database.unwrap_or_else(|| user.clone());
+        Ok((user, database))
+    }
+}
+
+/// Adds the settings in `options` to the startup parameters. Anything else in it goes to the server unchanged.
 fn pass_options(
     value: &[u8],
     names: &TrackedNames,

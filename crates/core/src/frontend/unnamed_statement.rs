@@ -1,4 +1,4 @@
-//! The unnamed statement of one client, as far as pgweir keeps it to make it again on another server.
+//! The unnamed statement of one client: the definition that pgweir needs to parse it again on another server.
 
 /// A client's unnamed statement.
 #[derive(Debug, Default)]
@@ -9,13 +9,20 @@ pub struct UnnamedStatement {
     is_opaque: bool,
     /// The definition that stays if the server skips all Parses that it has not answered yet.
     former: Option<Box<[u8]>>,
-    /// Which certificates (`Certificates::id`) held when the statement was parsed.
+    /// The id of the certificates (`Certificates::id`) under which the statement was parsed.
     judged_by: u64,
-    /// Counts the client's unnamed statements, to recognize an older one on a server.
+    /// The number of the client's unnamed statements so far, by which an older one on a server is recognized.
     version: u32,
 }
 
 impl UnnamedStatement {
+    /// Returns the bytes of the definitions.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let kept = [&self.definition, &self.former].into_iter().flatten();
+        kept.map(|definition| definition.len()).sum()
+    }
+
     /// Returns the statement that another process has kept for its client.
     #[must_use]
     pub fn resumed(definition: Option<&[u8]>) -> Self {

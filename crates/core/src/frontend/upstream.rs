@@ -2,35 +2,40 @@
 
 use pgweir_wire::{BadLength, HEADER_LEN, Header, tag::frontend};
 
-use crate::fault::Fault;
+use crate::base::{fault::Fault, progress::Place};
 
-/// PostgreSQL takes no message above 1 GB (`PQ_LARGE_MESSAGE_LIMIT`).
+/// The longest body that PostgreSQL accepts, in bytes: 1 GB (`PQ_LARGE_MESSAGE_LIMIT`).
 const BODY_MAX: u32 = 0x3fff_fffe;
 
 /// The position in a client's stream of messages.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Upstream {
     body_left: u32,
+    /// The number of messages that have begun, modulo 2^32.
+    begun: u32,
+    /// The type of the last message that has begun.
+    tag: u8,
     partial: [u8; HEADER_LEN - 1],
     partial_len: u8,
 }
 
-/// The beginning of a message: its header, and where it is.
+/// The beginning of a message: its header, and its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// Tag and length.
     pub header: Header,
-    /// Where the header begins in the input; 0 if a part of it arrived with earlier input.
+    /// The position of the header in the input; 0 if a part of it arrived with earlier input.
     pub start: usize,
-    /// The header's bytes, if a part of them arrived with earlier input and was not passed on.
+    /// The header's bytes, if a part of them arrived with earlier input and was not forwarded.
     pub split: Option<[u8; HEADER_LEN]>,
 }
 
 impl Upstream {
-    /// The next message that begins at or after `*at`, which moves behind its header; `None` when
-    /// all bytes are used up.
+    /// Returns the next message that begins at or after `*at`, which moves behind its header; `None` when all bytes are
+    /// used up.
     ///
     /// # Errors
+    ///
     /// The length or the type is invalid; `*at` is where the message begins.
     #[inline]
     pub fn next(&mut self, bytes: &[u8], at: &mut usize, max: u32) -> Result<Option<Head>, Fault> {
@@ -118,46 +123,48 @@ impl Upstream {
             other => return Err(Fault::UnexpectedMessage(other)),
         }
         self.body_left = body_len;
+        self.begun = self.begun.wrapping_add(1);
+        self.tag = tag;
         Ok(())
     }
 
-    /// The caller has used so many bytes of the present message's body.
+    /// Notes that the caller has used this number of bytes of the present message's body.
     pub fn advance(&mut self, taken: usize) {
         self.body_left = self.body_left.saturating_sub(taken as u32);
     }
 
-    /// How much of `there` bytes belongs to the present message's body, and whether it ends there.
+    /// Returns how many of `there` bytes belong to the present message's body, and whether the body ends there.
     #[must_use]
     pub fn left_of(&self, there: usize) -> (usize, bool) {
         let left = self.body_left as usize;
         (left.min(there), left <= there)
     }
 
-    /// Skips the rest of the present message's body, as far as it is among `there` bytes. Returns how many bytes that
-    /// are.
+    /// Skips the rest of the present message's body, as far as it is among `there` bytes. Returns the number of bytes
+    /// skipped.
     pub fn skip(&mut self, there: usize) -> usize {
         let taken = there.min(self.body_left as usize);
         self.advance(taken);
         taken
     }
 
-    /// Where the bytes end that can be passed on, in an input of `len` bytes that was used up. The bytes after that are
-    /// part of a header, and are kept here.
+    /// Returns the end of the bytes that can be forwarded, in an input of `len` bytes that was used up. The bytes after
+    /// that are part of a header, and are kept here.
     #[must_use]
     #[inline]
     pub fn end(&self, len: usize) -> usize {
-        // If the header began in earlier input, it is all of this input.
+        // A header that began in earlier input takes up this whole input.
         len.saturating_sub(usize::from(self.partial_len))
     }
 
-    /// The beginning of a header, if the rest of it has not arrived.
+    /// Returns the beginning of a header, if the rest of it has not arrived.
     #[must_use]
     pub fn partial(&self) -> &[u8] {
         &self.partial[..usize::from(self.partial_len)]
     }
 
-    /// A stream at a message boundary, followed by this beginning of a header. `None` if the bytes are no such
-    /// beginning.
+    /// Creates a stream at a message boundary, followed by this beginning of a header. Returns `None` if the bytes
+    /// can't begin a header.
     #[must_use]
     pub fn resumed(partial: &[u8]) -> Option<Self> {
         let mut stream = Self::default();
@@ -167,14 +174,38 @@ impl Upstream {
         Some(stream)
     }
 
-    /// Is a part of a message's body still missing? Not if only the beginning of a header has arrived.
+    /// Returns whether a part of a message's body is still missing. If only the beginning of a header has arrived, it
+    /// is not.
     #[must_use]
     #[inline]
     pub fn is_in_body(&self) -> bool {
         self.body_left > 0
     }
 
-    /// Has the last message arrived as a whole?
+    /// Returns whether the client has sent nothing of a message that has not arrived as a whole.
+    #[must_use]
+    #[inline]
+    pub fn is_between_messages(&self) -> bool {
+        self.body_left == 0 && self.partial_len == 0
+    }
+
+    /// Returns the type of the message whose body has not arrived as a whole.
+    #[must_use]
+    pub fn tag_of_body(&self) -> Option<u8> {
+        self.is_in_body().then_some(self.tag)
+    }
+
+    /// Returns the place within the message that has not arrived as a whole.
+    #[must_use]
+    pub fn place(&self) -> Option<Place> {
+        (!self.is_between_messages()).then(|| Place {
+            // A header that has not arrived as a whole belongs to the next message.
+            message: self.begun.wrapping_add(u32::from(self.partial_len > 0)),
+            missing: self.body_left,
+        })
+    }
+
+    /// Returns whether the last message has arrived completely.
     #[must_use]
     #[inline]
     pub fn is_at_boundary(&self) -> bool {
@@ -187,7 +218,7 @@ mod tests {
     use super::*;
     use pgweir_wire::MessageWriter;
 
-    /// What goes on to the server, and the tags that were seen.
+    /// Returns the bytes that go on to the server, and the tags that were seen.
     fn run(bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Vec<u8>) {
         let (mut stream, mut passed, mut tags) = (Upstream::default(), Vec::new(), Vec::new());
         let mut from = 0;

@@ -5,7 +5,11 @@ use std::sync::Arc;
 
 use super::Lending;
 use crate::{
-    SharedPool, Token, connections::Conn, effect::Effect, frontend::ClientDuty, pool::PoolId,
+    SharedPool, Token,
+    connections::Conn,
+    effect::{ClientEffect, Effect},
+    frontend::ClientDuty,
+    pool::PoolId,
 };
 
 impl Lending<'_> {
@@ -20,12 +24,11 @@ impl Lending<'_> {
         {
             let ticket = shared.ledger.lock().ticket();
             if let Some(client) = self.connections.client(conn) {
-                client.begin_waiting(ticket, true);
                 client.request.sent_at = self.env.now;
             }
-            return self.connections.schedule(self.env.now);
+            return (self.connections).begin_waiting(conn, ticket, true, self.env.now);
         }
-        let open = Effect::OpenForClient(conn, Arc::clone(shared));
+        let open = Effect::Client(ClientEffect::OpenForClient(conn, Arc::clone(shared)));
         self.effects.push(open);
     }
 
@@ -42,7 +45,7 @@ impl Lending<'_> {
             Conn::Client(client) => {
                 client.pool == Some(id)
                     && client.is_past_limits()
-                    && matches!(client.duty, ClientDuty::Waiting { .. })
+                    && matches!(*client.duty(), ClientDuty::Waiting { .. })
             }
             _ => false,
         };

@@ -1,17 +1,14 @@
 //! Checks servers before they are lent, and closes outdated servers before their sessions end.
 
 use pgweir_config::{PoolMode, Settings};
-use pgweir_wire::MessageWriter;
 
 use super::Lending;
 use crate::{
     Action, Actions, Time, Token,
-    backend::{Duty, InternalQuery, OUTDATED, Phase},
+    backend::{InternalQuery, OUTDATED},
+    base::fault::Fault,
     connections::Conn,
-    effect::Effect,
-    fault::Fault,
-    frontend::ClientDuty,
-    loan::enter,
+    effect::{ClientEffect, Effect},
 };
 
 /// The value of `server_check_query` that means the empty query; an empty setting means no query.
@@ -41,7 +38,7 @@ impl Lending<'_> {
     /// peek is still to come: then the client gets its server at [`Worker::peeked`](crate::Worker::peeked).
     #[cold]
     pub(super) fn peek_first(&mut self, conn: Token, out: &mut Actions) -> bool {
-        let Some(client) = self.connections.client(conn) else {
+        let Some(client) = self.connections.known_client(conn, out) else {
             return false;
         };
         let has_logged_in = client.context.as_ref().is_none_or(|own| !own.unproven);
@@ -70,21 +67,17 @@ impl Lending<'_> {
             EMPTY_QUERY => "",
             query => query,
         };
-        let Some((client, server)) = self.connections.pair(client_conn, server_conn) else {
+        let now = self.env.now;
+        let Some(server) = (self.connections).begin_checking(client_conn, server_conn, until, now)
+        else {
             return out.report_missing("the client or the server of a new loan");
         };
-        let phase = Phase::Checking { until };
-        enter(phase, client_conn, client, server_conn, server);
-        server.ask(InternalQuery::Check);
-        out.send_made(server_conn, |bytes| {
-            MessageWriter::new(bytes).query(query.as_bytes());
-        });
-        self.connections.schedule(self.env.now);
+        out.ask(server_conn, server, InternalQuery::Check, query.as_bytes());
     }
 
     /// Handles the server's answer to the check.
     pub(crate) fn checked(&mut self, conn: Token, out: &mut Actions) {
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
         let Some(client) = server.client() else {
@@ -96,7 +89,7 @@ impl Lending<'_> {
         if server.status != b'I' {
             return self.replace_server(conn, "server_check_query left a transaction open");
         }
-        server.duty = Duty::Idle;
+        server.become_idle();
         self.equip(conn, client, out);
     }
 
@@ -105,17 +98,18 @@ impl Lending<'_> {
     pub(crate) fn replace_server(&mut self, conn: Token, why: &'static str) {
         let client = self.connections.server(conn);
         let client = client.and_then(|server| server.client());
-        self.effects.push(Effect::CloseServer(conn, why));
-        self.effects.extend(client.map(Effect::CheckOutAgain));
+        self.effects.push(Effect::close(conn, why));
+        self.effects
+            .extend(client.map(|conn| Effect::Client(ClientEffect::CheckOutAgain(conn))));
     }
 
     /// Gets another server for a client whose server was lost before any of the client's bytes were read. The
     /// client's wait counts from its request.
     pub(crate) fn check_out_again(&mut self, conn: Token, out: &mut Actions) {
-        let Some(client) = self.connections.client(conn) else {
+        let Some(client) = self.connections.known_client(conn, out) else {
             return;
         };
-        client.duty = ClientDuty::Idle;
+        client.become_idle();
         let asked_at = client.request.sent_at;
         self.check_out(conn, out);
         if let Some(client) = self.connections.client(conn) {
@@ -144,7 +138,10 @@ impl Lending<'_> {
         let is_session = pool.is_some_and(|pool| pool.terms.mode == PoolMode::Session);
         let client = self.connections.client(client_conn);
         if is_session && client.is_some_and(|client| client.socket.stream.is_at_boundary()) {
-            let end = Effect::EndClient(client_conn, Box::new(Fault::DatabaseChanged));
+            let end = Effect::Client(ClientEffect::EndClient(
+                client_conn,
+                Box::new(Fault::DatabaseChanged),
+            ));
             self.effects.push(end);
         }
     }

@@ -8,19 +8,21 @@ use std::sync::Arc;
 use super::{Lending, scheduling_log::Decision};
 use crate::{
     Actions, Token,
+    base::fault::Fault,
     connections::Conn,
-    effect::{Effect, PoolEffect, RestartEffect, SessionEffect},
-    fault::Fault,
+    effect::{ClientEffect, Effect, Env, PoolEffect, RestartEffect, ServerEffect, SessionEffect},
     frontend::ClientDuty,
     pool::{PoolId, Waiter},
-    role_settings::is_redefined,
+    pooling::LocalPool,
+    server_connections::role_settings::is_redefined,
+    shared::pool::Failure,
 };
 
 impl Lending<'_> {
     /// Gets a server for an idle client that has sent a request, or makes the client wait.
     #[inline]
     pub(crate) fn check_out(&mut self, conn: Token, out: &mut Actions) {
-        let Some(client) = self.connections.client(conn) else {
+        let Some(client) = self.connections.known_client(conn, out) else {
             return;
         };
         client.request.sent_at = self.env.now;
@@ -53,7 +55,7 @@ impl Lending<'_> {
     /// Adds a client to the queue.
     pub(crate) fn wait(&mut self, conn: Token, id: PoolId, at_login: bool, out: &mut Actions) {
         if self.env.waits_for_servers() {
-            return (self.effects).push(Effect::Refuse(conn, Box::new(Fault::ServersShutDown)));
+            return (self.effects).push(Effect::refuse(conn, Fault::ServersShutDown));
         }
         let client = self.connections.client(conn);
         let (is_exclusive, is_past_limits) = client.map_or((false, false), |client| {
@@ -76,11 +78,11 @@ impl Lending<'_> {
         }
         // The ledger then opens no server for a client that gets a kept one.
         let announce = Effect::Pool(id, PoolEffect::AnnounceKeptServers);
-        let join = Effect::JoinQueue {
+        let join = Effect::Client(ClientEffect::JoinQueue {
             client: conn,
             pool: id,
             at_login,
-        };
+        });
         self.effects.extend([announce, join]);
     }
 
@@ -93,13 +95,16 @@ impl Lending<'_> {
         out: &mut Actions,
     ) {
         let (worker, now) = (self.env.worker, self.env.now);
-        let Some(client) = self.connections.client(conn) else {
+        let Some(client) = self.connections.known_client(conn, out) else {
             return;
         };
         let is_exclusive = client.exclusive.is_some();
         let Some(pool) = self.pools.get(id) else {
             return;
         };
+        if let Some(fault) = exceeds_hold(&self.env, pool) {
+            return self.effects.push(Effect::refuse(conn, fault));
+        }
         let (shared, keeps_any) = (Arc::clone(&pool.shared), !pool.kept.is_empty());
         let (ticket, notes) = {
             let mut ledger = shared.ledger.lock();
@@ -108,7 +113,7 @@ impl Lending<'_> {
                 false => ledger.wait(worker, conn, now),
             }
         };
-        client.begin_waiting(ticket, at_login);
+        (self.connections).begin_waiting(conn, ticket, at_login, now);
         self.deliver(&notes, &shared, out);
         if self.env.hands_clients_over {
             let ask = RestartEffect::AskForServerPlace(Arc::clone(&shared));
@@ -122,7 +127,6 @@ impl Lending<'_> {
         } else {
             self.offer_kept_servers(id);
         }
-        self.connections.schedule(now);
     }
 
     /// Serves a client that waited with a server that is free. Returns whether the server is in use now, or is placed
@@ -136,18 +140,18 @@ impl Lending<'_> {
         let Some(client) = self.connections.client(waiter.client) else {
             return false;
         };
-        let at_login = match client.duty {
+        let at_login = match *client.duty() {
             ClientDuty::Waiting { ticket, at_login } if ticket == waiter.ticket => at_login,
             _ => return false,
         };
-        client.duty = ClientDuty::Idle;
+        client.become_idle();
         let (pool, login, client) = (client.pool, client.login.take(), waiter.client);
         if let Some(login) = login {
-            self.effects.push(Effect::ServeLookup {
+            self.effects.push(Effect::Client(ClientEffect::ServeLookup {
                 server,
                 client,
                 login,
-            });
+            }));
             return true;
         }
         if !at_login {
@@ -165,9 +169,11 @@ impl Lending<'_> {
             return true;
         } else {
             // The client only waited until a server had logged in.
-            self.effects.push(Effect::Welcome(client));
+            self.effects
+                .push(Effect::Client(ClientEffect::Welcome(client)));
         }
-        self.effects.push(Effect::PlaceServer(server));
+        self.effects
+            .push(Effect::Server(ServerEffect::Place(server)));
         true
     }
 
@@ -179,4 +185,15 @@ impl Lending<'_> {
         }
         self.equip(server, client, out);
     }
+}
+
+/// Returns the error of a client that would wait in an outage, if `outage_hold_clients` clients do so already.
+fn exceeds_hold(env: &Env<'_>, pool: &LocalPool) -> Option<Fault> {
+    let most = env.snapshot.config.settings.outage_hold_clients as usize;
+    if most == 0 || pool.terms.outage_hold == 0 || pool.shared.ledger.lock().waiting() < most {
+        return None;
+    }
+    let facts = pool.shared.facts.lock();
+    facts.outage.since()?;
+    facts.failure.as_ref().map(Failure::cached)
 }

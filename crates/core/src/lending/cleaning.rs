@@ -7,7 +7,7 @@ use pgweir_wire::{MessageWriter, tag::frontend};
 use super::Lending;
 use crate::{
     Actions, ReadMode, Time, Token,
-    backend::{Duty, InternalQuery, Sequences},
+    backend::{InternalQuery, Sequences},
     effect::{Effect, SessionEffect},
     loan::AbandonedSession,
     session::Class,
@@ -17,17 +17,6 @@ use crate::{
 const OWNER_LEFT: &str = "the client that it was opened for has left";
 
 impl Lending<'_> {
-    /// Counts a server that is about to be retired because no clean restores its session.
-    #[cold]
-    pub(crate) fn count_unclean_close(&mut self, conn: Token) {
-        let server = self.connections.server(conn);
-        let server = server.filter(|server| server.retirement.reason.is_none());
-        let pool = server.map(|server| server.pool());
-        if let Some(pool) = pool.and_then(|pool| self.pools.get_mut(pool)) {
-            pool.stats.now.unclean_close_count += 1;
-        }
-    }
-
     /// Returns whether a client may have left something in this server's session that no clean takes away. Any text
     /// that is not certified may have done so, in a database with code whose effects are unknown, or under other
     /// rules for string literals than at login.
@@ -59,22 +48,22 @@ impl Lending<'_> {
         out: &mut Actions,
     ) {
         let closes = self.may_survive_clean(conn);
-        if closes || had.spoils {
-            self.count_unclean_close(conn);
-        }
         let resets_always = self.env.snapshot.config.settings.server_reset_query_always;
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
+        if closes || had.spoils {
+            self.pools.count_unclean_close(server);
+        }
         if server.purpose.owner.is_some() {
-            return self.effects.push(Effect::CloseServer(conn, OWNER_LEFT));
+            return self.effects.push(Effect::close(conn, OWNER_LEFT));
         }
         if had.mid_message {
             let why = "client left in the middle of a message";
-            return self.effects.push(Effect::CloseServer(conn, why));
+            return self.effects.push(Effect::close(conn, why));
         }
         if server.uncount_pinned() {
-            server.retirement.reason.get_or_insert("above pool_size");
+            server.retirement.require("above pool_size");
         }
         // Reading from the server may have been held back for the client.
         out.read(conn, ReadMode::Deliver);
@@ -87,10 +76,7 @@ impl Lending<'_> {
             || server.session.extension.is_new
             || had.must_be_cleaned;
         if had.spoils || closes {
-            server
-                .retirement
-                .reason
-                .get_or_insert("its session can't be cleaned");
+            server.retirement.require("its session can't be cleaned");
         }
         server.next_loan.needs_reset |= had.was_session || resets_always;
         if server.replies.is_settled()
@@ -101,25 +87,25 @@ impl Lending<'_> {
             return self.give_back(conn, false, out);
         }
         if server.replies.is_uncertain() && !server.replies.is_settled() {
-            let why = "client left, and nobody knows what is outstanding";
-            return self.effects.push(Effect::CloseServer(conn, why));
+            let why = "client left, and the outstanding replies are unknown";
+            return self.effects.push(Effect::close(conn, why));
         }
         if server.replies.is_unsynced() {
             // A Sync would commit what PostgreSQL rolls back when a client leaves without one.
             let why = "client left in the middle of a pipeline";
-            return self.effects.push(Effect::CloseServer(conn, why));
+            return self.effects.push(Effect::close(conn, why));
         }
         self.begin_cleaning(conn, out);
     }
 
     /// Ends the COPY of a client that left before it had sent the data. Returns whether the server is closed instead.
     pub(crate) fn end_copy(&mut self, conn: Token, out: &mut Actions) -> bool {
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = self.connections.known_server(conn, out) else {
             return false;
         };
         if server.replies.is_unsynced() {
             let why = "client left in the middle of a COPY";
-            self.effects.push(Effect::CloseServer(conn, why));
+            self.effects.push(Effect::close(conn, why));
             return true;
         }
         if server.replies.is_copy_in() {
@@ -138,15 +124,10 @@ impl Lending<'_> {
             0 => Time(u64::MAX),
             patience => self.env.now.after(patience),
         };
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = (self.connections).begin_cleaning(conn, until, self.env.now) else {
             return;
         };
         server.times.freed_at = self.env.now;
-        server.duty = Duty::Cleaning {
-            until,
-            rolled_back: false,
-        };
-        self.connections.schedule(self.env.now);
         if !self.end_copy(conn, out) {
             self.continue_cleaning(conn, out);
         }
@@ -154,43 +135,29 @@ impl Lending<'_> {
 
     /// Takes the next step of cleaning, once the last one was answered.
     pub(crate) fn continue_cleaning(&mut self, conn: Token, out: &mut Actions) {
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
         if !server.replies.is_settled() || !server.stream.is_quiet() {
             return;
         }
         if server.replies.is_uncertain() {
-            server
-                .retirement
-                .reason
-                .get_or_insert("unexpected replies may follow");
+            server.retirement.require("unexpected replies may follow");
         }
         if server.session.report_requires_close() {
-            server
-                .retirement
-                .reason
-                .get_or_insert("its session can't be cleaned");
+            server.retirement.require("its session can't be cleaned");
         }
         if let Some(why) = server.retirement.reason {
-            return self.effects.push(Effect::CloseServer(conn, why));
+            return self.effects.push(Effect::close(conn, why));
         }
         if server.status != b'I' {
             return self.roll_back(conn, out);
         }
         if std::mem::take(&mut server.next_loan.needs_reset) {
-            let query = self
-                .env
-                .snapshot
-                .config
-                .settings
-                .server_reset_query
-                .as_bytes();
+            let settings = &self.env.snapshot.config.settings;
+            let query = settings.server_reset_query.as_bytes();
             if !query.is_empty() {
-                server.ask(InternalQuery::Reset);
-                return out.send_made(conn, |bytes| {
-                    MessageWriter::new(bytes).query(query);
-                });
+                return out.ask(conn, server, InternalQuery::Reset, query);
             }
         }
         if server.session.is_to_clean() {
@@ -202,19 +169,14 @@ impl Lending<'_> {
 
     /// Rolls back the transaction that a client has left open.
     fn roll_back(&mut self, conn: Token, out: &mut Actions) {
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
-        if let Duty::Cleaning { rolled_back, .. } = &mut server.duty
-            && std::mem::replace(rolled_back, true)
-        {
+        if server.rolls_back_again() {
             let why = "ROLLBACK left a transaction open";
-            return self.effects.push(Effect::CloseServer(conn, why));
+            return self.effects.push(Effect::close(conn, why));
         }
-        server.ask(InternalQuery::Rollback);
-        out.send_made(conn, |bytes| {
-            MessageWriter::new(bytes).query(b"ROLLBACK");
-        });
+        out.ask(conn, server, InternalQuery::Rollback, b"ROLLBACK");
     }
 
     /// Notes that `server_reset_query` was run.
@@ -233,7 +195,7 @@ impl Lending<'_> {
     pub(crate) fn close_if_cleaning(&mut self, conn: Token) {
         let server = self.connections.server(conn);
         if server.is_some_and(|server| server.is_cleaning()) {
-            let close = Effect::CloseServer(conn, "unclean server");
+            let close = Effect::close(conn, "unclean server");
             self.effects.push(close);
         }
     }

@@ -43,7 +43,8 @@ impl Lending<'_> {
         server_conn: Token,
         out: &mut Actions,
     ) {
-        let Some((client, server)) = self.connections.pair(client_conn, server_conn) else {
+        let Some((client, server)) = self.connections.known_pair(client_conn, server_conn, out)
+        else {
             return;
         };
         let early = begin(client_conn, client, server_conn, server, out);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Lending;
 use crate::{
     Actions, Token,
-    effect::{Effect, PoolEffect},
+    effect::{ClientEffect, Effect, PoolEffect},
     login::check_hosts,
 };
 
@@ -28,14 +28,16 @@ impl Lending<'_> {
         let retire = Effect::Pool(shared.id, PoolEffect::RetireRedefined);
         self.effects.push(retire);
         if let Some(asked) = asked.filter(|_| engine) {
-            self.effects.push(Effect::BeginSession(conn, asked));
+            self.effects
+                .push(Effect::Client(ClientEffect::BeginSession(conn, asked)));
         }
         if !shared.is_known() {
             // Outdated servers must not supply the parameters for logins that follow.
             let retire = Effect::Pool(shared.id, PoolEffect::RetireOutdated);
             self.effects.push(retire);
         }
-        self.effects.push(Effect::EnterPool(conn));
+        self.effects
+            .push(Effect::Client(ClientEffect::EnterPool(conn)));
     }
 
     /// Welcomes a client that has joined its pool, or makes it wait for the first server of the pool.
@@ -45,15 +47,18 @@ impl Lending<'_> {
             return;
         };
         let id = pool.shared.id;
-        if pool.shared.is_known() {
+        let is_out = pool.shared.facts.lock().outage.since().is_some();
+        if pool.shared.is_known() && !is_out {
             return match self.is_unproven(conn) {
                 true => self.check_out(conn, out),
-                false => self.effects.push(Effect::Welcome(conn)),
+                false => self
+                    .effects
+                    .push(Effect::Client(ClientEffect::Welcome(conn))),
             };
         }
         match check_hosts(pool, self.env.now) {
             Ok(()) => self.wait(conn, id, true, out),
-            Err(fault) => self.effects.push(Effect::Refuse(conn, Box::new(fault))),
+            Err(fault) => self.effects.push(Effect::refuse(conn, fault)),
         }
     }
 }

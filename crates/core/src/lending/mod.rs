@@ -1,15 +1,15 @@
 //! Lending: clients get servers of their pool, and give them back.
 //!
-//! This module owns no state of its own: the idle servers of a pool lie in [`LocalPools`], the queue of waiting clients
-//! in the pool's ledger, and the loan itself in the two connections. A client that has authenticated joins its pool
-//! (`join`). A client with a request gets an idle server or waits (`checkout`); clients of `bypass_users` get a server
-//! of their own (`bypass`). A server that was not used for a while is checked before its loan (`check`). At the end of a
-//! transaction the server comes back (`release`), unless it stays with its client (`sharing`). A server whose client has
-//! left is cleaned before the next loan (`cleaning`).
+//! This module owns no state of its own: the idle servers of a pool lie in [`LocalPools`], the queue of waiting
+//! clients in the pool's ledger, and the loan itself in the two connections. A client that has authenticated joins
+//! its pool (`join`). A client with a request gets an idle server or waits (`checkout`); clients of `bypass_users`
+//! get an exclusive server (`bypass`). A server that was not used for a while is checked before its loan (`check`).
+//! At the end of a transaction the server comes back (`release`), unless it stays with its client (`sharing`). A
+//! server whose client has left is cleaned before the next loan (`cleaning`).
 //!
-//! In come clients that ask for a server, servers that have become free, and the mails of ledgers. Out go actions for the
-//! driver, notes of ledgers, and effects: give the server the client's session state ([`SessionEffect::Equip`]), inspect
-//! or clean a session, open or close a server connection, end a login.
+//! Input: clients that ask for a server, servers that have become free, and the mails of ledgers. Output: actions
+//! for the driver, notes of ledgers, and effects: give the server the client's session state
+//! ([`SessionEffect::Equip`](crate::effect::SessionEffect::Equip)), inspect or clean a session, open or close a server connection, end a login.
 
 mod bypass;
 mod check;
@@ -68,7 +68,7 @@ impl Lending<'_> {
 
     /// Sends the notes of a ledger to the workers.
     fn deliver(&self, notes: &Notes, pool: &Arc<SharedPool>, out: &mut Actions) {
-        deliver(self.env.worker, self.env.directory, notes, pool, out);
+        deliver(&self.env, notes, pool, out);
     }
 
     /// Returns whether this client's startup parameters still have to be tried on a server.

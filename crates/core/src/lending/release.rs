@@ -8,21 +8,20 @@ use pgweir_config::{HandoverClean, PoolMode};
 use super::{Lending, scheduling_log::Decision};
 use crate::{
     Action, Actions, ReadMode, SharedPool, Time, Token, WorkerId,
-    backend::{Duty, Phase, Server, Settling},
+    backend::{Phase, Server, Settling},
+    base::stats::TextCounts,
     connections::Conn,
     effect::{Effect, PoolEffect, RestartEffect, SessionEffect},
-    frontend::ClientDuty,
     pool::{Grant, PoolId, Waiter},
     pooling::EVICTED,
     session::Class,
-    stats::TextCounts,
 };
 
 impl Lending<'_> {
     /// Releases the server at the end of a transaction, if the pool's mode allows that.
     #[inline]
     pub(crate) fn release_if_done(&mut self, conn: Token, out: &mut Actions) {
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
         let Some(client_conn) = server.relays_for() else {
@@ -85,7 +84,7 @@ impl Lending<'_> {
         is_kept: bool,
         out: &mut Actions,
     ) {
-        let Some((client_conn, client, server)) = self.connections.pair_of(conn) else {
+        let Some((client_conn, client, server)) = self.connections.known_pair_of(conn, out) else {
             return;
         };
         // A client that reads slowly keeps its server until it has read everything. So the number of servers bounds
@@ -97,9 +96,10 @@ impl Lending<'_> {
                     unsettled_since: None,
                 });
             }
-            return self.note_kept(client_conn, conn, is_newly_pinned, out);
+            self.note_kept(client_conn, conn, is_newly_pinned, out);
+            return self.note_request_done(client_conn);
         }
-        client.duty = ClientDuty::Idle;
+        client.become_idle();
         out.read(client_conn, ReadMode::Notify);
         self.log_given_back(client_conn, conn, out);
         self.give_back(conn, false, out);
@@ -139,21 +139,21 @@ impl Lending<'_> {
         let settings = &self.env.snapshot.config.settings;
         let wants_reset = was_session || settings.server_reset_query_always;
         let cleans = settings.handover_clean == HandoverClean::Always;
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
         let is_doubtful =
             server.session.lasting.outlives_clean || server.session.dirt.class() == Class::Opaque;
         let closes = is_doubtful && self.may_survive_clean(conn);
-        if closes {
-            self.count_unclean_close(conn);
-        }
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
+        if closes {
+            self.pools.count_unclean_close(server);
+        }
         server.times.freed_at = self.env.now;
         if server.uncount_pinned() {
-            server.retirement.reason.get_or_insert("above pool_size");
+            server.retirement.require("above pool_size");
         }
         server.session.recent_texts.clear();
         server.session.inspections.turn_until = None;
@@ -164,20 +164,16 @@ impl Lending<'_> {
         if closes {
             server
                 .retirement
-                .reason
-                .get_or_insert("its session may keep what no clean takes away");
+                .require("its session may keep state that no clean removes");
         }
         if server.replies.is_uncertain() {
-            server
-                .retirement
-                .reason
-                .get_or_insert("unexpected replies may follow");
+            server.retirement.require("unexpected replies may follow");
         }
         if wants_reset || server.next_loan.needs_reset || server.session.is_to_clean() {
             server.next_loan.needs_reset |= wants_reset;
             self.begin_cleaning(conn, out);
         } else {
-            server.duty = Duty::Idle;
+            server.become_idle();
             self.place_server(conn, out);
         }
     }
@@ -185,25 +181,23 @@ impl Lending<'_> {
     /// Gives a clean server to a waiter, makes it idle, or closes it.
     #[inline]
     pub(crate) fn place_server(&mut self, conn: Token, out: &mut Actions) {
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
         server.ends_reading();
         if server.next_loan.cancels > 0 {
             // A cancel request is on its way to this server, and must not hit the next client's query.
-            server.duty = Duty::Cleaning {
-                until: Time(u64::MAX),
-                rolled_back: false,
-            };
-            return self.connections.schedule(self.env.now);
+            let never = Time(u64::MAX);
+            self.connections.begin_cleaning(conn, never, self.env.now);
+            return;
         }
         server.session.transaction.ddl = None;
-        server.duty = Duty::Idle;
+        server.become_idle();
         if let Some(why) = server.retirement.reason {
-            return self.effects.push(Effect::CloseServer(conn, why));
+            return self.effects.push(Effect::close(conn, why));
         }
         if self.env.waits_for_servers() {
-            return (self.effects).push(Effect::CloseServer(conn, "pause mode"));
+            return (self.effects).push(Effect::close(conn, "pause mode"));
         }
         let interval = self.env.snapshot.config.settings.catalog_check_interval.0;
         if let Some(pool) = self.pools.get_mut(server.pool()) {
@@ -220,7 +214,7 @@ impl Lending<'_> {
     #[inline(always)]
     pub(crate) fn place_ready_server(&mut self, conn: Token, out: &mut Actions) {
         let now = self.env.now;
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
         let age = now.since(server.times.connected_at);
@@ -229,12 +223,12 @@ impl Lending<'_> {
         };
         // A lifetime of 0 means that the server is lent once.
         if was_lent(server) && pool.terms.end_age(server.id) <= age {
-            return (self.effects).push(Effect::CloseServer(conn, "server lifetime over"));
+            return (self.effects).push(Effect::close(conn, "server lifetime over"));
         }
         if pool.orders.paused {
             let operator = self.env.directory.operator();
             if operator.is_halted(&pool.shared.key.database) {
-                return (self.effects).push(Effect::CloseServer(conn, "pause mode"));
+                return (self.effects).push(Effect::close(conn, "pause mode"));
             }
         } else if !pool.offers_to_ledger {
             return pool.idle.push(conn);
@@ -245,7 +239,7 @@ impl Lending<'_> {
     /// Offers a free server to the clients that wait on any worker.
     fn offer(&mut self, conn: Token, out: &mut Actions) {
         let (worker, now) = (self.env.worker, self.env.now);
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
         let (shared, was_lent) = (Arc::clone(&server.shared), was_lent(server));
@@ -262,7 +256,7 @@ impl Lending<'_> {
             };
             match grant {
                 None => {
-                    return (self.effects).push(Effect::CloseServer(conn, "above pool_size"));
+                    return (self.effects).push(Effect::close(conn, "above pool_size"));
                 }
                 Some(Grant::Keep) => {
                     if let Some(pool) = self.pools.get_mut(shared.id) {
@@ -275,7 +269,7 @@ impl Lending<'_> {
                     if let Some(pool) = self.pools.get_mut(shared.id) {
                         pool.stats.now.eviction_count += 1;
                     }
-                    return self.effects.push(Effect::CloseServer(conn, EVICTED));
+                    return self.effects.push(Effect::close(conn, EVICTED));
                 }
                 Some(Grant::OwnWaiter(waiter)) => {
                     if self.serve_waiter(conn, waiter, out) {
@@ -312,7 +306,7 @@ impl Lending<'_> {
         let shared = Arc::clone(&server.shared);
         self.open_pool(&shared).servers += 1;
         server.retire_if_outdated();
-        let conn = self.connections.insert(Conn::Server(server));
+        let conn = (self.connections).insert(Conn::Server(server), self.env.now);
         self.connections.schedule(self.env.now);
         self.effects.push(Effect::FreezeIfSuspended(conn));
         out.read(conn, ReadMode::Deliver);

@@ -14,7 +14,7 @@ use crate::{
     connections::Conn,
     effect::{Effect, PoolEffect},
     mail::Mail,
-    operator_orders,
+    operators::orders,
     pool::{PoolId, WaitReason},
 };
 
@@ -30,7 +30,7 @@ impl Lending<'_> {
         let before = shared.clients.fetch_sub(1, Ordering::Relaxed);
         self.announce_pool_clients(shared, before, before - 1, out);
         if before == 1 && shared.epochs.lock().left(self.env.now, 0) {
-            operator_orders::announce(self.env.directory, out);
+            orders::announce(self.env.directory, out);
         }
     }
 

@@ -83,7 +83,7 @@ impl ChannelClients {
         }
     }
 
-    /// Notes that all notifications before this time were passed on.
+    /// Notes that all notifications before this time were delivered.
     pub fn fenced(&mut self, key: &ListenerKey, at: Time) {
         if self.listeners.contains_key(key) {
             let fenced = self.fenced.entry(key.clone()).or_default();
@@ -92,8 +92,8 @@ impl ChannelClients {
     }
 
     /// Returns whether the listening clients have received all notifications that were sent on a server before `at`,
-    /// when its last client released it. If not, and this client got the server, pgweir would name it as the sender of
-    /// those notifications.
+    /// when its last client released it. As long as they have not, the server must not go to this client: pgweir would
+    /// name this client as the sender of those notifications.
     #[must_use]
     pub fn has_delivered_before(&self, listening: &Listening, at: Time) -> bool {
         self.fenced

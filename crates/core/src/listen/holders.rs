@@ -1,5 +1,5 @@
-//! Maps servers to their clients: a notification names the process that sent it, and if that process is one of pgweir's
-//! servers, its client is meant.
+//! Maps servers to their clients. A notification names the process that sent it. If that process is one of pgweir's
+//! servers, the client gets the pid of the server's client in its place.
 
 use std::{
     collections::HashMap,
@@ -13,7 +13,8 @@ use parking_lot::Mutex;
 
 use crate::Endpoint;
 
-/// The pid, as its client knows it, of the client that a server works for or worked for last; 0 if there was none yet.
+/// The client of a server, by the pid that this client was given: the client that the server works for, or worked for
+/// last; 0 if there was none yet.
 #[derive(Debug, Clone, Default)]
 pub struct Holder(Arc<AtomicU32>);
 
@@ -57,8 +58,8 @@ impl Holders {
         }
     }
 
-    /// Returns the pid that clients know for the client of the server with this pid; `None` if pgweir has no such
-    /// server, or no client has ever had it.
+    /// Returns the pid that was given to the client of the server with this pid; `None` if pgweir has no such server,
+    /// or no client has ever had it.
     #[must_use]
     pub fn find(&self, endpoint: &Arc<Endpoint>, pid: u32) -> Option<u32> {
         let place = (Arc::clone(endpoint), pid);

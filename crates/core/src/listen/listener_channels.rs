@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::{Channel, Question};
+use super::{Channel, PendingRequest};
 use crate::{Time, WorkerId, pool::WorkerSet, session::quote};
 
-/// A session that notifies reads the queue up to its own notification. No client listens to this channel.
+/// A notification on a channel to which no client listens. A session that sends a notification reads PostgreSQL's queue
+/// up to it.
 pub const READ_ALL: &[u8] = b"NOTIFY pgweir_fence;";
 
 /// One listener's channels, and the workers that want them.
@@ -18,12 +19,12 @@ pub struct ListenerChannels {
     /// Channels for which PostgreSQL may need a LISTEN or UNLISTEN.
     changed: Vec<Channel>,
     /// Questions that the next query answers, and whether they are about channels.
-    next: Vec<(Question, bool)>,
-    /// The query that is under way.
+    next: Vec<(PendingRequest, bool)>,
+    /// The query that PostgreSQL processes at present.
     present: Option<Query>,
     /// Whether the listener has logged in.
     is_ready: bool,
-    /// Since when no worker wants any channel or answer.
+    /// The time since which no worker wants any channel or answer.
     idle_since: Time,
 }
 
@@ -36,7 +37,7 @@ struct ListenedChannel {
 
 #[derive(Debug, Default)]
 struct Query {
-    questions: Vec<(Question, bool)>,
+    requests: Vec<(PendingRequest, bool)>,
     begun: Vec<Channel>,
     ended: Vec<Channel>,
 }
@@ -65,7 +66,7 @@ impl ListenerChannels {
     /// There would be more than `most` channels; nothing has changed.
     pub fn ask(
         &mut self,
-        question: Question,
+        request: PendingRequest,
         channels: &[Channel],
         most: usize,
     ) -> Result<(), Full> {
@@ -76,12 +77,12 @@ impl ListenerChannels {
         }
         for channel in channels {
             let line = self.channels.entry(Channel::clone(channel)).or_default();
-            line.workers.insert(question.worker);
+            line.workers.insert(request.worker);
             if !line.held {
                 self.changed.push(Channel::clone(channel));
             }
         }
-        self.next.push((question, !channels.is_empty()));
+        self.next.push((request, !channels.is_empty()));
         Ok(())
     }
 
@@ -111,7 +112,7 @@ impl ListenerChannels {
             return false;
         }
         let mut query = Query {
-            questions: std::mem::take(&mut self.next),
+            requests: std::mem::take(&mut self.next),
             ..Query::default()
         };
         for channel in std::mem::take(&mut self.changed) {
@@ -135,15 +136,22 @@ impl ListenerChannels {
                 (false, true) => {}
             }
         }
-        if query
-            .questions
-            .iter()
-            .any(|(question, _)| question.reads_all)
-        {
+        if query.requests.iter().any(|(request, _)| request.reads_all) {
             text.extend_from_slice(READ_ALL);
         }
         self.present = Some(query);
         true
+    }
+
+    /// Lets another connection listen to all channels, and answer all requests: the present one is lost.
+    pub fn restart(&mut self) {
+        let present = self.present.take().unwrap_or_default();
+        self.next.splice(..0, present.requests);
+        self.is_ready = false;
+        for line in self.channels.values_mut() {
+            line.held = false;
+        }
+        self.changed = self.channels.keys().map(Channel::clone).collect();
     }
 
     /// Appends the commands that make another connection listen to all channels of this one.
@@ -155,16 +163,16 @@ impl ListenerChannels {
         }
     }
 
-    /// Ends the query under way after its answer. Returns the questions that are answered.
-    pub fn answered(&mut self) -> Vec<(Question, bool)> {
+    /// Ends the query under way after its answer. Returns the requests that are answered.
+    pub fn answered(&mut self) -> Vec<(PendingRequest, bool)> {
         let query = self.present.take().unwrap_or_default();
-        let granted = query.questions.into_iter();
-        granted.map(|(question, _)| (question, true)).collect()
+        let granted = query.requests.into_iter();
+        granted.map(|(request, _)| (request, true)).collect()
     }
 
-    /// Ends the query under way after its failure. Returns its questions, where those about channels are refused, and
-    /// the questions that wait, since they may be about the same channels.
-    pub fn failed(&mut self) -> Vec<(Question, bool)> {
+    /// Ends the query under way after its failure. Returns its requests, where those about channels are refused, and
+    /// the requests that wait, since they may be about the same channels.
+    pub fn failed(&mut self) -> Vec<(PendingRequest, bool)> {
         let query = self.present.take().unwrap_or_default();
         for channel in query.begun {
             self.channels.remove(&channel[..]);
@@ -172,7 +180,7 @@ impl ListenerChannels {
         let lines = std::mem::take(&mut self.channels);
         self.channels = lines.into_iter().filter(|(_, line)| line.held).collect();
         for channel in query.ended {
-            // The channel's LISTEN is still sent, and must be ended again unless a worker wants the channel now.
+            // LISTEN for the channel is still sent, and must be undone unless a worker wants the channel now.
             let line = self.channels.entry(Channel::clone(&channel)).or_default();
             line.held = true;
             self.changed.push(channel);
@@ -181,17 +189,17 @@ impl ListenerChannels {
             .into_iter()
             .partition(|(_, about_channels)| *about_channels);
         self.next = fences;
-        let answered = query.questions.into_iter().chain(about_channels);
+        let answered = query.requests.into_iter().chain(about_channels);
         answered
-            .map(|(question, about_channels)| (question, !about_channels))
+            .map(|(request, about_channels)| (request, !about_channels))
             .collect()
     }
 
-    /// Returns all questions that have no answer yet, and will get none.
-    pub fn unanswered(&mut self) -> Vec<Question> {
+    /// Returns all requests that have no answer yet, and will get none.
+    pub fn unanswered(&mut self) -> Vec<PendingRequest> {
         let present = self.present.take().unwrap_or_default();
-        let all = present.questions.into_iter().chain(self.next.drain(..));
-        all.map(|(question, _)| question).collect()
+        let all = present.requests.into_iter().chain(self.next.drain(..));
+        all.map(|(request, _)| request).collect()
     }
 
     /// Returns the workers that want a channel.
@@ -212,7 +220,7 @@ impl ListenerChannels {
         all
     }
 
-    /// Returns since when the listener has been unused; `None` if it is in use.
+    /// Returns the time since which the listener has been unused; `None` if it is in use.
     #[must_use]
     pub fn idle_since(&self) -> Option<Time> {
         let is_idle = self.channels.is_empty() && self.next.is_empty() && self.present.is_none();
@@ -248,12 +256,12 @@ mod tests {
     const B: WorkerId = WorkerId(1);
     const NOW: Time = Time(0);
 
-    fn question(worker: WorkerId, number: u32) -> Question {
+    fn request(worker: WorkerId, number: u32) -> PendingRequest {
         let client = Token {
             slot: 1,
             generation: 1,
         };
-        Question {
+        PendingRequest {
             worker,
             client,
             number,
@@ -271,7 +279,7 @@ mod tests {
         due.then(|| String::from_utf8(text).unwrap())
     }
 
-    fn numbers(answers: Vec<(Question, bool)>) -> Vec<(u32, bool)> {
+    fn numbers(answers: Vec<(PendingRequest, bool)>) -> Vec<(u32, bool)> {
         let numbers = answers.into_iter();
         numbers.map(|(q, granted)| (q.number, granted)).collect()
     }
@@ -280,7 +288,7 @@ mod tests {
     fn a_channel_is_asked_for_once_and_ended_with_its_last_worker() {
         let mut board = ListenerChannels::new(NOW);
         board
-            .ask(question(A, 1), &channels(&["a\"b", "c"]), 9)
+            .ask(request(A, 1), &channels(&["a\"b", "c"]), 9)
             .unwrap();
         assert_eq!(query(&mut board), None, "it has not logged in");
         board.logged_in();
@@ -288,8 +296,8 @@ mod tests {
             query(&mut board).unwrap(),
             "LISTEN \"a\"\"b\";LISTEN \"c\";"
         );
-        board.ask(question(B, 2), &channels(&["c"]), 9).unwrap();
-        board.ask(question(B, 3), &[], 9).unwrap();
+        board.ask(request(B, 2), &channels(&["c"]), 9).unwrap();
+        board.ask(request(B, 3), &[], 9).unwrap();
         assert_eq!(query(&mut board), None, "one at a time");
         assert_eq!(numbers(board.answered()), [(1, true)]);
         assert_eq!(query(&mut board).unwrap(), "", "a fence");
@@ -300,7 +308,7 @@ mod tests {
         assert_eq!(numbers(board.answered()), []);
         board.leave(B, &channels(&["c"]), Time(5));
         assert_eq!(board.idle_since(), None);
-        board.ask(question(B, 7), &[], 9).unwrap();
+        board.ask(request(B, 7), &[], 9).unwrap();
         let text = query(&mut board).unwrap();
         assert_eq!(text, "UNLISTEN \"c\";NOTIFY pgweir_fence;");
         let _ = board.answered();
@@ -311,45 +319,65 @@ mod tests {
     fn who_comes_back_before_the_end_was_asked_for_costs_nothing() {
         let mut board = ListenerChannels::new(NOW);
         board.logged_in();
-        board.ask(question(A, 1), &channels(&["c"]), 9).unwrap();
+        board.ask(request(A, 1), &channels(&["c"]), 9).unwrap();
         board.leave(A, &channels(&["c"]), NOW);
-        board.ask(question(B, 2), &channels(&["c"]), 9).unwrap();
+        board.ask(request(B, 2), &channels(&["c"]), 9).unwrap();
         assert_eq!(query(&mut board).unwrap(), "LISTEN \"c\";");
         let _ = board.answered();
         board.leave(B, &channels(&["c"]), NOW);
-        board.ask(question(A, 3), &channels(&["c"]), 9).unwrap();
+        board.ask(request(A, 3), &channels(&["c"]), 9).unwrap();
         assert_eq!(query(&mut board).unwrap(), "");
         let _ = board.answered();
         assert!(board.workers_of(b"c").has(A));
     }
 
     #[test]
+    fn another_connection_listens_to_all_and_answers_all() {
+        let mut board = ListenerChannels::new(NOW);
+        board.logged_in();
+        board.ask(request(A, 1), &channels(&["a"]), 9).unwrap();
+        assert_eq!(query(&mut board).unwrap(), "LISTEN \"a\";");
+        let _ = board.answered();
+        board.ask(request(B, 2), &channels(&["b"]), 9).unwrap();
+        assert_eq!(query(&mut board).unwrap(), "LISTEN \"b\";");
+        board.ask(request(A, 3), &[], 9).unwrap();
+        board.restart();
+        assert_eq!(query(&mut board), None, "it has not logged in");
+        board.logged_in();
+        let text = query(&mut board).unwrap();
+        let mut commands: Vec<&str> = text.split_terminator(';').collect();
+        commands.sort_unstable();
+        assert_eq!(commands, ["LISTEN \"a\"", "LISTEN \"b\""]);
+        assert_eq!(numbers(board.answered()), [(2, true), (3, true)]);
+    }
+
+    #[test]
     fn bounded() {
         let mut board = ListenerChannels::new(NOW);
         assert_eq!(
-            board.ask(question(A, 1), &channels(&["a", "b"]), 1),
+            board.ask(request(A, 1), &channels(&["a", "b"]), 1),
             Err(Full)
         );
         assert_eq!(board.channels(), 0);
-        board.ask(question(A, 1), &channels(&["a"]), 1).unwrap();
-        board.ask(question(B, 2), &channels(&["a"]), 1).unwrap();
-        assert_eq!(board.ask(question(A, 1), &channels(&["b"]), 1), Err(Full));
-        board.ask(question(A, 1), &[], 1).unwrap();
+        board.ask(request(A, 1), &channels(&["a"]), 1).unwrap();
+        board.ask(request(B, 2), &channels(&["a"]), 1).unwrap();
+        assert_eq!(board.ask(request(A, 1), &channels(&["b"]), 1), Err(Full));
+        board.ask(request(A, 1), &[], 1).unwrap();
     }
 
     #[test]
     fn a_query_that_fails_has_changed_nothing() {
         let mut board = ListenerChannels::new(NOW);
         board.logged_in();
-        board.ask(question(A, 1), &channels(&["old"]), 9).unwrap();
+        board.ask(request(A, 1), &channels(&["old"]), 9).unwrap();
         let _ = query(&mut board);
         let _ = board.answered();
         board.leave(A, &channels(&["old"]), NOW);
-        board.ask(question(A, 2), &channels(&["new"]), 9).unwrap();
-        board.ask(question(A, 3), &[], 9).unwrap();
+        board.ask(request(A, 2), &channels(&["new"]), 9).unwrap();
+        board.ask(request(A, 3), &[], 9).unwrap();
         assert!(query(&mut board).is_some());
-        board.ask(question(B, 4), &channels(&["new"]), 9).unwrap();
-        board.ask(question(B, 5), &[], 9).unwrap();
+        board.ask(request(B, 4), &channels(&["new"]), 9).unwrap();
+        board.ask(request(B, 5), &[], 9).unwrap();
         assert_eq!(numbers(board.failed()), [(2, false), (3, true), (4, false)]);
         assert!(board.workers_of(b"new").is_empty());
         assert_eq!(query(&mut board).unwrap(), "UNLISTEN \"old\";");

@@ -5,25 +5,25 @@ use pgweir_wire::Header;
 use super::{Channel, ListenerKey, Notification, PendingUnlisten, listener_channels::command};
 use crate::Time;
 
-/// What a listening client waits for.
+/// The answer that a listening client waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
     /// The client waits for nothing.
     Settled,
-    /// The listener must first listen to these channels.
+    /// The client waits until the listener listens to these channels.
     Asking(Vec<Channel>),
-    /// The client waits for all notifications that were sent before a moment ago.
+    /// The client waits for all notifications that were sent before its request.
     Fenced,
     /// The client waits for the same, before another listener replaces its present one.
     FencedToMove,
-    /// The client waits for the notifications that the former process has received.
+    /// The client waits for the notifications that the old process of an online restart has received.
     Elsewhere,
 }
 
-/// A client that was taken over from the former process, which still receives notifications for it.
+/// A client that was taken over from the old process of an online restart, which still receives notifications for it.
 #[derive(Debug)]
 pub struct TakenOverListener {
-    /// The notifications that the former process has received, as whole messages.
+    /// The notifications that the old process has received, as whole messages.
     pub notified: Vec<u8>,
     /// Whether the client has received the ReadyForQuery of its login.
     pub ready_was_sent: bool,
@@ -34,24 +34,26 @@ pub struct TakenOverListener {
 pub struct Listening {
     /// The listener.
     pub key: ListenerKey,
-    /// What the client waits for.
+    /// The answer that the client waits for.
     pub stage: Stage,
-    /// The listener that serves the client until the present one is ready, since the client's encoding has changed.
+    /// The listener that serves the client until the one in `key` is ready, after the client's encoding has changed,
+    /// and its channels.
     former: Option<Box<(ListenerKey, Vec<Channel>)>>,
     /// The channels that the client listens to.
     channels: Vec<Channel>,
-    /// The number of the client's last question.
+    /// The number of the client's last request.
     number: u32,
-    /// When the client asked.
+    /// The time at which the client asked.
     pub asked_at: Time,
     /// Notifications as whole messages, for the end of the client's transaction, or until the client reads again.
     backlog: Vec<u8>,
-    /// The channels that are new in this transaction, and their start in the backlog.
+    /// The channels that are new in this transaction. Both the listener and the client's server may receive their
+    /// notifications.
     fresh: Vec<Channel>,
     fresh_from: usize,
     /// UNLISTEN commands that have not taken effect yet.
     pub pending_unlisten: PendingUnlisten,
-    /// Set if the client was taken over: the former process's notifications are sent together with those received here.
+    /// Set if the client was taken over: the old process's notifications are sent together with those received here.
     pub taken_over: Option<Box<TakenOverListener>>,
 }
 
@@ -60,6 +62,17 @@ pub struct Listening {
 pub struct Overflow;
 
 impl Listening {
+    /// Returns the bytes of the channels and of the notifications that wait.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let channels = self.channels.capacity() + self.fresh.capacity();
+        let taken_over = self.taken_over.as_deref();
+        size_of::<Self>()
+            + channels * size_of::<Channel>()
+            + self.backlog.capacity()
+            + taken_over.map_or(0, |former| former.notified.capacity())
+    }
+
     /// Returns a client that listens to nothing yet.
     #[must_use]
     pub fn new(key: ListenerKey) -> Self {
@@ -93,7 +106,7 @@ impl Listening {
         self.backlog = messages;
     }
 
-    /// Returns the number of the next question.
+    /// Returns the number of the next request.
     pub fn ask(&mut self, stage: Stage, now: Time) -> u32 {
         self.stage = stage;
         self.asked_at = now;
@@ -167,7 +180,7 @@ impl Listening {
         self.former.take().map(|former| *former)
     }
 
-    /// Cancels the move, since the new listener failed: everything stays as it was.
+    /// Cancels the move to another listener, since the new listener failed.
     pub fn cancel_move(&mut self) {
         if let Some((key, channels)) = self.take_former() {
             self.key = key;
@@ -184,7 +197,7 @@ impl Listening {
 
     /// Notes that a text has UNLISTEN, of one channel or of all.
     pub fn unlisten(&mut self, channel: Option<&[u8]>) {
-        // The server itself knows the channels that this same transaction has listened to.
+        // The server knows whether this same transaction has listened to the channel.
         let heard = channel.map(|name| self.channels.iter().find(|heard| heard[..] == *name));
         match heard {
             None => self.pending_unlisten.note_unlisten(None),
@@ -236,13 +249,13 @@ impl Listening {
         self.channels.iter().any(is_it) && !self.fresh.iter().any(is_it)
     }
 
-    /// Returns whether there are notifications to send.
+    /// Returns whether notifications wait to be sent.
     #[must_use]
     pub fn has_backlog(&self) -> bool {
         !self.backlog.is_empty()
     }
 
-    /// Notes that everything was received that was notified before the last question.
+    /// Notes that all notifications sent before the last request have arrived.
     pub fn settle(&mut self) {
         self.stage = Stage::Settled;
     }
@@ -263,7 +276,8 @@ impl Listening {
         };
         let direct: Vec<&[u8]> = messages(notified).collect();
         let heard: Vec<&[u8]> = messages(since).filter(is_fresh).collect();
-        // Both received it from the same queue of PostgreSQL: the end of one is the beginning of the other.
+        // Both received them from the same queue of PostgreSQL, so the last ones of one side are the first ones of the
+        // other.
         let most = direct.len().min(heard.len());
         let common = (0..=most)
             .rev()
@@ -316,7 +330,8 @@ mod tests {
         names.iter().map(|name| name.as_bytes().to_vec()).collect()
     }
 
-    /// Checks what a client that listens to `c` gets if its server receives `direct` and the listener `heard`.
+    /// Checks which notifications a client that listens to `c` gets if its server receives `direct` and the listener
+    /// `heard`.
     fn check(direct: &[&str], heard: &[&str], expect: &[&str]) {
         let mut listening = listening(&["other"]);
         listening.keep(&message("other", "before"), 9999).unwrap();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Channel, ListenerKey, Question};
+use super::{Channel, ListenerKey, PendingRequest};
 use crate::{SharedPool, WorkerId};
 
 /// A message from a worker whose clients listen to the worker that owns the listener.
@@ -15,8 +15,8 @@ pub enum ListenerRequest {
         shared: Arc<SharedPool>,
         /// The listener.
         key: ListenerKey,
-        /// The question.
-        question: Question,
+        /// The request.
+        request: PendingRequest,
         /// Channels that are new to the client.
         channels: Vec<Channel>,
     },
@@ -34,10 +34,10 @@ pub enum ListenerRequest {
 /// A message from the worker that owns a listener to a worker whose clients listen.
 #[derive(Debug)]
 pub enum ListenerEvent {
-    /// The question is answered.
+    /// The request is answered.
     Answer {
-        /// The question.
-        question: Question,
+        /// The request.
+        request: PendingRequest,
         /// Whether the listener listens. If not, nothing has changed.
         granted: bool,
     },
@@ -46,6 +46,13 @@ pub enum ListenerEvent {
         /// The listener.
         key: ListenerKey,
         /// The whole message.
+        message: Arc<[u8]>,
+    },
+    /// The listener was lost in an outage, and listens again.
+    Resumed {
+        /// The listener.
+        key: ListenerKey,
+        /// The notice for its clients, as a whole message.
         message: Arc<[u8]>,
     },
     /// The listener is lost, and its later notifications too.

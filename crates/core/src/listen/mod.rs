@@ -1,16 +1,16 @@
 //! Handles LISTEN without a server connection for each client. The clients of a pool that listen share a **listener**:
 //! one connection per pool and `client_encoding`, which serves no queries.
 //!
-//! The listener alone processes a LISTEN that is a request by itself, and its answer is the client's. Any other LISTEN
-//! of a client runs on the client's server, in the client's transaction. After the commit the listener listens too;
-//! only then does the pooled server send all notifications so far ([`READ_ALL`]) and drop the channel, and the client
-//! get the end of its transaction. So from the commit on one of them always listens, and the client gets only once what
-//! both have received ([`Listening::settle`]).
+//! If a client's request is nothing but LISTEN, the listener processes it, and the client gets the listener's answer.
+//! Any other LISTEN runs on the client's server, in the client's transaction. After the commit the listener listens,
+//! too. Then the client's server sends all notifications up to that moment ([`READ_ALL`]) and runs UNLISTEN, and only
+//! then the client gets the end of its transaction. So from the commit on, the server or the listener listens at any
+//! moment. If both receive a notification, the client gets it once ([`Listening::settle`]).
 //!
 //! Each worker has a [`ChannelClients`]: its clients and their channels. One worker, always the same for a pool, has
 //! the pool's listeners, and for each a [`ListenerChannels`]: the workers and their channels. The workers send each
-//! other mail. As each mailbox is first in, first out, an answer comes after all notifications that PostgreSQL had sent
-//! before it: a question without channels is a **fence**.
+//! other mail. Each mailbox is first in, first out, so an answer arrives after all notifications that PostgreSQL sent
+//! earlier. A request without channels, which only waits for this answer, is a **fence**.
 
 mod channel_clients;
 mod holders;
@@ -43,21 +43,22 @@ pub type Channel = Arc<[u8]>;
 pub struct ListenerKey {
     /// The listener's pool.
     pub pool: PoolId,
-    /// The `client_encoding` of the listener.
+    /// The listener's `client_encoding`.
     pub encoding: Arc<[u8]>,
 }
 
-/// A question from a client to a listener.
+/// A request from a client to a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Question {
+pub struct PendingRequest {
     /// The client's worker.
     pub worker: WorkerId,
     /// The client.
     pub client: Token,
-    /// The number of this question among those of the client.
+    /// The number of this request among those of the client.
     pub number: u32,
-    /// Whether the listener must read all that is in PostgreSQL's queue. Otherwise the listener may not have been woken
-    /// yet for notifications that another session has received; only a session that has itself notified can rely on
-    /// having woken all.
+    /// Whether the listener must first read all of PostgreSQL's queue of notifications. PostgreSQL wakes listening
+    /// sessions one after the other, so another session may have received notifications for which the listener was not
+    /// woken yet. Without this flag, the answer covers only notifications of sessions that know that their own NOTIFY
+    /// has woken all listeners.
     pub reads_all: bool,
 }

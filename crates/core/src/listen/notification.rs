@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use pgweir_wire::{Body, HEADER_LEN};
 
-use crate::cancel::CancelKey;
+use crate::shared::cancel::CancelKey;
 
 /// The fields of a NotificationResponse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Notification<'a> {
     pub payload: &'a [u8],
 }
 
-/// The position of the pid in the message.
+/// The place of the pid in the message.
 const PID: Range<usize> = HEADER_LEN..HEADER_LEN + 4;
 
 impl<'a> Notification<'a> {
@@ -36,8 +36,8 @@ impl<'a> Notification<'a> {
         })
     }
 
-    /// Returns whether two messages of different listeners are about the same notification. A process replaces only its
-    /// own servers' pids by those of clients.
+    /// Returns whether messages of two processes are about the same notification. Their pids may differ: a process
+    /// replaces the pids of its own servers by those of clients.
     #[must_use]
     pub fn are_same(one: &'a [u8], other: &'a [u8]) -> bool {
         let (Some(one), Some(other)) = (Self::parse(one), Self::parse(other)) else {

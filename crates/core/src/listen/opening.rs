@@ -1,8 +1,8 @@
-//! Defines what is known about a listener connection that is to be opened.
+//! Describes a listener connection that is to be opened.
 
 use std::sync::Arc;
 
-use super::{Channel, ListenerKey, Question};
+use super::{Channel, ListenerKey, PendingRequest};
 use crate::{Endpoint, SharedPool, Token};
 
 /// A listener connection that is to be opened.
@@ -12,21 +12,23 @@ pub(crate) struct ListenerOpening {
     pub(crate) shared: Arc<SharedPool>,
     /// The key of the listener.
     pub(crate) key: ListenerKey,
-    /// What the connection is for.
+    /// The purpose of the connection.
     pub(crate) purpose: OpeningPurpose,
 }
 
-/// What a listener connection is opened for.
+/// The purpose of a listener connection that is to be opened.
 #[derive(Debug)]
 pub(crate) enum OpeningPurpose {
-    /// To listen to the first channels of this key.
+    /// The first client asks for channels of this key.
     First {
-        /// The question of the client that listens.
-        question: Question,
+        /// The request of the client that listens.
+        request: PendingRequest,
         /// The client's channels.
         channels: Vec<Channel>,
     },
-    /// To replace an outdated listener.
+    /// A listener was lost in an outage: the connection listens to its channels again.
+    Resumption,
+    /// An outdated listener is replaced.
     Replacement {
         /// The endpoint of the outdated listener.
         endpoint: Arc<Endpoint>,

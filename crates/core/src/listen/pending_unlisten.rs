@@ -104,7 +104,7 @@ impl UnlistenedChannels {
 mod tests {
     use super::*;
 
-    /// What is said (`a`, `*`), what is done (tags in capitals), and an error (`!`), in order.
+    /// Runs a script in order: texts (`a`, `*`), completed commands (tags in capitals), and an error (`!`).
     fn check(script: &str, expect: &[&str]) {
         let mut dropping = PendingUnlisten::default();
         for step in script.split(", ").filter(|step| !step.is_empty()) {

@@ -3,26 +3,30 @@
 //! This module owns the listeners of a worker, which channels each of them listens to, and which workers want these
 //! channels. A listener is opened for the first client that listens, and closed some time after the last one has gone.
 //!
-//! In come the requests of workers whose clients listen ([`ListenerRequest`]), and the events of listener connections.
-//! Out go queries to PostgreSQL, answers and notifications to the workers ([`ListenerEvent`]), and effects: open a
+//! Input: the requests of workers whose clients listen ([`ListenerRequest`]), and the events of listener connections.
+//! Output: queries to PostgreSQL, answers and notifications to the workers ([`ListenerEvent`]), and effects: open a
 //! connection, close one.
 
+mod messages;
 mod replacement;
+mod resumption;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use pgweir_wire::{HEADER_LEN, MessageWriter, Report, tag::backend};
+use pgweir_wire::MessageWriter;
 
-use self::replacement::{Received, Replacement};
+use self::{
+    replacement::Replacement,
+    resumption::{Interrupted, Interruption, give_up},
+};
 use crate::{
-    Action, Actions, Directory, Level, SharedPool, Time, Token, WorkerId,
-    backend::{Duty, Ends, Expected, InternalQuery, OUTDATED, Request, Step},
+    Action, Actions, Directory, SharedPool, Time, Token, WorkerId,
+    backend::{Credentials, Duty, InternalQuery, OUTDATED},
     connections::Connections,
     effect::{Effect, Env},
-    fault::Words,
     listen::{
         Channel, ListenerChannels, ListenerEvent, ListenerKey, ListenerOpening, ListenerRequest,
-        Notification, Opened, OpeningPurpose, Question,
+        Notification, Opened, OpeningPurpose, PendingRequest,
     },
     mail::Mail,
     pool::PoolId,
@@ -34,8 +38,8 @@ const FAILURES_MAX: u32 = 3;
 /// A listener's application_name, unless its database's entry sets another one.
 const APPLICATION_NAME: &str = "pgweir listener";
 
-/// Overrides the settings of the role and the database: a listener is idle most of the time, and its
-/// queries must not fail. What they write does not have to survive a crash.
+/// Overrides the settings of the role and the database: a listener is idle most of the time, and its queries must not
+/// fail. Their writes do not have to survive a crash.
 const SETTINGS: &[u8] =
     b"SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings \
     WHERE name OPERATOR(pg_catalog.=) ANY ('{statement_timeout,lock_timeout,transaction_timeout,\
@@ -47,8 +51,10 @@ const NO_KEY: &str = "the key of a listener connection";
 /// The listeners that a worker owns.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
-    /// In a fixed order.
+    /// The listeners by key, in a fixed order.
     by_key: BTreeMap<ListenerKey, Listener>,
+    /// The listeners that were lost in an outage, and have no connection yet.
+    interrupted: BTreeMap<ListenerKey, Interrupted>,
 }
 
 /// A listener: one connection, and the channels that it listens to.
@@ -59,12 +65,14 @@ pub(crate) struct Listener {
     /// The number of notifications received so far.
     notifications: u64,
     failures: u32,
-    /// When its present or last query was sent.
+    /// The time at which the present or last query was sent.
     asked_at: Time,
     /// The connection that will replace the listener, since the listener is outdated.
     replacement: Option<Box<Replacement>>,
     /// The earliest time to open a replacement.
     replaces_at: Time,
+    /// The outage in which the listener was lost, until it listens again.
+    interruption: Option<Interruption>,
 }
 
 /// Returns the worker that owns the listeners of a pool.
@@ -72,16 +80,12 @@ pub(crate) fn owner(directory: &Directory, pool: PoolId) -> WorkerId {
     WorkerId((pool.index() % directory.workers()) as u8)
 }
 
-/// Completes the parameters with which a listener logs in.
-pub(crate) fn complete_parameters(key: &ListenerKey, parameters: &mut Vec<(Vec<u8>, Vec<u8>)>) {
+/// Completes the credentials with which a listener logs in.
+pub(crate) fn complete_credentials(key: &ListenerKey, credentials: &mut Credentials) {
+    let parameters = &mut credentials.parameters;
     parameters.retain(|(name, _)| name != b"client_encoding");
     parameters.push((b"client_encoding".to_vec(), key.encoding.to_vec()));
-    if parameters
-        .iter()
-        .all(|(name, _)| name != b"application_name")
-    {
-        parameters.push((b"application_name".to_vec(), APPLICATION_NAME.into()));
-    }
+    credentials.name_application(APPLICATION_NAME);
 }
 
 impl Listeners {
@@ -102,25 +106,29 @@ impl Listeners {
             ListenerRequest::Ask {
                 shared,
                 key,
-                question,
+                request,
                 channels,
             } => {
                 if let Some(listener) = self.by_key.get_mut(&key) {
-                    listener.ask(env, connections, question, &channels, out);
+                    listener.ask(env, connections, request, &channels, out);
                     return None;
                 }
-                // Without channels: the message that the listener was lost is on its way to the client.
+                if let Some(lost) = self.interrupted.get_mut(&key) {
+                    lost.ask(env, request, &channels, out);
+                    return None;
+                }
+                // A request without channels comes from a client that listens already: the message that the listener
+                // was lost is on its way to it.
                 if channels.is_empty() || self.are_too_many(env, key.pool) {
-                    answer(question, false, out);
+                    answer(request, false, out);
                     return None;
                 }
-                let purpose = OpeningPurpose::First { question, channels };
-                let opening = ListenerOpening {
+                let purpose = OpeningPurpose::First { request, channels };
+                return Some(Effect::open_listener(ListenerOpening {
                     shared,
                     key,
                     purpose,
-                };
-                return Some(Effect::OpenListener(Box::new(opening)));
+                }));
             }
             ListenerRequest::Leave {
                 key,
@@ -131,6 +139,8 @@ impl Listeners {
                     listener.channels.leave(from, &channels, env.now);
                     listener.query(env, connections, out);
                     connections.schedule(env.now);
+                } else if let Some(lost) = self.interrupted.get_mut(&key) {
+                    lost.channels.leave(from, &channels, env.now);
                 }
             }
         }
@@ -142,7 +152,7 @@ impl Listeners {
         of_pool.count() >= env.snapshot.config.settings.max_listeners as usize
     }
 
-    /// Handles the outcome of [`Effect::OpenListener`].
+    /// Handles the outcome of [`Effect::open_listener`].
     pub(crate) fn opened(
         &mut self,
         env: &Env<'_>,
@@ -152,9 +162,9 @@ impl Listeners {
         out: &mut Actions,
     ) -> Option<Effect> {
         match opening.purpose {
-            OpeningPurpose::First { question, channels } => {
+            OpeningPurpose::First { request, channels } => {
                 let Opened::Connecting(conn) = opened else {
-                    answer(question, false, out);
+                    answer(request, false, out);
                     return None;
                 };
                 let listener = self
@@ -162,9 +172,10 @@ impl Listeners {
                     .entry(opening.key)
                     .or_insert(Listener::new(conn, env.now));
                 debug_assert_eq!(listener.conn, conn, "one listener for a key");
-                listener.ask(env, connections, question, &channels, out);
+                listener.ask(env, connections, request, &channels, out);
                 None
             }
+            OpeningPurpose::Resumption => self.resumption_opened(opening.key, opened, env.now),
             OpeningPurpose::Replacement { .. } => {
                 let Some(listener) = self.by_key.get_mut(&opening.key) else {
                     out.report_missing("a listener that is about to be replaced");
@@ -187,7 +198,7 @@ impl Listeners {
             out.report_missing(NO_CONNECTION);
             return None;
         };
-        server.duty = Duty::Listening;
+        server.begin_listening();
         let Some(listener) =
             (server.purpose.listens.as_ref()).and_then(|key| self.by_key.get_mut(key))
         else {
@@ -200,130 +211,6 @@ impl Listeners {
         }
         listener.channels.logged_in();
         listener.query(env, connections, out);
-        None
-    }
-
-    /// Handles bytes from a listener, from `at` on, up to the first message with an effect.
-    pub(crate) fn received(
-        &mut self,
-        env: &Env<'_>,
-        connections: &mut Connections,
-        conn: Token,
-        (bytes, at): (&[u8], &mut usize),
-        out: &mut Actions,
-    ) -> Option<Effect> {
-        loop {
-            // An effect may have closed the connection.
-            let server = connections.server(conn)?;
-            let expected = Expected {
-                answers: server.replies.is_asked(),
-                marks: false,
-                describes: false,
-                checks: false,
-                rows: false,
-                tags: false,
-                ends: Ends::Ignored,
-            };
-            let effect = match server.stream.next(bytes, at, expected) {
-                Ok(Some(Step::Inspect { start, end })) => {
-                    self.message(env, connections, conn, &bytes[start..end], out)
-                }
-                Ok(Some(Step::InspectHeld)) => {
-                    let message = server.stream.held().to_vec();
-                    self.message(env, connections, conn, &message, out)
-                }
-                Ok(Some(Step::Pass { .. } | Step::PassHeld | Step::Overlong(_))) => None,
-                Ok(None) => return None,
-                Err(violation) => Some(Effect::ServerFault(conn, violation.to_string())),
-            };
-            if effect.is_some() {
-                return effect;
-            }
-        }
-    }
-
-    fn message(
-        &mut self,
-        env: &Env<'_>,
-        connections: &mut Connections,
-        conn: Token,
-        message: &[u8],
-        out: &mut Actions,
-    ) -> Option<Effect> {
-        match message[0] {
-            backend::NOTIFICATION_RESPONSE => self.notified(env, connections, conn, message, out),
-            backend::READY_FOR_QUERY => self.query_done(env, connections, conn, out),
-            backend::ERROR_RESPONSE => {
-                let server = connections.server(conn)?;
-                let report = Report::parse(&message[HEADER_LEN..]).ok()?;
-                if matches!(report.severity, b"FATAL" | b"PANIC") {
-                    server.link.last_words = Some(Words::of(&report));
-                    return None;
-                }
-                // ReadyForQuery follows: the flag set here says then that the query has failed.
-                server.next_loan.needs_reset = true;
-                let text = String::from_utf8_lossy(report.message).into_owned();
-                let text = format!("LISTEN failed: {text}");
-                out.log(Level::Warning, server.subject(), text);
-                None
-            }
-            _ => None,
-        }
-    }
-
-    fn query_done(
-        &mut self,
-        env: &Env<'_>,
-        connections: &mut Connections,
-        conn: Token,
-        out: &mut Actions,
-    ) -> Option<Effect> {
-        let server = connections.server(conn)?;
-        let has_failed = std::mem::take(&mut server.next_loan.needs_reset);
-        let query = match server.replies.ready() {
-            Some(Request::Internal(query)) => query,
-            Some(_) => return None,
-            None => {
-                let what = "ReadyForQuery that nobody asked for".to_owned();
-                return Some(Effect::ServerFault(conn, what));
-            }
-        };
-        // The listener may have been replaced, or a replacement given up, while the query was under way.
-        let listener = self.by_key.get_mut(key_of(connections, conn, out)?)?;
-        match query {
-            InternalQuery::Listen => {
-                listener.query_answered(env, connections, conn, has_failed, out)
-            }
-            InternalQuery::Succession => {
-                listener.replacement_answered(env, connections, has_failed, out)
-            }
-            _ => None,
-        }
-    }
-
-    /// Handles a notification that a listener connection has received.
-    fn notified(
-        &mut self,
-        env: &Env<'_>,
-        connections: &mut Connections,
-        conn: Token,
-        message: &[u8],
-        out: &mut Actions,
-    ) -> Option<Effect> {
-        let key = key_of(connections, conn, out)?.clone();
-        let listener = self.by_key.get_mut(&key)?;
-        match listener.received(env, connections, conn, message) {
-            Received::ByListener => listener.forward(env, connections, &key, message, out),
-            Received::ByOther => {}
-            Received::TooMuch => {
-                let why = "too much was notified while another one took over";
-                return Some(Effect::CloseServer(listener.conn, why));
-            }
-            Received::LastMark(replacement) => {
-                let outdated = listener.replace(env, connections, &key, *replacement, out);
-                return Some(Effect::CloseServer(outdated, OUTDATED));
-            }
-        }
         None
     }
 
@@ -340,22 +227,17 @@ impl Listeners {
         let is_listener = |listener: &&mut Listener| listener.conn == conn;
         let is_current = self.by_key.get_mut(key).as_ref().is_some_and(is_listener);
         if is_current && let Some(mut listener) = self.by_key.remove(key) {
+            let replacement = listener.replacement.take();
             let why: Arc<str> = why.into();
-            // This message goes first: a worker that has it ignores later answers of the listener.
-            for to in listener.channels.workers().iter() {
-                let (key, why) = (key.clone(), Arc::clone(&why));
-                post_event(to, ListenerEvent::Lost { key, why }, out);
+            if let Some(mut listener) = self.interrupt(env, (key, shared), &why, listener) {
+                give_up(key, &mut listener.channels, &why, out);
             }
-            for question in listener.channels.unanswered() {
-                answer(question, false, out);
-            }
+            connections.schedule(env.now);
             let why = "the listener that it was to replace is lost";
-            effect = listener
-                .replacement
-                .map(|new| Effect::CloseServer(new.conn(), why));
+            effect = replacement.map(|new| Effect::close(new.conn(), why));
         }
         let notes = shared.ledger.lock().give_back_extra_place(env.now);
-        deliver(env.worker, env.directory, &notes, shared, out);
+        deliver(env, &notes, shared, out);
         if let Some(listener) = self.by_key.get_mut(key)
             && listener.is_replaced_by(conn)
         {
@@ -380,7 +262,7 @@ impl Listeners {
             .listens
             .as_ref()
             .and_then(|key| self.by_key.get(key));
-        let is_listening = matches!(server.duty, Duty::Listening);
+        let is_listening = matches!(*server.duty(), Duty::Listening);
         let stays = listener.is_some_and(|listener| is_listening || listener.is_replaced_by(conn));
         if stays {
             // Each tick checks the replacement, as long as it takes.
@@ -391,12 +273,17 @@ impl Listeners {
 
     /// Closes listeners that no client has used for a while, and listeners that don't answer. Opens replacements for
     /// outdated ones.
-    pub(crate) fn check(&mut self, env: &Env<'_>, connections: &mut Connections) -> Vec<Effect> {
-        let mut effects = Vec::new();
+    pub(crate) fn check(
+        &mut self,
+        env: &Env<'_>,
+        connections: &mut Connections,
+        out: &mut Actions,
+    ) -> Vec<Effect> {
+        let mut effects = self.resume(env, out);
         for (key, listener) in &self.by_key {
             match listener.end(env) {
                 Some((at, why)) if at <= env.now => {
-                    effects.push(Effect::CloseServer(listener.conn, why));
+                    effects.push(Effect::close(listener.conn, why));
                 }
                 _ => effects.extend(listener.open_replacement(key, connections, env.now)),
             }
@@ -419,7 +306,8 @@ impl Listeners {
                 false => Some(listener.end(env)?.0),
             }
         };
-        self.by_key.values().filter_map(deadline).min()
+        let deadlines = self.by_key.values().filter_map(deadline);
+        deadlines.chain(self.resumes_at()).min()
     }
 }
 
@@ -433,6 +321,7 @@ impl Listener {
             asked_at: now,
             replacement: None,
             replaces_at: Time(0),
+            interruption: None,
         }
     }
 
@@ -451,20 +340,20 @@ impl Listener {
         self.notifications
     }
 
-    /// Notes a question, and the channels that the listener has to listen to before it is answered.
+    /// Notes a request, and the channels that the listener has to listen to before it answers.
     fn ask(
         &mut self,
         env: &Env<'_>,
         connections: &mut Connections,
-        question: Question,
+        request: PendingRequest,
         channels: &[Channel],
         out: &mut Actions,
     ) {
         let most = env.snapshot.config.settings.max_listen_channels as usize;
-        let asked = self.channels.ask(question, channels, most);
+        let asked = self.channels.ask(request, channels, most);
         self.query(env, connections, out);
         if asked.is_err() {
-            answer(question, false, out);
+            answer(request, false, out);
         }
     }
 
@@ -496,11 +385,11 @@ impl Listener {
             self.failures = 0;
             self.channels.answered()
         };
-        for (question, granted) in answers {
-            answer(question, granted, out);
+        for (request, granted) in answers {
+            answer(request, granted, out);
         }
         if self.failures >= FAILURES_MAX {
-            return Some(Effect::CloseServer(conn, "LISTEN failed too often"));
+            return Some(Effect::close(conn, "LISTEN failed too often"));
         }
         self.begin_replacement(env, connections, out);
         self.query(env, connections, out);
@@ -548,7 +437,7 @@ impl Listener {
         let settings = &env.snapshot.config.settings;
         if let Some(since) = self.channels.idle_since() {
             let at = since.after(settings.listener_idle_timeout.0);
-            return Some((at, "nobody listens any more"));
+            return Some((at, "no client listens any more"));
         }
         if let Some(at) = self.replacement.as_ref().and_then(|new| new.ends_at()) {
             return Some((at, OUTDATED));
@@ -575,9 +464,9 @@ fn send_query(
     });
 }
 
-fn answer(question: Question, granted: bool, out: &mut Actions) {
-    let event = ListenerEvent::Answer { question, granted };
-    post_event(question.worker, event, out);
+fn answer(request: PendingRequest, granted: bool, out: &mut Actions) {
+    let event = ListenerEvent::Answer { request, granted };
+    post_event(request.worker, event, out);
 }
 
 fn post_event(to: WorkerId, event: ListenerEvent, out: &mut Actions) {

@@ -4,11 +4,11 @@
 //! LogsIn -> Ready -> Listens -> Marked -> the outdated one is closed
 //! ```
 //!
-//! The new listener logs in and listens to all channels of the outdated one. Both listen to a channel of pgweir, and the
-//! new one notifies it: the mark. All listeners of a database receive notifications in the same order, that of the
-//! commits. So the outdated listener forwards what comes before the mark, and the new one what comes after it. Meanwhile
-//! neither gets other queries. If the mark does not arrive, the two are connected to different servers, and the clients
-//! must learn that they may have missed notifications.
+//! The new listener logs in and listens to all channels of the outdated one. Both listen to a channel of pgweir, and
+//! the new one notifies it: the mark. All listeners of a database receive notifications in the same order, that of the
+//! commits. So the outdated listener forwards the notifications before the mark, and the new one those after it.
+//! Meanwhile neither gets other queries. If the mark does not arrive, the two are connected to different servers, and
+//! the clients must learn that they may have missed notifications.
 
 use std::sync::Arc;
 
@@ -23,9 +23,9 @@ use crate::{
 
 /// The channel of the mark. Only a notification that the new listener itself has sent is a mark.
 const MARK: &[u8] = b"pgweir_succession";
-/// How long the outdated listener may take to listen, and the mark to arrive, in microseconds.
+/// The longest time that the outdated listener may take to listen, and the mark to arrive, in microseconds.
 const PATIENCE: u64 = 5_000_000;
-/// How long to wait before the next attempt after a replacement has failed, in microseconds.
+/// The time between a failed replacement and the next attempt, in microseconds.
 const PAUSE: u64 = 1_000_000;
 
 /// The connection that replaces a listener.
@@ -33,7 +33,7 @@ const PAUSE: u64 = 1_000_000;
 pub(super) struct Replacement {
     conn: Token,
     stage: Stage,
-    /// When this stage began.
+    /// The time at which this stage began.
     since: Time,
     /// Whether the outdated listener has received the mark.
     outdated_is_marked: bool,
@@ -41,7 +41,7 @@ pub(super) struct Replacement {
     new_is_marked: bool,
     /// The notifications that the new listener has received since the mark.
     notifications: Vec<Arc<[u8]>>,
-    /// Their size in bytes.
+    /// The size of these notifications in bytes.
     bytes: usize,
 }
 
@@ -56,11 +56,11 @@ enum Stage {
     Marked,
 }
 
-/// What follows from a notification to a listener or to its replacement.
+/// The outcome of a notification to a listener or to its replacement.
 pub(super) enum Received {
-    /// The listener has received it: it is forwarded now.
+    /// The listener has received the notification, which is forwarded now.
     ByListener,
-    /// Nothing follows: another connection forwards it, or it is forwarded later.
+    /// Nothing is to be done: another connection forwards the notification, or it is forwarded later.
     ByOther,
     /// The replacement has received more than `notification_backlog` bytes since the mark.
     TooMuch,
@@ -91,7 +91,7 @@ impl Replacement {
         matches!(self.stage, Stage::Listens(_) | Stage::Marked)
     }
 
-    /// Returns when the replacement has taken too long.
+    /// Returns the time at which the replacement has taken too long.
     pub(super) fn ends_at(&self) -> Option<Time> {
         self.is_asked().then(|| self.since.after(PATIENCE))
     }
@@ -121,17 +121,19 @@ impl Listener {
             return None;
         }
         let endpoint = Arc::clone(&server.link.endpoint);
-        Some(Effect::OpenListener(Box::new(ListenerOpening {
+        Some(Effect::open_listener(ListenerOpening {
             shared: Arc::clone(&server.shared),
             key: key.clone(),
             purpose: OpeningPurpose::Replacement { endpoint },
-        })))
+        }))
     }
 
     /// Notes the replacement. If none can be opened, the listener is closed.
     pub(super) fn replacement_opened(&mut self, opened: Opened, now: Time) -> Option<Effect> {
         let conn = match opened {
-            Opened::Impossible => return Some(Effect::CloseServer(self.conn, OUTDATED)),
+            Opened::Impossible => {
+                return Some(Effect::close(self.conn, OUTDATED));
+            }
             Opened::Connecting(conn) => Some(conn),
             Opened::CapReached => None,
         };
@@ -154,7 +156,7 @@ impl Listener {
         (new.stage, new.since) = (Stage::Ready, env.now);
         let mut remote = |conn| Some(connections.server(conn)?.link.addresses.as_ref()?.1);
         if remote(self.conn) != remote(new.conn) {
-            return Some(Effect::CloseServer(self.conn, OUTDATED));
+            return Some(Effect::close(self.conn, OUTDATED));
         }
         self.begin_replacement(env, connections, out);
         None
@@ -201,7 +203,7 @@ impl Listener {
         let new = self.replacement.as_mut()?;
         if has_failed {
             let why = "it could not take a listener's place";
-            return Some(Effect::CloseServer(new.conn, why));
+            return Some(Effect::close(new.conn, why));
         }
         match new.stage {
             Stage::Listens(1) => {
@@ -292,7 +294,7 @@ impl Listener {
         let lost = self.replacement.take();
         self.replaces_at = env.now.after(PAUSE);
         if lost.is_some_and(|new| new.outdated_is_marked) {
-            return Some(Effect::CloseServer(self.conn, OUTDATED));
+            return Some(Effect::close(self.conn, OUTDATED));
         }
         self.query(env, connections, out);
         connections.schedule(env.now);

@@ -13,16 +13,16 @@ use pgweir_wire::{Authentication, MessageWriter, Severity, sqlstate};
 use super::{LoginEvent, LoginStep, Next, authentication::is_own_user};
 use crate::{
     Actions, Level, ReadMode, SharedPool, Token,
-    auth_cache::Answer,
-    client_counts::ClientLimits,
+    base::{
+        fault::{Fault, LoginFault},
+        stats::LoginResult,
+    },
     console::{self, Console},
-    effect::{ConsoleEffect, Effect, Env, PoolEffect},
-    fault::{Fault, LoginFault},
-    frontend::{Client, ClientDuty, LoginRequest},
-    parked_logins::limits_of,
+    effect::{ClientEffect, ConsoleEffect, Effect, Env, PoolEffect},
+    frontend::{Client, LoginRequest, Stage},
+    login::parked::{ParkedLogin, limits_at_login, limits_of},
     pool::PoolKey,
-    shared_pool::ServerParameters,
-    stats::LoginResult,
+    shared::{auth_cache::Answer, client_counts::ClientLimits, pool::ServerParameters},
 };
 
 /// The warning for a client of `bypass_users` that connects when `bypass_max` is reached.
@@ -47,16 +47,79 @@ pub(super) struct Admission {
 }
 
 impl LoginStep<'_> {
-    /// Completes the authentication of the client, which has proven who it is.
+    /// Completes the authentication of the client, which has proven who it is: the client is admitted, or parked above a
+    /// limit.
     ///
     /// # Errors
     /// The client may not use the database now.
     pub(super) fn complete(&mut self, keys: Option<ClientKeys>) -> Result<Next, Fault> {
+        // The ban may have begun while this login was under way.
+        self.demand_no_ban()?;
+        self.forget_failures();
+        match self.count_client() {
+            Ok(()) => self.enter(keys),
+            // The process is shutting down, and workers may no longer answer.
+            Err(fault) if self.env.shutdown.is_some() => Err(fault),
+            Err(_) => {
+                self.login.stage = Stage::Parked(keys);
+                Ok(Next::Park)
+            }
+        }
+    }
+
+    /// Counts a parked login again, now that all workers have processed pending disconnects.
+    ///
+    /// # Errors
+    /// The client may not use the database now.
+    pub(super) fn count_again(&mut self, parked: ParkedLogin) -> Result<Next, Fault> {
+        if !self.login.is_parked() {
+            return Ok(Next::Awaited);
+        }
+        if let Err(fault) = self.count_client() {
+            return Ok(Next::ParkAgain(parked, fault));
+        }
+        self.out.read(self.conn, ReadMode::Deliver);
+        let Stage::Parked(keys) = std::mem::replace(&mut self.login.stage, Stage::Startup) else {
+            return Ok(Next::Awaited);
+        };
+        self.enter(keys)
+    }
+
+    /// Counts a client, if the limits allow it.
+    ///
+    /// # Errors
+    /// The client is above a limit.
+    fn count_client(&mut self) -> Result<(), Fault> {
+        let (Some(names), Some(request)) = (&self.client.names, &self.login.request) else {
+            return Err(self.without_startup_packet());
+        };
+        let is_own = is_own_user(&request.user, self.client.origin.same_uid);
+        let limits = limits_at_login(&self.env.snapshot.config, names, request, is_own);
+        self.env.directory.admit_client(names, &limits)
+    }
+
+    /// Finds the place of a client that was counted.
+    ///
+    /// # Errors
+    /// The client may not use the database now: it is not counted any more.
+    fn enter(&mut self, keys: Option<ClientKeys>) -> Result<Next, Fault> {
+        let outcome = self.find_place(keys);
+        if let (Err(_), Some(names)) = (&outcome, &self.client.names) {
+            self.env.directory.dismiss_client(names);
+        }
+        outcome
+    }
+
+    fn without_startup_packet(&mut self) -> Fault {
+        debug_assert!(false, "a client has authenticated without a startup packet");
+        let text = "a client has authenticated without a startup packet";
+        self.log(Level::Error, text.to_owned());
+        Fault::Login(LoginFault::Rejected)
+    }
+
+    fn find_place(&mut self, keys: Option<ClientKeys>) -> Result<Next, Fault> {
         let Some(mut request) = self.login.request.take() else {
-            debug_assert!(false, "a client has authenticated without a startup packet");
-            let text = "a client has authenticated without a startup packet";
-            self.log(Level::Error, text.to_owned());
-            return Err(Fault::Login(LoginFault::Rejected));
+            return Err(self.without_startup_packet());
         };
         let early = self.login.inbox.rest().to_vec();
         self.out.send_made(self.conn, |bytes| {
@@ -95,7 +158,7 @@ impl LoginStep<'_> {
         })))
     }
 
-    /// Keeps what the client's login has shown of the user's password for logins to servers.
+    /// Keeps the client's password or SCRAM keys for logins to servers.
     fn keep_secret(&mut self, shared: &SharedPool, user: &str, keys: Option<ClientKeys>) {
         let answer = match self.login.user_answer.take() {
             Some(Answer::Secret(secret)) if !secret.is_empty() => Some(secret),
@@ -113,10 +176,11 @@ impl LoginStep<'_> {
         facts.is_checked = self.login.is_checked;
     }
 
-    /// Notes why the client gets an exclusive server, if it does, and counts it as exempt from the limits.
-    /// If `bypass_max` such clients exist already, the limits apply to it.
+    /// Notes the reason for which the client gets an exclusive server, if it does, and counts it as exempt from the
+    /// limits. If `bypass_max` such clients exist already, the limits apply to it.
     ///
     /// # Errors
+    ///
     /// The client exceeds one of the limits.
     fn grant_exclusive_server(&mut self, request: &mut LoginRequest) -> Result<(), Fault> {
         let asks = request
@@ -195,15 +259,15 @@ impl LoginEvent<'_> {
         };
         client.pool = Some(shared.id);
         client.socket.early = (!early.is_empty()).then(|| Box::new(early));
-        client.duty = ClientDuty::Idle;
+        client.become_idle();
         out.read(conn, ReadMode::Hold);
         let next = match client.exclusive {
-            Some(_) => Effect::Wait {
+            Some(_) => Effect::Client(ClientEffect::Wait {
                 client: conn,
                 pool: shared.id,
                 at_login: true,
-            },
-            None => Effect::JoinPool(conn, asked),
+            }),
+            None => Effect::Client(ClientEffect::JoinPool(conn, asked)),
         };
         self.effects.push(next);
     }
@@ -215,7 +279,7 @@ impl LoginEvent<'_> {
             debug_assert!(false, "a client vanished in its login");
             return;
         };
-        client.duty = ClientDuty::Console(Box::new(Console::new(is_admin)));
+        client.open_console(Console::new(is_admin));
         self.logins.results.add(LoginResult::Done);
         let key = client.cancel_key();
         out.send_made(conn, |bytes| {
@@ -231,18 +295,20 @@ impl LoginEvent<'_> {
     /// Ends the login of a client whose pool has had a server: sends the parameters, the cancel key and
     /// ReadyForQuery.
     pub(crate) fn welcome(&mut self, conn: Token, out: &mut Actions) {
-        let Some(client) = self.connections.client(conn) else {
+        let Some(client) = self.connections.known_client(conn, out) else {
             return;
         };
         let pool = client.pool.and_then(|pool| self.pools.get(pool));
         let Some(server_parameters) = pool.and_then(|pool| pool.server_parameters()) else {
-            return;
+            return out.report_missing("the parameters of a pool that has had a server");
         };
         client.tracked.fill(&server_parameters.tracked);
         let has_early = client.socket.early.is_some();
         self.greet(conn, &server_parameters, out);
         match has_early {
-            true => self.effects.push(Effect::CheckOut(conn)),
+            true => self
+                .effects
+                .push(Effect::Client(ClientEffect::CheckOut(conn))),
             false => out.read(conn, ReadMode::Notify),
         }
     }
@@ -255,7 +321,7 @@ impl LoginEvent<'_> {
         out: &mut Actions,
     ) {
         let env = self.env;
-        let Some(client) = self.connections.client(conn) else {
+        let Some(client) = self.connections.known_client(conn, out) else {
             return;
         };
         client.request.sent_at = env.now;

@@ -12,31 +12,18 @@ use pgweir_auth::{
 };
 use pgweir_config::{AuthType, Settings, is_console};
 
-use super::{LoginStep, Next, user_lookup::Lookup};
+use super::{Claim, LoginStep, Next, user_lookup::Lookup};
 use crate::{
     Address, AuthCheck, AuthCheckResult, Level, ReadMode, Replication, TlsFacts,
-    auth_cache::{Answer, UserQuestion},
-    fault::{Fault, LoginFault},
+    base::fault::{Fault, LoginFault},
     frontend::{AuthPlan, Login, Proof, Stage},
+    shared::auth_cache::{Answer, UserQuery},
 };
 
 /// The user who needs no password over a Unix socket, if the client runs under pgweir's user id.
 const CONSOLE_USER: &str = "pgbouncer";
 
-/// The user and database that a client claims, and where it connects from.
-#[derive(Debug, Clone)]
-pub(super) struct Claim {
-    pub(super) user: Arc<str>,
-    pub(super) database: Arc<str>,
-    pub(super) to_console: bool,
-    is_physical: bool,
-    is_tls: bool,
-    same_uid: bool,
-    /// The client's address, if it connects by TCP.
-    address: Option<std::net::IpAddr>,
-}
-
-/// What `auth_type`, or an HBA rule, demands.
+/// The proof that `auth_type`, or an HBA rule, demands.
 #[derive(Debug, Clone)]
 struct Demand {
     method: Method,
@@ -49,7 +36,7 @@ enum Known<T> {
     /// This worker has the result without a query.
     Now(T),
     /// The result needs this query to a database first.
-    After(UserQuestion),
+    After(UserQuery),
 }
 
 impl LoginStep<'_> {
@@ -65,7 +52,7 @@ impl LoginStep<'_> {
         };
         let plan = match self.plan(&claim)? {
             Known::Now(plan) => self.with_made_secret(plan, &claim.user),
-            Known::After(question) => return Ok(Next::LookUp(question)),
+            Known::After(query) => return Ok(Next::LookUp(query)),
         };
         let iterations = self.env.snapshot.config.settings.scram_iterations;
         let process_key = self.env.directory.process_key();
@@ -98,7 +85,7 @@ impl LoginStep<'_> {
         })
     }
 
-    /// Returns how the client has to authenticate.
+    /// Returns the way in which the client has to authenticate.
     fn plan(&mut self, claim: &Claim) -> Result<Known<AuthPlan>, Fault> {
         let snapshot = self.env.snapshot;
         let settings = &snapshot.config.settings;
@@ -109,7 +96,7 @@ impl LoginStep<'_> {
             return Err(Fault::ConsoleNotAllowed);
         }
         if settings.auth_type == AuthType::Any {
-            // Which databases exist is shown only to clients that have logged in.
+            // A client that has not logged in must not learn which databases exist.
             let database = snapshot.config.database(&claim.database);
             if database.is_some_and(|database| database.user.is_none()) {
                 return Err(Fault::NoForcedUser);
@@ -118,7 +105,7 @@ impl LoginStep<'_> {
         }
         let demand = match self.demand(claim)? {
             Known::Now(demand) => demand,
-            Known::After(question) => return Ok(Known::After(question)),
+            Known::After(query) => return Ok(Known::After(query)),
         };
         if matches!(demand.method, Method::Ldap(_) | Method::Pam(_)) {
             // The LDAP or PAM service decides whether there is such a user.
@@ -130,16 +117,12 @@ impl LoginStep<'_> {
             return Ok(Known::Now(plan));
         }
         if self.login.user_answer.is_none()
-            && let Lookup::Needed(question) = self.look_up_user(claim, false)?
+            && let Lookup::Needed(query) = self.look_up_user(claim, false)?
         {
-            return Ok(Known::After(question));
+            return Ok(Known::After(query));
         }
         let secret = match self.login.user_answer.clone() {
             Some(Answer::Secret(secret)) => Some(secret),
-            // As in PgBouncer, other methods report the missing user.
-            Some(_) if demand.method != Method::ScramSha256 => {
-                return Err(Fault::Login(LoginFault::NoSuchUser));
-            }
             _ => {
                 self.log(Level::Log, format!("no such user: {}", claim.user));
                 None
@@ -158,7 +141,7 @@ impl LoginStep<'_> {
             AuthType::ScramSha256 => Method::ScramSha256,
             AuthType::Cert => Method::Cert,
             AuthType::Hba | AuthType::Ldap | AuthType::Pam => return self.demand_of_rule(claim),
-            // `any` ends before this point; a client that comes here has no method.
+            // `any` is handled before this point; a client that comes here has no method.
             AuthType::Any => return Err(Fault::Login(LoginFault::NoMethod)),
         };
         Ok(Known::Now(Demand { method, map: None }))
@@ -188,11 +171,11 @@ impl LoginStep<'_> {
                 Found::Nothing => return Err(Fault::Login(LoginFault::NoMethod)),
                 Found::RolesWanted(rule) => rule,
             };
-            if let Lookup::Needed(question) = self.look_up_user(claim, true)? {
-                return Ok(Known::After(question));
+            if let Lookup::Needed(query) = self.look_up_user(claim, true)? {
+                return Ok(Known::After(query));
             }
             if self.login.roles.is_none() {
-                // To skip the rule might admit a client that the rule rejects.
+                // If the rule were skipped, a client that it rejects might be admitted.
                 let text = format!(
                     "line {} of auth_hba_file is about members of a role, and nobody can be asked for them: database \
                      \"{}\" is none, or has no auth_user",
@@ -204,7 +187,7 @@ impl LoginStep<'_> {
         }
     }
 
-    /// Returns the plan for a client of whom this is demanded, and whose user name has this secret.
+    /// Returns the plan for a client of which this proof is demanded, and whose user has this secret.
     fn plan_for(&mut self, demand: Demand, user: &str, secret: Option<&Arc<Secret>>) -> AuthPlan {
         match demand.method {
             Method::Cert => {
@@ -224,6 +207,15 @@ impl LoginStep<'_> {
                 },
                 _ => AuthPlan::Refuse(Fault::Login(LoginFault::Peer)),
             },
+            // A user who does not exist is asked for the same proof as most users who do: as those of the file, or, if
+            // a database was asked, as by PostgreSQL's default of password_encryption.
+            Method::Md5
+                if secret.is_none_or(|secret| secret.is_empty())
+                    && (self.login.user_answer.is_some()
+                        || self.env.snapshot.users.have_mostly_scram()) =>
+            {
+                AuthPlan::MockScram
+            }
             method => AuthPlan::new(&method, secret),
         }
     }
@@ -245,10 +237,10 @@ impl LoginStep<'_> {
     /// # Errors
     /// The proof is wrong under the newest secret.
     pub(super) fn check_again(&mut self, message: Vec<u8>, fault: Fault) -> Result<Next, Fault> {
-        let Some(question) = self.login.cached.take() else {
+        let Some(query) = self.login.cached.take() else {
             return Err(fault);
         };
-        self.env.directory.auth_cache().forget(&question);
+        self.env.directory.auth_cache().forget(&query);
         if !matches!(fault, Fault::Password) {
             return Err(fault);
         }
@@ -276,7 +268,7 @@ impl LoginStep<'_> {
     }
 }
 
-/// Checks that the certificate is this user's. If not, returns the text for the log.
+/// Checks that the certificate belongs to this user. If not, returns the text for the log.
 fn check_certificate(
     tls: Option<&TlsFacts>,
     map: Option<&IdentMap>,

@@ -1,7 +1,7 @@
 //! TLS on client connections: asked for by the client, or begun at once.
 
 use super::{LoginStep, Next};
-use crate::{Action, Address, TlsFacts, TlsFault, TlsRole, fault::Fault, frontend::Stage};
+use crate::{Action, Address, TlsFacts, TlsFault, TlsRole, base::fault::Fault, frontend::Stage};
 
 /// The first byte of a TLS handshake: the type of its first record. As the first byte of a startup packet it would
 /// stand for a length of 352 MB.

@@ -2,23 +2,26 @@
 //!
 //! This module owns the counts of a worker's clients and of the results of their logins ([`ClientLogins`]), the logins
 //! that are parked above a limit, and the state of each login, which lies in the client's connection
-//! ([`ClientDuty::Login`]).
+//! ([`ClientDuty::Login`](crate::frontend::ClientDuty::Login)).
 //!
-//! In come: accepted connections, bytes of clients that log in, the end of TLS handshakes, derived keys, results of
+//! Input: accepted connections, bytes of clients that log in, the end of TLS handshakes, derived keys, results of
 //! checks by LDAP, PAM and the operating system, and the answers of databases to `auth_query`. [`LoginStep`] handles
-//! one of these for one client, and decides what comes next; [`LoginEvent`] carries that out with the worker's other
-//! parts. Cancel requests arrive here as well, since they begin like logins.
+//! one of these for one client, and decides about the next step; [`LoginEvent`] carries the step out with the worker's
+//! other parts. Cancel requests arrive here as well, since they begin like logins.
 //!
-//! Out go: actions for the driver, and effects. A client that has authenticated joins its pool
-//! ([`Effect::JoinPool`]), waits for a server of its own ([`Effect::Wait`]), or is served by the console
-//! ([`ConsoleEffect::Serve`](crate::effect::ConsoleEffect::Serve)). A client whose user must be looked up waits for a server that answers. Every other
-//! login ends with [`Effect::Refuse`].
+//! Output: actions for the driver, and effects. A client that has authenticated joins its pool
+//! ([`ClientEffect::JoinPool`]), waits for a server of its own ([`ClientEffect::Wait`]), or is served by the console
+//! ([`ConsoleEffect::Serve`](crate::effect::ConsoleEffect::Serve)). A client whose user must be looked up waits for a
+//! server that answers. Every other login ends with [`ClientEffect::Refuse`].
 
 mod admission;
 mod authentication;
+mod bans;
 mod client_tls;
+pub(crate) mod parked;
 mod server_failure;
 mod steps;
+pub(crate) mod surplus;
 mod user_lookup;
 
 use std::sync::Arc;
@@ -32,17 +35,29 @@ pub(crate) use self::{
 };
 use crate::{
     Actions, AuthCheckResult, Level, Peer, ReadMode, SharedPool, Snapshot, TlsFacts, Token,
-    auth_cache::UserQuestion,
-    cancel::CancelKey,
+    base::{fault::Fault, stats::Logins},
     cancel_requests::{CancelRequests, peers},
     connections::{Conn, Connections},
-    effect::{Effect, Env},
-    fault::Fault,
-    frontend::{Client, ClientDuty, ClientKey, Login, Origin},
-    parked_logins::{ParkedLogin, ParkedLogins},
+    effect::{ClientEffect, Effect, Env},
+    frontend::{Client, ClientKey, Login, Origin},
+    login::parked::{ParkedLogin, ParkedLogins},
     pooling::{LocalPool, LocalPools},
-    stats::Logins,
+    shared::{auth_cache::UserQuery, cancel::CancelKey},
 };
+
+/// The user and database that a client names when it logs in, and facts about its connection. They decide which proof
+/// pgweir demands.
+#[derive(Debug, Clone)]
+struct Claim {
+    user: Arc<str>,
+    database: Arc<str>,
+    to_console: bool,
+    is_physical: bool,
+    is_tls: bool,
+    same_uid: bool,
+    /// The client's address, if it connects by TCP.
+    address: Option<std::net::IpAddr>,
+}
 
 /// The counts of a worker's clients, and the logins that are parked.
 #[derive(Debug, Default)]
@@ -92,7 +107,7 @@ impl ClientLogins {
     }
 }
 
-/// What comes next for a client that logs in.
+/// The next step for a client that logs in.
 #[derive(Debug)]
 enum Next {
     /// The login waits for more bytes, or for the result of a check.
@@ -104,14 +119,14 @@ enum Next {
     /// The connection has sent a cancel request.
     Cancel(CancelKey),
     /// A database has to be asked about the user.
-    LookUp(UserQuestion),
+    LookUp(UserQuery),
     /// The client has authenticated, and has asked for the console.
     Console(ConsoleLogin),
     /// The client has authenticated, and gets a place in its pool.
     Admit(Box<Admission>),
 }
 
-/// One client that logs in, and what the handling of one event of its login may use.
+/// A client that logs in, and the data that one step of its login may use.
 #[derive(Debug)]
 struct LoginStep<'w> {
     env: Env<'w>,
@@ -143,7 +158,7 @@ impl LoginEvent<'_> {
         let (nonce, rest) = rest.split_at(NONCE_BYTES);
         let array = |bytes: &[u8]| std::array::from_fn(|at| bytes[at]);
         let nonce: [u8; NONCE_BYTES] = std::array::from_fn(|at| nonce[at]);
-        let login = Login::new(nonce, [rest[0], rest[1], rest[2], rest[3]]);
+        let login = Login::new(nonce, [rest[0], rest[1], rest[2], rest[3]], self.env.now);
         let directory = self.env.directory;
         let origin = Origin {
             id: directory.next_id(),
@@ -157,12 +172,12 @@ impl LoginEvent<'_> {
             connected_at: self.env.now,
         };
         let mut client = Client::new(&origin, directory.names().unset(), self.env.now);
-        client.duty = ClientDuty::Login(Box::new(login));
+        client.begin_login(Box::new(login));
         client.key = ClientKey::new(array(secret));
         directory.client_came();
         self.logins.clients += 1;
-        self.connections.schedule(self.env.now);
-        self.connections.insert(Conn::Client(Box::new(client)))
+        let conn = Conn::Client(Box::new(client));
+        self.connections.insert(conn, self.env.now)
     }
 
     /// Handles bytes of a client that logs in.
@@ -175,12 +190,12 @@ impl LoginEvent<'_> {
         self.step(conn, out, |step| step.take_tls(facts));
     }
 
-    /// Takes the keys that [`Action::Derive`] asked for.
+    /// Takes the keys that [`Action::Derive`](crate::Action::Derive) asked for.
     pub(crate) fn keys_derived(&mut self, conn: Token, keys: &DerivedKeys, out: &mut Actions) {
         self.step(conn, out, |step| step.take_derived_keys(keys));
     }
 
-    /// Takes the answer to [`Action::CheckAuth`].
+    /// Takes the answer to [`Action::CheckAuth`](crate::Action::CheckAuth).
     pub(crate) fn auth_checked(&mut self, conn: Token, result: AuthCheckResult, out: &mut Actions) {
         self.step(conn, out, |step| step.take_check(result));
     }
@@ -190,7 +205,7 @@ impl LoginEvent<'_> {
         self.step(parked.conn, out, |step| step.count_again(parked));
     }
 
-    /// Lets the login of a client take a step, and does what comes next. A connection that is gone, or no longer logs
+    /// Lets the login of a client take a step, and carries out the result. A connection that is gone, or no longer logs
     /// in, takes no step: it was closed, or refused, after its check had begun.
     fn step(
         &mut self,
@@ -201,12 +216,8 @@ impl LoginEvent<'_> {
         let Some(client) = self.connections.client(conn) else {
             return;
         };
-        let login = match std::mem::replace(&mut client.duty, ClientDuty::Idle) {
-            ClientDuty::Login(login) => login,
-            other => {
-                client.duty = other;
-                return;
-            }
+        let Some(login) = client.take_login() else {
+            return;
         };
         let mut under_way = LoginStep {
             env: self.env,
@@ -217,12 +228,16 @@ impl LoginEvent<'_> {
             results: &mut self.logins.results,
             out,
         };
-        let next = step(&mut under_way);
-        let LoginStep { client, login, .. } = under_way;
-        client.duty = ClientDuty::Login(login);
+        let next = step(&mut under_way).or_else(|fault| under_way.refuse(fault));
+        let LoginStep {
+            client, mut login, ..
+        } = under_way;
+        login.waits_since = self.env.now;
+        client.end_step(login);
         let outcome = next.and_then(|next| self.go_on(conn, next, out));
         if let Err(fault) = outcome {
-            self.effects.push(Effect::Refuse(conn, Box::new(fault)));
+            self.effects
+                .push(Effect::Client(ClientEffect::Refuse(conn, Box::new(fault))));
         }
     }
 
@@ -240,13 +255,13 @@ impl LoginEvent<'_> {
             }
             Next::Cancel(key) => {
                 if let Some(client) = self.connections.client(conn) {
-                    client.duty = ClientDuty::CancelRequest { sent: false };
+                    client.become_cancel_request();
                 }
                 out.read(conn, ReadMode::Hold);
                 let effect = peers::route(&self.env, self.connections, conn, key, out);
                 self.effects.extend(effect);
             }
-            Next::LookUp(question) => return self.ask_database(conn, question, out),
+            Next::LookUp(query) => return self.ask_database(conn, query, out),
             Next::Console(console) => self.open_console(conn, console, out),
             Next::Admit(admission) => self.admit(conn, *admission, out),
         }

@@ -1,22 +1,25 @@
-//! Clients that log in while logins to their servers fail: when a client is refused at once, and which waiting
-//! clients get the error.
+//! Clients that log in while logins to their servers fail: the clients that are refused at once, and the waiting
+//! clients that get the error.
 
 use crate::{
     SharedPool, Time,
+    base::fault::Fault,
     connections::{Conn, Connections},
-    effect::{Effect, Env},
-    fault::Fault,
+    effect::{ClientEffect, Effect, Env},
     frontend::{Client, ClientDuty},
     pooling::LocalPool,
-    shared_pool::Failure,
+    shared::pool::Failure,
 };
 
-/// Checks that there is a host to wait for.
+/// Checks that there is a host to wait for, or that clients wait for one under `outage_hold`.
 ///
 /// # Errors
 /// The last logins to all hosts have failed, and no new login is due.
 pub(crate) fn check_hosts(pool: &LocalPool, now: Time) -> Result<(), Fault> {
     let (hosts, shared) = (pool.terms.endpoints.len(), &pool.shared);
+    if pool.terms.outage_hold > 0 && shared.facts.lock().outage.since().is_some() {
+        return Ok(());
+    }
     let lacks_database = {
         let facts = shared.facts.lock();
         facts.failure.as_ref().is_some_and(Failure::lacks_database)
@@ -37,10 +40,10 @@ pub(crate) fn check_hosts(pool: &LocalPool, now: Time) -> Result<(), Fault> {
     }
 }
 
-/// Refuses waiters of a pool that has no server to lend. If a login was refused, clients that log in get the error,
-/// and the others go on waiting, unless the refusal is final. If the server could not be reached and the pool has
-/// never had one, clients that log in get the error, unless the next try comes within `server_connect_timeout` of
-/// their login.
+/// Refuses clients that wait in a pool that has no server to lend. If a login was refused, clients that log in get the
+/// error, and the others go on waiting, unless the refusal is final. If no server could be reached, clients that log in
+/// get the error, unless the next try comes within `server_connect_timeout` of their login. Under `outage_hold`, only a
+/// refusal that is final ends the wait.
 pub(crate) fn refuse_waiters(
     env: &Env<'_>,
     connections: &Connections,
@@ -53,17 +56,20 @@ pub(crate) fn refuse_waiters(
     let Some(fault) = failure.refusal.clone().or_else(|| failure.at_login()) else {
         return Vec::new();
     };
-    if only_at_login && shared.is_known() {
+    let config = &env.snapshot.config;
+    let database = config.database(&shared.key.database);
+    let holds = database.is_some_and(|database| config.outage_hold(database).0 > 0);
+    if holds && !failure.is_final() {
         return Vec::new();
     }
-    let settings = &env.snapshot.config.settings;
+    let settings = &config.settings;
     let patience = match settings.server_connect_timeout.0 {
         0 => u64::MAX,
         patience => patience,
     };
     let next_try = env.now.after(settings.server_login_retry.0);
     let is_final = failure.is_final();
-    let is_refused = |client: &Client| match client.duty {
+    let is_refused = |client: &Client| match *client.duty() {
         ClientDuty::Waiting { at_login, .. } if client.pool == Some(shared.id) => {
             let is_late = next_try.since(client.origin.connected_at) >= patience;
             let is_in_login = at_login || client.login.is_some();
@@ -80,7 +86,7 @@ pub(crate) fn refuse_waiters(
                 Some(_) => fault.clone().before_authentication(),
                 None => fault.clone(),
             };
-            Some(Effect::Refuse(token, Box::new(fault)))
+            Some(Effect::Client(ClientEffect::Refuse(token, Box::new(fault))))
         }
         _ => None,
     });

@@ -1,5 +1,5 @@
-//! The steps of a login: startup packets, password messages and derived keys come in; a client goes on to its
-//! authentication, is parked above a limit, has authenticated, or is refused.
+//! The steps of a login: each handles a startup packet, a password message or derived keys, after which the client
+//! goes on with its authentication, is parked above a limit, has authenticated, or is refused.
 
 use std::sync::Arc;
 
@@ -7,15 +7,17 @@ use pgweir_auth::scram::DerivedKeys;
 use pgweir_config::{AuthType, Config};
 use pgweir_wire::{LATEST, MessageWriter, ProtocolVersion, Startup, StartupParameters};
 
-use super::{LoginStep, Next, authentication::is_own_user};
+use super::{LoginStep, Next};
 use crate::{
     Action, Level, ReadMode, Replication, Source,
-    cancel::CancelKey,
-    fault::Fault,
+    base::{fault::Fault, memory::MemoryRefusal},
     frontend::{LoginRequest, Proof, Stage, StartupTerms},
-    parked_logins::{ParkedLogin, limits_at_login},
     pool::PoolKey,
+    shared::cancel::CancelKey,
 };
+
+/// The estimated bytes that a client takes at least.
+const LOGIN_COST: usize = 1024;
 
 /// The most bytes that are read ahead of a login's next message.
 const AHEAD_MAX: usize = 128 * 1024;
@@ -24,6 +26,11 @@ impl LoginStep<'_> {
     /// Handles bytes of the client.
     pub(super) fn take_bytes(&mut self, bytes: &[u8]) -> Result<Next, Fault> {
         self.login.inbox.push(bytes);
+        let most = self.env.snapshot.config.settings.login_memory.0;
+        let buffered = self.login.buffered();
+        if !(self.login.memory).set(self.env.directory.memory(), buffered, most) {
+            return Err(Fault::LoginMemory);
+        }
         self.run()
     }
 
@@ -62,7 +69,10 @@ impl LoginStep<'_> {
                 }
                 Stage::MakingSecret { .. }
                 | Stage::Checking(_)
-                | Stage::Parked
+                | Stage::WrongPassword
+                | Stage::TakingTime
+                | Stage::Parked(_)
+                | Stage::Refused { .. }
                 | Stage::LookingUp(_)
                 | Stage::Verifying(_)
                 | Stage::CheckingAuth(_) => {
@@ -125,45 +135,22 @@ impl LoginStep<'_> {
         self.introduce(version, &mut request);
         self.log_attempt(&request);
         self.login.request = Some(request);
-        self.login.stage = Stage::Parked;
-        // A client whose user and database are known is counted or parked, even if it is then refused for another
-        // reason.
-        let room = self.count_client(false);
         self.demand_tls()?;
-        match room {
-            Ok(()) => self.authenticate(),
-            // The process is shutting down, and workers may no longer answer.
-            Err(fault) if self.env.shutdown.is_some() => Err(fault),
-            Err(_) => Ok(Next::Park),
-        }
+        self.demand_no_ban()?;
+        self.demand_memory()?;
+        self.authenticate()
     }
 
-    /// Counts a client, if the limits allow it.
-    ///
-    /// # Errors
-    /// The client is above a limit.
-    fn count_client(&mut self, was_parked: bool) -> Result<(), Fault> {
-        if let (Some(names), Some(request)) = (&self.client.names, &self.login.request) {
-            let is_own = is_own_user(&request.user, self.client.origin.same_uid);
-            let limits = limits_at_login(&self.env.snapshot.config, names, request, is_own);
-            self.env
-                .directory
-                .admit_client(names, &limits, was_parked)?;
+    /// Refuses the login while `memory_limit` is reached. The console stays open to operators.
+    fn demand_memory(&self) -> Result<(), Fault> {
+        let request = self.login.request.as_ref();
+        let is_console =
+            request.is_some_and(|request| pgweir_config::is_console(&request.database));
+        let memory = self.env.directory.memory();
+        match is_console || memory.allows(LOGIN_COST, MemoryRefusal::Login) {
+            true => Ok(()),
+            false => Err(Fault::OutOfMemory),
         }
-        self.login.stage = Stage::Startup;
-        Ok(())
-    }
-
-    /// Counts a parked login again, now that all workers have processed pending disconnects.
-    pub(super) fn count_again(&mut self, parked: ParkedLogin) -> Result<Next, Fault> {
-        if !self.login.is_parked() {
-            return Ok(Next::Awaited);
-        }
-        if let Err(fault) = self.count_client(true) {
-            return Ok(Next::ParkAgain(parked, fault));
-        }
-        self.out.read(self.conn, ReadMode::Deliver);
-        self.authenticate_and_run()
     }
 
     /// Authenticates the client, and handles the messages that it has sent meanwhile.
@@ -236,7 +223,7 @@ impl LoginStep<'_> {
 
     /// Takes the keys that [`Action::Derive`] asked for.
     pub(super) fn take_derived_keys(&mut self, keys: &DerivedKeys) -> Result<Next, Fault> {
-        // Reading was held back meanwhile; what follows may hold it back again.
+        // Reading was held back meanwhile. The next step may hold it back again.
         self.out.read(self.conn, ReadMode::Deliver);
         let start = self.out.scratch.len();
         let (proof, made) = self.login.derived(keys, &mut self.out.scratch)?;
@@ -253,7 +240,7 @@ impl LoginStep<'_> {
         }
     }
 
-    /// Sends what was appended from `start` on, and does what the proof asks for.
+    /// Sends the bytes that were appended from `start` on, and carries out the result of the proof.
     pub(super) fn take_proof(&mut self, proof: Proof, start: usize) -> Result<Next, Fault> {
         let (conn, end) = (self.conn, self.out.scratch.len());
         if start < end {

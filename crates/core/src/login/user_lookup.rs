@@ -9,24 +9,24 @@ use std::sync::Arc;
 use pgweir_config::{Settings as Config, is_console};
 use pgweir_wire::MessageWriter;
 
-use super::{LoginEvent, LoginStep, Next, authentication::Claim, check_hosts};
+use super::{Claim, LoginEvent, LoginStep, Next, check_hosts};
 use crate::{
     Action, Actions, Level, ReadMode, SharedPool, Shutdown, Source, Token, WorkerId,
-    auth_cache::{Answer, CacheLimits, Topic, UserQuestion},
-    backend::{self, Duty, InternalQuery, Server, Unnamed},
+    backend::{self, InternalQuery, Server, Unnamed},
+    base::fault::{Fault, LoginFault},
     directory::Directory,
-    effect::{Effect, PoolEffect},
-    fault::{Fault, LoginFault},
-    frontend::{ClientDuty, Login, Stage},
+    effect::{ClientEffect, Effect, PoolEffect},
+    frontend::{Login, Stage},
     mail::Mail,
+    operators::shutdown,
     pool::PoolKey,
     session::{Settings, plan},
-    shutdown,
+    shared::auth_cache::{Answer, CacheLimits, Topic, UserQuery},
 };
 
-/// Microseconds that a server may take to answer where logins have no time limit.
+/// Microseconds that a server may take to answer if logins have no time limit.
 const PATIENCE: u64 = 60_000_000;
-/// How many servers may be lost while they answer for one login.
+/// The most servers that may be lost while they answer for one login.
 const LOSSES_MAX: u8 = 3;
 
 /// Whether a login needs the answer of a database about its user.
@@ -34,13 +34,13 @@ const LOSSES_MAX: u8 = 3;
 pub(super) enum Lookup {
     /// The login has the answer.
     Known,
-    /// This question has to be sent to a database.
-    Needed(UserQuestion),
+    /// This query has to be sent to a database.
+    Needed(UserQuery),
     /// There is no server to ask.
     Nowhere,
 }
 
-/// Returns how long answers about users are kept, and how many.
+/// Returns the time for which answers about users are cached, and the most answers.
 pub(crate) fn cache_limits(settings: &Config) -> CacheLimits {
     CacheLimits {
         ttl: settings.auth_cache_ttl.0,
@@ -48,7 +48,7 @@ pub(crate) fn cache_limits(settings: &Config) -> CacheLimits {
     }
 }
 
-/// Reports the loss of a server that was answering a question about a user to the worker's own mail.
+/// Reports the loss of a server that was answering a query about a user to the worker's own mail.
 pub(crate) fn note_lost_lookup(to: WorkerId, lookup: &backend::Lookup, out: &mut Actions) {
     let mail = Mail::LookUpAgain(lookup.client);
     out.list.push(Action::Mail { to, mail });
@@ -68,28 +68,28 @@ impl LoginStep<'_> {
         claim: &Claim,
         about_roles: bool,
     ) -> Result<Lookup, Fault> {
-        let Some(question) = self.question_about(claim, about_roles)? else {
+        let Some(query) = self.query_about(claim, about_roles)? else {
             return Ok(Lookup::Nowhere);
         };
         let limits = cache_limits(&self.env.snapshot.config.settings);
         let cache = self.env.directory.auth_cache();
-        if let Some(answer) = cache.get(&question, limits, self.env.now) {
-            self.login.cached = matches!(answer, Answer::Secret(_)).then_some(question);
+        if let Some(answer) = cache.get(&query, limits, self.env.now) {
+            self.login.cached = matches!(answer, Answer::Secret(_)).then_some(query);
             self.login.take(answer);
             return Ok(Lookup::Known);
         }
         match self.env.shutdown {
             Some(_) => Err(Fault::ShuttingDown),
-            None => Ok(Lookup::Needed(question)),
+            None => Ok(Lookup::Needed(query)),
         }
     }
 
-    /// Returns the question, and the pool to ask; `None` if there is no `auth_user`.
-    fn question_about(
+    /// Returns the query, and the pool to ask; `None` if there is no `auth_user`.
+    fn query_about(
         &mut self,
         claim: &Claim,
         about_roles: bool,
-    ) -> Result<Option<UserQuestion>, Fault> {
+    ) -> Result<Option<UserQuery>, Fault> {
         let config = &self.env.snapshot.config;
         let settings = &config.settings;
         let entry = config.database(&claim.database);
@@ -125,7 +125,7 @@ impl LoginStep<'_> {
         }
         let of_entry = entry.and_then(|entry| entry.auth_query.as_deref());
         let query = of_entry.unwrap_or(&settings.auth_query);
-        Ok(Some(UserQuestion {
+        Ok(Some(UserQuery {
             database: database.into(),
             auth_user: auth_user.as_str().into(),
             user: Arc::clone(&claim.user),
@@ -136,29 +136,29 @@ impl LoginStep<'_> {
         }))
     }
 
-    /// Returns the question that the login waits for an answer to.
-    fn question(&self) -> Option<&UserQuestion> {
+    /// Returns the query whose answer the login waits for.
+    fn query(&self) -> Option<&UserQuery> {
         match &self.login.stage {
-            Stage::LookingUp(question) => Some(question),
+            Stage::LookingUp(query) => Some(query),
             _ => None,
         }
     }
 
     /// Asks another server, since one was lost while it answered, unless too many were lost.
     fn look_up_again(&mut self) -> Result<Next, Fault> {
-        let Some(question) = self.question().cloned() else {
+        let Some(query) = self.query().cloned() else {
             return Ok(Next::Awaited);
         };
         self.login.losses += 1;
         if self.login.losses > LOSSES_MAX {
             return self.take_answer(Err("the server was lost".to_owned()));
         }
-        Ok(Next::LookUp(question))
+        Ok(Next::LookUp(query))
     }
 
     /// Continues the login with the answer.
     fn take_answer(&mut self, answer: Result<Answer, String>) -> Result<Next, Fault> {
-        if self.question().is_none() {
+        if self.query().is_none() {
             return Ok(Next::Awaited);
         }
         self.login.stage = Stage::Startup;
@@ -177,27 +177,27 @@ impl LoginStep<'_> {
 }
 
 impl LoginEvent<'_> {
-    /// Sends the question to an idle server, or lets the client wait for a server that can answer.
+    /// Sends the query to an idle server, or lets the client wait for a server that can answer.
     pub(super) fn ask_database(
         &mut self,
         conn: Token,
-        question: UserQuestion,
+        query: UserQuery,
         out: &mut Actions,
     ) -> Result<(), Fault> {
         let config = &self.env.snapshot.config;
-        let Some(entry) = config.database(&question.database) else {
+        let Some(entry) = config.database(&query.database) else {
             return Err(Fault::Login(LoginFault::Misconfigured));
         };
         let key = PoolKey {
-            database: (&*question.database).into(),
-            user: (&*question.auth_user).into(),
+            database: (&*query.database).into(),
+            user: (&*query.auth_user).into(),
         };
-        let Some(client) = self.connections.client(conn) else {
+        let Some(client) = self.connections.known_client(conn, out) else {
             return Ok(());
         };
         self.env.log_auto_database(client, &key.database, out);
-        if let ClientDuty::Login(login) = &mut client.duty {
-            login.stage = Stage::LookingUp(Box::new(question));
+        if let Some(login) = client.login_mut() {
+            login.stage = Stage::LookingUp(Box::new(query));
         }
         let shared = self.env.directory.pool(&key, config, entry);
         out.read(conn, ReadMode::Hold);
@@ -223,18 +223,17 @@ impl LoginEvent<'_> {
         check_hosts(pool, self.env.now).map_err(Fault::before_authentication)?;
         pool.clients += 1;
         if let Some(client) = self.connections.client(conn) {
-            if let ClientDuty::Login(login) = std::mem::replace(&mut client.duty, ClientDuty::Idle)
-            {
+            if let Some(login) = client.take_login() {
                 client.login = Some(login);
             }
             client.pool = Some(shared.id);
         }
         self.env.directory.stays();
-        self.effects.push(Effect::Wait {
+        self.effects.push(Effect::Client(ClientEffect::Wait {
             client: conn,
             pool: shared.id,
             at_login: true,
-        });
+        }));
         Ok(())
     }
 
@@ -251,11 +250,11 @@ impl LoginEvent<'_> {
             return false;
         };
         let pool = client.pool.take();
-        let question = match &login.stage {
-            Stage::LookingUp(question) => Some(question.clone()),
+        let query = match &login.stage {
+            Stage::LookingUp(query) => Some(query.clone()),
             _ => None,
         };
-        client.duty = ClientDuty::Login(login);
+        self.connections.resume_login(conn, login, self.env.now);
         if let Some(pool) = pool.and_then(|pool| self.pools.get_mut(pool)) {
             pool.clients -= 1;
             pool.empty_since = self.env.now;
@@ -267,9 +266,9 @@ impl LoginEvent<'_> {
         }
         let limits = cache_limits(&self.env.snapshot.config.settings);
         let cache = directory.auth_cache();
-        let known = question.and_then(|question| cache.get(&question, limits, self.env.now));
+        let known = query.and_then(|query| cache.get(&query, limits, self.env.now));
         match known {
-            // Another client has asked the same question meanwhile.
+            // Another client has asked the same query meanwhile.
             Some(answer) => {
                 self.step(conn, out, |step| step.take_answer(Ok(answer)));
                 false
@@ -287,47 +286,41 @@ impl LoginEvent<'_> {
             0 => PATIENCE,
             limit => limit,
         };
-        let pair = self.connections.pair(conn, server_conn);
-        let Some((client, server)) = pair else {
-            return;
+        let Some((client, server)) = self.connections.pair(conn, server_conn) else {
+            return out.report_missing("the client or the server of a query about a user");
         };
-        let ClientDuty::Login(login) = &client.duty else {
-            return;
-        };
-        let Stage::LookingUp(question) = &login.stage else {
-            return;
+        let stage = client.present_login().map(|login| &login.stage);
+        let Some(Stage::LookingUp(query)) = stage else {
+            return out.report_missing("the query about the user of a client that logs in");
         };
         let clears = env.directory.auth_cache().clears();
-        let lookup = backend::Lookup::new(conn, (**question).clone(), clears, now);
+        let lookup = backend::Lookup::new(conn, (**query).clone(), clears, now);
         server.times.lent_at = now;
-        server.duty = Duty::Cleaning {
-            until: now.after(patience),
-            rolled_back: false,
-        };
         reset_parameters(env.directory, server_conn, server, out);
         server.replies.internal_sync_sent(InternalQuery::Lookup);
         server.statements.unnamed = Unnamed::None;
         out.send_made(server_conn, |bytes| lookup.ask(bytes));
         server.session.queries.lookup = Some(Box::new(lookup));
-        if let Some(pool) = self.pools.get_mut(server.pool()) {
+        let pool = server.pool();
+        (self.connections).begin_cleaning(server_conn, now.after(patience), now);
+        if let Some(pool) = self.pools.get_mut(pool) {
             pool.stats.now.server_assignment_count += 1;
         }
-        self.connections.schedule(now);
     }
 
     /// Hands the server's answer to the login.
     pub(crate) fn lookup_answered(&mut self, server: Token, out: &mut Actions) {
         let server = self.connections.server(server);
         let Some(lookup) = server.and_then(|server| server.session.queries.lookup.take()) else {
-            return;
+            return out.report_missing("the query about a user that a server has answered");
         };
         let (client, clears) = (lookup.client, lookup.clears);
-        let question = lookup.question.clone();
+        let query = lookup.query.clone();
         let answer = lookup.answer();
         if let Ok(answer) = &answer {
             let limits = cache_limits(&self.env.snapshot.config.settings);
             let cache = self.env.directory.auth_cache();
-            cache.keep(&question, answer, clears, limits, self.env.now);
+            cache.keep(&query, answer, clears, limits, self.env.now);
         }
         let answer = answer.map(|answer| answer.answer);
         self.step(client, out, |step| step.take_answer(answer));

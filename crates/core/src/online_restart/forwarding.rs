@@ -1,24 +1,23 @@
 //! Online restart: clients that use LISTEN are handed over like others. Until the new process has a listener that
 //! listens for them, the old process receives their notifications and forwards them.
 //!
-//! The new process takes such a client over, orders its channels from its own listener, and holds the client back.
-//! When the listener listens, the new process asks the old one for all earlier notifications
-//! ([`ListenNote::Fence`]). A notification that both processes received is sent to the client once, as where a
-//! listener takes a channel over from a server.
+//! The new process takes such a client over, asks its own listener to listen to the client's channels, and processes no
+//! input of the client until then. When the listener listens, the new process asks the old one for all earlier
+//! notifications ([`ListenNote::Fence`]). If both processes received a notification, the client gets it once.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Around, OnlineRestart, serve_taken_over_client};
+use super::{OnlineRestart, RestartParts, serve_taken_over_client};
 use crate::{
     Action, Actions, SharedPool, Token,
-    cancel::{CancelKey, Keys},
+    base::fault::Fault,
     client_listen::{ListeningClients, ask_fence, send_backlog_if_idle},
     connections::{Conn, Connections},
-    effect::{Effect, Env},
-    fault::Fault,
+    effect::{ClientEffect, Effect, Env},
     frontend::{Client, ClientDuty},
-    listen::{Channel, ListenerKey, Listening, Question, Stage, TakenOverListener},
+    listen::{Channel, ListenerKey, Listening, PendingRequest, Stage, TakenOverListener},
     pooling::LocalPools,
+    shared::cancel::{CancelKey, Keys},
     takeover::{ClientRecord, ListenNote},
 };
 
@@ -70,9 +69,9 @@ pub(super) struct ForwardedClient {
     heard: Vec<u8>,
 }
 
-/// Why a client's notifications are no longer received.
+/// Why a client's notifications are no longer received: the text that the other process gets.
 const FAILED: &str = "the online restart has failed";
-const ENDED: &str = "the process that has heard for it before has ended";
+const ENDED: &str = "the old process, which received its notifications, has ended";
 const NOT_CARRIED: &str = "sessions are not carried any more";
 const BEHIND: &str = "more was notified than notification_backlog allows";
 const TIMEOUT: &str = "takeover_timeout";
@@ -130,28 +129,28 @@ impl OnlineRestart {
         );
     }
 
-    /// Handles the listener's answer to a question that was asked for a client that has left.
+    /// Handles the listener's answer to a request that was asked for a client that has left.
     pub(crate) fn forward_answered(
         &mut self,
         env: &Env<'_>,
         clients: &mut ListeningClients,
-        question: Question,
+        request: PendingRequest,
         granted: bool,
         out: &mut Actions,
     ) {
-        let forward = self.forwarded_clients.all.get(&question.client);
+        let forward = self.forwarded_clients.all.get(&request.client);
         let listening = forward.and_then(|forward| forward.listening.as_ref());
-        if listening.is_some_and(|listening| listening.awaits(question.number)) {
+        if listening.is_some_and(|listening| listening.awaits(request.number)) {
             let note = match granted {
                 true => ListenNote::Fenced,
                 false => ListenNote::Lost("it is closed".to_owned()),
             };
-            self.stop_forwarding(env, clients, question.client, note, out);
+            self.stop_forwarding(env, clients, request.client, note, out);
         }
     }
 
-    /// Stops the forwarding for a client, if the client has left, and sends the other process the reason. The client
-    /// stays known until the other process has finished with it.
+    /// Stops the forwarding for a client, if the client has left, and sends the other process the reason. The client's
+    /// entry stays until the other process has sent [`ListenNote::Done`].
     pub(crate) fn stop_forwarding(
         &mut self,
         env: &Env<'_>,
@@ -186,14 +185,14 @@ impl OnlineRestart {
         self.forwarded_clients.keys = Keys::default();
     }
 
-    /// Handles a failed restart: its clients come back, and then [`Self::forget_forwarded_clients`] is called.
+    /// Handles a failed restart: its clients come back. Once all have, [`Self::forget_forwarded_clients`] is called.
     pub(super) fn await_returns(&mut self, out: &mut Actions) {
         self.forwarded_clients.failed += 1;
         out.list.push(Action::AwaitReturns);
     }
 
-    /// Forgets the clients that left in the oldest failed restart whose clients were awaited: none of them comes
-    /// back any more. The next restart may have begun: clients that left in that one stay.
+    /// Forgets the clients that left in the oldest failed restart and have not come back: none of them comes any more.
+    /// Clients that left in a later restart, which may have begun already, stay in the table.
     pub(super) fn forget_forwarded_clients(
         &mut self,
         env: &Env<'_>,
@@ -226,14 +225,15 @@ impl OnlineRestart {
         }
     }
 
-    /// Orders the channels of a client that was taken over. Returns whether the client has to be held back until
-    /// its listener listens.
+    /// Orders the channels of a client that was taken over. Returns whether the client has to be held back until its
+    /// listener listens.
     ///
     /// # Errors
-    /// The client can have no listener.
+    ///
+    /// No listener can be opened for the client.
     pub(crate) fn listens_on(
         &mut self,
-        around: Around<'_>,
+        parts: RestartParts<'_>,
         conn: Token,
         record: &ClientRecord,
         out: &mut Actions,
@@ -241,16 +241,17 @@ impl OnlineRestart {
         if record.channels.is_empty() {
             return Ok(false);
         }
-        let (connections, clients) = (around.connections, around.listening_clients);
+        let (connections, clients) = (parts.connections, parts.listening_clients);
         if self.listens_again(connections, clients, conn, &record.cancel_key(), out) {
             return Ok(false);
         }
-        let (env, pools) = (&around.env, &*around.pools);
+        let (env, pools) = (&parts.env, &*parts.pools);
         ask_for_arriving(env, connections, pools, clients, (conn, record), out)?;
         Ok(true)
     }
 
-    /// Takes a client back whose notifications were still received here.
+    /// Takes a client back that had left in a restart that failed. This process has gone on receiving the client's
+    /// notifications.
     fn listens_again(
         &mut self,
         connections: &mut Connections,
@@ -280,13 +281,13 @@ impl OnlineRestart {
     /// Handles a message of the other process about a client that listens.
     pub(super) fn handle_listen_note(
         &mut self,
-        around: Around<'_>,
+        parts: RestartParts<'_>,
         key: &CancelKey,
         note: ListenNote,
         out: &mut Actions,
     ) -> Vec<Effect> {
-        let (env, connections) = (&around.env, around.connections);
-        let arriving = around
+        let (env, connections) = (&parts.env, parts.connections);
+        let arriving = parts
             .client
             .filter(|&client| is_arriving(connections, client, key));
         match note {
@@ -296,7 +297,7 @@ impl OnlineRestart {
             }
             ListenNote::Done => {
                 if let Some(conn) = self.forwarded_clients.find(key) {
-                    self.forget_forwarded_client(env, around.listening_clients, conn, out);
+                    self.forget_forwarded_client(env, parts.listening_clients, conn, out);
                 }
                 None
             }
@@ -304,19 +305,22 @@ impl OnlineRestart {
                 .and_then(|client| add_forwarded_notification(env, connections, client, &message)),
             ListenNote::Fenced => {
                 if let Some(client) = arriving {
-                    fence_arriving(env, connections, around.pools, client, out);
+                    fence_arriving(env, connections, parts.pools, client, out);
                 }
                 None
             }
-            ListenNote::Lost(why) => {
-                arriving.map(|client| Effect::EndClient(client, Box::new(Fault::ListenerLost(why))))
-            }
+            ListenNote::Lost(why) => arriving.map(|client| {
+                Effect::Client(ClientEffect::EndClient(
+                    client,
+                    Box::new(Fault::ListenerLost(why)),
+                ))
+            }),
         }
         .into_iter()
         .collect()
     }
 
-    /// Makes sure that all notifications sent until now are forwarded.
+    /// Asks the listener to receive all notifications that PostgreSQL has now, so that they are forwarded.
     fn fence_forward(&mut self, env: &Env<'_>, key: &CancelKey, out: &mut Actions) {
         let Some(conn) = self.forwarded_clients.find(key) else {
             return send_listen_note(key, ListenNote::Lost(FAILED.to_owned()), out);
@@ -333,7 +337,7 @@ impl OnlineRestart {
     }
 }
 
-/// Orders the channels of a client that has just arrived.
+/// Asks this process's listener to listen to the channels of a client that has just arrived.
 fn ask_for_arriving(
     env: &Env<'_>,
     connections: &mut Connections,
@@ -360,7 +364,7 @@ fn ask_for_arriving(
         notified: Vec::new(),
         ready_was_sent: record.ready_was_sent,
     }));
-    client.duty = ClientDuty::TakenOver;
+    client.become_taken_over();
     let pool = pools.get(pool).ok_or_else(|| lost(NOT_CARRIED))?;
     let shared = Arc::clone(&pool.shared);
     clients.order(env, (conn, &mut listening), shared, channels, out);
@@ -368,7 +372,7 @@ fn ask_for_arriving(
     Ok(())
 }
 
-/// Handles the answer of the listener for a client that was taken over: it listens, or it can't.
+/// Handles the answer of the listener for a client that was taken over: the listener listens, or it can't.
 pub(crate) fn arriving_answered(
     connections: &mut Connections,
     conn: Token,
@@ -386,7 +390,10 @@ pub(crate) fn arriving_answered(
         _ => {
             send_listen_note(&key, ListenNote::Done, out);
             let fault = Fault::ListenerLost("no listener can be had".to_owned());
-            Some(Effect::EndClient(conn, Box::new(fault)))
+            Some(Effect::Client(ClientEffect::EndClient(
+                conn,
+                Box::new(fault),
+            )))
         }
     }
 }
@@ -395,7 +402,7 @@ pub(crate) fn arriving_answered(
 fn is_arriving(connections: &mut Connections, conn: Token, key: &CancelKey) -> bool {
     let client = connections.client(conn);
     client.is_some_and(|client| {
-        matches!(client.duty, ClientDuty::TakenOver) && client.cancel_key() == *key
+        matches!(*client.duty(), ClientDuty::TakenOver) && client.cancel_key() == *key
     })
 }
 
@@ -408,17 +415,18 @@ fn add_forwarded_notification(
     let most = env.snapshot.config.settings.notification_backlog as usize;
     let arriving = connections.client(conn).and_then(arriving_of)?;
     if arriving.notified.len() + message.len() > most {
-        return Some(Effect::EndClient(
+        return Some(Effect::Client(ClientEffect::EndClient(
             conn,
             Box::new(Fault::NotificationBacklog),
-        ));
+        )));
     }
     arriving.notified.extend_from_slice(message);
     None
 }
 
-/// Handles the end of the earlier notifications. The new listener must also have received what the old process
-/// received since the listener began: only then the client gets what both have received.
+/// Handles the message that the old process has forwarded all earlier notifications. This process's listener must also
+/// have received what the old process received after the listener began: only then is it known which notifications both
+/// have.
 fn fence_arriving(
     env: &Env<'_>,
     connections: &mut Connections,
@@ -436,7 +444,8 @@ fn fence_arriving(
     }
 }
 
-/// Sends the client what both processes have received, and lets it go on.
+/// Sends the client the notifications that the two processes have received, each once, and processes the client's input
+/// again.
 pub(crate) fn finish_listen_takeover(
     connections: &mut Connections,
     pools: &LocalPools,
@@ -450,24 +459,26 @@ pub(crate) fn finish_listen_takeover(
     listening.settle();
     let told = listening.take_backlog(&arriving.notified);
     listening.prepend_backlog(told);
-    client.duty = ClientDuty::Idle;
+    client.become_idle();
     send_listen_note(&key, ListenNote::Done, out);
     send_backlog_if_idle(connections, conn, out);
     serve_taken_over_client(connections, pools, conn, arriving.ready_was_sent, out)
 }
 
-/// Ends clients that have no listener yet when the old process has ended: they may have missed notifications.
+/// Returns the effects that disconnect clients which have no listener yet when the old process has ended: they may have
+/// missed notifications.
 pub(super) fn end_arriving(connections: &Connections) -> Vec<Effect> {
-    let is_arriving = |client: &Client| matches!(client.duty, ClientDuty::TakenOver);
+    let is_arriving = |client: &Client| matches!(*client.duty(), ClientDuty::TakenOver);
     let left =
         connections.tokens(|conn| matches!(conn, Conn::Client(client) if is_arriving(client)));
     let lost = || Fault::ListenerLost(ENDED.to_owned());
     left.into_iter()
-        .map(|conn| Effect::EndClient(conn, Box::new(lost())))
+        .map(|conn| Effect::Client(ClientEffect::EndClient(conn, Box::new(lost()))))
         .collect()
 }
 
-/// Returns what the old process has forwarded for a client so far.
+/// Returns the notifications that the old process has forwarded for a client so far, if the client was taken over and
+/// still waits for its listener.
 fn arriving_of(client: &mut Client) -> Option<&mut TakenOverListener> {
     client.listening.as_mut()?.taken_over.as_deref_mut()
 }

@@ -1,29 +1,29 @@
 //! Online restart, the new process: takes over clients of the old process.
 //!
-//! A client arrives as a [`ClientRecord`], with its server if it keeps one. Servers that the old process still has
-//! count in the pools here.
+//! A client arrives as a [`ClientRecord`], with its server if it keeps one. The ledgers of this process also count the
+//! servers that the old process still has.
 
 use std::sync::Arc;
 
 use pgweir_auth::scram::ClientKeys;
 
 use super::{
-    Around, OnlineRestart,
+    OnlineRestart, RestartParts,
     forwarding::{end_arriving, send_listen_note},
     restart,
     server_handover::tracked_of,
 };
 use crate::{
     Actions, ReadMode, SharedPool, Time, Token,
+    base::fault::Fault,
     connections::{Conn, Connections},
-    effect::{Effect, Env, PoolEffect, RestartEffect},
+    effect::{ClientEffect, Effect, Env, PoolEffect, RestartEffect},
     exchange::pin_at_login,
-    fault::Fault,
     frontend::{Client, ClientKey, Origin, UnnamedStatement, Upstream},
     pool::PoolKey,
     pooling::{self, LocalPools},
     session::{Bindings, Context, SqlStatements},
-    takeover::{ClientRecord, ListenNote, PoolNote},
+    takeover::{ClientRecord, ListenNote, PoolNote, StatementRecord},
 };
 
 /// Creates the client of a record, which has no pool yet. `blocked`: some of what was sent to the client last is still
@@ -37,16 +37,18 @@ pub(crate) fn insert_client(
 ) -> Token {
     let mut client = client_from_record(env, record);
     client.socket.blocked = blocked;
-    for (name, definition) in &record.statements {
-        let statement = env.directory.statements().intern(definition);
+    for StatementRecord {
+        name,
+        id,
+        definition,
+    } in &record.statements
+    {
+        let statement = env.directory.statements().intern_as(definition, *id);
         let _ = client.statements.define(bindings, name, &statement, 0);
     }
-    env.directory.client_came();
+    env.directory.client_taken_over(client.names.as_deref());
     connections.schedule(env.now);
-    if let Some(names) = &client.names {
-        env.directory.client_counts().add(names);
-    }
-    connections.insert(Conn::Client(Box::new(client)))
+    connections.insert(Conn::Client(Box::new(client)), env.now)
 }
 
 /// Returns the effect that closes a client which can't be taken over; the old process need not forward its
@@ -60,7 +62,7 @@ pub(crate) fn refuse_handover(
     if !record.channels.is_empty() {
         send_listen_note(&record.cancel_key(), ListenNote::Done, out);
     }
-    Effect::Refuse(conn, Box::new(fault))
+    Effect::Client(ClientEffect::Refuse(conn, Box::new(fault)))
 }
 
 fn client_from_record(env: &Env<'_>, record: &ClientRecord) -> Client {
@@ -78,13 +80,14 @@ fn client_from_record(env: &Env<'_>, record: &ClientRecord) -> Client {
     let mut client = Client::new(&origin, tracked_of(env.directory, &record.tracked), env.now);
     client.key = ClientKey::resumed(record.key_pid, &record.key_secret);
     client.names = Some(Arc::new(record.names.clone()));
+    client.tls = record.tls.clone().map(Box::new);
     client.socket.stream = Upstream::resumed(&record.partial).unwrap_or_default();
     client.unnamed = UnnamedStatement::resumed(record.unnamed.as_deref());
     client.socket.early = (!record.early.is_empty()).then(|| Box::new(record.early.clone()));
     client
 }
 
-/// Gives the client its pool and its session state. Returns the effects that complete this.
+/// Gives the client its pool and its session state. Returns the effects that finish the takeover of this client.
 ///
 /// # Errors
 /// The client's database is no longer in the configuration.
@@ -115,7 +118,7 @@ pub(crate) fn restore_client(
     Ok(effects)
 }
 
-/// Returns the pool of a client, which gets the passwords and keys that came with the client.
+/// Returns the pool of a client. The pool gets the passwords and keys that came with the client.
 fn pool_of(env: &Env<'_>, record: &ClientRecord) -> Result<Arc<SharedPool>, Fault> {
     let (names, config) = (&record.names, &env.snapshot.config);
     let database = config
@@ -140,7 +143,7 @@ fn pool_of(env: &Env<'_>, record: &ClientRecord) -> Result<Arc<SharedPool>, Faul
     Ok(shared)
 }
 
-/// Returns the session of a client that moves between servers.
+/// Returns the session state of a client that does not keep a server.
 fn context_of(env: &Env<'_>, shared: &SharedPool, record: &ClientRecord) -> Context {
     let session = record.session.clone().unwrap_or_default();
     let settings = env.directory.settings();
@@ -166,29 +169,29 @@ fn context_of(env: &Env<'_>, shared: &SharedPool, record: &ClientRecord) -> Cont
 }
 
 impl OnlineRestart {
-    /// Serves a client that came without a server, or holds it back until its listener listens.
+    /// Serves a client that came without a server, or holds the client back until its listener listens.
     pub(crate) fn serve_or_hold(
         &mut self,
-        around: Around<'_>,
+        parts: RestartParts<'_>,
         conn: Token,
         record: &ClientRecord,
         out: &mut Actions,
     ) -> Option<Effect> {
-        let Around {
+        let RestartParts {
             env,
             connections,
             pools,
             listening_clients,
             client,
-        } = around;
-        let around = Around {
+        } = parts;
+        let parts = RestartParts {
             env,
             connections: &mut *connections,
             pools: &mut *pools,
             listening_clients,
             client,
         };
-        match self.listens_on(around, conn, record, out) {
+        match self.listens_on(parts, conn, record, out) {
             Ok(true) => None,
             Ok(false) => {
                 serve_taken_over_client(connections, pools, conn, record.ready_was_sent, out)
@@ -210,7 +213,7 @@ pub(crate) fn serve_taken_over_client(
     let pool = client.pool?;
     if is_welcome {
         return match (client.socket.early.is_some(), client.socket.blocked) {
-            (true, _) => Some(Effect::CheckOut(conn)),
+            (true, _) => Some(Effect::Client(ClientEffect::CheckOut(conn))),
             (false, false) => {
                 out.read(conn, ReadMode::Notify);
                 None
@@ -220,13 +223,13 @@ pub(crate) fn serve_taken_over_client(
     }
     let knows = pools.get(pool).is_some_and(|pool| pool.shared.is_known());
     Some(match (knows, client.is_unproven()) {
-        (true, true) => Effect::CheckOut(conn),
-        (true, false) => Effect::Welcome(conn),
-        (false, _) => Effect::Wait {
+        (true, true) => Effect::Client(ClientEffect::CheckOut(conn)),
+        (true, false) => Effect::Client(ClientEffect::Welcome(conn)),
+        (false, _) => Effect::Client(ClientEffect::Wait {
             client: conn,
             pool,
             at_login: true,
-        },
+        }),
     })
 }
 
@@ -255,7 +258,7 @@ pub(super) fn note_old_process_servers(
         };
         (notes, ledger.is_elsewhere())
     };
-    pooling::deliver(env.worker, env.directory, &notes, &shared, out);
+    pooling::deliver(env, &notes, &shared, out);
     env.directory.remember_elsewhere(&shared, is_there);
 }
 
@@ -267,7 +270,7 @@ pub(super) fn predecessor_gone(
 ) -> Vec<Effect> {
     for shared in env.directory.forget_elsewhere() {
         let notes = shared.ledger.lock().end_elsewhere(env.now);
-        pooling::deliver(env.worker, env.directory, &notes, &shared, out);
+        pooling::deliver(env, &notes, &shared, out);
     }
     end_arriving(connections)
 }

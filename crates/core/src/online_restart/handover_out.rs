@@ -1,12 +1,12 @@
-//! Online restart, the old process: hands clients over to the new process at quiet points, and gives up
-//! their pools' places for servers with them.
+//! Online restart, the old process: hands clients over to the new process while they are idle between two transactions
+//! (at a *quiet point*), and gives up places for servers in their pools at the same time.
 //!
-//! Both processes share one budget of servers per pool. The old process opens no more servers than it
-//! **keeps** for clients that can't leave: at most half of what it had, and at most the number of such
-//! clients. It closes every other server that comes free, and reports the rest to the new process
-//! ([`Control::Held`]), which counts them in its pool. If more clients wait than servers were kept (half of a pool
-//! of one is none), the old process asks for a place ([`Control::Want`]). The new process **lends** one when that
-//! request's turn comes, and the old process gives it back after a second.
+//! Both processes share one budget of servers per pool. The old process opens no more servers than it **keeps** for
+//! clients that can't leave: at most half of what it had, and at most the number of such clients. It closes every other
+//! server that comes free, and reports the rest to the new process ([`Control::Held`]), which counts them in its pool.
+//! If more clients wait than servers were kept (half of a pool of one is none), the old process asks for a place
+//! ([`Control::Want`]). The new process **lends** one when that request's turn comes, and the old process gives it back
+//! after a second.
 
 use std::sync::Arc;
 
@@ -18,24 +18,24 @@ use super::{
 };
 use crate::{
     Action, Actions, Control, HandedOverServer, SharedPool, Token,
+    base::fault::Fault,
     connections::{Conn, Connections},
-    effect::{Effect, Env, PoolEffect, RestartEffect},
-    fault::Fault,
+    effect::{ClientEffect, Effect, Env, PoolEffect, RestartEffect},
     frontend::{Client, ClientDuty},
     pool::PoolId,
     pooling::{self, LocalPools},
-    session::Bindings,
-    takeover::{ClientRecord, PoolNote, ServerPassword, SessionRecord},
+    session::{Bindings, Statement},
+    takeover::{ClientRecord, PoolNote, ServerPassword, SessionRecord, StatementRecord},
 };
 
-/// The checks in a row that must find no client before a worker reports that it is empty: a client that
+/// The number of consecutive checks that must find no client before a worker reports that it has none: a client that
 /// another worker has accepted may be on its way to this one.
 const EMPTY_LOOKS: u8 = 2;
 
 /// A worker's state while its clients are handed over.
 #[derive(Debug, Default)]
 pub(super) struct HandoverOut {
-    /// Clients that have given their server back, or that keep it and are done.
+    /// Clients that have given their server back, or that keep it, and have reached a quiet point.
     done: Vec<Token>,
     empty_looks: u8,
     has_reported: bool,
@@ -97,7 +97,8 @@ impl OnlineRestart {
         ]
     }
 
-    /// Reports to the control thread that all clients have left, if that was so several times in a row.
+    /// Reports to the control thread that this worker has no client left, once [`EMPTY_LOOKS`] consecutive checks have
+    /// found none.
     pub(crate) fn check_empty(
         &mut self,
         env: &Env<'_>,
@@ -134,7 +135,7 @@ impl OnlineRestart {
         effects
     }
 
-    /// Notes that a client has come to a quiet point: the client is handed over at the end of the event.
+    /// Notes that a client has reached a quiet point: the client is handed over at the end of the event.
     #[inline]
     pub(crate) fn client_is_quiet(&mut self, client: Token) {
         if let Some(handover) = &mut self.handover_out {
@@ -142,7 +143,8 @@ impl OnlineRestart {
         }
     }
 
-    /// Hands clients over that have come to a quiet point; called at the end of an event, when all input is handled.
+    /// Hands over the clients that have reached a quiet point. The worker calls this at the end of an event, when all
+    /// input is processed.
     #[cold]
     pub(crate) fn hand_over_if_quiet(&mut self) -> Vec<Effect> {
         let done = match &mut self.handover_out {
@@ -155,7 +157,8 @@ impl OnlineRestart {
         hand_over(done)
     }
 
-    /// Sends a client away. Its server, if it has one, is forgotten already; the client is to be forgotten next.
+    /// Sends a client to the new process. The caller has already removed the client's server, if it had one, from this
+    /// worker, and removes the client afterwards.
     pub(crate) fn send_client(
         &mut self,
         connections: &mut Connections,
@@ -171,7 +174,7 @@ impl OnlineRestart {
         if server.is_some()
             && let Some(client) = connections.client(conn)
         {
-            client.duty = ClientDuty::Idle;
+            client.become_idle();
         }
         out.list.push(Action::HandOverClient {
             conn,
@@ -192,12 +195,12 @@ fn hand_over(clients: Vec<Token>) -> Vec<Effect> {
     effects
 }
 
-/// Closes the clients that have not left in time.
+/// Returns the effects that close the clients which were not handed over within `takeover_timeout`.
 pub(super) fn end_handover_timeout(connections: &Connections) -> Vec<Effect> {
     let left = connections.tokens(|conn| matches!(conn, Conn::Client(client) if !is_own(client)));
     let refused = left
         .into_iter()
-        .map(|conn| Effect::Refuse(conn, Box::new(Fault::TakeoverTimeout)));
+        .map(|conn| Effect::Client(ClientEffect::Refuse(conn, Box::new(Fault::TakeoverTimeout))));
     refused
         .chain([restart(RestartEffect::EndForwarding)])
         .collect()
@@ -227,8 +230,7 @@ pub(super) fn take_lent_place(env: &Env<'_>, note: &PoolNote, out: &mut Actions)
     let is_it = |pool: &&Arc<SharedPool>| {
         *pool.key.database == *note.database && *pool.key.user == *note.user
     };
-    // The pool exists as long as clients wait in it. If the pool is gone, no client needs the place, and the
-    // next departure counts anew.
+    // The pool exists as long as clients wait in it. If the pool is gone, no client needs the place.
     let Some(shared) = pools.iter().find(is_it) else {
         return Vec::new();
     };
@@ -245,7 +247,7 @@ pub(super) fn take_lent_place(env: &Env<'_>, note: &PoolNote, out: &mut Actions)
         ledger.restrict(keeps);
         ledger.tick(env.now)
     };
-    pooling::deliver(env.worker, env.directory, &notes, shared, out);
+    pooling::deliver(env, &notes, shared, out);
     vec![restart(RestartEffect::ReleaseServerPlaces)]
 }
 
@@ -263,12 +265,12 @@ pub(crate) fn prepare_client(
     if !can_be_recorded(client) {
         return None;
     }
-    let own = match client.duty {
+    let own = match *client.duty() {
         ClientDuty::Idle | ClientDuty::Waiting { .. } => None,
         _ => Some(server_to_hand_over(connections, pools, client)?),
     };
     let mut record = Box::new(record_client(env, pools, bindings, client)?);
-    let along = own.and_then(|server| record_server(env, connections, server));
+    let along = own.and_then(|server| record_server(env, connections, client, server));
     let server = along.map(|(server, along)| {
         record.server = Some(server);
         along
@@ -302,6 +304,11 @@ fn record_client(
         is_unproven: context.unproven,
     });
     let statements = client.statements.all(bindings).into_iter();
+    let recorded = |(name, statement): (Box<[u8]>, Arc<Statement>)| StatementRecord {
+        name: name.into_vec(),
+        id: statement.id(),
+        definition: statement.definition().to_vec(),
+    };
     let mut tracked = names
         .pairs(&client.tracked)
         .map(|(name, value)| (name.as_bytes(), value));
@@ -317,17 +324,16 @@ fn record_client(
         key_secret: client.cancel_key().secret.into_vec(),
         age: env.now.since(client.origin.connected_at),
         server_password: server_password(pools, client.pool),
-        ready_was_sent: !matches!(client.duty, ClientDuty::Waiting { at_login: true, .. }),
+        ready_was_sent: !matches!(*client.duty(), ClientDuty::Waiting { at_login: true, .. }),
         tracked: pairs(&mut tracked),
         session,
-        statements: statements
-            .map(|(name, statement)| (name.into_vec(), statement.definition().to_vec()))
-            .collect(),
+        statements: statements.map(recorded).collect(),
         unnamed: client.unnamed.definition().map(<[u8]>::to_vec),
         early: client.socket.early.as_deref().cloned().unwrap_or_default(),
         partial: client.socket.stream.partial().to_vec(),
         server_keys: server_keys(pools, client.pool),
         server: None,
+        tls: client.tls.as_deref().cloned(),
         channels: client
             .listening
             .as_ref()
@@ -368,7 +374,7 @@ pub(crate) fn report_server_places(env: &Env<'_>, out: &mut Actions) {
     for pool in pools {
         let held = pool.ledger.lock().servers();
         let mut keeping = env.directory.retained();
-        if let Some(note) = keeping.look(&pool, held, env.now) {
+        if let Some(note) = keeping.report(&pool, held, env.now) {
             out.list.push(Action::Control(Control::Held(note)));
         }
     }
@@ -389,7 +395,7 @@ fn is_above_kept_places(env: &Env<'_>, shared: &Arc<SharedPool>) -> bool {
 /// Returns whether the connection ends with the process.
 fn is_own(client: &Client) -> bool {
     matches!(
-        client.duty,
+        *client.duty(),
         ClientDuty::Console(_) | ClientDuty::CancelRequest { .. }
     )
 }
@@ -397,14 +403,13 @@ fn is_own(client: &Client) -> bool {
 /// Returns whether the client can be recorded, once it is at a quiet point.
 fn can_be_recorded(client: &Client) -> bool {
     let may_be_quiet = matches!(
-        client.duty,
+        *client.duty(),
         ClientDuty::Idle | ClientDuty::Waiting { .. } | ClientDuty::Active(_)
     );
     may_be_quiet
         && client.pool.is_some()
         && client.exclusive.is_none()
         && client.login.is_none()
-        && client.tls.is_none()
         && client
             .listening
             .as_ref()
@@ -412,5 +417,4 @@ fn can_be_recorded(client: &Client) -> bool {
         && client.socket.held.is_none()
         && !client.socket.blocked
         && client.socket.stream.is_at_boundary()
-        && client.context.as_ref().is_none_or(|own| !own.is_pinned())
 }

@@ -14,6 +14,7 @@
 mod forwarding;
 mod handover_in;
 mod handover_out;
+mod pinned;
 mod server_handover;
 
 pub use self::handover_in::TakenOverClient;
@@ -44,8 +45,8 @@ pub(crate) struct OnlineRestart {
     forwarded_clients: ForwardedClients,
 }
 
-/// The parts of a worker that messages of an online restart concern.
-pub(crate) struct Around<'w> {
+/// The parts of a worker that messages of an online restart read or change.
+pub(crate) struct RestartParts<'w> {
     pub(crate) env: Env<'w>,
     pub(crate) connections: &'w mut Connections,
     pub(crate) pools: &'w mut LocalPools,
@@ -64,11 +65,11 @@ impl OnlineRestart {
     /// Handles a message of the other process, or an order of the control thread.
     pub(crate) fn handle(
         &mut self,
-        around: Around<'_>,
+        parts: RestartParts<'_>,
         word: TakeoverMail,
         out: &mut Actions,
     ) -> Vec<Effect> {
-        let (env, connections) = (&around.env, &*around.connections);
+        let (env, connections) = (&parts.env, &*parts.connections);
         if let Some(next) = word.passes_on(env.worker, env.directory.workers()) {
             let mail = word.into();
             out.list.push(Action::Mail { to: next, mail });
@@ -76,7 +77,7 @@ impl OnlineRestart {
         }
         match word {
             TakeoverMail::BeginHandover => {
-                self.begin_handover_out(env, around.connections, around.pools)
+                self.begin_handover_out(env, parts.connections, parts.pools)
             }
             TakeoverMail::CancelHandover => self.cancel_handover_out(out),
             TakeoverMail::HandoverTimeout => handover_out::end_handover_timeout(connections),
@@ -92,10 +93,10 @@ impl OnlineRestart {
             TakeoverMail::Gone { shared, .. } => self.server_handed_over(env, &shared, out),
             TakeoverMail::Alone => handover_in::predecessor_gone(env, connections, out),
             TakeoverMail::Listening { key, note } => {
-                self.handle_listen_note(around, &key, note, out)
+                self.handle_listen_note(parts, &key, note, out)
             }
             TakeoverMail::AllBack => {
-                self.forget_forwarded_clients(env, around.listening_clients, out);
+                self.forget_forwarded_clients(env, parts.listening_clients, out);
                 Vec::new()
             }
         }

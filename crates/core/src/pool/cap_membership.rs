@@ -17,7 +17,7 @@ use crate::Time;
 #[derive(Debug, Default)]
 pub struct SharedCaps {
     book: Mutex<Caps>,
-    /// How many pools are denied, to be read without the lock.
+    /// The number of denied pools, which can be read without the lock.
     short: AtomicUsize,
 }
 
@@ -39,7 +39,7 @@ impl SharedCaps {
 }
 
 impl CapMembership {
-    /// An entry for a pool of this database and user.
+    /// Creates an entry for a pool of this database and user.
     #[must_use]
     pub fn new(caps: &Arc<SharedCaps>, pool: PoolId, names: [&str; 2], limits: CapLimits) -> Self {
         caps.with(|book| book.join(pool, names[0], names[1], limits));
@@ -49,7 +49,7 @@ impl CapMembership {
         }
     }
 
-    /// An entry in separate caps without limits.
+    /// Creates an entry in separate caps without limits.
     #[must_use]
     pub fn unlimited() -> Self {
         let limits = CapLimits {
@@ -98,8 +98,9 @@ impl CapMembership {
         self.caps.with(|book| book.withdraw(self.pool));
     }
 
-    /// Takes no lock while no pool is denied. The number of denied pools may be outdated: but a pool that is denied
-    /// later begins a search through all workers, which finds a server that was kept here.
+    /// Returns whether a server of this pool has to be closed for another pool. Takes no lock while no pool is denied.
+    /// The number of denied pools may be outdated, which is safe: a pool that is denied later begins a search through
+    /// all workers, and the search finds a server that was kept here.
     pub(super) fn must_go(&self, wanted: bool, now: Time) -> bool {
         self.caps.short.load(Ordering::Relaxed) > 0
             && self.caps.with(|book| book.must_go(self.pool, wanted, now))

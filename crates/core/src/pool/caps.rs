@@ -52,7 +52,7 @@ pub struct CapLimits {
     pub weight: u32,
 }
 
-/// A pool got no slot.
+/// The denial of a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denied {
     /// The cap that is full.
@@ -61,11 +61,11 @@ pub struct Denied {
     pub search: Vec<Scope>,
 }
 
-/// See the module's documentation.
+/// The slots under all caps, and the queues of denied pools; see the module's documentation.
 #[derive(Debug, Default)]
 pub struct Caps {
     caps: HashMap<Name, Cap>,
-    /// By [`PoolId`].
+    /// The pools, by [`PoolId`].
     holders: Vec<Option<Holder>>,
     short: usize,
 }
@@ -74,15 +74,15 @@ type Name = (Scope, Arc<str>);
 
 #[derive(Debug, Default)]
 struct Cap {
-    /// 0 is none.
+    /// The most slots; 0 is no limit.
     limit: u32,
     taken: u32,
     /// The sum of the weights of all pools that have servers under the cap, or want some.
     weights: u64,
     denied: VecDeque<PoolId>,
     searching: bool,
-    /// Since the search began, a pool was denied, or shares became smaller: the search may have missed servers that
-    /// became idle, or that may be closed, after it had passed them.
+    /// Whether, since the search began, a pool was denied or shares became smaller. If so, the search may have missed
+    /// servers: those that became idle, or that may be closed now, after the search had passed them.
     denied_since: bool,
     holders: usize,
 }
@@ -95,7 +95,7 @@ struct Holder {
     /// The holder's slots, including those that were granted and not claimed yet.
     slots: u32,
     granted: u32,
-    /// The cap that denies the holder, and since when.
+    /// The cap that denies the holder a slot, and the time of the denial.
     denied: Option<(Scope, Time)>,
 }
 
@@ -178,7 +178,7 @@ impl Caps {
         Err(Denied { by, search })
     }
 
-    /// Takes one more slot if there is room. If not, the pool is not queued.
+    /// Takes one more slot if there is room. If not, the pool does not join the queue.
     pub fn take_spare(&mut self, pool: PoolId) -> bool {
         let free = self.full(pool).is_none();
         if free {
@@ -198,7 +198,7 @@ impl Caps {
         self.search_for_shares(pool)
     }
 
-    /// Claims the slot that the pool was granted; `false` if it was granted none.
+    /// Claims the slot that the pool was granted. Returns `false` if it was granted none.
     pub fn claim(&mut self, pool: PoolId) -> bool {
         self.withdraw(pool);
         match self.holders.get_mut(pool.index()) {
@@ -210,9 +210,9 @@ impl Caps {
         }
     }
 
-    /// Called when the pool has just got a slot. Returns the caps of which it now has more than its share while they
-    /// deny others: one of its idle servers may be closed that an earlier search has passed, so the caller begins a new
-    /// one.
+    /// Returns the caps for which the caller begins a new search, after the pool has got a slot: those of which the
+    /// pool now has more than its share while they deny others. An earlier search may have passed an idle server of
+    /// this pool that may be closed now.
     pub fn search_again(&mut self, pool: PoolId) -> Vec<Scope> {
         let begins = |&scope: &Scope| {
             let (Some(name), Some(holder)) = (self.name(pool, scope), self.holder(pool)) else {
@@ -226,14 +226,14 @@ impl Caps {
         Scope::ALL.into_iter().filter(begins).collect()
     }
 
-    /// The pool is active from now on, so that the shares of others of the process are smaller: servers may be closed
-    /// that an earlier search has passed. Returns the cap for which the caller begins a search.
+    /// Counts the pool as active, which makes the process-wide shares of the others smaller: an earlier search may have
+    /// passed servers that may be closed now. Returns the cap for which the caller begins a search.
     fn search_for_shares(&mut self, pool: PoolId) -> Option<Scope> {
         let cap = self.cap_mut(pool, Scope::Process)?;
         if !cap.is_full() || cap.denied.is_empty() {
             return None;
         }
-        // A search that is under way may have passed it already.
+        // A search that is under way may have passed such a server already.
         cap.denied_since = true;
         cap.begin_search().then_some(Scope::Process)
     }
@@ -245,7 +245,7 @@ impl Caps {
         self.grant(pool)
     }
 
-    /// The pool wants no more slots.
+    /// Removes a pool that wants no more slots from the queue.
     pub fn withdraw(&mut self, pool: PoolId) {
         let Some((scope, _)) = self.holder(pool).and_then(|holder| holder.denied) else {
             return;
@@ -275,8 +275,8 @@ impl Caps {
         told
     }
 
-    /// A server of `pool` became free; `wanted` says that a client of the pool itself waits for it. Is its slot needed
-    /// more by another pool?
+    /// Returns whether another pool needs the slot of a server of `pool` that became free. `wanted`: a client of the
+    /// pool itself waits for the server.
     #[must_use]
     pub fn must_go(&self, pool: PoolId, wanted: bool, now: Time) -> bool {
         let Some(holder) = self.holder(pool) else {
@@ -303,9 +303,9 @@ impl Caps {
         holder.names.iter().any(needed_of)
     }
 
-    /// May a server of `other` be closed that has been idle for `idle` microseconds, while the cap of `pool` in this
-    /// scope denies a pool? A server that was idle for [`PATIENCE`] may be closed even within its pool's share of the
-    /// process.
+    /// Returns whether a server of `other` that has been idle for `idle` microseconds may be closed while the cap of
+    /// `pool` in this scope denies a pool. A server that was idle for [`PATIENCE`] may be closed even if its pool has
+    /// no more than its share of the process's cap.
     #[must_use]
     pub fn may_evict(&self, pool: PoolId, scope: Scope, other: PoolId, idle: u64) -> bool {
         let (Some(name), Some(holder)) = (self.name(pool, scope), self.holder(other)) else {
@@ -319,8 +319,8 @@ impl Caps {
             && (idle >= PATIENCE || cap.may_lose(scope, holder))
     }
 
-    /// A search has ended. `true` if the caller begins a new one: a pool is still denied, and the search has `found` a
-    /// server or a pool was denied since it began.
+    /// Ends a search. Returns whether the caller begins a new one: a pool is still denied, and the search has `found` a
+    /// server, or a pool was denied since the search began.
     pub fn searched(&mut self, pool: PoolId, scope: Scope, found: bool) -> bool {
         let Some(cap) = self.cap_mut(pool, scope) else {
             return false;
@@ -330,35 +330,35 @@ impl Caps {
         is_needed && (found || cap.denied_since) && cap.begin_search()
     }
 
-    /// The number of denied pools.
+    /// Returns the number of denied pools.
     #[must_use]
     pub fn short(&self) -> usize {
         self.short
     }
 
-    /// The slots taken under the pool's cap of this scope, and the limit; 0 is no limit.
+    /// Returns the slots taken under the pool's cap of this scope, and the limit; 0 is no limit.
     #[must_use]
     pub fn usage(&self, pool: PoolId, scope: Scope) -> (u32, u32) {
         let cap = self.name(pool, scope).and_then(|name| self.caps.get(name));
         cap.map_or((0, 0), |cap| (cap.taken, cap.limit))
     }
 
-    /// The servers of a database or a user, in all pools.
+    /// Returns the number of servers of a database or a user, in all pools.
     #[must_use]
     pub fn taken(&self, scope: Scope, name: &str) -> u32 {
         let cap = self.caps.get(&(scope, name.into()));
         cap.map_or(0, |cap| cap.taken)
     }
 
-    /// The first cap of the pool that has no room.
+    /// Returns the first cap of the pool that has no room.
     fn full(&self, pool: PoolId) -> Option<Scope> {
         let names = &self.holder(pool)?.names;
         let full = |name: &&Name| self.caps.get(*name).is_some_and(Cap::is_full);
         names.iter().find(full).map(|name| name.0)
     }
 
-    /// Of the pools that the cap of `pool` has denied, the one with the fewest slots for its weight, if the cap has
-    /// room now.
+    /// Returns, of the pools that the cap of `pool` has denied, the one with the fewest slots for its weight, if the
+    /// cap has room now.
     fn neediest(&self, pool: PoolId, scope: Scope) -> Option<PoolId> {
         let cap = self.caps.get(self.name(pool, scope)?)?;
         if cap.is_full() {
@@ -420,7 +420,7 @@ impl Scope {
     /// All scopes, in the order in which caps are checked.
     pub const ALL: [Scope; 3] = [Scope::Database, Scope::User, Scope::Process];
 
-    /// The name of the setting.
+    /// Returns the name of the setting.
     #[must_use]
     pub fn setting(self) -> &'static str {
         match self {
@@ -432,7 +432,7 @@ impl Scope {
 }
 
 impl Cap {
-    /// `false` if a search is under way.
+    /// Begins a search. Returns `false` if one is under way.
     fn begin_search(&mut self) -> bool {
         let begins = !std::mem::replace(&mut self.searching, true);
         if begins {
@@ -445,7 +445,7 @@ impl Cap {
         self.limit > 0 && self.taken >= self.limit
     }
 
-    /// Has the holder more of this cap than its weight gives it?
+    /// Returns whether the holder has more of this cap than its weight entitles it to.
     fn is_above_share(&self, holder: &Holder) -> bool {
         self.part_of(holder) > u64::from(self.limit) * u64::from(holder.weight)
     }
@@ -458,8 +458,8 @@ impl Cap {
         u64::from(holder.slots) * self.weights
     }
 
-    /// May an idle server of this holder be closed for another pool? As in PgBouncer, any may; but of the process's cap
-    /// each pool keeps its share.
+    /// Returns whether an idle server of this holder may be closed for another pool. Under the caps of databases and
+    /// users, any may, as in PgBouncer; under the process's cap, each pool keeps its share.
     fn may_lose(&self, scope: Scope, holder: &Holder) -> bool {
         scope != Scope::Process || self.is_above_share(holder)
     }

@@ -1,5 +1,5 @@
-//! Which servers of a pool are out of date: opened before the last RECONNECT, or before the last
-//! change of where and how its servers are opened.
+//! Tells which servers of a pool are out of date: those that were opened before the last RECONNECT, or before the last
+//! change of the settings with which its servers are opened.
 
 use crate::Time;
 
@@ -14,12 +14,12 @@ pub struct Epochs {
     present: u32,
     servers: usize,
     outdated: usize,
-    /// Until when PostgreSQL waits for other sessions of the database to end.
+    /// The time until which PostgreSQL waits for other sessions of the database to end.
     awaited_until: Option<Time>,
 }
 
 impl Epochs {
-    /// The epoch of servers that are opened now.
+    /// Returns the epoch of servers that are opened now.
     #[must_use]
     pub fn present(&self) -> u32 {
         self.present
@@ -31,13 +31,14 @@ impl Epochs {
         self.outdated = self.servers;
     }
 
-    /// All servers are to leave the database, as soon as the pool has no client. `true` if that is now.
+    /// Makes all servers leave the database as soon as the pool has no client. Returns `true` if that is now.
     pub fn leave(&mut self, now: Time, clients: usize) -> bool {
         self.awaited_until = Some(now.after(LEAVING));
         self.left(now, clients)
     }
 
-    /// A client has left the pool and `clients` are left. `true` if the servers are to leave the database now.
+    /// Notes that a client has left the pool and `clients` are left. Returns `true` if the servers have to leave the
+    /// database now.
     pub fn left(&mut self, now: Time, clients: usize) -> bool {
         let is_awaited = clients == 0 && self.awaited_until.is_some_and(|until| now < until);
         if is_awaited {
@@ -58,13 +59,13 @@ impl Epochs {
         self.outdated -= usize::from(epoch != self.present);
     }
 
-    /// The servers of all workers, including those on their way between workers.
+    /// Returns the number of servers of all workers, including those on their way between workers.
     #[must_use]
     pub fn servers(&self) -> usize {
         self.servers
     }
 
-    /// The servers that are out of date.
+    /// Returns the number of servers that are out of date.
     #[must_use]
     pub fn outdated(&self) -> usize {
         self.outdated
@@ -83,7 +84,7 @@ mod tests {
         epochs.opened(first);
         epochs.renew();
         epochs.opened(epochs.present());
-        // A worker that has not heard of it yet opens one as before.
+        // A worker that does not know the new epoch yet opens a server of the old one.
         epochs.opened(first);
         assert_eq!((epochs.servers(), epochs.outdated()), (4, 3));
         for _ in 0..3 {

@@ -6,24 +6,24 @@
 //! worker waits. So a client could wait for ever while another worker has an idle server. These rules prevent it:
 //!
 //! 1. Each worker has a flag per pool: it *offers* its servers to the ledger. The ledger has a copy of the flag. The
-//!    copy is set together with the posting of a [`Mail::ServersWanted`](crate::mail::Mail::ServersWanted) (or with the caller's own
-//!    flag, in the same step). The flag is cleared only in the same step as the copy. So if the copy is set, the flag
-//!    is set or a `Wanted` is on its way to the worker.
+//!    copy is set together with the posting of a [`Mail::ServersWanted`](crate::mail::Mail::ServersWanted) (or with the
+//!    caller's own flag, in the same step). The flag is cleared only in the same step as the copy. So if the copy is
+//!    set, the flag is set or a `ServersWanted` is on its way to the worker.
 //! 2. A client begins to wait only through [`Ledger::wait`], which makes every worker offer that owns a server and does
 //!    not offer yet.
 //! 3. A worker that offers gives every idle server, and every server that becomes free later, to [`Ledger::offer`],
 //!    which grants the server to the client that waits longest. The flag is cleared only when no client waits.
 //!
-//! By 2 and 3, once all `Wanted` messages have arrived, either no client waits or no worker has an idle server.
-//! Mailboxes deliver every message, so this happens. If a server is moved to another worker and its client has gone
-//! meanwhile, that worker offers the server again, as in 3. A new server is opened as soon as no worker has yet to
-//! offer what it has ([`Ledger::answered`]) and the pool has room: each change that could make room, complete an offer
+//! By 2 and 3, once all `ServersWanted` messages have arrived, either no client waits or no worker has an idle server.
+//! Mailboxes deliver every message, so this happens. If a server is moved to another worker for a client that has gone
+//! meanwhile, that worker offers the server again, as in 3. A new server is opened as soon as all workers have offered
+//! their idle servers ([`Ledger::answered`]) and the pool has room: each change that could make room, complete an offer
 //! or end a pause calls `plan`.
 //!
 //! A pool that has room itself may be denied a server by a cap that it shares with other pools: see
 //! [`Caps`](super::Caps). The ledger then does not ask the cap again until [`Ledger::room`] is called, or a third of a
-//! second has passed ([`Ledger::tick`]). A search for another pool's sake may set a worker's flag without the copy:
-//! that costs one more call of the ledger, and no more.
+//! second has passed ([`Ledger::tick`]). A search for another pool may set a worker's flag without the copy. Its only
+//! effect is one more call of the ledger.
 //!
 //! A client may need an exclusive server ([`Ledger::wait_exclusive`]), which is opened for this client and serves no
 //! other. Such a client never gets an idle server. If the pool has no room for one more, an idle server is closed:
@@ -33,7 +33,7 @@
 //! Clients wait in the order of their tickets. The simulator (`crates/sim`) tests these rules.
 
 pub use self::{
-    capacity::{Above, Wanted},
+    capacity::{AboveSize, Wanted},
     wait_reason::WaitReason,
 };
 use self::{
@@ -41,12 +41,12 @@ use self::{
     exclusive::ExclusiveWaits,
 };
 use super::{
-    CapMembership, Denied, Limits, Order, PoolId, Scope, Ticket, Waiter, WorkerSet,
+    CapMembership, Denied, Limits, PoolId, Scope, Ticket, WaitOrder, Waiter, WorkerSet,
     wait_queue::WaitQueue,
 };
 use crate::{Time, Token, WorkerId};
 
-/// What happens to a server that was offered.
+/// The decision about a server that was offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grant {
     /// No client waits: the caller keeps the server, and need not offer any more.
@@ -55,7 +55,8 @@ pub enum Grant {
     Evict,
     /// This client of the caller gets the server.
     OwnWaiter(Waiter),
-    /// This client of another worker gets it: the caller moves the server there. The ledger counts it there already.
+    /// A client of another worker gets the server: the caller moves the server there. The ledger already counts it on
+    /// that worker.
     OtherWaiter(WorkerId, Waiter),
 }
 
@@ -63,11 +64,11 @@ pub enum Grant {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[must_use = "a note that is not delivered is a lost wake-up"]
 pub struct Notes {
-    /// The workers that get a `Wanted`.
+    /// The workers that get a [`Mail::ServersWanted`](crate::mail::Mail::ServersWanted).
     pub wanted: WorkerSet,
-    /// The worker that gets an `Open`.
+    /// The worker that gets a [`Mail::Open`](crate::mail::Mail::Open).
     pub open: Option<WorkerId>,
-    /// The worker that gets an `OpenFor`, with its client.
+    /// The worker that gets a [`Mail::OpenFor`](crate::mail::Mail::OpenFor), with its client.
     pub exclusive: Option<(WorkerId, Waiter)>,
     /// The pools whose [`Ledger::room`] is to be called, since a cap has room for them.
     pub room: Vec<PoolId>,
@@ -77,13 +78,14 @@ pub struct Notes {
     pub search: Vec<Scope>,
 }
 
-/// Whether the worker that got an [`Notes::open`] is to open a server.
+/// The answer to a worker that got a [`Notes::open`]: whether it opens a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Opening {
-    /// It is.
+    /// The worker opens one.
     Go {
-        /// The pool goes above its size for this client of the worker, and why it may.
-        above_size: Option<(Token, Above)>,
+        /// Set if the server is above the pool's size: the client of the worker for which it is opened, and the rule
+        /// that allows it.
+        above_size: Option<(Token, AboveSize)>,
         /// More messages to be sent.
         notes: Notes,
     },
@@ -91,21 +93,21 @@ pub enum Opening {
     Not(Notes),
 }
 
-/// How a login of a server ended, for [`Ledger::connected`].
+/// The end of a server's login, for [`Ledger::connected`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Connecting {
+pub enum LoginOutcome {
     /// The server is ready.
     Done,
     /// The login failed, at this time.
     Failed(Time),
-    /// pgweir has given the login up: no reason to wait before the next attempt.
+    /// pgweir has given up the login, so the next attempt need not wait.
     Dropped,
 }
 
 /// Microseconds for which no server is opened in place of one that is reading the catalog.
 const READING_PATIENCE: u64 = 1_000_000;
 
-/// See the module's documentation.
+/// The servers and the waiting clients of a pool; see the module's documentation.
 #[derive(Debug)]
 pub struct Ledger {
     /// The limits.
@@ -122,7 +124,7 @@ pub struct Ledger {
     offers: Offers,
     next_ticket: u64,
     retry_at: Time,
-    /// Whether the last login succeeded: then several may be tried at a time.
+    /// Whether the last login succeeded. If so, several logins may run at the same time.
     proven: bool,
     /// The cap that denies this pool one more server.
     denied: Option<Scope>,
@@ -132,7 +134,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// An empty ledger for `workers` workers.
+    /// Creates an empty ledger for `workers` workers.
     #[must_use]
     pub fn new(workers: usize, limits: Limits, seat: CapMembership) -> Self {
         Self {
@@ -153,7 +155,7 @@ impl Ledger {
             },
             elsewhere: OtherProcess {
                 servers: 0,
-                seats: 0,
+                slots: 0,
                 lends: 0,
             },
             queues: (0..workers).map(|_| WaitQueue::default()).collect(),
@@ -172,8 +174,8 @@ impl Ledger {
         }
     }
 
-    /// A client of `worker` begins to wait. The caller must have no idle server, or have offered all of them. From this
-    /// call on, its flag is set.
+    /// Notes that a client of `worker` begins to wait. The caller must have no idle server, or have offered all of
+    /// them. From this call on, its flag is set.
     pub fn wait(&mut self, worker: WorkerId, client: Token, now: Time) -> (Ticket, Notes) {
         let ticket = self.ticket();
         self.queues[worker.index()].push(Waiter {
@@ -190,8 +192,8 @@ impl Ledger {
         (ticket, notes)
     }
 
-    /// A client gives up waiting. `false` if a server was granted to it meanwhile: that server is on its way, and the
-    /// worker offers it again when it arrives.
+    /// Notes that a client gives up waiting. Returns `false` if a server was granted to it meanwhile: that server is on
+    /// its way, and the worker offers it again when it arrives.
     pub fn leave(&mut self, worker: WorkerId, ticket: Ticket) -> bool {
         let waited = self.queues[worker.index()].remove(ticket);
         if waited {
@@ -213,8 +215,8 @@ impl Ledger {
         self.offer_fresh(worker, now)
     }
 
-    /// Offers a server that no client has used yet. While clients wait, it is not closed for another pool's sake: else
-    /// two pools whose logins take long could take the slot from each other for ever.
+    /// Offers a server that no client has used yet. While clients wait, the server is not closed for another pool.
+    /// Otherwise two pools whose logins take long could take the slot from each other for ever.
     pub fn offer_fresh(&mut self, worker: WorkerId, now: Time) -> Grant {
         let chosen = self.choose(worker, now);
         if chosen.is_none() && (self.caps.must_go(false, now) || self.is_exclusive_turn(now)) {
@@ -238,8 +240,8 @@ impl Ledger {
         Grant::OtherWaiter(chosen, waiter)
     }
 
-    /// `worker` has neither clients nor servers in this pool and drops its part of it, with its flag. `false` if a
-    /// server is on its way to the worker.
+    /// Notes that `worker` has neither clients nor servers in this pool and removes its part of the pool, with its
+    /// flag. Returns `false` if a server is on its way to the worker.
     pub fn forget_worker(&mut self, worker: WorkerId) -> bool {
         if self.servers.owned[worker.index()] > 0 {
             return false;
@@ -249,7 +251,7 @@ impl Ledger {
         true
     }
 
-    /// `worker` has offered all of its servers after a `Wanted`.
+    /// Notes that `worker` has offered all of its servers after a `ServersWanted`.
     pub fn answered(&mut self, worker: WorkerId, now: Time) -> Notes {
         self.offers.pending.remove(worker);
         let mut notes = Notes::default();
@@ -257,7 +259,7 @@ impl Ledger {
         notes
     }
 
-    /// `worker` is about to open a server after an [`Notes::open`].
+    /// Notes that `worker` is about to open a server after an [`Notes::open`].
     pub fn opening(&mut self, worker: WorkerId, now: Time) -> Opening {
         // `plan` has counted it already, so that no second one is opened for the same need.
         let unasked = self.servers.unasked > 0;
@@ -289,22 +291,22 @@ impl Ledger {
         self.open_unasked(worker, self.limits.in_force.size, now)
     }
 
-    /// A server of `worker` has logged in, or its login has ended without success: then it is gone.
-    pub fn connected(&mut self, worker: WorkerId, outcome: Connecting, now: Time) -> Notes {
+    /// Notes that a server of `worker` has logged in, or that its login has failed and the server is gone.
+    pub fn connected(&mut self, worker: WorkerId, outcome: LoginOutcome, now: Time) -> Notes {
         self.servers.connecting -= 1;
         let mut notes = Notes::default();
         let ready = match outcome {
-            Connecting::Done => {
+            LoginOutcome::Done => {
                 self.retry_at = Time(0);
                 self.proven = true;
                 // The server is about to be offered, and will serve one of the waiting clients.
                 1
             }
-            Connecting::Dropped => {
+            LoginOutcome::Dropped => {
                 self.forget(worker, &mut notes);
                 0
             }
-            Connecting::Failed(at) => {
+            LoginOutcome::Failed(at) => {
                 self.forget(worker, &mut notes);
                 self.retry_at = at.after(self.limits.in_force.retry);
                 self.proven = false;
@@ -315,19 +317,19 @@ impl Ledger {
         notes
     }
 
-    /// A server begins to read the catalog. Then it will serve a waiting client, so for a while no other server is
-    /// opened for that client.
+    /// Notes that a server begins to read the catalog. It will serve a waiting client afterwards, so for a while no
+    /// other server is opened for that client.
     pub fn began_reading(&mut self, now: Time) {
         self.servers.reading += 1;
         self.servers.reading_until = now.after(READING_PATIENCE);
     }
 
-    /// The server has read the catalog, or is gone.
+    /// Notes that the server has read the catalog, or is gone.
     pub fn ended_reading(&mut self) {
         self.servers.reading -= 1;
     }
 
-    /// A server of `worker` that had logged in was closed.
+    /// Notes that a server of `worker` was closed that had logged in.
     pub fn closed(&mut self, worker: WorkerId, now: Time) -> Notes {
         let mut notes = Notes::default();
         self.forget(worker, &mut notes);
@@ -336,12 +338,12 @@ impl Ledger {
     }
 
     /// Takes a slot under the caps for a connection that is never lent and does not count towards the pool's size.
-    /// `false` if there is no room.
+    /// Returns `false` if there is no room.
     pub fn take_extra_place(&mut self) -> bool {
         self.open && !self.paused && self.caps.take_spare()
     }
 
-    /// Gives such a slot back.
+    /// Gives back the slot of such a connection.
     pub fn give_back_extra_place(&mut self, now: Time) -> Notes {
         let mut notes = Notes {
             room: self.caps.give_back(),
@@ -351,7 +353,7 @@ impl Ledger {
         notes
     }
 
-    /// A cap that denied the pool a server has room.
+    /// Notes that a cap that denied the pool a server has room.
     pub fn room(&mut self, now: Time) -> Notes {
         self.denied = None;
         let granted = self.caps.claim();
@@ -370,7 +372,7 @@ impl Ledger {
         notes
     }
 
-    /// Time passes: a failed login may be tried again, the reserve may be used, a cap be asked again.
+    /// Notes that time has passed: a failed login may be tried again, the reserve may be used, a cap be asked again.
     pub fn tick(&mut self, now: Time) -> Notes {
         let mut notes = Notes::default();
         self.plan(0, true, &mut notes, now);
@@ -382,12 +384,12 @@ impl Ledger {
         self.retry_at = Time(0);
     }
 
-    /// The pool is dropped: gives its slots back.
+    /// Gives back the slots of the pool, which is removed.
     pub fn part(&mut self) {
         self.caps.part();
     }
 
-    /// From now on, no server is opened.
+    /// Opens no server from now on.
     pub fn open_no_more(&mut self) {
         self.open = false;
         self.withdraw();
@@ -405,56 +407,56 @@ impl Ledger {
         notes
     }
 
-    /// Is the pool paused?
+    /// Returns whether the pool is paused.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.paused
     }
 
-    /// Are more servers logged in than `min_pool_size`?
+    /// Returns whether more servers are logged in than `min_pool_size`.
     #[must_use]
     pub fn is_above_min(&self) -> bool {
         let min = self.min();
         min == 0 || self.servers.all - self.servers.connecting > min
     }
 
-    /// Are there fewer servers than `min_pool_size`?
+    /// Returns whether there are fewer servers than `min_pool_size`.
     #[must_use]
     pub fn is_below_min(&self) -> bool {
         self.all() < self.min()
     }
 
-    /// The limits in force.
+    /// Returns the limits in force.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits.in_force
     }
 
-    /// Until when no login is tried, because the last one failed.
+    /// Returns the time before which no login is tried, because the last one failed.
     #[must_use]
     pub fn retry_at(&self) -> Option<Time> {
         (self.retry_at > Time(0)).then_some(self.retry_at)
     }
 
-    /// The number of servers, including those that log in.
+    /// Returns the number of servers, including those that log in.
     #[must_use]
     pub fn servers(&self) -> u32 {
         self.servers.all
     }
 
-    /// The number of servers that log in.
+    /// Returns the number of servers that log in.
     #[must_use]
     pub fn connecting(&self) -> u32 {
         self.servers.connecting
     }
 
-    /// The number of clients that wait.
+    /// Returns the number of clients that wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// The servers of one worker, for checks in tests.
+    /// Returns the servers of one worker, for checks in tests.
     #[must_use]
     pub fn owned(&self, worker: WorkerId) -> u32 {
         self.servers.owned[worker.index()]
@@ -535,7 +537,7 @@ impl Ledger {
         notes.room = self.caps.give_back();
     }
 
-    /// One client less waits.
+    /// Notes that one client less waits.
     fn served_or_gone(&mut self) {
         if !self.is_short() {
             self.withdraw();
@@ -559,15 +561,15 @@ impl Ledger {
             .min_by_key(|(_, waiter)| waiter.ticket)
     }
 
-    /// The worker whose longest-waiting client gets a server of `worker`.
+    /// Returns the worker whose longest-waiting client gets a server of `worker`.
     fn choose(&self, worker: WorkerId, now: Time) -> Option<WorkerId> {
         let (oldest_worker, oldest) = self.oldest()?;
         let Some(own) = self.queues[worker.index()].front() else {
             return Some(oldest_worker);
         };
         let window = match self.limits.in_force.order {
-            Order::Window(window) => window,
-            Order::Auto => (now.since(oldest.since) / 4).max(2_000),
+            WaitOrder::Window(window) => window,
+            WaitOrder::Auto => (now.since(oldest.since) / 4).max(2_000),
         };
         let own_is_near =
             own.since.since(oldest.since) <= window && (window > 0 || own.ticket == oldest.ticket);

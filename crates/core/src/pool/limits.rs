@@ -7,13 +7,14 @@ pub struct Limits {
     pub size: u32,
     /// How many more servers may be opened once a client has waited for [`Limits::reserve_after`].
     pub reserve: u32,
-    /// Microseconds; 0 is never.
+    /// Microseconds that a client waits before the reserve is used; 0 is never.
     pub reserve_after: u64,
     /// How many more servers may be opened while more than [`Limits::overflow_waiting`] clients wait.
     pub overflow: u32,
-    /// The most clients that wait before the overflow is used.
+    /// The most clients that may wait before the overflow is used.
     pub overflow_waiting: u32,
-    /// How many servers may be pinned before each further pinned server allows the pool one more server.
+    /// The number of pinned servers that allow the pool no more servers: each pinned server beyond them allows one
+    /// more.
     pub pinned: u32,
     /// The most servers that pinned servers allow above the size.
     pub pinned_overflow: u32,
@@ -22,16 +23,18 @@ pub struct Limits {
     /// Most servers that log in at the same time (at least 1).
     pub connecting: u32,
     /// How strict the order of waiting clients of several workers is.
-    pub order: Order,
+    pub order: WaitOrder,
     /// Microseconds to wait after a failed login before the next attempt.
     pub retry: u64,
 }
 
-/// How far a worker that releases a server may prefer its own client over one of another worker that waits longer.
+/// How far a worker that releases a server may prefer its own waiting client to a client of another worker that has
+/// waited longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// Its own client may have waited up to so many microseconds less; with 0 the client that waits longest is next.
+pub enum WaitOrder {
+    /// The worker's own client may have waited up to this many microseconds less; 0: the longest-waiting client is
+    /// next.
     Window(u64),
-    /// Its own client may have waited less by the larger of 2 ms and a quarter of the longest wait.
+    /// The worker's own client may have waited less by the larger of 2 ms and a quarter of the longest wait.
     Auto,
 }

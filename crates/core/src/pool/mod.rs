@@ -13,8 +13,8 @@ mod worker_set;
 pub use cap_membership::{CapMembership, SharedCaps};
 pub use caps::{CapLimits, Caps, Denied, PATIENCE, Scope};
 pub use epochs::Epochs;
-pub use ledger::{Above, Connecting, Grant, Ledger, Notes, Opening, WaitReason, Wanted};
-pub use limits::{Limits, Order};
+pub use ledger::{AboveSize, Grant, Ledger, LoginOutcome, Notes, Opening, WaitReason, Wanted};
+pub use limits::{Limits, WaitOrder};
 pub use wait_queue::{Ticket, Waiter};
 pub use worker_set::WorkerSet;
 
@@ -23,7 +23,7 @@ pub use worker_set::WorkerSet;
 pub struct PoolId(pub u32);
 
 impl PoolId {
-    /// The id as an index.
+    /// Returns the id as an index.
     #[must_use]
     pub fn index(self) -> usize {
         self.0 as usize
@@ -35,6 +35,6 @@ impl PoolId {
 pub struct PoolKey {
     /// The database's name, as clients give it.
     pub database: Box<str>,
-    /// The user whom its servers log in as (a client's name, or the database's forced user).
+    /// The user that the pool's servers log in as (a client's name, or the database's forced user).
     pub user: Box<str>,
 }

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use crate::{Time, Token};
 
-/// A place in the queue of a pool. Tickets rise with each client that begins to wait, on whichever worker.
+/// A place in the queue of a pool. Each client that begins to wait, on any worker, gets a higher ticket than all before
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
@@ -19,8 +20,8 @@ pub struct Waiter {
     pub since: Time,
 }
 
-/// First in, first out. A client that gives up leaves a gap. There are at most as many gaps as waiting clients, plus
-/// [`WaitQueue::GAPS`].
+/// A queue, first in, first out. A client that gives up leaves a gap. There are at most as many gaps as waiting
+/// clients, plus [`WaitQueue::GAPS`].
 #[derive(Debug, Default)]
 pub(crate) struct WaitQueue {
     places: VecDeque<(Waiter, bool)>,
@@ -34,7 +35,7 @@ impl WaitQueue {
         self.places.push_back((waiter, true));
     }
 
-    /// The client that has waited longest.
+    /// Returns the client that has waited longest.
     pub(crate) fn front(&self) -> Option<Waiter> {
         self.places.front().map(|&(waiter, _)| waiter)
     }
@@ -45,7 +46,7 @@ impl WaitQueue {
         Some(waiter)
     }
 
-    /// Removes a client that gave up; `false` if it does not wait here (any more).
+    /// Removes a client that gave up. Returns `false` if the client does not wait in this queue (any more).
     pub(crate) fn remove(&mut self, ticket: Ticket) -> bool {
         let Ok(at) = self
             .places

@@ -17,19 +17,19 @@ impl WorkerSet {
         self.0 &= !(1 << worker.0);
     }
 
-    /// Is it in the set?
+    /// Returns whether the worker is in the set.
     #[must_use]
     pub fn has(self, worker: WorkerId) -> bool {
         self.0 & (1 << worker.0) != 0
     }
 
-    /// Is the set empty?
+    /// Returns whether the set is empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The workers of the set.
+    /// Returns the workers of the set.
     pub fn iter(self) -> impl Iterator<Item = WorkerId> {
         (0..64)
             .map(WorkerId)

@@ -12,7 +12,7 @@ use crate::{
     effect::{Effect, Env, PoolEffect},
     mail::Mail,
     pool::{PoolId, Scope},
-    shared_pool::Found,
+    shared::pool::Found,
 };
 
 /// Begins a search for a server that may be closed for this pool.
@@ -33,8 +33,8 @@ pub(crate) fn begin_search(
 }
 
 impl LocalPools {
-    /// Begins a search's visit at this worker. From now on every server of the pools that may lose one, and that
-    /// becomes free here, is offered to its ledger; servers that are kept without need become free first.
+    /// Begins a search's visit at this worker. From now on this worker offers every server that becomes free, of the
+    /// pools that may lose one, to the pool's ledger. Kept servers that are not needed become free first.
     pub(crate) fn visit(&mut self, env: &Env<'_>, mut search: Search) -> Vec<Effect> {
         search.visited += 1;
         let mut effects = Vec::new();
@@ -76,7 +76,8 @@ impl LocalPools {
         }
     }
 
-    /// Notes an idle server of this pool that may go and has been idle for longer than the one found before.
+    /// Notes an idle server of this pool that may be closed and has been idle for longer than the one that was found
+    /// before.
     fn compare_idle(
         &self,
         env: &Env<'_>,
@@ -114,7 +115,7 @@ impl LocalPools {
             return vec![Effect::EndSearch(search)];
         };
         let is_as_found = |server: &&mut Server| {
-            matches!(server.duty, Duty::Idle) && server.times.freed_at == found.idle_since
+            matches!(*server.duty(), Duty::Idle) && server.times.freed_at == found.idle_since
         };
         let pool = connections
             .server(found.conn)
@@ -125,7 +126,7 @@ impl LocalPools {
         if let Some(pool) = pool.and_then(|pool| self.get_mut(pool)) {
             pool.stats.now.eviction_count += 1;
         }
-        let close = pool.map(|_| Effect::CloseServer(found.conn, EVICTED));
+        let close = pool.map(|_| Effect::close(found.conn, EVICTED));
         close
             .into_iter()
             .chain([Effect::EndSearch(search)])
@@ -142,10 +143,10 @@ impl LocalPools {
     }
 }
 
-/// Why an idle server was closed for another pool, for the log.
+/// The reason for which an idle server was closed for another pool, for the log.
 pub(crate) const EVICTED: &str = "evicted";
 
-/// Ends a search; the slot of a server that was closed for it is free by now.
+/// Ends a search. If a server was closed for it, the server's slot is already free.
 pub(crate) fn end_search(env: &Env<'_>, search: Search, out: &mut Actions) {
     let Search {
         pool, scope, found, ..

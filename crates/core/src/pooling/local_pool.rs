@@ -12,10 +12,12 @@ use super::{pin_count::PinCount, terms::Terms};
 use crate::{
     Directory, SharedPool, Snapshot, Time, Token,
     backend::Server,
-    pin::Pin,
+    base::{
+        pin::Pin,
+        stats::{Periods, Times},
+    },
     session::{Certificates, VerdictCache},
-    shared_pool::ServerParameters,
-    stats::{Periods, Times},
+    shared::pool::ServerParameters,
 };
 
 /// Microseconds for which a pool that never had a server is kept without a client.
@@ -25,12 +27,12 @@ const FRUITLESS_POOL_KEPT: u64 = 1_000_000;
 #[derive(Debug)]
 pub(crate) struct LocalPool {
     pub(crate) shared: Arc<SharedPool>,
-    /// Idle servers; the one that was used last is lent first.
+    /// Idle servers. The most recently used one is lent first.
     pub(crate) idle: Vec<Token>,
-    /// Servers that are kept with their clients until another client waits for one (see `exchange/kept.rs`), in the
-    /// order in which that began. Some may be in use or gone by now. Each server is in the list once at most.
+    /// Servers that are kept with their clients until another client waits for one (see `exchange/kept.rs`), the
+    /// longest-kept one first. Some may be in use or gone by now. Each server is in the list once at most.
     pub(crate) kept: VecDeque<Token>,
-    /// Whether a client of any worker may wait: then every server that becomes free goes through the ledger (see
+    /// Whether a client of any worker may wait. If so, every server that becomes free goes through the ledger (see
     /// there).
     pub(crate) offers_to_ledger: bool,
     /// The number of this worker's clients.
@@ -39,31 +41,31 @@ pub(crate) struct LocalPool {
     pub(crate) servers: usize,
     pub(crate) stats: Periods,
     pub(crate) times: Times,
-    /// The catalog of the database, as far as this worker knows.
+    /// The catalog of the database, in the state that this worker knows.
     pub(crate) catalog: LocalCatalog,
     pub(crate) terms: Terms,
     /// The times of the last diagnosis.
     pub(crate) diagnosis: DiagnosisTimes,
-    /// Since when the pool has had neither clients nor servers.
+    /// The time since which the pool has had neither clients nor servers.
     pub(crate) empty_since: Time,
     /// Whether clients keep the servers that they have got (`share_after`).
     pub(crate) clients_keep_servers: bool,
     /// Pinned clients, by reason.
     pub(crate) pins: [PinCount; Pin::ALL.len()],
-    /// Microseconds that an inspection takes after which the server goes to others: a moving average.
+    /// The duration of an inspection after which the server goes to other clients, in microseconds: a moving average.
     pub(crate) inspection_time: u64,
-    /// The orders that this worker has carried out.
+    /// The operators' orders that this worker has carried out.
     pub(crate) orders: PoolOrders,
 }
 
-/// The catalog of a database, as far as one worker knows.
+/// The catalog of a database, in the state that one worker knows.
 #[derive(Debug)]
 pub(crate) struct LocalCatalog {
-    /// Certified facts about the code in the pool's database, as far as this worker knows.
+    /// Certified facts about the code in the pool's database, in the state that this worker knows.
     pub(crate) certificates: Certificates,
-    /// When this worker next asks whether the catalog must be read.
+    /// When this worker checks again whether the catalog must be read.
     pub(crate) due: Time,
-    /// The verdicts on the clients' texts under these certificates.
+    /// The results of scanning clients' texts under these certificates.
     pub(crate) verdicts: VerdictCache,
 }
 
@@ -80,9 +82,9 @@ pub(crate) struct DiagnosisTimes {
 pub(crate) struct PoolOrders {
     /// Whether the pool is paused, as far as this worker knows; the ledger knows for sure.
     pub(crate) paused: bool,
-    /// The epoch of servers that are opened from here on (see `Epochs`).
+    /// The epoch of servers that are opened from now on (see `Epochs`).
     pub(crate) epoch: u32,
-    /// The [`SharedPool::defaults`] up to which older servers have been closed.
+    /// The value of [`SharedPool::defaults`] up to which this worker has closed older servers.
     pub(crate) defaults: u32,
 }
 
@@ -95,7 +97,7 @@ impl LocalPool {
     ) -> Self {
         let terms = Terms::of(shared, snapshot);
         let present = shared.epochs.lock().present();
-        // The directory takes over a snapshot before it turns epochs: here they are read in the opposite order.
+        // The directory replaces the snapshot before it begins a new epoch: here they are read in the opposite order.
         let is_current = Arc::ptr_eq(&directory.snapshot(), snapshot);
         let keeps = terms.are_few(shared.clients.load(Ordering::Relaxed));
         Self {
@@ -169,7 +171,7 @@ impl LocalPool {
         self.idle.pop()
     }
 
-    /// Takes the next idle server to lend: one that `likes` prefers, if it is found soon.
+    /// Takes the next idle server to lend: one for which `likes` is true, if there is one among the first few.
     #[inline]
     pub(crate) fn take_idle_that(&mut self, likes: impl Fn(Token) -> bool) -> Option<Token> {
         /// The most idle servers that are examined.

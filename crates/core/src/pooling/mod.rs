@@ -23,8 +23,9 @@ pub(crate) use self::{
 };
 use crate::{
     SharedPool, Token, WorkerId,
+    backend::Server,
     connections::Connections,
-    effect::{Effect, Env},
+    effect::{Effect, Env, ServerEffect},
     frontend::ClientDuty,
     pool::PoolId,
     statement_statistics::StatementStatistics,
@@ -35,7 +36,7 @@ use crate::{
 pub(crate) struct LocalPools {
     /// By [`PoolId`].
     pools: Vec<Option<Box<LocalPool>>>,
-    /// What the statements of the pools cost.
+    /// The statistics of the pools' statements.
     pub(crate) statements: StatementStatistics,
 }
 
@@ -88,14 +89,15 @@ impl LocalPools {
         }
     }
 
-    /// Places each idle server of a pool again: there may be too many now.
+    /// Places each idle server of a pool again, after a change that may leave the pool with too many.
     pub(crate) fn place_idle_again(&mut self, id: PoolId) -> Vec<Effect> {
         let Some(pool) = self.get_mut(id) else {
             return Vec::new();
         };
         pool.offers_to_ledger = true;
         let idle = std::mem::take(&mut pool.idle).into_iter();
-        idle.map(Effect::PlaceServer).collect()
+        idle.map(|conn| Effect::Server(ServerEffect::Place(conn)))
+            .collect()
     }
 
     /// Counts a server that was lent to a client, which had waited for so many microseconds.
@@ -118,12 +120,22 @@ impl LocalPools {
         let Some(client) = connections.client(client) else {
             return;
         };
-        let ClientDuty::Waiting { ticket, .. } = client.duty else {
+        let ClientDuty::Waiting { ticket, .. } = *client.duty() else {
             return;
         };
-        client.duty = ClientDuty::Idle;
+        client.become_idle();
         if let Some(pool) = client.pool.and_then(|pool| self.get(pool)) {
             pool.shared.ledger.lock().leave(worker, ticket);
+        }
+    }
+
+    /// Counts a server that is about to be retired because no clean restores its session.
+    #[cold]
+    pub(crate) fn count_unclean_close(&mut self, server: &Server) {
+        if server.retirement.reason.is_none()
+            && let Some(pool) = self.get_mut(server.pool())
+        {
+            pool.stats.now.unclean_close_count += 1;
         }
     }
 

@@ -1,21 +1,14 @@
-//! What a ledger wants workers to do becomes mail and actions.
+//! Turns the notes of a ledger into mail for workers, and actions.
 
 use std::sync::Arc;
 
 use super::eviction::begin_search;
 use crate::{
-    Action, Actions, Control, SharedPool, WorkerId, directory::Directory, mail::Mail, pool::Notes,
-    takeover::PoolNote,
+    Action, Actions, Control, SharedPool, effect::Env, mail::Mail, pool::Notes, takeover::PoolNote,
 };
 
 /// Sends the notes of a pool's ledger to the workers, to searches, and to the old process of an online restart.
-pub(crate) fn deliver(
-    worker: WorkerId,
-    directory: &Directory,
-    notes: &Notes,
-    pool: &Arc<SharedPool>,
-    out: &mut Actions,
-) {
+pub(crate) fn deliver(env: &Env<'_>, notes: &Notes, pool: &Arc<SharedPool>, out: &mut Actions) {
     for to in notes.wanted.iter() {
         let mail = Mail::ServersWanted(Arc::clone(pool));
         out.list.push(Action::Mail { to, mail });
@@ -39,12 +32,18 @@ pub(crate) fn deliver(
         out.list.push(Action::Control(Control::Lend(note)));
     }
     // A server that has just gone has given its slot back already.
-    let pools_with_room = notes.room.iter().filter_map(|&id| directory.pool_of(id));
+    let pools_with_room = notes
+        .room
+        .iter()
+        .filter_map(|&id| env.directory.pool_of(id));
     for pool in pools_with_room {
         let mail = Mail::CapHasRoom(pool);
-        out.list.push(Action::Mail { to: worker, mail });
+        out.list.push(Action::Mail {
+            to: env.worker,
+            mail,
+        });
     }
     for &scope in &notes.search {
-        begin_search(worker, Arc::clone(pool), scope, out);
+        begin_search(env.worker, Arc::clone(pool), scope, out);
     }
 }

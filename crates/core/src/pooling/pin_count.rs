@@ -11,7 +11,7 @@ pub(crate) struct PinCount {
     total: u64,
     /// When a line was last logged.
     logged_at: Option<Time>,
-    /// How many pins were not logged since.
+    /// The number of pins that were not logged since.
     not_logged: u64,
 }
 

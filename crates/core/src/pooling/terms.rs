@@ -1,5 +1,4 @@
-//! What the configuration says about a pool, looked up once, when a worker first uses the pool or the configuration
-//! changes.
+//! The configuration of a pool, looked up once: when a worker first uses the pool, and when the configuration changes.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use crate::{Endpoint, ServerTls, SharedPool, Snapshot, directory::opens_like};
 #[derive(Debug, Clone)]
 pub(crate) struct Terms {
     pub(crate) mode: PoolMode,
-    /// The pool's entry in [databases]; `None` if it was removed.
+    /// The pool's entry in `[databases]`; `None` if it was removed.
     pub(crate) entry: Option<Database>,
     /// The addresses of the pool's servers; successive logins take them in turn.
     pub(crate) endpoints: Vec<Arc<Endpoint>>,
@@ -19,18 +18,20 @@ pub(crate) struct Terms {
     pub(crate) tls: Option<ServerTls>,
     /// Microseconds; 0 is no limit.
     pub(crate) query_wait_timeout: u64,
+    /// Microseconds for which clients wait in an outage; 0: they are not held.
+    pub(crate) outage_hold: u64,
     pub(crate) patience: Patience,
     /// Microseconds; 0 means that a server is lent once.
     pub(crate) server_lifetime: u64,
     /// Microseconds for which a pinned client may be idle; 0 is no limit.
     pub(crate) pin_timeout: u64,
-    /// Up to this many clients, each client keeps its server.
+    /// The most clients with which each client still keeps its server.
     pub(crate) share_after: usize,
     /// Whether each client keeps its first server.
     pub(crate) dedicated: bool,
     /// Whether session state is carried: `SET`, prepared statements and roles keep working in transaction mode.
     pub(crate) engine: bool,
-    /// Whether `session_state` is `off`: what ends a connection in PgBouncer ends it here.
+    /// Whether `session_state` is `off`: statements on which PgBouncer closes a connection close it here, too.
     pub(crate) as_pgbouncer: bool,
     /// The most prepared statements on each server; 0 if clients' statement names are not followed.
     pub(crate) prepared_max: usize,
@@ -67,6 +68,7 @@ impl Terms {
                 endpoints: Vec::new(),
                 tls: None,
                 query_wait_timeout: config.settings.query_wait_timeout.0,
+                outage_hold: 0,
                 patience: Patience::default(),
                 server_lifetime: 0,
                 pin_timeout: 0,
@@ -80,16 +82,6 @@ impl Terms {
                 round_robin: false,
                 is_auto: true,
             };
-        };
-        let hosts = match database.host.as_slice() {
-            [] => vec![
-                config
-                    .settings
-                    .unix_socket_dir
-                    .clone()
-                    .unwrap_or_else(|| "/tmp".to_owned()),
-            ],
-            hosts => hosts.to_vec(),
         };
         let mode = config.pool_mode(database, &shared.key.user);
         let prepared_max = match mode {
@@ -107,12 +99,10 @@ impl Terms {
             as_pgbouncer: is_off,
             prepared_max,
             entry: Some(database.clone()),
-            endpoints: hosts
-                .iter()
-                .map(|host| Arc::new(Endpoint::of(host, database.port)))
-                .collect(),
+            endpoints: endpoints_of(database, snapshot),
             tls: snapshot.tls.servers,
             query_wait_timeout: config.query_wait_timeout(database, &shared.key.user).0,
+            outage_hold: config.outage_hold(database).0,
             patience: Patience {
                 query: config.query_timeout(&shared.key.user).0,
                 idle_transaction: config.idle_transaction_timeout(&shared.key.user).0,
@@ -125,6 +115,16 @@ impl Terms {
             is_auto: !config.databases.contains_key(&*shared.key.database),
         }
     }
+}
+
+/// Returns the addresses of a database's servers: without `host`, a Unix socket in `unix_socket_dir`.
+fn endpoints_of(database: &Database, snapshot: &Snapshot) -> Vec<Arc<Endpoint>> {
+    if database.host.is_empty() {
+        let folder = snapshot.config.settings.unix_socket_dir.as_deref();
+        let endpoint = Endpoint::of(folder.unwrap_or("/tmp"), database.port.of(0));
+        return vec![Arc::new(endpoint)];
+    }
+    Endpoint::all_of(database).map(Arc::new).collect()
 }
 
 /// Microseconds by which a server's successor is opened before the server's end, at most.

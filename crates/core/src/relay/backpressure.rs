@@ -3,8 +3,11 @@
 
 use pgweir_wire::tag::frontend;
 
-use super::client_to_server::{ClientMessages, Cursor};
-use crate::{Actions, ReadMode, Token, backend::Server, frontend::Head};
+use super::{
+    client_to_server::ClientMessages,
+    message::{Cursor, Message},
+};
+use crate::{Actions, ReadMode, Token, backend::Server};
 
 impl ClientMessages<'_> {
     /// Stops reading from the client after all input was passed on. A client whose input ends inside a message's body
@@ -23,15 +26,14 @@ impl ClientMessages<'_> {
     #[cold]
     pub(super) fn holds_back_before(
         &mut self,
-        head: &Head,
-        bytes: &[u8],
-        cursor: &mut Cursor,
+        message: &Message<'_>,
+        cursor: &mut Cursor<'_>,
         out: &mut Actions,
     ) -> bool {
         if self.server.replies.is_copy_in() {
             return false;
         }
-        self.wait(head, bytes, cursor, out);
+        self.wait(message, cursor, out);
         self.demand_replies(out);
         true
     }

@@ -3,10 +3,10 @@
 
 use pgweir_wire::{Header, tag::frontend};
 
-use super::{client_to_server::ClientMessages, named::Named};
+use super::{client_to_server::ClientMessages, message::Message, named::Named};
 use crate::{
     Actions, ReadMode,
-    fault::Fault,
+    base::fault::Fault,
     frontend::{Held, Upstream},
 };
 
@@ -14,18 +14,16 @@ use crate::{
 const NAMES_MAX: usize = 64 * 1024;
 
 /// The longest text that is buffered until it is complete. Longer texts are sent on in parts, and count as opaque.
-const TEXT_MAX: usize = 64 * 1024;
+pub(super) const TEXT_MAX: usize = 64 * 1024;
 
 impl ClientMessages<'_> {
     /// Keeps this message, and all input behind it, until earlier requests are answered: the meaning of the message
     /// depends on them, since a server that refuses a message skips those behind it.
     #[cold]
-    pub(super) fn postpone(&mut self, header: Header, rest: &[&[u8]], out: &mut Actions) {
+    pub(super) fn postpone(&mut self, header: Header, rest: &[u8], out: &mut Actions) {
         let mut bytes = vec![header.tag];
         bytes.extend_from_slice(&(header.body_len + 4).to_be_bytes());
-        for part in rest {
-            bytes.extend_from_slice(part);
-        }
+        bytes.extend_from_slice(rest);
         // The bytes are counted when they are read again.
         self.stats.received = self.stats.received.saturating_sub(bytes.len() as u64);
         self.client.socket.stream = Upstream::default();
@@ -36,8 +34,10 @@ impl ClientMessages<'_> {
     }
 
     /// Keeps the beginning of a message until the names in it have arrived.
-    pub(super) fn hold(&mut self, header: Header, body: &[u8]) -> Result<(), Fault> {
+    pub(super) fn hold(&mut self, message: &Message<'_>) -> Result<(), Fault> {
+        let (header, body) = (message.head.header, message.body());
         self.check_length(header, body)?;
+        self.demand_memory(header)?;
         self.client.socket.stream.advance(body.len());
         self.client.socket.held = Some(Box::new(Held {
             header,
@@ -47,10 +47,9 @@ impl ClientMessages<'_> {
     }
 
     /// Keeps the first part of a Query or Parse, so that its text is read as a whole. Returns whether it does.
-    pub(super) fn holds_text(&mut self, header: Header, body: &[u8]) -> bool {
-        let len = header.body_len as usize;
-        let is_held = is_text(header.tag) && body.len() < len && len <= TEXT_MAX;
-        is_held && self.hold(header, body).is_ok()
+    pub(super) fn holds_text(&mut self, message: &Message<'_>) -> bool {
+        let is_text = matches!(message.tag(), frontend::QUERY | frontend::PARSE);
+        is_text && message.len() <= TEXT_MAX && self.hold(message).is_ok()
     }
 
     /// Returns whether pgweir follows the statement names in messages of this type.
@@ -94,7 +93,8 @@ impl ClientMessages<'_> {
             _ => Named::read(tag, &held.body, len) == Named::Unclear,
         };
         if !is_unclear {
-            self.postpone(held.header, &[&held.body, &bytes[taken..]], out);
+            held.body.extend_from_slice(&bytes[taken..]);
+            self.postpone(held.header, &held.body, out);
             return Ok(bytes.len());
         }
         if tag != frontend::PARSE && held.body.len() > NAMES_MAX {
@@ -105,8 +105,4 @@ impl ClientMessages<'_> {
         self.client.socket.held = Some(held);
         Ok(taken)
     }
-}
-
-fn is_text(tag: u8) -> bool {
-    matches!(tag, frontend::QUERY | frontend::PARSE)
 }

@@ -23,6 +23,15 @@ impl Run {
         }
     }
 
+    /// Passes a message on that was buffered. All input before it was sent.
+    #[cold]
+    pub(super) fn add_buffered(&mut self, to: Option<Token>, message: &[u8], out: &mut Actions) {
+        if let Some(to) = to {
+            out.send_made(to, |made| made.extend_from_slice(message));
+            self.sent = true;
+        }
+    }
+
     #[inline]
     pub(super) fn flush(&mut self, out: &mut Actions) {
         if let Some(to) = self.to {

@@ -1,19 +1,19 @@
 //! LISTEN and UNLISTEN that the client's listener answers, without a server of the client.
 
-use pgweir_wire::{Header, tag::frontend};
+use pgweir_wire::tag::frontend;
 
-use super::client_to_server::ClientMessages;
-use crate::{listen::Stage, pin::Pin, session::ChannelCommand};
+use super::{client_to_server::ClientMessages, message::Message};
+use crate::{base::pin::Pin, listen::Stage, session::ChannelCommand};
 
 impl ClientMessages<'_> {
     /// Returns whether the client's listener is asked instead of the server: the message is one LISTEN or UNLISTEN, and
-    /// a request by itself. `rest` begins with the message's body. A message that arrives together with others goes to
+    /// a request by itself. A message that arrives together with others goes to
     /// the server, which keeps their order.
     #[cold]
-    pub(super) fn takes_channels(&mut self, header: Header, rest: &[u8]) -> bool {
+    pub(super) fn takes_channels(&mut self, message: &Message<'_>) -> bool {
         let session = &mut self.server.session;
-        let is_alone = rest.len() == header.body_len as usize;
-        if header.tag != frontend::QUERY
+        let is_alone = message.rest.len() == message.len();
+        if message.tag() != frontend::QUERY
             || std::mem::take(&mut session.notifications.listens_itself)
             || !is_alone
         {
@@ -33,7 +33,7 @@ impl ClientMessages<'_> {
         if is_dirty || !is_between || is_pinned || !is_quiet {
             return false;
         }
-        let text = rest.strip_suffix(b"\0").unwrap_or_default();
+        let text = message.rest.strip_suffix(b"\0").unwrap_or_default();
         self.channel_command = ChannelCommand::read(text);
         self.channel_command.is_some()
     }

@@ -3,13 +3,16 @@
 
 use std::borrow::Cow;
 
-use pgweir_wire::{Header, MessageWriter, tag::frontend};
+use pgweir_wire::{MessageWriter, tag::frontend};
 
-use super::client_to_server::{ClientMessages, Flow};
+use super::{
+    client_to_server::{ClientMessages, Flow},
+    message::Message,
+};
 use crate::{
     Actions,
     backend::InternalQuery,
-    pin::Pin,
+    base::pin::Pin,
     session::{
         Effects, ResetParameters, Resets, Statement, changed_roles, changes_schema, left_database,
         literal_sets, scan,
@@ -84,18 +87,18 @@ impl ClientMessages<'_> {
     pub(super) fn prepare_for_text(
         &mut self,
         effects: Effects,
-        header: Header,
-        rest: &[u8],
+        message: &Message<'_>,
         out: &mut Actions,
     ) -> Flow {
-        let body = rest.get(..header.body_len as usize);
-        let text = match (header.tag, body) {
-            (frontend::PARSE, Some(body)) => body.get(1..).unwrap_or_default(),
-            (frontend::QUERY, Some(body)) => body,
-            _ => rest,
+        let (tag, is_whole) = (message.tag(), message.is_whole());
+        let is_query = tag == frontend::QUERY && is_whole;
+        let text = match (tag, is_whole) {
+            (frontend::PARSE, true) => message.body().get(1..).unwrap_or_default(),
+            (frontend::QUERY, true) => message.body(),
+            _ => message.rest,
         };
         let text = until_nul(text);
-        if header.tag == frontend::QUERY && body.is_some() && self.answers_reset(text, out) {
+        if is_query && self.answers_reset(text, out) {
             return Flow::Taken;
         }
         if self.only_executes(text, effects) {
@@ -107,8 +110,8 @@ impl ClientMessages<'_> {
         {
             self.give_channels(out);
         }
-        let deallocates = match effects.contains(Effects::PREPARE) && body.is_some() {
-            true => self.deallocate(header.tag, text, out),
+        let deallocates = match effects.contains(Effects::PREPARE) && is_whole {
+            true => self.deallocate(tag, text, out),
             false => None,
         };
         match deallocates {
@@ -116,23 +119,22 @@ impl ClientMessages<'_> {
             Some(Flow::Pass) => {}
             Some(Flow::Wait) | None => {
                 if deallocates.is_some() || self.prepare_for_names(text, effects, out) {
-                    self.postpone(header, &[rest], out);
+                    self.postpone(message.head.header, message.rest, out);
                     return Flow::Wait;
                 }
             }
         }
         self.note(effects, text);
-        if header.tag == frontend::QUERY
-            && body.is_some()
+        if is_query
             && effects == Effects::SETTING
             && let Some(pairs) = literal_sets(text)
         {
             self.server.session.dirt.sets(pairs);
         }
-        if body.is_none() {
-            self.read_on_later(header, rest);
-        } else if header.tag == frontend::FUNCTION_CALL {
-            self.note_call(rest);
+        if !is_whole {
+            self.read_on_later(message);
+        } else if tag == frontend::FUNCTION_CALL {
+            self.note_call(message.body());
         } else {
             self.note_ddl(effects, text);
         }
@@ -169,7 +171,8 @@ impl ClientMessages<'_> {
             // CLOSE may have ended the cursor that pins the client.
             self.server.session.dirt.demand_inspection();
         }
-        self.server.session.recent_texts.note(effects, text);
+        let hash = self.counting.fingerprint;
+        self.server.session.recent_texts.note(effects, text, hash);
         if effects.contains(CHANGE) {
             self.server.session.note_changed_roles(changed_roles(text));
         }
@@ -285,10 +288,12 @@ impl ClientMessages<'_> {
         self.server.session.note(Effects::LISTEN, b"");
         // The LISTEN has to be taken back, even if the extension reports no change.
         self.server.session.extension.is_new = true;
-        self.server.ask(InternalQuery::Channels);
-        out.send_made(self.server_conn, |made| {
-            MessageWriter::new(made).query(&text);
-        });
+        out.ask(
+            self.server_conn,
+            self.server,
+            InternalQuery::Channels,
+            &text,
+        );
     }
 
     #[inline]

@@ -1,24 +1,28 @@
-//! Sends a client's messages to its server. Clients' names of prepared statements come in and server names go out. If
+//! Sends a client's messages to its server. Replaces the client's names of prepared statements by the server's. If
 //! the server does not have a statement, pgweir prepares it just before its use, in the same write.
 
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
 use pgweir_wire::{MessageWriter, tag::frontend};
 
 use super::{
-    fence::is_simple, message_limits::MessageLimits, named::Named, statement_hooks::Counting,
+    fence::is_simple,
+    message::{Cursor, Message},
+    message_limits::MessageLimits,
+    named::Named,
+    statement_hooks::Counting,
 };
 use crate::{
     Actions, Token,
     backend::{Change, Mark, MarkKind, Server},
-    early_answers::send_early,
-    fault::Fault,
-    frontend::{Client, Head, Upstream},
+    base::{fault::Fault, stats::Stats},
+    clients::early_answers::send_early,
+    effect::Env,
+    frontend::Client,
     session::{
         BindingId, Bindings, Certificates, ChannelCommand, Effects, Literals, NO_SUCH_NAME, Names,
-        RESERVED, Statement, Statements, VerdictCache,
+        RESERVED, Statement, VerdictCache,
     },
-    stats::Stats,
 };
 
 /// One client's messages on their way to its server.
@@ -28,7 +32,7 @@ pub(super) struct ClientMessages<'w> {
     pub(super) server_conn: Token,
     pub(super) server: &'w mut Server,
     pub(super) bindings: &'w mut Bindings,
-    pub(super) statements: &'w Statements,
+    pub(super) env: Env<'w>,
     pub(super) stats: &'w mut Stats,
     /// The limits and refusals that hold for the messages.
     pub(super) limits: MessageLimits,
@@ -67,17 +71,6 @@ pub(super) enum Ours {
     Nothing,
 }
 
-/// How far some input is processed.
-#[derive(Debug, Default)]
-pub(super) struct Cursor {
-    /// The position up to which the input is read.
-    at: usize,
-    /// The position up to which the input, or a replacement for it, is sent.
-    sent: usize,
-    /// The unnamed statement that was not used yet.
-    unused: Option<Range<usize>>,
-}
-
 /// The treatment of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
@@ -89,43 +82,28 @@ pub(super) enum Flow {
     Wait,
 }
 
-impl Cursor {
-    /// Sends the bytes in front of a message.
-    #[inline]
-    pub(super) fn flush(&mut self, server: Token, head: &Head, out: &mut Actions) {
-        out.send_input(server, self.sent, head.start);
-        self.sent = head.start;
-    }
-}
-
 impl ClientMessages<'_> {
     /// Sends the received bytes to the server.
     pub(super) fn run(&mut self, bytes: &[u8], out: &mut Actions) -> Result<(), Stopped> {
-        let mut cursor = Cursor::default();
+        let mut cursor = Cursor::new(bytes);
         let mut is_first = true;
         if !self.client.socket.stream.is_at_boundary() {
             self.continue_statement(bytes);
             self.read_on(bytes);
         }
         if let Some(held) = self.client.socket.held.take() {
-            cursor.at = self
-                .continue_held_message(held, bytes, out)
-                .map_err(Stopped::Refused)?;
-            cursor.sent = cursor.at;
+            let taken = self.continue_held_message(held, bytes, out);
+            cursor.skip(taken.map_err(Stopped::Refused)?);
             if self.server.replies.is_awaited() {
                 return Ok(());
             }
         }
         loop {
-            let next =
-                self.client
-                    .socket
-                    .stream
-                    .next(bytes, &mut cursor.at, self.limits.message_max);
-            let head = match next {
+            let stream = &mut self.client.socket.stream;
+            let head = match stream.next(bytes, &mut cursor.at, self.limits.message_max) {
                 Ok(Some(head)) => head,
                 Ok(None) => {
-                    self.finish_read(bytes, cursor, out);
+                    self.finish_read(cursor, out);
                     return Ok(());
                 }
                 Err(fault) => {
@@ -134,31 +112,33 @@ impl ClientMessages<'_> {
                     return Err(Stopped::Refused(fault));
                 }
             };
+            let rest = &bytes[cursor.at..];
+            let message = Message { head, rest };
             if std::mem::take(&mut is_first)
                 && self.server.replies.outstanding() > self.limits.replies_max
-                && self.holds_back_before(&head, bytes, &mut cursor, out)
+                && self.holds_back_before(&message, &mut cursor, out)
             {
                 return Ok(());
             }
-            let tag = head.header.tag;
+            let tag = message.tag();
             if let Some(stopped) = self.stopped_by(tag) {
-                out.send_input(self.server_conn, cursor.sent, head.start);
+                cursor.flush(self.server_conn, &message, out);
                 return Err(stopped);
             }
             if self.client.request.recording.is_some() {
-                self.record_text(&head, &bytes[cursor.at..]);
+                self.record_text(&message);
             }
             let mut flow = Flow::Pass;
-            if is_simple(tag) && self.comes_before_sync(&head, bytes, &mut cursor, out) {
+            if is_simple(tag) && self.comes_before_sync(&message, &mut cursor, out) {
                 return Ok(());
             }
             if self.is_carried && !self.server.replies.is_skipping() {
-                flow = self.text(&head, bytes, &mut cursor, out);
+                flow = self.text(&message, &mut cursor, out);
             } else {
-                self.note_ddl_elsewhere(&head, bytes, cursor.at);
+                self.note_ddl_elsewhere(&message);
             }
             if flow == Flow::Pass && self.follows(tag) {
-                flow = self.named(&head, bytes, &mut cursor, out)?;
+                flow = self.named(&message, &mut cursor, out)?;
             }
             match flow {
                 Flow::Pass => {}
@@ -169,7 +149,7 @@ impl ClientMessages<'_> {
                 },
             }
             self.mark_unfollowed(tag);
-            if let Some(split) = head.split {
+            if let Some(split) = message.head.split {
                 out.send_made(self.server_conn, |made| made.extend_from_slice(&split));
                 cursor.sent = cursor.at;
             }
@@ -182,17 +162,18 @@ impl ClientMessages<'_> {
                 _ => {}
             }
             self.server.replies.client_sent(tag);
-            self.note_statement(&head, bytes, cursor.at);
+            self.note_statement(&message, cursor.at);
         }
     }
 
     /// Forwards the rest of the bytes that were read, and holds the client if too many replies are outstanding.
     #[inline]
-    fn finish_read(&mut self, bytes: &[u8], cursor: Cursor, out: &mut Actions) {
-        let end = self.client.socket.stream.end(bytes.len());
+    fn finish_read(&mut self, cursor: Cursor<'_>, out: &mut Actions) {
+        let len = cursor.bytes.len();
+        let end = self.client.socket.stream.end(len);
         out.send_input(self.server_conn, cursor.sent, end);
-        self.keep_unused(bytes, cursor.unused);
-        self.count_rest(bytes.len());
+        self.keep_unused(cursor.unused);
+        self.count_rest(len);
         if self.server.replies.outstanding() > self.limits.replies_max {
             self.hold_back(out);
         }
@@ -202,46 +183,42 @@ impl ClientMessages<'_> {
     #[cold]
     pub(super) fn wait(
         &mut self,
-        head: &Head,
-        bytes: &[u8],
-        cursor: &mut Cursor,
+        message: &Message<'_>,
+        cursor: &mut Cursor<'_>,
         out: &mut Actions,
     ) -> Flow {
-        cursor.flush(self.server_conn, head, out);
-        self.keep_unused(bytes, cursor.unused.take());
-        self.postpone(head.header, &[&bytes[cursor.at..]], out);
+        cursor.flush(self.server_conn, message, out);
+        self.keep_unused(cursor.unused.take());
+        self.postpone(message.head.header, message.rest, out);
         Flow::Wait
     }
 
     /// Processes a message of a client whose session state moves between servers: the message may hold a text.
     #[inline]
-    fn text(&mut self, head: &Head, bytes: &[u8], cursor: &mut Cursor, out: &mut Actions) -> Flow {
+    fn text(&mut self, message: &Message<'_>, cursor: &mut Cursor<'_>, out: &mut Actions) -> Flow {
         if self.server.replies.holds_back() {
-            return self.wait(head, bytes, cursor, out);
+            return self.wait(message, cursor, out);
         }
-        let len = head.header.body_len as usize;
-        let body = &bytes[cursor.at..bytes.len().min(cursor.at + len)];
-        if body.len() < len && self.holds_text(head.header, body) {
-            cursor.flush(self.server_conn, head, out);
+        if !message.is_whole() && self.holds_text(message) {
+            cursor.flush(self.server_conn, message, out);
             return Flow::Wait;
         }
         self.counting.scanned = None;
-        let effects = self.note_message_effects(head.header.tag, body, len);
+        let effects = self.note_message_effects(message);
         self.counting.fingerprint = self.counting.scanned;
-        self.has_effects = head.header.tag == frontend::PARSE && !effects.is_empty();
+        self.has_effects = message.tag() == frontend::PARSE && !effects.is_empty();
         if effects.is_empty() {
             return Flow::Pass;
         }
-        cursor.flush(self.server_conn, head, out);
-        if effects == Effects::LISTEN && self.takes_channels(head.header, &bytes[cursor.at..]) {
-            self.postpone(head.header, &[&bytes[cursor.at..]], out);
+        cursor.flush(self.server_conn, message, out);
+        if effects == Effects::LISTEN && self.takes_channels(message) {
+            self.postpone(message.head.header, message.rest, out);
             return Flow::Wait;
         }
-        let flow = self.prepare_for_text(effects, head.header, &bytes[cursor.at..], out);
+        let flow = self.prepare_for_text(effects, message, out);
         if flow == Flow::Taken {
-            self.client.socket.stream.advance(len);
-            cursor.at += len;
-            cursor.sent = cursor.at;
+            self.client.socket.stream.advance(message.len());
+            cursor.skip(message.len());
             cursor.unused = None;
         }
         flow
@@ -249,42 +226,39 @@ impl ClientMessages<'_> {
 
     /// Processes a message about a statement.
     #[inline]
-    fn named(
+    fn named<'b>(
         &mut self,
-        head: &Head,
-        bytes: &[u8],
-        cursor: &mut Cursor,
+        message: &Message<'b>,
+        cursor: &mut Cursor<'b>,
         out: &mut Actions,
     ) -> Result<Flow, Stopped> {
-        let tag = head.header.tag;
-        let len = head.header.body_len as usize;
-        let body = &bytes[cursor.at..bytes.len().min(cursor.at + len)];
-        let named = Named::read(tag, body, len);
+        let (tag, body) = (message.tag(), message.body());
+        let named = Named::read(tag, body, message.len());
         if named == Named::Unclear {
-            cursor.flush(self.server_conn, head, out);
-            self.hold(head.header, body).map_err(Stopped::Refused)?;
+            cursor.flush(self.server_conn, message, out);
+            self.hold(message).map_err(Stopped::Refused)?;
             return Ok(Flow::Wait);
         }
         if named.is_named() && self.is_unsure() {
-            return Ok(self.wait(head, bytes, cursor, out));
+            return Ok(self.wait(message, cursor, out));
         }
         if tag == frontend::BIND {
             // Any Bind replaces what the unnamed portal was.
             self.bound = None;
         }
         if let Some(fault) = self.refusal_of(&named, out) {
-            cursor.flush(self.server_conn, head, out);
+            cursor.flush(self.server_conn, message, out);
             return Err(Stopped::Refused(fault));
         }
         if named == Named::Unnamed {
             if cursor.unused.is_none() && self.is_to_judge_unnamed(tag) {
-                cursor.flush(self.server_conn, head, out);
+                cursor.flush(self.server_conn, message, out);
                 if self.judge_unnamed(out) {
-                    return Ok(self.wait(head, bytes, cursor, out));
+                    return Ok(self.wait(message, cursor, out));
                 }
             }
             if self.needs_unnamed(tag) {
-                cursor.flush(self.server_conn, head, out);
+                cursor.flush(self.server_conn, message, out);
                 self.send_unnamed(out);
             }
             if tag == frontend::PARSE {
@@ -293,50 +267,30 @@ impl ClientMessages<'_> {
         }
         let mut ours = self.resolve(&named);
         if self.refers_to_names(&named, ours) {
-            cursor.flush(self.server_conn, head, out);
+            cursor.flush(self.server_conn, message, out);
             if self.prepare_for_message(&named, ours, out) {
-                return Ok(self.wait(head, bytes, cursor, out));
+                return Ok(self.wait(message, cursor, out));
             }
             ours = self.resolve(&named);
         }
         self.note_unknown_effects(&named, ours.is_some());
         if self.is_outdated(&named, ours) {
-            cursor.flush(self.server_conn, head, out);
+            cursor.flush(self.server_conn, message, out);
             self.check(ours, out);
-            return Ok(self.wait(head, bytes, cursor, out));
+            return Ok(self.wait(message, cursor, out));
         }
         if let Some(ours) = ours {
-            cursor.flush(self.server_conn, head, out);
-            let used = self.translate(len, &named, ours, out);
+            cursor.flush(self.server_conn, message, out);
+            let used = self.translate(message.len(), &named, ours, out);
             self.client.socket.stream.advance(used);
-            cursor.at += used;
-            cursor.sent = cursor.at;
+            cursor.skip(used);
             return Ok(Flow::Taken);
         }
         self.mark_passing(tag, body, &named);
         if named == Named::Unnamed {
-            let definition = cursor.at + 1..cursor.at + len;
-            self.note_unnamed(tag, definition.clone(), &mut cursor.unused);
-            if self.has_effects && tag == frontend::PARSE {
-                let is_whole = bytes.len() >= definition.end;
-                let end = definition.end.min(bytes.len());
-                self.keep_suspect(&bytes[definition.start.min(end)..end], is_whole);
-            }
+            self.note_unnamed(message, &mut cursor.unused);
         }
         Ok(Flow::Pass)
-    }
-
-    #[inline]
-    fn stopped_by(&mut self, tag: u8) -> Option<Stopped> {
-        if tag == frontend::TERMINATE {
-            return Some(Stopped::Terminated);
-        }
-        if self.limits.refuses_simple && tag == frontend::QUERY {
-            // No part of the message is sent, so the server is not in the middle of a message.
-            self.client.socket.stream = Upstream::default();
-            return Some(Stopped::Refused(Fault::SimpleQuery));
-        }
-        None
     }
 
     /// Notes the mark of a Parse, Close or Describe that is sent as it is.
@@ -351,13 +305,10 @@ impl ClientMessages<'_> {
         let kind = match tag {
             frontend::PARSE => MarkKind::Parse,
             frontend::CLOSE => MarkKind::Close,
-            frontend::DESCRIBE if body.starts_with(b"P\0") => {
-                let untold = |&bound: &BindingId| self.bindings.shape(bound).columns.is_none();
-                match self.bound.filter(untold) {
-                    Some(binding) => MarkKind::Portal(binding),
-                    None => return,
-                }
-            }
+            frontend::DESCRIBE => match self.describe_mark(body) {
+                Some(kind) => kind,
+                None => return,
+            },
             _ => return,
         };
         self.server.replies.mark_sent(Mark::plain(kind));
@@ -444,26 +395,25 @@ impl ClientMessages<'_> {
         if let Some(taken) = self.client.statements.find(self.bindings, name) {
             return self.parse_again(taken, name, definition, out);
         }
-        let statement = self.statements.intern(definition);
+        let Some(statement) = self.intern(name, definition) else {
+            return self.refuse(Fault::OutOfMemory, out);
+        };
         if self.client.statements.bytes() + Names::cost(&statement) > self.limits.prepared_bytes_max
         {
             return self.refuse(Fault::TooManyStatements, out);
         }
         self.stats.client_parse_count += 1;
         let schema = self.server.schema();
-        self.client
-            .statements
-            .define(self.bindings, name, &statement, schema);
-        let (replies, prepared) = (
-            &mut self.server.replies,
-            &mut self.server.statements.prepared,
-        );
-        let session = &self.server.session;
+        let names = &mut self.client.statements;
+        names.define(self.bindings, name, &statement, schema);
+        let server = &mut *self.server;
+        let (replies, prepared) = (&mut server.replies, &mut server.statements.prepared);
+        let session = &server.session;
         let is_good = !session.may_have_role()
             && prepared.is_fresh(statement.id(), schema)
             && (statement.literals() == Literals::None
                 || prepared.is_analysed_under(statement.id(), session.settings_now()))
-            && self.server.status != b'E';
+            && server.status != b'E';
         if is_good && replies.is_fresh() {
             prepared.touch(statement.id());
             self.stats.statement_hit_count += 1;
@@ -481,7 +431,10 @@ impl ClientMessages<'_> {
     /// error that PostgreSQL finds before the duplicate name, such as wrong syntax.
     #[cold]
     fn parse_again(&mut self, taken: BindingId, name: &[u8], definition: &[u8], out: &mut Actions) {
-        let statement = self.statements.intern(definition);
+        let statements = self.env.directory.statements();
+        let Some(statement) = statements.intern_within_limit(definition) else {
+            return self.refuse(Fault::OutOfMemory, out);
+        };
         let ours = Ours::Statement(taken);
         let ours = self.ensure_prepared(ours, out);
         self.note_parse(&statement);
@@ -516,41 +469,25 @@ impl ClientMessages<'_> {
         out: &mut Actions,
     ) {
         self.note_parse(&statement);
-        while let Some(evicted) = self
-            .server
-            .statements
-            .prepared
-            .evict(self.limits.statements_max)
-        {
+        let most = self.limits.statements_max;
+        while let Some(evicted) = self.server.statements.prepared.evict(most) {
             self.send_close(evicted, out);
         }
         self.stats.server_parse_count += 1;
-        send_parse(
-            self.server_conn,
-            statement.name(),
-            statement.definition(),
-            out,
-        );
-        let schema = self.server.schema();
-        let user = (
-            self.client.origin.id,
-            self.server.session.settings_now().cloned(),
-        );
-        self.server
-            .statements
-            .prepared
-            .add(Arc::clone(&statement), schema, user);
-        if self.server.session.may_have_role() {
-            self.server
-                .statements
-                .prepared
-                .analysed_under_role(statement.id());
+        let (name, definition) = (statement.name(), statement.definition());
+        send_parse(self.server_conn, name, definition, out);
+        let (schema, session) = (self.server.schema(), &self.server.session);
+        let user = (self.client.origin.id, session.settings_now().cloned());
+        let prepared = &mut self.server.statements.prepared;
+        prepared.add(Arc::clone(&statement), schema, user);
+        if session.may_have_role() {
+            prepared.analysed_under_role(statement.id());
         }
         let swallow = client_name.is_none();
         let change = Change::Made(statement, client_name);
-        self.server.replies.mark_sent(match swallow {
-            true => Mark::own(MarkKind::Parse, change),
-            false => Mark::clients(MarkKind::Parse, change),
+        self.server.replies.mark_sent(Mark {
+            swallow,
+            ..Mark::clients(MarkKind::Parse, change)
         });
     }
 

@@ -2,11 +2,8 @@
 
 use pgweir_wire::tag::frontend;
 
-use super::client_to_server::ClientMessages;
-use crate::{
-    frontend::Head,
-    session::{Change, Effects, catalog_change, scan::DdlWords},
-};
+use super::{client_to_server::ClientMessages, message::Message};
+use crate::session::{Change, Effects, catalog_change, scan::DdlWords};
 
 impl ClientMessages<'_> {
     /// Notes a text that is about to be sent. An empty text stands for one that is unknown.
@@ -40,7 +37,7 @@ impl ClientMessages<'_> {
     fn begin_ddl(&mut self, change: Change) {
         let catalog = &self.server.shared.catalog;
         if change == Change::Any {
-            // Such a text may prepare statements as well.
+            // A text with unknown effects may prepare statements as well.
             self.server.session.client_names.hide();
             self.server.session.clean.must_ask_rights = true;
         }
@@ -60,33 +57,27 @@ impl ClientMessages<'_> {
 
     /// Notes a message of a client whose session state is not carried: other entries may lead to the same database.
     #[inline]
-    pub(super) fn note_ddl_elsewhere(&mut self, head: &Head, bytes: &[u8], at: usize) {
-        let tag = head.header.tag;
+    pub(super) fn note_ddl_elsewhere(&mut self, message: &Message<'_>) {
+        let tag = message.tag();
         let is_of_interest = matches!(
             tag,
             frontend::QUERY | frontend::PARSE | frontend::FUNCTION_CALL
         ) || tag == frontend::EXECUTE && self.client.prepares_ddl;
         if is_of_interest && self.server.shared.catalog.is_any_read() {
-            self.note_ddl_of(head, bytes, at);
+            self.note_ddl_of(message);
         }
     }
 
-    fn note_ddl_of(&mut self, head: &Head, bytes: &[u8], at: usize) {
-        if head.header.tag == frontend::EXECUTE {
-            return self.begin_ddl(Change::Any);
+    fn note_ddl_of(&mut self, message: &Message<'_>) {
+        let is_parse = message.tag() == frontend::PARSE;
+        match message.tag() {
+            frontend::EXECUTE => return self.begin_ddl(Change::Any),
+            frontend::FUNCTION_CALL => return self.note_call(message.body()),
+            _ if !message.is_whole() => return self.read_ddl_on_later(message.rest),
+            _ => {}
         }
-        if head.header.tag == frontend::FUNCTION_CALL {
-            return self.note_call(&bytes[at..]);
-        }
-        let len = head.header.body_len as usize;
-        let Some(body) = bytes.get(at..at + len) else {
-            return self.read_ddl_on_later(&bytes[at..]);
-        };
-        let mut parts = body.split(|&byte| byte == 0);
-        let text = match head.header.tag {
-            frontend::PARSE => parts.nth(1),
-            _ => parts.next(),
-        };
+        let mut parts = message.body().split(|&byte| byte == 0);
+        let text = parts.nth(usize::from(is_parse));
         if let Some(text) = text.filter(|text| !text.is_empty()) {
             let effects = match self.certificates.has_ddl_code() {
                 // Functions and triggers change the catalog, too, and a text may reach them without their names.
@@ -95,20 +86,14 @@ impl ClientMessages<'_> {
             };
             self.note_ddl(effects, text);
         }
-        let is_parse = head.header.tag == frontend::PARSE;
         self.client.prepares_ddl |= is_parse && self.server.session.transaction.ddl.is_some();
     }
 
     /// Begins to search a text that has not arrived completely for words of DDL.
     pub(super) fn read_ddl_on_later(&mut self, begun: &[u8]) {
         let mut words = DdlWords::default();
-        let is_quiet = self
-            .server
-            .session
-            .transaction
-            .ddl
-            .as_ref()
-            .is_some_and(|ddl| ddl.is_quiet());
+        let ddl = self.server.session.transaction.ddl.as_ref();
+        let is_quiet = ddl.is_some_and(|ddl| ddl.is_quiet());
         if words.read(begun, self.certificates) {
             self.note_streamed_ddl();
         } else if is_quiet {
@@ -121,8 +106,8 @@ impl ClientMessages<'_> {
     fn note_streamed_ddl(&mut self) {
         self.begin_ddl(Change::Any);
         if self.is_carried {
-            self.server.session.transaction.schema =
-                Some(self.server.shared.catalog.schema_within());
+            let schema = self.server.shared.catalog.schema_within();
+            self.server.session.transaction.schema = Some(schema);
         }
     }
 

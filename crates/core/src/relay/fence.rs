@@ -3,11 +3,13 @@
 
 use pgweir_wire::tag::frontend;
 
-use super::client_to_server::{ClientMessages, Cursor, send_target};
+use super::{
+    client_to_server::{ClientMessages, send_target},
+    message::{Cursor, Message},
+};
 use crate::{
     Actions,
     backend::{Change, Mark, MarkKind},
-    frontend::Head,
     session::NO_SUCH_NAME,
 };
 
@@ -22,9 +24,8 @@ impl ClientMessages<'_> {
     #[inline]
     pub(super) fn comes_before_sync(
         &mut self,
-        head: &Head,
-        bytes: &[u8],
-        cursor: &mut Cursor,
+        message: &Message<'_>,
+        cursor: &mut Cursor<'_>,
         out: &mut Actions,
     ) -> bool {
         let replies = &self.server.replies;
@@ -32,14 +33,13 @@ impl ClientMessages<'_> {
             return false;
         }
         if self.server.replies.needs_fence() {
-            cursor.flush(self.server_conn, head, out);
+            cursor.flush(self.server_conn, message, out);
             self.fence(out);
-            self.wait(head, bytes, cursor, out);
+            self.wait(message, cursor, out);
             return true;
         }
         // PostgreSQL 18 fails the query after the next Sync: "unexpected state STARTED".
-        let retire = &mut self.server.retirement.reason;
-        retire.get_or_insert("a query came where a Sync was due");
+        (self.server.retirement).require("a query came where a Sync was due");
         false
     }
 

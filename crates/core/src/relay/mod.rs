@@ -4,10 +4,10 @@
 //! outstanding replies of a server, the clients' names of prepared statements, and the statistics of pools as the
 //! messages demand.
 //!
-//! In come the bytes of clients ([`Relay::client_bytes`]) and of servers ([`Relay::pass_on`]). Out go actions that send
-//! them, and one [`Effect`] at a time, which the worker carries out before the next message is handled: for a server
-//! that may have become free, an answer to an internal query, a client that has to be refused, a LISTEN that a listener
-//! answers, and a server that violates the protocol.
+//! Input: the bytes of clients ([`Relay::client_bytes`]) and of servers ([`Relay::pass_on`]). Output: actions that
+//! send them, and one [`Effect`] at a time, which the worker carries out before the next message is handled: for a
+//! server that may have become free, an answer to an internal query, a client that has to be refused, a LISTEN that
+//! a listener answers, and a server that violates the protocol.
 
 mod backpressure;
 mod buffered_messages;
@@ -17,6 +17,7 @@ mod client_names;
 mod client_to_server;
 mod ddl;
 mod fence;
+mod message;
 mod message_limits;
 mod named;
 mod named_statements;
@@ -27,6 +28,7 @@ mod server_errors;
 mod server_loss;
 mod server_reports;
 mod statement_hooks;
+mod statement_memory;
 mod statements;
 mod text_effects;
 mod trace_parents;
@@ -39,35 +41,35 @@ use self::{
     byte_run::Run,
     client_to_server::{ClientMessages, Stopped},
     message_limits::MessageLimits,
-    server_bytes::{Inspected, next_inspected},
+    server_bytes::next_inspected,
     statement_hooks::Counting,
 };
 pub(crate) use self::{server_bytes::ServerBytes, server_loss::report_server_loss};
 use crate::{
     Actions, Token,
-    backend::{Duty, Phase, Request, Server},
+    backend::{Duty, Phase, Request, Server, Step},
+    base::fault::Fault,
     client_listen::{keep_direct_notification, unlisten_completed},
     connections::Connections,
-    effect::{Effect, Env, SessionEffect},
+    effect::{ClientEffect, Effect, Env, ServerEffect, SessionEffect},
     exchange,
-    fault::Fault,
     frontend::ClientDuty,
-    operator_orders::retire_servers_of_database,
+    measurement::recording,
+    operators::orders::retire_servers_of_database,
     pooling::LocalPools,
-    recording,
     session::Bindings,
     statement_statistics::Ended,
 };
 
 /// The pieces of a worker that the relay uses.
 pub(crate) struct Relay<'w> {
-    env: Env<'w>,
-    connections: &'w mut Connections,
-    pools: &'w mut LocalPools,
-    bindings: &'w mut Bindings,
+    pub(crate) env: Env<'w>,
+    pub(crate) connections: &'w mut Connections,
+    pub(crate) pools: &'w mut LocalPools,
+    pub(crate) bindings: &'w mut Bindings,
 }
 
-/// What becomes of a message of a server.
+/// The treatment of a server's message.
 enum Treatment {
     /// The client gets the message.
     Pass,
@@ -90,22 +92,7 @@ impl From<bool> for Treatment {
     }
 }
 
-impl<'w> Relay<'w> {
-    #[inline]
-    pub(crate) fn new(
-        env: Env<'w>,
-        connections: &'w mut Connections,
-        pools: &'w mut LocalPools,
-        bindings: &'w mut Bindings,
-    ) -> Self {
-        Self {
-            env,
-            connections,
-            pools,
-            bindings,
-        }
-    }
-
+impl Relay<'_> {
     /// Handles the bytes of a client that has a server connection.
     #[inline]
     pub(crate) fn client_bytes(
@@ -117,7 +104,7 @@ impl<'w> Relay<'w> {
         let now = self.env.now;
         let settings = &self.env.snapshot.config.settings;
         let Some(&ClientDuty::Active(server_conn)) =
-            self.connections.client(conn).map(|client| &client.duty)
+            self.connections.client(conn).map(|client| client.duty())
         else {
             return None;
         };
@@ -125,7 +112,7 @@ impl<'w> Relay<'w> {
         server.times.heard_at = now;
         let stale_plans = server.shared.catalog.stale_plans();
         server.statements.prepared.trust_since(stale_plans);
-        if !matches!(server.duty.phase(), Some(Phase::Relaying)) {
+        if !matches!(server.duty().phase(), Some(Phase::Relaying)) {
             server.enter(Phase::Relaying);
         }
         let (pool, statistics) = self.pools.with_statements(server.pool())?;
@@ -159,7 +146,7 @@ impl<'w> Relay<'w> {
             server_conn,
             server,
             bindings: self.bindings,
-            statements: self.env.directory.statements(),
+            env: self.env,
             stats: &mut pool.stats.now,
             limits: MessageLimits {
                 statements_max: match is_shared {
@@ -182,13 +169,18 @@ impl<'w> Relay<'w> {
             counting: Counting::new(statistics, now),
         };
         let ran = messages.run(bytes, out);
+        let is_partial = !messages.client.socket.stream.is_between_messages();
         if let Some(name) = messages.left_database.take() {
             let config = &self.env.snapshot.config;
             retire_servers_of_database(self.env.directory, config, &name, now, out);
         }
+        let settles = may_be_free(messages.server);
+        if is_partial {
+            self.connections.schedule(now);
+        }
         match ran {
             // A lone Flush or the end of a message changes nothing that a reply would report.
-            Ok(()) => may_be_free(messages.server).then(|| Effect::Settle(server_conn)),
+            Ok(()) => settles.then(|| Effect::Settle(server_conn)),
             Err(stopped) => Some(stopped.effect(conn, server_conn)),
         }
     }
@@ -210,20 +202,25 @@ impl<'w> Relay<'w> {
                 Ok(step) => step,
                 Err(violation) => {
                     input.run.flush(out);
-                    return Some(Effect::ServerFault(input.server, violation.to_string()));
+                    return Some(Effect::fault(input.server, &violation.to_string()));
                 }
             };
             input.count(&mut server.statements.running, counts);
             let effect = match step? {
-                Inspected::Here { start, end } => {
-                    let effect = self.handle_step(input, (start, end), to, out);
+                Step::Inspect { start, end } => {
+                    let message = &input.bytes[start..end];
+                    let effect = self.handle_step(input, (message, Some((start, end))), to, out);
                     if effect.is_none() && input.at == input.bytes.len() {
                         return None;
                     }
                     effect
                 }
-                Inspected::Held => self.handle_held_message(input, to, out),
-                Inspected::Overlong(tag) => self.passes_unread(input.server, tag, out),
+                Step::InspectHeld => {
+                    let message = server.stream.held().to_vec();
+                    self.handle_step(input, (&message, None), to, out)
+                }
+                Step::Overlong(tag) => self.passes_unread(input.server, tag, out),
+                Step::Pass { .. } | Step::PassHeld => None,
             };
             if effect.is_some() {
                 input.run.flush(out);
@@ -243,79 +240,52 @@ impl<'w> Relay<'w> {
         }
         let conn = input.server;
         let server = self.connections.server(conn)?;
-        match &server.duty {
+        if !server.stream.is_quiet() {
+            self.connections.schedule(self.env.now);
+        }
+        let server = self.connections.server(conn)?;
+        match server.duty() {
             // If the server was lent during this call, its new client's messages have yet to be read.
-            Duty::Lent(loan) if input.was_lent && loan.phase().relays() => {
-                let client = loan.client();
+            &Duty::Lent { client, ref phase } if input.was_lent && phase.relays() => {
                 let owed_max = self.env.snapshot.config.settings.max_pipelined_messages;
                 backpressure::read_on_if_answered(server, client, owed_max as usize, out);
                 may_be_free(server).then(|| Effect::Settle(conn))
             }
-            Duty::Cleaning { .. } => Some(Effect::GoOnCleaning(conn)),
+            Duty::Cleaning { .. } => Some(Effect::Server(ServerEffect::GoOnCleaning(conn))),
             Duty::Idle if !server.stream.is_quiet() => {
                 // The server has begun an asynchronous message, so it is not lent until that message is complete.
                 if let Some(pool) = self.pools.get_mut(server.pool()) {
                     pool.idle.retain(|&idle| idle != conn);
                 }
-                Some(Effect::BeginCleaning(conn))
+                Some(Effect::Server(ServerEffect::BeginCleaning(conn)))
             }
             _ => None,
         }
     }
 
-    /// Handles a message that has arrived as a whole, at this place of the input.
+    /// Handles a message that is complete, and passes it on. `place`: where it lies in the input, unless it was buffered
+    /// until it was complete.
     #[inline]
     fn handle_step(
         &mut self,
         input: &mut ServerBytes<'_>,
-        (start, end): (usize, usize),
+        (message, place): (&[u8], Option<(usize, usize)>),
         to: Option<Token>,
         out: &mut Actions,
     ) -> Option<Effect> {
-        let message = &input.bytes[start..end];
+        let mut acts_before = |server| {
+            let server = self.connections.server(server);
+            server.is_some_and(|server| server.session.must_act_before_ready())
+        };
         let is_end = message[0] == backend::READY_FOR_QUERY;
-        let acts_before = |server: &mut Server| server.session.must_act_before_ready();
-        if stands_alone(message[0])
-            || is_end
-                && self
-                    .connections
-                    .server(input.server)
-                    .is_some_and(acts_before)
-        {
+        if place.is_none() || stands_alone(message[0]) || is_end && acts_before(input.server) {
             input.run.flush(out);
         }
-        match self.handle_message(input.server, message, out) {
-            Treatment::Pass => input.run.add(to, start, end, out),
-            Treatment::Keep => input.run.flush(out),
-            Treatment::Act(effect) => return Some(effect),
-        }
-        self.follow_message(input.server, message[0], &mut input.run, out)
-    }
-
-    /// Does the same for a message that was buffered until it was complete.
-    #[cold]
-    fn handle_held_message(
-        &mut self,
-        input: &mut ServerBytes<'_>,
-        to: Option<Token>,
-        out: &mut Actions,
-    ) -> Option<Effect> {
-        input.run.flush(out);
-        let message = self
-            .connections
-            .server(input.server)?
-            .stream
-            .held()
-            .to_vec();
-        match self.handle_message(input.server, &message, out) {
-            Treatment::Pass => {
-                if let Some(to) = to {
-                    out.send_made(to, |made| made.extend_from_slice(&message));
-                    input.run.sent = true;
-                }
-            }
-            Treatment::Keep => {}
-            Treatment::Act(effect) => return Some(effect),
+        match (self.handle_message(input.server, message, out), place) {
+            (Treatment::Pass, Some((start, end))) => input.run.add(to, start, end, out),
+            (Treatment::Pass, None) => input.run.add_buffered(to, message, out),
+            (Treatment::Keep, _) => input.run.flush(out),
+            (Treatment::Act(effect), _) => return Some(effect),
         }
         self.follow_message(input.server, message[0], &mut input.run, out)
     }
@@ -323,7 +293,7 @@ impl<'w> Relay<'w> {
     /// Processes a whole message of a server.
     #[inline]
     fn handle_message(&mut self, conn: Token, message: &[u8], out: &mut Actions) -> Treatment {
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = self.connections.known_server(conn, out) else {
             return Treatment::Keep;
         };
         let body = &message[HEADER_LEN..];
@@ -350,7 +320,7 @@ impl<'w> Relay<'w> {
                 server.replies.copy_in_started();
                 Treatment::Pass
             }
-            backend::PARAMETER_STATUS => self.parameter_changed(conn, body).into(),
+            backend::PARAMETER_STATUS => self.parameter_changed(conn, body, out).into(),
             tag @ (backend::PARSE_COMPLETE | backend::CLOSE_COMPLETE) => {
                 self.mark_completed(conn, tag)
             }
@@ -409,7 +379,7 @@ impl<'w> Relay<'w> {
         }
         let server = self.connections.server(conn)?;
         if !matches!(server.status, b'I' | b'T' | b'E') {
-            return Some(violation(conn, "ReadyForQuery with an unknown status"));
+            return Some(Effect::fault(conn, "ReadyForQuery with an unknown status"));
         }
         if server.replies.front_mark().is_some() {
             // The error was too long to be inspected.
@@ -425,7 +395,7 @@ impl<'w> Relay<'w> {
                 run.flush(out);
                 self.client_request_done(conn, out)
             }
-            None => Some(violation(conn, "ReadyForQuery that nobody asked for")),
+            None => Some(Effect::fault(conn, "an unexpected ReadyForQuery")),
         }
     }
 
@@ -433,7 +403,8 @@ impl<'w> Relay<'w> {
     #[cold]
     fn copy_began(&mut self, conn: Token) -> Option<Effect> {
         let server = self.connections.server(conn)?;
-        matches!(server.duty, Duty::Cleaning { .. }).then(|| Effect::EndCopy(conn))
+        matches!(*server.duty(), Duty::Cleaning { .. })
+            .then(|| Effect::Server(ServerEffect::EndCopy(conn)))
     }
 
     /// Updates the statistics after a client's request was answered, and looks whether its session has to be inspected.
@@ -443,16 +414,10 @@ impl<'w> Relay<'w> {
         let server = self.connections.server(conn)?;
         let (pool_id, is_idle) = (server.pool(), server.status == b'I');
         let is_native = server.purpose.owner.is_some();
-        server
-            .statements
-            .running
-            .add_rows(server.stream.take_rows());
-        server.statements.running.ready(
-            server.replies.present_request(),
-            server.replies.is_settled(),
-            now,
-            &mut self.pools.statements,
-        );
+        let (replies, running) = (&server.replies, &mut server.statements.running);
+        running.add_rows(server.stream.take_rows());
+        let (request, is_settled) = (replies.present_request(), replies.is_settled());
+        running.ready(request, is_settled, now, &mut self.pools.statements);
         let Some(client_conn) = server.relays_for() else {
             answered_during_inspection(server, out);
             return exchange::inspection_due(server, conn);
@@ -481,7 +446,7 @@ impl<'w> Relay<'w> {
         } else if pool.terms.mode == PoolMode::Statement && !is_native {
             server.retirement.reason =
                 Some("transaction blocks not allowed in statement pooling mode");
-            return Some(Effect::Refuse(client_conn, Box::new(Fault::StatementMode)));
+            return Some(Effect::refuse(client_conn, Fault::StatementMode));
         }
         exchange::inspection_due(server, conn)
     }
@@ -493,8 +458,10 @@ impl Stopped {
     fn effect(self, client: Token, server: Token) -> Effect {
         match self {
             Self::Listens(command) => Effect::ChannelCommand(server, Box::new(command)),
-            Self::Terminated => Effect::Dismiss(client, "client close request"),
-            Self::Refused(fault) => Effect::Refuse(client, Box::new(fault)),
+            Self::Terminated => {
+                Effect::Client(ClientEffect::Dismiss(client, "client close request"))
+            }
+            Self::Refused(fault) => Effect::refuse(client, fault),
         }
     }
 }
@@ -515,10 +482,6 @@ fn answered_during_inspection(server: &Server, out: &mut Actions) {
             MessageWriter::new(made).ready_for_query(server.status);
         });
     }
-}
-
-fn violation(server: Token, how: &str) -> Effect {
-    Effect::ServerFault(server, how.to_owned())
 }
 
 /// Returns whether pgweir may have to send another message before this one or instead of it.

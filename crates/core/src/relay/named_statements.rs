@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     Actions,
-    backend::{Change, InternalQuery, Mark, MarkKind, Unnamed},
+    backend::{Change, InternalQuery, Mark, MarkKind, Naming, Unnamed},
     session::{
         Effects, Names, RESERVED,
         scan::{Phrase, phrases},
@@ -76,7 +76,7 @@ impl ClientMessages<'_> {
             });
             return Some(Flow::Taken);
         }
-        self.server.session.client_names.mix();
+        self.server.session.client_names.naming = Naming::Mixed;
         send_parse(self.server_conn, &name, STAND_IN, out);
         let change = Change::Unnamed(name.into(), statement);
         self.server
@@ -227,7 +227,7 @@ impl ClientMessages<'_> {
             return false;
         }
         self.server.session.note(Effects::PREPARE, b"");
-        self.server.session.client_names.use_own();
+        self.server.session.client_names.naming = Naming::Own;
         let mut statements = self.client.statements.all(self.bindings);
         // PostgreSQL describes an EXECUTE by the statement that it names, which must be there before.
         statements.sort_by_key(|(_, statement)| self.effects_of(statement).intersects(NAMES));
@@ -235,10 +235,7 @@ impl ClientMessages<'_> {
             self.note_parse(&statement);
             // An earlier change that failed may have left the name.
             send_target(self.server_conn, frontend::CLOSE, &name, out);
-            self.server.replies.mark_sent(Mark {
-                swallow: true,
-                ..Mark::plain(MarkKind::Close)
-            });
+            self.server.replies.mark_sent(Mark::silent(MarkKind::Close));
             send_parse(self.server_conn, &name, statement.definition(), out);
             self.server
                 .replies
@@ -266,7 +263,11 @@ impl ClientMessages<'_> {
             Named::Parse { name, definition } => {
                 self.stats.client_parse_count += 1;
                 self.stats.server_parse_count += 1;
-                let statement = self.statements.intern(definition);
+                let Some(statement) = self.intern(name, definition) else {
+                    // The server has it; its use may do anything, as far as pgweir knows.
+                    self.server.session.note(Effects::OPAQUE, b"");
+                    return Some(Mark::plain(MarkKind::Parse));
+                };
                 self.note_parse(&statement);
                 let schema = self.server.schema();
                 let names = &mut self.client.statements;

@@ -17,9 +17,9 @@ use super::{
 };
 use crate::{
     Actions, Token,
-    backend::{Change, Mark, MarkKind, Server, Version},
-    fault::Fault,
-    session::{Effects, Literals, Statement, StatementDescription},
+    backend::{Change, Mark, MarkKind, Version},
+    base::fault::Fault,
+    session::{BindingId, Effects, Literals, StatementDescription},
 };
 
 impl ClientMessages<'_> {
@@ -92,6 +92,21 @@ impl ClientMessages<'_> {
         !is_known
     }
 
+    /// Returns the mark of a Describe of a portal, or of a statement that pgweir does not follow, if it gets one.
+    #[inline]
+    pub(super) fn describe_mark(&mut self, body: &[u8]) -> Option<MarkKind> {
+        match body {
+            [b'S', ..] => Some(MarkKind::DescribeOther),
+            [b'P', name @ ..] => {
+                let untold = |&bound: &BindingId| self.bindings.shape(bound).columns.is_none();
+                let bound = self.bound.filter(|_| name == b"\0").filter(untold);
+                let may_mark = self.server.replies.may_mark_portal(bound.is_some());
+                bound.filter(|_| may_mark).map(MarkKind::Portal)
+            }
+            _ => None,
+        }
+    }
+
     /// Makes a statement again and describes it; the client's messages wait for the answer.
     #[cold]
     pub(super) fn check(&mut self, ours: Option<Ours>, out: &mut Actions) {
@@ -107,10 +122,9 @@ impl ClientMessages<'_> {
         }
         self.send_parse(Arc::clone(&statement), None, out);
         send_target(self.server_conn, frontend::DESCRIBE, statement.name(), out);
-        self.server.replies.mark_sent(Mark {
-            swallow: true,
-            ..Mark::plain(MarkKind::Check(binding))
-        });
+        self.server
+            .replies
+            .mark_sent(Mark::silent(MarkKind::Check(binding)));
         out.send_made(self.server_conn, |made| {
             made.extend_from_slice(&[frontend::FLUSH, 0, 0, 0, 4]);
         });
@@ -131,18 +145,6 @@ impl Version {
     }
 }
 
-/// Notes a server's description of a statement. Returns the schema under which it was made there.
-fn note(
-    server: &mut Server,
-    statement: Option<&Arc<Statement>>,
-    params: Option<u64>,
-    columns: Option<u64>,
-) -> Option<u32> {
-    let id = statement?.id();
-    server.statements.prepared.told(id, params, columns);
-    server.statements.prepared.version(id)?.schema
-}
-
 impl Relay<'_> {
     /// Notes a description: of a client's statement, or of one that pgweir makes again. Returns whether it may be
     /// passed on.
@@ -150,72 +152,47 @@ impl Relay<'_> {
         let Some(server) = self.connections.server(conn) else {
             return false;
         };
+        let is_check = server.replies.front_mark().is_some_and(Mark::is_check);
         if message[0] == backend::PARAMETER_DESCRIPTION {
             server.statements.params = Some(self.bindings.digest_params(&message[HEADER_LEN..]));
-            return !server.replies.front_mark().is_some_and(Mark::is_check);
+            return !is_check;
         }
         let params = server.statements.params.take();
         let columns = (message[0] == backend::ROW_DESCRIPTION).then_some(&message[HEADER_LEN..]);
         let columns = self.bindings.digest_columns(columns).ok();
-        if self.checked_statement(conn, params, columns) {
-            return false;
-        }
-        if let Some(server) = self.connections.server(conn)
-            && let Some(mark) = server.replies.described(params.is_some())
-            && let MarkKind::Describe(binding) | MarkKind::Portal(binding) = mark.kind
-        {
-            let told = self.bindings.shape(binding);
-            let schema = note(server, self.bindings.statement(binding), params, columns);
-            let shape = StatementDescription {
-                params: params.or(told.params),
-                columns,
-                stale: false,
-                schema: schema.unwrap_or(told.schema),
-            };
-            if let Some(client) = server.relays_for()
-                && shape != told
-                && let Some(client) = self.connections.client(client)
-            {
-                client
-                    .statements
-                    .note_description(self.bindings, binding, shape);
-            }
-        }
-        true
-    }
-
-    /// Processes a description. Returns whether it answers a check by pgweir.
-    fn checked_statement(
-        &mut self,
-        conn: Token,
-        params: Option<u64>,
-        columns: Option<u64>,
-    ) -> bool {
-        let Some(server) = self.connections.server(conn) else {
-            return false;
-        };
-        let front = server.replies.front_mark();
-        let (Some(MarkKind::Check(binding)), Some(_)) = (front.map(|mark| mark.kind), params)
+        let mark = server.replies.described(params.is_some());
+        let Some(
+            MarkKind::Describe(binding) | MarkKind::Portal(binding) | MarkKind::Check(binding),
+        ) = mark.map(|mark| mark.kind)
         else {
-            return false;
-        };
-        server.replies.described(true);
-        let schema = note(server, self.bindings.statement(binding), params, columns);
-        let Some(client) = server.relays_for() else {
             return true;
         };
         let told = self.bindings.shape(binding);
-        let is_same = told.columns == columns && (told.params.is_none() || told.params == params);
-        let shape = StatementDescription {
-            stale: !is_same,
-            schema: schema.unwrap_or(told.schema),
-            ..told
+        let mut shape = StatementDescription {
+            params: params.or(told.params),
+            columns,
+            stale: false,
+            schema: told.schema,
         };
-        if let Some(client) = self.connections.client(client) {
-            client
-                .statements
-                .note_description(self.bindings, binding, shape);
+        if is_check {
+            let is_same =
+                told.columns == columns && (told.params.is_none() || told.params == params);
+            shape = StatementDescription {
+                stale: !is_same,
+                ..told
+            };
         }
-        true
+        if let Some(statement) = self.bindings.statement(binding) {
+            let prepared = &mut server.statements.prepared;
+            prepared.told(statement.id(), params, columns);
+            let version = prepared.version(statement.id());
+            shape.schema = version.and_then(|own| own.schema).unwrap_or(told.schema);
+        }
+        let client = server.relays_for();
+        if let Some(client) = client.and_then(|client| self.connections.client(client)) {
+            let names = &mut client.statements;
+            names.note_description(self.bindings, binding, shape);
+        }
+        !is_check
     }
 }

@@ -3,13 +3,13 @@
 use pgweir_wire::tag::frontend;
 
 use super::{
-    client_to_server::{ClientMessages, send_target},
+    client_to_server::{ClientMessages, Stopped, send_target},
     named::Named,
 };
 use crate::{
     Actions, Level,
     backend::{Change, Mark, MarkKind},
-    fault::Fault,
+    base::fault::Fault,
     frontend::Upstream,
     session::NO_SUCH_NAME,
 };
@@ -46,5 +46,19 @@ impl ClientMessages<'_> {
         send_target(self.server_conn, frontend::DESCRIBE, NO_SUCH_NAME, out);
         let mark = Mark::clients(MarkKind::Refused, Change::Refused(fault));
         self.server.replies.mark_sent(mark);
+    }
+
+    /// Returns why the client's messages end with one of this type, if they do.
+    #[inline]
+    pub(super) fn stopped_by(&mut self, tag: u8) -> Option<Stopped> {
+        if tag == frontend::TERMINATE {
+            return Some(Stopped::Terminated);
+        }
+        if self.limits.refuses_simple && tag == frontend::QUERY {
+            // No part of the message is sent, so the server is not in the middle of a message.
+            self.client.socket.stream = Upstream::default();
+            return Some(Stopped::Refused(Fault::SimpleQuery));
+        }
+        None
     }
 }

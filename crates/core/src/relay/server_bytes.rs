@@ -4,8 +4,8 @@ use super::byte_run::Run;
 use crate::{
     Actions, Token,
     backend::{Ends, Expected, Server, Step, Violation},
+    clients::early_answers::send_early,
     connections::Connections,
-    early_answers::send_early,
     pool::PoolId,
     statement_statistics::{Extent, RunningStatements},
 };
@@ -23,21 +23,6 @@ pub(crate) struct ServerBytes<'b> {
     pub(super) counts_in: Option<PoolId>,
     /// Whether the server was lent to a client when the bytes arrived.
     pub(super) was_lent: bool,
-}
-
-/// A message of a server that pgweir inspects.
-pub(super) enum Inspected {
-    /// It lies in the input.
-    Here {
-        /// Where the message begins.
-        start: usize,
-        /// Where the message ends.
-        end: usize,
-    },
-    /// It was stored until it was complete.
-    Held,
-    /// A message of this kind that is too long to be inspected begins here.
-    Overlong(u8),
 }
 
 impl<'b> ServerBytes<'b> {
@@ -79,17 +64,20 @@ impl<'b> ServerBytes<'b> {
 /// Returns the messages that this server is expected to send, and those to be inspected. `is_own`: whether the server
 /// answers a query of pgweir's own.
 #[inline]
-fn expected(server: &Server, is_own: bool) -> Expected {
+fn expected(server: &mut Server, is_own: bool) -> Expected {
     let front = server.replies.front();
     let present = match is_own {
         true => None,
-        false => (server.statements.running).present(server.replies.present_request()),
+        false => {
+            let replies = &server.replies;
+            let (present, next) = (replies.present_request(), replies.next_request());
+            server.statements.running.present(present, next)
+        }
     };
     Expected {
         answers: server.replies.is_asked(),
         marks: front.is_mark,
         describes: front.is_describe,
-        checks: server.replies.is_awaited(),
         rows: is_own && server.session.awaits_rows(),
         // While it is uncertain which replies have arrived, any message shows that the server is answering an
         // internal query.
@@ -97,7 +85,7 @@ fn expected(server: &Server, is_own: bool) -> Expected {
         ends: match present {
             None => Ends::Ignored,
             // All of its commands end with the ReadyForQuery.
-            Some(Extent::Query) => Ends::Counted,
+            Some(Extent::Request) => Ends::Counted,
             Some(Extent::Execute { .. }) => Ends::Inspected,
         },
     }
@@ -111,25 +99,18 @@ pub(super) fn next_inspected(
     is_own: bool,
     to: Option<Token>,
     out: &mut Actions,
-) -> Result<Option<Inspected>, Violation> {
+) -> Result<Option<Step>, Violation> {
     let expected = expected(server, is_own);
     while let Some(step) = server.stream.next(input.bytes, &mut input.at, expected)? {
         match step {
             Step::Pass { start, end } => {
-                // A description may have been too long to be inspected.
-                server.statements.params = None;
                 input.run.add(to, start, end, out);
             }
             Step::PassHeld => {
                 input.run.flush(out);
-                if let Some(to) = to {
-                    out.send_made(to, |made| made.extend_from_slice(server.stream.held()));
-                    input.run.sent = true;
-                }
+                input.run.add_buffered(to, server.stream.held(), out);
             }
-            Step::Inspect { start, end } => return Ok(Some(Inspected::Here { start, end })),
-            Step::InspectHeld => return Ok(Some(Inspected::Held)),
-            Step::Overlong(tag) => return Ok(Some(Inspected::Overlong(tag))),
+            Step::Inspect { .. } | Step::InspectHeld | Step::Overlong(_) => return Ok(Some(step)),
         }
     }
     Ok(None)

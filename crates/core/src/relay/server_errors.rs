@@ -2,15 +2,16 @@
 
 use pgweir_wire::Report;
 
-use super::{Relay, Treatment, violation};
+use super::{Relay, Treatment};
 use crate::{
     Actions, Token,
     backend::{Duty, Request},
+    base::fault::{STALE_PLAN, ServerError},
     client_listen::unlisten_completed,
-    effect::Effect,
+    effect::{Effect, ServerEffect},
     exchange,
-    fault::{STALE_PLAN, Words},
-    recording,
+    measurement::recording,
+    server_connections::host_checks,
 };
 
 impl Relay<'_> {
@@ -22,7 +23,7 @@ impl Relay<'_> {
         body: &[u8],
         out: &mut Actions,
     ) -> Treatment {
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = self.connections.known_server(conn, out) else {
             return Treatment::Keep;
         };
         let is_internal = matches!(server.replies.current(), Some(Request::Internal(_)));
@@ -47,8 +48,11 @@ impl Relay<'_> {
         {
             server.shared.catalog.plan_is_stale();
         }
+        if let Some(server) = self.connections.server(conn) {
+            host_checks::reported(&self.env, server, &report, out);
+        }
         let message = self.statements_failed(conn, marks, body, &report, out);
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = self.connections.known_server(conn, out) else {
             return Treatment::Keep;
         };
         if let Some(message) = message {
@@ -57,15 +61,17 @@ impl Relay<'_> {
             }
             return Treatment::Keep;
         }
-        if matches!(report.severity, b"FATAL" | b"PANIC") {
+        if report.ends_session() {
             // The server is about to close. The error that the client gets depends on what the server was doing.
-            server.link.last_words = Some(Words::of(&report));
+            server.link.last_words = Some(ServerError::of(&report));
             // An idle server may take its time to close, and must not be lent meanwhile.
-            let is_idle = matches!(server.duty, Duty::Idle);
-            return Treatment::keep_and(is_idle.then_some(Effect::EndFailedServer(conn)));
+            let is_idle = matches!(*server.duty(), Duty::Idle);
+            return Treatment::keep_and(
+                is_idle.then_some(Effect::Server(ServerEffect::EndFailed(conn))),
+            );
         }
         if !server.replies.is_asked() {
-            return Treatment::Act(violation(conn, "an error that nobody asked for"));
+            return Treatment::Act(Effect::fault(conn, "an unexpected ErrorResponse"));
         }
         if let Some(Request::Internal(own)) = server.replies.current() {
             let effect = exchange::internal_query_failed(self.connections, conn, own, &report, out);

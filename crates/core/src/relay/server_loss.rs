@@ -1,11 +1,14 @@
-//! What a client is sent when its server connection is lost.
+//! The messages that a client gets when its server connection is lost.
 
 use pgweir_config::PoolMode;
 use pgweir_wire::{MessageWriter, Severity};
 
 use crate::{
-    Actions, ReadMode, Token, connections::Connections, effect::Effect, frontend::ClientDuty,
-    loan::Loss, pooling::LocalPools,
+    Actions, ReadMode, Token,
+    connections::Connections,
+    effect::{ClientEffect, Effect},
+    loan::Loss,
+    pooling::LocalPools,
 };
 
 /// Reports to a client that its server connection is lost. A client that has lost no state with it stays connected, and
@@ -24,12 +27,12 @@ pub(crate) fn report_server_loss(
         || loss.was_in_transaction
         || loss.mid_message
         || !client.socket.stream.is_at_boundary();
-    client.duty = ClientDuty::Idle;
+    client.become_idle();
     if must_go {
         return Some(match loss.mid_message {
             // The client is in the middle of a message, so it would not understand an error.
-            true => Effect::DismissFor(client_conn, Box::new(loss.fault)),
-            false => Effect::Refuse(client_conn, Box::new(loss.fault)),
+            true => Effect::Client(ClientEffect::DismissFor(client_conn, Box::new(loss.fault))),
+            false => Effect::refuse(client_conn, loss.fault),
         });
     }
     for _ in 0..loss.owed {
@@ -39,7 +42,7 @@ pub(crate) fn report_server_loss(
         });
     }
     if client.socket.early.is_some() {
-        return Some(Effect::CheckOut(client_conn));
+        return Some(Effect::Client(ClientEffect::CheckOut(client_conn)));
     }
     out.read(client_conn, ReadMode::Notify);
     None

@@ -1,16 +1,25 @@
 //! A server's reports: of its parameters (ParameterStatus), of its session (the extension), and notices.
 
+use pgweir_config::TargetSession;
 use pgweir_wire::{Body, HEADER_LEN, Report, tag::backend};
 
 use super::Relay;
 use crate::{
     Actions, Token,
     backend::{InternalQuery, Request, SIGNALS, Server},
-    effect::Effect,
+    effect::{Effect, Env},
     exchange,
+    server_connections::host_checks,
     session::State,
+    shared::{hosts::Unfit, pool::ServerRole},
     signal::unknown_pid,
 };
+
+/// The parameter that tells a standby from a primary.
+const IN_HOT_STANDBY: &[u8] = b"in_hot_standby";
+
+/// The parameter that makes transactions read-only unless they say otherwise.
+const DEFAULT_READ_ONLY: &[u8] = b"default_transaction_read_only";
 
 /// Stands for an error that was too long to be read.
 const UNREAD: Report<'_> = Report {
@@ -24,7 +33,12 @@ const UNREAD: Report<'_> = Report {
 
 impl Relay<'_> {
     /// Handles a ParameterStatus. Returns whether the client gets it now.
-    pub(super) fn parameter_changed(&mut self, conn: Token, body: &[u8]) -> bool {
+    pub(super) fn parameter_changed(
+        &mut self,
+        conn: Token,
+        body: &[u8],
+        out: &mut Actions,
+    ) -> bool {
         let mut body = Body::new(body);
         let (Ok(name), Ok(value)) = (body.cstr(), body.cstr()) else {
             return true;
@@ -43,6 +57,16 @@ impl Relay<'_> {
         let names = self.env.directory.names();
         server.tracked.set(at, value);
         server.session.read_as(names, &server.tracked);
+        match name {
+            IN_HOT_STANDBY => role_reported(&self.env, server, value == b"on", out),
+            // A client may have set it, so it has to be found out what new sessions have.
+            DEFAULT_READ_ONLY => {
+                if let Some(seat) = &server.link.seat {
+                    let _ = host_checks::doubt(&self.env, seat.host(), out);
+                }
+            }
+            _ => {}
+        }
         if let Some(client) = server.client()
             && let Some((client, server)) = self.connections.pair(client, conn)
         {
@@ -105,6 +129,19 @@ impl Relay<'_> {
         server.session.extension.last = Some(Box::new(state));
         let is_own = matches!(server.replies.current(), Some(Request::Internal(_)));
         server.session.extension.is_new |= server.relays_for().is_some() && !is_own;
+    }
+}
+
+/// Handles a server's report that its host has become a standby, or a primary.
+#[cold]
+fn role_reported(env: &Env<'_>, server: &mut Server, is_standby: bool, out: &mut Actions) {
+    let database = env.snapshot.config.database(&server.shared.key.database);
+    let target = database.map_or(TargetSession::Any, |entry| entry.target_session_attrs);
+    if !ServerRole::fits_as(is_standby, target) {
+        server.retirement.require(Unfit::Role.reason());
+    }
+    if let Some(seat) = &server.link.seat {
+        host_checks::role_reported(env, seat.host(), is_standby, out);
     }
 }
 

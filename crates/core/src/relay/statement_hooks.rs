@@ -5,17 +5,17 @@ use pgweir_wire::{Body, tag::frontend};
 
 use super::{
     Relay,
+    client_names::until_nul,
     client_to_server::{ClientMessages, Ours},
+    message::Message,
 };
 use crate::{
     Action, Actions, Level, LogLine, Time, Token,
     backend::Server,
     effect::Env,
-    frontend::{Client, Head},
+    frontend::Client,
     session::{Dialect, Fingerprint},
-    statement_statistics::{
-        Ended, Extent, PartialText, StatementId, StatementPool, StatementStatistics,
-    },
+    statement_statistics::{Ended, Extent, PartialText, StatementId, StatementStatistics},
 };
 
 /// The most bytes of a text that are kept until the rest has arrived.
@@ -49,8 +49,8 @@ impl<'w> Counting<'w> {
 impl ClientMessages<'_> {
     /// Notes which statement a message runs, prepares or binds, that was sent to the server. `at`: where its body begins.
     #[inline]
-    pub(super) fn note_statement(&mut self, head: &Head, bytes: &[u8], at: usize) {
-        let tag = head.header.tag;
+    pub(super) fn note_statement(&mut self, message: &Message<'_>, at: usize) {
+        let tag = message.tag();
         let is_noted = matches!(
             tag,
             frontend::QUERY | frontend::PARSE | frontend::BIND | frontend::EXECUTE
@@ -58,10 +58,8 @@ impl ClientMessages<'_> {
         if !is_noted || !self.counting.statistics.is_on() || self.server.replies.is_skipping() {
             return;
         }
-        let len = head.header.body_len as usize;
-        let end = bytes.len().min(at + len);
-        let body = &bytes[at..end];
-        let is_whole = body.len() >= len;
+        let (body, is_whole) = (message.body(), message.is_whole());
+        let end = at + body.len();
         match tag {
             frontend::QUERY => {
                 let text = body.strip_suffix(b"\0");
@@ -70,7 +68,7 @@ impl ClientMessages<'_> {
                     None => self.keep_partial(None, body),
                 };
                 let request = self.server.replies.next_request().saturating_sub(1);
-                self.run_statement(statement, request, Extent::Query, end);
+                self.run_statement(statement, request, Extent::Request, end);
             }
             frontend::EXECUTE => {
                 let mut body = Body::new(body);
@@ -78,7 +76,10 @@ impl ClientMessages<'_> {
                 let limit = body.rest().first_chunk().copied();
                 let rows = u32::from_be_bytes(limit.unwrap_or_default());
                 let statement = match self.client.socket.statement_names.portal(portal) {
-                    StatementId::NONE => self.counting.statistics.unknown(pool_of(self.server)),
+                    StatementId::NONE => self
+                        .counting
+                        .statistics
+                        .unknown(self.server.statement_pool()),
                     known => known,
                 };
                 let request = self.server.replies.next_request();
@@ -99,10 +100,13 @@ impl ClientMessages<'_> {
         let mut body = Body::new(body);
         let Ok(name) = body.cstr() else { return };
         let rest = body.rest();
-        let statement = match body.cstr() {
-            Ok(text) => self.statement_of(text),
-            Err(_) if is_whole => return,
-            Err(_) => self.keep_partial(Some(name), rest),
+        let statement = match self.counting.fingerprint.take() {
+            Some(fingerprint) => self.scanned_statement(fingerprint, rest),
+            None => match body.cstr() {
+                Ok(text) => self.statement_of(text),
+                Err(_) if is_whole => return,
+                Err(_) => self.keep_partial(Some(name), rest),
+            },
         };
         self.client.socket.statement_names.parsed(name, statement);
         self.server.statements.running.prepared(statement);
@@ -134,19 +138,31 @@ impl ClientMessages<'_> {
         }
     }
 
+    /// Returns the statement with a text that was scanned, so that its fingerprint is known. `bytes` are the text, or
+    /// the text with a zero byte and more behind it: its end is sought only if the statement is new.
+    #[inline]
+    fn scanned_statement(&mut self, fingerprint: u64, bytes: &[u8]) -> StatementId {
+        let dialect = self.server.session.dialect;
+        let text = || Fingerprint::read(until_nul(bytes), dialect).text;
+        let pool = self.server.statement_pool();
+        self.counting.statistics.statement(pool, fingerprint, text)
+    }
+
     /// Returns the statement with this text.
     #[inline]
     fn statement_of(&mut self, text: &[u8]) -> StatementId {
+        if let Some(fingerprint) = self.counting.fingerprint.take() {
+            return self.scanned_statement(fingerprint, text);
+        }
         let dialect = self.dialect_of(text);
-        let fingerprint = match self.counting.fingerprint.take() {
-            Some(fingerprint) => fingerprint,
-            None if dialect == Dialect::Unreadable => Fingerprint::hash_of(text, dialect),
-            None => {
+        let fingerprint = match dialect {
+            Dialect::Unreadable => Fingerprint::hash_of(text, dialect),
+            _ => {
                 let verdict = self.verdicts.read(text, dialect, self.certificates);
                 self.verdicts.fingerprint(verdict.place, text, dialect)
             }
         };
-        let pool = pool_of(self.server);
+        let pool = self.server.statement_pool();
         self.counting
             .statistics
             .statement(pool, fingerprint, || Fingerprint::read(text, dialect).text)
@@ -156,16 +172,12 @@ impl ClientMessages<'_> {
     #[inline]
     fn dialect_of(&self, text: &[u8]) -> Dialect {
         let dialect = self.server.session.dialect;
-        // The fingerprint of a text that was scanned is certain.
-        let is_certain =
-            self.counting.fingerprint.is_some() || !self.server.statements.running.is_outstanding();
-        match is_certain {
-            true => dialect,
-            false if Fingerprint::common_dialect(text) == Dialect::Unreadable => {
-                Dialect::Unreadable
-            }
-            false => dialect,
+        if self.server.statements.running.is_outstanding()
+            && Fingerprint::common_dialect(text) == Dialect::Unreadable
+        {
+            return Dialect::Unreadable;
         }
+        dialect
     }
 
     /// Notes the statement of a portal, which is one of those whose names pgweir follows.
@@ -178,7 +190,7 @@ impl ClientMessages<'_> {
             Ours::Statement(binding) => self.bindings.statement(binding),
             Ours::Nothing => None,
         };
-        let pool = pool_of(self.server);
+        let pool = self.server.statement_pool();
         let id = statement.map_or(StatementId::NONE, |statement| {
             self.counting
                 .statistics
@@ -218,11 +230,8 @@ impl ClientMessages<'_> {
         if !is_end {
             return self.client.socket.statement_names.keep_partial(partial);
         }
-        let text = &partial.text;
-        let end = text.iter().position(|&byte| byte == 0);
-        let text = &text[..end.unwrap_or(text.len())];
-        let fingerprint = Fingerprint::of_any(text);
-        let pool = pool_of(self.server);
+        let fingerprint = Fingerprint::of_any(until_nul(&partial.text));
+        let pool = self.server.statement_pool();
         let statement = self
             .counting
             .statistics
@@ -234,13 +243,6 @@ impl ClientMessages<'_> {
             }
             None => self.server.statements.running.text_arrived(statement),
         }
-    }
-}
-
-fn pool_of(server: &Server) -> StatementPool<'_> {
-    StatementPool {
-        number: server.shared.number,
-        key: &server.shared.key,
     }
 }
 

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use pgweir_wire::{HEADER_LEN, MessageWriter, Report, Severity, tag::backend};
 
-use super::{Relay, Treatment, violation};
+use super::{Relay, Treatment};
 use crate::{
     Action, Actions, Level, Token,
-    backend::{AnsweredUnnamed, Change, Mark, MarkKind, Request, Unnamed},
+    backend::{AnsweredUnnamed, Change, Mark, MarkKind, Naming, Request, Unnamed},
+    effect::Effect,
     session::{NO_SUCH_NAME, RESERVED, Statement},
 };
 
@@ -27,26 +28,21 @@ impl Relay<'_> {
                 server.statements.answered_unnamed = AnsweredUnnamed::Later;
             }
             if let Some(Change::Duplicate(name, statement)) = mark.change() {
-                // What goes under its own name is an ordinary Parse.
+                // A mark of another kind is of a Parse that the client has sent, under the name that it gave.
                 let is_ours = mark.kind == MarkKind::Refused;
                 self.prepared_after_all(conn, is_ours, name, statement);
             }
             return (!mark.swallow).into();
         }
         let what = format!("message of type '{}' out of place", tag.escape_ascii());
-        Treatment::Act(violation(conn, &what))
+        Treatment::Act(Effect::fault(conn, &what))
     }
 
     /// Undoes the changes of messages that failed or are skipped.
     pub(crate) fn undo(&mut self, conn: Token, marks: Vec<Mark>) {
-        let client = self
-            .connections
-            .server(conn)
-            .and_then(|server| server.relays_for());
-        let schema = self
-            .connections
-            .server(conn)
-            .map_or(0, |server| server.schema());
+        let server = self.connections.server(conn);
+        let (client, schema) =
+            server.map_or((None, 0), |server| (server.relays_for(), server.schema()));
         let first = marks.first();
         let has_failed =
             first.is_some_and(|mark| mark.is_unnamed_parse() && !mark.follows_unmarked);
@@ -57,43 +53,27 @@ impl Relay<'_> {
             let Some(change) = mark.change else {
                 continue;
             };
-            match *change {
-                Change::Made(statement, name) => {
-                    if let Some(server) = self.connections.server(conn) {
-                        server.statements.prepared.forget(statement.id());
-                    }
-                    if let (Some(name), Some(client)) = (
-                        name,
-                        client.and_then(|client| self.connections.client(client)),
-                    ) {
-                        client.statements.remove(self.bindings, &name);
-                    }
+            if let Some(server) = self.connections.server(conn) {
+                let prepared = &mut server.statements.prepared;
+                match &*change {
+                    Change::Made(statement, _) => prepared.forget(statement.id()),
+                    Change::Evicted(statement) => prepared.restore(Arc::clone(statement)),
+                    Change::Given => server.session.client_names.naming = Naming::Mixed,
+                    _ => {}
                 }
-                Change::Evicted(statement) => {
-                    if let Some(server) = self.connections.server(conn) {
-                        server.statements.prepared.restore(statement);
-                    }
+            }
+            let Some(client) = client.and_then(|client| self.connections.client(client)) else {
+                continue;
+            };
+            let names = &mut client.statements;
+            match *change {
+                Change::Made(_, Some(name)) | Change::Named(name, _) => {
+                    names.remove(self.bindings, &name);
                 }
                 Change::Unnamed(name, statement) => {
-                    if let Some(client) = client.and_then(|client| self.connections.client(client))
-                    {
-                        client
-                            .statements
-                            .define(self.bindings, &name, &statement, schema);
-                    }
+                    names.define(self.bindings, &name, &statement, schema);
                 }
-                Change::Named(name, _) => {
-                    if let Some(client) = client.and_then(|client| self.connections.client(client))
-                    {
-                        client.statements.remove(self.bindings, &name);
-                    }
-                }
-                Change::Given => {
-                    if let Some(server) = self.connections.server(conn) {
-                        server.session.client_names.mix();
-                    }
-                }
-                Change::Refused(_) | Change::Duplicate(..) | Change::Fence => {}
+                _ => {}
             }
         }
     }
@@ -158,8 +138,7 @@ impl Relay<'_> {
         if is_ours {
             server
                 .retirement
-                .reason
-                .get_or_insert("its prepared statements are not what they should be");
+                .require("its prepared statements are unknown");
             server.statements.prepared.clear();
         }
         let schema = server.schema();
@@ -167,10 +146,9 @@ impl Relay<'_> {
             return;
         };
         if let Some(client) = self.connections.client(client) {
-            client.statements.remove(self.bindings, name);
-            client
-                .statements
-                .define(self.bindings, name, statement, schema);
+            let names = &mut client.statements;
+            names.remove(self.bindings, name);
+            names.define(self.bindings, name, statement, schema);
         }
     }
 
@@ -292,8 +270,7 @@ impl Relay<'_> {
             if let Some(server) = self.connections.server(conn) {
                 server
                     .retirement
-                    .reason
-                    .get_or_insert("its prepared statements were tampered with");
+                    .require("its prepared statements were tampered with");
                 server.statements.prepared.clear();
             }
         }
@@ -310,7 +287,7 @@ impl Relay<'_> {
         };
         let subject = self.client_subject_of(conn);
         out.log(Level::Log, subject, text);
-        // Who has heard of it finds it there.
+        // An operator who learns of the error finds the line in the log already.
         out.list.push(Action::WriteLog);
     }
 
@@ -364,13 +341,8 @@ impl Relay<'_> {
     }
 
     fn client_subject_of(&mut self, server: Token) -> String {
-        let client = self
-            .connections
-            .server(server)
-            .and_then(|server| server.client());
-        client
-            .and_then(|client| self.connections.client(client))
-            .map(|client| client.subject())
+        let loan = self.connections.pair_of(server);
+        loan.map(|(_, client, _)| client.subject())
             .unwrap_or_default()
     }
 }

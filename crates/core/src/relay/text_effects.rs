@@ -2,22 +2,25 @@
 
 use std::collections::BTreeSet;
 
-use pgweir_wire::{Body, Header, tag::frontend};
+use pgweir_wire::{Body, tag::frontend};
 
-use super::{client_names::until_nul, client_to_server::ClientMessages, named::Named};
+use super::{
+    client_names::until_nul, client_to_server::ClientMessages, message::Message, named::Named,
+};
 use crate::backend::Unnamed;
-use crate::session::{Class, Context, CustomParameters, Effects, Statement, scan::CustomNames};
+use crate::session::{Class, CustomParameters, Effects, Statement, scan::CustomNames};
 
 impl ClientMessages<'_> {
     /// Returns the effects of a message's text, and notes what follows from them at once.
     #[inline]
-    pub(super) fn note_message_effects(&mut self, tag: u8, body: &[u8], len: usize) -> Effects {
-        let is_whole = body.len() >= len;
+    pub(super) fn note_message_effects(&mut self, message: &Message<'_>) -> Effects {
+        let (tag, body, is_whole) = (message.tag(), message.body(), message.is_whole());
         match tag {
             frontend::QUERY if is_whole => self.note_text_effects(body.strip_suffix(b"\0")),
             // The effects of a named statement are noted when it goes to the server, and when it is used.
             frontend::PARSE
-                if is_whole && self.limits.statements_max > 0 && body.first() != Some(&0) =>
+                if self.limits.statements_max > 0
+                    && body.first().map_or(is_whole, |&byte| byte != 0) =>
             {
                 Effects::NONE
             }
@@ -26,12 +29,6 @@ impl ClientMessages<'_> {
                     self.server.statements.unnamed = self.own_unnamed();
                 }
                 self.note_parse_effects(body)
-            }
-            frontend::PARSE
-                if self.limits.statements_max > 0
-                    && body.first().is_some_and(|&byte| byte != 0) =>
-            {
-                Effects::NONE
             }
             // Where names are not followed, a statement of an earlier request is unknown.
             frontend::BIND | frontend::DESCRIBE if self.limits.statements_max == 0 => {
@@ -133,20 +130,11 @@ impl ClientMessages<'_> {
     #[cold]
     pub(super) fn note_executed(&mut self, name: &[u8]) {
         let session = &self.server.session;
-        let mut texts: Vec<Vec<u8>> = session
-            .client_names
-            .prepared(name)
-            .map(<[u8]>::to_vec)
-            .collect();
-        texts.extend(
-            session
-                .sql_statements
-                .held
-                .prepared(name)
-                .map(<[u8]>::to_vec),
-        );
+        let held = session.sql_statements.held.prepared(name);
         let given = self.client.statements.get(self.bindings, name);
-        texts.extend(given.map(|given| until_nul(given.definition()).to_vec()));
+        let given = given.map(|given| until_nul(given.definition()));
+        let texts = session.client_names.prepared(name).chain(held).chain(given);
+        let texts: Vec<Vec<u8>> = texts.map(<[u8]>::to_vec).collect();
         if session.client_names.has_hidden() {
             self.server.session.note(Effects::OPAQUE, b"");
             return self.note_ddl(Effects::OPAQUE, b"");
@@ -168,26 +156,19 @@ impl ClientMessages<'_> {
 
     /// Begins to read a text in parts that may set parameters.
     #[cold]
-    pub(super) fn read_on_later(&mut self, header: Header, begun: &[u8]) {
-        let is_text = matches!(header.tag, frontend::QUERY | frontend::PARSE);
-        let has_startup_values = |context: &Context| !context.base.is_empty();
-        if is_text
-            && self
-                .client
-                .context
-                .as_deref()
-                .is_some_and(has_startup_values)
-        {
+    pub(super) fn read_on_later(&mut self, message: &Message<'_>) {
+        self.client.socket.unread = None;
+        if !matches!(message.tag(), frontend::QUERY | frontend::PARSE) {
+            return;
+        }
+        let context = self.client.context.as_deref();
+        if context.is_some_and(|context| !context.base.is_empty()) {
             self.server.replies.startup_values_taken();
         }
-        if is_text {
-            self.read_ddl_on_later(begun);
-        }
-        self.client.socket.unread = is_text.then(|| {
-            let mut names = Box::new(CustomNames::default());
-            names.read(begun);
-            names
-        });
+        self.read_ddl_on_later(message.rest);
+        let mut names = Box::new(CustomNames::default());
+        names.read(message.rest);
+        self.client.socket.unread = Some(names);
     }
 
     /// Reads more of a message that has arrived in part.

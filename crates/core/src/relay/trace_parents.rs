@@ -2,22 +2,20 @@
 
 use pgweir_wire::{Body, tag::frontend};
 
-use super::client_to_server::ClientMessages;
-use crate::frontend::Head;
+use super::{client_to_server::ClientMessages, message::Message};
 
 impl ClientMessages<'_> {
-    /// Reads the text of a Query or Parse: its comment may name the application's span. `rest` begins with the body.
+    /// Reads the text of a Query or Parse: its comment may name the application's span.
     #[cold]
-    pub(super) fn record_text(&mut self, head: &Head, rest: &[u8]) {
+    pub(super) fn record_text(&mut self, message: &Message<'_>) {
         let Some(recording) = &mut self.client.request.recording else {
             return;
         };
         recording.note_message();
-        let len = head.header.body_len as usize;
-        let body = &rest[..rest.len().min(len)];
-        match head.header.tag {
+        let body = message.body();
+        match message.tag() {
             // A text that has not come as a whole may be read again, as a whole.
-            frontend::QUERY | frontend::PARSE if body.len() < len => {}
+            frontend::QUERY | frontend::PARSE if !message.is_whole() => {}
             frontend::QUERY => recording.read_text(body),
             frontend::PARSE => {
                 let mut body = Body::new(body);

@@ -1,12 +1,11 @@
 //! The unnamed statement of each client, which the next Parse or simple Query replaces.
 
-use std::ops::Range;
-
 use pgweir_wire::tag::frontend;
 
 use super::{
     client_names::{effects_of_unread_text, until_nul},
     client_to_server::{ClientMessages, send_parse, send_target},
+    message::Message,
     named::UNNAMED_MAX,
 };
 use crate::{
@@ -30,20 +29,30 @@ impl ClientMessages<'_> {
                 || self.server.statements.unnamed != Unnamed::None)
     }
 
-    /// Notes a message about the unnamed statement that is sent on. `definition`: where a Parse has the definition.
+    /// Notes a message about the unnamed statement that is sent on. `unused` is the definition of the one that was not
+    /// used yet.
     #[inline]
-    pub(super) fn note_unnamed(
+    pub(super) fn note_unnamed<'b>(
         &mut self,
-        tag: u8,
-        definition: Range<usize>,
-        unused: &mut Option<Range<usize>>,
+        message: &Message<'b>,
+        unused: &mut Option<&'b [u8]>,
     ) {
-        match tag {
+        match message.tag() {
             frontend::PARSE => {
                 self.forget_unnamed();
                 self.server.statements.unnamed = self.own_unnamed();
                 self.client.unnamed.parsed_under(self.certificates.id());
-                *unused = (definition.len() < UNNAMED_MAX).then_some(definition);
+                *unused = message
+                    .body()
+                    .get(1..)
+                    .filter(|definition| message.is_whole() && definition.len() < UNNAMED_MAX);
+                if self.has_effects {
+                    // The use of a statement that may change the session may come long after this.
+                    match *unused {
+                        Some(definition) => self.client.unnamed.keep(definition.into()),
+                        None => self.client.unnamed.set_opaque(),
+                    }
+                }
             }
             // An unnamed statement is rarely used twice.
             frontend::BIND => *unused = None,
@@ -57,20 +66,9 @@ impl ClientMessages<'_> {
 
     /// Keeps an unnamed statement that was not used yet: its use may come when the client has another server.
     #[inline]
-    pub(super) fn keep_unused(&mut self, bytes: &[u8], unused: Option<Range<usize>>) {
+    pub(super) fn keep_unused(&mut self, unused: Option<&[u8]>) {
         if let Some(definition) = unused {
-            self.client.unnamed.keep(bytes[definition].into());
-        }
-    }
-
-    /// Keeps an unnamed statement that may change the session, by the part of it that has arrived: its use may come
-    /// long after this.
-    #[cold]
-    pub(super) fn keep_suspect(&mut self, definition: &[u8], is_whole: bool) {
-        if is_whole && definition.len() < UNNAMED_MAX {
             self.client.unnamed.keep(definition.into());
-        } else {
-            self.client.unnamed.set_opaque();
         }
     }
 
@@ -135,10 +133,7 @@ impl ClientMessages<'_> {
         let Some(definition) = self.client.unnamed.definition() else {
             self.server.statements.unnamed = Unnamed::None;
             send_target(self.server_conn, frontend::CLOSE, b"", out);
-            return self.server.replies.mark_sent(Mark {
-                swallow: true,
-                ..Mark::plain(MarkKind::Close)
-            });
+            return self.server.replies.mark_sent(Mark::silent(MarkKind::Close));
         };
         send_parse(self.server_conn, b"", definition, out);
         if !self.server.replies.make_unnamed() {
@@ -146,9 +141,6 @@ impl ClientMessages<'_> {
             self.server.statements.answered_unnamed = AnsweredUnnamed::Foreign;
         }
         self.server.statements.unnamed = own;
-        self.server.replies.mark_sent(Mark {
-            swallow: true,
-            ..Mark::plain(MarkKind::Parse)
-        });
+        self.server.replies.mark_sent(Mark::silent(MarkKind::Parse));
     }
 }

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use super::ServerConnections;
+use super::{ServerConnections, opening::OwnUse};
 use crate::{
     Actions, Replication, SharedPool, Token,
     backend::{Credentials, Phase, Server},
-    effect::Effect,
-    fault::Fault,
+    base::fault::Fault,
+    connections::moves::enter,
+    effect::{ClientEffect, Effect},
     frontend::{Client, ClientDuty},
-    loan::enter,
     pool::Waiter,
     session::TrackedNames,
-    shared_pool::ServerParameters,
+    shared::pool::ServerParameters,
 };
 
 impl ServerConnections<'_> {
@@ -24,7 +24,7 @@ impl ServerConnections<'_> {
         out: &mut Actions,
     ) {
         let waits = self.connections.client(waiter.client).is_some_and(
-            |client| matches!(client.duty, ClientDuty::Waiting { ticket, .. } if ticket == waiter.ticket),
+            |client| matches!(*client.duty(), ClientDuty::Waiting { ticket, .. } if ticket == waiter.ticket),
         );
         if waits && shared.ledger.lock().is_paused() {
             self.note_exclusive_connected(shared, false, out);
@@ -40,11 +40,11 @@ impl ServerConnections<'_> {
     }
 
     fn wait_again(&mut self, client: Token, shared: &SharedPool) {
-        self.effects.push(Effect::Wait {
+        self.effects.push(Effect::Client(ClientEffect::Wait {
             client,
             pool: shared.id,
             at_login: true,
-        });
+        }));
     }
 
     /// Opens a server for one client. Returns `false` if the database is gone, and the client with it.
@@ -56,22 +56,24 @@ impl ServerConnections<'_> {
     ) -> bool {
         let Some((endpoint, mut credentials)) = self.terms_of_login(shared) else {
             let fault = Fault::NoSuchDatabase(shared.key.database.to_string());
-            self.effects
-                .push(Effect::Refuse(client_conn, Box::new(fault)));
+            self.effects.push(Effect::Client(ClientEffect::Refuse(
+                client_conn,
+                Box::new(fault),
+            )));
             return false;
         };
-        let Some(client) = self.connections.client(client_conn) else {
+        let Some(client) = self.connections.known_client(client_conn, out) else {
             return false;
         };
         let (replication, bypass) = (client.replication(), client.is_past_limits());
         add_login_parameters(&mut credentials, client, self.env.directory.names());
-        let conn = self.begin_login(shared, endpoint, credentials, None, out);
-        if let Some((client, server)) = self.connections.pair(client_conn, conn) {
+        let conn = self.begin_login(shared, endpoint, credentials, OwnUse::None, out);
+        if let Some(server) = self.connections.server(conn) {
             server.purpose.owner = Some(client_conn);
             server.purpose.bypass = bypass;
             server.purpose.replication = replication;
-            client.duty = ClientDuty::Opening(conn);
         }
+        (self.connections).begin_opening(client_conn, conn, self.env.now);
         true
     }
 
@@ -98,12 +100,15 @@ impl ServerConnections<'_> {
             self.note_exclusive_connected(&shared, true, out);
         }
         self.pools.count_assignment(shared.id, waited);
+        self.effects.push(Effect::Client(ClientEffect::Greet(
+            owner,
+            Box::new(server_parameters),
+        )));
         self.effects
-            .push(Effect::Greet(owner, Box::new(server_parameters)));
-        self.effects.push(Effect::BeginRelaying {
-            server: conn,
-            client: owner,
-        });
+            .push(Effect::Client(ClientEffect::BeginRelaying {
+                server: conn,
+                client: owner,
+            }));
     }
 
     /// Handles a failed login of an exclusive server. The failure says nothing about other servers of the pool: the
@@ -117,11 +122,12 @@ impl ServerConnections<'_> {
     ) {
         if self.takes_server_away(server, owner, out) {
             let fault = Fault::OwnServer(why.to_owned());
-            self.effects.push(Effect::Refuse(owner, Box::new(fault)));
+            self.effects
+                .push(Effect::Client(ClientEffect::Refuse(owner, Box::new(fault))));
         }
     }
 
-    /// Handles an exclusive server's login that pgweir has ended (PAUSE, RECONNECT): the client, if it's still
+    /// Handles the login of an exclusive server that pgweir has ended (PAUSE, RECONNECT): the client, if it is still
     /// there, gets another server.
     pub(super) fn exclusive_given_up(&mut self, server: &Server, owner: Token, out: &mut Actions) {
         if self.takes_server_away(server, owner, out) {
@@ -129,14 +135,14 @@ impl ServerConnections<'_> {
         }
     }
 
-    /// Notes that the exclusive server will not come. Returns `false` if the client is gone too.
+    /// Makes the client idle whose exclusive server will not be available. Returns `false` if the client has gone, too.
     fn takes_server_away(&mut self, server: &Server, owner: Token, out: &mut Actions) -> bool {
         if !server.purpose.bypass {
             self.note_exclusive_connected(&server.shared, false, out);
         }
         let client = self.connections.client(owner);
         client.is_some_and(|client| {
-            client.duty = ClientDuty::Idle;
+            client.become_idle();
             true
         })
     }

@@ -1,20 +1,29 @@
-//! Logins to servers: the connection is open, the server asks for a proof, and is ready, refuses, or does not answer.
+//! Logins to servers. The connection is open, and the server asks for a proof, is ready, refuses the login, or does not
+//! answer.
 
 use std::sync::{Arc, atomic::Ordering};
 
 use pgweir_auth::scram::DerivedKeys;
+use pgweir_config::{Micros, TargetSession};
+use pgweir_wire::MessageWriter;
 
 use super::ServerConnections;
 use crate::{
-    Action, Actions, Address, ConnectError, Level, Source, Token,
-    backend::{Duty, LoginError, Progress, Server, ServerLogin},
-    effect::{Effect, ListenerEffect},
-    pool::Connecting,
-    shared_pool::{Failure, HostLogin, ServerParameters},
+    Action, Actions, Address, ConnectError, Endpoint, Level, SharedPool, Source, Token,
+    backend::{LoginError, Progress, Server, ServerLogin},
+    connections::Conn,
+    effect::{Effect, Env, ListenerEffect, ServerEffect},
+    pool::LoginOutcome,
+    server_connections::host_checks,
+    shared::{
+        events::EventKind,
+        hosts::HostState,
+        pool::{Failure, HostLogin, ServerParameters, ServerRole},
+    },
 };
 
 impl ServerConnections<'_> {
-    /// Handles a connection that is open. `nonce` is for the login.
+    /// Handles a connection that has been opened. `nonce` is for the login.
     pub(crate) fn connected(
         &mut self,
         conn: Token,
@@ -22,7 +31,7 @@ impl ServerConnections<'_> {
         nonce: [u8; 18],
         out: &mut Actions,
     ) {
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
         server.link.addresses = Some(addresses);
@@ -50,10 +59,7 @@ impl ServerConnections<'_> {
     }
 
     fn login(&mut self, conn: Token) -> Option<&mut ServerLogin> {
-        match &mut self.connections.server(conn)?.duty {
-            Duty::Login(login) => Some(login),
-            _ => None,
-        }
+        self.connections.server(conn)?.login_mut()
     }
 
     fn login_steps(&mut self, conn: Token, out: &mut Actions) {
@@ -119,17 +125,25 @@ impl ServerConnections<'_> {
     /// Puts a server that has logged in to use.
     fn ready(&mut self, conn: Token, server_parameters: ServerParameters, out: &mut Actions) {
         let (directory, now) = (self.env.directory, self.env.now);
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
+        let role = ServerRole::of(directory.names(), &server_parameters.tracked);
+        let wrong = wrong_role(&self.env, server, role);
+        if server.purpose.checks_host {
+            return self.check_ready(conn, role, wrong.is_some(), out);
+        }
+        if let Some(why) = wrong {
+            return self.dismiss_server(conn, (role, why), out);
+        }
         server.tracked = server_parameters.tracked.clone();
         server.session.extension.last = server_parameters.report.clone();
         server.session.read_as(directory.names(), &server.tracked);
         server.session.connected = Some(server.shared.catalog.connected());
         server.times.freed_at = now;
-        let is_for_one = server.purpose.owner.is_some() || server.purpose.listens.is_some();
+        let is_for_one = server.purpose.owner.is_some() || server.purpose.is_own();
         if let (true, Some(why)) = (is_for_one, server.retirement.reason) {
-            // The bytes that the server sent after its login are lost.
+            // Any bytes that the server sent after its login are discarded.
             out.list.push(Action::Close(conn));
             return self.drop_login(conn, Failure::unreachable(why), out);
         }
@@ -141,7 +155,7 @@ impl ServerConnections<'_> {
         facts
             .lock()
             .logins
-            .note(&server.link.endpoint, HostLogin::Done);
+            .note(&server.link.endpoint, HostLogin::Done, now);
         if let Some(owner) = server.purpose.owner {
             return self.exclusive_ready(conn, owner, server_parameters, out);
         }
@@ -149,14 +163,61 @@ impl ServerConnections<'_> {
             let logged_in = ListenerEffect::LoggedIn(conn);
             return self.effects.push(Effect::Listener(logged_in));
         }
+        if let Some(Conn::Server(server)) = self.connections.look(conn) {
+            self.note_host(server, role, (Some(HostState::Up), None), out);
+        }
+        let Some(server) = self.connections.known_server(conn, out) else {
+            return;
+        };
         let shared = Arc::clone(&server.shared);
         server.session.lasting.is_from_login = shared.catalog.certificates().logins_leave_state();
-        server.duty = Duty::Idle;
+        server.become_idle();
         keep_parameters(server, server_parameters);
+        end_outage(&self.env, &shared);
         self.open_pool(&shared).stats.now.server_login_count += 1;
-        let notes = (shared.ledger.lock()).connected(self.env.worker, Connecting::Done, now);
+        let notes = (shared.ledger.lock()).connected(self.env.worker, LoginOutcome::Done, now);
         self.deliver(&notes, &shared, out);
-        self.effects.push(Effect::PlaceServer(conn));
+        self.effects.push(Effect::Server(ServerEffect::Place(conn)));
+    }
+
+    /// Begins to use a connection that checks its host.
+    fn check_ready(
+        &mut self,
+        conn: Token,
+        role: Option<ServerRole>,
+        is_wrong: bool,
+        out: &mut Actions,
+    ) {
+        let login = match is_wrong {
+            true => HostLogin::WrongRole,
+            false => HostLogin::Done,
+        };
+        if let Some(Conn::Server(server)) = self.connections.look(conn) {
+            let (facts, now) = (&server.shared.facts, self.env.now);
+            facts.lock().logins.note(&server.link.endpoint, login, now);
+            self.note_host(server, role, (Some(HostState::Up), None), out);
+        }
+        host_checks::logged_in(&self.env, self.connections, conn, out);
+    }
+
+    /// Closes a server that is none of those that `target_session_attrs` asks for.
+    fn dismiss_server(
+        &mut self,
+        conn: Token,
+        (role, why): (Option<ServerRole>, Failure),
+        out: &mut Actions,
+    ) {
+        if let Some(Conn::Server(server)) = self.connections.look(conn) {
+            self.note_host(server, role, (Some(HostState::Up), None), out);
+        }
+        let text = why.detail.as_deref().unwrap_or(&why.text).to_owned();
+        out.log(Level::Log, self.subject(conn), text);
+        self.log_end(conn, &why.text, out);
+        out.send_made(conn, |bytes| {
+            MessageWriter::new(bytes).terminate();
+        });
+        out.list.push(Action::Close(conn));
+        self.end_login(conn, why, HostLogin::WrongRole, out);
     }
 
     /// Handles a server that refused the login or does not speak the protocol.
@@ -181,7 +242,8 @@ impl ServerConnections<'_> {
         };
         self.log_end(conn, why, out);
         out.list.push(Action::Close(conn));
-        self.drop_login(conn, failure, out);
+        let login = HostLogin::of(error, &failure);
+        self.end_login(conn, failure, login, out);
     }
 
     /// Handles a connection that could not be opened.
@@ -205,7 +267,7 @@ impl ServerConnections<'_> {
 
     /// Ends a login that took longer than `server_connect_timeout`.
     pub(crate) fn end_overdue_login(&mut self, conn: Token, out: &mut Actions) {
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
         let why = if server.link.addresses.is_some() {
@@ -213,10 +275,14 @@ impl ServerConnections<'_> {
         } else {
             "connect failed"
         };
-        let detail = format!(
-            "{}: no answer within server_connect_timeout",
-            server.link.endpoint
-        );
+        let settings = &self.env.snapshot.config.settings;
+        let age = self.env.now.since(server.times.connected_at);
+        let limit = match age >= settings.server_connect_timeout.0 {
+            _ if server.purpose.checks_host => "host_check_timeout",
+            true => "server_connect_timeout",
+            false => "host_connect_timeout",
+        };
+        let detail = format!("{}: no answer within {limit}", server.link.endpoint);
         self.log_end(conn, why, out);
         out.list.push(Action::Close(conn));
         let failure = Failure::unreachable(why).with_detail(detail);
@@ -234,23 +300,55 @@ impl ServerConnections<'_> {
         if let Some(key) = &server.purpose.listens {
             return self.report_lost_listener(conn, &server, key, "it was closed");
         }
+        if server.purpose.checks_host {
+            return self.end_host_check(&server, out);
+        }
         let (worker, now) = (self.env.worker, self.env.now);
-        let notes = (server.shared.ledger.lock()).connected(worker, Connecting::Dropped, now);
+        let notes = (server.shared.ledger.lock()).connected(worker, LoginOutcome::Dropped, now);
         self.deliver(&notes, &server.shared, out);
     }
 
     /// Removes a server whose login failed, and reports the failure to its waiters.
     pub(super) fn drop_login(&mut self, conn: Token, why: Failure, out: &mut Actions) {
-        let Some(server) = self.forget(conn, out) else {
-            return;
-        };
-        self.move_to_next_host(&server);
         let login = match why.refusal {
             Some(_) => HostLogin::Refused,
             None => HostLogin::Unreachable,
         };
-        let facts = &server.shared.facts;
-        facts.lock().logins.note(&server.link.endpoint, login);
+        self.end_login(conn, why, login, out);
+    }
+
+    fn end_login(&mut self, conn: Token, why: Failure, login: HostLogin, out: &mut Actions) {
+        let Some(server) = self.forget(conn, out) else {
+            return;
+        };
+        self.move_to_next_host(&server);
+        let (facts, now) = (&server.shared.facts, self.env.now);
+        facts.lock().logins.note(&server.link.endpoint, login, now);
+        let error = why.detail.as_ref().unwrap_or(&why.text);
+        let state = match login {
+            HostLogin::Done | HostLogin::WrongRole => Some(HostState::Up),
+            // Checks count their failures. A server that is busy may not answer a login in time.
+            HostLogin::Unreachable if server.purpose.checks_host => None,
+            HostLogin::Unreachable => is_alone(&server).then_some(HostState::Down),
+            // This user may not log in, but others may.
+            HostLogin::Refused if why.is_final() => None,
+            HostLogin::Refused => Some(HostState::Refusing),
+            HostLogin::Unavailable => Some(HostState::Unavailable),
+        };
+        self.note_host(&server, None, (state, Some(error)), out);
+        if let (HostLogin::Unavailable, Some(seat)) = (login, &server.link.seat) {
+            let _ = host_checks::doubt(&self.env, seat.host(), out);
+        }
+        if server.purpose.checks_host {
+            match (&server.link.seat, login) {
+                (Some(seat), HostLogin::Refused | HostLogin::Unavailable) => {
+                    host_checks::refused(&self.env, seat.host(), error)
+                }
+                (Some(seat), _) => host_checks::unanswered(&self.env, seat.host(), error, out),
+                (None, _) => {}
+            }
+            return self.end_host_check(&server, out);
+        }
         if let Some(key) = &server.purpose.listens {
             return self.report_lost_listener(conn, &server, key, &why.text);
         }
@@ -259,6 +357,66 @@ impl ServerConnections<'_> {
             None => self.login_failed(&server.shared, why, out),
         }
     }
+}
+
+/// Returns whether there is no other connection to a server's host.
+fn is_alone(server: &Server) -> bool {
+    let seat = server.link.seat.as_ref();
+    seat.is_some_and(|seat| seat.host().connections() <= 1)
+}
+
+/// Returns why a server is none of those that `target_session_attrs` asks for, if it is none.
+fn wrong_role(env: &Env<'_>, server: &Server, role: Option<ServerRole>) -> Option<Failure> {
+    let config = &env.snapshot.config;
+    let database = config.database(&server.shared.key.database)?;
+    let target = database.target_session_attrs;
+    if target == TargetSession::Any {
+        return None;
+    }
+    let endpoint = &server.link.endpoint;
+    let found = match role {
+        Some(role) if role.fits(target) => return None,
+        Some(_) if target == TargetSession::PreferStandby && is_last_resort(env, server) => {
+            return None;
+        }
+        Some(role) => format!("{endpoint} is {}", role.name()),
+        None => format!("{endpoint} does not report its role, as it does from PostgreSQL 14 on"),
+    };
+    let failure = Failure::unreachable("no server with target_session_attrs");
+    Some(failure.with_detail(format!("{found}, but target_session_attrs = {target}")))
+}
+
+/// Returns whether no other host of the list has a standby that can be reached.
+fn is_last_resort(env: &Env<'_>, server: &Server) -> bool {
+    let config = &env.snapshot.config;
+    let Some(database) = config.database(&server.shared.key.database) else {
+        return false;
+    };
+    let lately = config
+        .settings
+        .server_login_retry
+        .max(Micros::from_secs(1))
+        .0;
+    let need = host_checks::need_of(Some(database)).of_new_servers();
+    let is_avoided = |endpoint: Endpoint| {
+        let facts = env.directory.hosts().at(&Arc::new(endpoint)).facts();
+        facts.is_lagging(need) || facts.settles_at.is_some()
+    };
+    let others = Endpoint::all_of(database)
+        .filter(|endpoint| *endpoint != *server.link.endpoint && !is_avoided(endpoint.clone()));
+    let facts = server.shared.facts.lock();
+    facts.logins.are_all_useless(others, env.now, lately)
+}
+
+/// Notes that a server of a pool can be used.
+fn end_outage(env: &Env<'_>, shared: &SharedPool) {
+    let Some(took) = shared.facts.lock().outage.end(env.now) else {
+        return;
+    };
+    let about = (&*shared.key.database, &*shared.key.user);
+    let text = format!("an outage of {} s has ended", Micros(took));
+    let directory = env.directory;
+    directory.note_event(EventKind::OutageEnded, about, &text, env.now);
 }
 
 /// Keeps the parameters that a server has reported, for the clients of its pool, unless a server that was opened later

@@ -3,26 +3,27 @@
 
 use std::sync::Arc;
 
+use pgweir_config::TargetSession;
 use pgweir_wire::MessageWriter;
 
-use super::ServerConnections;
+use super::{ServerConnections, host_checks};
 use crate::{
     Action, Actions, Closed, Level, SharedPool, Token,
     backend::{Duty, Phase},
-    early_answers::send_early,
-    effect::Effect,
-    events::EventKind,
-    fault::Fault,
+    base::fault::Fault,
+    clients::early_answers::send_early,
+    effect::{ClientEffect, Effect, ServerEffect},
     loan::Loss,
     mail::Mail,
-    pool::Connecting,
+    pool::LoginOutcome,
     session::Effects,
-    shared_pool::Failure,
+    shared::{events::EventKind, pool::Failure},
 };
 
-/// A client is disconnected when more servers than this are lost in a row while they get its settings.
+/// The most servers that may be lost in a row while they get a client's settings. With one more, the client is
+/// disconnected.
 const LOSSES_MAX: u8 = 2;
-/// A class of SQLSTATEs.
+/// The class of SQLSTATEs for an operator's intervention.
 const OPERATOR_INTERVENTION: &str = "57";
 
 impl ServerConnections<'_> {
@@ -60,41 +61,45 @@ impl ServerConnections<'_> {
     }
 
     fn lose(&mut self, conn: Token, fault: Fault, text: &str, out: &mut Actions) {
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
-        if !matches!(server.duty, Duty::Login(_)) {
+        if !matches!(*server.duty(), Duty::Login(_)) {
             let key = &server.shared.key;
             let about = (&*key.database, &*key.user);
             let directory = self.env.directory;
             directory.note_event(EventKind::ServerLost, about, text, self.env.now);
+            if let Some(seat) = &server.link.seat {
+                let _ = host_checks::doubt(&self.env, seat.host(), out);
+            }
         }
-        match &server.duty {
+        match server.duty() {
             Duty::Login(_) => {
                 self.log_end(conn, text, out);
                 self.drop_login(conn, Failure::unreachable(text), out);
             }
-            Duty::Idle | Duty::Listening | Duty::Cleaning { .. } => {
+            Duty::Idle | Duty::Listening | Duty::CheckingHost { .. } | Duty::Cleaning { .. } => {
                 self.drop_server(conn, text, out);
             }
-            Duty::Lent(loan)
-                if matches!(loan.phase(), Phase::Checking { .. } | Phase::Equipping) =>
-            {
-                let client = loan.client();
-                let is_checked = matches!(loan.phase(), Phase::Checking { .. });
+            &Duty::Lent {
+                client,
+                phase: ref phase @ (Phase::Checking { .. } | Phase::Equipping),
+            } => {
+                let is_checked = matches!(phase, Phase::Checking { .. });
                 self.drop_server(conn, text, out);
                 let ends_client = !is_checked && self.settings_end_servers(client, &fault);
                 self.effects.push(match ends_client {
-                    true => Effect::Refuse(client, Box::new(fault)),
-                    false => Effect::CheckOutAgain(client),
+                    true => Effect::Client(ClientEffect::Refuse(client, Box::new(fault))),
+                    false => Effect::Client(ClientEffect::CheckOutAgain(client)),
                 });
             }
-            Duty::Lent(_) => self.lose_lent(conn, fault, text, out),
+            Duty::Lent { .. } => self.lose_lent(conn, fault, text, out),
         }
     }
 
     /// Handles the loss of a server that relays for a client, or whose session is inspected.
     fn lose_lent(&mut self, conn: Token, fault: Fault, text: &str, out: &mut Actions) {
+        let statements = &self.pools.statements;
         let Some((client_conn, client, server)) = self.connections.pair_of(conn) else {
             out.report_missing("the client of a server that is lent");
             return self.drop_server(conn, text, out);
@@ -102,13 +107,20 @@ impl ServerConnections<'_> {
         let is_pinned = (client.context.as_ref()).is_some_and(|context| context.is_pinned());
         let holds_client = server.holds_client().is_some();
         let ready_was_sent = (server.settling()).is_some_and(|settling| settling.ready_was_sent);
+        let has_own_words = matches!(fault, Fault::ServerSaid(_));
+        let is_asked = !server.replies.is_settled();
+        let running = &server.statements.running;
+        let fault = match running.may_have_committed(server.status, is_asked, statements) {
+            true if !has_own_words => Fault::OutcomeUnknown(fault.to_string()),
+            _ => fault,
+        };
         let loss = Loss {
             // Session state that can't be moved is lost with the server as well.
             was_in_transaction: server.purpose.owner.is_some()
                 || server.status != b'I'
                 || server.session.inspections.is_missing
                 || is_pinned
-                // What the client has set there was not inspected.
+                // The settings that the client has changed there were not inspected.
                 || server.session.dirt.needs_inspection()
                 || holds_client && !ready_was_sent
                 // The client may have terminated its own session.
@@ -118,17 +130,18 @@ impl ServerConnections<'_> {
             owed: server.replies.owed_to_client(),
             fault,
         };
-        // What pgweir has answered in the server's place stays valid, whatever happens to the rest.
+        // The answers that pgweir has sent in the server's place stay valid, whatever happens to the other requests.
         send_early(client_conn, server, out);
         let marks = server.replies.take_all_marks();
         self.effects.push(Effect::UndoMarks(conn, marks));
-        self.effects.push(Effect::DropServer(conn, text.to_owned()));
+        self.effects
+            .push(Effect::Server(ServerEffect::Drop(conn, text.into())));
         self.effects
             .push(Effect::ReportServerLoss(client_conn, Box::new(loss)));
     }
 
-    /// Returns whether the loss of a server that was getting a client's settings is due to these settings, since
-    /// other servers were lost in the same way before.
+    /// Returns whether a server was lost because of the settings that it was getting for a client, since other servers
+    /// were lost in the same way before.
     #[cold]
     fn settings_end_servers(&mut self, client: Token, fault: &Fault) -> bool {
         let Fault::ServerSaid(words) = fault else {
@@ -155,25 +168,47 @@ impl ServerConnections<'_> {
         let about = (&*shared.key.database, &*shared.key.user);
         let text = format!("login to the server failed: {}", why.text);
         directory.note_event(EventKind::PoolError, about, &text, now);
+        let entry = self.env.snapshot.config.database(&shared.key.database);
+        let prefers = entry
+            .is_some_and(|database| database.target_session_attrs == TargetSession::PreferStandby);
+        let retry = entry.map_or(0, |database| {
+            self.env.snapshot.config.login_retry(database).0
+        });
         let pool = self.open_pool(shared);
         pool.stats.now.server_login_failure_count += 1;
-        let hosts = pool.terms.endpoints.len();
+        let endpoints = &pool.terms.endpoints;
+        let hosts = endpoints.len();
+        // Another host is tried at once, or the primary, if it is the last resort.
+        let is_round_over = hosts < 2 || why.is_final() || {
+            let logins = &shared.facts.lock().logins;
+            let is_primary_left = prefers && logins.is_any_reachable(endpoints, (now, retry));
+            logins.are_all_useless(endpoints.iter().cloned(), now, retry) && !is_primary_left
+        };
+        let connecting = match is_round_over {
+            true => LoginOutcome::Failed(now),
+            false => LoginOutcome::Dropped,
+        };
+        let reason = why.text.clone();
+        let may_go_well = !why.is_final();
         let is_final = {
             let mut facts = shared.facts.lock();
             let is_refused = why.refusal.is_some();
             let is_unreachable = why.detail.is_some();
             facts.login_failed(why);
-            is_refused || (is_unreachable && facts.failures >= hosts)
+            is_round_over && (is_refused || is_unreachable && facts.failures >= hosts)
         };
         let outdated = shared.epochs.lock().outdated();
         let (notes, has_none) = {
             let mut ledger = shared.ledger.lock();
-            let notes = ledger.connected(worker, Connecting::Failed(now), now);
+            let notes = ledger.connected(worker, connecting, now);
             // Outdated servers serve no waiter.
             let usable = (ledger.servers() - ledger.connecting()) as usize;
             (notes, usable <= outdated)
         };
         self.deliver(&notes, shared, out);
+        if is_round_over && may_go_well && has_none {
+            self.begin_outage(shared, &reason);
+        }
         if is_final && has_none {
             for to in directory.worker_ids() {
                 let mail = Mail::Failed(Arc::clone(shared));
@@ -182,10 +217,19 @@ impl ServerConnections<'_> {
         }
     }
 
+    /// Notes that a pool has no server, and that no host can be used.
+    fn begin_outage(&self, shared: &SharedPool, reason: &str) {
+        let (directory, now) = (self.env.directory, self.env.now);
+        if shared.facts.lock().outage.begin(now) {
+            let about = (&*shared.key.database, &*shared.key.user);
+            directory.note_event(EventKind::Outage, about, reason, now);
+        }
+    }
+
     /// Closes a server that no client uses.
     pub(crate) fn close(&mut self, conn: Token, why: &str, out: &mut Actions) {
         let is_login = match self.connections.server(conn) {
-            Some(server) => matches!(server.duty, Duty::Login(_)),
+            Some(server) => matches!(*server.duty(), Duty::Login(_)),
             None => return,
         };
         if !is_login {
@@ -212,6 +256,9 @@ impl ServerConnections<'_> {
         }
         if let Some(key) = &server.purpose.listens {
             return self.report_lost_listener(conn, &server, key, why);
+        }
+        if server.purpose.checks_host {
+            return self.end_host_check(&server, out);
         }
         server.ends_reading();
         let notes = (server.shared.ledger.lock()).closed(self.env.worker, self.env.now);

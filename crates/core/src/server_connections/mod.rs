@@ -1,19 +1,23 @@
 //! Server connections, from their opening to their end.
 //!
-//! This module owns no state: each connection carries its own, in the table of connections. The module opens a connection
-//! when the ledger of a pool asks for one (`opening`), or for one client that gets an exclusive server (`exclusive`),
-//! logs in to the server (`login`, `tls`), and removes the connection when it is closed or lost (`loss`). It tells the
-//! ledgers of each of these.
+//! This module owns no state: each connection carries its own, in the table of connections. The module opens a
+//! connection when the ledger of a pool asks for one (`opening`), or for one client that gets an exclusive server
+//! (`exclusive`), logs in to the server (`login`, `tls`), and removes the connection when it is closed or lost
+//! (`loss`). The ledgers are notified of each of these.
 //!
-//! In come a ledger's orders to open a connection, and the events of connections that log in or are lost. Out go actions
-//! for the driver, notes of ledgers, and effects: a server that has logged in is placed in its pool
-//! ([`Effect::PlaceServer`]), a client that loses its server gets another one or is refused, and the owner of a listener
-//! connection learns of its beginning and its end.
+//! Input: a ledger's orders to open a connection, and the events of connections that log in or are lost. Output:
+//! actions for the driver, notes of ledgers, and effects: a server that has logged in is placed in its pool
+//! ([`ServerEffect::Place`](crate::effect::ServerEffect::Place)), a client that loses its server gets another one or is
+//! refused, and the owner of a listener connection learns of its beginning and its end.
 
+pub(crate) mod catalog_reading;
 mod exclusive;
+pub(crate) mod host_checks;
 mod login;
 mod loss;
+pub(crate) mod maintenance;
 mod opening;
+pub(crate) mod role_settings;
 mod tls;
 
 use std::sync::Arc;
@@ -21,14 +25,15 @@ use std::sync::Arc;
 use crate::{
     Actions, Level, SharedPool, Token,
     backend::{Duty, Server},
+    base::stats::Logins,
     connections::{Conn, Connections},
     effect::{Effect, Effects, Env, ListenerEffect, LostListener},
     listen::ListenerKey,
     login::note_lost_lookup,
-    operator_orders,
+    operators::orders,
     pool::Notes,
     pooling::{LocalPool, LocalPools, deliver},
-    stats::Logins,
+    shared::{hosts::HostState, pool::ServerRole},
 };
 
 /// An event of a server connection, and the parts of the worker that it concerns.
@@ -51,7 +56,7 @@ impl ServerConnections<'_> {
 
     /// Sends the notes of a ledger to the workers.
     fn deliver(&self, notes: &Notes, pool: &Arc<SharedPool>, out: &mut Actions) {
-        deliver(self.env.worker, self.env.directory, notes, pool, out);
+        deliver(&self.env, notes, pool, out);
     }
 
     /// Returns the server's name for the log.
@@ -83,6 +88,41 @@ impl ServerConnections<'_> {
         self.effects.push(Effect::Listener(lost));
     }
 
+    /// Gives back the place of a connection that checked its host.
+    fn end_host_check(&self, server: &Server, out: &mut Actions) {
+        let notes = (server.shared.ledger.lock()).give_back_extra_place(self.env.now);
+        self.deliver(&notes, &server.shared, out);
+    }
+
+    /// Notes how a login to a host has ended, and tells all workers if the host may be fit for other uses now.
+    fn note_host(
+        &self,
+        server: &Server,
+        role: Option<ServerRole>,
+        (state, error): (Option<HostState>, Option<&str>),
+        out: &mut Actions,
+    ) {
+        let Some(seat) = &server.link.seat else {
+            return;
+        };
+        let now = self.env.now;
+        let return_after = self.env.snapshot.config.settings.host_return_after.0;
+        let is_news = seat.host().learn(|facts| {
+            if let Some(error) = error {
+                facts.failed(error, now);
+            }
+            match state {
+                Some(HostState::Up) => facts.heard(now, return_after),
+                Some(state) => facts.is_not_up(state),
+                None => {}
+            }
+            facts.role = role.or(facts.role);
+        });
+        if is_news {
+            host_checks::announce(self.env.directory, out);
+        }
+    }
+
     /// Removes a server connection from this worker, and from all counts but those of its ledger.
     pub(crate) fn forget(&mut self, conn: Token, out: &mut Actions) -> Option<Box<Server>> {
         let Some(Conn::Server(mut server)) = self.connections.remove(conn) else {
@@ -97,13 +137,16 @@ impl ServerConnections<'_> {
             let holders = directory.holders();
             holders.remove(&server.link.endpoint, key.pid, &server.holder);
         }
-        if server.purpose.listens.is_none() {
-            operator_orders::count_closed(directory, &server.shared, server.retirement.epoch, out);
+        if let (true, Some(seat)) = (server.purpose.checks_host, &server.link.seat) {
+            seat.host().release_check(env.worker);
+        }
+        if !server.purpose.is_own() {
+            orders::count_closed(directory, &server.shared, server.retirement.epoch, out);
         }
         if let Some(pool) = self.pools.get_mut(server.pool()) {
             pool.servers -= 1;
             pool.empty_since = env.now;
-            if matches!(server.duty, Duty::Idle) {
+            if matches!(*server.duty(), Duty::Idle) {
                 pool.idle.retain(|&idle| idle != conn);
             }
             if pool.keeps_min() || pool.servers == 0 {

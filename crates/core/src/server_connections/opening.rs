@@ -10,12 +10,24 @@ use crate::{
     Action, Actions, Endpoint, Level, SharedPool, Token,
     backend::{Credentials, Duty, Server, ServerLogin},
     connections::Conn,
-    effect::{Effect, ListenerEffect},
+    effect::{Effect, ListenerEffect, OwnConnection},
     listen::{ListenerKey, ListenerOpening, Opened, OpeningPurpose},
-    listeners::complete_parameters,
-    pool::{Above, Opening},
-    shared_pool::Failure,
+    listeners::complete_credentials,
+    pool::{AboveSize, Opening},
+    server_connections::host_checks,
+    shared::{
+        hosts::Seat,
+        pool::{Candidate, Failure},
+    },
 };
+
+/// The purpose of a connection that pgweir opens for itself.
+pub(super) enum OwnUse {
+    /// The connection is for clients.
+    None,
+    Listens(ListenerKey),
+    ChecksHost,
+}
 
 impl ServerConnections<'_> {
     /// Opens one more server connection if the ledger wants one.
@@ -32,9 +44,9 @@ impl ServerConnections<'_> {
             && let Some(client) = self.connections.client(client)
         {
             let text = match above {
-                Above::Reserve => "taking connection from reserve_pool",
-                Above::Overflow => "taking connection from overflow",
-                Above::Pinned => {
+                AboveSize::Reserve => "taking connection from reserve_pool",
+                AboveSize::Overflow => "taking connection from overflow",
+                AboveSize::Pinned => {
                     "taking connection beyond pool_size: more are pinned than max_pinned"
                 }
             };
@@ -44,7 +56,7 @@ impl ServerConnections<'_> {
             let text = format!("no such database: {}", shared.key.database);
             return self.login_failed(shared, Failure::unreachable(&text), out);
         };
-        self.begin_login(shared, endpoint, credentials, None, out);
+        self.begin_login(shared, endpoint, credentials, OwnUse::None, out);
     }
 
     /// Opens a server connection that the ledger has counted.
@@ -53,13 +65,13 @@ impl ServerConnections<'_> {
         shared: &Arc<SharedPool>,
         endpoint: Arc<Endpoint>,
         credentials: Credentials,
-        listens: Option<ListenerKey>,
+        own: OwnUse,
         out: &mut Actions,
     ) -> Token {
         let pool = self.open_pool(shared);
         pool.servers += 1;
         let epoch = pool.orders.epoch;
-        if listens.is_none() {
+        if matches!(own, OwnUse::None) {
             shared.epochs.lock().opened(epoch);
         }
         let (directory, now) = (self.env.directory, self.env.now);
@@ -73,17 +85,31 @@ impl ServerConnections<'_> {
             epoch,
             now,
         );
-        server.purpose.listens = listens;
+        server.link.seat = Some(Seat::at(directory.hosts().at(&endpoint)));
+        match own {
+            OwnUse::None => {}
+            OwnUse::Listens(key) => server.purpose.listens = Some(key),
+            OwnUse::ChecksHost => server.purpose.checks_host = true,
+        }
         server.retirement.defaults = shared.defaults.load(Ordering::Acquire);
-        let conn = self.connections.insert(Conn::Server(Box::new(server)));
-        self.connections.schedule(now);
+        let conn = (self.connections).insert(Conn::Server(Box::new(server)), now);
         self.effects.push(Effect::FreezeIfSuspended(conn));
         out.list.push(Action::Connect { conn, endpoint });
         conn
     }
 
+    /// Opens a connection for pgweir itself, if the caps allow one more.
+    pub(crate) fn open_own(&mut self, own: OwnConnection, out: &mut Actions) {
+        match own {
+            OwnConnection::Listener(opening) => self.open_listener(opening, out),
+            OwnConnection::HostCheck(pool, endpoint) => {
+                self.open_host_check(&pool, &endpoint, out);
+            }
+        }
+    }
+
     /// Opens a connection that listens, if the caps allow one more, and reports the outcome.
-    pub(crate) fn open_listener(&mut self, opening: Box<ListenerOpening>, out: &mut Actions) {
+    fn open_listener(&mut self, opening: Box<ListenerOpening>, out: &mut Actions) {
         let opened = self.begin_listener_login(&opening, out);
         let outcome = ListenerEffect::Opened(opening, opened);
         self.effects.push(Effect::Listener(outcome));
@@ -105,28 +131,68 @@ impl ServerConnections<'_> {
         if !shared.ledger.lock().take_extra_place() {
             return Opened::CapReached;
         }
-        complete_parameters(key, &mut credentials.parameters);
-        let listens = Some(key.clone());
+        complete_credentials(key, &mut credentials);
+        let listens = OwnUse::Listens(key.clone());
         Opened::Connecting(self.begin_login(shared, endpoint, credentials, listens, out))
     }
 
-    /// Returns where and how to log in next to a server of a pool; `None` if the pool's database is gone.
+    /// Opens a connection that checks its host, if the caps allow one more.
+    fn open_host_check(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        endpoint: &Arc<Endpoint>,
+        out: &mut Actions,
+    ) {
+        let (worker, host) = (self.env.worker, self.env.directory.hosts().at(endpoint));
+        let Some((_, mut credentials)) = self.terms_of_login(shared) else {
+            return host.release_check(worker);
+        };
+        if !shared.ledger.lock().take_extra_place() {
+            return host.release_check(worker);
+        }
+        credentials.name_application(host_checks::APPLICATION_NAME);
+        credentials.connect_query = None;
+        let endpoint = Arc::clone(endpoint);
+        self.begin_login(shared, endpoint, credentials, OwnUse::ChecksHost, out);
+    }
+
+    /// Returns the host and the credentials for a login to a server of a pool; `None` if the pool's database is gone.
     pub(super) fn terms_of_login(
         &mut self,
         shared: &Arc<SharedPool>,
     ) -> Option<(Arc<Endpoint>, Credentials)> {
-        let snapshot = self.env.snapshot;
+        let (snapshot, now) = (self.env.snapshot, self.env.now);
         let database = snapshot.config.database(&shared.key.database)?;
         let endpoints = &self.open_pool(shared).terms.endpoints;
         if endpoints.is_empty() {
             return None;
         }
-        let at = match database.load_balance_hosts {
+        let start = match database.load_balance_hosts {
             LoadBalance::RoundRobin => shared.hosts.fetch_add(1, Ordering::Relaxed),
             // A failed login moves on to the next host.
             LoadBalance::Disable => shared.hosts.load(Ordering::Relaxed),
         };
-        let endpoint = Arc::clone(&endpoints[at % endpoints.len()]);
+        let retry = snapshot.config.login_retry(database).0;
+        let directory = self.env.directory;
+        let pool = &*self.open_pool(shared);
+        let endpoints = &pool.terms.endpoints;
+        let need = host_checks::need_of(Some(database)).of_new_servers();
+        let unfit = host_checks::unfit_hosts(directory, pool, need);
+        let spreads = database.load_balance_hosts == LoadBalance::RoundRobin
+            && need.target.prefers_standbys();
+        let hosts = endpoints.iter().zip(&unfit);
+        let candidates: Vec<Candidate<'_>> = hosts
+            .map(|(endpoint, unfit)| Candidate {
+                endpoint,
+                is_unfit: unfit.is_some(),
+                connections: match spreads {
+                    true => directory.hosts().at(endpoint).connections(),
+                    false => 0,
+                },
+            })
+            .collect();
+        let at = (shared.facts.lock().logins).choose(&candidates, start, (now, retry));
+        let endpoint = Arc::clone(&endpoints[at]);
         let user = shared.key.user.to_string();
         // The password of a database entry belongs to the entry's `user`.
         let is_of_entry = database.user.as_ref().is_none_or(|own| *own == user);

@@ -4,20 +4,22 @@ use std::sync::Arc;
 
 use super::ServerConnections;
 use crate::{
-    Action, Actions, Address, Level, ReadMode, Source, TlsFacts, TlsRole, Token,
-    backend::{Duty, TlsAnswer},
+    Action, Actions, Address, Level, ReadMode, Source, TlsFacts, TlsRole, Token, backend::TlsAnswer,
 };
+
+/// Reported when a server does not log in while TLS begins.
+const NO_LOGIN: &str = "the login of a server that begins with TLS";
 
 impl ServerConnections<'_> {
     /// Begins the login on a new server connection, or asks for TLS first. `nonce` is for the login.
     pub(super) fn open_login(&mut self, conn: Token, nonce: [u8; 18], out: &mut Actions) {
         let terms = self.env.snapshot.tls.servers;
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
         let is_remote = matches!(server.link.addresses, Some((_, Address::Tcp(_))));
         let endpoint = Arc::clone(&server.link.endpoint);
-        if let Duty::Login(login) = &mut server.duty {
+        if let Some(login) = server.login_mut() {
             match terms.filter(|_| is_remote) {
                 None => out.send_made(conn, |bytes| login.start(nonce, bytes)),
                 Some(terms) if terms.direct => {
@@ -33,13 +35,14 @@ impl ServerConnections<'_> {
         out.read(conn, ReadMode::Deliver);
     }
 
-    /// Handles a server's answer to the request for TLS, if it was asked. Returns whether the login goes on later.
+    /// Handles a server's answer to the request for TLS, if there was one. Returns whether the login goes on later.
     pub(super) fn take_tls_answer(&mut self, conn: Token, out: &mut Actions) -> bool {
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = self.connections.known_server(conn, out) else {
             return true;
         };
         let endpoint = Arc::clone(&server.link.endpoint);
-        let Duty::Login(login) = &mut server.duty else {
+        let Some(login) = server.login_mut() else {
+            out.report_missing(NO_LOGIN);
             return true;
         };
         let start = out.scratch.len();
@@ -63,13 +66,13 @@ impl ServerConnections<'_> {
         }
     }
 
-    /// Goes on with the login after the TLS handshake.
+    /// Continues the login after the TLS handshake.
     pub(crate) fn secured(&mut self, conn: Token, facts: TlsFacts, out: &mut Actions) {
-        let Some(server) = self.connections.server(conn) else {
+        let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
-        let Duty::Login(login) = &mut server.duty else {
-            return;
+        let Some(login) = server.login_mut() else {
+            return out.report_missing(NO_LOGIN);
         };
         let text = format!("SSL established: {facts}");
         let start = out.scratch.len();

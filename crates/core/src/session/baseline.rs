@@ -7,7 +7,7 @@ use super::{Settings, SettingsTable, plan::ROLE, quote};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Baseline {
     settings: Settings,
-    /// Those `settings` that only superusers may set.
+    /// The settings that only superusers may set.
     privileged: Settings,
     /// `settings` as two array literals, names and values, without the parameters that an inspection reads in another
     /// way.

@@ -1,5 +1,6 @@
-//! Certificates: which functions and relations of a database surely leave no session state behind. [`Facts`] of the
-//! database come in, [`Certificates`] go out; the scanner looks up the words of clients' texts in them.
+//! Certificates: which functions and relations of a database surely leave no session state behind. [`Certificates`]
+//! are derived from the [`Facts`] of the database. The scanner looks up the words of clients' texts in the
+//! certificates.
 //!
 //! A name is certified when every object of the database with that name is clean, in whichever schema. So certificates
 //! need no `search_path`, and no folding of case. What is not known is opaque.
@@ -17,12 +18,16 @@ mod tree;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    sync::Arc,
+    sync::{Arc, Weak},
 };
+
+use parking_lot::Mutex;
 
 pub use facts::{Facts, Identity};
 pub use names::Name;
 use names::NameTable;
+
+use crate::base::memory::OVERHEAD;
 
 use super::scan::{DdlWords, Effects, builtin_traces};
 
@@ -78,8 +83,10 @@ struct Known {
     digest: u64,
     /// The effects of words. Words that are not in the table have none.
     words: NameTable,
-    /// Effects of functions by OID: those of users' functions, and of PostgreSQL's functions that have any.
+    /// Effects of users' functions by OID.
     calls: Arc<HashMap<u32, Effects>>,
+    /// Effects of PostgreSQL's functions by OID, as far as they have any.
+    builtin_calls: Arc<HashMap<u32, Effects>>,
     /// The effects that every text may have, whatever it contains.
     every_text: Effects,
     custom_names: BTreeSet<Box<[u8]>>,
@@ -98,6 +105,37 @@ struct Known {
     counts: Counts,
     /// Functions and relations that are not clean, up to a limit.
     suspects: Arc<[Suspect]>,
+}
+
+/// The tables of PostgreSQL's own functions that certificates use. Databases of one version share a table, unless somebody has
+/// changed the functions of one.
+#[derive(Debug, Default)]
+pub(crate) struct SharedBuiltins(Mutex<Vec<Weak<HashMap<u32, Effects>>>>);
+
+impl SharedBuiltins {
+    /// Returns the bytes that the tables take.
+    pub(crate) fn bytes(&self) -> usize {
+        let tables = self.0.lock();
+        let in_use = tables.iter().filter_map(Weak::upgrade);
+        in_use.map(|table| bytes_of(&table)).sum()
+    }
+
+    /// Returns the table in use with the same content, or else this one.
+    fn same_as(&self, own: Arc<HashMap<u32, Effects>>) -> Arc<HashMap<u32, Effects>> {
+        let mut tables = self.0.lock();
+        tables.retain(|table| table.strong_count() > 0);
+        let mut in_use = tables.iter().filter_map(Weak::upgrade);
+        if let Some(same) = in_use.find(|table| **table == *own) {
+            return same;
+        }
+        tables.push(Arc::downgrade(&own));
+        own
+    }
+}
+
+/// Returns the bytes that a table of functions takes.
+fn bytes_of(table: &HashMap<u32, Effects>) -> usize {
+    table.capacity() * (size_of::<(u32, Effects)>() + 1)
 }
 
 /// The code of a database that may do DDL.
@@ -141,6 +179,22 @@ impl Default for Certificates {
 }
 
 impl Certificates {
+    /// Returns the bytes that the certificates take, without what databases share.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let known = &*self.known;
+        let customs = known.custom_names.iter();
+        let suspects = known.suspects.iter();
+        size_of::<Known>()
+            + known.words.bytes()
+            + bytes_of(&known.calls)
+            + known.session_readers.capacity() * (size_of::<Name>() + 1)
+            + customs.map(|name| name.len() + 3 * OVERHEAD).sum::<usize>()
+            + suspects
+                .map(|suspect| size_of::<Suspect>() + suspect.name.len() + 2 * OVERHEAD)
+                .sum::<usize>()
+    }
+
     fn of(known: Known) -> Self {
         let known = Arc::new(known);
         Self { known }
@@ -193,6 +247,7 @@ impl Certificates {
             known.add_relation(name.as_bytes(), Traces { read, write });
         }
         known.calls = Arc::new(found.calls);
+        known.builtin_calls = Arc::new(found.builtin_calls);
         known.session_readers = Arc::new(found.session_readers);
         known.add_to_every_text(found.every_text);
         known.utf8 = facts.utf8;
@@ -207,6 +262,13 @@ impl Certificates {
             known.opaque_reason = Some("too many of its functions and relations are opaque".into());
         }
         Self::of(known)
+    }
+
+    /// Lets these certificates share what they know of PostgreSQL's own functions with those of other databases.
+    pub(crate) fn share_builtins(&mut self, shared: &SharedBuiltins) {
+        let own = Arc::clone(&self.known.builtin_calls);
+        let same = shared.same_as(own);
+        Arc::make_mut(&mut self.known).builtin_calls = same;
     }
 
     /// Creates certificates from rows, for tests of scanners. A row has a kind, a name, the effects of a use and the
@@ -329,7 +391,9 @@ impl Certificates {
         } else {
             body::ANYTHING
         };
-        self.known.calls.get(&oid).copied().unwrap_or(unknown)
+        let known = self.known.calls.get(&oid);
+        let known = known.or_else(|| self.known.builtin_calls.get(&oid));
+        known.copied().unwrap_or(unknown)
     }
 
     /// Returns whether the database has an event trigger, which any DDL may fire.

@@ -29,7 +29,7 @@ pub enum ToDeallocate<'n> {
     All,
 }
 
-/// What the clean's last row tells of the session.
+/// The facts about the session in the last row of a clean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cleaned {
     /// Statements made by PREPARE.

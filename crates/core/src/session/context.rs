@@ -2,7 +2,7 @@
 
 use super::{Fingerprint, Resets, Settings, SqlStatements, outlasts_reset, plan::ENDS_WITH_ERRORS};
 use crate::Time;
-use crate::pin::{Pin, Pins};
+use crate::base::pin::{Pin, Pins};
 
 /// The session of one client.
 #[derive(Debug, Default)]
@@ -120,8 +120,12 @@ impl Context {
     }
 
     fn unpin(&mut self, pin: Pin) {
-        self.pins = self.pins.without(pin);
-        if self.pins.is_empty() {
+        self.set_pins(self.pins.without(pin));
+    }
+
+    fn set_pins(&mut self, pins: Pins) {
+        self.pins = pins;
+        if pins.is_empty() {
             self.pinned_at = None;
             self.pinned_by = None;
         }
@@ -142,13 +146,8 @@ impl Context {
 
     /// Sets the pins that are in force from `now` on.
     pub fn pin(&mut self, pins: Pins, now: Time) {
-        if pins.is_empty() {
-            self.pinned_at = None;
-            self.pinned_by = None;
-        } else {
-            self.pinned_at.get_or_insert(now);
-        }
-        self.pins = pins;
+        self.pinned_at.get_or_insert(now);
+        self.set_pins(pins);
     }
 }
 

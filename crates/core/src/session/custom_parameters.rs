@@ -1,18 +1,28 @@
 //! The known names of custom parameters. PostgreSQL lists custom parameters nowhere, so a probe asks for those in this
 //! set.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+
+use lru::LruCache;
 
 use super::scan::CustomNames;
 
-/// Names of custom parameters (`app.tenant`) that were read in clients' texts or in the catalog.
-#[derive(Debug, Default)]
+/// Names of custom parameters (`app.tenant`), in lower case.
+#[derive(Debug)]
 pub struct CustomParameters {
-    /// Each name with the time when it was last read; `None` if the catalog contains it.
-    names: BTreeMap<Box<[u8]>, Option<u64>>,
-    /// The same by time, without the names from the catalog.
-    times: BTreeMap<u64, Box<[u8]>>,
-    time: u64,
+    /// The names that functions and settings in the catalog contain.
+    watched: BTreeSet<Box<[u8]>>,
+    /// Other names, which clients' texts contain.
+    recent: LruCache<Box<[u8]>, ()>,
+}
+
+impl Default for CustomParameters {
+    fn default() -> Self {
+        Self {
+            watched: BTreeSet::new(),
+            recent: LruCache::unbounded(),
+        }
+    }
 }
 
 impl CustomParameters {
@@ -23,48 +33,34 @@ impl CustomParameters {
     /// known to use UTF-8, and a server can be asked for it. Returns `false` if no server can be asked for the name.
     pub fn insert(&mut self, name: &[u8], is_utf8: bool) -> bool {
         let can_be_asked_for = can_be_asked_for(name, is_utf8);
-        if can_be_asked_for {
-            self.set(name, false);
+        let name = name.to_ascii_lowercase().into_boxed_slice();
+        if can_be_asked_for && !self.watched.contains(&name) {
+            self.recent.put(name, ());
+            self.forget_oldest();
         }
         can_be_asked_for
     }
 
     /// Replaces the names from the catalog.
     pub fn watch<'n>(&mut self, names: impl Iterator<Item = &'n [u8]>, is_utf8: bool) {
-        self.names.retain(|_, time| time.is_some());
-        for name in names.filter(|name| can_be_asked_for(name, is_utf8)) {
-            self.set(name, true);
+        let names = names.filter(|name| can_be_asked_for(name, is_utf8));
+        self.watched = names.map(|name| name.to_ascii_lowercase().into()).collect();
+        for name in &self.watched {
+            self.recent.pop(name);
         }
+        self.forget_oldest();
     }
 
-    fn set(&mut self, name: &[u8], stays: bool) {
-        let name = name.to_ascii_lowercase().into_boxed_slice();
-        self.time += 1;
-        let time = (!stays).then_some(self.time);
-        match self.names.get_mut(&name) {
-            Some(None) => return,
-            Some(last) => {
-                if let Some(last) = std::mem::replace(last, time) {
-                    self.times.remove(&last);
-                }
-            }
-            None => {
-                if self.names.len() == Self::MAX
-                    && let Some((_, oldest)) = self.times.pop_first()
-                {
-                    self.names.remove(&oldest);
-                }
-                self.names.insert(name.clone(), time);
-            }
-        }
-        if let Some(time) = time {
-            self.times.insert(time, name);
+    fn forget_oldest(&mut self) {
+        while self.watched.len() + self.recent.len() > Self::MAX && self.recent.pop_lru().is_some()
+        {
         }
     }
 
     /// Returns all names.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
-        self.names.keys().map(|name| &**name)
+        let recent = self.recent.iter().map(|(name, ())| name);
+        self.watched.iter().chain(recent).map(|name| &**name)
     }
 }
 
@@ -104,7 +100,7 @@ mod tests {
         }
         assert!(has(&customs, "app.kept") && !has(&customs, "app.1999"));
         assert_eq!(customs.names().count(), CustomParameters::MAX);
-        assert_eq!(customs.times.len(), CustomParameters::MAX - 1);
+        assert_eq!(customs.recent.len(), CustomParameters::MAX - 1);
     }
 
     #[test]

@@ -3,17 +3,18 @@
 //! Most DDL invalidates a database's certificates until its catalog has been read again ([`Change::Any`]). Some DDL
 //! can't make anything opaque that is not, and leaves the certificates in force ([`Change::Quiet`]). A statement is
 //! quiet if it is of one of the kinds below, if nothing in the database is opaque by itself (no event trigger, no
-//! opaque operator, cast or type), and if, except for DROP, every word in it is innocent under the present
-//! certificates:
+//! opaque operator, cast or type), and if, except for DROP, every word in it is innocent (leaves no session state
+//! behind) by the present certificates:
 //!
 //! - DROP of anything. A dropped object can't be reached any more; and since certificates go by names, not by the
 //!   object to which a name is resolved, it makes no difference which object another one hid.
 //! - CREATE TABLE, INDEX, VIEW, MATERIALIZED VIEW, SEQUENCE and SCHEMA (alone), ALTER TABLE. Such a statement names
 //!   everything that the object can fire: functions in defaults, checks, generated columns and expressions; parents,
 //!   partitions, and tables of foreign keys; tables under a view. All these words are innocent, so the object is, and
-//!   so are those that it is linked with. A serial or identity column has traces of its own: these words are not quiet,
-//!   nor is `LIKE` of a table that has one, whose name is not innocent. The new name is a word of the text, too, so
-//!   that nothing opaque is renamed, and nothing gets an opaque name.
+//!   so are those that it is linked with. A serial or identity column leaves values of sequences in the session:
+//!   the words that declare one are not quiet. Neither is `LIKE` of a table that has one, since the name of that
+//!   table is not innocent. The new name is a word of the text, too, so that nothing opaque is renamed, and nothing
+//!   gets an opaque name.
 //! - COMMENT, GRANT, REVOKE; VACUUM, ANALYZE, REINDEX, CLUSTER and REFRESH, whose functions might do DDL: all these
 //!   functions are certified if the words are innocent; statements that name no table are quiet where no function is
 //!   opaque.
@@ -79,39 +80,25 @@ pub fn catalog_change(text: &[u8], dialect: Dialect, certificates: &Certificates
             false => Change::No,
         };
     }
-    let mut reader = Reader {
+    let reader = Reader {
         certificates,
         utf8: dialect == Dialect::Utf8 && certificates.is_utf8(),
         is_quiet_database: certificates.every_text().is_empty()
             && !certificates.has_event_triggers(),
-        change: Change::No,
     };
-    let mut statement = Vec::new();
-    for piece in pieces(text) {
-        if piece == Piece::Symbol(b';') {
-            reader.statement(&statement);
-            statement.clear();
-        } else {
-            statement.push(piece);
-        }
-    }
-    reader.statement(&statement);
-    reader.change
+    let pieces: Vec<_> = pieces(text).collect();
+    let statements = pieces.split(|piece| *piece == Piece::Symbol(b';'));
+    let changes = statements.map(|statement| reader.change_of(statement));
+    changes.max().unwrap_or(Change::No)
 }
 
 struct Reader<'c> {
     certificates: &'c Certificates,
     utf8: bool,
     is_quiet_database: bool,
-    change: Change,
 }
 
 impl Reader<'_> {
-    fn statement(&mut self, pieces: &[Piece<'_>]) {
-        let change = self.change_of(pieces);
-        self.change = self.change.max(change);
-    }
-
     fn change_of(&self, pieces: &[Piece<'_>]) -> Change {
         if pieces.contains(&Piece::Broken) {
             return Change::Any;

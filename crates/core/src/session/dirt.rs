@@ -105,6 +105,15 @@ impl Dirt {
         self.beyond_channels = true;
     }
 
+    /// Notes that the session was used by another process, where texts had these effects since the last inspection.
+    pub fn taken_over(&mut self, effects: Effects) {
+        self.raise(Class::Opaque);
+        self.effects |= effects;
+        self.any_name = true;
+        self.changes_role = true;
+        self.changes_plans = true;
+    }
+
     fn note_names(&mut self, text: &[u8], dialect: Dialect) {
         match touched_parameters(text, dialect) {
             Touched::Names(names) => {

@@ -78,7 +78,6 @@ impl Ids {
         }
     }
 
-    #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Short(ids) => 2 * ids.capacity(),

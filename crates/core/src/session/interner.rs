@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 
+use crate::base::memory::{Memory, MemoryKind, MemoryUsage};
+
 /// The number of values below which nothing is swept.
 pub(super) const SWEEP_MIN: usize = 64;
 
@@ -13,18 +15,33 @@ pub(super) const SWEEP_MIN: usize = 64;
 pub(super) struct Interner<T: ?Sized> {
     table: HashTable<Arc<T>>,
     sweep_at: usize,
-}
-
-impl<T: ?Sized> Default for Interner<T> {
-    fn default() -> Self {
-        Self {
-            table: HashTable::new(),
-            sweep_at: 0,
-        }
-    }
+    /// The bytes of a value.
+    bytes_of: fn(&T) -> usize,
+    usage: MemoryUsage,
+    /// Counts what the values take, as this kind.
+    memory: Arc<Memory>,
+    kind: MemoryKind,
 }
 
 impl<T: ?Sized> Interner<T> {
+    /// Creates a table without values. `bytes_of` returns the bytes of a value, which `memory` counts as this kind.
+    pub(super) fn new(bytes_of: fn(&T) -> usize, memory: &Arc<Memory>, kind: MemoryKind) -> Self {
+        Self {
+            table: HashTable::new(),
+            sweep_at: 0,
+            bytes_of,
+            usage: MemoryUsage::default(),
+            memory: Arc::clone(memory),
+            kind,
+        }
+    }
+
+    /// Returns the value with this hash that `is_it` accepts, if there is one.
+    pub(super) fn find(&self, hash: u64, is_it: impl Fn(&T) -> bool) -> Option<Arc<T>> {
+        let found = self.table.find(hash, |value| is_it(value));
+        found.map(Arc::clone)
+    }
+
     /// Returns the value with this hash that `is_it` accepts, and makes it if there is none.
     pub(super) fn intern(
         &mut self,
@@ -33,27 +50,34 @@ impl<T: ?Sized> Interner<T> {
         hash_of: impl Fn(&T) -> u64,
         make: impl FnOnce() -> Arc<T>,
     ) -> Arc<T> {
-        if let Some(found) = self.table.find(hash, |value| is_it(value)) {
-            return Arc::clone(found);
+        if let Some(found) = self.find(hash, is_it) {
+            return found;
         }
-        self.sweep();
+        if self.table.len() >= self.sweep_at.max(SWEEP_MIN) {
+            self.sweep();
+        }
         let value = make();
+        let before = self.usage;
+        self.usage.add((self.bytes_of)(&value));
+        self.memory.change(self.kind, before, self.usage);
         let kept = Arc::clone(&value);
         self.table.insert_unique(hash, kept, |value| hash_of(value));
         value
     }
 
-    /// Returns all values; some may be unused by now.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.table.iter().map(|value| &**value)
-    }
-
-    fn sweep(&mut self) {
-        if self.table.len() < self.sweep_at.max(SWEEP_MIN) {
-            return;
-        }
-        // Only a holder of the value, or this table, can make another reference to it.
-        self.table.retain(|value| Arc::strong_count(value) > 1);
+    /// Removes the values that are not in use.
+    pub(super) fn sweep(&mut self) {
+        let before = std::mem::take(&mut self.usage);
+        let (usage, bytes_of) = (&mut self.usage, self.bytes_of);
+        self.table.retain(|value| {
+            // Only a holder of the value, or this table, can make another reference to it.
+            let is_used = Arc::strong_count(value) > 1;
+            if is_used {
+                usage.add(bytes_of(value));
+            }
+            is_used
+        });
+        self.memory.change(self.kind, before, self.usage);
         self.sweep_at = 2 * self.table.len();
     }
 }

@@ -31,15 +31,13 @@ const OF_VALUES: [&str; 9] = words(
     "array_nulls backslash_quote client_encoding datestyle intervalstyle lc_monetary \
      standard_conforming_strings timezone timezone_abbreviations",
 );
-/// The names of such settings in `SET TIME ZONE`, `SET XML OPTION` and `SET NAMES`.
-const IN_SET: [&str; 3] = words("names time xml");
 /// Words that the input functions of dates and times accept.
 const TIMES: [&str; 4] = words("now today tomorrow yesterday");
 
 /// Returns whether this parameter decides what literals mean.
 #[must_use]
 pub fn affects_literals(parameter: &[u8]) -> bool {
-    is_any(parameter, &OF_WORDS) || is_any(parameter, &OF_VALUES) || is_any(parameter, &IN_SET)
+    is_any(parameter, &OF_WORDS) || is_any(parameter, &OF_VALUES)
 }
 
 impl Literals {

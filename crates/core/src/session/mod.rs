@@ -1,5 +1,5 @@
-//! The session state that a client expects, the state that a server connection holds, and the messages that turn the
-//! second into the first.
+//! The session state that a client expects, the state that a server connection holds, and the messages that change
+//! the server's state into the client's.
 //!
 //! A client's **context** is the part of its session state that pgweir carries from server to server. The **state** is
 //! what the server itself reports of its session. **Pins** are the parts of the state that can't be carried: they keep

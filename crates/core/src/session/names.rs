@@ -12,6 +12,8 @@ use hashbrown::HashTable;
 
 use pgweir_wire::Malformed;
 
+use crate::base::memory::{MemoryUsage, OVERHEAD};
+
 use super::{Statement, StatementDescription, ids::Ids, statement_description};
 
 /// The bytes that a name counts towards `max_client_prepared_bytes`, beside the statement itself.
@@ -34,6 +36,8 @@ pub struct Bindings {
     made: u32,
     index: HashTable<u32>,
     hasher: RandomState,
+    /// The bytes of all names.
+    name_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -94,6 +98,55 @@ impl Bindings {
         self.hasher.hash_one(body)
     }
 
+    /// Returns whether a client of the worker has a statement under this name.
+    #[must_use]
+    pub fn has(&self, name: &[u8], statement: &Statement) -> bool {
+        let hash = self.hash(name);
+        self.find(hash, name, statement, |_| true).is_some()
+    }
+
+    /// Returns what the pairs take.
+    #[must_use]
+    pub fn usage(&self) -> MemoryUsage {
+        MemoryUsage {
+            count: self.slots.len() - self.free.len(),
+            bytes: self.slots.capacity() * size_of::<Option<Binding>>()
+                + self.free.capacity() * size_of::<u32>()
+                + self.index.allocation_size()
+                + self.name_bytes,
+        }
+    }
+
+    /// Gives memory back that is not used at present.
+    pub fn shrink(&mut self) {
+        while let Some(None) = self.slots.last() {
+            self.slots.pop();
+        }
+        let len = self.slots.len();
+        self.free.retain(|&slot| (slot as usize) < len);
+        self.slots.shrink_to_fit();
+        self.free.shrink_to_fit();
+        let slots = &self.slots;
+        self.index.shrink_to_fit(|&id| place_of(slots, id));
+    }
+
+    fn find(
+        &self,
+        hash: u32,
+        name: &[u8],
+        statement: &Statement,
+        fits: impl Fn(&StatementDescription) -> bool,
+    ) -> Option<u32> {
+        let is_same = |&id: &u32| {
+            let slot = self.slots[id as usize].as_ref();
+            slot.is_some_and(|slot| {
+                slot.statement.id() == statement.id() && fits(&slot.shape) && *slot.name == *name
+            })
+        };
+        let found = self.index.find(mix(hash, statement.id()), is_same);
+        found.copied()
+    }
+
     fn get(&self, id: u32) -> Option<&Binding> {
         self.slots.get(id as usize)?.as_ref()
     }
@@ -119,13 +172,7 @@ impl Bindings {
     ) -> u32 {
         let hash = self.hash(name);
         let place = mix(hash, statement.id());
-        let is_same = |&id: &u32| {
-            let slot = self.slots[id as usize].as_ref();
-            slot.is_some_and(|slot| {
-                slot.statement.id() == statement.id() && slot.shape == shape && *slot.name == *name
-            })
-        };
-        if let Some(&id) = self.index.find(place, is_same) {
+        if let Some(id) = self.find(hash, name, statement, |found| *found == shape) {
             if let Some(slot) = &mut self.slots[id as usize] {
                 slot.holders += 1;
             }
@@ -144,12 +191,11 @@ impl Bindings {
             hash,
             holders: 1,
         });
+        self.name_bytes += name.len() + OVERHEAD;
+        statement.add_name();
         let slots = &self.slots;
-        let rehash = |&id: &u32| {
-            let slot = slots[id as usize].as_ref();
-            slot.map_or(0, |slot| mix(slot.hash, slot.statement.id()))
-        };
-        self.index.insert_unique(place, id, rehash);
+        self.index
+            .insert_unique(place, id, |&id| place_of(slots, id));
         id
     }
 
@@ -162,6 +208,8 @@ impl Bindings {
             return;
         }
         let place = mix(slot.hash, slot.statement.id());
+        self.name_bytes -= slot.name.len() + OVERHEAD;
+        slot.statement.remove_name();
         self.slots[id as usize] = None;
         if let Ok(entry) = self.index.find_entry(place, |&found| found == id) {
             entry.remove();
@@ -291,6 +339,12 @@ impl Names {
         self.bytes
     }
 
+    /// Returns the bytes that the list of names takes. The names themselves are in the [`Bindings`].
+    #[must_use]
+    pub fn list_bytes(&self) -> usize {
+        self.sorted.bytes()
+    }
+
     /// Returns the bytes that one more statement counts.
     #[must_use]
     pub fn cost(statement: &Statement) -> usize {
@@ -312,6 +366,12 @@ impl Names {
         }
         Err(at)
     }
+}
+
+/// Returns the hash of the pair in a slot.
+fn place_of(slots: &[Option<Binding>], id: u32) -> u64 {
+    let slot = slots[id as usize].as_ref();
+    slot.map_or(0, |slot| mix(slot.hash, slot.statement.id()))
 }
 
 /// Hashes name and statement. The hash table needs good top bits.

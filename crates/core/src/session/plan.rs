@@ -30,7 +30,9 @@ pub fn login_plan(wanted: &Settings, held: &Settings) -> Option<Vec<u8>> {
     match plan(wanted, held) {
         None if !who.is_empty() => {
             let mut text = RESET_IDENTITY.to_vec();
-            sets(&mut text, &who);
+            sets(&mut text, &who, |text, _, value| {
+                quote::literal_of_bytes(text, value)
+            });
             Some(text)
         }
         text => text,
@@ -128,10 +130,7 @@ fn plan_with(
     for name in difference.resets {
         reset(&mut text, name);
     }
-    for (at, (name, value)) in difference.sets.into_iter().enumerate() {
-        text.extend_from_slice(if at == 0 { b"SELECT " } else { b"," });
-        set_config(&mut text, name, |text| write_value(text, name, value));
-    }
+    sets(&mut text, &difference.sets, write_value);
     (!text.is_empty()).then_some(text)
 }
 
@@ -165,10 +164,14 @@ fn reset(text: &mut Vec<u8>, name: &[u8]) {
 }
 
 /// Appends one statement that sets all of these.
-fn sets(text: &mut Vec<u8>, pairs: &[(&[u8], &[u8])]) {
+fn sets(
+    text: &mut Vec<u8>,
+    pairs: &[(&[u8], &[u8])],
+    write_value: impl Fn(&mut Vec<u8>, &[u8], &[u8]),
+) {
     for (at, (name, value)) in pairs.iter().enumerate() {
         text.extend_from_slice(if at == 0 { b"SELECT " } else { b"," });
-        set_config(text, name, |text| quote::literal_of_bytes(text, value));
+        set_config(text, name, |text| write_value(text, name, value));
     }
 }
 

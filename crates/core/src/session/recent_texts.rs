@@ -1,7 +1,7 @@
 //! The last texts that may have changed a session, kept to show operators which one pinned a client.
 
 use super::{Effects, Fingerprint};
-use crate::pin::Pin;
+use crate::base::pin::Pin;
 
 /// The number of texts that are kept.
 const TEXTS_MAX: usize = 4;
@@ -11,22 +11,33 @@ const BYTES_MAX: usize = 512;
 /// The last texts that may have changed a session, since its state was last known.
 #[derive(Debug, Default)]
 pub struct RecentTexts {
-    /// The effects and the beginning of each text. The buffers are reused.
-    texts: Vec<(Effects, Vec<u8>)>,
+    /// The buffers are reused.
+    texts: Vec<RecentText>,
     /// The number of texts that were noted.
     noted: usize,
 }
 
+#[derive(Debug, Default)]
+struct RecentText {
+    effects: Effects,
+    /// The beginning of the text.
+    beginning: Vec<u8>,
+    /// The hash of the whole text's fingerprint, if only its beginning is kept.
+    hash: Option<u64>,
+}
+
 impl RecentTexts {
-    /// Notes a text.
-    pub fn note(&mut self, effects: Effects, text: &[u8]) {
+    /// Notes a text. `hash`: that of its fingerprint, if it is known.
+    pub fn note(&mut self, effects: Effects, text: &[u8], hash: Option<u64>) {
         if self.texts.len() < TEXTS_MAX {
             self.texts.resize_with(TEXTS_MAX, Default::default);
         }
-        let (slot, bytes) = &mut self.texts[self.noted % TEXTS_MAX];
-        *slot = effects;
-        bytes.clear();
-        bytes.extend_from_slice(&text[..text.len().min(BYTES_MAX)]);
+        let slot = &mut self.texts[self.noted % TEXTS_MAX];
+        slot.effects = effects;
+        slot.hash = hash.filter(|_| text.len() > BYTES_MAX);
+        slot.beginning.clear();
+        slot.beginning
+            .extend_from_slice(&text[..text.len().min(BYTES_MAX)]);
         self.noted += 1;
     }
 
@@ -40,9 +51,15 @@ impl RecentTexts {
     #[must_use]
     pub fn of(&self, pin: Pin) -> Option<Fingerprint> {
         let texts = &self.texts[..self.noted.min(self.texts.len())];
-        let first = |sign: Effects| texts.iter().find(|(found, _)| found.intersects(sign));
-        let (_, text) = first(sign(pin)).or_else(|| first(Effects::OPAQUE))?;
-        (!text.is_empty()).then(|| Fingerprint::of(text))
+        let first = |sign: Effects| texts.iter().find(|text| text.effects.intersects(sign));
+        let text = first(sign(pin)).or_else(|| first(Effects::OPAQUE))?;
+        (!text.beginning.is_empty()).then(|| {
+            let fingerprint = Fingerprint::of(&text.beginning);
+            Fingerprint {
+                hash: text.hash.unwrap_or(fingerprint.hash),
+                ..fingerprint
+            }
+        })
     }
 }
 
@@ -70,16 +87,25 @@ mod tests {
     fn which_text_it_was() {
         let mut suspects = RecentTexts::default();
         assert_eq!(suspects.of(Pin::Temporary), None);
-        suspects.note(Effects::OPAQUE, b"SELECT f(1)");
-        suspects.note(Effects::TEMP, b"CREATE TEMP TABLE t AS SELECT 'x'");
+        suspects.note(Effects::OPAQUE, b"SELECT f(1)", None);
+        suspects.note(Effects::TEMP, b"CREATE TEMP TABLE t AS SELECT 'x'", Some(7));
         let text = |suspects: &RecentTexts, pin| suspects.of(pin).map(|found| found.text);
         let of_temp = text(&suspects, Pin::Temporary);
         assert_eq!(of_temp.as_deref(), Some("CREATE TEMP TABLE t AS SELECT ?"));
+        let hash = |suspects: &RecentTexts, pin| suspects.of(pin).map(|found| found.hash);
+        let whole = Fingerprint::of(b"CREATE TEMP TABLE t AS SELECT 'x'");
+        assert_eq!(hash(&suspects, Pin::Temporary), Some(whole.hash));
         assert_eq!(text(&suspects, Pin::Lock).as_deref(), Some("SELECT f(?)"));
         for _ in 0..100 {
-            suspects.note(Effects::LOCK, &[b'x'; 100_000]);
+            suspects.note(Effects::LOCK, &[b'x'; 100_000], Some(7));
         }
-        let kept: usize = suspects.texts.iter().map(|(_, text)| text.len()).sum();
+        assert_eq!(
+            hash(&suspects, Pin::Lock),
+            Some(7),
+            "that of the whole text"
+        );
+        let kept = suspects.texts.iter().map(|text| text.beginning.len());
+        let kept: usize = kept.sum();
         assert_eq!(kept, TEXTS_MAX * BYTES_MAX);
         suspects.clear();
         assert_eq!(suspects.of(Pin::Lock), None);

@@ -38,17 +38,14 @@ impl TrackedNames {
     #[must_use]
     pub fn new(extra: &[String]) -> Self {
         let mut names: Vec<String> = Self::ALWAYS.map(str::to_owned).into();
-        for name in extra {
-            if !names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
-                names.push(name.clone());
-            }
-        }
-        let tracked = names.len();
-        for name in Self::REPORTED {
+        let add = |names: &mut Vec<String>, name: &str| {
             if !names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
                 names.push(name.to_owned());
             }
-        }
+        };
+        extra.iter().for_each(|name| add(&mut names, name));
+        let tracked = names.len();
+        Self::REPORTED.iter().for_each(|name| add(&mut names, name));
         Self { names, tracked }
     }
 

@@ -2,12 +2,14 @@
 //! (asyncpg), and the like. If the client has no session state to reset, pgweir answers these queries without a server,
 //! since the answers are always the same.
 
-use pgweir_wire::{MessageWriter, tag::backend};
+use pgweir_wire::MessageWriter;
 
 use Answer::Tag;
 
 use super::scan::{Kind, Lexer};
 
+/// The OID of the type `void`.
+const VOID: u32 = 2278;
 /// The longest text that is examined, in bytes.
 const TEXT_MAX: usize = 256;
 
@@ -118,8 +120,10 @@ impl Resets {
                     MessageWriter::new(out).command_complete(tag);
                 }
                 Some(Answer::Void(name)) => {
-                    void_row(name, out);
-                    MessageWriter::new(out).command_complete("SELECT 1");
+                    MessageWriter::new(out)
+                        .row_description([(name, VOID, 4)].into_iter())
+                        .data_row([Some(&b""[..])].into_iter())
+                        .command_complete("SELECT 1");
                 }
                 None => {}
             }
@@ -169,26 +173,6 @@ fn behind<'a>(mut statement: Lexer<'a>, known: &str) -> Option<Lexer<'a>> {
             return None;
         }
     }
-}
-
-/// Appends RowDescription and DataRow of a function that returns void.
-fn void_row(name: &str, out: &mut Vec<u8>) {
-    const VOID: u32 = 2278;
-    MessageWriter::new(out).message(backend::ROW_DESCRIPTION, |out| {
-        out.extend_from_slice(&1u16.to_be_bytes());
-        out.extend_from_slice(name.as_bytes());
-        out.push(0);
-        // The column belongs to no table.
-        out.extend_from_slice(&[0; 6]);
-        out.extend_from_slice(&VOID.to_be_bytes());
-        out.extend_from_slice(&4u16.to_be_bytes());
-        out.extend_from_slice(&(-1i32).to_be_bytes());
-        out.extend_from_slice(&0u16.to_be_bytes());
-    });
-    MessageWriter::new(out).message(backend::DATA_ROW, |out| {
-        out.extend_from_slice(&1u16.to_be_bytes());
-        out.extend_from_slice(&0i32.to_be_bytes());
-    });
 }
 
 #[cfg(test)]

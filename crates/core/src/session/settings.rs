@@ -1,6 +1,7 @@
 //! The settings of a session: names and values, shared by all clients that have the same.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     hash::{BuildHasher, Hash, RandomState},
     sync::Arc,
@@ -9,6 +10,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::interner::{self, Interner};
+use crate::base::memory::{Memory, MemoryKind};
 
 /// A name, in lower case: PostgreSQL ignores case in the names of its parameters.
 type Name = Box<[u8]>;
@@ -24,10 +26,16 @@ pub struct Settings {
 }
 
 /// All settings of the process that are in use, each stored once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SettingsTable {
     shelf: Mutex<Interner<[(Name, Value)]>>,
     hasher: RandomState,
+}
+
+impl Default for SettingsTable {
+    fn default() -> Self {
+        Self::new(Arc::default())
+    }
 }
 
 impl Settings {
@@ -62,9 +70,7 @@ impl Settings {
     /// Returns the size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.iter()
-            .map(|(name, value)| name.len() + value.len() + 2 * size_of::<Name>())
-            .sum()
+        bytes_of(self.entries.as_deref().unwrap_or_default())
     }
 }
 
@@ -76,7 +82,28 @@ impl fmt::Debug for Settings {
     }
 }
 
+fn bytes_of(entries: &[(Name, Value)]) -> usize {
+    let each = entries
+        .iter()
+        .map(|(name, value)| name.len() + value.len() + 2 * size_of::<Name>());
+    each.sum()
+}
+
 impl SettingsTable {
+    /// Creates the table. `memory` counts what the settings take.
+    #[must_use]
+    pub fn new(memory: Arc<Memory>) -> Self {
+        Self {
+            shelf: Mutex::new(Interner::new(bytes_of, &memory, MemoryKind::SessionState)),
+            hasher: RandomState::default(),
+        }
+    }
+
+    /// Removes the settings that no session has. Otherwise these are removed once there are as many as others.
+    pub fn sweep(&self) {
+        self.shelf.lock().sweep();
+    }
+
     /// Returns the settings with these values. Of a name that occurs twice, the last value counts.
     #[must_use]
     pub fn intern<N, V>(&self, pairs: impl IntoIterator<Item = (N, V)>) -> Settings
@@ -88,14 +115,8 @@ impl SettingsTable {
             let name = name.as_ref().to_ascii_lowercase().into_boxed_slice();
             (name, Value::from(value.as_ref()))
         });
-        let mut entries: Vec<(Name, Value)> = Vec::new();
-        for (name, value) in lower {
-            match entries.binary_search_by(|(own, _)| own.cmp(&name)) {
-                Ok(at) => entries[at].1 = value,
-                Err(at) => entries.insert(at, (name, value)),
-            }
-        }
-        self.share(entries)
+        let sorted: BTreeMap<Name, Value> = lower.collect();
+        self.share(sorted.into_iter().collect())
     }
 
     /// Returns `base`, overlaid with the values of `own`.
@@ -161,12 +182,16 @@ mod tests {
 
     #[test]
     fn what_nobody_has_is_forgotten() {
-        let table = SettingsTable::default();
+        let memory = Arc::<Memory>::default();
+        let table = SettingsTable::new(Arc::clone(&memory));
         let kept = table.intern([("kept", "1")]);
         for number in 0..10 * SWEEP_MIN {
             let _ = table.intern([("number", number.to_string())]);
         }
-        assert!(table.shelf.lock().iter().count() <= 2 * SWEEP_MIN);
+        let count = || memory.usage(MemoryKind::SessionState).count;
+        assert!(count() <= 2 * SWEEP_MIN);
+        table.sweep();
+        assert_eq!(count(), 1);
         assert!(kept.is_same(&table.intern([("kept", "1")])));
     }
 

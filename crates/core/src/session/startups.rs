@@ -1,6 +1,6 @@
 //! The results of startup parameters, remembered so that not every login needs to ask a server.
 
-use std::collections::{HashMap, VecDeque};
+use lru::LruCache;
 
 use super::{Settings, Tracked};
 
@@ -15,12 +15,19 @@ pub struct Startup {
     pub tracked: Tracked,
 }
 
-/// The results of the startup parameters of earlier clients of a pool.
-#[derive(Debug, Default)]
+/// The results of the startup parameters of earlier clients of a pool. The one that was added first is removed first.
+#[derive(Debug)]
 pub struct Startups {
-    known: HashMap<Settings, Startup>,
-    /// The order of insertion: the oldest is removed first.
-    order: VecDeque<Settings>,
+    known: LruCache<Settings, Startup>,
+}
+
+impl Default for Startups {
+    fn default() -> Self {
+        Self {
+            // A bounded one would allocate all its entries for each pool.
+            known: LruCache::unbounded(),
+        }
+    }
 }
 
 impl Startups {
@@ -32,28 +39,22 @@ impl Startups {
     /// Returns the result of these startup parameters.
     #[must_use]
     pub fn find(&self, asked: &Settings) -> Option<&Startup> {
-        self.known.get(asked)
+        self.known.peek(asked)
     }
 
     /// Remembers the result of these startup parameters.
     pub fn keep(&mut self, asked: &Settings, startup: Startup) {
-        if asked.bytes() > Self::LONGEST {
-            return;
-        }
-        if self.known.insert(asked.clone(), startup).is_none() {
-            self.order.push_back(asked.clone());
-        }
-        if self.order.len() > Self::MAX
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.known.remove(&oldest);
+        if asked.bytes() <= Self::LONGEST {
+            self.known.put(asked.clone(), startup);
+            if self.known.len() > Self::MAX {
+                self.known.pop_lru();
+            }
         }
     }
 
     /// Forgets all results: PostgreSQL may give others now.
     pub fn clear(&mut self) {
         self.known.clear();
-        self.order.clear();
     }
 }
 

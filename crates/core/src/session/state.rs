@@ -3,8 +3,8 @@
 
 use pgweir_wire::Body;
 
-use crate::pin::Pin;
-use crate::pin::Pins;
+use crate::base::pin::Pin;
+use crate::base::pin::Pins;
 
 /// The session state of a server connection.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]

@@ -5,11 +5,13 @@ use std::{
     hash::{BuildHasher, RandomState},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
 };
 
 use parking_lot::Mutex;
+
+use crate::base::memory::{Memory, MemoryKind, MemoryRefusal};
 
 use super::{Certificates, Dialect, Effects, Fingerprint, Literals, interner::Interner, scan};
 
@@ -34,14 +36,23 @@ pub struct Statement {
     verdict: AtomicU64,
     /// The hash of the text's fingerprint; 0 until it is known.
     fingerprint: AtomicU64,
+    /// How many names clients have given to the statement, over all workers.
+    names: AtomicU32,
 }
 
 /// All statements of the process that are in use.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Statements {
     shards: [Mutex<Interner<Statement>>; SHARDS],
     hasher: RandomState,
     last_id: AtomicU64,
+    memory: Arc<Memory>,
+}
+
+impl Default for Statements {
+    fn default() -> Self {
+        Self::new(Arc::default())
+    }
 }
 
 impl Statement {
@@ -122,6 +133,28 @@ impl Statement {
         fingerprint
     }
 
+    /// Returns whether a client has a name for the statement. Without one, only servers may have it.
+    #[must_use]
+    pub fn has_names(&self) -> bool {
+        self.names.load(Ordering::Relaxed) > 0
+    }
+
+    /// Notes that clients have one name more for the statement.
+    pub(super) fn add_name(&self) {
+        self.names.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that clients have one name less for the statement.
+    pub(super) fn remove_name(&self) {
+        self.names.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Returns the bytes that the statement takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + self.name.len() + self.definition.len()
+    }
+
     /// Returns the id from a name that pgweir gave.
     #[must_use]
     pub fn id_of_name(name: &[u8]) -> Option<u64> {
@@ -140,22 +173,85 @@ impl fmt::Debug for Statement {
 }
 
 impl Statements {
+    /// Creates the table. `memory` counts what the statements take.
+    #[must_use]
+    pub fn new(memory: Arc<Memory>) -> Self {
+        Self {
+            shards: std::array::from_fn(|_| {
+                let kind = MemoryKind::Statement;
+                Mutex::new(Interner::new(Statement::bytes, &memory, kind))
+            }),
+            hasher: RandomState::default(),
+            last_id: AtomicU64::new(0),
+            memory,
+        }
+    }
+
     /// Returns the statement with this definition, and makes it if there is none yet.
     #[must_use]
     pub fn intern(&self, definition: &[u8]) -> Arc<Statement> {
-        let hash = self.hasher.hash_one(definition);
-        // The hash table itself uses the top and the lowest bits.
-        let mut shard = self.shards[(hash >> 32) as usize % SHARDS].lock();
-        shard.intern(
-            hash,
-            |statement| *statement.definition == *definition,
-            |statement| self.hasher.hash_one(&*statement.definition),
-            || Arc::new(self.make(definition)),
-        )
+        self.intern_with(definition, || {
+            self.last_id.fetch_add(1, Ordering::Relaxed) + 1
+        })
     }
 
-    fn make(&self, definition: &[u8]) -> Statement {
-        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+    /// Returns the statement with this definition. If there is none yet, makes it with this id, under which servers of
+    /// the process before this one may have it.
+    #[must_use]
+    pub fn intern_as(&self, definition: &[u8], id: u64) -> Arc<Statement> {
+        self.intern_with(definition, || id)
+    }
+
+    fn intern_with(&self, definition: &[u8], id: impl FnOnce() -> u64) -> Arc<Statement> {
+        let hash = self.hasher.hash_one(definition);
+        let is_it = |statement: &Statement| *statement.definition == *definition;
+        let hash_of = |statement: &Statement| self.hasher.hash_one(&*statement.definition);
+        let make = || Arc::new(Self::make(definition, id()));
+        self.shard(hash).lock().intern(hash, is_it, hash_of, make)
+    }
+
+    /// Returns the statement with this definition, and makes it if there is none yet and `memory_limit` has room for it.
+    #[must_use]
+    pub fn intern_within_limit(&self, definition: &[u8]) -> Option<Arc<Statement>> {
+        if self.memory.limit() > 0 {
+            let hash = self.hasher.hash_one(definition);
+            let is_it = |statement: &Statement| *statement.definition == *definition;
+            let known = self.shard(hash).lock().find(hash, is_it);
+            if known.is_some() {
+                return known;
+            }
+            let memory = &self.memory;
+            if !memory.allows(definition.len(), MemoryRefusal::Statement) {
+                return None;
+            }
+        }
+        Some(self.intern(definition))
+    }
+
+    /// Removes the statements that nobody has. Otherwise these are removed once there are as many as others.
+    pub fn sweep(&self) {
+        for shard in &self.shards {
+            shard.lock().sweep();
+        }
+    }
+
+    /// Returns the lock for statements with this hash. The hash table itself uses the top and the lowest bits.
+    fn shard(&self, hash: u64) -> &Mutex<Interner<Statement>> {
+        &self.shards[(hash >> 32) as usize % SHARDS]
+    }
+
+    /// Returns the last id that was given.
+    #[must_use]
+    pub fn last_id(&self) -> u64 {
+        self.last_id.load(Ordering::Relaxed)
+    }
+
+    /// Gives only ids above this one from now on.
+    pub fn start_after(&self, id: u64) {
+        self.last_id.fetch_max(id, Ordering::Relaxed);
+    }
+
+    fn make(definition: &[u8], id: u64) -> Statement {
         Statement {
             id,
             name: [RESERVED, id.to_string().as_bytes()].concat().into(),
@@ -163,20 +259,8 @@ impl Statements {
             literals: Literals::of(Statement::text_of(definition)),
             verdict: AtomicU64::new(NO_VERDICT),
             fingerprint: AtomicU64::new(0),
+            names: AtomicU32::new(0),
         }
-    }
-
-    /// Returns the number of statements and the bytes of their definitions. Some may be unused by now.
-    #[must_use]
-    pub fn size(&self) -> (usize, usize) {
-        let mut size = (0, 0);
-        for shard in &self.shards {
-            for statement in shard.lock().iter() {
-                size.0 += 1;
-                size.1 += statement.definition.len();
-            }
-        }
-        size
     }
 }
 
@@ -192,7 +276,9 @@ mod tests {
         let typed = statements.intern(b"select 1\0\0\x01\0\0\0\x17");
         assert_ne!(one.id(), typed.id());
         assert_eq!(Statement::id_of_name(typed.name()), Some(typed.id()));
-        assert_eq!(statements.size(), (2, 11 + 15));
+        let usage = statements.memory.usage(MemoryKind::Statement);
+        assert_eq!(usage.count, 2);
+        assert!(usage.bytes > one.bytes() + typed.bytes());
         assert!(!format!("{one:?}").contains("select"));
     }
 
@@ -213,13 +299,32 @@ mod tests {
         for n in 0..100_000 {
             let _ = statements.intern(format!("passing {n}\0\0\0").as_bytes());
         }
-        let (count, _) = statements.size();
-        assert!(count < 2 * SHARDS * SWEEP_MIN + 200, "{count}");
+        let count = || statements.memory.usage(MemoryKind::Statement).count;
+        assert!(count() < 2 * SHARDS * SWEEP_MIN + 200, "{}", count());
+        statements.sweep();
+        assert_eq!(count(), 100);
         for statement in &kept {
             assert!(Arc::ptr_eq(
                 statement,
                 &statements.intern(statement.definition())
             ));
         }
+    }
+
+    #[test]
+    fn no_new_ones_above_the_limit() {
+        let memory = Arc::new(Memory::new(1));
+        let statements = Statements::new(Arc::clone(&memory));
+        let text = |n: u8| vec![n; 1000];
+        let one = statements.intern_within_limit(&text(1)).expect("no limit");
+        memory.set_limit(2000);
+        let two = statements.intern_within_limit(&text(2));
+        assert!(two.is_none(), "{}", memory.total());
+        let same = statements.intern_within_limit(&text(1)).expect("is known");
+        assert!(Arc::ptr_eq(&one, &same));
+        drop((one, same));
+        statements.sweep();
+        assert_eq!(memory.total(), 0);
+        assert!(statements.intern_within_limit(&text(2)).is_some());
     }
 }

@@ -1,16 +1,17 @@
-//! The statements that a client's names stand for.
+//! Maps a client's names of prepared statements to entries of the statistics.
 
 use std::collections::HashMap;
 
 use super::StatementId;
+use crate::base::memory::OVERHEAD;
 
 /// The most names of statements, and of portals, that are remembered of a client.
 const NAMES_MAX: usize = 256;
 /// Longer names are not remembered.
 const NAME_LEN_MAX: usize = 64;
 
-/// The statements that a client's unnamed statement, its portals, and those of its statements stand for whose names
-/// pgweir does not follow.
+/// For the names that pgweir does not follow: the statements that a client's unnamed statement, its portals and its
+/// named statements stand for.
 #[derive(Debug, Default)]
 pub struct ClientStatements {
     unnamed: StatementId,
@@ -36,6 +37,19 @@ pub struct PartialText {
 }
 
 impl ClientStatements {
+    /// Returns the bytes that the names and the text that is arriving take.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let Some(named) = self.named.as_deref() else {
+            return 0;
+        };
+        let names = named.statements.keys().chain(named.portals.keys());
+        let entry = size_of::<(Box<[u8]>, StatementId)>() + OVERHEAD;
+        let names: usize = names.map(|name| name.len() + entry).sum();
+        let partial = named.partial.as_ref();
+        names + partial.map_or(0, |partial| partial.text.capacity())
+    }
+
     /// Notes that a name of a statement stands for this one.
     #[inline]
     pub fn parsed(&mut self, name: &[u8], statement: StatementId) {

@@ -2,7 +2,7 @@
 
 use std::{ops::AddAssign, sync::Arc};
 
-use crate::{pool::PoolKey, stats::Histogram};
+use crate::{base::stats::Histogram, pool::PoolKey};
 
 /// Identifies an entry. The id of an entry that was removed matches no other one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,9 +43,9 @@ impl Key {
 /// The counts of a statement. Times are in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// How often the statement ran, with success or not.
+    /// The number of times that the statement ran, with success or not.
     pub calls: u64,
-    /// How often the server reported an error.
+    /// The number of times that the server reported an error.
     pub errors: u64,
     /// The rows that were returned or changed.
     pub rows: u64,
@@ -53,7 +53,7 @@ pub struct Counts {
     pub received: u64,
     /// Bytes to clients.
     pub sent: u64,
-    /// How often a client was pinned after the statement.
+    /// The number of times that a client was pinned after the statement.
     pub pins: u64,
     /// Inspections of the session after the statement.
     pub inspections: u64,
@@ -86,7 +86,7 @@ impl AddAssign for Counts {
 #[derive(Debug, Default)]
 pub(super) struct Entry {
     pub(super) key: Key,
-    /// Counts the entries that this slot has had.
+    /// The number of entries that this slot has had.
     pub(super) version: u32,
     /// Calls, halved each time that entries are removed.
     pub(super) uses: u32,
@@ -107,7 +107,7 @@ impl Entry {
 
     pub(super) fn fill(&mut self, key: Key, pool: Arc<PoolKey>, text: Box<str>) {
         self.key = key;
-        // A new entry is not the first one to go.
+        // A new entry is not the first to be removed.
         self.uses = 1;
         self.is_present = true;
         self.pool = pool;
@@ -115,7 +115,7 @@ impl Entry {
         self.counts = Counts::default();
     }
 
-    /// Empties the entry. From here on, its id matches nothing.
+    /// Empties the entry. From now on, its id matches nothing.
     pub(super) fn clear(&mut self) {
         self.version = self.version.wrapping_add(1);
         self.is_present = false;

@@ -1,11 +1,12 @@
-//! Statistics of statements: each worker counts, per pool and fingerprint, how often a statement ran, how long it took
-//! and what it moved. The console merges the counts of all workers.
+//! Statistics of statements: each worker counts, per pool and fingerprint, how often a statement ran, how long it took,
+//! and its rows and bytes. The console merges the counts of all workers.
 //!
-//! A statement's fingerprint is remembered beside what the engine remembers of its text anyway, so a text that was seen
+//! The fingerprint of a statement is stored beside the scanner's cached result for its text, so a text that was seen
 //! before is neither read nor hashed again.
 
 mod client;
 mod entry;
+mod outcome;
 mod report;
 mod running;
 mod slow;
@@ -87,7 +88,7 @@ impl StatementStatistics {
         self.slots.len() - self.free.len()
     }
 
-    /// Returns how many entries were removed to make room for others.
+    /// Returns the number of entries that were removed to make room for others.
     #[must_use]
     pub fn evicted(&self) -> u64 {
         self.evicted
@@ -98,6 +99,11 @@ impl StatementStatistics {
     pub fn bytes(&self) -> usize {
         let texts: usize = self.present().map(|entry| entry.text.len()).sum();
         self.slots.capacity() * size_of::<Entry>() + texts
+    }
+
+    /// Removes all entries, for lack of memory.
+    pub fn give_back(&mut self) {
+        self.evict(self.entries());
     }
 
     fn present(&self) -> impl Iterator<Item = &Entry> {
@@ -124,7 +130,7 @@ impl StatementStatistics {
         }
     }
 
-    /// Returns what stands for the statements of a pool whose text is not known.
+    /// Returns the entry for the statements of a pool whose text is not known.
     #[cold]
     pub fn unknown(&mut self, pool: StatementPool<'_>) -> StatementId {
         self.statement(pool, UNKNOWN, || UNKNOWN_TEXT.into())
@@ -153,7 +159,7 @@ impl StatementStatistics {
         id
     }
 
-    /// Removes the entries that were used least lately.
+    /// Removes the entries with the fewest recent uses.
     fn evict(&mut self, count: usize) {
         let mut uses: Vec<(u32, u32)> = (0..)
             .zip(&self.slots)
@@ -192,7 +198,7 @@ impl StatementStatistics {
         (entry.version == id.version).then_some((entry.key.fingerprint, &entry.text))
     }
 
-    /// Counts a client that was pinned after this statement.
+    /// Counts a client that was pinned by this statement.
     #[cold]
     pub fn pinned(&mut self, id: StatementId) {
         if let Some(entry) = self.entry(id) {

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{Counts, StatementStatistics, entry::Entry};
 use crate::{
+    base::stats::{Histogram, upper_bound},
     pool::PoolKey,
-    stats::{Histogram, upper_bound},
 };
 
 /// The statistics of the workers that were visited.
@@ -118,7 +118,7 @@ mod tests {
             for (number, time) in [(1, 100), (2, 900), (3, 10)] {
                 let id = statistics.statement(pool, number, || format!("SELECT {number}").into());
                 let mut server = RunningStatements::default();
-                server.sent(id, 0, Extent::Query, 0, Time(0));
+                server.sent(id, 0, Extent::Request, 0, Time(0));
                 server.ready(1, true, Time(time), &mut statistics);
             }
             report.add(&statistics);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Counts, SlowTransaction, StatementId, StatementStatistics, slow};
+use super::{Counts, SlowTransaction, StatementId, StatementStatistics, outcome, slow};
 use crate::Time;
 
 /// The most statements of a transaction that its line in the log names.
@@ -16,9 +16,9 @@ pub struct RunningStatements {
     outstanding: VecDeque<Execution>,
     /// The statement that the present client has sent last.
     latest: StatementId,
-    /// When the server completed a statement last.
+    /// The time at which the server last completed a statement.
     completed_at: Time,
-    /// The time that the client has waited for the server, until a statement is completed to which it belongs.
+    /// The time that the client has waited for its server. The next statement that is completed takes it over.
     wait: u64,
     /// The bytes that the server has sent since it completed a statement.
     sent: u64,
@@ -38,11 +38,12 @@ struct Execution {
     has_failed: bool,
 }
 
-/// How far a message runs a statement.
+/// The part of a statement that a message runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// A simple query, which may consist of several commands and is complete at ReadyForQuery.
-    Query,
+    /// Its whole request: a simple query, which may consist of several commands, or an Execute that is the last of its
+    /// request. It is complete at ReadyForQuery.
+    Request,
     /// An Execute.
     Execute {
         /// The number of rows after which the server suspends the portal.
@@ -50,10 +51,10 @@ pub enum Extent {
     },
 }
 
-/// How the server has ended a command.
+/// The way in which the server has ended a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended<'a> {
-    /// It is complete. The tag may be empty.
+    /// The command is complete. The tag may be empty.
     Completed(&'a [u8]),
     /// All rows of an Execute's limit were sent.
     Suspended,
@@ -84,6 +85,12 @@ impl Transaction {
 }
 
 impl RunningStatements {
+    /// Returns the bytes that the queue takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.outstanding.capacity() * size_of::<Execution>()
+    }
+
     /// Notes that the server is lent to a client, which has waited for so many microseconds.
     #[inline]
     pub fn begin_loan(&mut self, waited: u64) {
@@ -135,7 +142,7 @@ impl RunningStatements {
         self.transaction.list(statement);
     }
 
-    /// Notes which statement the simple query is whose text has arrived as a whole now.
+    /// Notes the statement of a simple query whose text has arrived completely now.
     #[cold]
     pub fn text_arrived(&mut self, statement: StatementId) {
         self.latest = statement;
@@ -152,12 +159,46 @@ impl RunningStatements {
         !self.outstanding.is_empty()
     }
 
-    /// Returns how far the statement runs to which the server's next replies belong, if they belong to one, while the
-    /// server answers the request with this number.
+    /// Returns the number of statements that the server has to complete; 0 without statistics.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.outstanding.len()
+    }
+
+    /// Returns whether the server may have committed something that it has not confirmed, if its connection is lost now.
+    /// `status`: of the last ReadyForQuery; `is_asked`: whether it owes replies at all, which counts where statements are not
+    /// followed.
+    #[must_use]
+    pub fn may_have_committed(
+        &self,
+        status: u8,
+        is_asked: bool,
+        statistics: &StatementStatistics,
+    ) -> bool {
+        let sent = self.outstanding.iter().map(|execution| {
+            let text = statistics.text(execution.statement);
+            text.map(|(_, text)| &**text)
+        });
+        match statistics.is_on() {
+            true => outcome::may_have_committed(status, sent),
+            false => is_asked,
+        }
+    }
+
+    /// Returns which part of the statement runs whose replies come next, if they belong to a statement, while the
+    /// server answers the request with the number `request`. `next`: the number of the next request that will be sent.
+    ///
+    /// No further statement is added to requests before `next`. So the end of the last Execute of such a request need
+    /// not be found among the replies: it is complete when its request is. Only an Execute with a limit may be
+    /// suspended instead.
     #[must_use]
     #[inline]
-    pub fn present(&self, request: u64) -> Option<Extent> {
-        let front = self.outstanding.front()?;
+    pub fn present(&mut self, request: u64, next: u64) -> Option<Extent> {
+        let is_last = self.outstanding.len() == 1;
+        let front = self.outstanding.front_mut()?;
+        if is_last && front.request < next && front.extent == (Extent::Execute { rows: 0 }) {
+            front.extent = Extent::Request;
+        }
         (front.request <= request).then_some(front.extent)
     }
 
@@ -201,9 +242,9 @@ impl RunningStatements {
         front.rows += match (ended, front.extent) {
             (Ended::Completed(tag), _) => rows_in_tag(tag),
             (Ended::Suspended, Extent::Execute { rows }) => u64::from(rows),
-            (Ended::Suspended, Extent::Query) => 0,
+            (Ended::Suspended, Extent::Request) => 0,
         };
-        if front.extent != Extent::Query {
+        if front.extent != Extent::Request {
             self.end_first(now, statistics);
         }
     }
@@ -215,7 +256,7 @@ impl RunningStatements {
         match self.outstanding.front_mut() {
             Some(front) if front.request <= request => {
                 front.has_failed = true;
-                if front.extent != Extent::Query {
+                if front.extent != Extent::Request {
                     self.end_first(now, statistics);
                 }
             }
@@ -241,7 +282,7 @@ impl RunningStatements {
         while let Some(front) = self.outstanding.front()
             && (front.request < next || is_last)
         {
-            if front.extent == Extent::Query {
+            if front.extent == Extent::Request {
                 self.end_first(now, statistics);
             } else {
                 self.outstanding.pop_front();
@@ -297,7 +338,7 @@ impl RunningStatements {
         self.transaction.wait + duration
     }
 
-    /// Returns what the log says about the present transaction.
+    /// Returns the facts about the present transaction for the log.
     #[must_use]
     pub fn describe(&self, duration: u64, statistics: &StatementStatistics) -> SlowTransaction {
         let transaction = &self.transaction;
@@ -390,11 +431,11 @@ mod tests {
         let [one, two, three] = [1, 2, 3].map(|number| statement(&mut statistics, number));
         let mut server = RunningStatements::default();
         server.begin_loan(40);
-        // Two executions in request 5, one in request 6, and a simple query with two commands.
+        // Two executions in request 5, one in request 6, and then a simple query with two commands.
         for (id, request) in [(one, 5), (two, 5), (one, 6)] {
             server.sent(id, request, EXECUTE, 10, Time(100));
         }
-        server.sent(three, 7, Extent::Query, 20, Time(100));
+        server.sent(three, 7, Extent::Request, 20, Time(100));
         server.add_sent(33);
         server.completed(
             Ended::Completed(b"SELECT 3\0"),
@@ -437,6 +478,39 @@ mod tests {
         server.end_transaction();
         assert_eq!(server.describe(1, &statistics).statements, 0);
         assert_eq!(server.latest(), three);
+    }
+
+    #[test]
+    fn the_last_execute_of_a_request_ends_with_it() {
+        let unlimited = Extent::Execute { rows: 0 };
+        let mut statistics = StatementStatistics::default();
+        statistics.set_limit(10);
+        let [one, two] = [1, 2].map(|number| statement(&mut statistics, number));
+        let mut server = RunningStatements::default();
+        server.sent(one, 3, unlimited, 0, Time(0));
+        // No Sync was sent yet: more may follow.
+        assert_eq!(server.present(3, 3), Some(unlimited));
+        server.sent(two, 3, unlimited, 0, Time(0));
+        assert_eq!(server.present(3, 4), Some(unlimited));
+        server.completed(
+            Ended::Completed(b"SELECT 2\0"),
+            3,
+            Time(10),
+            &mut statistics,
+        );
+        assert_eq!(counts(&mut statistics, one).calls, 1);
+        assert_eq!(server.present(2, 4), None);
+        assert_eq!(server.present(3, 4), Some(Extent::Request));
+        server.add_rows(5);
+        // The commit fails.
+        server.failed(3, Time(20), &mut statistics);
+        assert_eq!(counts(&mut statistics, two).calls, 0);
+        server.ready(4, true, Time(30), &mut statistics);
+        let of = counts(&mut statistics, two);
+        assert_eq!((of.calls, of.errors, of.rows), (1, 1, 5));
+        // An Execute with a limit may be suspended.
+        server.sent(one, 4, EXECUTE, 0, Time(40));
+        assert_eq!(server.present(4, 5), Some(EXECUTE));
     }
 
     #[test]

@@ -11,14 +11,14 @@ const LINES_AT_ONCE: u32 = 20;
 /// Microseconds until one more line may be logged.
 const LINE_EVERY: u64 = 1_000_000;
 
-/// A transaction that has taken long. Times are in microseconds.
+/// A transaction that took long. Times are in microseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlowTransaction {
-    /// From the client's request for a server to the end of the transaction.
+    /// The time from the client's request for a server to the end of the transaction.
     pub duration: u64,
-    /// How long the client waited for a server.
+    /// The time that the client waited for a server.
     pub wait: u64,
-    /// How long the server worked. In the rest of the time, it waited for the client.
+    /// The time that the server worked. In the rest of the duration, it waited for the client.
     pub server: u64,
     /// The number of statements.
     pub statements: u32,
@@ -77,7 +77,7 @@ pub(super) fn shorten(text: &str) -> String {
 pub struct SlowTransactionLog {
     /// Lines that were logged and count as recent: one less each second.
     recent: u32,
-    /// Since when `recent` is what it is.
+    /// The time since which `recent` has had its value.
     since: Time,
     not_logged: u64,
     total: u64,

@@ -2,7 +2,9 @@
 
 use std::{fmt, net::IpAddr, net::SocketAddr};
 
-use super::Pairs;
+use zeroize::{Zeroize, Zeroizing};
+
+use super::{Pairs, TlsState};
 use crate::Address;
 
 /// A reader may skip unknown fields with this bit in their tag.
@@ -56,6 +58,18 @@ impl Writer {
         self
     }
 
+    /// Writes a secret value: when the buffer grows, the memory that the value leaves is overwritten.
+    pub(super) fn secret(&mut self, tag: u8, value: &[u8]) -> &mut Self {
+        let more = value.len() + 5;
+        if self.bytes.capacity() - self.bytes.len() < more {
+            let mut larger = Vec::with_capacity(self.bytes.len() + 2 * more);
+            larger.extend_from_slice(&self.bytes);
+            self.bytes.zeroize();
+            self.bytes = larger;
+        }
+        self.bytes(tag, value)
+    }
+
     pub(super) fn number(&mut self, tag: u8, value: u64) -> &mut Self {
         self.bytes(tag, &value.to_be_bytes())
     }
@@ -64,14 +78,14 @@ impl Writer {
         self.bytes(tag, &[u8::from(value)])
     }
 
-    /// A field whose value consists of fields.
+    /// Writes a field whose value consists of fields.
     pub(super) fn nested(&mut self, tag: u8, fill: impl FnOnce(&mut Self)) -> &mut Self {
         let mut inside = Self::default();
         fill(&mut inside);
         self.bytes(tag, &inside.bytes)
     }
 
-    /// Pairs of a name and a value, in turn.
+    /// Writes a field with pairs of a name and a value, one after the other.
     pub(super) fn pairs(&mut self, tag: u8, pairs: &[(Vec<u8>, Vec<u8>)]) -> &mut Self {
         self.nested(tag, |inside| {
             for (name, value) in pairs {
@@ -154,6 +168,10 @@ impl<'b> Field<'b> {
 
     pub(super) fn text(self) -> Result<String, BadFrame> {
         String::from_utf8(self.value.to_vec()).map_err(|_| self.bad())
+    }
+
+    pub(super) fn tls_state(self) -> TlsState {
+        TlsState(Zeroizing::new(self.value.to_vec()))
     }
 
     pub(super) fn array<const N: usize>(self) -> Result<[u8; N], BadFrame> {

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::{Token, shared_pool::SharedPool};
+use crate::{Token, shared::pool::SharedPool};
 
 /// A server that leaves this process with its client.
 #[derive(Debug)]
 pub struct HandedOverServer {
-    /// Its connection.
+    /// The server's connection.
     pub conn: Token,
-    /// Its pool, whose ledger counts it until the other process has it: then its worker is to be told
-    /// ([`Word::Gone`](super::Word::Gone)).
+    /// The server's pool. The pool's ledger counts the server until the other process has it; then the worker of the
+    /// server gets [`TakeoverMail::Gone`](super::TakeoverMail::Gone).
     pub shared: Arc<SharedPool>,
 }

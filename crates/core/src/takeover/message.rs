@@ -2,11 +2,13 @@
 
 use std::fmt;
 
+use zeroize::Zeroizing;
+
 use super::{
-    BadFrame, ClientRecord, ListenNote,
+    BadFrame, ClientRecord, Encryption, ListenNote, TlsState,
     field::{Field, Fields, Writer},
 };
-use crate::cancel::CancelKey;
+use crate::shared::cancel::CancelKey;
 
 /// Bytes of a frame before its body: a length, and the kind.
 pub const HEADER: usize = 5;
@@ -16,7 +18,7 @@ const FRAME_MAX: usize = 1 << 30;
 /// A listening socket, in the order of their descriptors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenerNote {
-    /// Whether a service manager has opened the socket: then its file stays when this process ends.
+    /// Whether a service manager has opened the socket: then the socket's file stays when this process ends.
     pub is_lent: bool,
 }
 
@@ -40,6 +42,9 @@ pub struct PoolNote {
 pub struct Begin {
     /// All ids of the old process's clients and servers are below this one.
     pub next_id: u64,
+    /// The highest id of a prepared statement in the old process. The new process uses higher ids, since names on
+    /// servers contain the id.
+    pub last_statement: u64,
     /// The secret from which mock salts are derived.
     pub process_key: [u8; 32],
     /// PAUSE of all databases is in force.
@@ -52,24 +57,24 @@ pub struct Begin {
     pub pools: Vec<PoolNote>,
 }
 
-/// See the module above.
+/// A message of the protocol that the module [`takeover`](super) describes.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Message {
     /// The new process introduces itself.
     Hello {
-        /// [`VERSION`](super::VERSION) of it.
+        /// The protocol's [`VERSION`](super::VERSION) in the new process.
         version: u16,
         /// The program's name and version, for the log.
         program: String,
     },
-    /// The old process refuses, and why.
+    /// The old process refuses, for this reason.
     Refused(String),
     /// The old process's listening sockets, with their descriptors. The first descriptor is the socket on which the old
     /// process is asked to hand over.
     Offer {
         /// The old process's pid.
         pid: u32,
-        /// How many restarts there were before it.
+        /// The number of online restarts before the one that started the old process.
         generation: u8,
         /// The listening sockets.
         listeners: Vec<ListenerNote>,
@@ -87,14 +92,18 @@ pub enum Message {
     Client {
         /// The client's state.
         record: Box<ClientRecord>,
-        /// Bytes for the client that its socket has not taken yet.
+        /// Bytes for the client that its socket has not taken yet, encrypted if the connection is.
         unsent: Vec<u8>,
+        /// The TLS states of both connections.
+        encryption: Encryption,
+        /// Bytes of the server that the old process has received, but not processed.
+        early: Vec<u8>,
     },
-    /// The new process has taken over so many clients in all.
+    /// The number of clients that the new process has taken over since it started.
     Received(u64),
     /// How many servers of a pool the old process has now.
     Held(PoolNote),
-    /// Clients of the pool wait in the old process, which may open no more servers: it asks for a place.
+    /// Clients of the pool wait in the old process, which may open no more servers and asks for a place for one.
     Want(PoolNote),
     /// The new process lends the old one a place for one more server.
     Lend(PoolNote),
@@ -149,6 +158,10 @@ mod tag {
     pub(super) const COUNT: u8 = 14;
     pub(super) const SECRET: u8 = 15;
     pub(super) const NOTE: u8 = 16;
+    pub(super) const LAST_STATEMENT: u8 = 17;
+    pub(super) const CLIENT_TLS: u8 = 18;
+    pub(super) const SERVER_TLS: u8 = 19;
+    pub(super) const EARLY: u8 = 20;
 
     pub(super) const IS_LENT: u8 = 1;
 
@@ -160,9 +173,10 @@ mod tag {
     pub(super) const LENT: u8 = 6;
 }
 
-/// The length of the frame, header and body, from its first bytes.
+/// Returns the length of the frame, header and body, from the frame's first bytes.
 ///
 /// # Errors
+///
 /// The length is invalid, or above the limit.
 pub fn frame_len(header: [u8; HEADER]) -> Result<usize, BadFrame> {
     let [a, b, c, d, _] = header;
@@ -175,7 +189,7 @@ pub fn frame_len(header: [u8; HEADER]) -> Result<usize, BadFrame> {
 }
 
 impl Message {
-    /// How many descriptors are sent with the message.
+    /// Returns how many descriptors are sent with the message.
     #[must_use]
     pub fn descriptors(&self) -> usize {
         match self {
@@ -185,11 +199,12 @@ impl Message {
         }
     }
 
-    /// The whole frame.
+    /// Returns the whole frame.
     ///
     /// # Errors
+    ///
     /// The frame would be too long.
-    pub fn to_frame(&self) -> Result<Vec<u8>, BadFrame> {
+    pub fn to_frame(&self) -> Result<Zeroizing<Vec<u8>>, BadFrame> {
         let mut to = Writer {
             bytes: vec![0, 0, 0, 0, self.kind()],
         };
@@ -199,7 +214,7 @@ impl Message {
             return Err(BadFrame::Long);
         }
         to.bytes[..4].copy_from_slice(&(len as u32).to_be_bytes());
-        Ok(to.bytes)
+        Ok(Zeroizing::new(to.bytes))
     }
 
     /// Reads a whole frame.
@@ -259,9 +274,27 @@ impl Message {
             Self::Ready => {}
             Self::Up { pid } => drop(to.number(tag::PID, (*pid).into())),
             Self::Begin(begin) => begin.write(to),
-            Self::Client { record, unsent } => {
+            Self::Client {
+                record,
+                unsent,
+                encryption,
+                early,
+            } => {
                 to.nested(tag::RECORD, |to| record.write(to))
                     .bytes(tag::UNSENT, unsent);
+                // An older process does not know the field, so it is written only when it is needed.
+                if !early.is_empty() {
+                    to.bytes(tag::EARLY, early);
+                }
+                let states = [
+                    (tag::CLIENT_TLS, &encryption.client),
+                    (tag::SERVER_TLS, &encryption.server),
+                ];
+                for (tag, state) in states {
+                    if let Some(TlsState(state)) = state {
+                        to.secret(tag, state);
+                    }
+                }
             }
             Self::Received(count) => drop(to.number(tag::COUNT, *count)),
             Self::Held(pool) | Self::Want(pool) | Self::Lend(pool) => {
@@ -279,7 +312,7 @@ impl Message {
         }
     }
 
-    /// A cancel request for the other process.
+    /// Makes the message that passes a cancel request to the other process.
     #[must_use]
     pub fn cancel(key: &CancelKey) -> Self {
         Self::Cancel {
@@ -288,7 +321,7 @@ impl Message {
         }
     }
 
-    /// A note about the client that has this key.
+    /// Makes a message with a note about the client that has this key.
     #[must_use]
     pub fn listen(key: &CancelKey, note: ListenNote) -> Self {
         Self::Listen {
@@ -307,17 +340,32 @@ struct Parts {
     pid: Option<u32>,
     generation: Option<u8>,
     listeners: Vec<ListenerNote>,
+    begin: BeginParts,
+    pools: Vec<PoolNote>,
+    record: Option<Box<ClientRecord>>,
+    bytes: ClientBytes,
+    encryption: Encryption,
+    count: Option<u64>,
+    secret: Option<Vec<u8>>,
+    note: Option<ListenNote>,
+}
+
+/// The fields of [`Begin`], without its pools.
+#[derive(Default)]
+struct BeginParts {
     next_id: Option<u64>,
+    last_statement: Option<u64>,
     process_key: Option<[u8; 32]>,
     is_paused: bool,
     paused: Vec<String>,
     disabled: Vec<String>,
-    pools: Vec<PoolNote>,
-    record: Option<Box<ClientRecord>>,
+}
+
+/// The bytes that go along with a client.
+#[derive(Default)]
+struct ClientBytes {
     unsent: Vec<u8>,
-    count: Option<u64>,
-    secret: Option<Vec<u8>>,
-    note: Option<ListenNote>,
+    early: Vec<u8>,
 }
 
 impl Parts {
@@ -328,14 +376,18 @@ impl Parts {
             tag::PID => self.pid = Some(field.number()?),
             tag::GENERATION => self.generation = Some(field.number()?),
             tag::LISTENER => self.listeners.push(ListenerNote::read(field.value)?),
-            tag::NEXT_ID => self.next_id = Some(field.number()?),
-            tag::PROCESS_KEY => self.process_key = Some(field.array()?),
-            tag::IS_PAUSED => self.is_paused = field.flag()?,
-            tag::PAUSED => self.paused.push(field.text()?),
-            tag::DISABLED => self.disabled.push(field.text()?),
+            tag::NEXT_ID => self.begin.next_id = Some(field.number()?),
+            tag::LAST_STATEMENT => self.begin.last_statement = Some(field.number()?),
+            tag::PROCESS_KEY => self.begin.process_key = Some(field.array()?),
+            tag::IS_PAUSED => self.begin.is_paused = field.flag()?,
+            tag::PAUSED => self.begin.paused.push(field.text()?),
+            tag::DISABLED => self.begin.disabled.push(field.text()?),
             tag::POOL => self.pools.push(PoolNote::read(field.value)?),
             tag::RECORD => self.record = Some(Box::new(ClientRecord::read(field.value)?)),
-            tag::UNSENT => self.unsent = field.value.to_vec(),
+            tag::UNSENT => self.bytes.unsent = field.value.to_vec(),
+            tag::EARLY => self.bytes.early = field.value.to_vec(),
+            tag::CLIENT_TLS => self.encryption.client = Some(field.tls_state()),
+            tag::SERVER_TLS => self.encryption.server = Some(field.tls_state()),
             tag::COUNT => self.count = Some(field.number()?),
             tag::SECRET => self.secret = Some(field.value.to_vec()),
             tag::NOTE => self.note = Some(ListenNote::read(field.value)?),
@@ -363,11 +415,12 @@ impl Parts {
             },
             kind::READY => Message::Ready,
             kind::BEGIN => Message::Begin(Begin {
-                next_id: self.next_id.ok_or(need(tag::NEXT_ID))?,
-                process_key: self.process_key.ok_or(need(tag::PROCESS_KEY))?,
-                is_paused: self.is_paused,
-                paused: self.paused,
-                disabled: self.disabled,
+                next_id: self.begin.next_id.ok_or(need(tag::NEXT_ID))?,
+                last_statement: self.begin.last_statement.ok_or(need(tag::LAST_STATEMENT))?,
+                process_key: self.begin.process_key.ok_or(need(tag::PROCESS_KEY))?,
+                is_paused: self.begin.is_paused,
+                paused: self.begin.paused,
+                disabled: self.begin.disabled,
                 pools: self.pools,
             }),
             kind::UP => Message::Up {
@@ -375,7 +428,9 @@ impl Parts {
             },
             kind::CLIENT => Message::Client {
                 record: self.record.ok_or(need(tag::RECORD))?,
-                unsent: self.unsent,
+                unsent: self.bytes.unsent,
+                encryption: self.encryption,
+                early: self.bytes.early,
             },
             kind::RECEIVED => Message::Received(self.count.ok_or(need(tag::COUNT))?),
             kind::HELD => Message::Held(self.pool()?),
@@ -398,6 +453,7 @@ impl Parts {
 impl Begin {
     fn write(&self, to: &mut Writer) {
         to.number(tag::NEXT_ID, self.next_id)
+            .number(tag::LAST_STATEMENT, self.last_statement)
             .bytes(tag::PROCESS_KEY, &self.process_key)
             .flag(tag::IS_PAUSED, self.is_paused);
         let names = [(tag::PAUSED, &self.paused), (tag::DISABLED, &self.disabled)];

@@ -12,7 +12,7 @@
 //! old: Begin                     the old process accepts no more clients; its number of servers in each pool
 //! new: Up                        the new process accepts clients
 //! old: Client ... Client         each without a partial message and without an outstanding reply; with its server
-//!                                if it keeps one (in session mode)
+//!                                if it keeps one (in session mode, or pinned)
 //! new: Received ...              how many clients the new process has taken over
 //! old: Held ...                  how many servers of a pool the old process still has
 //! old: Want ...                  clients of a pool wait in the old process: lend it a place for one more server
@@ -29,10 +29,13 @@ mod field;
 mod handed_over_server;
 mod listen_note;
 mod message;
+mod pin_record;
 mod record;
 mod retained;
 mod server_record;
+mod statement_record;
 mod takeover_mail;
+mod tls_record;
 
 pub(crate) use self::retained::Retained;
 pub use self::{
@@ -40,10 +43,13 @@ pub use self::{
     handed_over_server::HandedOverServer,
     listen_note::ListenNote,
     message::{Begin, HEADER, ListenerNote, Message, PoolNote, frame_len},
+    pin_record::{PinRecord, facts},
     record::{ClientRecord, Pairs, ServerPassword, SessionRecord},
     server_record::ServerRecord,
+    statement_record::StatementRecord,
     takeover_mail::TakeoverMail,
+    tls_record::{Encryption, TlsState},
 };
 
 /// The version of the protocol. Processes of different versions don't hand over to each other.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;

@@ -7,10 +7,11 @@ use pgweir_wire::HEADER_LEN;
 use zeroize::Zeroizing;
 
 use super::{
-    BadFrame, ServerRecord,
+    BadFrame, ServerRecord, StatementRecord,
     field::{Field, Fields, Writer},
+    tls_record,
 };
-use crate::{Address, cancel::CancelKey, pool::PoolKey};
+use crate::{Address, TlsFacts, pool::PoolKey, shared::cancel::CancelKey};
 
 /// Names and values.
 pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -46,8 +47,8 @@ pub struct ClientRecord {
     pub session: Option<SessionRecord>,
     /// The password for logins to the pool's servers, if a client or `auth_query` has provided it.
     pub server_password: Option<ServerPassword>,
-    /// The prepared statements: names and definitions (text, number of types, types).
-    pub statements: Pairs,
+    /// The prepared statements.
+    pub statements: Vec<StatementRecord>,
     /// The definition of the unnamed statement.
     pub unnamed: Option<Vec<u8>>,
     /// Bytes that were read from the client and not passed on yet: whole messages, or the beginning of one.
@@ -56,8 +57,10 @@ pub struct ClientRecord {
     pub partial: Vec<u8>,
     /// SCRAM keys from a client's login, which logins to the pool's servers use.
     pub server_keys: Option<[[u8; 32]; 2]>,
-    /// The client's server, in session mode; its descriptor is the second one.
+    /// The client's server, in session mode or if the client is pinned; its descriptor is the second one.
     pub server: Option<ServerRecord>,
+    /// The facts about the client's TLS connection that the console shows.
+    pub tls: Option<TlsFacts>,
     /// The client's channels. The old process still receives their notifications ([`ListenNote`](super::ListenNote)).
     pub channels: Vec<Vec<u8>>,
 }
@@ -82,11 +85,11 @@ pub struct SessionRecord {
     pub wanted: Pairs,
     /// Startup parameters that have the requested values on servers anyway.
     pub implied: Pairs,
-    /// SQL-prepared statements: names and texts.
+    /// The statements that SQL has prepared (PREPARE): names and texts.
     pub sql: Pairs,
     /// Whether the session may have sequence values.
     pub has_sequences: bool,
-    /// Whether no server has checked `base` yet.
+    /// Whether no server has accepted `base` yet.
     pub is_unproven: bool,
 }
 
@@ -105,7 +108,7 @@ mod tag {
     pub(super) const IS_WELCOME: u8 = 12;
     pub(super) const TRACKED: u8 = 13;
     pub(super) const SESSION: u8 = 14;
-    pub(super) const STATEMENTS: u8 = 15;
+    pub(super) const STATEMENT: u8 = 15;
     pub(super) const UNNAMED: u8 = 16;
     pub(super) const SERVER_PASSWORD: u8 = 22;
     pub(super) const EARLY: u8 = 17;
@@ -114,6 +117,7 @@ mod tag {
     pub(super) const PARTIAL: u8 = 20;
     pub(super) const SERVER: u8 = 21;
     pub(super) const CHANNEL: u8 = 23;
+    pub(super) const TLS: u8 = 24;
 
     pub(super) const TEXT: u8 = 1;
     pub(super) const IS_MD5: u8 = 2;
@@ -124,7 +128,7 @@ mod tag {
     pub(super) const SQL: u8 = 3;
     pub(super) const HAS_SEQUENCES: u8 = 4;
     pub(super) const IS_UNPROVEN: u8 = 5;
-    /// A reader may skip this field: without it, the values hold as long as the servers stay.
+    /// The tag says that a reader may skip this field: without the field, the values hold as long as the servers stay.
     pub(super) const IMPLIED: u8 = 0x86;
 }
 
@@ -155,7 +159,6 @@ impl ClientRecord {
             .number(tag::AGE, self.age)
             .flag(tag::IS_WELCOME, self.ready_was_sent)
             .pairs(tag::TRACKED, &self.tracked)
-            .pairs(tag::STATEMENTS, &self.statements)
             .bytes(tag::EARLY, &self.early)
             .bytes(tag::PARTIAL, &self.partial);
         if let Some(password) = &self.server_password {
@@ -174,13 +177,19 @@ impl ClientRecord {
         if let Some(unnamed) = &self.unnamed {
             to.bytes(tag::UNNAMED, unnamed);
         }
+        if let Some(tls) = &self.tls {
+            to.nested(tag::TLS, |to| tls_record::write(tls, to));
+        }
+        for statement in &self.statements {
+            to.nested(tag::STATEMENT, |to| statement.write(to));
+        }
         for channel in &self.channels {
             to.bytes(tag::CHANNEL, channel);
         }
     }
 
     pub(super) fn read(bytes: &[u8]) -> Result<Self, BadFrame> {
-        let mut record = Self::blank();
+        let mut record = Self::default();
         // These fields are required. The others have default values.
         let mut missing = vec![tag::DATABASE, tag::USER, tag::KEY_PID, tag::KEY_SECRET];
         for field in Fields(bytes) {
@@ -216,21 +225,24 @@ impl ClientRecord {
                 self.server_password = Some(ServerPassword::read(field.value)?);
             }
             tag::SESSION => self.session = Some(SessionRecord::read(field.value)?),
-            tag::STATEMENTS => self.statements = field.pairs()?,
+            tag::STATEMENT => self.statements.push(StatementRecord::read(field.value)?),
             tag::UNNAMED => self.unnamed = Some(field.value.to_vec()),
             tag::CLIENT_KEY => self.server_keys.get_or_insert_default()[0] = field.array()?,
             tag::SERVER_KEY => self.server_keys.get_or_insert_default()[1] = field.array()?,
             tag::PARTIAL if field.value.len() >= HEADER_LEN => return Err(field.bad()),
             tag::PARTIAL => self.partial = field.value.to_vec(),
             tag::SERVER => self.server = Some(ServerRecord::read(field.value)?),
+            tag::TLS => self.tls = Some(tls_record::read(field.value)?),
             tag::CHANNEL => self.channels.push(field.value.to_vec()),
             tag::EARLY => self.early = field.value.to_vec(),
             _ => field.unknown()?,
         }
         Ok(())
     }
+}
 
-    fn blank() -> Self {
+impl Default for ClientRecord {
+    fn default() -> Self {
         Self {
             id: 0,
             names: PoolKey {
@@ -249,19 +261,20 @@ impl ClientRecord {
             tracked: Pairs::new(),
             session: None,
             server_password: None,
-            statements: Pairs::new(),
+            statements: Vec::new(),
             unnamed: None,
             early: Vec::new(),
             partial: Vec::new(),
             server_keys: None,
             server: None,
+            tls: None,
             channels: Vec::new(),
         }
     }
 }
 
 impl ServerPassword {
-    /// `None` for a SCRAM secret, which can't be used to log in.
+    /// Returns the password for logins to servers; `None` for a SCRAM secret, which can't be used to log in.
     pub(crate) fn of(secret: &Secret, is_checked: bool) -> Option<Self> {
         let (text, is_md5) = match secret {
             Secret::Plain(text) => (text, false),

@@ -1,4 +1,4 @@
-//! How many servers the old process keeps while it hands its clients over.
+//! The number of servers that the old process keeps while it hands its clients over.
 
 use std::{
     collections::HashMap,
@@ -8,8 +8,8 @@ use std::{
 use super::PoolNote;
 use crate::{SharedPool, Time, pool::PoolId};
 
-/// Microseconds for which the old process keeps a lent place, whoever else waits for it. After that, the place goes
-/// back when its server becomes free.
+/// Microseconds for which the old process keeps a lent place while others wait for it. After that, the place goes back
+/// when its server becomes free.
 const SLICE: u64 = 1_000_000;
 
 /// The servers that the old process keeps, by pool.
@@ -24,18 +24,18 @@ struct Kept {
     pool: Arc<SharedPool>,
     first: u32,
     keeps: u32,
-    /// How many places the other process has lent,
+    /// The number of places that the other process has lent and that were not given back.
     borrowed: u32,
-    /// since when,
+    /// The time at which the last of these was lent.
     borrowed_at: Time,
-    /// and how many in all since the handover began.
+    /// The number of places lent since the handover began.
     lent: u32,
     /// The last report to the other process.
     reported: Option<(u32, u32)>,
 }
 
 impl Retained {
-    /// Returns how many servers are kept for the clients that are left.
+    /// Lowers the number of servers that the old process keeps to what the remaining clients need, and returns it.
     pub(crate) fn shrink(&mut self, pool: &Arc<SharedPool>, held: u32, now: Time) -> Option<u32> {
         self.shrunk(pool, held, now).map(|kept| kept.most())
     }
@@ -75,13 +75,13 @@ impl Retained {
         Some(kept.most())
     }
 
-    /// The last note about a pool.
+    /// Returns the note about a pool that was sent to the other process last.
     pub(crate) fn note(&self, pool: &SharedPool) -> Option<PoolNote> {
         let kept = self.pools.get(&pool.id)?;
         Some(kept.note(kept.most()))
     }
 
-    /// The pools that were reported to the other process. They are kept alive until the end of the handover.
+    /// Returns the pools that were reported to the other process. The handover keeps them alive until its end.
     pub(crate) fn known(&self) -> Vec<Arc<SharedPool>> {
         self.pools
             .values()
@@ -95,19 +95,20 @@ impl Retained {
         }
     }
 
-    /// The handover begins.
+    /// Begins the handover.
     pub(crate) fn begin(&mut self) {
         self.is_wanted = true;
     }
 
-    /// The handover has failed. Workers that do not know this yet find nothing to keep here.
+    /// Ends a handover that has failed. Workers that do not know this yet find no pool here, and keep all servers.
     pub(crate) fn forget(&mut self) {
         self.is_wanted = false;
         self.pools.clear();
     }
 
-    /// The report to the other process of how many servers of this pool are left here; `None` if nothing has changed.
-    pub(crate) fn look(
+    /// Returns the number of this pool's servers in this process, to be reported to the other one; `None` if the number
+    /// has not changed.
+    pub(crate) fn report(
         &mut self,
         pool: &Arc<SharedPool>,
         held: u32,
@@ -121,7 +122,7 @@ impl Retained {
 }
 
 impl Kept {
-    /// The most servers that the pool may have here.
+    /// Returns the most servers that the pool may have in this process.
     fn most(&self) -> u32 {
         self.keeps.saturating_add(self.borrowed)
     }

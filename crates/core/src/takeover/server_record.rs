@@ -3,12 +3,13 @@
 use std::fmt;
 
 use super::{
-    BadFrame, Pairs,
+    BadFrame, Pairs, PinRecord, StatementRecord,
     field::{Fields, Writer},
+    tls_record,
 };
-use crate::{Address, Endpoint};
+use crate::{Address, Endpoint, TlsFacts};
 
-/// The state of the server of a client in session mode, between two requests.
+/// The state of a server that a client keeps, between two requests.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ServerRecord {
     /// The id in the console and the log.
@@ -29,6 +30,15 @@ pub struct ServerRecord {
     pub tracked: Pairs,
     /// Whether `server_reset_query` is to be run before the server is lent to another client.
     pub needs_reset: bool,
+    /// The parameters that the pool's servers report at login: ParameterStatus messages of those that are not tracked, and
+    /// the values of the tracked ones.
+    pub at_login: Option<(Vec<u8>, Pairs)>,
+    /// The facts about the server's TLS connection that the console shows.
+    pub tls: Option<TlsFacts>,
+    /// The statements that pgweir has prepared on the server, the least recently used one first.
+    pub statements: Vec<StatementRecord>,
+    /// Why the client is pinned to the server; `None` in session mode.
+    pub pinned: Option<Box<PinRecord>>,
 }
 
 mod tag {
@@ -43,6 +53,11 @@ mod tag {
     pub(super) const AGE: u8 = 9;
     pub(super) const TRACKED: u8 = 10;
     pub(super) const NEEDS_RESET: u8 = 11;
+    pub(super) const STATEMENT: u8 = 12;
+    pub(super) const PINNED: u8 = 13;
+    pub(super) const AT_LOGIN_UNTRACKED: u8 = 14;
+    pub(super) const AT_LOGIN_TRACKED: u8 = 15;
+    pub(super) const TLS: u8 = 16;
 }
 
 impl ServerRecord {
@@ -61,6 +76,19 @@ impl ServerRecord {
             .number(tag::AGE, self.age)
             .pairs(tag::TRACKED, &self.tracked)
             .flag(tag::NEEDS_RESET, self.needs_reset);
+        if let Some((untracked, tracked)) = &self.at_login {
+            to.bytes(tag::AT_LOGIN_UNTRACKED, untracked)
+                .pairs(tag::AT_LOGIN_TRACKED, tracked);
+        }
+        if let Some(tls) = &self.tls {
+            to.nested(tag::TLS, |to| tls_record::write(tls, to));
+        }
+        for statement in &self.statements {
+            to.nested(tag::STATEMENT, |to| statement.write(to));
+        }
+        if let Some(pinned) = &self.pinned {
+            to.nested(tag::PINNED, |to| pinned.write(to));
+        }
     }
 
     pub(super) fn read(bytes: &[u8]) -> Result<Self, BadFrame> {
@@ -75,6 +103,10 @@ impl ServerRecord {
             age: 0,
             tracked: Pairs::new(),
             needs_reset: false,
+            at_login: None,
+            tls: None,
+            statements: Vec::new(),
+            pinned: None,
         };
         for field in Fields(bytes) {
             let field = field?;
@@ -90,6 +122,18 @@ impl ServerRecord {
                 tag::AGE => record.age = field.number()?,
                 tag::TRACKED => record.tracked = field.pairs()?,
                 tag::NEEDS_RESET => record.needs_reset = field.flag()?,
+                tag::AT_LOGIN_UNTRACKED => {
+                    record.at_login.get_or_insert_default().0 = field.value.to_vec();
+                }
+                tag::AT_LOGIN_TRACKED => {
+                    record.at_login.get_or_insert_default().1 = field.pairs()?;
+                }
+                tag::TLS => record.tls = Some(tls_record::read(field.value)?),
+                tag::STATEMENT => {
+                    let statement = StatementRecord::read(field.value)?;
+                    record.statements.push(statement);
+                }
+                tag::PINNED => record.pinned = Some(Box::new(PinRecord::read(field.value)?)),
                 _ => field.unknown()?,
             }
         }

@@ -1,50 +1,54 @@
-//! Online restart: what the control thread tells workers, and workers each other.
+//! Online restart: the messages from the control thread to workers, and between workers.
 
 use std::sync::Arc;
 
 use super::{ListenNote, PoolNote};
-use crate::{WorkerId, cancel::CancelKey, shared_pool::SharedPool};
+use crate::{
+    WorkerId,
+    shared::{cancel::CancelKey, pool::SharedPool},
+};
 
-/// What workers are told during an online restart.
+/// A message to a worker about an online restart.
 #[derive(Debug)]
 pub enum TakeoverMail {
-    /// The next process is up: let clients leave.
+    /// The new process is up: hand clients over to it.
     BeginHandover,
-    /// It has failed: serve on.
+    /// The new process has failed: stop handing clients over.
     CancelHandover,
-    /// `takeover_timeout` has passed: end the clients that are left.
+    /// `takeover_timeout` has passed: disconnect the clients that are left.
     HandoverTimeout,
-    /// The process before this one has so many servers of a pool.
+    /// The old process has this number of servers in a pool.
     OldProcessServers(PoolNote),
-    /// It asks for one more.
+    /// The old process asks for a place for one more server of a pool.
     PlaceRequested(PoolNote),
-    /// The process after this one gives one more.
+    /// The new process lends a place for one more server of a pool.
     PlaceLent(PoolNote),
-    /// A server of this pool, which a worker gave along with its client, is no longer its own to count.
-    /// If it has come back, this goes by way of the worker that has it now.
+    /// The other process has the server that left this process with its client: the worker no longer counts the server.
+    /// If the server has come back, the message goes through the worker that has it now.
     Gone {
-        /// Its pool.
+        /// The server's pool.
         shared: Arc<SharedPool>,
-        /// The worker that counts it.
+        /// The worker that counts the server.
         worker: WorkerId,
     },
-    /// It is gone.
+    /// The other process has ended.
     Alone,
-    /// The other process says something of a client that listens.
+    /// The other process has sent a note about a client that uses LISTEN.
     Listening {
-        /// The client's key.
+        /// The client's cancel key.
         key: CancelKey,
-        /// What.
+        /// The note.
         note: ListenNote,
     },
-    /// The next process has failed, and its clients are back as far as they come.
+    /// The new process has failed, and all clients that it can give back are back.
     AllBack,
 }
 
 impl TakeoverMail {
-    /// The worker that is to hear it after this one, if that is not the last. What is said of servers
-    /// elsewhere goes round, behind the clients that came before it: else a server that has come with
-    /// one of them would be counted by neither process for a moment, and another opened in its place.
+    /// Returns the worker that gets the message after this one; `None` if this one is the last. A note about the
+    /// servers of the other process visits all workers in turn, behind the clients that came before it. Otherwise a
+    /// server that came with one of these clients would be counted by neither process for a moment, and another one
+    /// would be opened in its place.
     pub(crate) fn passes_on(&self, worker: WorkerId, workers: usize) -> Option<WorkerId> {
         match self {
             Self::OldProcessServers(_) | Self::PlaceRequested(_) | Self::Alone => {

@@ -2,23 +2,25 @@
 
 use super::{Parts, Worker};
 use crate::{
-    Action, Actions, Closed, Time, Token, catalog_reading, client_timeouts,
-    effect::{Effect, Effects, ListenerEffect, PoolEffect, SessionEffect},
+    Action, Actions, Closed, Time, Token,
+    base::fault::Fault,
+    clients::timeouts,
+    effect::{
+        ClientEffect, Effect, Effects, ListenerEffect, PoolEffect, ServerEffect, SessionEffect,
+    },
     exchange::{Kept, count_pins},
-    fault::Fault,
     frontend::Client,
-    maintenance,
     online_restart::send_listen_note,
-    operator_orders,
+    operators::{orders, reconfiguration},
     pool::PoolId,
-    pooling, reconfiguration,
+    pooling,
     relay::{ServerBytes, report_server_loss},
-    role_settings,
+    server_connections::{catalog_reading, maintenance, role_settings},
     takeover::ListenNote,
 };
 
 impl Worker {
-    /// Carries out what one module wants other modules to do.
+    /// The effects on other modules that the worker carries out.
     #[inline]
     pub(crate) fn carry_out(
         &mut self,
@@ -70,6 +72,9 @@ impl Worker {
     #[inline(never)]
     fn carry_out_other(&mut self, effect: Effect, now: Time, out: &mut Actions) {
         match effect {
+            Effect::Settle(server) => {
+                self.lend(now, out, |event, out| event.release_if_done(server, out));
+            }
             Effect::Session(server, effect) => {
                 self.carry_out_in_session(server, effect, now, out);
             }
@@ -89,7 +94,8 @@ impl Worker {
             } => {
                 let parts = self.parts(now);
                 let (env, connections) = (&parts.env, parts.connections);
-                count_pins(env, connections, parts.pools, (client, server), pins, out);
+                let pair = (client, server);
+                count_pins(env, connections, parts.pools, pair, (pins, None), out);
             }
             Effect::EndSearch(search) => {
                 pooling::end_search(&self.env(now), *search, out);
@@ -132,45 +138,46 @@ impl Worker {
                     event.go_on_after_signals(server, out)
                 });
             }
-            effect => self.carry_out_for_client(effect, now, out),
+            Effect::Client(effect) => self.carry_out_for_client(effect, now, out),
+            Effect::Server(effect) => self.carry_out_for_server(effect, now, out),
         }
     }
 
-    /// Carries out what a module wants for a client: its login, its wait for a server, its end.
-    fn carry_out_for_client(&mut self, effect: Effect, now: Time, out: &mut Actions) {
+    /// Carries out an effect on a client: on its login, its wait for a server, its end.
+    fn carry_out_for_client(&mut self, effect: ClientEffect, now: Time, out: &mut Actions) {
         match effect {
-            Effect::CheckOut(client) => {
+            ClientEffect::CheckOut(client) => {
                 self.lend(now, out, |event, out| event.check_out(client, out));
             }
-            Effect::CheckOutAgain(client) => {
+            ClientEffect::CheckOutAgain(client) => {
                 self.lend(now, out, |event, out| event.check_out_again(client, out));
             }
-            Effect::JoinPool(client, asked) => {
+            ClientEffect::JoinPool(client, asked) => {
                 self.lend(now, out, |event, out| event.join_pool(client, asked, out));
             }
-            Effect::EnterPool(client) => {
+            ClientEffect::EnterPool(client) => {
                 self.lend(now, out, |event, out| event.enter_pool(client, out));
             }
-            Effect::Wait {
+            ClientEffect::Wait {
                 client,
                 pool,
                 at_login,
             } => self.lend(now, out, |event, out| {
                 event.wait(client, pool, at_login, out)
             }),
-            Effect::JoinQueue {
+            ClientEffect::JoinQueue {
                 client,
                 pool,
                 at_login,
             } => self.lend(now, out, |event, out| {
                 event.join_queue(client, pool, at_login, out);
             }),
-            Effect::OpenForClient(client, shared) => {
+            ClientEffect::OpenForClient(client, shared) => {
                 self.use_servers(now, out, |event, out| {
                     event.open_for_client(client, &shared, out);
                 });
             }
-            Effect::ServeLookup {
+            ClientEffect::ServeLookup {
                 server,
                 client,
                 login,
@@ -182,139 +189,141 @@ impl Worker {
                     self.lend(now, out, |event, out| event.place_server(server, out));
                 }
             }
-            Effect::Welcome(client) => {
+            ClientEffect::Welcome(client) => {
                 self.log_in(now, out, |event, out| event.welcome(client, out));
             }
-            Effect::Greet(client, parameters) => {
+            ClientEffect::Greet(client, parameters) => {
                 self.log_in(now, out, |event, out| event.greet(client, &parameters, out));
             }
-            Effect::BeginSession(client, asked) => self.exchange(now).begin_session(client, asked),
-            Effect::BeginRelaying { client, server } => self.lend(now, out, |event, out| {
+            ClientEffect::BeginSession(client, asked) => {
+                self.exchange(now).begin_session(client, asked)
+            }
+            ClientEffect::BeginRelaying { client, server } => self.lend(now, out, |event, out| {
                 event.begin_relaying(client, server, out);
             }),
-            Effect::Dismiss(client, why) => {
+            ClientEffect::Dismiss(client, why) => {
                 self.disconnect(now, out, |event, out| event.dismiss(client, why, out));
             }
-            Effect::DismissFor(client, fault) => {
+            ClientEffect::DismissFor(client, fault) => {
                 self.disconnect(now, out, |event, out| {
                     event.dismiss(client, &fault.to_string(), out);
                 });
             }
-            Effect::Refuse(client, fault) => {
+            ClientEffect::Refuse(client, fault) => {
                 self.disconnect(now, out, |event, out| event.refuse(client, &fault, out));
             }
-            Effect::EndClient(client, fault) => self.dispatch(now, out, |parts, out| {
-                client_timeouts::end_client(&parts.env, parts.connections, client, *fault, out)
+            ClientEffect::EndClient(client, fault) => self.dispatch(now, out, |parts, out| {
+                timeouts::end_client(&parts.env, parts.connections, client, *fault, out)
             }),
-            Effect::EndHungUpClient(client) => {
+            ClientEffect::EndHungUpClient(client) => {
                 self.disconnect(now, out, |event, out| event.end_hung_up_client(client, out));
             }
-            Effect::DiscardRequest(client) => {
+            ClientEffect::DiscardRequest(client) => {
                 self.disconnect(now, out, |event, out| event.discard_request(client, out));
             }
-            Effect::ReleaseClient(conn, client) => self.release_client(conn, *client, now, out),
-            Effect::PoolClientLeft(shared) => {
+            ClientEffect::ReleaseClient(conn, client) => {
+                self.release_client(conn, *client, now, out)
+            }
+            ClientEffect::PoolClientLeft(shared) => {
                 self.lend(now, out, |event, out| {
                     event.uncount_pool_client(&shared, out)
                 });
             }
-            effect => self.carry_out_for_server(effect, now, out),
         }
     }
 
-    /// Carries out what a module wants for a server connection: its next use, its end.
-    fn carry_out_for_server(&mut self, effect: Effect, now: Time, out: &mut Actions) {
+    /// Carries out an effect on a server connection: on its next use, its end.
+    fn carry_out_for_server(&mut self, effect: ServerEffect, now: Time, out: &mut Actions) {
         match effect {
-            Effect::PlaceServer(server) => {
+            ServerEffect::Place(server) => {
                 self.lend(now, out, |event, out| event.place_server(server, out));
             }
-            Effect::SettleFor { server, client } => {
+            ServerEffect::SettleFor { server, client } => {
                 let lent = self.table.server(server);
                 if lent.is_some_and(|lent| lent.relays_for() == Some(client)) {
                     self.lend(now, out, |event, out| event.release_if_done(server, out));
                 }
             }
-            Effect::GiveBack(server) => {
+            ServerEffect::GiveBack(server) => {
                 self.lend(now, out, |event, out| event.give_back(server, false, out));
             }
-            Effect::Checked(server) => {
+            ServerEffect::Checked(server) => {
                 self.lend(now, out, |event, out| event.checked(server, out));
             }
-            Effect::BeginCleaning(server) => {
+            ServerEffect::BeginCleaning(server) => {
                 self.lend(now, out, |event, out| event.begin_cleaning(server, out));
             }
-            Effect::EndCopy(server) => {
-                self.lend(now, out, |event, out| {
-                    event.end_copy(server, out);
-                });
+            ServerEffect::EndCopy(server) => {
+                self.lend(now, out, |event, out| _ = event.end_copy(server, out));
             }
-            Effect::WasReset(server) => self.lend(now, out, |event, _| event.note_reset(server)),
-            Effect::LookupAnswered(server) => {
+            ServerEffect::WasReset(server) => {
+                self.lend(now, out, |event, _| event.note_reset(server))
+            }
+            ServerEffect::LookupAnswered(server) => {
                 self.log_in(now, out, |event, out| event.lookup_answered(server, out));
             }
-            Effect::Equip { server, client } => {
+            ServerEffect::Equip { server, client } => {
                 self.lend(now, out, |event, out| event.equip(server, client, out));
             }
-            Effect::CleanAbandonedServer(server, had) => self.lend(now, out, |event, out| {
+            ServerEffect::CleanAbandoned(server, had) => self.lend(now, out, |event, out| {
                 event.clean_abandoned_server(server, had, out);
             }),
-            Effect::GoOnCleaning(server) => {
+            ServerEffect::GoOnCleaning(server) => {
                 self.lend(now, out, |event, out| event.continue_cleaning(server, out));
             }
-            Effect::CloseIfCleaning(server) => {
+            ServerEffect::CloseIfCleaning(server) => {
                 self.lend(now, out, |event, _| event.close_if_cleaning(server));
             }
-            Effect::CloseIfOutdated(server) => {
+            ServerEffect::CloseIfOutdated(server) => {
                 self.lend(now, out, |event, _| event.close_if_outdated(server));
             }
-            Effect::FailCheck(server, why) => {
+            ServerEffect::FailCheck(server, why) => {
                 self.lend(now, out, |event, _| event.replace_server(server, why));
             }
-            Effect::EndIdleServer(server) => self.dispatch(now, out, |parts, _| {
+            ServerEffect::EndIdle(server) => self.dispatch(now, out, |parts, _| {
                 maintenance::end_idle_server(parts.connections, parts.pools, server)
             }),
-            Effect::OpenSuccessor(server) => {
+            ServerEffect::OpenSuccessor(server) => {
                 let parts = self.parts(now);
                 maintenance::open_successor(&parts.env, parts.connections, server, out);
             }
-            Effect::Retire(server, why) => self.dispatch(now, out, |parts, _| {
+            ServerEffect::Retire(server, why) => self.dispatch(now, out, |parts, _| {
                 let (env, connections) = (&parts.env, parts.connections);
-                operator_orders::retire(env, connections, parts.listeners, server, why)
+                orders::retire(env, connections, parts.listeners, server, why)
             }),
-            Effect::RetireRedefinedServer(server) => {
+            ServerEffect::RetireRedefined(server) => {
                 let effect = role_settings::retire_server(&mut self.table, server);
                 self.carry_out(effect, now, out);
             }
-            Effect::CloseServer(server, why) => {
+            ServerEffect::Close(server, why) => {
                 self.use_servers(now, out, |event, out| event.close(server, why, out));
             }
-            Effect::CloseServerFor(server, fault) => self.use_servers(now, out, |event, out| {
+            ServerEffect::CloseFor(server, fault) => self.use_servers(now, out, |event, out| {
                 event.close(server, &fault.to_string(), out);
             }),
-            Effect::ServerFault(server, what) => self.use_servers(now, out, |event, out| {
-                event.close_for(server, Fault::ServerProtocol(what), out);
+            ServerEffect::Fault(server, what) => self.use_servers(now, out, |event, out| {
+                event.close_for(server, Fault::ServerProtocol(what.into()), out);
             }),
-            Effect::LoseServer(server, fault) => {
+            ServerEffect::Lose(server, fault) => {
                 self.use_servers(now, out, |event, out| event.close_for(server, *fault, out));
             }
-            Effect::EndFailedServer(server) => {
+            ServerEffect::EndFailed(server) => {
                 out.list.push(Action::Close(server));
                 self.use_servers(now, out, |event, out| event.gone(server, &Closed::Eof, out));
             }
-            Effect::DropServer(server, why) => {
+            ServerEffect::Drop(server, why) => {
                 self.use_servers(now, out, |event, out| event.drop_server(server, &why, out));
             }
-            Effect::EndServerLogin(server) => {
+            ServerEffect::EndLogin(server) => {
                 self.use_servers(now, out, |event, out| event.end_overdue_login(server, out));
             }
-            Effect::OpenListener(opening) => {
-                self.use_servers(now, out, |event, out| event.open_listener(opening, out));
+            ServerEffect::OpenOwn(own) => {
+                self.use_servers(now, out, |event, out| event.open_own(own, out));
             }
-            effect => debug_assert!(false, "no module carries out {effect:?}"),
         }
     }
 
-    /// Carries out what a module wants for the session on a server connection.
+    /// Carries out an effect on the session on a server connection.
     fn carry_out_in_session(
         &mut self,
         server: Token,
@@ -326,7 +335,9 @@ impl Worker {
         let effects = match effect {
             SessionEffect::Equip { client } => return self.equip(server, client, now, out),
             SessionEffect::Answered(own) => exchange.answered(server, own, out),
-            SessionEffect::TryStartup(client) => return exchange.try_startup(server, client, out),
+            SessionEffect::TryStartup(client) => {
+                exchange.try_startup(server, client, out).map(Effects::from)
+            }
             SessionEffect::Inspect(settling) => exchange.inspect_late(server, settling, out),
             SessionEffect::InspectHeld => exchange.inspect_held(server, out),
             SessionEffect::FinishWithFence => exchange.finish_with_fence(server, out),
@@ -353,10 +364,12 @@ impl Worker {
                 return;
             }
         };
-        self.carry_out_all(effects, now, out);
+        if let Some(effects) = effects {
+            self.carry_out_all(effects, now, out);
+        }
     }
 
-    /// Tells the owner of a connection that listens what has become of it.
+    /// Informs the owner of a connection that listens.
     fn carry_out_for_listener(&mut self, effect: ListenerEffect, now: Time, out: &mut Actions) {
         self.dispatch(now, out, |parts, out| {
             let (env, connections) = (&parts.env, parts.connections);
@@ -374,7 +387,7 @@ impl Worker {
         });
     }
 
-    /// Lets each module release what it holds of a client that has gone.
+    /// Makes each module release its data of a client that has gone.
     fn release_client(&mut self, conn: Token, mut client: Client, now: Time, out: &mut Actions) {
         client.statements.clear(&mut self.bindings);
         self.cancel_requests.drop_key(conn, &client);
@@ -388,7 +401,7 @@ impl Worker {
         }
     }
 
-    /// Carries out what one module wants another module to do with a pool.
+    /// Carries out an effect on a pool.
     fn carry_out_in_pool(
         &mut self,
         pool: PoolId,
@@ -401,14 +414,10 @@ impl Worker {
             (parts.env, parts.connections, parts.pools)
         };
         let effects = match effect {
-            PoolEffect::ApplyOrders => {
-                operator_orders::apply_to_pool(&env, connections, pools, pool, out)
-            }
+            PoolEffect::ApplyOrders => orders::apply_to_pool(&env, connections, pools, pool, out),
             PoolEffect::ApplyLimits => reconfiguration::apply_limits(&env, pools, pool, out),
             PoolEffect::PlaceIdleAgain => pools.place_idle_again(pool),
-            PoolEffect::RetireOutdated => {
-                operator_orders::retire_outdated(connections, pools, pool)
-            }
+            PoolEffect::RetireOutdated => orders::retire_outdated(connections, pools, pool),
             PoolEffect::RetireRedefined => {
                 role_settings::retire_redefined(connections, pools, pool)
             }
@@ -478,8 +487,8 @@ impl Worker {
         }
     }
 
-    /// Settles the kept servers of a pool: `all` of them, or as many as clients wait for. The effects of one are carried
-    /// out before the next one is looked at.
+    /// Settles the kept servers of a pool: `all` of them, or as many as clients wait for. The effects of one server are
+    /// carried out before the next server is examined.
     pub(crate) fn settle_kept(&mut self, pool: PoolId, all: bool, now: Time, out: &mut Actions) {
         let Some(mut walk) = self.exchange(now).begin_settling(pool, all) else {
             return;
@@ -516,5 +525,26 @@ impl Worker {
         }
         let parts = self.parts(now);
         parts.logins.ask_for_pending(&parts.env, out);
+    }
+
+    /// Handles bytes from a listener. An effect of a message is carried out before the next message is handled.
+    pub(super) fn listener_received(
+        &mut self,
+        conn: Token,
+        bytes: &[u8],
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let mut at = 0;
+        loop {
+            let parts = self.parts(now);
+            let (env, connections) = (&parts.env, parts.connections);
+            let from = (bytes, &mut at);
+            let effect = parts.listeners.received(env, connections, conn, from, out);
+            if effect.is_none() {
+                return;
+            }
+            self.carry_out(effect, now, out);
+        }
     }
 }

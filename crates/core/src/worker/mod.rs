@@ -15,27 +15,23 @@ use crate::{
     Action, Actions, Address, AuthCheckResult, Closed, ConnectError, Control, Directory, Peer,
     ReadMode, Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
     backend::{Duty, Server},
+    base::fault::Fault,
     cancel_requests::{self, CancelRequests},
-    catalog_reading,
     client_listen::{self, ListeningClients},
-    client_timeouts::Timeouts,
+    clients::timeouts::Timeouts,
     connections::{Conn, Connections},
     effect::Effect,
     exchange::KeptServers,
-    fault::Fault,
     frontend::ClientDuty,
     listeners::Listeners,
-    login::{ClientLogins, refuse_waiters},
+    login::{ClientLogins, parked, refuse_waiters},
     mail::Mail,
-    maintenance,
+    measurement::statistics::Statistics,
     online_restart::OnlineRestart,
-    operator_orders, parked_logins,
+    operators::{orders, reconfiguration, shutdown::ShutdownState, suspension::Suspension},
     pooling::{self, LocalPools},
-    reconfiguration,
+    server_connections::{catalog_reading, host_checks, maintenance},
     session::Bindings,
-    shutdown::ShutdownState,
-    statistics::Statistics,
-    suspension::Suspension,
     timers,
     transaction_trace::Sampler,
 };
@@ -49,7 +45,7 @@ pub struct Worker {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) table: Connections,
     pub(crate) cancel_requests: CancelRequests,
-    /// The names of its clients' prepared statements.
+    /// The names of the prepared statements of the worker's clients.
     pub(crate) bindings: Bindings,
     pub(crate) listening_clients: ListeningClients,
     pub(crate) listeners: Listeners,
@@ -99,11 +95,11 @@ impl Worker {
         conn
     }
 
-    /// Handles a connection in mode `Notify` that has bytes to read (its mode is `Hold` from here on).
+    /// Handles a connection in mode `Notify` that has bytes to read. Its mode is `Hold` from now on.
     #[inline]
     pub fn readable(&mut self, conn: Token, now: Time, out: &mut Actions) {
         if let Some(client) = self.table.client(conn)
-            && matches!(client.duty, ClientDuty::Idle)
+            && matches!(*client.duty(), ClientDuty::Idle)
         {
             self.lend(now, out, |event, out| event.check_out(conn, out));
         }
@@ -113,14 +109,19 @@ impl Worker {
     #[inline]
     pub fn received(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
         match self.table.get(conn) {
-            Some(Conn::Server(server)) => match server.duty {
+            Some(Conn::Server(server)) => match *server.duty() {
                 Duty::Login(_) => {
                     self.use_servers(now, out, |event, out| event.login_bytes(conn, bytes, out));
                 }
                 Duty::Listening => self.listener_received(conn, bytes, now, out),
-                _ => self.relay_down(conn, bytes, now, out),
+                Duty::CheckingHost { .. } => self.dispatch(now, out, |parts, out| {
+                    host_checks::received(&parts.env, parts.connections, conn, bytes, out)
+                }),
+                Duty::Idle | Duty::Lent { .. } | Duty::Cleaning { .. } => {
+                    self.relay_down(conn, bytes, now, out);
+                }
             },
-            Some(Conn::Client(client)) => match client.duty {
+            Some(Conn::Client(client)) => match *client.duty() {
                 ClientDuty::Active(_) => self.relay_up(conn, bytes, now, out),
                 ClientDuty::Login(_) => {
                     self.log_in(now, out, |event, out| event.received(conn, bytes, out));
@@ -186,12 +187,12 @@ impl Worker {
         self.check_shutdown(now, out);
     }
 
-    /// Handles a socket that did not take all that was sent; the driver keeps the rest.
+    /// Handles a socket that did not take all bytes; the driver keeps the rest.
     pub fn blocked(&mut self, conn: Token, _now: Time, out: &mut Actions) {
         let other = match self.table.get(conn) {
             Some(Conn::Client(client)) => {
                 client.socket.blocked = true;
-                if matches!(client.duty, ClientDuty::Idle) {
+                if matches!(*client.duty(), ClientDuty::Idle) {
                     // A client that does not read gets no server.
                     out.read(conn, ReadMode::Hold);
                 }
@@ -201,7 +202,7 @@ impl Worker {
                 server.link.blocked = true;
                 server.client()
             }
-            _ => None,
+            Some(Conn::Cancel(_)) | None => None,
         };
         if let Some(other) = other {
             out.read(other, ReadMode::Hold);
@@ -214,7 +215,7 @@ impl Worker {
             Some(Conn::Client(client)) => {
                 client.socket.blocked = false;
                 let listens = client.listening.is_some();
-                if matches!(client.duty, ClientDuty::Idle) {
+                if matches!(*client.duty(), ClientDuty::Idle) {
                     out.read(conn, ReadMode::Notify);
                 }
                 if let Some(server) = client.server() {
@@ -235,7 +236,7 @@ impl Worker {
                     out.read(client, ReadMode::Deliver);
                 }
             }
-            _ => {}
+            Some(Conn::Cancel(_)) | None => {}
         }
         self.check_shutdown(now, out);
     }
@@ -259,7 +260,8 @@ impl Worker {
                 let parts = self.parts(now);
                 cancel_requests::opened(&parts.env, parts.connections, conn, out);
             }
-            _ => {}
+            Some(Conn::Client(_)) => out.report_missing("a connection that pgweir has opened"),
+            None => {}
         }
     }
 
@@ -294,7 +296,8 @@ impl Worker {
                 let requests = parts.cancel_requests;
                 requests.ended(&parts.env, parts.connections, conn, None, out)
             }),
-            _ => {}
+            Some(Conn::Client(_)) => out.report_missing("a connection that pgweir has opened"),
+            None => {}
         }
         self.check_shutdown(now, out);
     }
@@ -308,7 +311,8 @@ impl Worker {
             Some(Conn::Server(_)) => {
                 self.use_servers(now, out, |event, out| event.keys_derived(conn, &keys, out))
             }
-            _ => {}
+            Some(Conn::Cancel(_)) => out.report_missing("a connection that needs keys"),
+            None => {}
         }
         self.check_shutdown(now, out);
     }
@@ -334,10 +338,11 @@ impl Worker {
                 });
             }
             Some(Conn::Server(_)) => {
-                let close = Effect::CloseServer(conn, "too many logins at once");
+                let close = Effect::close(conn, "too many logins at once");
                 self.carry_out([close], now, out);
             }
-            _ => {}
+            Some(Conn::Cancel(_)) => out.report_missing("a connection that needs keys"),
+            None => {}
         }
         self.check_shutdown(now, out);
     }
@@ -359,7 +364,7 @@ impl Worker {
                 let clients = parts.listening_clients;
                 clients.handle(&parts.env, parts.connections, *event, out)
             }),
-            Mail::ProcessPending(from) => parked_logins::confirm_pending_processed(from, out),
+            Mail::ProcessPending(from) => parked::confirm_pending_processed(from, out),
             Mail::PendingProcessed => self.count_parked_logins(now, out),
             Mail::Cancel { from, request, key } => self.dispatch(now, out, |parts, out| {
                 let (env, connections) = (&parts.env, parts.connections);
@@ -400,7 +405,7 @@ impl Worker {
                 });
             }
             Mail::AddressesGone { host, gone } => {
-                let effects = operator_orders::retire_servers_at(&self.table, &host, &gone);
+                let effects = orders::retire_servers_at(&self.table, &host, &gone);
                 self.carry_out(effects, now, out);
             }
             Mail::Awaited(console) => {
@@ -441,7 +446,7 @@ impl Worker {
             }
             Mail::CapHasRoom(pool) => {
                 let notes = pool.ledger.lock().room(now);
-                pooling::deliver(self.id, &self.directory, &notes, &pool, out);
+                pooling::deliver(&self.env(now), &notes, &pool, out);
             }
             Mail::Search(search) => {
                 self.dispatch(now, out, |parts, _| parts.pools.visit(&parts.env, *search))
@@ -454,6 +459,14 @@ impl Worker {
             Mail::Failed(pool) => self.dispatch(now, out, |parts, _| {
                 refuse_waiters(&parts.env, parts.connections, &pool)
             }),
+            Mail::HostsChanged => {
+                self.dispatch(now, out, |parts, _| {
+                    host_checks::leave_hosts(&parts.env, parts.connections, parts.pools)
+                });
+                self.dispatch(now, out, |parts, out| {
+                    host_checks::check(&parts.env, parts.connections, parts.pools, out)
+                });
+            }
             mail => debug_assert!(false, "no module takes {mail:?}"),
         }
     }
@@ -528,24 +541,10 @@ impl Worker {
         }
     }
 
-    /// Handles bytes from a listener. An effect of a message is carried out before the next message is handled.
-    fn listener_received(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
-        let mut at = 0;
-        loop {
-            let parts = self.parts(now);
-            let (env, connections) = (&parts.env, parts.connections);
-            let from = (bytes, &mut at);
-            let effect = parts.listeners.received(env, connections, conn, from, out);
-            if effect.is_none() {
-                return;
-            }
-            self.carry_out(effect, now, out);
-        }
-    }
-
     /// Checks all deadlines, if it is time to.
     fn check_timers(&mut self, now: Time, out: &mut Actions) {
-        if self.table.next_tick().is_some_and(|at| at > now) {
+        let planned = self.table.next_tick().unwrap_or(now);
+        if planned > now {
             return;
         }
         if self.suspension.is_on() {
@@ -564,13 +563,20 @@ impl Worker {
                 })
             });
         }
+        self.dispatch(now, out, |parts, _| {
+            timers::end_silent_peers(&parts.env, parts.connections, planned)
+        });
+        self.dispatch(now, out, |parts, out| parts.check_memory(out));
         let handed_over = self.online_restart.check_handover_out(&self.env(now));
         self.carry_out(handed_over, now, out);
         self.dispatch(now, out, |parts, _| {
             maintenance::end_due_servers(&parts.env, parts.connections, parts.pools)
         });
-        self.dispatch(now, out, |parts, _| {
-            parts.listeners.check(&parts.env, parts.connections)
+        self.dispatch(now, out, |parts, out| {
+            let (env, connections) = (&parts.env, parts.connections);
+            let mut effects = parts.listeners.check(env, connections, out);
+            effects.extend(host_checks::check(env, connections, parts.pools, out));
+            effects
         });
         self.dispatch(now, out, |parts, _| {
             maintenance::maintain_pools(&parts.env, parts.connections, parts.pools)

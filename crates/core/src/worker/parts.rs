@@ -8,23 +8,20 @@ use crate::{
     admin::Admin,
     cancel_requests::CancelRequests,
     client_listen::ListeningClients,
-    client_signals::ClientSignals,
+    clients::{disconnect::Disconnect, signals::ClientSignals, wait_notices::WaitNotices},
     connections::Connections,
-    disconnect::Disconnect,
     effect::{Effect, Effects, Env},
     exchange::{Exchange, KeptServers},
     lending::Lending,
     listeners::Listeners,
     login::{ClientLogins, LoginEvent},
-    online_restart::{Around, OnlineRestart},
+    measurement::{memory_use, statistics::Statistics},
+    online_restart::{OnlineRestart, RestartParts},
+    operators::{shutdown::ShutdownState, suspension::Suspension},
     pooling::LocalPools,
     relay::Relay,
     server_connections::ServerConnections,
     session::Bindings,
-    shutdown::ShutdownState,
-    statistics::Statistics,
-    suspension::Suspension,
-    wait_notices::WaitNotices,
 };
 
 /// Mutable references to a worker's parts, for modules that own their state.
@@ -46,9 +43,18 @@ pub(crate) struct Parts<'w> {
 }
 
 impl<'w> Parts<'w> {
-    /// Returns the online restart and the parts that it concerns. The event is one of this client, if of any.
-    pub(super) fn for_restart(self, client: Option<Token>) -> (&'w mut OnlineRestart, Around<'w>) {
-        let around = Around {
+    /// Keeps the worker's memory below `memory_limit`.
+    pub(super) fn check_memory(self, out: &mut Actions) -> Vec<Effect> {
+        let owners = (self.connections, self.pools, self.bindings);
+        memory_use::check(&self.env, owners, out)
+    }
+
+    /// Returns the online restart and the parts that it uses. `client`: the client whose event it is, if it is one's.
+    pub(super) fn for_restart(
+        self,
+        client: Option<Token>,
+    ) -> (&'w mut OnlineRestart, RestartParts<'w>) {
+        let around = RestartParts {
             env: self.env,
             connections: self.connections,
             pools: self.pools,
@@ -106,15 +112,25 @@ impl Worker {
     #[inline]
     pub(crate) fn relay(&mut self, now: Time) -> Relay<'_> {
         let parts = self.parts(now);
-        Relay::new(parts.env, parts.connections, parts.pools, parts.bindings)
+        Relay {
+            env: parts.env,
+            connections: parts.connections,
+            pools: parts.pools,
+            bindings: parts.bindings,
+        }
     }
 
     /// Returns the pieces of the worker that the exchange uses.
     #[inline]
     pub(crate) fn exchange(&mut self, now: Time) -> Exchange<'_> {
         let parts = self.parts(now);
-        let (connections, pools) = (parts.connections, parts.pools);
-        Exchange::new(parts.env, connections, pools, parts.bindings, parts.kept)
+        Exchange {
+            env: parts.env,
+            connections: parts.connections,
+            pools: parts.pools,
+            bindings: parts.bindings,
+            kept: parts.kept,
+        }
     }
 
     /// Passes an event of a client that logs in to the module for logins, and carries out what follows.
@@ -252,6 +268,9 @@ impl Worker {
         out: &mut Actions,
         handle: impl FnOnce(&mut Admin<'_>, &mut Actions),
     ) {
+        // SHOW MEM and the metrics show what workers have published.
+        let parts = self.parts(now);
+        memory_use::measure(&parts.env, parts.connections, parts.pools, parts.bindings);
         let mut todo = VecDeque::from_iter(self.console_event(now, out, handle));
         while let Some(effect) = todo.pop_front() {
             let Effect::Console(effect) = effect else {

@@ -9,9 +9,9 @@ use crate::{
 };
 
 impl Worker {
-    /// Takes over a client of the old process. The driver registers the client's socket, and its server's,
-    /// under the returned tokens **before** it executes the actions. `blocked`: some of what was sent to the client
-    /// last is still unwritten.
+    /// Takes over a client of the old process. The driver registers the client's socket, and its server's, under the
+    /// returned tokens **before** it executes the actions. `blocked`: some of the bytes that were sent to the client
+    /// last are still unwritten.
     pub fn take_over_client(
         &mut self,
         record: Box<ClientRecord>,
@@ -44,9 +44,9 @@ impl Worker {
                 let effect = online_restart::refuse_handover(conn, &record, fault, out);
                 (None, Some(effect))
             }
-            Ok(Some(server)) => {
+            Ok(Some((server, effect))) => {
                 out.read(conn, ReadMode::Deliver);
-                (Some(server), None)
+                (Some(server), effect)
             }
             Ok(None) => {
                 let (restart, around) = self.parts(now).for_restart(None);
@@ -64,10 +64,18 @@ impl Worker {
     pub(super) fn restart_message(&mut self, word: TakeoverMail, now: Time, out: &mut Actions) {
         let client = match &word {
             TakeoverMail::Listening { key, .. } => self.cancel_requests.find(key),
-            _ => None,
+            TakeoverMail::BeginHandover
+            | TakeoverMail::CancelHandover
+            | TakeoverMail::HandoverTimeout
+            | TakeoverMail::OldProcessServers(_)
+            | TakeoverMail::PlaceRequested(_)
+            | TakeoverMail::PlaceLent(_)
+            | TakeoverMail::Gone { .. }
+            | TakeoverMail::Alone
+            | TakeoverMail::AllBack => None,
         };
-        let (restart, around) = self.parts(now).for_restart(client);
-        let effects = restart.handle(around, word, out);
+        let (restart, parts) = self.parts(now).for_restart(client);
+        let effects = restart.handle(parts, word, out);
         self.carry_out(effects, now, out);
     }
 
@@ -91,7 +99,7 @@ impl Worker {
         self.disconnect(now, out, |event, out| event.forget(conn, out));
     }
 
-    /// Carries out what a module asks for during an online restart.
+    /// Carries out an effect of an online restart.
     pub(super) fn carry_out_in_restart(
         &mut self,
         effect: RestartEffect,
@@ -106,8 +114,8 @@ impl Worker {
             RestartEffect::ForwardNotification(client, message) => {
                 return restart.forward(env, clients, client, &message, out);
             }
-            RestartEffect::ForwardedAnswered(question, granted) => {
-                return restart.forward_answered(env, clients, question, granted, out);
+            RestartEffect::ForwardedAnswered(request, granted) => {
+                return restart.forward_answered(env, clients, request, granted, out);
             }
             RestartEffect::ForwardedLost(client, why) => {
                 let note = ListenNote::Lost(why.to_string());

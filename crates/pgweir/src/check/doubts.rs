@@ -1,4 +1,4 @@
-//! Warnings of `pgweir check`: settings that are valid, but probably not what the operator wants.
+//! Warnings of `pgweir check`: settings that are valid, but probably a mistake.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 

@@ -123,8 +123,9 @@ fn hosts(config: &Config, database: &Database) -> impl Iterator<Item = (String, 
         .then(|| config.settings.unix_socket_dir.clone())
         .flatten();
     let hosts = database.host.clone().into_iter().chain(own);
-    let port = database.port;
-    hosts.map(move |host| (host, port))
+    let ports = database.port.clone();
+    let hosts = hosts.enumerate();
+    hosts.map(move |(at, host)| (host, ports.of(at)))
 }
 
 /// Returns the addresses of all servers, each once.
@@ -145,7 +146,7 @@ fn session(config: &Config, database: &Database, mode: PoolMode) -> &'static str
     }
 }
 
-/// Returns how clients of the database log in.
+/// Returns the way in which clients of the database log in.
 fn logins(snapshot: &Snapshot, database: &Database) -> String {
     let settings = &snapshot.config.settings;
     let method = settings.auth_type.to_string();
@@ -155,7 +156,7 @@ fn logins(snapshot: &Snapshot, database: &Database) -> String {
         users => format!("{users} users"),
     };
     match (settings.auth_type, looked_up) {
-        (AuthType::Any, _) => "any: anybody".to_owned(),
+        (AuthType::Any, _) => "any: every user".to_owned(),
         (_, Some(user)) => format!("{method}: {file} of auth_file, others looked up as {user}"),
         (_, None) => format!("{method}: {file} of auth_file"),
     }

@@ -4,7 +4,9 @@ use std::{io, sync::Arc};
 
 use nix::unistd::{Uid, User};
 use pgweir_config::Settings;
-use pgweir_core::{AuthCheck, AuthCheckResult, Service, Token, WorkerId, occupancy::Occupancy};
+use pgweir_core::{
+    AuthCheck, AuthCheckResult, Service, Token, WorkerId, shared::occupancy::Occupancy,
+};
 
 use super::{Overloaded, ldap, pam, threads::Threads};
 use crate::net::{Mailboxes, Parcel};

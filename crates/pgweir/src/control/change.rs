@@ -32,7 +32,7 @@ pub(crate) struct EntryChange {
     pub(crate) reply: oneshot::Sender<Result<(), ChangeError>>,
 }
 
-/// Why nothing has changed.
+/// The reason why a change was refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChangeError {
     /// The entry is wrong.
@@ -91,7 +91,7 @@ fn write(path: &Path, text: &Secret) -> io::Result<()> {
             fs::rename(&temporary, path)
         });
     if written.is_err() {
-        // A temporary file that was not written whole is of no use.
+        // An incomplete temporary file is useless.
         let _ = fs::remove_file(&temporary);
     }
     written

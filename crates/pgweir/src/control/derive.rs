@@ -4,7 +4,7 @@ use std::{io, sync::Arc};
 
 use pgweir_auth::scram::DeriveJob;
 use pgweir_config::Settings;
-use pgweir_core::{Token, WorkerId, occupancy::Occupancy};
+use pgweir_core::{Token, WorkerId, shared::occupancy::Occupancy};
 
 use super::{Overloaded, threads::Threads};
 use crate::net::{Mailboxes, Parcel};

@@ -2,13 +2,13 @@
 
 use std::{io, sync::Arc};
 
-use pgweir_core::{Evaluation, WorkerId, mail::Mail, occupancy::Occupancy};
+use pgweir_core::{Evaluation, WorkerId, mail::Mail, shared::occupancy::Occupancy};
 
 use super::threads::Threads;
 use crate::net::{Mailboxes, Parcel};
 
-/// How many evaluations may wait: each database has at most one, and holds its facts in memory meanwhile. One above it
-/// counts as a failed reading.
+/// The most evaluations that may wait: each database has at most one, whose facts stay in memory meanwhile. If there is
+/// one more, its reading counts as failed.
 const WAITING_MAX: usize = 64;
 
 /// Accepts facts to evaluate. The certificates are sent to the worker's mailbox.

@@ -2,6 +2,7 @@
 
 use std::{
     fs, io,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -198,6 +199,7 @@ fn complete(config: Config, before: &Contexts) -> Result<Loaded, LoadError> {
     let tls = Contexts::load(&config.settings, before, &mut notes)?;
     let (users, rules) = credentials(&config, &mut notes)?;
     let http_tokens = http_tokens(&config.settings)?;
+    notes.extend(files_open_to_all(&config.settings));
     check_resolv_conf(config.settings.resolv_conf.as_deref()).map_err(LoadError::ResolvConf)?;
     if config.databases.is_empty() && config.fallback.is_none() {
         notes.push(
@@ -205,7 +207,7 @@ fn complete(config: Config, before: &Contexts) -> Result<Loaded, LoadError> {
         );
     }
     if users.is_empty() && knows_users_by_list(config.settings.auth_type) {
-        notes.push("no users: nobody can log in before auth_file names somebody".to_owned());
+        notes.push("no users: no client can log in before auth_file names a user".to_owned());
     }
     Ok(Loaded {
         snapshot: Snapshot {
@@ -219,6 +221,29 @@ fn complete(config: Config, before: &Contexts) -> Result<Loaded, LoadError> {
         changes: Changes::default(),
         notes,
     })
+}
+
+/// Returns a note for each file with secrets that every user of the machine can read.
+fn files_open_to_all(settings: &Settings) -> Vec<String> {
+    let files = [
+        ("auth_file", &settings.auth_file),
+        ("client_tls_key_file", &settings.client_tls_key_file),
+        ("server_tls_key_file", &settings.server_tls_key_file),
+        ("http_tokens", &settings.http_tokens),
+    ];
+    let is_open = |path: &str| {
+        let file = fs::metadata(path);
+        file.is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o004 != 0)
+    };
+    let named = files
+        .into_iter()
+        .filter_map(|(key, path)| Some((key, path.as_deref()?)));
+    named
+        .filter(|(_, path)| is_open(path))
+        .map(|(key, path)| {
+            format!("{key}: every user of this machine can read {path}: chmod o-r {path}")
+        })
+        .collect()
 }
 
 /// Returns whether users must be in a list, or be looked up.

@@ -13,7 +13,7 @@ use std::{
 use crossbeam_channel::Sender;
 use pgweir_core::{
     Control, Level, Shutdown, TakeoverMail, WorkerId,
-    events::EventKind,
+    shared::events::EventKind,
     takeover::{Begin, Message},
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -65,7 +65,7 @@ impl Restart {
     }
 }
 
-/// Returns whether standard error has no reader any more: then the process that started this one as a daemon has
+/// Returns whether nobody reads standard error any more, since the process that started this one as a daemon has
 /// exited.
 fn nobody_listens() -> bool {
     let now = Timespec::default();

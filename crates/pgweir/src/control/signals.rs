@@ -47,7 +47,7 @@ pub(crate) struct Signals {
 }
 
 impl Caught {
-    /// Catches signals: from here on no signal ends the process by itself.
+    /// Catches signals: from now on no signal ends the process by itself.
     ///
     /// # Errors
     /// When the system refuses a handler.

@@ -3,7 +3,7 @@
 use std::io;
 
 use pgweir_config::Settings;
-use pgweir_core::occupancy::Occupancies;
+use pgweir_core::shared::occupancy::Occupancies;
 
 use super::{auth_check::AuthChecker, derive::Deriver, evaluate::Evaluator};
 use crate::net::Mailboxes;

@@ -12,9 +12,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use pgweir_config::{AuthType, Changes, Settings};
 use pgweir_core::{
     Control, Directory, Halt, Level, Shutdown, Snapshot, Stats, Token, WorkerId,
-    events::EventKind,
-    fault::Fault,
+    base::fault::Fault,
     mail::{Mail, Note},
+    shared::events::EventKind,
 };
 
 use super::{
@@ -25,7 +25,7 @@ use crate::{
     clock::Clock,
     http::{Http, Opened, Options, Tokens},
     log::{Log, LogBuffer},
-    net::{Listeners, Mailboxes, Parcel},
+    net::{Listeners, Mailboxes, Parcel, return_freed_memory},
     process::{FileLimit, Notifier, PidFile},
     takeover::Step,
     tls::Contexts,
@@ -62,7 +62,7 @@ pub(crate) struct Supervisor {
     pub(crate) mailboxes: Mailboxes,
     pub(crate) resolver: Arc<Resolver>,
     pub(crate) listeners: Arc<Listeners>,
-    /// The log, and what is said there at intervals.
+    /// The log, and the messages that are repeated at intervals.
     pub(crate) logging: Logging,
     pub(crate) clock: Clock,
     pub(crate) requests: Receiver<Request>,
@@ -77,7 +77,7 @@ pub(crate) struct Supervisor {
     pub(crate) restart: Restart,
 }
 
-/// The log, and what is said there at intervals.
+/// The log, and the messages that are repeated at intervals.
 #[derive(Debug)]
 pub(crate) struct Logging {
     pub(crate) log: Log,
@@ -103,7 +103,7 @@ impl Logging {
 pub(crate) struct HttpControl {
     pub(crate) thread: Http,
     pub(crate) tokens: Option<Arc<Tokens>>,
-    /// What the HTTP API has changed since the ini file was read.
+    /// The changes by the HTTP API since the ini file was read.
     pub(crate) changes: Changes,
 }
 
@@ -157,6 +157,7 @@ impl Supervisor {
                     self.mailboxes.send(worker, Parcel::Mail(mail));
                 }
                 Ok(Request::Core(Control::RefreshNames)) => self.resolver.refresh(),
+                Ok(Request::Core(Control::ReturnMemory)) => return_freed_memory(),
                 Ok(Request::Core(Control::Shutdown(how))) => self.shut_down(how, &mut ending),
                 Ok(Request::Core(Control::Counted(stats))) => self.counted(&stats),
                 Ok(Request::Core(Control::Measured(metrics))) => self.http.thread.measured(metrics),
@@ -461,6 +462,7 @@ impl Supervisor {
         let settings = &snapshot.config.settings;
         self.resolver.configure(settings);
         let options = Arc::new(net_options(&snapshot, &self.tls, self.files));
+        self.directory.set_client_room(options.clients_max);
         if let Err(error) = self.listeners.apply(&options.socket) {
             self.say(
                 Level::Warning,
@@ -479,7 +481,7 @@ impl Supervisor {
             .send_all(|| Parcel::Mail(Mail::Config(Arc::clone(&snapshot))));
     }
 
-    /// Configures the log as the configuration in force says, and opens the log file again.
+    /// Applies the settings of the log, and opens the log file again.
     fn configure_log(&mut self) {
         let snapshot = self.directory.snapshot();
         if let Err((path, error)) = self.logging.log.configure(&snapshot.config.settings) {

@@ -3,12 +3,12 @@
 use std::{io, sync::Arc, thread};
 
 use crossbeam_channel::{Sender, bounded};
-use pgweir_core::{WorkerId, occupancy::Occupancy};
+use pgweir_core::{WorkerId, shared::occupancy::Occupancy};
 
 use crate::net::{Mailboxes, Parcel};
 
 #[derive(Debug)]
-struct Order<J> {
+struct QueuedJob<J> {
     worker: WorkerId,
     job: J,
 }
@@ -16,14 +16,14 @@ struct Order<J> {
 /// Accepts jobs of one kind.
 #[derive(Debug)]
 pub(super) struct Threads<J> {
-    orders: Sender<Order<J>>,
+    jobs: Sender<QueuedJob<J>>,
     occupancy: Arc<Occupancy>,
 }
 
 impl<J> Clone for Threads<J> {
     fn clone(&self) -> Self {
         Self {
-            orders: self.orders.clone(),
+            jobs: self.jobs.clone(),
             occupancy: Arc::clone(&self.occupancy),
         }
     }
@@ -34,7 +34,7 @@ impl<J: Send + 'static> Threads<J> {
     /// when the last clone of this value is dropped.
     ///
     /// # Errors
-    /// When the system refuses a thread.
+    /// The system can't create a thread.
     pub(super) fn start(
         name: &str,
         count: usize,
@@ -43,15 +43,15 @@ impl<J: Send + 'static> Threads<J> {
         occupancy: &Arc<Occupancy>,
         run: fn(J) -> Parcel,
     ) -> io::Result<Self> {
-        let (orders, receiver) = bounded::<Order<J>>(queue);
+        let (jobs, receiver) = bounded::<QueuedJob<J>>(queue);
         occupancy.limit(count, queue);
         for index in 0..count {
-            let (orders, mailboxes) = (receiver.clone(), mailboxes.clone());
+            let (jobs, mailboxes) = (receiver.clone(), mailboxes.clone());
             let occupancy = Arc::clone(occupancy);
             thread::Builder::new()
                 .name(format!("{name}-{index}"))
                 .spawn(move || {
-                    for Order { worker, job } in orders {
+                    for QueuedJob { worker, job } in jobs {
                         occupancy.begun();
                         let parcel = run(job);
                         occupancy.done();
@@ -60,7 +60,7 @@ impl<J: Send + 'static> Threads<J> {
                 })?;
         }
         Ok(Self {
-            orders,
+            jobs,
             occupancy: Arc::clone(occupancy),
         })
     }
@@ -70,9 +70,9 @@ impl<J: Send + 'static> Threads<J> {
     /// # Errors
     /// The job, when the queue is full.
     pub(super) fn submit(&self, worker: WorkerId, job: J) -> Result<(), J> {
-        let order = Order { worker, job };
+        let queued = QueuedJob { worker, job };
         self.occupancy.queued();
-        self.orders.try_send(order).map_err(|error| {
+        self.jobs.try_send(queued).map_err(|error| {
             self.occupancy.refused();
             error.into_inner().job
         })

@@ -1,26 +1,27 @@
-//! Who may ask what: tokens, and the user at the other end of a Unix socket.
+//! The access rights of a request, which follow from its token, or from the system user at the other end of a Unix
+//! socket.
 
 use std::{collections::HashMap, fmt};
 
 use sha2::{Digest, Sha256};
 
-/// The shortest token that is taken, in characters.
+/// The smallest length of a token, in characters.
 const TOKEN_MIN: usize = 16;
 
-/// What a request may do.
+/// The rights of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
-    /// Look at metrics.
+    /// Read metrics.
     Stats,
-    /// Give orders, too.
+    /// Read metrics, and send commands.
     Admin,
 }
 
-/// The tokens of `http_tokens`, as hashes: looking one up tells nothing of others by the time that it takes.
+/// The tokens of `http_tokens`, as hashes, so that the time of a look-up reveals nothing about the tokens.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tokens(HashMap<[u8; 32], Role>);
 
-/// Why a request is refused.
+/// The reason why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Denied {
     /// The request has no token, or none that is known.
@@ -29,7 +30,7 @@ pub(super) enum Denied {
     Forbidden,
 }
 
-/// What a request shows of who sends it.
+/// The credentials that come with a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Credentials<'a> {
     /// The token in `Authorization: Bearer TOKEN`.
@@ -42,7 +43,7 @@ impl Tokens {
     /// Reads a file of tokens.
     ///
     /// # Errors
-    /// A line for each that is wrong, without the token.
+    /// One line for each invalid token, without the token itself.
     pub(crate) fn parse(text: &str) -> Result<Self, Vec<String>> {
         let mut tokens = HashMap::new();
         let mut problems = Vec::new();
@@ -77,7 +78,7 @@ impl Tokens {
         self.0.get(&hash(token)).copied()
     }
 
-    /// Returns a token's role, and what the log calls the token: the first digits of its hash.
+    /// Returns a token's role, and the name that the log uses for the token: the first digits of its hash.
     pub(super) fn find(&self, token: &str) -> Option<(Role, String)> {
         let hash = hash(token);
         let digits = hash[..4].iter().map(|byte| format!("{byte:02x}"));
@@ -91,7 +92,7 @@ impl fmt::Debug for Tokens {
     }
 }
 
-/// May a request look at metrics? Without a file of tokens everybody may.
+/// Checks whether a request may read metrics. Without a file of tokens, every request may.
 pub(super) fn may_look(tokens: Option<&Tokens>, who: Credentials<'_>) -> Result<(), Denied> {
     match tokens {
         None => Ok(()),
@@ -99,7 +100,7 @@ pub(super) fn may_look(tokens: Option<&Tokens>, who: Credentials<'_>) -> Result<
     }
 }
 
-/// May a request give orders?
+/// Checks whether a request may send commands.
 pub(super) fn may_order(tokens: Option<&Tokens>, who: Credentials<'_>) -> Result<(), Denied> {
     check(tokens.unwrap_or(&Tokens::default()), who, Role::Admin)
 }

@@ -1,4 +1,4 @@
-//! HTTP connections: how many there are, how long they last, and one request on each.
+//! HTTP connections: limits on their number and their duration. Each connection serves one request.
 
 use std::{
     cell::{Cell, RefCell},
@@ -37,15 +37,15 @@ use super::{
 };
 use crate::tls::peer_certificate;
 
-/// The largest head of a request: its first line and its headers.
+/// The largest head of a request in bytes: its first line and its headers.
 const HEAD_MAX: usize = 16 * 1024;
-/// How long the rest of a request is read after its answer, and how much of it: a connection that is closed before
-/// would be reset, and the client might not see the answer.
+/// After the answer, the rest of the request is read for this time and up to this size. Closing a socket with
+/// unread bytes resets the connection, and the client might lose the answer.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 256 * 1024;
-/// After a failed `accept`: the process may be out of file descriptors.
+/// The pause after a failed `accept`: the process may be out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How a TLS handshake begins: the type of its first record.
+/// The first byte of a TLS handshake: the type of its first record.
 const HANDSHAKE: u8 = 0x16;
 
 const FULL: &[u8] =
@@ -56,23 +56,23 @@ const NEEDS_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain;
     Content-Length: 40\r\nConnection: close\r\n\r\n\
     this port speaks TLS only: use https://\n";
 
-/// The connections that are open, by their numbers: the oldest first.
+/// The open connections by their numbers: the oldest one has the lowest.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     open: RefCell<BTreeMap<u64, Open>>,
     next: Cell<u64>,
-    /// Connections that are being refused.
+    /// The number of connections that are being refused.
     refusing: Cell<usize>,
 }
 
 #[derive(Debug)]
 struct Open {
     task: AbortHandle,
-    /// It may end for another's sake: its request is not complete, or has been answered.
+    /// Whether the connection may be closed to make room for another one: its request is not complete, or was answered.
     is_dispensable: Rc<Cell<bool>>,
 }
 
-/// Takes a connection from the list when its task ends, in whatever way.
+/// Removes a connection from the list when its task ends, in any way.
 struct Entry {
     number: u64,
     connections: Rc<Connections>,
@@ -87,7 +87,7 @@ impl Drop for Entry {
     }
 }
 
-/// Accepts connections as long as it is kept.
+/// A handle: connections are accepted until it is dropped.
 pub(super) type Accepting = oneshot::Sender<Infallible>;
 
 /// Returns the next connection, or `None` once the other end of `end` is dropped.
@@ -103,8 +103,8 @@ async fn next<T>(
 }
 
 impl Connections {
-    /// Accepts connections on a socket, until the returned sender is dropped. Connections that wait in the socket then are
-    /// still accepted: the kernel would reset them.
+    /// Accepts connections on a socket, until the returned sender is dropped. Then it still accepts the connections
+    /// that wait in the socket, which the kernel would reset otherwise.
     pub(super) fn accept_on(
         self: &Rc<Self>,
         socket: Socket,
@@ -144,7 +144,7 @@ impl Connections {
                         let accepted = accepted.map(|(stream, _)| stream);
                         connections.accept_unix(accepted, &state).await;
                     }
-                    // No further connection comes once the file is gone.
+                    // After the file was removed, no further client can connect.
                     drop(file);
                     let Ok(listener) = listener.into_std() else {
                         return;
@@ -200,13 +200,14 @@ impl Connections {
         });
     }
 
-    /// Is there room for one more connection? If need be, the oldest goes that can be done without.
+    /// Makes room for one more connection, if necessary by closing the oldest one that may be closed. Returns whether
+    /// there is room.
     async fn make_room(&self, state: &State) -> bool {
         let most = state.options().connections_max;
         if self.open.borrow().len() < most {
             return true;
         }
-        // The rest of a request may have come, and its connection was not told yet.
+        // The rest of a request may have arrived, and the connection's task has not run since.
         task::yield_now().await;
         let mut open = self.open.borrow_mut();
         if open.len() < most {
@@ -224,7 +225,8 @@ impl Connections {
         true
     }
 
-    /// Tells a client that it is one too many, unless others are being told already, as many as are served.
+    /// Refuses a connection that is one too many. If as many connections as may be served are being refused already, it
+    /// is closed without an answer.
     fn refuse<S>(self: &Rc<Self>, mut stream: S, state: &State)
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
@@ -235,7 +237,7 @@ impl Connections {
         self.refusing.set(self.refusing.get() + 1);
         let connections = Rc::clone(self);
         task::spawn_local(async move {
-            // A fresh socket takes it at once.
+            // The buffer of a new socket has room for the answer.
             if stream.write_all(FULL).await.is_ok() {
                 linger(&mut stream).await;
             }
@@ -289,7 +291,7 @@ fn sender_on(stream: &UnixStream) -> Sender {
     }
 }
 
-/// What the console is told of a request's TLS session.
+/// Returns the facts about a request's TLS session, for the console.
 fn tls_facts<S>(stream: &TlsStream<S>) -> TlsFacts {
     let (_, session) = stream.get_ref();
     let protocol = match session.protocol_version() {
@@ -299,8 +301,8 @@ fn tls_facts<S>(stream: &TlsStream<S>) -> TlsFacts {
     let chain = session.peer_certificates().unwrap_or_default();
     let peer = chain.first().and_then(|own| peer_certificate(own));
     TlsFacts {
-        protocol,
-        cipher: "https",
+        protocol: protocol.into(),
+        cipher: "https".into(),
         group: None,
         peer: peer.map(Box::new),
         end_point: None,
@@ -324,7 +326,7 @@ async fn serve_tcp(
         Ok(0) | Err(_) => return,
     }
     if first[0] == HANDSHAKE {
-        // Who fails at it has heard so by an alert.
+        // A client whose handshake fails has received an alert.
         if let Ok(stream) = TlsAcceptor::from(config).accept(stream).await {
             if let Origin::Tcp { tls, .. } = &mut sender.origin {
                 *tls = Some(tls_facts(&stream));
@@ -354,7 +356,7 @@ where
         .keep_alive(false)
         .header_read_timeout(None)
         .max_buf_size(HEAD_MAX);
-    // What was no request has been answered already; and there is nobody to tell of a connection that broke.
+    // Invalid requests have been answered already, and there is nobody to inform about a connection that was lost.
     let _ = server
         .serve_connection(TokioIo::new(&mut stream), service)
         .await;
@@ -362,7 +364,7 @@ where
     linger(&mut stream).await;
 }
 
-/// Ends a connection so that its client sees the answer.
+/// Ends a connection so that its client receives the answer.
 async fn linger<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) {
     let drained = async {
         let mut left = LINGER_BYTES;
@@ -377,7 +379,7 @@ async fn linger<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) {
             }
         }
     };
-    // It was answered: how it ends matters no more.
+    // The request was answered, so the way in which its connection ends does not matter.
     let _ = time::timeout(LINGER, drained).await;
 }
 

@@ -1,5 +1,5 @@
-//! A client of the console, for requests over HTTP: one end of a socket pair, whose other end a worker serves as any
-//! other client. Rights, logins and commands are the console's own this way.
+//! A client of the console, for requests over HTTP: one end of a socket pair, whose other end a worker serves as
+//! any other client. So requests over HTTP use the console's own logins, rights and commands.
 
 use std::{
     io,
@@ -25,21 +25,21 @@ use zeroize::Zeroizing;
 
 use crate::net::{AcceptedClient, Load, Mailboxes};
 
-/// The database of the console, and the user who needs no password under pgweir's own user id.
+/// The database of the console, and the user that needs no password under pgweir's own user id.
 pub(super) const CONSOLE: &str = "pgbouncer";
-/// The most bytes of one answer.
+/// The largest size of an answer, in bytes.
 const REPLY_MAX: usize = 64 * 1024 * 1024;
 const READ_BYTES: usize = 32 * 1024;
 
-/// What opening a link needs of the process.
+/// Opens links. Has the parts of the process that this needs.
 #[derive(Debug, Clone)]
-pub(super) struct Switchboard {
+pub(super) struct ConsoleConnector {
     pub(super) directory: Arc<Directory>,
     pub(super) mailboxes: Mailboxes,
     pub(super) load: Load,
 }
 
-/// Where the sender of a request is.
+/// The address of the sender of a request.
 #[derive(Debug, Clone)]
 pub(super) enum Origin {
     Tcp {
@@ -72,7 +72,7 @@ pub(super) struct Link {
     inbox: Vec<u8>,
 }
 
-/// The type of a column, as far as JSON tells types apart.
+/// The type of a column, as far as JSON distinguishes types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ColumnType {
     Text,
@@ -98,7 +98,7 @@ pub(super) struct ConsoleError {
     pub(super) hint: Option<String>,
 }
 
-/// Why a link can't be opened, or gives no answer.
+/// The reason why a link can't be opened, or gives no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinkError {
     /// The console refuses the login.
@@ -110,16 +110,16 @@ pub(super) enum LinkError {
     /// The login failed in another way.
     #[error("the login to the console failed: {0}")]
     Login(LoginError),
-    /// There is no answer in time.
+    /// The console did not answer in time.
     #[error("pgweir's workers did not answer in time")]
     Silent,
     /// The connection has ended.
     #[error("the connection to the console has ended")]
     Ended,
-    /// The system gives no socket.
+    /// The system has refused a socket.
     #[error("cannot connect to the console: {0}")]
     Io(#[from] io::Error),
-    /// The answer is longer than this module takes.
+    /// The answer is longer than [`REPLY_MAX`].
     #[error("the answer is longer than 64 MB")]
     TooLong,
     /// The answer is malformed.
@@ -139,8 +139,8 @@ impl From<BadLength> for LinkError {
     }
 }
 
-impl Switchboard {
-    /// Opens a link with all rights. `application_name` names whom it serves.
+impl ConsoleConnector {
+    /// Opens a link with all rights. `application_name` names the user of the link.
     pub(super) async fn open_own(&self, application_name: &str) -> Result<Link, LinkError> {
         let (ours, theirs) = pair()?;
         let client = AcceptedClient::for_itself(theirs, self.port());
@@ -277,7 +277,8 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // Else the log would have an unexpected end of the connection. The worker notices the end in any case.
+        // Terminate is sent so that the log has no unexpected end of the connection. If it can't be written, the worker
+        // notices the end all the same.
         let mut out = Vec::new();
         MessageWriter::new(&mut out).terminate();
         let _ = self.stream.try_write(&out);

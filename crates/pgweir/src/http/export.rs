@@ -1,6 +1,6 @@
 //! Sends traces and metrics to an OpenTelemetry collector (`otlp_endpoint`), from the HTTP thread.
 //!
-//! What a collector does not take is lost, and counted: the data path never waits for it.
+//! Data that a collector does not take is dropped and counted: the data path never waits for a collector.
 
 use std::{
     cell::{Cell, RefCell},
@@ -20,15 +20,15 @@ use super::{
 };
 use crate::otlp::{CollectorClient, Target, TraceQueue, metrics_request, traces_request};
 
-/// How often the queue of traces is emptied.
+/// The time after which the queue of traces is emptied again.
 const PERIOD: Duration = Duration::from_millis(250);
 /// The most traces in one request.
 const BATCH: usize = 512;
-/// How long a collector that does not answer is left alone: at first, and at most.
+/// The pause after a failed request to a collector: the first one, and the longest one.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
-/// The shortest time between two lines that say that a collector fails, in microseconds.
+/// The shortest time between two log lines about a failing collector, in microseconds.
 const SILENCE_US: u64 = 60_000_000;
-/// How long the last traces of a process may take.
+/// The time for sending the last traces of a process.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The exporter: its target, and its counts.
@@ -37,11 +37,11 @@ pub(super) struct Exporter {
     queue: TraceQueue,
     target: RefCell<Option<Rc<Target>>>,
     counts: Cell<ExportCounts>,
-    /// When counting began.
+    /// The time at which counting began.
     since: Time,
-    /// The collector has not taken the last request.
+    /// Whether the collector has not taken the last request.
     is_failing: Cell<bool>,
-    /// When the log was last told so.
+    /// The time of the last log line about that.
     said_at: Cell<Option<Time>>,
     tasks: RefCell<Vec<JoinHandle<()>>>,
 }
@@ -77,7 +77,7 @@ impl Exporter {
     }
 }
 
-/// Sends to this target from now on, or to none.
+/// Sends data to this target from now on, or to none.
 pub(super) fn configure(state: &Rc<State>, target: Option<Target>) {
     let exporter = &state.exporter;
     if exporter.target.borrow().as_deref() == target.as_ref() {
@@ -110,7 +110,7 @@ pub(super) async fn say_farewell(state: &Rc<State>) {
     }
     if !state.exporter.is_failing.get() {
         let mut client = CollectorClient::default();
-        // Whatever has no time is lost with the process.
+        // Traces that are not sent in this time are lost with the process.
         let _ = time::timeout(FAREWELL, empty_queue(state, &mut client)).await;
     }
 }
@@ -131,7 +131,7 @@ async fn send_traces(state: Rc<State>) {
     }
 }
 
-/// Sends all traces that wait. Returns whether the collector takes them.
+/// Sends all traces that wait. Returns whether the collector has taken them.
 async fn empty_queue(state: &Rc<State>, client: &mut CollectorClient) -> bool {
     let exporter = &state.exporter;
     while let Some(target) = exporter.target() {
@@ -187,7 +187,7 @@ async fn send_metrics(state: Rc<State>, interval: Duration) {
     }
 }
 
-/// Logs that a collector begins to fail, or works again; at most once a minute each.
+/// Logs that a collector begins to fail, or works again; each at most once a minute.
 fn note(state: &State, target: &Target, sent: Result<(), String>) {
     let exporter = &state.exporter;
     let was_failing = exporter.is_failing.replace(sent.is_err());

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use pgweir_core::stats::{Histogram, upper_bound};
+use pgweir_core::base::stats::{Histogram, upper_bound};
 
 /// A text format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,10 +42,10 @@ pub(crate) enum PointValue {
     Histogram(Box<Histogram>),
 }
 
-/// A family and its values, for a protocol that is no text.
+/// A family and its values, for a protocol other than a text format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FamilyPoints {
-    /// Without `_total`.
+    /// The name, without `_total`.
     pub(crate) name: String,
     pub(crate) kind: Kind,
     pub(crate) help: String,
@@ -53,19 +53,19 @@ pub(crate) struct FamilyPoints {
     pub(crate) points: Vec<(Vec<(String, String)>, PointValue)>,
 }
 
-/// All series, as they are being written.
+/// The text of all series, to which families are added.
 #[derive(Debug)]
 pub(super) enum Exposition {
     Text(Format, String),
     Points(Vec<FamilyPoints>),
 }
 
-/// A family of series: all of one name.
+/// A family: all series with one name.
 #[derive(Debug)]
 pub(super) enum Family<'e> {
     Text {
         text: &'e mut String,
-        /// The name of its samples.
+        /// The name of the family's samples.
         name: String,
     },
     Points(&'e mut Vec<(Vec<(String, String)>, PointValue)>),
@@ -76,7 +76,7 @@ impl Exposition {
         Self::Text(format, String::new())
     }
 
-    /// Begins a family. `name` has no `_total`: the samples of a counter get it.
+    /// Begins a family. `name` has no `_total`, which the samples of a counter get.
     pub(super) fn family(&mut self, name: &str, kind: Kind, help: &str) -> Family<'_> {
         let (format, text) = match self {
             Self::Text(format, text) => (*format, text),
@@ -107,7 +107,7 @@ impl Exposition {
         text.push_str(described);
         text.push(' ');
         escape(help, text);
-        // A String takes everything.
+        // Writing to a String can't fail.
         let _ = writeln!(text, "\n# TYPE {described} {kind}");
         Family::Text { text, name: sample }
     }
@@ -116,7 +116,7 @@ impl Exposition {
         self.family(name, Kind::Gauge, help).add(&[], value);
     }
 
-    /// The whole text.
+    /// Returns the whole text.
     pub(super) fn finish(self) -> String {
         match self {
             Self::Text(Format::OpenMetrics, text) => text + "# EOF\n",
@@ -190,7 +190,7 @@ fn line(text: &mut String, name: &str, labels: &Labels<'_>, bound: Option<&str>,
     text.push('\n');
 }
 
-/// A time in seconds, without needless zeros.
+/// Returns a time in seconds, without needless zeros.
 fn seconds(micros: u64) -> String {
     let text = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

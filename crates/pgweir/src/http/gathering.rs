@@ -1,4 +1,5 @@
-//! Workers' counts for metrics: asked for at most once at a time and once in `metrics_interval`, whoever asks for them.
+//! Collects the workers' counts for metrics. At most one measurement runs at a time, and at most one in each
+//! `metrics_interval`; all scrapes meanwhile share its result.
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -22,7 +23,7 @@ use crate::{
     net::{Mailboxes, Parcel},
 };
 
-/// The counts of one measurement, and the texts that were made of them.
+/// The counts of one measurement, and the texts that were made from them.
 #[derive(Debug)]
 pub(super) struct Scrape {
     pub(super) metrics: Metrics,
@@ -39,7 +40,7 @@ impl Scrape {
         }
     }
 
-    /// The text in this format, made by the first who wants it.
+    /// Returns the text in this format. `make` is called for the first request only.
     pub(super) fn text(&self, format: Format, make: impl FnOnce() -> String) -> Bytes {
         let made = match format {
             Format::Classic => &self.classic,
@@ -58,9 +59,9 @@ pub(super) struct Gatherer {
     resolver: Arc<Resolver>,
     clock: Clock,
     interval: Cell<Duration>,
-    /// Who asked since the present measurement began; as many as there are connections, at most.
+    /// The requests since the present measurement began. There are at most as many as connections.
     waiting: RefCell<Vec<Answer>>,
-    /// Whom the present measurement is for.
+    /// The requests that the present measurement is for.
     served: RefCell<Vec<Answer>>,
     is_under_way: Cell<bool>,
     last: Cell<Option<Time>>,
@@ -84,7 +85,7 @@ impl Gatherer {
         self.interval.set(interval);
     }
 
-    /// The counts of a measurement that begins after this call; `None` if the workers don't answer in time.
+    /// Returns the counts of a measurement that begins after this call; `None` if the workers don't answer in time.
     pub(super) async fn scrape(self: &Rc<Self>, patience: Duration) -> Option<Rc<Scrape>> {
         let (answer, awaited) = oneshot::channel();
         self.waiting.borrow_mut().push(answer);
@@ -92,11 +93,11 @@ impl Gatherer {
         time::timeout(patience, awaited).await.ok()?.ok()
     }
 
-    /// The workers have answered.
+    /// Takes the workers' answer to a measurement.
     pub(super) fn measured(self: &Rc<Self>, metrics: Metrics) {
         let scrape = Rc::new(Scrape::new(metrics));
         for answer in self.served.take() {
-            // Who has asked may have lost patience.
+            // A request may have timed out.
             let _ = answer.send(Rc::clone(&scrape));
         }
         self.is_under_way.set(false);
@@ -105,7 +106,7 @@ impl Gatherer {
         }
     }
 
-    /// Begins a measurement as soon as it may, unless one is under way.
+    /// Begins a measurement as soon as `metrics_interval` allows it, unless one is under way.
     fn begin(self: &Rc<Self>) {
         if self.is_under_way.replace(true) {
             return;
@@ -129,7 +130,7 @@ impl Gatherer {
         });
     }
 
-    /// How long the next measurement has to wait.
+    /// Returns the time to wait before the next measurement.
     fn pause(&self) -> Duration {
         let since = self.last.get().map(|last| self.clock.now().since(last));
         let passed = since.map_or(Duration::MAX, Duration::from_micros);

@@ -6,19 +6,19 @@ use std::{
 };
 
 use pgweir_core::{
+    base::stats::{Distribution, Histogram, Percentiles},
     console::{Cell, Table},
     metrics::{Metrics, PoolMetrics},
-    stats::{Distribution, Histogram, Percentiles},
 };
 use serde_json::{Value, json};
 
-/// How far back samples go.
+/// The time span of the samples.
 const SPAN: Duration = Duration::from_secs(15 * 60);
 
 /// A pool's name: database and user.
 type Key = (Box<str>, Box<str>);
 
-/// A pool's counts at one time, and what was done since the sample before.
+/// A pool's counts at one time, and its work since the sample before.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Sample {
     /// The values of [`COUNTS`].
@@ -29,7 +29,7 @@ struct Sample {
     transaction: Option<Percentiles>,
 }
 
-/// Columns of SHOW POOLS, and what the samples call them.
+/// Columns of SHOW POOLS, and their names in samples.
 const COUNTS: [(&str, &str); 5] = [
     ("cl_active", "clients_active"),
     ("cl_waiting", "clients_waiting"),
@@ -46,7 +46,7 @@ struct Totals {
     transaction: Histogram,
 }
 
-/// The samples of one pool: as many as there are times.
+/// The samples of one pool: one for each of the times.
 #[derive(Debug)]
 struct Series {
     samples: VecDeque<Option<(Sample, u64)>>,
@@ -58,7 +58,7 @@ struct Series {
 pub(super) struct History {
     interval: Duration,
     pools_max: usize,
-    /// When each sample was taken, in microseconds since 1970.
+    /// The times of the samples, in microseconds since 1970.
     times: VecDeque<u64>,
     pools: BTreeMap<Key, Series>,
     /// The pools of the last sample that have no series.
@@ -121,7 +121,7 @@ impl History {
         self.forget(now);
     }
 
-    /// Makes room for one more pool, by the series of a pool that is no more.
+    /// Makes room for one more pool: removes the series of a pool that does not exist any more.
     fn make_room(&mut self) -> bool {
         if self.pools.len() < self.pools_max {
             return true;
@@ -144,12 +144,12 @@ impl History {
             .retain(|_, series| series.samples.iter().any(Option::is_some));
     }
 
-    /// The number of pools that have no samples, since there are too many.
+    /// Returns the number of pools that have no samples, since there are too many.
     pub(super) fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// The samples after a time in milliseconds, as arrays: one for each value of a pool.
+    /// Returns the samples after a time in milliseconds, as arrays: one for each value of a pool.
     pub(super) fn json(&self, since_ms: u64) -> Value {
         let from = self.times.partition_point(|at| at / 1000 <= since_ms);
         let times: Vec<u64> = self.times.range(from..).map(|at| at / 1000).collect();
@@ -221,7 +221,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The counts of each pool in SHOW POOLS.
+/// Returns the counts of each pool in SHOW POOLS.
 fn counts(table: &Table) -> BTreeMap<(&str, &str), [u64; COUNTS.len()]> {
     let (columns, rows) = table;
     let at = |name: &str| columns.iter().position(|(column, _)| *column == name);
@@ -239,7 +239,7 @@ fn counts(table: &Table) -> BTreeMap<(&str, &str), [u64; COUNTS.len()]> {
     named.collect()
 }
 
-/// The percentiles of what was observed between two states of a histogram; `None` if there was nothing.
+/// Returns the percentiles of the observations between two states of a histogram; `None` if there were none.
 fn percentiles(before: &Histogram, now: &Histogram) -> Option<Percentiles> {
     let of = |histogram: &Histogram| Distribution::of(histogram);
     of(now).since(&of(before)).percentiles()
@@ -248,8 +248,9 @@ fn percentiles(before: &Histogram, now: &Histogram) -> Option<Percentiles> {
 #[cfg(test)]
 mod tests {
     use pgweir_core::{
+        base::stats::{BUCKETS, Stats, Times, upper_bound},
         console::Kind,
-        stats::{BUCKETS, Logins, Stats, Times, upper_bound},
+        metrics::HostMetrics,
     };
 
     use super::*;
@@ -288,12 +289,17 @@ mod tests {
             pools: (columns, rows.collect()),
             stats: none(),
             lists: none(),
-            memory: none(),
+            memory: pgweir_core::metrics::MemoryMetrics {
+                table: none(),
+                limit: 0,
+                is_full: false,
+                refusals: Default::default(),
+            },
             clients: Vec::new(),
             pool_metrics: pools.iter().map(of_pool).collect(),
             servers: Vec::new(),
-            hosts: Vec::new(),
-            logins: Logins::default(),
+            hosts: HostMetrics::default(),
+            logins: Default::default(),
             workers: 1,
             is_paused: false,
             is_suspended: false,
@@ -337,7 +343,7 @@ mod tests {
         let mut history = history(1);
         history.add(&metrics(&[("a", 1), ("b", 1)]), SECOND);
         assert_eq!(history.json(0)["left_out"], 1);
-        // The first pool is gone: after two samples, another takes its place.
+        // The first pool is gone. After two samples, another pool takes its place.
         for second in [6, 11] {
             history.add(&metrics(&[("b", 1)]), second * SECOND);
         }

@@ -1,5 +1,5 @@
-//! Who sends a request: the owner of a token, a user of the console with a password, or pgweir's own user on a Unix
-//! socket. Wrong tokens and passwords are throttled by address.
+//! Finds the sender of a request: the owner of a token, a user of the console with a password, or pgweir's own
+//! system user on a Unix socket. An address that sends too many wrong tokens or passwords has to wait.
 
 use std::{
     cell::{Cell, RefCell},
@@ -22,7 +22,7 @@ use super::{
     state::{State, count},
 };
 
-/// The most passwords that are trusted without another check. Further ones are checked each time.
+/// The most passwords that are trusted without another check. Any others are checked each time.
 const TRUSTED_MAX: usize = 64;
 const MINUTE_US: u64 = 60_000_000;
 
@@ -30,24 +30,27 @@ const MINUTE_US: u64 = 60_000_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) role: Role,
-    /// As the log names the sender: `user "ann"`, `token 5f0c2a1b`, `user id 0`.
+    /// The sender's name in the log: `user "ann"`, `token 5f0c2a1b`, `user id 0`.
     pub(super) name: Rc<str>,
+    /// The sender's name in SHOW EVENTS: the user, or `name` if the sender is no user of the console.
+    pub(super) user: Rc<str>,
 }
 
-/// Why a sender has no rights.
+/// The reason why a sender has no rights.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unidentified {
     /// The request has no credentials.
     None,
     /// The token is unknown, or the console refuses the login.
     Wrong,
-    /// Too many wrong ones have come from this address: try again after so many seconds.
+    /// Too many wrong tokens or passwords have come from this address. The next attempt is allowed after this
+    /// number of seconds.
     Throttled(u64),
     /// The login could not be checked.
     Unavailable(String),
 }
 
-/// What `Authorization` has.
+/// The contents of the `Authorization` header.
 #[derive(PartialEq)]
 pub(super) enum Credentials {
     Token(Zeroizing<String>),
@@ -84,7 +87,7 @@ impl Credentials {
 #[derive(Debug)]
 pub(super) struct Trusted {
     salt: [u8; 32],
-    /// For how long a password is trusted, in microseconds (`http_login_cache`).
+    /// The time for which a password is trusted, in microseconds (`http_login_cache`).
     trust_us: Cell<u64>,
     until: RefCell<HashMap<[u8; 32], Time>>,
 }
@@ -100,11 +103,12 @@ impl Default for Trusted {
 }
 
 impl Trusted {
-    /// `origin`: the sender's address, and what its TLS session shows, on which the rules for logins depend.
+    /// Returns the hash of a login. `origin`: the sender's address, and the facts about its TLS session, on which the
+    /// rules for logins depend.
     fn key(&self, user: &str, password: &str, origin: &str) -> [u8; 32] {
         let mut hash = Sha256::new();
         hash.update(self.salt);
-        // No user has a zero byte in the name: Credentials has none.
+        // No user has a zero byte in its name: [`Credentials`] accepts none.
         for part in [user, password] {
             hash.update(part.as_bytes());
             hash.update([0]);
@@ -128,14 +132,14 @@ impl Trusted {
         }
     }
 
-    /// Trusts nobody any more: the configuration has changed.
+    /// Forgets all passwords, since the configuration has changed.
     pub(super) fn configure(&self, trust_us: u64) {
         self.trust_us.set(trust_us);
         self.until.borrow_mut().clear();
     }
 }
 
-/// Failed logins by address, each forgotten after its part of a minute.
+/// The number of failed logins of each address. It falls at the rate of the limit per minute.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     by_address: RefCell<HashMap<Option<IpAddr>, Level>>,
@@ -146,7 +150,7 @@ pub(super) struct Failures {
     forgotten: Cell<u64>,
 }
 
-/// How many failures are not forgotten yet, as it was at a time.
+/// The number of failures at a time.
 #[derive(Debug, Clone, Copy)]
 struct Level {
     failures: u32,
@@ -154,7 +158,7 @@ struct Level {
 }
 
 impl Level {
-    /// Forgets what has become old.
+    /// Subtracts the failures that have expired since that time.
     fn settle(&mut self, interval: u64, now: Time) {
         let forgotten = now.since(self.at) / interval;
         let left = u64::from(self.failures).saturating_sub(forgotten);
@@ -172,7 +176,7 @@ impl Failures {
         self.addresses_max.set(addresses_max);
     }
 
-    /// Returns how many addresses were forgotten for the sake of others.
+    /// Returns the number of addresses that were removed to make room for others.
     pub(super) fn forgotten(&self) -> u64 {
         self.forgotten.get()
     }
@@ -181,7 +185,7 @@ impl Failures {
         MINUTE_US / u64::from(self.most.get().max(1))
     }
 
-    /// Returns for how many seconds an address may not try again, if it has failed too often.
+    /// Returns the seconds for which an address has to wait before its next attempt, if it has failed too often.
     pub(super) fn pause(&self, address: Option<IpAddr>, now: Time) -> Option<u64> {
         let mut by_address = self.by_address.borrow_mut();
         let level = by_address.get_mut(&network(address))?;
@@ -220,7 +224,8 @@ impl Failures {
     }
 }
 
-/// The addresses that somebody has who has one: of IPv6, a /64.
+/// Returns the network whose failures are counted together: an IPv4 address, or a /64 of IPv6, since one host can use
+/// all of its addresses.
 fn network(address: Option<IpAddr>) -> Option<IpAddr> {
     address.map(|address| match address {
         IpAddr::V4(_) => address,
@@ -231,7 +236,7 @@ fn network(address: Option<IpAddr>) -> Option<IpAddr> {
     })
 }
 
-/// Finds out who sends a request, and logs a failure.
+/// Identifies the sender of a request, and logs a failure.
 pub(super) async fn identify(
     state: &State,
     sender: &Sender,
@@ -242,6 +247,7 @@ pub(super) async fn identify(
             true => Ok(Identity {
                 role: Role::Admin,
                 name: Rc::clone(&sender.name),
+                user: Rc::clone(&sender.name),
             }),
             false => Err(Unidentified::None),
         };
@@ -267,9 +273,11 @@ fn by_token(state: &State, token: &str) -> Result<Identity, Unidentified> {
     let tokens = state.tokens();
     let found = tokens.and_then(|tokens| tokens.find(token));
     let (role, name) = found.ok_or(Unidentified::Wrong)?;
+    let name: Rc<str> = format!("token {name}").into();
     Ok(Identity {
         role,
-        name: format!("token {name}").into(),
+        user: Rc::clone(&name),
+        name,
     })
 }
 
@@ -283,7 +291,7 @@ async fn by_password(
     if !state.trusted.has(&key, state.now()) {
         let login = state
             .links
-            .switchboard
+            .connector
             .open_as(user, password, &sender.origin);
         match time::timeout(state.patience(), login).await {
             Ok(Ok(_)) => state.trusted.add(key, state.now()),
@@ -305,10 +313,11 @@ async fn by_password(
     Ok(Identity {
         role: if is_admin { Role::Admin } else { Role::Stats },
         name: format!("user {user:?}").into(),
+        user: user.into(),
     })
 }
 
-/// Returns whether an error says that the user may not log in, rather than that nobody can at the moment.
+/// Returns whether an error refuses this user. Other errors mean that nobody can log in at present.
 fn is_denial(code: &str) -> bool {
     // Too many connections, an operator's intervention, a failed connection, an error of the system.
     const OTHERS: [&str; 4] = ["53", "57", "58", "08006"];
@@ -316,7 +325,7 @@ fn is_denial(code: &str) -> bool {
 }
 
 impl Sender {
-    /// The IP address of a sender who came by TCP.
+    /// Returns the IP address of a sender, if the connection is TCP.
     pub(super) fn address(&self) -> Option<IpAddr> {
         match &self.origin {
             Origin::Tcp { remote, .. } => Some(remote.ip()),
@@ -350,7 +359,7 @@ mod tests {
             password: Zeroizing::new("a:b".to_owned()),
         });
         assert!(of("Basic YW5uOmE6Yg==") == ann);
-        // No colon, no user, no base64, and a zero byte.
+        // Without a colon, without a user, not base64, and with a zero byte.
         for value in [
             "Basic YW5u",
             "Basic OmE=",

@@ -1,4 +1,4 @@
-//! The live page: one file without anything from elsewhere, which reads the API.
+//! The live page: one HTML file, which loads nothing from other sites and reads the API.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http_body_util::Full;
@@ -15,7 +15,7 @@ use super::pages::Answer;
 
 const TEXT: &str = include_str!("page/live.html");
 
-/// The page, and what browsers may do with it.
+/// The page, and the policy that tells browsers which actions of the page they have to allow.
 #[derive(Debug)]
 pub(super) struct LivePage {
     policy: Option<HeaderValue>,
@@ -44,7 +44,7 @@ impl LivePage {
         headers.insert(REFERRER_POLICY, fixed("no-referrer"));
         headers.insert("x-content-type-options", fixed("nosniff"));
         headers.insert("x-frame-options", fixed("DENY"));
-        // A browser without the policy would run a script that somebody has brought into the page.
+        // Without the policy, a browser would run a script that an attacker has inserted into the page.
         headers.insert(
             CONTENT_SECURITY_POLICY,
             self.policy.clone().unwrap_or(fixed("default-src 'none'")),
@@ -53,13 +53,13 @@ impl LivePage {
     }
 }
 
-/// Does a browser ask? Others get a list of addresses.
+/// Returns whether the request comes from a browser. Other clients get a list of addresses.
 pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
     accept.is_some_and(|accept| accept.contains("text/html"))
 }
 
-/// The hash of the page's one element of this name, as a policy has it.
+/// Returns the hash of the page's only element of this name, in the form of a policy.
 fn hash(element: &str) -> String {
     let open = format!("<{element}>");
     let content = TEXT.split_once(&open).and_then(|(_, rest)| {

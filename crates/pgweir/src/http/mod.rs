@@ -1,13 +1,15 @@
 //! Metrics and health checks over HTTP (`http_listen`), on a thread of their own.
 //!
-//! Nothing on the data path knows of it. Metrics are what workers have counted anyway: a measurement visits them one
-//! after the other by mail, one at a time.
+//! No code on the data path depends on this module. Workers always count; a measurement visits one worker after the
+//! other by mail and collects their counts. One measurement runs at a time.
 //!
 //! - `sockets`: the listening sockets. `connections`: one request on each connection, and their bounds.
-//! - `pages`: what is answered. `access`, `identity`: to whom. `state`: what the thread knows.
+//! - `pages`: the answers. `identity`: the sender of a request. `access`: the rights of tokens. `state`: the state
+//!   of the thread.
 //! - `api`: the console as JSON. `console_link`: a client of the console.
 //! - `live_page`: the page that shows the API's answers. `history`: samples of pools for it.
-//! - `gathering`: asks workers for their counts. `series`, `process`: what becomes of the counts.
+//! - `gathering`: asks workers for their counts. `series`, `process`: the metrics that are made of the counts and
+//!   of the kernel's figures.
 //! - `exposition`, `negotiation`: Prometheus' text formats. `export`: the same figures, and traces, for OpenTelemetry.
 
 mod access;
@@ -50,11 +52,11 @@ use tokio::{
 pub(crate) use self::{
     access::Tokens,
     exposition::{FamilyPoints, Kind, PointValue},
-    sockets::{Bound, HttpListenError, Others},
+    sockets::{AddressUse, Bound, HttpListenError},
 };
 use self::{
     connections::{Accepting, Connections},
-    console_link::Switchboard,
+    console_link::ConsoleConnector,
     gathering::Gatherer,
     state::State,
 };
@@ -67,22 +69,22 @@ use crate::{
     tls::Contexts,
 };
 
-/// By how much the thread's nice value is raised: workers come first.
+/// The number by which the thread's nice value is raised: workers come first.
 const NICE: i32 = 5;
 
-/// How requests are served.
+/// The settings with which requests are served.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     timeout: Duration,
     connections_max: usize,
     interval: Duration,
-    /// What TCP connections are encrypted with, and whether they must be.
+    /// The TLS context for TCP connections, and whether TLS is required.
     tls: Option<(Arc<ServerConfig>, bool)>,
     /// The most failed logins of one address a minute.
     login_failures_max: u32,
     /// The most addresses whose failed logins are remembered.
     login_addresses_max: usize,
-    /// For how long a checked password is trusted, in microseconds.
+    /// The time for which a checked password is trusted, in microseconds.
     login_trust_us: u64,
     /// The largest body of a request.
     body_max: usize,
@@ -93,7 +95,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// As the configuration has it.
+    /// Returns the options of a configuration.
     pub(crate) fn of(settings: &Settings, tls: &Contexts, tokens: Option<Arc<Tokens>>) -> Self {
         let tls = match settings.http_tls {
             HttpTls::Client => tls.http(),
@@ -116,10 +118,10 @@ impl Options {
     }
 }
 
-/// What the thread needs of the process.
+/// The parts of the process that the thread uses.
 #[derive(Debug, Clone)]
-pub(crate) struct Surroundings {
-    switchboard: Switchboard,
+pub(crate) struct Dependencies {
+    connector: ConsoleConnector,
     resolver: Arc<Resolver>,
     clock: Clock,
     log: Log,
@@ -127,7 +129,7 @@ pub(crate) struct Surroundings {
     traces: TraceQueue,
 }
 
-impl Surroundings {
+impl Dependencies {
     pub(crate) fn new(
         directory: &Arc<Directory>,
         (mailboxes, load): (&Mailboxes, &Load),
@@ -137,7 +139,7 @@ impl Surroundings {
         traces: &TraceQueue,
     ) -> Self {
         Self {
-            switchboard: Switchboard {
+            connector: ConsoleConnector {
                 directory: Arc::clone(directory),
                 mailboxes: mailboxes.clone(),
                 load: load.clone(),
@@ -151,7 +153,7 @@ impl Surroundings {
     }
 }
 
-/// Sockets that are to be listened on from now on: those that are open already are not opened again.
+/// The sockets that were opened for a configuration. Addresses whose sockets are open already are not opened again.
 #[derive(Debug, Default)]
 pub(crate) struct Opened {
     addresses: Vec<HttpAddress>,
@@ -163,7 +165,7 @@ impl Opened {
     ///
     /// # Errors
     /// One of the addresses can't be listened on.
-    pub(crate) fn first(settings: &Settings, others: Others) -> Result<Self, HttpListenError> {
+    pub(crate) fn first(settings: &Settings, others: AddressUse) -> Result<Self, HttpListenError> {
         let addresses = settings.http_listen.addresses();
         let bound = addresses
             .iter()
@@ -174,15 +176,15 @@ impl Opened {
         })
     }
 
-    /// Where requests will be answered.
+    /// Returns the addresses of the configuration.
     pub(crate) fn addresses(&self) -> &[HttpAddress] {
         &self.addresses
     }
 }
 
-/// What the thread is told.
+/// Messages to the thread.
 #[derive(Debug)]
-enum Order {
+enum Message {
     /// Listen on these sockets and, if `keeps`, on open ones of these addresses.
     Listen {
         opened: Opened,
@@ -190,35 +192,35 @@ enum Order {
     },
     Configure(Options),
     Measured(Box<Metrics>),
-    /// Another process takes our place, or does not after all.
+    /// Online restart: another process takes over from this one (`true`), or has failed to (`false`).
     HandingOver(bool),
 }
 
-/// The thread, as the control thread sees it. It ends when this is dropped.
+/// The control thread's handle of the HTTP thread, which ends when the handle is dropped.
 #[derive(Debug)]
 pub(crate) struct Http {
-    surroundings: Surroundings,
-    running: Option<(UnboundedSender<Order>, JoinHandle<()>)>,
+    dependencies: Dependencies,
+    running: Option<(UnboundedSender<Message>, JoinHandle<()>)>,
     addresses: Vec<HttpAddress>,
-    /// The addresses whose sockets are open, or were when this was last looked at: those that a reload leaves are open
-    /// until the thread has accepted the connections that wait in them.
+    /// The addresses whose sockets were open at the last check. A socket that a reload has removed stays open until
+    /// the thread has accepted the connections that wait in its queue.
     open: Vec<Weak<HttpAddress>>,
 }
 
 impl Http {
-    /// Starts the thread, if there is anything to listen on.
+    /// Starts the thread, if the configuration has an address or a collector.
     ///
     /// # Errors
     /// The system gives no thread.
     pub(crate) fn start(
-        surroundings: Surroundings,
+        dependencies: Dependencies,
         opened: Opened,
         settings: &Settings,
         tls: &Contexts,
         tokens: &Option<Arc<Tokens>>,
     ) -> io::Result<Self> {
         let mut http = Self {
-            surroundings,
+            dependencies,
             running: None,
             addresses: Vec::new(),
             open: Vec::new(),
@@ -227,7 +229,7 @@ impl Http {
         Ok(http)
     }
 
-    /// Opens what `settings` ask for and is not open yet. Nothing else changes before [`apply`](Self::apply).
+    /// Opens the sockets of `settings` that are not open yet. They are used from [`apply`](Self::apply) on.
     ///
     /// # Errors
     /// One of the addresses can't be listened on.
@@ -244,8 +246,8 @@ impl Http {
         };
         let bound = addresses.iter().filter(is_new).map(|address| {
             let others = match is_ours(address) {
-                true => Others::Expected,
-                false => Others::Refused,
+                true => AddressUse::Expected,
+                false => AddressUse::Refused,
             };
             Bound::open(address, settings, others)
         });
@@ -270,51 +272,53 @@ impl Http {
         let bound = opened.bound.iter();
         self.open
             .extend(bound.map(|bound| Arc::downgrade(&bound.address)));
-        self.order(Order::Configure(options));
-        self.order(Order::Listen {
+        self.send(Message::Configure(options));
+        self.send(Message::Listen {
             opened,
             keeps: true,
         });
         Ok(())
     }
 
-    /// The workers have answered.
+    /// Takes the workers' answer to a measurement.
     pub(crate) fn measured(&self, metrics: Box<Metrics>) {
-        self.order(Order::Measured(metrics));
+        self.send(Message::Measured(metrics));
     }
 
-    /// Another process listens in our place.
+    /// Stops to listen, since another process listens from now on.
     pub(crate) fn hand_over(&self) {
-        self.order(Order::HandingOver(true));
-        self.order(Order::Listen {
+        self.send(Message::HandingOver(true));
+        self.send(Message::Listen {
             opened: Opened::default(),
             keeps: false,
         });
     }
 
-    /// It does not after all: all sockets are opened anew, since it may have replaced the files of Unix sockets.
+    /// Listens again, since the other process has failed. All sockets are opened anew: the other process may have
+    /// replaced the files of Unix sockets.
     ///
     /// # Errors
+    ///
     /// One of the addresses can't be listened on.
     pub(crate) fn take_back(&self, settings: &Settings) -> Result<(), HttpListenError> {
-        self.order(Order::HandingOver(false));
+        self.send(Message::HandingOver(false));
         let bound = self
             .addresses
             .iter()
-            .map(|address| Bound::open(address, settings, Others::Expected));
+            .map(|address| Bound::open(address, settings, AddressUse::Expected));
         let opened = Opened {
             bound: bound.collect::<Result<_, _>>()?,
             addresses: self.addresses.clone(),
         };
         let keeps = false;
-        self.order(Order::Listen { opened, keeps });
+        self.send(Message::Listen { opened, keeps });
         Ok(())
     }
 
-    fn order(&self, order: Order) {
-        if let Some((orders, _)) = &self.running {
-            // The thread ends with its sender only.
-            let _ = orders.send(order);
+    fn send(&self, message: Message) {
+        if let Some((messages, _)) = &self.running {
+            // The thread ends only after its sender was dropped.
+            let _ = messages.send(message);
         }
     }
 
@@ -326,13 +330,13 @@ impl Http {
             .enable_io()
             .enable_time()
             .build()?;
-        let (sender, orders) = unbounded_channel();
-        let surroundings = self.surroundings.clone();
+        let (sender, messages) = unbounded_channel();
+        let dependencies = self.dependencies.clone();
         let thread = thread::Builder::new().name("http".to_owned());
         let thread = thread.spawn(move || {
-            // On Linux this is the thread's own. Without it, requests are answered as well.
+            // On Linux, this changes the thread only. If it fails, requests are answered all the same.
             let _ = rustix::process::nice(NICE);
-            LocalSet::new().block_on(&runtime, obey(orders, surroundings));
+            LocalSet::new().block_on(&runtime, handle_messages(messages, dependencies));
         })?;
         self.running = Some((sender, thread));
         Ok(())
@@ -341,8 +345,8 @@ impl Http {
 
 impl Drop for Http {
     fn drop(&mut self) {
-        if let Some((orders, thread)) = self.running.take() {
-            drop(orders);
+        if let Some((messages, thread)) = self.running.take() {
+            drop(messages);
             // A panic was reported on standard error.
             let _ = thread.join();
         }
@@ -356,19 +360,19 @@ fn port(address: &HttpAddress) -> Option<u16> {
     }
 }
 
-/// The thread's work, until the control thread has left.
-async fn obey(mut orders: UnboundedReceiver<Order>, surroundings: Surroundings) {
-    let Surroundings {
-        switchboard,
+/// Handles messages until the control thread drops its handle.
+async fn handle_messages(mut messages: UnboundedReceiver<Message>, dependencies: Dependencies) {
+    let Dependencies {
+        connector,
         resolver,
         clock,
         log,
         control,
         traces,
-    } = surroundings;
-    let gatherer = Gatherer::new(switchboard.mailboxes.clone(), resolver, clock);
+    } = dependencies;
+    let gatherer = Gatherer::new(connector.mailboxes.clone(), resolver, clock);
     let state = State::new(
-        (switchboard, control),
+        (connector, control),
         Rc::clone(&gatherer),
         clock,
         log.buffer(),
@@ -378,15 +382,15 @@ async fn obey(mut orders: UnboundedReceiver<Order>, surroundings: Surroundings) 
     let mut housekeeper: Option<Task<()>> = None;
     let connections = Rc::<Connections>::default();
     let mut listening = HashMap::<HttpAddress, Vec<Accepting>>::new();
-    while let Some(order) = orders.recv().await {
-        match order {
-            Order::Configure(options) => {
+    while let Some(message) = messages.recv().await {
+        match message {
+            Message::Configure(options) => {
                 export::configure(&state, options.otlp.clone());
                 state.configure(options);
             }
-            Order::Measured(metrics) => gatherer.measured(*metrics),
-            Order::HandingOver(is_handing_over) => state.is_handing_over.set(is_handing_over),
-            Order::Listen { opened, keeps } => {
+            Message::Measured(metrics) => gatherer.measured(*metrics),
+            Message::HandingOver(is_handing_over) => state.is_handing_over.set(is_handing_over),
+            Message::Listen { opened, keeps } => {
                 listening.retain(|address, _| keeps && opened.addresses.contains(address));
                 for bound in opened.bound {
                     let Bound { address, sockets } = bound;
@@ -409,7 +413,7 @@ async fn obey(mut orders: UnboundedReceiver<Order>, surroundings: Surroundings) 
     export::say_farewell(&state).await;
 }
 
-/// What happens each second while somebody may ask: samples for the live page, and the end of an idle link.
+/// Does the work of each second while requests may arrive: takes samples for the live page, and closes an idle link.
 async fn keep_house(state: Rc<State>) {
     let mut seconds = time::interval(Duration::from_secs(1));
     seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);

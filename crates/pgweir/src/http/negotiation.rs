@@ -1,8 +1,9 @@
-//! Which text format a scraper wants: the header `Accept`.
+//! Chooses the text format that a scraper prefers by its header `Accept`.
 
 use super::exposition::Format;
 
-/// The format that the header prefers; the older one if there is no header, or none of the formats stands in it.
+/// Returns the format that the header prefers. Without a header, or if it names none of the formats, this is the older
+/// one.
 pub(super) fn format_for(accept: Option<&str>) -> Format {
     let ranges = accept.unwrap_or_default().split(',');
     let (mut open, mut classic) = (0, 0);
@@ -33,7 +34,7 @@ pub(super) fn format_for(accept: Option<&str>) -> Format {
     }
 }
 
-/// A quality in thousandths: 0 to 1000.
+/// Returns a quality in thousandths: 0 to 1000.
 fn thousandths(text: &str) -> u32 {
     let quality = text.trim().parse().unwrap_or(0.0_f32);
     (quality.clamp(0.0, 1.0) * 1_000.0) as u32

@@ -1,4 +1,4 @@
-//! What is answered to which request.
+//! The answer to each request.
 
 use std::{borrow::Cow, error::Error, fmt, rc::Rc};
 
@@ -26,12 +26,12 @@ use super::{
 
 pub(super) type Answer = Response<Full<Bytes>>;
 
-/// Who sends a request.
+/// The sender of a request.
 #[derive(Debug, Clone)]
 pub(super) struct Sender {
-    /// The other end of a Unix socket is root, or the user whom pgweir runs as.
+    /// Whether the other end of a Unix socket is root, or the user that pgweir runs as.
     pub(super) is_own_user: bool,
-    /// As the log names it.
+    /// The sender's name in the log.
     pub(super) name: Rc<str>,
     pub(super) origin: Origin,
 }
@@ -67,7 +67,7 @@ impl Page {
         }
     }
 
-    /// As metrics name it.
+    /// Returns the page's name in the metrics.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Metrics => "/metrics",
@@ -99,14 +99,14 @@ fn is_of_api(path: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Why a request gets no answer of the kind that it asked for.
+/// The reason why a request does not get the answer that it asked for.
 #[derive(Debug, PartialEq, Eq)]
 enum Refusal {
     NoPage,
     Method(Page),
     Query(String),
     Denied(Denied),
-    /// Too many wrong tokens have come from the address: try again after so many seconds.
+    /// Too many wrong tokens have come from the address: the next attempt is possible after this number of seconds.
     Throttled(u64),
     CrossSite,
     NotReady(Cow<'static, str>),
@@ -174,7 +174,7 @@ where
     answer
 }
 
-/// May the request be served at all?
+/// Checks whether the request may be served.
 fn admit<B>(
     page: Page,
     state: &State,
@@ -204,7 +204,7 @@ fn admit<B>(
     }
     let right = match page {
         Page::Metrics => may_look(tokens.as_deref(), who),
-        // A browser sends this header with whatever another site's page makes it send.
+        // A browser sends this header with each request that a page of another site makes it send.
         Page::Drain if headers.contains_key("origin") => return Err(Refusal::CrossSite),
         Page::Drain => may_order(tokens.as_deref(), who),
         Page::Health | Page::Ready | Page::Api | Page::Unknown => Ok(()),
@@ -275,7 +275,7 @@ async fn metrics(state: &Rc<State>, headers: &HeaderMap) -> Answer {
     answer
 }
 
-/// Has this database a server, or may it get one?
+/// Checks whether this database has a server, or may get one.
 async fn database_readiness(state: &Rc<State>, name: &str) -> Result<(), Refusal> {
     let scrape = state.scrape().await.ok_or(Refusal::Silent)?;
     let snapshot = state.directory.snapshot();
@@ -297,7 +297,7 @@ async fn database_readiness(state: &Rc<State>, name: &str) -> Result<(), Refusal
     }
 }
 
-/// Has one of its pools a server that has logged in, or has none of them failed to get one?
+/// Returns whether one of the database's pools has a server that has logged in, or no pool has failed to get one.
 fn is_reachable(metrics: &Metrics, name: &str) -> bool {
     const READY: [&str; 5] = [
         "sv_active",
@@ -321,7 +321,7 @@ fn is_reachable(metrics: &Metrics, name: &str) -> bool {
     none_has_failed || pools.any(has_server)
 }
 
-/// The parameter `database`, if there is one.
+/// Returns the parameter `database`, if there is one.
 fn database(query: &str) -> Result<Option<String>, Refusal> {
     let mut found = None;
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -366,7 +366,7 @@ fn refused(refusal: &Refusal) -> Answer {
     answer
 }
 
-/// An answer of one line.
+/// Returns an answer of one line.
 pub(super) fn plain(status: StatusCode, text: &str) -> Answer {
     let mut answer = Response::new(Full::new(Bytes::from(format!("{text}\n"))));
     *answer.status_mut() = status;

@@ -1,4 +1,4 @@
-//! What the kernel says of this process, in the names of Prometheus' client libraries.
+//! The kernel's figures for this process, under the names that Prometheus' client libraries use.
 
 use std::fs;
 
@@ -61,9 +61,9 @@ struct Numbers {
 impl Numbers {
     /// Reads a line of `/proc/PID/stat`, as proc(5) describes it.
     fn of_stat(line: &str) -> Option<Self> {
-        // The name of the program stands in parentheses, and may hold anything.
+        // The name of the program is in parentheses, and may contain any character.
         let fields: Vec<&str> = line.rsplit_once(") ")?.1.split(' ').collect();
-        // The first of these is field 3 of proc(5).
+        // The first of these fields is field 3 of proc(5).
         let field = |number: usize| fields.get(number - 3)?.trim().parse::<u64>().ok();
         Some(Self {
             cpu_ticks: field(14)? + field(15)?,
@@ -74,7 +74,7 @@ impl Numbers {
     }
 }
 
-/// When the machine was started, in seconds since 1970.
+/// Returns the time at which the machine was started, in seconds since 1970.
 fn boot_second() -> Option<u64> {
     let text = fs::read_to_string("/proc/stat").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("btime "));

@@ -1,4 +1,4 @@
-//! From counts to series: the names of pgbouncer_exporter, and pgweir's own.
+//! Makes series from counts: those of pgbouncer_exporter, by its names, and pgweir's own.
 
 mod own;
 mod pgbouncer;
@@ -12,7 +12,7 @@ use pgweir_core::{Directory, Snapshot, metrics::Metrics};
 use self::rows::Kept;
 use super::exposition::{Exposition, FamilyPoints, Format};
 
-/// What the HTTP side counts of itself.
+/// Counters of the HTTP thread's own work.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HttpCounts {
     pub(super) connections: u64,
@@ -21,7 +21,7 @@ pub(super) struct HttpCounts {
     pub(super) timeouts: u64,
     /// Requests with credentials from addresses that had failed too often.
     pub(super) throttled: u64,
-    /// Addresses whose failed logins were forgotten for the sake of others.
+    /// Addresses whose failed logins were forgotten to make room for others.
     pub(super) addresses_forgotten: u64,
     /// Pools without samples.
     pub(super) history_left_out: u64,
@@ -32,7 +32,7 @@ pub(super) struct HttpCounts {
     pub(super) export: ExportCounts,
 }
 
-/// What the exporter for OpenTelemetry counts of itself.
+/// Counters of the OpenTelemetry exporter's own work.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ExportCounts {
     /// Traces that a collector has taken.
@@ -47,14 +47,14 @@ pub(super) struct ExportCounts {
     pub(super) metrics_requests: [u64; 2],
 }
 
-/// Names that have series of their own: those that were seen first, as many as may be.
+/// The names that have series of their own: the first ones that were seen, up to the limit.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     pools: RefCell<BTreeSet<(String, String)>>,
     databases: RefCell<BTreeSet<String>>,
 }
 
-/// Everything that a text is made of.
+/// The data from which a text is made.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) metrics: &'a Metrics,
@@ -64,14 +64,14 @@ pub(super) struct Source<'a> {
     pub(super) http: &'a HttpCounts,
 }
 
-/// The text of all series.
+/// Returns the text of all series.
 pub(super) fn text(source: Source<'_>, format: Format) -> String {
     let mut text = Exposition::new(format);
     write(source, &mut text);
     text.finish()
 }
 
-/// All series as values.
+/// Returns all series as values.
 pub(super) fn points(source: Source<'_>) -> Vec<FamilyPoints> {
     let mut written = Exposition::Points(Vec::new());
     write(source, &mut written);
@@ -100,7 +100,7 @@ fn write(source: Source<'_>, text: &mut Exposition) {
     super::process::write(text);
 }
 
-/// The text where the workers don't answer.
+/// Returns the text for the case that the workers don't answer.
 pub(super) fn text_without_counts(format: Format) -> String {
     let mut text = Exposition::new(format);
     pgbouncer::write_up(false, &mut text);

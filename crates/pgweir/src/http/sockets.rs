@@ -19,13 +19,13 @@ use rustix::{
 
 use crate::net::{addresses_of, group_id, holder, tcp_socket};
 
-/// How many connections wait in the kernel to be accepted.
+/// The length of the kernel's queue of connections that are not accepted yet.
 const BACKLOG: i32 = 128;
 
-/// Why there is no socket.
+/// The reason why a socket could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HttpListenError {
-    /// The name stands for nothing.
+    /// The host name has no address.
     #[error("http_listen: cannot resolve \"{0}\": {1}")]
     Lookup(HttpAddress, #[source] io::Error),
     /// The address can't be used.
@@ -36,7 +36,7 @@ pub(crate) enum HttpListenError {
 /// The sockets of one address of `http_listen`.
 #[derive(Debug)]
 pub(crate) struct Bound {
-    /// Lives as long as one of the sockets is open.
+    /// The address. This reference lives as long as one of the sockets is open.
     pub(super) address: Arc<HttpAddress>,
     pub(super) sockets: Vec<Socket>,
 }
@@ -48,18 +48,18 @@ pub(super) enum Socket {
     Unix(UnixListener, SocketFile),
 }
 
-/// The file of a Unix socket, as long as it is the one that we have made.
+/// The file of a Unix socket, as long as it is the one that this process has made.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
-    /// Device and inode.
+    /// The device and the inode of the file.
     identity: (u64, u64),
 }
 
-/// Who may listen already where a socket is to be opened.
+/// The processes that may already listen at an address where a socket is to be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Others {
-    /// Nobody.
+pub(crate) enum AddressUse {
+    /// No process.
     Refused,
     /// The process before this one, or this process on an overlapping address.
     Expected,
@@ -73,7 +73,7 @@ impl Bound {
     pub(crate) fn open(
         address: &HttpAddress,
         settings: &Settings,
-        others: Others,
+        others: AddressUse,
     ) -> Result<Self, HttpListenError> {
         let failed = |error| HttpListenError::Bind(address.clone(), error);
         let sockets = match address {
@@ -85,7 +85,7 @@ impl Bound {
                 for one in found {
                     match open_tcp(one, others) {
                         Ok(socket) => sockets.push(socket),
-                        // A machine without IPv6.
+                        // The machine has no IPv6.
                         Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL)
                             if host == "*" && one.is_ipv6() => {}
                         Err(error) => return Err(failed(error.into())),
@@ -105,7 +105,7 @@ impl Drop for SocketFile {
     fn drop(&mut self) {
         let metadata = fs::symlink_metadata(&self.path);
         if metadata.is_ok_and(|found| (found.dev(), found.ino()) == self.identity) {
-            // Somebody may have removed it meanwhile.
+            // Another process may have removed the file meanwhile.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -132,9 +132,10 @@ fn hint(address: &HttpAddress, error: &io::Error) -> String {
     }
 }
 
-fn open_tcp(address: SocketAddr, others: Others) -> Result<Socket, Errno> {
-    if others == Others::Refused {
-        // Two sockets that both allow it can share an address: only one that does not allow it shows who is there.
+fn open_tcp(address: SocketAddr, others: AddressUse) -> Result<Socket, Errno> {
+    if others == AddressUse::Refused {
+        // Two sockets that both allow it can share an address, so only a socket that does not allow it shows whether
+        // another one listens.
         bind(&tcp_socket(address, false)?, &address)?;
     }
     let fd = tcp_socket(address, true)?;
@@ -143,13 +144,13 @@ fn open_tcp(address: SocketAddr, others: Others) -> Result<Socket, Errno> {
     Ok(Socket::Tcp(TcpListener::from(fd)))
 }
 
-fn open_unix(path: &str, settings: &Settings, others: Others) -> io::Result<Socket> {
+fn open_unix(path: &str, settings: &Settings, others: AddressUse) -> io::Result<Socket> {
     let path = Path::new(path);
-    if others == Others::Refused && UnixStream::connect(path).is_ok() {
+    if others == AddressUse::Refused && UnixStream::connect(path).is_ok() {
         return Err(io::ErrorKind::AddrInUse.into());
     }
-    // Under another name first: a file that a process has left behind is replaced, and so is that of a process that
-    // still listens, whose clients notice nothing.
+    // The socket gets another name first. Then it replaces the file that a process has left behind, or the file of a
+    // process that still listens, whose clients notice nothing.
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}", std::process::id()));
     let temporary = path.with_file_name(name);
@@ -201,10 +202,10 @@ mod tests {
         let path = folder.path().join("http.sock");
         let settings = Settings::default();
         let open = |others| Bound::open(&unix(&path), &settings, others);
-        let first = open(Others::Refused).expect("it is free");
-        let taken = open(Others::Refused).expect_err("it is taken");
+        let first = open(AddressUse::Refused).expect("it is free");
+        let taken = open(AddressUse::Refused).expect_err("it is taken");
         assert!(taken.to_string().contains("listens there"), "{taken}");
-        let second = open(Others::Expected).expect("it replaces the first");
+        let second = open(AddressUse::Expected).expect("it replaces the first");
         drop(first);
         assert!(UnixStream::connect(&path).is_ok());
         drop(second);
@@ -217,7 +218,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("notes");
         fs::write(&path, "important").expect("a file");
-        let refused = Bound::open(&unix(&path), &Settings::default(), Others::Refused);
+        let refused = Bound::open(&unix(&path), &Settings::default(), AddressUse::Refused);
         assert!(refused.is_err());
         assert_eq!(fs::read_to_string(&path).expect("a file"), "important");
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
@@ -233,11 +234,11 @@ mod tests {
         };
         let settings = Settings::default();
         let open = |others| Bound::open(&address, &settings, others);
-        open(Others::Refused).expect_err("it is taken");
+        open(AddressUse::Refused).expect_err("it is taken");
         drop(other);
-        let first = open(Others::Refused).expect("it is free");
-        open(Others::Refused).expect_err("it is ours");
-        let second = open(Others::Expected).expect("both allow it");
+        let first = open(AddressUse::Refused).expect("it is free");
+        open(AddressUse::Refused).expect_err("it is ours");
+        let second = open(AddressUse::Expected).expect("both allow it");
         drop((first, second));
     }
 }

@@ -10,12 +10,12 @@ use std::{
 };
 
 use hyper::StatusCode;
-use pgweir_core::{Audit, Directory, Halt, Level, LogLine, Time};
+use pgweir_core::{Audit, Directory, Halt, Level, LogLine, Time, shared::events::EventKind};
 use tokio::{sync::Mutex, time};
 
 use super::{
     Options, Tokens,
-    console_link::{CONSOLE, Link, LinkError, Reply, Switchboard},
+    console_link::{CONSOLE, ConsoleConnector, Link, LinkError, Reply},
     export::Exporter,
     gathering::{Gatherer, Scrape},
     history::History,
@@ -26,13 +26,13 @@ use super::{
 };
 use crate::{clock::Clock, control::Request, log::LogBuffer, otlp::TraceQueue};
 
-/// Requests without a right are logged at most once in this time, in microseconds.
+/// The shortest time between two log lines about requests without a right, in microseconds.
 const DENIED_PAUSE: u64 = 1_000_000;
 
-/// After this time without a question, the link to the console ends, in microseconds.
+/// The time without a request after which the link to the console is closed, in microseconds.
 const LINK_IDLE_US: u64 = 5_000_000;
 
-/// What the HTTP thread knows, and counts.
+/// The HTTP thread's state and counters.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) directory: Arc<Directory>,
@@ -41,10 +41,10 @@ pub(super) struct State {
     clock: Clock,
     lines: RefCell<LogBuffer>,
     options: RefCell<Options>,
-    /// Another process takes our place.
+    /// Whether another process replaces this one.
     pub(super) is_handing_over: Cell<bool>,
     is_draining: Cell<bool>,
-    /// What is counted.
+    /// The thread's counters.
     pub(super) counters: Counters,
     /// The links to the console.
     pub(super) links: ConsoleLinks,
@@ -57,25 +57,25 @@ pub(super) struct State {
     pub(super) exporter: Exporter,
 }
 
-/// What the HTTP thread counts.
+/// The HTTP thread's counters.
 #[derive(Debug)]
 pub(super) struct Counters {
     pub(super) connections: Cell<u64>,
     pub(super) refused: Cell<u64>,
     pub(super) displaced: Cell<u64>,
     pub(super) timeouts: Cell<u64>,
-    /// Requests that were not looked at, since too many from their address had failed.
+    /// Requests that were refused unchecked, since too many from their address had failed.
     pub(super) throttled: Cell<u64>,
     answers: RefCell<BTreeMap<(Page, u16), u64>>,
-    /// When a request without a right was last logged, and how many were not since.
+    /// The time of the last log line about a request without a right, and the number of such requests since.
     denied: Cell<(Option<Time>, u64)>,
 }
 
 /// The links of the HTTP thread to the console.
 #[derive(Debug)]
 pub(super) struct ConsoleLinks {
-    pub(super) switchboard: Switchboard,
-    /// The link for tables of the console, and when it was used last.
+    pub(super) connector: ConsoleConnector,
+    /// The link for tables of the console, and the time of its last use.
     tables: Mutex<Option<(Link, Time)>>,
     /// The link that has ordered SUSPEND.
     pub(super) suspender: RefCell<Option<Link>>,
@@ -83,14 +83,14 @@ pub(super) struct ConsoleLinks {
 
 impl State {
     pub(super) fn new(
-        (switchboard, control): (Switchboard, crossbeam_channel::Sender<Request>),
+        (connector, control): (ConsoleConnector, crossbeam_channel::Sender<Request>),
         gatherer: Rc<Gatherer>,
         clock: Clock,
         lines: LogBuffer,
         traces: TraceQueue,
     ) -> Self {
         Self {
-            directory: Arc::clone(&switchboard.directory),
+            directory: Arc::clone(&connector.directory),
             names: Names::default(),
             gatherer,
             clock,
@@ -108,7 +108,7 @@ impl State {
                 denied: Cell::default(),
             },
             links: ConsoleLinks {
-                switchboard,
+                connector,
                 tables: Mutex::default(),
                 suspender: RefCell::default(),
             },
@@ -144,20 +144,21 @@ impl State {
         self.clock.now()
     }
 
-    /// How long a request waits for workers: half of the time that a connection has.
+    /// Returns the time that a request waits for workers: half of the time that a connection has.
     pub(super) fn patience(&self) -> Duration {
         const PATIENCE: Duration = Duration::from_secs(5);
         (self.options.borrow().timeout / 2).min(PATIENCE)
     }
 
-    /// Fresh counts; `None` if the workers don't answer in time.
+    /// Returns new counts; `None` if the workers don't answer in time.
     pub(super) async fn scrape(&self) -> Option<Rc<Scrape>> {
         self.gatherer.scrape(self.patience()).await
     }
 
-    /// The answer to a SHOW of the console.
+    /// Returns the answer to a SHOW of the console.
     ///
     /// # Errors
+    ///
     /// The console refuses the command, or does not answer in time.
     pub(super) async fn show(&self, command: &str) -> Result<Reply, LinkError> {
         let answered = time::timeout(self.patience(), self.show_by_link(command));
@@ -166,7 +167,7 @@ impl State {
 
     async fn show_by_link(&self, command: &str) -> Result<Reply, LinkError> {
         let mut place = self.links.tables.lock().await;
-        // Taken out, so that a link whose answer was not awaited is not used again.
+        // The link is taken out of its place, so that it is not used again if its answer was not awaited.
         if let Some((mut link, _)) = place.take() {
             match link.run(command).await {
                 Err(LinkError::Ended) => {}
@@ -176,7 +177,7 @@ impl State {
                 }
             }
         }
-        let mut link = self.links.switchboard.open_own("http").await?;
+        let mut link = self.links.connector.open_own("http").await?;
         let outcome = link.run(command).await;
         self.keep_link(&mut place, link, &outcome);
         outcome
@@ -217,16 +218,25 @@ impl State {
         }
     }
 
-    /// Writes a line about a command that somebody has given, if `log_audit` asks for it. It is the only one: the console
-    /// writes none for requests over HTTP.
+    /// Records a command, and the database that it names (which may be empty): an event, and a line if `log_audit` is
+    /// set. The console itself does not record requests over HTTP, since it does not know their senders.
     pub(super) fn audit(
         &self,
         level: Level,
         identity: &Identity,
         sender: &Sender,
-        what: &str,
+        (what, database): (&str, &str),
         outcome: &str,
     ) {
+        let (kind, text) = match level {
+            Level::Log => (EventKind::Command, Cow::Borrowed(what)),
+            _ => (
+                EventKind::CommandFailed,
+                format!("{what}: {outcome}").into(),
+            ),
+        };
+        let about = (database, &*identity.user);
+        self.directory.note_event(kind, about, &text, self.now());
         if !self.directory.snapshot().config.settings.log_audit {
             return;
         }
@@ -247,10 +257,11 @@ impl State {
         self.lines.borrow_mut().say_line(self.now(), &line);
     }
 
-    /// Are clients accepted?
+    /// Checks whether clients are accepted.
     ///
     /// # Errors
-    /// Why not.
+    ///
+    /// The reason why they are not.
     pub(super) fn readiness(&self) -> Result<(), Cow<'static, str>> {
         let operator = self.directory.operator();
         if operator.is_ending() {
@@ -264,12 +275,12 @@ impl State {
         }
         match operator.halt() {
             Halt::Suspended => Err("pgweir is suspended".into()),
-            // Clients may come, and wait.
+            // Clients are accepted, and wait.
             Halt::Paused | Halt::No => Ok(()),
         }
     }
 
-    /// From now on, as long as the process lives, it is not ready.
+    /// Makes the process not ready from now on, as long as it lives.
     pub(super) fn drain(&self, sender: &Sender) {
         let text = format!("drain: {} has ordered it, /readyz says no", sender.name);
         if !self.is_draining.replace(true) {
@@ -282,7 +293,7 @@ impl State {
         *answers.entry((page, status.as_u16())).or_default() += 1;
     }
 
-    /// A request had no right to what it asked for.
+    /// Logs a request whose sender had no right to it.
     pub(super) fn say_denied(&self, sender: &Sender, page: Page) {
         self.say_refused(sender, page.name(), "wrong token or role");
     }
@@ -333,7 +344,7 @@ impl State {
     }
 }
 
-/// Adds one.
+/// Adds one to a counter.
 pub(super) fn count(counter: &Cell<u64>) {
     counter.set(counter.get() + 1);
 }

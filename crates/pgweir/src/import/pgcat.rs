@@ -14,7 +14,7 @@ pub(crate) enum ConvertError {
     NoPools,
 }
 
-/// What a key is converted to.
+/// The result of converting a key.
 enum Fate {
     /// The setting of this name, with the same value.
     Same(&'static str),
@@ -303,7 +303,7 @@ database = "shop_production"
         let (config, users, comments) = imported(SMALL);
         let shop = &config.databases["shop"];
         assert_eq!(
-            (shop.host.as_slice(), shop.port),
+            (shop.host.as_slice(), shop.port.first()),
             (["db".to_owned()].as_slice(), 5433)
         );
         assert_eq!(

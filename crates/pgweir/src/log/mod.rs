@@ -25,6 +25,7 @@ use pgweir_config::{LogFormat, Settings};
 use pgweir_core::{Level, LogLine, Time};
 
 use self::syslog::{Record, Syslog, SyslogPlan};
+use crate::clock::by_system_clock;
 
 /// Collected lines are written when they reach this many bytes, even within a turn.
 const BUFFER_BYTES: usize = 32 * 1024;
@@ -103,6 +104,8 @@ impl Log {
             pid: std::process::id(),
             bytes: String::new(),
             records: Vec::new(),
+            clock: by_system_clock,
+            shift: (u64::MAX, 0),
             second: u64::MAX,
             date: String::new(),
             abbreviation: String::new(),
@@ -158,6 +161,11 @@ pub(crate) struct LogBuffer {
     bytes: String,
     /// Lines for syslog.
     records: Vec<Record>,
+    /// Returns the system clock's time for a time of the process.
+    clock: fn(Time) -> Time,
+    /// The second of the process in which the system's clock was last read, and the difference that has to be added to
+    /// times since.
+    shift: (u64, i64),
     /// The second to which the cached times belong.
     second: u64,
     date: String,
@@ -172,6 +180,7 @@ impl LogBuffer {
         if !self.log.takes(line.level) {
             return;
         }
+        let now = self.on_the_clock(now);
         let (second, millis) = (now.0 / 1_000_000, now.0 / 1_000 % 1_000);
         if second != self.second {
             self.set_second(second);
@@ -188,6 +197,17 @@ impl LogBuffer {
         if self.bytes.len() >= BUFFER_BYTES {
             self.flush();
         }
+    }
+
+    /// Returns the system clock's time for a time of the process: the clock may have been set since the process began.
+    /// The clock is read once in a second.
+    fn on_the_clock(&mut self, now: Time) -> Time {
+        let second = now.0 / 1_000_000;
+        if self.shift.0 != second {
+            let said = (self.clock)(now).0;
+            self.shift = (second, said.wrapping_sub(now.0).cast_signed());
+        }
+        Time(now.0.saturating_add_signed(self.shift.1))
     }
 
     /// Appends a line in the form that the settings ask for.
@@ -300,6 +320,7 @@ mod tests {
         LogBuffer {
             zone: TimeZone::UTC,
             pid: 42,
+            clock: |now| now,
             ..Log::new(0, true).buffer()
         }
     }
@@ -313,6 +334,27 @@ mod tests {
         let expected =
             "2026-11-21 10:00:00.123 UTC [42] LOG C-0x1f: db/user@127.0.0.1:4711 login attempt\n";
         assert_eq!(buffer.bytes, expected);
+    }
+
+    #[test]
+    fn times_follow_the_clock() {
+        const DAY: u64 = 86_400_000_000;
+        let mut buffer = buffer();
+        let start = 1_795_255_200_123_456;
+        let line = LogLine::new(Level::Log, "", "x");
+        buffer.line(Time(start), &line);
+        buffer.clock = |now| Time(now.0 + DAY);
+        // The clock is read again in the next second.
+        buffer.line(Time(start + 1_000_000), &line);
+        buffer.clock = |now| Time(now.0 - DAY);
+        buffer.line(Time(start + 2_000_000), &line);
+        let times: Vec<_> = buffer.bytes.lines().map(|line| &line[..19]).collect();
+        let expected = [
+            "2026-11-21 10:00:00",
+            "2026-11-22 10:00:01",
+            "2026-11-20 10:00:02",
+        ];
+        assert_eq!(times, expected);
     }
 
     #[test]

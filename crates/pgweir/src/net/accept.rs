@@ -14,8 +14,8 @@ use rand::Rng;
 use rustix::io::Errno;
 
 use super::{
-    Listeners, Mailboxes, Parcel, driver::Driver, io::Io, pooler::Pooler, table::Connection,
-    timers::Timer,
+    Listeners, Mailboxes, Parcel, driver::Driver, io::Io, listener::Listener, pooler::Pooler,
+    table::Connection, timers::Timer,
 };
 
 /// The largest number of clients that are accepted in one turn: a burst of logins must not delay queries.
@@ -141,10 +141,29 @@ impl Load {
     }
 }
 
+/// The listening sockets from which no client is accepted at present.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rest {
+    None,
+    /// The TCP sockets: the descriptors that are left are for servers, and for operators on a Unix socket.
+    Tcp,
+    All,
+}
+
+impl Rest {
+    pub(super) fn covers(self, listener: &Listener) -> bool {
+        match self {
+            Self::None => false,
+            Self::Tcp => listener.is_tcp(),
+            Self::All => true,
+        }
+    }
+}
+
 /// A worker's state of accepting.
 #[derive(Debug)]
 pub(super) struct Acceptor {
-    listeners: Arc<Listeners>,
+    pub(super) listeners: Arc<Listeners>,
     /// The number of attempts per event. The number grows while all attempts succeed.
     burst: u32,
     /// The number of events that bring one client each before the burst grows again: an attempt on an empty queue costs
@@ -152,7 +171,7 @@ pub(super) struct Acceptor {
     modest: u32,
     /// The rest of this turn's share.
     left: u32,
-    resting: bool,
+    pub(super) rest: Rest,
     /// Whether the core wants no clients.
     suspended: bool,
     complained: Option<Time>,
@@ -165,7 +184,7 @@ impl Acceptor {
             burst: 1,
             modest: 0,
             left: 0,
-            resting: true,
+            rest: Rest::All,
             suspended: false,
             complained: None,
         }
@@ -187,13 +206,15 @@ impl Acceptor {
 impl Io {
     /// Starts to watch the listening sockets, or starts again.
     pub(super) fn resume_accepting(&mut self) {
-        if !self.acceptor.resting || self.acceptor.suspended {
+        if self.acceptor.suspended {
             return;
         }
-        self.acceptor.resting = false;
+        let rest = std::mem::replace(&mut self.acceptor.rest, Rest::None);
         let listeners = Arc::clone(&self.acceptor.listeners);
         for (index, listener) in listeners.iter().enumerate() {
-            if let Err(error) = self.poller.add_listener(listener, index as u32) {
+            if rest.covers(listener)
+                && let Err(error) = self.poller.add_listener(listener, index as u32)
+            {
                 self.warn(format!("cannot watch {listener}: {error}"));
             }
         }
@@ -201,7 +222,7 @@ impl Io {
 
     /// Accepts only on these sockets from now on.
     pub(super) fn accept_on(&mut self, listeners: Arc<Listeners>) {
-        self.rest();
+        self.rest(Rest::All);
         self.acceptor.listeners = listeners;
         self.resume_accepting();
     }
@@ -212,7 +233,7 @@ impl Io {
         if accept {
             self.resume_accepting();
         } else {
-            self.rest();
+            self.rest(Rest::All);
         }
     }
 
@@ -221,33 +242,37 @@ impl Io {
         self.acceptor.left = ACCEPTS_PER_TURN;
     }
 
-    fn rest(&mut self) {
-        if self.acceptor.resting {
-            return;
-        }
-        self.acceptor.resting = true;
+    fn rest(&mut self, rest: Rest) {
+        let before = self.acceptor.rest;
+        self.acceptor.rest = rest.max(before);
         let listeners = Arc::clone(&self.acceptor.listeners);
-        for listener in listeners.iter() {
-            // The listener was added, so removing it can't fail.
-            let _ = self.poller.remove(listener);
+        for (index, listener) in listeners.iter().enumerate() {
+            if rest.covers(listener) && !before.covers(listener) {
+                self.poller.remove_listener(listener, index as u32);
+            }
         }
     }
 
     /// Pauses accepting, since more clients would take the descriptors that servers need.
-    fn no_room(&mut self, clients: usize) {
-        self.pause_accepting(&format!(
+    fn no_room(&mut self, clients: usize, listener: &Listener) {
+        let why = format!(
             "{clients} clients are as many as the limit of open files allows besides servers"
-        ));
+        );
+        let rest = match listener.is_tcp() {
+            true => Rest::Tcp,
+            false => Rest::All,
+        };
+        self.pause_accepting(rest, &why);
     }
 
     fn out_of_descriptors(&mut self, error: Errno) {
         let error = std::io::Error::from(error);
-        self.pause_accepting(&format!("cannot accept clients: {error}"));
+        self.pause_accepting(Rest::All, &format!("cannot accept clients: {error}"));
     }
 
     /// Pauses accepting: new clients wait in the kernel.
-    fn pause_accepting(&mut self, why: &str) {
-        self.rest();
+    fn pause_accepting(&mut self, rest: Rest, why: &str) {
+        self.rest(rest);
         self.timers.add(self.now.after(REST_US), Timer::Accept);
         if self
             .acceptor
@@ -262,15 +287,20 @@ impl Io {
         }
     }
 
-    fn warn(&mut self, text: String) {
+    pub(super) fn warn(&mut self, text: String) {
         self.log
             .line(self.now, &LogLine::new(Level::Warning, "", text));
     }
 }
 
 impl<P: Pooler> Driver<P> {
-    /// Accepts clients of a listening socket. The socket is level-triggered: epoll reports remaining clients again.
+    /// Accepts clients of a listening socket. The socket is level-triggered: remaining clients are reported again.
     pub(super) fn accept(&mut self, index: u32) {
+        self.accept_some(index);
+        self.io.poller.rearm_listener(index);
+    }
+
+    fn accept_some(&mut self, index: u32) {
         let listeners = Arc::clone(&self.io.acceptor.listeners);
         let Some(listener) = listeners.get(index as usize) else {
             return;
@@ -278,9 +308,9 @@ impl<P: Pooler> Driver<P> {
         let burst = self.io.acceptor.burst.min(self.io.acceptor.left);
         for _ in 0..burst {
             if let Some(max) = self.io.options.clients_max
-                && self.io.load.total() >= max
+                && self.io.load.total() >= max + listener.spare_places()
             {
-                return self.io.no_room(max);
+                return self.io.no_room(max, listener);
             }
             match listener.accept() {
                 Ok(accepted_client) => {

@@ -4,7 +4,7 @@
 //! read yet. So after the last byte is written, the driver shuts down its sending side, and reads and drops further
 //! input for a short and bounded time.
 
-use std::os::fd::OwnedFd;
+use std::{mem::MaybeUninit, os::fd::OwnedFd};
 
 use pgweir_core::Token;
 use rustix::{
@@ -23,18 +23,28 @@ use super::{
 const LINGER_US: u64 = 1_000_000;
 /// The largest number of bytes that are read from the peer meanwhile.
 const LINGER_BYTES_MAX: usize = 1 << 20;
+/// The number of bytes that are read and dropped at once.
+const SINK_BYTES: usize = 4096;
 /// The largest number of connections that linger at once. Above this number, connections are closed at once.
 const LINGERING_MAX: usize = 4096;
 
 /// A connection that is being closed.
 #[derive(Debug)]
 pub(super) struct Lingering {
-    fd: OwnedFd,
+    pub(super) fd: OwnedFd,
     unsent: Option<Box<Unsent>>,
     /// The number of bytes that were read and dropped.
     dropped: usize,
     /// Distinguishes the timer of this stage from older ones.
     serial: u32,
+}
+
+impl Lingering {
+    /// Returns the bytes that the peer has not taken yet.
+    pub(super) fn unsent_bytes(&self) -> usize {
+        let unsent = self.unsent.as_ref();
+        unsent.map_or(0, |unsent| unsent.capacity())
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -47,19 +57,20 @@ impl Io {
     /// Closes a connection that the core has forgotten already.
     pub(super) fn close(&mut self, token: Token) {
         self.close_notify(token);
-        let Some(Removed::Open(mut connection)) = self.table.remove(token) else {
+        let Some(Removed::Open(mut connection)) = self.remove_watched(token) else {
             return;
         };
         let finish = connection.output.failed.is_none()
             && (connection.output.answered || connection.output.unsent.is_some());
         if !finish || self.closing.len() >= LINGERING_MAX {
+            self.poller.forget(Key::Connection(token));
             return self.let_go(connection);
         }
         if connection.client {
             self.load.remove(self.id);
             connection.client = false;
         }
-        self.linger(connection);
+        self.linger(token, connection);
     }
 
     /// Handles an event of a connection that is being closed.
@@ -71,8 +82,7 @@ impl Io {
         let fate = lingering.advance(buffer);
         let shut_down = flushed && lingering.unsent.is_none();
         if fate == Fate::Gone {
-            self.closing.remove(slot as usize);
-            self.resume_accepting();
+            self.gone(slot);
         } else if shut_down {
             lingering.serial = self.timers.add_linger(self.now.after(LINGER_US), slot);
         }
@@ -85,12 +95,17 @@ impl Io {
             .get(slot as usize)
             .is_some_and(|lingering| lingering.serial == serial)
         {
-            self.closing.remove(slot as usize);
-            self.resume_accepting();
+            self.gone(slot);
         }
     }
 
-    fn linger(&mut self, connection: Connection) {
+    fn gone(&mut self, slot: u32) {
+        self.poller.forget(Key::Closing(slot));
+        self.closing.remove(slot as usize);
+        self.resume_accepting();
+    }
+
+    fn linger(&mut self, token: Token, connection: Connection) {
         let hung_up = connection.input.hung_up;
         let unsent = connection.output.unsent;
         let unsent_left = unsent.is_some();
@@ -101,6 +116,7 @@ impl Io {
             serial: 0,
         };
         if !unsent_left && lingering.is_done(hung_up) {
+            self.poller.forget(Key::Connection(token));
             drop(lingering);
             return self.resume_accepting();
         }
@@ -108,7 +124,11 @@ impl Io {
         let slot = entry.key() as u32;
         if self
             .poller
-            .change(&lingering.fd, Key::Closing(slot), unsent_left)
+            .rename(
+                &lingering.fd,
+                (Key::Connection(token), Key::Closing(slot)),
+                unsent_left,
+            )
             .is_err()
         {
             return;
@@ -136,26 +156,32 @@ impl Lingering {
                 return Fate::Gone;
             }
         }
-        self.drop_input(buffer)
+        self.drop_input(|fd| {
+            let (_, length) = recv(fd, &mut *buffer, RecvFlags::empty())?;
+            Ok(length)
+        })
     }
 
     /// Shuts down a connection whose bytes are all written. Returns `true` if there is nothing left to wait for.
     fn is_done(&mut self, hung_up: bool) -> bool {
-        let mut sink = [0; 4096];
+        // Uninitialized, since each client that leaves comes here.
+        let mut sink = [MaybeUninit::<u8>::uninit(); SINK_BYTES];
+        let mut receive = |fd: &OwnedFd| {
+            let (_, length) = recv(fd, &mut sink[..], RecvFlags::empty())?;
+            Ok(length)
+        };
         // The usual end: the peer has closed. All its bytes were read, so closing sends no reset.
-        if hung_up
-            && matches!(recv(&self.fd, &mut sink, RecvFlags::empty()), Ok((_, length)) if length < sink.len())
-        {
+        if hung_up && matches!(receive(&self.fd), Ok(length) if length < SINK_BYTES) {
             return true;
         }
-        shutdown(&self.fd, Shutdown::Write).is_err() || self.drop_input(&mut sink) == Fate::Gone
+        shutdown(&self.fd, Shutdown::Write).is_err() || self.drop_input(receive) == Fate::Gone
     }
 
-    fn drop_input(&mut self, buffer: &mut [u8]) -> Fate {
+    fn drop_input(&mut self, mut receive: impl FnMut(&OwnedFd) -> Result<usize, Errno>) -> Fate {
         loop {
-            match recv(&self.fd, &mut *buffer, RecvFlags::empty()) {
-                Ok((_, 0)) => return Fate::Gone,
-                Ok((_, length)) => self.dropped += length,
+            match receive(&self.fd) {
+                Ok(0) => return Fate::Gone,
+                Ok(length) => self.dropped += length,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Fate::Waits,
                 Err(_) => return Fate::Gone,

@@ -37,7 +37,7 @@ pub(crate) struct Connecting {
     /// The index of the first address that was not tried.
     next: usize,
     /// The socket of the attempt in progress.
-    fd: Option<OwnedFd>,
+    pub(super) fd: Option<OwnedFd>,
     last_error: Option<Errno>,
 }
 
@@ -107,6 +107,7 @@ impl Io {
         for conn in self.table.all_connecting(|one| one.is_to(host, gone)) {
             if let Some(connecting) = self.table.get_connecting(conn) {
                 let endpoint = Arc::clone(&connecting.endpoint);
+                self.poller.forget(Key::Connection(conn));
                 self.connect(conn, endpoint);
             }
         }
@@ -123,6 +124,7 @@ impl Io {
         match socket_error(&fd) {
             Ok(Ok(())) if flags.intersects(EventFlags::ERR | EventFlags::HUP) => {
                 connecting.last_error = Some(Errno::CONNRESET);
+                self.poller.forget(Key::Connection(conn));
                 drop(fd);
                 self.attempt(conn);
             }
@@ -135,6 +137,7 @@ impl Io {
                 connecting.last_error = Some(error);
                 let address = connecting.address_tried();
                 self.address_failed(address, error);
+                self.poller.forget(Key::Connection(conn));
                 drop(fd);
                 self.attempt(conn);
             }
@@ -193,7 +196,7 @@ impl Io {
         });
     }
 
-    fn give_up(&mut self, conn: Token, error: &std::io::Error) {
+    pub(super) fn give_up(&mut self, conn: Token, error: &std::io::Error) {
         self.pending.push_back(Pending::ConnectFailed(
             conn,
             ConnectError::Local(error.to_string()),

@@ -4,7 +4,8 @@
 use std::{collections::VecDeque, io, mem, sync::Arc};
 
 use pgweir_core::{
-    Action, Actions, AuthCheckResult, Closed, ReadMode, Time, Token, Worker, WorkerId, mail::Mail,
+    Action, Actions, AuthCheckResult, Closed, ReadMode, Time, Token, Worker, WorkerId,
+    base::memory::Memory, mail::Mail,
 };
 use rand::{RngExt, rngs::StdRng};
 use rustix::{
@@ -20,6 +21,7 @@ use super::{
     poller::{Key, Poller},
     pooler::Pooler,
     read::{error_text, look},
+    ring::Ring,
     secure::{HANDSHAKE_STEPS_PER_TURN, SecureBuffers},
     send::Unsent,
     table::{Connection, Table},
@@ -38,7 +40,7 @@ const EVENTS_MAX: usize = 1024;
 
 /// The parts of the process that a worker's driver uses: clock, sockets, channels, log.
 #[derive(Debug)]
-pub(crate) struct Surroundings {
+pub(crate) struct DriverDependencies {
     pub(crate) id: WorkerId,
     pub(crate) clock: Clock,
     pub(crate) listeners: Arc<Listeners>,
@@ -52,6 +54,10 @@ pub(crate) struct Surroundings {
     pub(crate) departures: crossbeam_channel::Sender<Outgoing>,
     pub(crate) traces: TraceQueue,
     pub(crate) log: LogBuffer,
+    /// The ring to wait with, instead of epoll.
+    pub(crate) ring: Option<Box<Ring>>,
+    /// The memory of all connections, where the worker publishes its own.
+    pub(crate) memory: Arc<Memory>,
     /// The size of the read buffer in bytes.
     pub(crate) read_buffer: usize,
     /// The worker's source of salts, nonces and keys.
@@ -68,6 +74,7 @@ pub(crate) struct Driver<P = Worker> {
     pub(super) actions: Actions,
     pub(super) secure: SecureBuffers,
     pub(super) clock: Clock,
+    memory: Arc<Memory>,
     parcels: Vec<Parcel>,
     carried: Vec<Token>,
 }
@@ -77,8 +84,8 @@ impl<P: Pooler> Driver<P> {
     ///
     /// # Errors
     /// When the process is out of file descriptors or memory.
-    pub(crate) fn new(pooler: P, around: Surroundings) -> io::Result<Self> {
-        let poller = Poller::new()?;
+    pub(crate) fn new(pooler: P, around: DriverDependencies) -> io::Result<Self> {
+        let mut poller = Poller::new(around.ring)?;
         if let Some(bell) = around.mailboxes.bell(around.id) {
             poller.add_mailbox(bell)?;
         }
@@ -115,6 +122,7 @@ impl<P: Pooler> Driver<P> {
             actions: Actions::default(),
             secure: SecureBuffers::default(),
             clock: around.clock,
+            memory: around.memory,
             parcels: Vec::new(),
             carried: Vec::new(),
         })
@@ -149,15 +157,18 @@ impl<P: Pooler> Driver<P> {
             .chain(patience_us)
             .chain(no_wait);
         let timeout = timeouts.min();
-        self.io.poller.wait(events, timeout)?;
+        if let Err(error) = self.io.poller.wait(events, timeout) {
+            self.fall_back(error)?;
+        }
         self.io.now = self.clock.now();
         self.io.turn.number = self.io.turn.number.wrapping_add(1);
         self.io.new_accept_turn();
         self.io.turn.handshake_steps = HANDSHAKE_STEPS_PER_TURN;
         for event in events.iter() {
-            self.dispatch(event);
+            self.dispatch(Key::of(event), event.flags);
             self.settle();
         }
+        self.dispatch_completed()?;
         self.serve_carried();
         self.serve_timers();
         if !once_read.is_empty() {
@@ -206,9 +217,9 @@ impl<P: Pooler> Driver<P> {
         Some(due.since(self.io.now))
     }
 
-    fn dispatch(&mut self, event: &Event) {
-        match Key::of(event) {
-            Key::Connection(token) => self.on_connection(token, event.flags),
+    pub(super) fn dispatch(&mut self, key: Key, flags: EventFlags) {
+        match key {
+            Key::Connection(token) => self.on_connection(token, flags),
             Key::Mailbox => self.empty_mailbox(),
             Key::Listener(index) => self.accept(index),
             Key::Closing(slot) => self.io.on_closing(slot, &mut self.buffer),
@@ -232,8 +243,10 @@ impl<P: Pooler> Driver<P> {
             connection.input.hung_up = true;
             connection.input.readable = true;
         } else if flags.contains(EventFlags::IN) {
-            // Bytes that an earlier event of this turn has read already must not be reported again.
-            let maybe_read = connection.input.turn == self.io.turn.number
+            // Bytes that an earlier event of this turn has read already must not be reported again. io_uring reports
+            // what arrived before this wait, and may have been read in the turn before.
+            let since_read = self.io.turn.number.wrapping_sub(connection.input.turn);
+            let maybe_read = since_read <= u32::from(self.io.poller.is_ring())
                 && connection.mode != ReadMode::Deliver;
             connection.input.readable = !maybe_read || look(connection) != Err(Errno::AGAIN);
         }
@@ -265,7 +278,7 @@ impl<P: Pooler> Driver<P> {
             }
             Pending::ConnectFailed(conn, why) => {
                 if self.io.table.get_connecting(conn).is_some() {
-                    self.io.table.remove(conn);
+                    self.io.remove(conn);
                     self.call(|pooler, now, out| pooler.connect_failed(conn, &why, now, out));
                 }
             }
@@ -302,7 +315,11 @@ impl<P: Pooler> Driver<P> {
                 self.call(|pooler, now, out| pooler.mail(mail, now, out));
             }
             Parcel::Client(accepted_client) => self.admit(accepted_client),
-            Parcel::Server { server, connection } => self.adopt(server, *connection),
+            Parcel::Server {
+                server,
+                connection,
+                early,
+            } => self.adopt(server, *connection, &early),
             Parcel::Arrived(client) => self.arrive(client),
             Parcel::Derived { conn, keys } => {
                 self.call(|pooler, now, out| pooler.derived(conn, keys, now, out))
@@ -316,9 +333,15 @@ impl<P: Pooler> Driver<P> {
         }
     }
 
-    fn adopt(&mut self, server: Box<pgweir_core::backend::Server>, connection: Connection) {
+    fn adopt(
+        &mut self,
+        server: Box<pgweir_core::backend::Server>,
+        connection: Connection,
+        early: &[u8],
+    ) {
         let token = self.pooler.adopt(server, self.io.now, &mut self.actions);
         self.io.register(token, connection);
+        self.io.keep_early(token, early);
         self.io.execute(&mut self.actions, &[]);
     }
 
@@ -327,10 +350,14 @@ impl<P: Pooler> Driver<P> {
             record,
             fd,
             server,
+            early,
             unsent,
+            encryption,
         } = client;
         let blocked = !unsent.is_empty();
+        let server_is_encrypted = record.server.as_ref().is_some_and(|own| own.tls.is_some());
         let mut connection = Connection::new(fd, ReadMode::Hold, true);
+        connection.resume_tls(record.tls.is_some(), encryption.client.as_ref());
         if blocked {
             connection.output.unsent = Some(Box::new(Unsent::of(unsent)));
             connection.output.has_room = true;
@@ -341,8 +368,10 @@ impl<P: Pooler> Driver<P> {
         self.io.load.add(self.io.id);
         self.io.register(accepted_client.client, connection);
         if let Some((token, fd)) = accepted_client.server.zip(server) {
-            let connection = Connection::new(fd, ReadMode::Hold, false);
+            let mut connection = Connection::new(fd, ReadMode::Hold, false);
+            connection.resume_tls(server_is_encrypted, encryption.server.as_ref());
             self.io.register(token, connection);
+            self.io.keep_early(token, &early);
         }
         self.io.execute(&mut self.actions, &[]);
     }
@@ -370,6 +399,7 @@ impl<P: Pooler> Driver<P> {
             .next_tick()
             .is_some_and(|due| due <= self.io.now)
         {
+            self.io.publish_memory(&self.memory);
             self.call(|pooler, now, out| pooler.tick(now, out));
             self.settle();
         }

@@ -3,8 +3,10 @@
 use std::{collections::VecDeque, mem, sync::Arc};
 
 use pgweir_core::{
-    Address, ConnectError, HandedOverServer, ReadMode, Time, Token, WorkerId, backend::Server,
-    mail::Mail, takeover::ClientRecord,
+    Address, ConnectError, HandedOverServer, Level, LogLine, ReadMode, Time, Token, WorkerId,
+    backend::Server,
+    mail::Mail,
+    takeover::{ClientRecord, Encryption, TlsState},
 };
 use rand::rngs::StdRng;
 use rustix::io::Errno;
@@ -16,15 +18,15 @@ use super::{
     closing::Lingering,
     execute::Gathered,
     poller::{Key, Poller},
-    table::{Connection, Removed, Table},
+    table::{Connection, ReceiveState, Removed, Table},
     timers::Timers,
 };
 use crate::{
     control::{Request, Resolver, SlowWork},
     log::LogBuffer,
     otlp::TraceQueue,
-    takeover::{Companion, Departing, Outgoing},
-    tls::TlsSession,
+    takeover::{Departing, DepartingServer, Outgoing},
+    tls::{SessionError, TlsSession},
 };
 
 /// Work that waits for its turn, in order of arrival. The queue is emptied after each event.
@@ -182,14 +184,17 @@ impl Io {
 
     /// Hands over an idle server connection to another worker.
     pub(super) fn hand_over(&mut self, conn: Token, to: WorkerId, server: Box<Server>) {
-        let Some(connection) = self.detach(conn) else {
+        let Some((connection, early)) = self.detach(conn) else {
             debug_assert!(false, "handed over a connection that is not open");
             return;
         };
         let connection = Box::new(connection);
-        self.threads
-            .mailboxes
-            .send(to, Parcel::Server { server, connection });
+        let parcel = Parcel::Server {
+            server,
+            connection,
+            early,
+        };
+        self.threads.mailboxes.send(to, parcel);
     }
 
     /// Hands over a client to another process, with its server connection if it keeps one.
@@ -200,41 +205,75 @@ impl Io {
         server: Option<HandedOverServer>,
     ) {
         let own = server.as_ref().map(|along| self.detach(along.conn));
-        let (Some(connection), None | Some(Some(_))) = (self.detach(conn), &own) else {
+        let (Some((connection, _)), None | Some(Some(_))) = (self.detach(conn), &own) else {
             debug_assert!(false, "a client leaves that is not connected");
             return;
         };
         let worker = self.id;
-        let server = server.zip(own.flatten()).map(|(along, own)| Companion {
-            fd: own.fd,
-            shared: along.shared,
-            worker,
-        });
+        let (server, server_tls) = server
+            .zip(own.flatten())
+            .map(|(along, (own, early))| {
+                let companion = DepartingServer {
+                    fd: own.fd,
+                    early,
+                    shared: along.shared,
+                    worker,
+                };
+                (companion, own.tls)
+            })
+            .unzip();
         self.load.remove(self.id);
-        let Connection { fd, output, .. } = connection;
+        let Connection {
+            fd, output, tls, ..
+        } = connection;
         // If a server connection moves with the client, the new process notices a failed connection.
-        if output.failed.is_none() || server.is_some() {
-            let unsent = output
-                .unsent
-                .map_or_else(Vec::new, |unsent| unsent.into_rest());
-            let client = Departing {
-                record,
-                fd,
-                server,
-                unsent,
-            };
-            // The receiver lives as long as the process.
-            let _ = self.threads.departures.send(Outgoing::Client(client));
+        if output.failed.is_some() && server.is_none() {
+            return;
         }
+        let states = saved(tls).and_then(|client| {
+            let server = saved(server_tls.flatten())?;
+            Ok(Encryption { client, server })
+        });
+        let encryption = match states {
+            Ok(encryption) => encryption,
+            Err(error) => {
+                let text =
+                    format!("a client's TLS connection can't be handed over, and ends: {error}");
+                self.log
+                    .line(self.now, &LogLine::new(Level::Warning, "", text));
+                if let Some(server) = server {
+                    server.gone(&self.threads.mailboxes);
+                }
+                return;
+            }
+        };
+        let unsent = output
+            .unsent
+            .map_or_else(Vec::new, |unsent| unsent.into_rest());
+        let client = Departing {
+            record,
+            fd,
+            server,
+            unsent,
+            encryption,
+        };
+        // The receiver lives as long as the process.
+        let _ = self.threads.departures.send(Outgoing::Client(client));
     }
 
     /// Removes a connection from the table and the poller, so that another worker can [`register`](Self::register) it.
-    pub(super) fn detach(&mut self, conn: Token) -> Option<Connection> {
+    /// Returns the bytes along with it that were received, but not reported.
+    pub(super) fn detach(&mut self, conn: Token) -> Option<(Connection, Vec<u8>)> {
+        let mut early = self.table.early.remove(&conn).unwrap_or_default();
         let Some(Removed::Open(mut connection)) = self.table.remove(conn) else {
             return None;
         };
-        if let Err(error) = self.poller.remove(&connection.fd) {
-            connection.output.failed = Some(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        match self.poller.remove(&connection.fd, Key::Connection(conn)) {
+            Ok(rest) if early.is_empty() => early = rest,
+            Ok(rest) => early.extend(rest),
+            Err(error) => {
+                connection.output.failed = Some(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+            }
         }
         // The other worker's poller reports all events again, but not that the peer has ended its encryption.
         connection.input.readable = false;
@@ -244,7 +283,27 @@ impl Io {
         connection.frozen = false;
         connection.input.peek = false;
         connection.input.turn = 0;
-        Some(connection)
+        connection.input.receive = ReceiveState::default();
+        Some((connection, early))
+    }
+
+    /// Removes a connection that is closed next.
+    pub(super) fn remove(&mut self, token: Token) -> Option<Removed> {
+        self.poller.forget(Key::Connection(token));
+        self.remove_watched(token)
+    }
+
+    /// Removes a connection; the caller ends its watch, or gives it another key.
+    pub(super) fn remove_watched(&mut self, token: Token) -> Option<Removed> {
+        let removed = self.table.remove(token)?;
+        match &removed {
+            Removed::Open(connection) if connection.input.receive.early => {
+                self.table.early.remove(&token);
+            }
+            Removed::Open(_) => {}
+            Removed::Connecting => self.poller.forget(Key::Connection(token)),
+        }
+        Some(removed)
     }
 
     /// Drops a connection, and thereby frees a file descriptor.
@@ -263,4 +322,9 @@ impl Io {
             self.queue(token);
         }
     }
+}
+
+/// Returns the state of a connection's encryption for another process.
+fn saved(session: Option<Box<TlsSession>>) -> Result<Option<TlsState>, SessionError> {
+    session.map(|session| session.save()).transpose()
 }

@@ -154,7 +154,7 @@ impl Listeners {
     /// opens the missing ones. The files of the sockets belong to the old process until [`set_given`](Self::set_given).
     ///
     /// # Errors
-    /// Those of [`open`](Self::open), or a descriptor that is no listening socket.
+    /// The errors of [`open`](Self::open), or a descriptor that is no listening socket.
     pub(crate) fn inherit(
         plan: &ListenPlan,
         options: &SocketOptions,
@@ -270,7 +270,23 @@ impl Drop for Listener {
     }
 }
 
+/// The number of descriptors that only clients on a Unix socket can take, so that an operator can always log in.
+const FOR_OPERATORS: usize = 8;
+
 impl Listener {
+    /// Returns whether clients come by TCP.
+    pub(super) fn is_tcp(&self) -> bool {
+        matches!(self.at, At::Tcp(_))
+    }
+
+    /// Returns how many clients of this socket are accepted beyond the limit that keeps file descriptors for servers.
+    pub(super) fn spare_places(&self) -> usize {
+        match self.at {
+            At::Tcp(_) => 0,
+            At::Unix(_) => FOR_OPERATORS,
+        }
+    }
+
     /// Returns whether a service manager opened the socket.
     pub(crate) fn is_lent(&self) -> bool {
         self.passed

@@ -27,6 +27,8 @@ pub(crate) enum Parcel {
     Server {
         server: Box<Server>,
         connection: Box<Connection>,
+        /// Bytes that were received already.
+        early: Vec<u8>,
     },
     /// A client from the other process of an online restart.
     Arrived(Arriving),

@@ -1,18 +1,24 @@
 //! Network I/O: one event loop per worker.
 //!
-//! [`Driver`] connects epoll with the core: it turns epoll's events into events of the core, and carries out the
-//! actions that come back. The core does not depend on this module.
+//! [`Driver`] connects epoll or io_uring with the core: it turns the kernel's events into events of the core, and carries
+//! out the actions that come back. The core does not depend on this module.
 //!
 //! - `driver`: the event loop, which distributes the events.
 //! - `secure`: the layer between sockets and core for encrypted connections.
 //! - `execute`: the core's actions. `read`, `send`, `closing`, `connect`, `accept`: one direction each.
-//! - `poller`, `table`, `mailbox`, `timers`, `listener`, `inherited`, `holder`, `options`: the parts of the driver.
+//! - `poller`: either `epoll`, or `ring` (io_uring) with `ring_queue`, `ring_buffers` and `ring_request`. `receive`: bytes
+//!   that a ring has received; `fall_back`: from io_uring to epoll.
+//! - `heap`: the memory that the sockets take, and the return of freed memory to the system.
+//! - `table`, `mailbox`, `timers`, `listener`, `inherited`, `holder`, `options`: the parts of the driver.
 
 mod accept;
 mod closing;
 mod connect;
 mod driver;
+mod epoll;
 mod execute;
+mod fall_back;
+mod heap;
 pub(crate) mod holder;
 mod inherited;
 mod io;
@@ -22,6 +28,11 @@ mod options;
 mod poller;
 mod pooler;
 mod read;
+mod receive;
+mod ring;
+mod ring_buffers;
+mod ring_queue;
+mod ring_request;
 mod secure;
 mod send;
 mod table;
@@ -30,10 +41,12 @@ mod tests;
 mod timers;
 
 pub(crate) use accept::{AcceptedClient, Load};
-pub(crate) use driver::{Driver, Surroundings};
+pub(crate) use driver::{Driver, DriverDependencies};
+pub(crate) use heap::return_freed_memory;
 pub(crate) use inherited::Passed;
 pub(crate) use listener::{
     ListenError, ListenPlan, Listeners, addresses_of, group_id, tcp_socket, unix_path,
 };
 pub(crate) use mailbox::{Mailboxes, Parcel};
 pub(crate) use options::{NetOptions, SocketOptions};
+pub(crate) use ring::Ring;

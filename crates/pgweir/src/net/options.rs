@@ -15,7 +15,7 @@ use crate::tls::Contexts;
 pub(crate) struct NetOptions {
     /// Options for TCP connections on both sides.
     pub(crate) socket: SocketOptions,
-    /// How long unsent bytes of a closed connection are kept, in microseconds.
+    /// The time for which unsent bytes of a closed connection are kept, in microseconds.
     pub(crate) close_flush_us: u64,
     /// The TLS contexts of both sides.
     pub(crate) tls: Contexts,

@@ -1,24 +1,15 @@
-//! A wrapper of epoll, and the encoding of the 64 bits that epoll stores for each descriptor.
+//! The two ways to wait for sockets, epoll and io_uring, and the encoding of the 64 bits that the kernel keeps for each
+//! descriptor.
 
 use std::{
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd},
 };
 
 use pgweir_core::Token;
-use rustix::event::{
-    Timespec,
-    epoll::{self, CreateFlags, Event, EventData, EventFlags},
-};
+use rustix::event::epoll::{Event, EventData};
 
-/// The events for which a connection is registered, once, as long as its socket accepts everything that is sent: no
-/// `epoll_ctl` call is needed per message.
-const INCOMING: EventFlags = EventFlags::IN
-    .union(EventFlags::RDHUP)
-    .union(EventFlags::ET);
-/// The events after a socket was full for the first time: room to write is reported, too. Not before: a Unix socket
-/// reports room each time its peer reads.
-const BOTH: EventFlags = INCOMING.union(EventFlags::OUT);
+use super::{epoll::Epoll, ring::Ring};
 
 /// Generations from here on denote keys other than connections.
 const LISTENER: u32 = u32::MAX;
@@ -39,8 +30,14 @@ pub(crate) enum Key {
 }
 
 impl Key {
-    fn to_data(self) -> EventData {
-        let token = match self {
+    /// Returns the data to register the subject with.
+    pub(super) fn to_data(self) -> EventData {
+        EventData::new_u64(self.to_token().to_bits())
+    }
+
+    /// Returns the subject in the form of a token.
+    pub(super) fn to_token(self) -> Token {
+        match self {
             Key::Connection(token) => token,
             Key::Closing(slot) => Token {
                 slot,
@@ -54,13 +51,16 @@ impl Key {
                 slot: 0,
                 generation: MAILBOX,
             },
-        };
-        EventData::new_u64(token.to_bits())
+        }
     }
 
     /// Returns the subject of an event.
     pub(crate) fn of(event: &Event) -> Self {
-        let token = Token::from_bits(event.data.u64());
+        Self::from_token(Token::from_bits(event.data.u64()))
+    }
+
+    /// The reverse of [`to_token`](Self::to_token).
+    pub(super) fn from_token(token: Token) -> Self {
         match token.generation {
             LISTENER => Key::Listener(token.slot),
             MAILBOX => Key::Mailbox,
@@ -70,82 +70,143 @@ impl Key {
     }
 }
 
-/// One epoll instance.
+/// The poller of a worker: epoll, or io_uring as long as there is a ring. Both report the same events; io_uring may
+/// report the bytes of a server along with them.
 #[derive(Debug)]
-pub(crate) struct Poller(OwnedFd);
+pub(super) struct Poller {
+    /// The instance exists beside a ring too: whoever falls back to epoll then needs no descriptor.
+    epoll: Epoll,
+    pub(super) ring: Option<Box<Ring>>,
+}
 
 impl Poller {
+    /// Creates a poller that uses the ring, if there is one.
+    ///
     /// # Errors
     /// When the process is out of file descriptors or memory.
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self(epoll::create(CreateFlags::CLOEXEC)?))
+    pub(super) fn new(ring: Option<Box<Ring>>) -> io::Result<Self> {
+        let epoll = Epoll::new()?;
+        Ok(Self { epoll, ring })
+    }
+
+    /// Returns whether this is io_uring.
+    pub(super) fn is_ring(&self) -> bool {
+        self.ring.is_some()
     }
 
     /// Watches a connection, edge-triggered; for room to write, too, if `outgoing`.
-    pub(crate) fn add(&self, fd: impl AsFd, key: Key, outgoing: bool) -> io::Result<()> {
-        Ok(epoll::add(&self.0, fd, key.to_data(), flags(outgoing))?)
+    pub(super) fn add(&mut self, fd: impl AsFd, key: Key, outgoing: bool) -> io::Result<()> {
+        match &mut self.ring {
+            None => self.epoll.add(fd, key, outgoing),
+            Some(ring) => ring.watch(fd.as_fd(), key, outgoing),
+        }
     }
 
-    /// Watches a connection under another key, or in both directions from now on. epoll reports the present state
-    /// again, so no event is lost.
-    pub(crate) fn change(&self, fd: impl AsFd, key: Key, outgoing: bool) -> io::Result<()> {
-        Ok(epoll::modify(&self.0, fd, key.to_data(), flags(outgoing))?)
+    /// Watches a connection in both directions from now on. The present state is reported again, so no event is lost.
+    pub(super) fn watch_for_room(&mut self, fd: impl AsFd, key: Key) -> io::Result<()> {
+        match &mut self.ring {
+            None => self.epoll.change(fd, key, true),
+            Some(ring) => ring.watch_for_room(fd.as_fd(), key),
+        }
     }
 
-    /// Watches a listening socket that other workers watch too. The watch is level-triggered, and as a rule the kernel
-    /// wakes only one of them.
-    pub(crate) fn add_listener(&self, fd: impl AsFd, index: u32) -> io::Result<()> {
-        let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
-        Ok(epoll::add(
-            &self.0,
-            fd,
-            Key::Listener(index).to_data(),
-            flags,
-        )?)
+    /// Watches a connection under another key. The present state is reported again, so no event is lost.
+    pub(super) fn rename(
+        &mut self,
+        fd: impl AsFd,
+        (from, to): (Key, Key),
+        outgoing: bool,
+    ) -> io::Result<()> {
+        match &mut self.ring {
+            None => self.epoll.change(fd, to, outgoing),
+            Some(ring) => {
+                ring.forget(from);
+                ring.watch(fd.as_fd(), to, outgoing)
+            }
+        }
+    }
+
+    /// Watches a listening socket that other workers watch too. The watch is level-triggered. With epoll, the kernel wakes
+    /// only one of them as a rule.
+    pub(super) fn add_listener(&mut self, fd: impl AsFd, index: u32) -> io::Result<()> {
+        match &mut self.ring {
+            None => self.epoll.add_listener(fd, index),
+            Some(ring) => ring.watch(fd.as_fd(), Key::Listener(index), false),
+        }
     }
 
     /// Watches the eventfd of the mailbox. Every write to the eventfd is an edge, so no reads are needed.
-    pub(crate) fn add_mailbox(&self, fd: impl AsFd) -> io::Result<()> {
-        Ok(epoll::add(
-            &self.0,
-            fd,
-            Key::Mailbox.to_data(),
-            EventFlags::IN | EventFlags::ET,
-        )?)
+    pub(super) fn add_mailbox(&mut self, bell: BorrowedFd<'_>) -> io::Result<()> {
+        match &mut self.ring {
+            None => self.epoll.add_mailbox(bell),
+            Some(ring) => ring.watch(bell, Key::Mailbox, false),
+        }
     }
 
-    /// Stops watching a descriptor.
-    pub(crate) fn remove(&self, fd: impl AsFd) -> io::Result<()> {
-        Ok(epoll::delete(&self.0, fd)?)
+    /// Stops watching a listening socket, which stays open.
+    pub(super) fn remove_listener(&mut self, fd: impl AsFd, index: u32) {
+        match &mut self.ring {
+            // The listener was added, so removing it can't fail.
+            None => drop(self.epoll.remove(fd)),
+            Some(ring) => ring.forget(Key::Listener(index)),
+        }
     }
 
-    /// Waits for events, without limit if `timeout_us` is `None`. A signal ends the wait early.
+    /// Stops watching a connection, so that another poller can watch it. Returns the bytes that were read already.
+    pub(super) fn remove(&mut self, fd: impl AsFd, key: Key) -> io::Result<Vec<u8>> {
+        match &mut self.ring {
+            None => self.epoll.remove(fd).map(|()| Vec::new()),
+            Some(ring) => ring.detach(key),
+        }
+    }
+
+    /// Stops watching a connection whose socket the caller closes next. With epoll, closing the socket suffices.
+    pub(super) fn forget(&mut self, key: Key) {
+        if let Some(ring) = &mut self.ring {
+            ring.forget(key);
+        }
+    }
+
+    /// Watches a listening socket again, after some of its clients were accepted.
+    pub(super) fn rearm_listener(&mut self, index: u32) {
+        if let Some(ring) = &mut self.ring {
+            ring.rearm(Key::Listener(index));
+        }
+    }
+
+    /// Ends a receive, after which the connection may be read. Returns `false` if there is none.
+    pub(super) fn stop_receiving(&mut self, key: Key) -> bool {
+        let Some(ring) = &mut self.ring else {
+            return false;
+        };
+        ring.stop_receiving(key);
+        ring.is_receiving(key)
+    }
+
+    /// Waits for events, without limit if `timeout_us` is `None`. A signal ends the wait early. The events of a ring are
+    /// taken from it one by one.
     ///
     /// # Errors
-    /// Only those of a broken program (a bad descriptor).
-    pub(crate) fn wait(&self, events: &mut Vec<Event>, timeout_us: Option<u64>) -> io::Result<()> {
-        events.clear();
-        let timeout = timeout_us.map(|us| Timespec {
-            tv_sec: i64::try_from(us / 1_000_000).unwrap_or(i64::MAX),
-            tv_nsec: (us % 1_000_000) as i64 * 1000,
-        });
-        match epoll::wait(
-            &self.0,
-            rustix::buffer::spare_capacity(events),
-            timeout.as_ref(),
-        ) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
+    /// With epoll, only those of a broken program (a bad descriptor). With io_uring, also a shortage of memory.
+    pub(super) fn wait(
+        &mut self,
+        events: &mut Vec<Event>,
+        timeout_us: Option<u64>,
+    ) -> io::Result<()> {
+        match &mut self.ring {
+            None => self.epoll.wait(events, timeout_us),
+            Some(ring) => {
+                events.clear();
+                ring.wait(timeout_us)
+            }
         }
     }
 }
 
-const fn flags(outgoing: bool) -> EventFlags {
-    if outgoing { BOTH } else { INCOMING }
-}
-
 #[cfg(test)]
 mod tests {
+    use rustix::event::epoll::EventFlags;
+
     use super::*;
 
     #[test]

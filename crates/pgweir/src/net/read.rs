@@ -9,6 +9,7 @@ use rustix::{
 use super::{
     driver::Driver,
     io::Pending,
+    poller::Key,
     pooler::Pooler,
     table::{Connection, Removed},
 };
@@ -44,7 +45,7 @@ impl<P: Pooler> Driver<P> {
 
     /// Closes a connection that is gone, and informs the core.
     pub(super) fn end(&mut self, token: Token, why: Closed) {
-        let Some(Removed::Open(connection)) = self.io.table.remove(token) else {
+        let Some(Removed::Open(connection)) = self.io.remove(token) else {
             return;
         };
         let why = connection.output.failed.map_or(why, error_text);
@@ -59,6 +60,7 @@ impl<P: Pooler> Driver<P> {
         };
         let looked = match connection.tls {
             Some(_) => self.look_secure(token),
+            None if connection.input.receive.early => Ok(self.io.first_early(token)),
             None => look(connection),
         };
         let Some(connection) = self.io.table.get(token) else {
@@ -91,6 +93,13 @@ impl<P: Pooler> Driver<P> {
         if connection.tls.is_some() {
             return self.read_secure(token);
         }
+        if connection.input.receive.early {
+            return self.read_early(token);
+        }
+        if self.io.poller.stop_receiving(Key::Connection(token)) {
+            // Bytes that the ring has received come first. An event follows when the socket may be read.
+            return;
+        }
         let room = connection.read_max(self.buffer.len());
         match recv(&connection.fd, &mut self.buffer[..room], RecvFlags::empty()) {
             Ok((_, 0)) => self.end(token, Closed::Eof),
@@ -99,6 +108,7 @@ impl<P: Pooler> Driver<P> {
                 // A short read has emptied the socket, so more bytes will be a new edge. Only the end of the stream may
                 // have been reported already.
                 connection.input.readable = length == room || connection.input.hung_up;
+                connection.count_read(length == room);
                 let began = self.begin_slice(length);
                 let bytes = &self.buffer[..length];
                 self.pooler
@@ -106,6 +116,7 @@ impl<P: Pooler> Driver<P> {
                 self.io.execute(&mut self.actions, bytes);
                 self.end_slice(token, began);
                 self.queue_if_readable(token);
+                self.io.receive_soon(token);
             }
             Err(Errno::AGAIN) if connection.output.failed.is_none() => {
                 connection.input.readable = false

@@ -14,6 +14,7 @@ use rustix::{
 use super::{
     driver::Driver,
     io::{Io, Pending},
+    poller::Key,
     pooler::Pooler,
     read::error_text,
 };
@@ -63,6 +64,11 @@ enum Read {
 impl Io {
     /// Starts to encrypt a connection.
     pub(super) fn start_tls(&mut self, conn: Token, role: TlsRole) {
+        if self.poller.stop_receiving(Key::Connection(conn)) {
+            // TLS begins before a server has sent as much as makes the driver receive from it.
+            let why = "the server has sent messages already".to_owned();
+            return self.pending.push_back(Pending::Insecure(conn, why));
+        }
         let session = TlsSession::new(role, &self.options.tls);
         let Some(connection) = self.table.get(conn) else {
             return;
@@ -192,8 +198,9 @@ impl<P: Pooler> Driver<P> {
         if session.is_established() && !was_established {
             // The core may change the mode before it receives plaintext that arrived with the end of the handshake.
             session.keep(plain);
-            let facts = session.facts();
-            self.call(|pooler, now, out| pooler.secured(token, facts, now, out));
+            if let Some(facts) = session.facts() {
+                self.call(|pooler, now, out| pooler.secured(token, facts, now, out));
+            }
             return self.queue_if_readable(token);
         }
         if plain.is_empty() {
@@ -338,7 +345,7 @@ impl<P: Pooler> Driver<P> {
     }
 
     /// Passes plaintext to the core.
-    fn deliver(&mut self, token: Token, plain: &[u8]) {
+    pub(super) fn deliver(&mut self, token: Token, plain: &[u8]) {
         let began = self.begin_slice(plain.len());
         self.pooler
             .received(token, plain, self.io.now, &mut self.actions);

@@ -46,6 +46,11 @@ impl Unsent {
         Self { bytes, start: 0 }
     }
 
+    /// Returns the bytes of memory that it takes.
+    pub(super) fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Returns the remaining bytes.
     pub(super) fn into_rest(mut self) -> Vec<u8> {
         self.bytes.drain(..self.start);
@@ -120,7 +125,7 @@ impl Io {
         }
         if let Err(error) = self
             .poller
-            .change(&connection.fd, Key::Connection(token), true)
+            .watch_for_room(&connection.fd, Key::Connection(token))
         {
             self.fail(token, Errno::from_io_error(&error).unwrap_or(Errno::IO));
         }

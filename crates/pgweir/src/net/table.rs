@@ -1,8 +1,8 @@
 //! The connections of one worker, by the slot of their token.
 
-use std::os::fd::OwnedFd;
+use std::{collections::HashMap, os::fd::OwnedFd};
 
-use pgweir_core::{ReadMode, Token};
+use pgweir_core::{ReadMode, Token, takeover::TlsState};
 use rustix::io::Errno;
 
 use super::{connect::Connecting, send::Unsent};
@@ -27,6 +27,15 @@ pub(crate) struct Connection {
     pub(crate) tls: Option<Box<TlsSession>>,
 }
 
+/// How a connection's bytes are received with io_uring.
+#[derive(Debug, Default)]
+pub(crate) struct ReceiveState {
+    /// Whether bytes were received before the core wanted them.
+    pub(crate) early: bool,
+    /// The number of the last reads in a row that emptied the socket.
+    pub(crate) short_reads: u8,
+}
+
 /// The state of a connection's input.
 #[derive(Debug)]
 pub(crate) struct InputState {
@@ -41,7 +50,10 @@ pub(crate) struct InputState {
     /// The number of reads during turn number `turn`.
     pub(crate) reads: u8,
     pub(crate) turn: u32,
-    /// How often the length of the connection's reads was halved, since their bytes took long to process.
+    /// The state of receives with io_uring.
+    pub(crate) receive: ReceiveState,
+    /// The number of times that the length of the connection's reads was halved, since their bytes took long to
+    /// process.
     pub(crate) halvings: u8,
 }
 
@@ -71,6 +83,7 @@ impl Connection {
                 peek: false,
                 reads: 0,
                 turn: 0,
+                receive: ReceiveState::default(),
                 halvings: 0,
             },
             queued: false,
@@ -88,10 +101,25 @@ impl Connection {
 }
 
 impl Connection {
-    /// Returns whether there may be something to read, in the socket or decrypted already.
+    /// Goes on with the encryption that another process has begun. A connection whose state is missing, or can't be
+    /// read, is marked as failed: nothing is ever sent there without encryption.
+    pub(crate) fn resume_tls(&mut self, is_encrypted: bool, state: Option<&TlsState>) {
+        let session = state.map(TlsSession::resume).transpose();
+        match session {
+            Ok(session) if session.is_some() == is_encrypted => {
+                self.input.hung_up = session.as_ref().is_some_and(TlsSession::has_ended);
+                self.tls = session.map(Box::new);
+            }
+            Ok(_) | Err(_) => self.output.failed = Some(Errno::PROTO),
+        }
+    }
+
+    /// Returns whether there may be something to read, in the socket, or received or decrypted already.
     pub(crate) fn has_input(&self) -> bool {
         let session = self.tls.as_deref();
-        self.input.readable || session.is_some_and(TlsSession::has_input)
+        self.input.readable
+            || self.input.receive.early
+            || session.is_some_and(TlsSession::has_input)
     }
 }
 
@@ -122,6 +150,8 @@ pub(crate) enum Removed {
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     entries: Vec<Entry>,
+    /// Bytes of servers that were received before the core wanted them.
+    pub(crate) early: HashMap<Token, Vec<u8>>,
 }
 
 impl Table {
@@ -171,6 +201,18 @@ impl Table {
             .collect()
     }
 
+    /// Returns the tokens of all connections.
+    pub(crate) fn tokens(&self) -> Vec<Token> {
+        let entries = self.entries.iter().zip(0..);
+        entries
+            .filter(|(entry, _)| !matches!(entry.state, State::Vacant))
+            .map(|(entry, slot)| Token {
+                slot,
+                generation: entry.generation,
+            })
+            .collect()
+    }
+
     /// Removes the connection. Its token is free again.
     pub(crate) fn remove(&mut self, token: Token) -> Option<Removed> {
         match std::mem::take(&mut self.entry(token)?.state) {
@@ -178,6 +220,14 @@ impl Table {
             State::Connecting(_) => Some(Removed::Connecting),
             State::Open(connection) => Some(Removed::Open(connection)),
         }
+    }
+
+    /// Returns all open connections.
+    pub(crate) fn all_open(&self) -> impl Iterator<Item = &Connection> {
+        self.entries.iter().filter_map(|entry| match &entry.state {
+            State::Open(connection) => Some(connection),
+            _ => None,
+        })
     }
 
     /// Returns the number of open connections.

@@ -13,16 +13,16 @@ use hyper_util::rt::TokioIo;
 use pgweir_config::Collector;
 use tokio::{net::TcpStream, task, time};
 
-/// How much of an answer is read.
+/// The most bytes of an answer that are read.
 const ANSWER_MAX: usize = 64 * 1024;
 
-/// Why a collector has not taken a request.
+/// The reason why a collector has not taken a request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExportError {
     /// No connection can be opened.
     #[error("{0}")]
     Connect(#[from] io::Error),
-    /// The connection has failed, or what came is no HTTP.
+    /// The connection has failed, or the answer is not HTTP.
     #[error("{0}")]
     Http(#[from] hyper::Error),
     /// The request could not be written.
@@ -62,7 +62,7 @@ impl CollectorClient {
         sent
     }
 
-    /// Sends it on the open connection or, if the collector has closed that one, on another.
+    /// Sends the message on the open connection or, if the collector has closed that one, on another.
     async fn post_again(
         &mut self,
         collector: &Collector,
@@ -80,7 +80,7 @@ impl CollectorClient {
         }
         let stream = TcpStream::connect((&*collector.host, collector.port)).await?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        // It ends with the sender; a failure shows in the request.
+        // The task ends when the sender is dropped. A failure makes the request fail.
         task::spawn_local(async move { drop(connection.await) });
         self.post_on(sender, collector, path, body).await
     }

@@ -20,7 +20,7 @@ pub(crate) use self::{
     collector::CollectorClient, points::metrics_request, queue::TraceQueue, spans::traces_request,
 };
 
-/// Where traces and metrics are sent, and how.
+/// The target of traces and metrics, and the settings for sending them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) collector: Collector,
@@ -33,7 +33,7 @@ pub(crate) struct Target {
 impl Target {
     /// Returns the target that the configuration names, if it names one.
     pub(crate) fn of(settings: &Settings) -> Option<Self> {
-        /// A shorter time is taken for this one.
+        /// The shortest time between two reports: a shorter setting is replaced by it.
         const INTERVAL_MIN: Duration = Duration::from_secs(1);
         let collector = settings.otlp_endpoint.collector()?.clone();
         let interval = settings.otlp_metrics_interval;
@@ -47,7 +47,7 @@ impl Target {
     }
 }
 
-/// The process, as traces and metrics name it.
+/// Describes the process for traces and metrics.
 fn resource(service_name: &str) -> Resource {
     Resource {
         attributes: vec![

@@ -1,4 +1,4 @@
-//! The figures of `/metrics` as OTLP has them.
+//! Translates the figures of `/metrics` to OTLP.
 
 use opentelemetry_proto::tonic::{
     collector::metrics::v1::ExportMetricsServiceRequest,
@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::{
 };
 use pgweir_core::{
     Time,
-    stats::{BUCKETS, upper_bound},
+    base::stats::{BUCKETS, upper_bound},
 };
 use prost::Message;
 
@@ -127,7 +127,7 @@ fn seconds(micros: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use pgweir_core::stats;
+    use pgweir_core::base::stats;
 
     use super::*;
 

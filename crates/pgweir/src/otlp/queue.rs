@@ -8,7 +8,7 @@ use std::sync::{
 use crossbeam_channel::{Receiver, Sender, bounded};
 use pgweir_core::TransactionTrace;
 
-/// Both ends of the queue. The HTTP thread looks into it from time to time, so that a worker never wakes it.
+/// Both ends of the queue. The HTTP thread looks into the queue at intervals, so that a worker never wakes it.
 #[derive(Debug, Clone)]
 pub(crate) struct TraceQueue {
     sender: Sender<Box<TransactionTrace>>,
@@ -34,7 +34,7 @@ impl TraceQueue {
         }
     }
 
-    /// Takes the oldest traces, at most so many.
+    /// Takes the oldest traces, at most this number.
     pub(crate) fn take(&self, most: usize) -> Vec<TransactionTrace> {
         self.receiver
             .try_iter()
@@ -43,7 +43,7 @@ impl TraceQueue {
             .collect()
     }
 
-    /// Returns how many traces were dropped.
+    /// Returns the number of dropped traces.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }

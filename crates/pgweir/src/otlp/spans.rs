@@ -122,7 +122,7 @@ fn attributes(trace: &TransactionTrace) -> Vec<KeyValue> {
     attributes
 }
 
-/// Database and user, in the names of the present and of earlier semantic conventions.
+/// Returns the attributes for database and user, by the names of the present and of earlier semantic conventions.
 fn database(key: &PoolKey) -> Vec<KeyValue> {
     vec![
         text("db.system.name", "postgresql"),
@@ -181,7 +181,7 @@ fn span(
     }
 }
 
-/// Nanoseconds since 1970.
+/// Returns the nanoseconds since 1970.
 pub(super) fn nanos(time: Time) -> u64 {
     time.0.saturating_mul(1_000)
 }

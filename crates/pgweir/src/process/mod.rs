@@ -2,6 +2,7 @@
 
 mod core_dumps;
 mod descriptors;
+pub(crate) mod key_file;
 mod notify;
 mod pid_file;
 

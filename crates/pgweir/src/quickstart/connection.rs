@@ -18,7 +18,7 @@ use crate::tls::{Contexts, SessionError, TlsSession};
 /// The largest number of bytes of one read, including the beginning of a TLS record from earlier reads.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// The address of a server, and how to log in.
+/// The address of a server, and the credentials for it.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     /// A name, an address, or the folder of a Unix socket.
@@ -51,7 +51,7 @@ pub(crate) enum ConnectionError {
     /// The server did not answer in time.
     #[error("the server did not answer within {0} seconds")]
     Silent(u64),
-    /// The server did not answer in time to what was sent.
+    /// The server did not answer a message in time.
     #[error("the server does not answer")]
     NoAnswer,
     /// The server does not support channel binding, which was demanded.
@@ -155,8 +155,8 @@ impl Connection {
         while self.tls.as_ref().is_some_and(|tls| !tls.is_established()) {
             plain.extend_from_slice(&self.read()?);
         }
-        if let Some(tls) = &self.tls {
-            self.login.secured(&tls.facts(), &mut self.out)?;
+        if let Some(facts) = self.tls.as_ref().and_then(TlsSession::facts) {
+            self.login.secured(&facts, &mut self.out)?;
         }
         self.login.push(&plain);
         Ok(())

@@ -46,7 +46,7 @@ pub(crate) struct ConsoleTarget {
     pub(crate) dbname: Option<String>,
 }
 
-/// A console, and how to log in there.
+/// A console, and the credentials for it.
 #[derive(Debug, Clone)]
 pub(crate) struct ConsoleLogin {
     pub(crate) target: Target,
@@ -62,15 +62,16 @@ impl ConsoleLogin {
         self.target.credentials.secret = Some(Arc::new(Secret::Plain(password)));
     }
 
-    /// The user who logs in.
+    /// Returns the user who logs in.
     pub(crate) fn user(&self) -> &str {
         &self.target.credentials.user
     }
 }
 
-/// Returns where to connect, and with which password: options override the URL, which overrides the environment.
+/// Returns the console's address and the credentials: options override the URL, which overrides the environment.
 ///
 /// # Errors
+///
 /// When a parameter is invalid, or TLS can't be set up.
 pub(crate) fn console_login(options: ConsoleTarget) -> Result<ConsoleLogin, QuickStartError> {
     let mut parameters = Parameters::default();

@@ -21,7 +21,7 @@ pub(crate) enum StartError {
         "no configuration: start pgweir pgweir.ini, or pgweir postgres://user@host/database (see --help)"
     )]
     NoTarget,
-    // The text is not shown: it may hold a password.
+    // The argument is not shown: it may contain a password.
     #[error(
         "this looks like a URL, but not like one of a database: it must begin with postgres:// or \
          postgresql://, as in postgres://user@host/database; if it had a password, other users of this \
@@ -42,6 +42,8 @@ pub(crate) enum StartError {
     HttpListen(#[from] HttpListenError),
     #[error("cannot open the log file {0}: {1}{hint}", hint = remedy(.1, Wanted::Write))]
     LogFile(PathBuf, #[source] io::Error),
+    #[error("cannot read or create auth_key_file {0}: {1}")]
+    KeyFile(PathBuf, #[source] io::Error),
     #[error(
         "cannot take over: no process that can hand over answers at {place}, the place given by listen_port and \
          unix_socket_dir (by pidfile without unix_socket_dir). If one of these settings was changed: stop the running \
@@ -63,6 +65,7 @@ impl StartError {
             Self::Process(error) | Self::Takeover(TakeoverError::Process(error)) => error.key(),
             Self::Listen(error) | Self::Takeover(TakeoverError::Listen(error)) => error.key(),
             Self::LogFile(..) => Some("logfile"),
+            Self::KeyFile(..) => Some("auth_key_file"),
             Self::HttpListen(_) => Some("http_listen"),
             _ => None,
         };
@@ -73,7 +76,7 @@ impl StartError {
     }
 }
 
-/// The error for a running process that can't be asked to hand over.
+/// Returns the error for a running process that can't be asked to hand over.
 pub(super) fn no_handover(settings: &Settings, why: &dyn std::error::Error) -> StartError {
     StartError::NoHandover {
         place: where_asked(settings),

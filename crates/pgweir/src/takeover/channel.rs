@@ -20,6 +20,8 @@ use rustix::{
     },
 };
 
+use zeroize::Zeroizing;
+
 use super::TakeoverError;
 
 /// The largest number of descriptors in one frame. The kernel allows 253.
@@ -29,12 +31,12 @@ pub(super) const DESCRIPTORS_MAX: usize = 128;
 #[derive(Debug)]
 pub(super) struct Channel {
     socket: UnixStream,
-    /// Descriptors that have arrived, in their order. Each frame says how many belong to it.
+    /// The descriptors that have arrived, in their order. The number that belongs to a frame follows from its message.
     descriptors: VecDeque<OwnedFd>,
 }
 
 impl Channel {
-    /// A connection to a process of the same user.
+    /// Creates a connection to a process of the same user.
     pub(super) fn new(socket: UnixStream) -> Result<Self, TakeoverError> {
         let peer = sockopt::socket_peercred(&socket)?;
         if peer.uid != rustix::process::geteuid() {
@@ -46,7 +48,7 @@ impl Channel {
         })
     }
 
-    /// A second handle of the connection, for sending only.
+    /// Returns a second handle of the connection, for sending only.
     pub(super) fn sender(&self) -> Result<Self, TakeoverError> {
         Ok(Self {
             socket: self.socket.try_clone()?,
@@ -54,7 +56,7 @@ impl Channel {
         })
     }
 
-    /// Sets how long a receive may wait, and how long a send may take.
+    /// Sets the longest time that a receive may wait, and that a send may take.
     pub(super) fn set_patience(
         &self,
         read: Duration,
@@ -103,10 +105,11 @@ impl Channel {
 
     /// Receives the next frame, with its descriptors.
     pub(super) fn receive(&mut self) -> Result<(Message, Vec<OwnedFd>), TakeoverError> {
-        let mut frame = vec![0; HEADER];
-        self.fill(&mut frame)?;
-        let header = std::array::from_fn(|at| frame[at]);
-        frame.resize(frame_len(header)?, 0);
+        let mut header = [0; HEADER];
+        self.fill(&mut header)?;
+        // The frame may contain secrets.
+        let mut frame = Zeroizing::new(vec![0; frame_len(header)?]);
+        frame[..HEADER].copy_from_slice(&header);
         self.fill(&mut frame[HEADER..])?;
         let message = Message::of_frame(&frame)?;
         let count = message.descriptors();

@@ -20,8 +20,8 @@ use std::{io, os::fd::OwnedFd, path::PathBuf, sync::Arc};
 use pgweir_config::Settings;
 use pgweir_core::{
     SharedPool, TakeoverMail, WorkerId,
-    cancel::CancelKey,
-    takeover::{BadFrame, ClientRecord, ListenNote},
+    shared::cancel::CancelKey,
+    takeover::{BadFrame, ClientRecord, Encryption, ListenNote},
 };
 
 use crate::net::{Mailboxes, Parcel};
@@ -50,23 +50,27 @@ pub(crate) struct Departing {
     pub(crate) record: Box<ClientRecord>,
     pub(crate) fd: OwnedFd,
     /// The client's server, which is handed over, too.
-    pub(crate) server: Option<Companion>,
+    pub(crate) server: Option<DepartingServer>,
     /// Bytes that the client's socket has not taken yet.
     pub(crate) unsent: Vec<u8>,
+    /// The TLS states of both connections.
+    pub(crate) encryption: Encryption,
 }
 
 /// A server that is handed over with its client.
 #[derive(Debug)]
-pub(crate) struct Companion {
+pub(crate) struct DepartingServer {
     pub(crate) fd: OwnedFd,
+    /// Bytes of the server that were received, but not processed.
+    pub(crate) early: Vec<u8>,
     pub(crate) shared: Arc<SharedPool>,
     /// The worker that counts the server until the handover is confirmed.
     pub(crate) worker: WorkerId,
 }
 
-impl Companion {
+impl DepartingServer {
     /// The other process has the server: notifies the worker that counts it.
-    fn gone(self, mailboxes: &Mailboxes) {
+    pub(crate) fn gone(self, mailboxes: &Mailboxes) {
         let Self { shared, worker, .. } = self;
         let word = TakeoverMail::Gone { shared, worker };
         mailboxes.send(worker, Parcel::Mail(word.into()));
@@ -79,11 +83,15 @@ pub(crate) struct Arriving {
     pub(crate) record: Box<ClientRecord>,
     pub(crate) fd: OwnedFd,
     pub(crate) server: Option<OwnedFd>,
+    /// Bytes of the server that the other process has received, but not processed.
+    pub(crate) early: Vec<u8>,
     /// Bytes that the client's socket has not taken yet.
     pub(crate) unsent: Vec<u8>,
+    /// The TLS states of both connections.
+    pub(crate) encryption: Encryption,
 }
 
-/// Why the exchange with the other process failed.
+/// The reason why the exchange with the other process failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TakeoverError {
     #[error("the other process has ended")]
@@ -124,8 +132,8 @@ impl From<rustix::io::Errno> for TakeoverError {
     }
 }
 
-/// The socket on which a process with these settings is asked to hand over; `None` without `unix_socket_dir` and pid
-/// file.
+/// Returns the path of the socket on which a process with these settings is asked to hand over; `None` without
+/// `unix_socket_dir` and pid file.
 pub(crate) fn place(settings: &Settings) -> Option<PathBuf> {
     let dir = settings.unix_socket_dir.as_deref().unwrap_or_default();
     if !dir.is_empty() && !dir.starts_with('@') {

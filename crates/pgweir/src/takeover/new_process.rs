@@ -10,9 +10,8 @@ use std::{
 };
 
 use pgweir_core::{
-    Directory, Level, TakeoverMail, WorkerId,
-    cancel::CancelKey,
-    console,
+    Directory, Level, TakeoverMail, WorkerId, console,
+    shared::cancel::CancelKey,
     takeover::{Begin, ListenerNote, Message, VERSION},
 };
 
@@ -27,9 +26,9 @@ use crate::{
     net::{ListenPlan, Listeners, Mailboxes, Parcel, SocketOptions},
 };
 
-/// How long the running process may take to reply.
+/// The time that the running process has to reply.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// During the handover there may be no message for any length of time.
+/// The same during the handover, when there may be no message for any length of time.
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 
 /// The running process has offered to hand over.
@@ -100,14 +99,16 @@ impl NewProcess {
         }
     }
 
-    /// The pid of the running process.
+    /// Returns the pid of the running process.
     pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// The old process's sockets, as far as this process's configuration has the same addresses; others are opened.
+    /// Returns the old process's sockets, as far as this process's configuration has the same addresses, and opens the
+    /// others.
     ///
     /// # Errors
+    ///
     /// A socket can't be used, or opened.
     pub(crate) fn listeners(
         &mut self,
@@ -124,9 +125,10 @@ impl NewProcess {
         Ok((post, listeners, notes))
     }
 
-    /// This process is ready: the running process stops accepting clients.
+    /// Reports that this process is ready: the running process stops accepting clients.
     ///
     /// # Errors
+    ///
     /// The running process has refused, or ended.
     pub(crate) fn begin(mut self) -> Result<Inheritance, TakeoverError> {
         self.channel.send(&Message::Ready, &[])?;
@@ -144,12 +146,12 @@ impl NewProcess {
 }
 
 impl Inheritance {
-    /// The operators' orders and the counts of servers hold in this process, too.
+    /// Applies the operators' orders and the counts of servers to this process.
     pub(crate) fn pass_to(&self, directory: &Directory) {
         let operator = directory.operator();
         let begin = &self.begin;
         if begin.is_paused {
-            // No operator can have given an order here yet.
+            // No operator can have given an order to this process yet.
             let _ = operator.pause();
         } else {
             let _ = operator.pause_databases(begin.paused.iter().cloned());
@@ -160,9 +162,10 @@ impl Inheritance {
         directory.inherit(&begin.pools);
     }
 
-    /// The workers run: takes clients over, until the old process has ended.
+    /// Takes clients over, now that the workers run, until the old process has ended.
     ///
     /// # Errors
+    ///
     /// The old process has ended already, or the system can't start a thread.
     pub(crate) fn take_in(
         self,
@@ -204,21 +207,31 @@ fn receive(
     let mut count = 0;
     while let Ok((message, descriptors)) = channel.receive() {
         match message {
-            Message::Client { record, unsent } => {
+            Message::Client {
+                record,
+                unsent,
+                encryption,
+                early,
+            } => {
                 let mut descriptors = descriptors.into_iter();
                 let Some(fd) = descriptors.next() else {
                     break;
                 };
                 let server = descriptors.next();
+                // From now on the client belongs to this process, even if this process fails. If the old process has
+                // given up, it has taken the client back: two processes must never use one connection, nor its keys.
+                if !other_process.confirms(count + 1) {
+                    break;
+                }
                 count += 1;
-                // From now on the client belongs to this process, even if this process fails.
-                other_process.say(&Message::Received(count));
                 let to = record.cancel_key().worker(workers);
                 let client = Arriving {
                     record,
                     fd,
                     server,
+                    early,
                     unsent,
+                    encryption,
                 };
                 mailboxes.send(to, Parcel::Arrived(client));
             }

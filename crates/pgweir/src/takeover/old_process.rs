@@ -11,13 +11,13 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, bounded};
 use pgweir_core::{
     Directory, Halt, TakeoverMail, WorkerId,
-    cancel::{CancelKey, ELSEWHERE},
     mail::Mail,
+    shared::cancel::{CancelKey, ELSEWHERE},
     takeover::{Begin, ListenNote, ListenerNote, Message, VERSION},
 };
 
 use super::{
-    Arriving, Companion, Departing, OtherProcess, Outgoing, TakeoverError, TakeoverSocket,
+    Arriving, Departing, DepartingServer, OtherProcess, Outgoing, TakeoverError, TakeoverSocket,
     channel::{Channel, DESCRIPTORS_MAX},
 };
 use crate::{
@@ -26,9 +26,9 @@ use crate::{
     net::{Listeners, Mailboxes, Parcel},
 };
 
-/// How long the new process may take for each step of its start.
+/// The time that the new process has for each step of its start.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often the thread checks whether all clients were confirmed, once the last one was sent.
+/// The time between two checks whether all clients were confirmed, once the last one was sent.
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// The messages to the control thread about an online restart.
@@ -74,7 +74,7 @@ impl OldProcess {
                 match outgoing {
                     Outgoing::Client(client) => {
                         if let Err(client) = other_process.send(client) {
-                            take_back(client, &mailboxes);
+                            take_back(*client, &mailboxes);
                         }
                     }
                     Outgoing::Listening(key, note) => {
@@ -100,13 +100,20 @@ impl OldProcess {
                     return self.tell(Step::Failed(why));
                 }
             };
-            let outcome = Channel::new(stream).and_then(|channel| self.hand_over(channel));
-            let Err(error) = outcome else {
+            let outcome = Channel::new(stream).and_then(|mut channel| {
+                let outcome = self.hand_over(&mut channel);
+                if outcome.is_err() {
+                    self.gone(self.other_process.end(&mut channel));
+                }
+                outcome.map(|()| channel)
+            });
+            let error = match outcome {
+                Err(error) => error,
                 // The connection stays open until the process ends: until then the new process counts this one's
                 // servers.
-                loop {
+                Ok(_channel) => loop {
                     thread::park();
-                }
+                },
             };
             // The clients are back before the workers learn that the handover has ended.
             for client in self.other_process.new_process_gone() {
@@ -117,16 +124,16 @@ impl OldProcess {
     }
 
     /// Hands over all clients. After success, no client is left in this process.
-    fn hand_over(&self, mut channel: Channel) -> Result<(), TakeoverError> {
+    fn hand_over(&self, channel: &mut Channel) -> Result<(), TakeoverError> {
         channel.set_patience(PATIENCE, PATIENCE)?;
-        if let Err(why) = self.greet(&mut channel)? {
+        if let Err(why) = self.greet(channel)? {
             channel.send(&Message::Refused(why.clone()), &[])?;
             return Err(TakeoverError::Refused(why));
         }
         let Message::Ready = channel.receive()?.0 else {
             return Err(TakeoverError::Unexpected);
         };
-        self.begin(&channel)?;
+        self.begin(channel)?;
         let pid = loop {
             match channel.receive()?.0 {
                 Message::Up { pid } => break pid,
@@ -211,7 +218,7 @@ impl OldProcess {
     }
 
     /// Receives the new process's messages while clients are handed over.
-    fn listen_to(&self, mut channel: Channel) -> Result<(), TakeoverError> {
+    fn listen_to(&self, channel: &mut Channel) -> Result<(), TakeoverError> {
         let began = self.clock.now();
         let mut is_over = false;
         channel.set_patience(GLANCE, PATIENCE)?;
@@ -235,9 +242,6 @@ impl OldProcess {
             }
             if self.departures.is_empty() && self.other_process.has_all() {
                 self.tell(Step::Done);
-                // The new process counts this one's servers until the connection ends, so only the end of the process
-                // closes it.
-                std::mem::forget(channel);
                 return Ok(());
             }
             let patience = self.directory.snapshot().config.settings.takeover_timeout.0;
@@ -249,9 +253,14 @@ impl OldProcess {
         }
     }
 
-    /// The new process has confirmed so many clients in all.
+    /// Handles the message that the new process has confirmed this number of clients since the handover began.
     fn arrived(&self, count: u64) {
-        for server in self.other_process.received(count) {
+        self.gone(self.other_process.received(count));
+    }
+
+    /// Notes that the new process has these servers.
+    fn gone(&self, servers: Vec<DepartingServer>) {
+        for server in servers {
             server.gone(&self.mailboxes);
         }
     }
@@ -274,7 +283,7 @@ pub(crate) fn busy(pid: u32) -> String {
     )
 }
 
-/// A cancel request that the other process has received.
+/// Handles a cancel request that the other process has received.
 pub(super) fn cancel_here(mailboxes: &Mailboxes, workers: usize, key: CancelKey) {
     let mail = Mail::Cancel {
         from: WorkerId(0),
@@ -311,14 +320,22 @@ fn take_back(client: Departing, mailboxes: &Mailboxes) {
         fd,
         server,
         unsent,
+        encryption,
     } = client;
-    let counted = |Companion { fd, shared, worker }| (fd, TakeoverMail::Gone { shared, worker });
+    let mut early = Vec::new();
+    let counted = |server: DepartingServer| {
+        early = server.early;
+        let DepartingServer { shared, worker, .. } = server;
+        (server.fd, TakeoverMail::Gone { shared, worker })
+    };
     let (server, gone) = server.map(counted).unzip();
     let client = Arriving {
         record,
         fd,
         server,
+        early,
         unsent,
+        encryption,
     };
     mailboxes.send(to, Parcel::Arrived(client));
     // The server is counted at its new place before its old count is removed.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    mem,
     os::fd::{AsFd, BorrowedFd},
     sync::{
         Arc,
@@ -13,7 +14,7 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 use pgweir_core::takeover::Message;
 
-use super::{Companion, Departing, channel::Channel};
+use super::{Departing, DepartingServer, TakeoverError, channel::Channel};
 
 /// The connection to the other process, if there is one.
 #[derive(Debug, Default)]
@@ -34,7 +35,7 @@ struct Line {
     old_process: Option<u32>,
     /// Clients that were sent, or are about to be sent, and were not confirmed.
     under_way: VecDeque<Departing>,
-    /// How many clients were confirmed.
+    /// The number of clients that were confirmed.
     arrived: u64,
 }
 
@@ -86,6 +87,13 @@ impl OtherProcess {
         }
     }
 
+    /// Confirms that `count` clients in all were received. Returns whether the old process can still read this.
+    pub(super) fn confirms(&self, count: u64) -> bool {
+        let message = Message::Received(count);
+        self.channel()
+            .is_some_and(|channel| channel.lock().send(&message, &[]).is_ok())
+    }
+
     fn channel(&self) -> Option<Arc<Mutex<Channel>>> {
         let line = self.line.lock();
         line.as_ref().map(|line| Arc::clone(&line.channel))
@@ -96,38 +104,55 @@ impl OtherProcess {
     ///
     /// # Errors
     /// Returns the client if there is no other process, or if the client can't be sent.
-    pub(super) fn send(&self, client: Departing) -> Result<(), Departing> {
+    pub(super) fn send(&self, client: Departing) -> Result<(), Box<Departing>> {
         let Ok(fd) = client.fd.try_clone() else {
-            return Err(client);
+            return Err(client.into());
         };
         let own_server = client.server.as_ref().map(|server| server.fd.try_clone());
         let Ok(server_fd) = own_server.transpose() else {
-            return Err(client);
+            return Err(client.into());
         };
         let Departing {
             record,
             fd: own,
-            server,
+            mut server,
             unsent,
+            encryption,
         } = client;
-        let message = Message::Client { record, unsent };
+        let early = server.as_mut().map(|server| mem::take(&mut server.early));
+        let message = Message::Client {
+            record,
+            unsent,
+            encryption,
+            early: early.unwrap_or_default(),
+        };
         let frame = message.to_frame();
-        let Message::Client { record, unsent } = message else {
+        let Message::Client {
+            record,
+            unsent,
+            encryption,
+            early,
+        } = message
+        else {
             return Ok(());
         };
+        if let Some(server) = &mut server {
+            server.early = early;
+        }
         let client = Departing {
             record,
             fd: own,
             server,
             unsent,
+            encryption,
         };
         let Ok(frame) = frame else {
-            return Err(client);
+            return Err(client.into());
         };
         let channel = {
             let mut line = self.line.lock();
             let Some(line) = &mut *line else {
-                return Err(client);
+                return Err(client.into());
             };
             line.under_way.push_back(client);
             Arc::clone(&line.channel)
@@ -148,7 +173,7 @@ impl OtherProcess {
 
     /// Records that the other process has confirmed `count` clients in all. Returns the servers of the newly confirmed
     /// clients.
-    pub(super) fn received(&self, count: u64) -> Vec<Companion> {
+    pub(super) fn received(&self, count: u64) -> Vec<DepartingServer> {
         let mut gone = Vec::new();
         if let Some(line) = &mut *self.line.lock() {
             while line.arrived < count
@@ -161,6 +186,23 @@ impl OtherProcess {
         gone
     }
 
+    /// Ends the connection to the new process, since the handover has failed. The new process owns every client whose
+    /// confirmation it has sent, even if this process has not read the confirmation yet. Returns those clients'
+    /// servers.
+    pub(super) fn end(&self, channel: &mut Channel) -> Vec<DepartingServer> {
+        // From now on the new process can't confirm a client. The messages that it has sent before can still be read.
+        channel.end();
+        let mut gone = Vec::new();
+        loop {
+            match channel.receive() {
+                Ok((Message::Received(count), _)) => gone.extend(self.received(count)),
+                // A message that can't be used may precede confirmations.
+                Ok(_) | Err(TakeoverError::Frame(_) | TakeoverError::Unexpected) => {}
+                Err(_) => return gone,
+            }
+        }
+    }
+
     /// Records that no client is left in this process.
     pub(crate) fn set_last(&self) {
         self.is_last.store(true, Ordering::Relaxed);
@@ -171,5 +213,65 @@ impl OtherProcess {
         let line = self.line.lock();
         let is_empty = line.as_ref().is_some_and(|line| line.under_way.is_empty());
         self.is_last.load(Ordering::Relaxed) && is_empty
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use pgweir_core::takeover::{ClientRecord, Encryption};
+
+    use super::*;
+
+    /// Creates a client that leaves, with this id.
+    fn departing(id: u64) -> Departing {
+        let (near, _) = UnixStream::pair().expect("a pair");
+        Departing {
+            record: Box::new(ClientRecord {
+                id,
+                key_secret: vec![0; 4],
+                ..ClientRecord::default()
+            }),
+            fd: near.into(),
+            server: None,
+            unsent: Vec::new(),
+            encryption: Encryption::default(),
+        }
+    }
+
+    #[test]
+    fn unread_confirmations_count_when_the_handover_fails() {
+        let (old, new) = UnixStream::pair().expect("a pair");
+        let (mut old, mut new) = (
+            Channel::new(old).expect("ours"),
+            Channel::new(new).expect("ours"),
+        );
+        let other_process = OtherProcess::default();
+        drop(other_process.found(old.sender().expect("a handle"), None));
+        for id in 1..=4 {
+            assert!(other_process.send(departing(id)).is_ok());
+        }
+        new.send(&Message::Received(1), &[]).expect("sent");
+        new.send(&Message::Ready, &[]).expect("sent");
+        new.send_frame(&[0, 0, 0, 2, b'?', 0], &[]).expect("sent");
+        new.send(&Message::Received(3), &[]).expect("sent");
+        // The second message is not expected here, and the third one can't be parsed.
+        assert_eq!(old.receive().expect("came").0, Message::Received(1));
+        assert!(other_process.received(1).is_empty());
+        assert_eq!(old.receive().expect("came").0, Message::Ready);
+        assert!(other_process.end(&mut old).is_empty());
+        let back = other_process.new_process_gone();
+        let back: Vec<u64> = back.iter().map(|client| client.record.id).collect();
+        assert_eq!(back, [4]);
+        // The client that came back was sent, too. The new process notices that it must not use this client.
+        let record_of = |message| match message {
+            Message::Client { record, .. } => record.id,
+            other => panic!("{other:?}"),
+        };
+        for id in 1..=4 {
+            assert_eq!(record_of(new.receive().expect("came").0), id);
+        }
+        assert!(new.send(&Message::Received(4), &[]).is_err());
     }
 }

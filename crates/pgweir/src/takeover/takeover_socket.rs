@@ -39,7 +39,7 @@ impl TakeoverSocket {
         Ok(Self::of(listener, path))
     }
 
-    /// The socket of the old process.
+    /// Creates the socket of the old process from its descriptor.
     pub(super) fn inherited(fd: OwnedFd, path: PathBuf) -> io::Result<Self> {
         let listener = UnixListener::from(fd);
         listener.set_nonblocking(false)?;
@@ -63,7 +63,7 @@ impl TakeoverSocket {
         self.given.store(given, Ordering::Relaxed);
     }
 
-    /// The process ends: removes the socket's file, if it still belongs to this process.
+    /// Removes the socket's file at the end of the process, if it still belongs to this process.
     pub(crate) fn remove(&self) {
         if !self.given.load(Ordering::Relaxed) {
             // The file may have been removed already.

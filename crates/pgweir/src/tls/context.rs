@@ -20,6 +20,7 @@ use rustls::{
 use super::{
     certificate,
     files::Files,
+    handover::TrafficSecretLog,
     names::{ciphers, ciphers_13, groups, protocols},
     verify::{Authorities, ClientCheck, ServerCheck},
 };
@@ -84,6 +85,7 @@ struct Wishes<'a> {
     key_file: &'a Option<String>,
     cert_file: &'a Option<String>,
     ca_file: &'a Option<String>,
+    crl_file: &'a Option<String>,
     protocols: &'a str,
     ciphers: &'a str,
     ciphers_13: &'a Option<String>,
@@ -155,6 +157,7 @@ impl Accept {
             key_file: &settings.client_tls_key_file,
             cert_file: &settings.client_tls_cert_file,
             ca_file: &settings.client_tls_ca_file,
+            crl_file: &settings.client_tls_crl_file,
             protocols: &settings.client_tls_protocols,
             ciphers: &settings.client_tls_ciphers,
             ciphers_13: &settings.client_tls13_ciphers,
@@ -207,6 +210,8 @@ impl Accept {
         })?;
         let mut http = config.clone();
         http.alpn_protocols = vec![ALPN_HTTP.to_vec()];
+        config.enable_secret_extraction = true;
+        config.key_log = Arc::new(TrafficSecretLog);
         Ok(Self {
             config: Arc::new(config),
             http: Arc::new(http),
@@ -227,6 +232,7 @@ impl Connect {
             key_file: &settings.server_tls_key_file,
             cert_file: &settings.server_tls_cert_file,
             ca_file: &settings.server_tls_ca_file,
+            crl_file: &settings.server_tls_crl_file,
             protocols: &settings.server_tls_protocols,
             ciphers: &settings.server_tls_ciphers,
             ciphers_13: &settings.server_tls13_ciphers,
@@ -286,6 +292,8 @@ impl Connect {
         };
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.resumption = Resumption::in_memory_sessions(SESSIONS_KEPT);
+        config.enable_secret_extraction = true;
+        config.key_log = Arc::new(TrafficSecretLog);
         Ok(Self {
             config: Ok(Arc::new(config)),
             terms,
@@ -406,11 +414,21 @@ impl Wishes<'_> {
         files: &mut Files<'_>,
     ) -> Result<Option<Authorities>, TlsError> {
         let Some(path) = self.ca_file else {
-            return Ok(None);
+            return match self.crl_file {
+                Some(_) => {
+                    let what = format!("it needs {}_ca_file", self.side);
+                    Err(self.wrong("crl_file", &what))
+                }
+                None => Ok(None),
+            };
         };
         let certificates = files.certificates("ca_file", path)?;
+        let revoked = match self.crl_file {
+            Some(path) => files.revoked(path)?,
+            None => Vec::new(),
+        };
         match Authorities::new(certificates, provider) {
-            Ok(authorities) => Ok(Some(authorities)),
+            Ok(authorities) => Ok(Some(authorities.with_revoked(revoked))),
             Err(at) => Err(files.wrong("ca_file", path, &format!("certificate {at} is damaged"))),
         }
     }

@@ -2,7 +2,10 @@
 
 use std::{fs, hash::Hasher, path::Path};
 
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, pem::PemObject,
+};
+use webpki::{CertRevocationList, OwnedCertRevocationList};
 
 use super::TlsError;
 use crate::placed::{Wanted, remedy};
@@ -35,6 +38,27 @@ impl Files<'_> {
         Ok(found)
     }
 
+    /// Returns the lists of revoked certificates of a file, at least one.
+    pub(super) fn revoked(
+        &mut self,
+        path: &str,
+    ) -> Result<Vec<CertRevocationList<'static>>, TlsError> {
+        let bytes = self.read("crl_file", path)?;
+        let lists: Result<Vec<_>, _> =
+            CertificateRevocationListDer::pem_slice_iter(&bytes).collect();
+        let lists = lists
+            .map_err(|error| self.wrong("crl_file", path, &format!("not a PEM file ({error})")))?;
+        if lists.is_empty() {
+            let what = "there is no list of revoked certificates in it (-----BEGIN X509 CRL-----)";
+            return Err(self.wrong("crl_file", path, what));
+        }
+        let parsed: Result<Vec<_>, _> = lists
+            .iter()
+            .map(|list| OwnedCertRevocationList::from_der(list).map(CertRevocationList::from))
+            .collect();
+        parsed.map_err(|error| self.wrong("crl_file", path, &format!("it can't be used ({error})")))
+    }
+
     /// Returns the private key of a file.
     pub(super) fn key(&mut self, path: &str) -> Result<PrivateKeyDer<'static>, TlsError> {
         let bytes = zeroize::Zeroizing::new(self.read("key_file", path)?);
@@ -44,7 +68,7 @@ impl Files<'_> {
             .any(|window| window == encrypted);
         PrivateKeyDer::from_pem_slice(&bytes).map_err(|_| {
             let what = match is_encrypted {
-                true => "the key is encrypted with a password, which nobody could type here: store it without one",
+                true => "the key is encrypted with a password, for which pgweir can't ask: store it without one",
                 false => "there is no private key in it (-----BEGIN PRIVATE KEY-----)",
             };
             self.wrong("key_file", path, what)

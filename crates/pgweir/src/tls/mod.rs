@@ -4,11 +4,12 @@
 //! - `files`: certificates, keys and authorities.
 //! - `context`: the contexts, replaced as a whole when settings or files change.
 //! - `verify`: checks of certificates. `certificate`: the contents of a certificate.
-//! - `session`: one encrypted connection: bytes in, bytes out.
+//! - `session`: one encrypted connection: bytes in, bytes out. `handover`: its state on the way to another process.
 
 mod certificate;
 mod context;
 mod files;
+mod handover;
 mod host;
 mod names;
 mod session;

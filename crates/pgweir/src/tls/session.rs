@@ -2,7 +2,8 @@
 
 use std::{mem, sync::Arc};
 
-use pgweir_core::{Endpoint, TlsFacts, TlsRole};
+use pgweir_core::{Endpoint, TlsFacts, TlsRole, takeover::TlsState};
+use pgweir_records::{RecordError, Records, Role, Saved};
 use rustls::{
     AlertDescription, CertificateError, Error,
     client::UnbufferedClientConnection,
@@ -14,6 +15,7 @@ use rustls::{
 use super::{
     certificate,
     context::{ALPN, Accept, Contexts},
+    handover::{TrafficSecrets, caught_secrets, forget_secrets, save_rustls},
     names::{cipher_name, group_name, protocol_name},
 };
 
@@ -21,6 +23,8 @@ use super::{
 const RECORD_OVERHEAD: usize = 64;
 /// The largest number of states before a connection accepts data: alerts and keys are sent first.
 const STATES_MAX: usize = 8;
+/// The estimated bytes that the TLS library keeps of a connection.
+const SESSION_COST: usize = 8 * 1024;
 /// The largest plaintext of a record, in bytes.
 const RECORD_BYTES: usize = 16_384;
 
@@ -32,6 +36,8 @@ pub(crate) struct SessionError(String);
 /// One encrypted connection.
 pub(crate) struct TlsSession {
     side: Side,
+    /// The first secrets of a TLS 1.3 connection, by which another process can go on when keys are updated.
+    secrets: Option<Box<TrafficSecrets>>,
     /// The beginning of a record whose rest has not arrived.
     partial: Vec<u8>,
     /// Plaintext that was decrypted before the core wanted it.
@@ -47,6 +53,13 @@ pub(crate) struct TlsSession {
 }
 
 enum Side {
+    /// A connection whose handshake this process has made.
+    Own(Own),
+    /// A connection that another process has handed over.
+    TakenOver(Box<Records>),
+}
+
+enum Own {
     Accept(Box<UnbufferedServerConnection>, Arc<Accept>),
     Connect(Box<UnbufferedClientConnection>),
 }
@@ -55,7 +68,7 @@ enum Side {
 enum Turn {
     /// There may be more to do.
     More,
-    /// Only more bytes of the peer help.
+    /// Nothing more can be done before further bytes of the peer arrive.
     Blocked,
     /// The peer has closed.
     Ended,
@@ -65,13 +78,18 @@ enum Turn {
 macro_rules! on_side {
     ($side:expr, $connection:ident => $what:expr) => {
         match $side {
-            Side::Accept($connection, _) => $what,
-            Side::Connect($connection) => $what,
+            Own::Accept($connection, _) => $what,
+            Own::Connect($connection) => $what,
         }
     };
 }
 
 impl TlsSession {
+    /// Returns the estimated bytes of memory that the session takes.
+    pub(crate) fn memory(&self) -> usize {
+        size_of::<Self>() + SESSION_COST + self.partial.capacity() + self.plain.capacity()
+    }
+
     /// Creates a session whose handshake has not begun.
     ///
     /// # Errors
@@ -83,7 +101,7 @@ impl TlsSession {
                 let connection = UnbufferedServerConnection::new(Arc::clone(&context.config));
                 let connection = connection.map_err(|error| of_rustls(&error))?;
                 (
-                    Side::Accept(Box::new(connection), Arc::clone(context)),
+                    Own::Accept(Box::new(connection), Arc::clone(context)),
                     early,
                 )
             }
@@ -96,11 +114,12 @@ impl TlsSession {
                 let connection =
                     UnbufferedClientConnection::new(Arc::clone(config), name_of(&endpoint)?);
                 let connection = connection.map_err(|error| of_rustls(&error))?;
-                (Side::Connect(Box::new(connection)), Vec::new())
+                (Own::Connect(Box::new(connection)), Vec::new())
             }
         };
         Ok(Self {
-            side,
+            side: Side::Own(side),
+            secrets: None,
             partial,
             plain: Vec::new(),
             established: false,
@@ -170,9 +189,26 @@ impl TlsSession {
         out: &mut Vec<u8>,
     ) -> Result<(), SessionError> {
         self.is_due = false;
+        let side = match &mut self.side {
+            Side::Own(side) => side,
+            Side::TakenOver(records) => {
+                let opened = records.open(bytes, plain, out).map_err(|error| {
+                    self.failed = true;
+                    of_records(error)
+                })?;
+                self.ended |= opened.has_ended;
+                if !self.ended {
+                    self.partial.extend_from_slice(&bytes[opened.consumed..]);
+                }
+                return Ok(());
+            }
+        };
+        if !self.established {
+            forget_secrets();
+        }
         let mut at = 0;
         let outcome = loop {
-            let turn = on_side!(&mut self.side, connection => {
+            let turn = on_side!(side, connection => {
                 turn(connection.process_tls_records(&mut bytes[at..]), &mut at, plain, out)
             });
             match turn {
@@ -182,15 +218,20 @@ impl TlsSession {
                 Err(error) => break Err(error),
             }
         };
+        if !self.established
+            && let Some(secrets) = caught_secrets()
+        {
+            self.secrets = Some(Box::new(secrets));
+        }
         if let Err(error) = outcome {
             self.failed = true;
-            self.append_alert(&mut bytes[at..], out);
+            append_alert(side, &mut bytes[at..], out);
             return Err(of_rustls(&error));
         }
         if !self.ended {
             self.partial.extend_from_slice(&bytes[at..]);
         }
-        self.established = !on_side!(&self.side, connection => connection.is_handshaking());
+        self.established = !on_side!(side, connection => connection.is_handshaking());
         Ok(())
     }
 
@@ -199,6 +240,12 @@ impl TlsSession {
     /// # Errors
     /// When the connection can't send (any more).
     pub(crate) fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), SessionError> {
+        if let Side::TakenOver(records) = &mut self.side {
+            return records.seal(plain, out).map_err(|error| {
+                self.failed = true;
+                of_records(error)
+            });
+        }
         self.write(out, |sealer, room| sealer.encrypt(plain, room), plain.len())
     }
 
@@ -206,6 +253,10 @@ impl TlsSession {
     pub(crate) fn close(&mut self, out: &mut Vec<u8>) {
         if self.established && !self.failed && !self.ended {
             // A peer that can't receive the message misses nothing.
+            if let Side::TakenOver(records) = &mut self.side {
+                let _ = records.close(out);
+                return;
+            }
             let _ = self.write(out, |sealer, room| sealer.close(room), 0);
         }
     }
@@ -219,10 +270,15 @@ impl TlsSession {
         if self.failed {
             return Err(SessionError("the connection has failed before".to_owned()));
         }
+        let Side::Own(side) = &mut self.side else {
+            return Err(SessionError(
+                "the connection came from another process".to_owned(),
+            ));
+        };
         let partial = &mut self.partial;
         for _ in 0..STATES_MAX {
             let mut at = 0;
-            let done = on_side!(&mut self.side, connection => {
+            let done = on_side!(&mut *side, connection => {
                 let status = connection.process_tls_records(&mut partial[..]);
                 match status.state {
                     Ok(ConnectionState::WriteTraffic(mut traffic)) => {
@@ -255,37 +311,94 @@ impl TlsSession {
         Err(SessionError("the connection accepts no data".to_owned()))
     }
 
-    /// Returns the properties of the connection that the handshake has shown.
-    pub(crate) fn facts(&self) -> TlsFacts {
-        on_side!(&self.side, connection => {
+    /// Returns the properties of the connection that the handshake has shown; `None` if another process has made it.
+    pub(crate) fn facts(&self) -> Option<TlsFacts> {
+        let Side::Own(side) = &self.side else {
+            return None;
+        };
+        Some(on_side!(side, connection => {
             let peer = connection.peer_certificates().and_then(|chain| chain.first());
-            let end_point = match &self.side {
-                Side::Accept(_, context) => context.end_point.clone(),
-                Side::Connect(_) => peer.and_then(|peer| certificate::end_point(peer)),
+            let end_point = match side {
+                Own::Accept(_, context) => context.end_point.clone(),
+                Own::Connect(_) => peer.and_then(|peer| certificate::end_point(peer)),
             };
             let group = connection.negotiated_key_exchange_group();
             TlsFacts {
-                protocol: protocol_name(connection.protocol_version()),
-                cipher: cipher_name(connection.negotiated_cipher_suite().map(|suite| suite.suite())),
-                group: group.and_then(|group| group_name(group.name())),
+                protocol: protocol_name(connection.protocol_version()).into(),
+                cipher: cipher_name(connection.negotiated_cipher_suite().map(|suite| suite.suite())).into(),
+                group: group.and_then(|group| group_name(group.name())).map(Into::into),
                 peer: peer.and_then(|peer| certificate::peer(peer)).map(Box::new),
                 end_point,
                 is_agreed: connection.alpn_protocol() == Some(ALPN),
             }
-        })
+        }))
     }
 
-    /// Appends the alert with the reason of a failure. `bytes` are the bytes that could not be parsed: the deframer
-    /// remembers its position in them.
-    fn append_alert(&mut self, bytes: &mut [u8], out: &mut Vec<u8>) {
-        let (mut at, mut plain) = (0, Vec::new());
-        loop {
-            let next = on_side!(&mut self.side, connection => {
-                turn(connection.process_tls_records(&mut bytes[at..]), &mut at, &mut plain, out)
-            });
-            if !matches!(next, Ok(Turn::More)) {
-                return;
+    /// Ends the session in this process, and returns its state for another one.
+    ///
+    /// # Errors
+    /// The connection can't go on.
+    pub(crate) fn save(self) -> Result<TlsState, SessionError> {
+        if !self.established || self.failed {
+            return Err(SessionError("the connection is not open".to_owned()));
+        }
+        let secrets = self.secrets.as_deref();
+        let saved = match self.side {
+            Side::TakenOver(records) => Ok(records.save()),
+            Side::Own(Own::Accept(connection, _)) => {
+                let version = connection.protocol_version();
+                let extracted = connection.dangerous_into_kernel_connection();
+                extracted.and_then(|(keys, _)| save_rustls(Role::Server, version, keys, secrets))
             }
+            Side::Own(Own::Connect(connection)) => {
+                let version = connection.protocol_version();
+                let extracted = connection.dangerous_into_kernel_connection();
+                extracted.and_then(|(keys, _)| save_rustls(Role::Client, version, keys, secrets))
+            }
+        };
+        let saved = Saved {
+            partial: self.partial,
+            plain: self.plain,
+            has_ended: self.ended,
+            ..saved.map_err(|error| of_rustls(&error))?
+        };
+        Ok(TlsState(saved.to_bytes()))
+    }
+
+    /// Continues a session that another process has saved.
+    ///
+    /// # Errors
+    ///
+    /// The state can't be read.
+    pub(crate) fn resume(state: &TlsState) -> Result<Self, SessionError> {
+        let unreadable = |error: pgweir_records::BadState| SessionError(error.to_string());
+        let mut saved = Saved::from_bytes(&state.0).map_err(unreadable)?;
+        let (partial, plain) = (mem::take(&mut saved.partial), mem::take(&mut saved.plain));
+        let ended = saved.has_ended;
+        let records = saved.resume().map_err(unreadable)?;
+        Ok(Self {
+            side: Side::TakenOver(Box::new(records)),
+            secrets: None,
+            partial,
+            plain,
+            established: true,
+            ended,
+            failed: false,
+            is_due: false,
+        })
+    }
+}
+
+/// Appends the alert with the reason of a failure. `bytes` are the bytes that could not be parsed: the deframer
+/// remembers its position in them.
+fn append_alert(side: &mut Own, bytes: &mut [u8], out: &mut Vec<u8>) {
+    let (mut at, mut plain) = (0, Vec::new());
+    loop {
+        let next = on_side!(&mut *side, connection => {
+            turn(connection.process_tls_records(&mut bytes[at..]), &mut at, &mut plain, out)
+        });
+        if !matches!(next, Ok(Turn::More)) {
+            return;
         }
     }
 }
@@ -385,6 +498,16 @@ fn switched_off() -> SessionError {
     SessionError("RELOAD has disabled TLS meanwhile".to_owned())
 }
 
+fn of_records(error: RecordError) -> SessionError {
+    SessionError(match error {
+        RecordError::Alert(number) => {
+            let alert = AlertDescription::from(number);
+            format!("the other side says: {}", alert_name(alert))
+        }
+        other => other.to_string(),
+    })
+}
+
 fn of_rustls(error: &Error) -> SessionError {
     SessionError(match error {
         Error::InvalidCertificate(why) => format!("certificate verify failed: {}", reason(why)),
@@ -399,6 +522,10 @@ fn of_rustls(error: &Error) -> SessionError {
 fn reason(error: &CertificateError) -> String {
     match error {
         CertificateError::UnknownIssuer => "unable to get local issuer certificate".to_owned(),
+        CertificateError::Revoked => "certificate revoked".to_owned(),
+        CertificateError::UnknownRevocationStatus => "unable to get certificate CRL".to_owned(),
+        CertificateError::ExpiredRevocationList
+        | CertificateError::ExpiredRevocationListContext { .. } => "CRL has expired".to_owned(),
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "certificate has expired".to_owned()
         }

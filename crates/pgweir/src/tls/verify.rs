@@ -14,7 +14,10 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, SignatureVerificationAlgorithm, UnixTime},
     server::danger::{ClientCertVerified, ClientCertVerifier},
 };
-use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyUsage, anchor_from_trusted_cert};
+use webpki::{
+    CertRevocationList, EndEntityCert, ExpirationPolicy, ExtendedKeyUsageValidator, KeyUsage,
+    RevocationCheckDepth, RevocationOptionsBuilder, UnknownStatusPolicy, anchor_from_trusted_cert,
+};
 use x509_parser::{
     certificate::X509Certificate, oid_registry::OID_PKCS1_RSAENCRYPTION, prelude::FromDer,
     x509::AlgorithmIdentifier,
@@ -26,17 +29,19 @@ use super::host;
 #[derive(Debug)]
 pub(super) struct Authorities {
     certificates: Vec<CertificateDer<'static>>,
+    /// The lists of revoked certificates; without any, no certificate is looked up.
+    revoked: Vec<CertRevocationList<'static>>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-/// How thoroughly a server's certificate is checked.
+/// The thoroughness with which a server's certificate is checked.
 #[derive(Debug)]
 pub(super) enum ServerCheck {
-    /// Not at all: TLS without a check protects against eavesdroppers, but not against a man in the middle.
+    /// No check: TLS without a check protects against eavesdroppers, but not against a man in the middle.
     None(WebPkiSupportedAlgorithms),
-    /// An authority must have signed it.
+    /// The certificate must be signed by an authority.
     Chain(Authorities),
-    /// An authority must have signed it, and it must be for the host.
+    /// The certificate must be signed by an authority, and must be for the host.
     ChainAndName(Authorities),
 }
 
@@ -63,9 +68,16 @@ impl Authorities {
             Some(index) => Err(index + 1),
             None => Ok(Self {
                 certificates,
+                revoked: Vec::new(),
                 algorithms: provider.signature_verification_algorithms,
             }),
         }
+    }
+
+    /// Looks certificates up in these lists. As in PostgreSQL, each certificate of a chain needs a list of its issuer that
+    /// has not expired.
+    pub(super) fn with_revoked(self, revoked: Vec<CertRevocationList<'static>>) -> Self {
+        Self { revoked, ..self }
     }
 
     /// Returns the names of the authorities.
@@ -87,7 +99,7 @@ impl Authorities {
         usage: impl ExtendedKeyUsageValidator,
         now: UnixTime,
     ) -> Result<(), Error> {
-        // A certificate that stands in the file itself is trusted.
+        // A certificate that is in the file itself is trusted.
         if self.certificates.iter().any(|known| known == end_entity) {
             return is_timely(&parse(end_entity)?, now);
         }
@@ -97,9 +109,21 @@ impl Authorities {
             .filter_map(|certificate| anchor_from_trusted_cert(certificate).ok())
             .collect();
         let parsed = match EndEntityCert::try_from(end_entity) {
+            // Lists of revoked certificates can't be searched for these certificates.
+            Err(webpki::Error::UnsupportedCertVersion) if !self.revoked.is_empty() => {
+                return Err(CertificateError::UnknownRevocationStatus.into());
+            }
             Err(webpki::Error::UnsupportedCertVersion) => return self.verify_v1(end_entity, now),
             parsed => parsed.map_err(of_webpki)?,
         };
+        let lists: Vec<_> = self.revoked.iter().collect();
+        let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|options| {
+            options
+                .with_depth(RevocationCheckDepth::Chain)
+                .with_status_policy(UnknownStatusPolicy::Deny)
+                .with_expiration_policy(ExpirationPolicy::Enforce)
+                .build()
+        });
         parsed
             .verify_for_usage(
                 self.algorithms.all,
@@ -107,7 +131,7 @@ impl Authorities {
                 intermediates,
                 now,
                 usage,
-                None,
+                revocation,
                 None,
             )
             .map(drop)
@@ -345,6 +369,9 @@ fn of_webpki(error: webpki::Error) -> Error {
         Webpki::BadDer | Webpki::BadDerTime => CertificateError::BadEncoding,
         Webpki::CertExpired { .. } => CertificateError::Expired,
         Webpki::CertNotValidYet { .. } => CertificateError::NotValidYet,
+        Webpki::CertRevoked => CertificateError::Revoked,
+        Webpki::UnknownRevocationStatus => CertificateError::UnknownRevocationStatus,
+        Webpki::CrlExpired { .. } => CertificateError::ExpiredRevocationList,
         Webpki::UnknownIssuer => CertificateError::UnknownIssuer,
         Webpki::InvalidSignatureForPublicKey => CertificateError::BadSignature,
         Webpki::RequiredEkuNotFoundContext(_) => CertificateError::InvalidPurpose,

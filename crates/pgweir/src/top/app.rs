@@ -1,4 +1,4 @@
-//! The state of the display, and what keys change in it. No terminal and no clock.
+//! The state of the display, and the keys that change it. This module uses neither the terminal nor a clock.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use super::{
 /// The intervals that the keys `+` and `-` choose from, in milliseconds.
 const INTERVALS: [u64; 7] = [500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
 
-/// What a key asks of the program.
+/// The action that a pressed key asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum KeyAction {
     Nothing,
     Quit,
     /// A new sample at once.
@@ -61,7 +61,7 @@ pub(super) struct App {
     pub(super) screen: Screen,
 }
 
-/// What the bottom line asks for or reports.
+/// The bottom line: a question, the outcome of a command, or the filter.
 #[derive(Debug, Default)]
 pub(super) struct Prompt {
     /// The client that KILL_CLIENT would end, until the user answers yes or no.
@@ -72,7 +72,7 @@ pub(super) struct Prompt {
     pub(super) is_typing: bool,
 }
 
-/// What the terminal can show.
+/// The capabilities of the terminal.
 #[derive(Debug)]
 pub(super) struct Screen {
     pub(super) has_colour: bool,
@@ -126,7 +126,11 @@ impl App {
 
     /// Whether the view needs the tables of all connections.
     pub(super) fn needs_connections(&self) -> bool {
-        matches!(self.view, View::Pool | View::Hosts)
+        match self.view {
+            View::Pool => true,
+            View::Hosts => self.sample.table("HOSTS").is_none(),
+            _ => false,
+        }
     }
 
     /// Returns what the view shows: filtered and sorted.
@@ -151,31 +155,31 @@ impl App {
     }
 
     /// Takes a key.
-    pub(super) fn press(&mut self, key: KeyEvent) -> Order {
+    pub(super) fn press(&mut self, key: KeyEvent) -> KeyAction {
         if key.kind == KeyEventKind::Release {
-            return Order::Nothing;
+            return KeyAction::Nothing;
         }
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
-            return Order::Quit;
+            return KeyAction::Quit;
         }
         self.prompt.said.clear();
         if let Some(client) = self.prompt.to_kill.take() {
             return match key.code {
-                KeyCode::Char('y') => Order::Kill(client),
-                _ => Order::Nothing,
+                KeyCode::Char('y') => KeyAction::Kill(client),
+                _ => KeyAction::Nothing,
             };
         }
         if self.prompt.is_typing {
             self.type_filter(key.code);
-            return Order::Nothing;
+            return KeyAction::Nothing;
         }
         if self.is_help_shown {
             self.is_help_shown = false;
-            return Order::Nothing;
+            return KeyAction::Nothing;
         }
         match key.code {
-            KeyCode::Char('q') => return Order::Quit,
-            KeyCode::Char('r') => return Order::Refresh,
+            KeyCode::Char('q') => return KeyAction::Quit,
+            KeyCode::Char('r') => return KeyAction::Refresh,
             KeyCode::Char('?' | 'h') => self.is_help_shown = true,
             KeyCode::Char('/') => self.prompt.is_typing = true,
             KeyCode::Char(' ' | 'p') => self.is_paused = !self.is_paused,
@@ -198,7 +202,7 @@ impl App {
             }
             code => self.move_cursor(code),
         }
-        Order::Nothing
+        KeyAction::Nothing
     }
 
     fn ask_to_kill(&mut self) {
@@ -274,43 +278,43 @@ impl App {
         self.sort = (next < columns).then_some((next, true));
     }
 
-    fn show_next(&mut self, by: usize) -> Order {
+    fn show_next(&mut self, by: usize) -> KeyAction {
         let at = VIEWS.iter().position(|(view, _)| *view == self.view);
         self.show(VIEWS[(at.unwrap_or(VIEWS.len() - 1) + by) % VIEWS.len()].0)
     }
 
-    pub(super) fn show(&mut self, view: View) -> Order {
+    pub(super) fn show(&mut self, view: View) -> KeyAction {
         if view != self.view {
             self.view = view;
             self.cursor = 0;
             self.sort = None;
         }
         match self.needs_connections() {
-            true => Order::Refresh,
-            false => Order::Nothing,
+            true => KeyAction::Refresh,
+            false => KeyAction::Nothing,
         }
     }
 
     /// Opens the pool of the selected line.
-    fn open_pool(&mut self) -> Order {
+    fn open_pool(&mut self) -> KeyAction {
         let lines = self
             .sections()
             .into_iter()
             .flat_map(|section| section.lines);
         let Some(pool) = lines.skip(self.cursor).find_map(|line| line.pool) else {
-            return Order::Nothing;
+            return KeyAction::Nothing;
         };
         if self.view == View::Pool {
-            return Order::Nothing;
+            return KeyAction::Nothing;
         }
         self.pool = Some(pool);
         self.show(View::Pool)
     }
 
-    fn go_back(&mut self) -> Order {
+    fn go_back(&mut self) -> KeyAction {
         if !self.filter.is_empty() {
             self.filter.clear();
-            return Order::Nothing;
+            return KeyAction::Nothing;
         }
         self.show(View::Pools)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use pgweir_core::stats::{Distribution, Percentiles};
+use pgweir_core::base::stats::{Distribution, Percentiles};
 
 use super::{
     sample::Sample,

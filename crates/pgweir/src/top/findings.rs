@@ -1,4 +1,4 @@
-//! What needs a look: each trouble in a sentence, with its cause and what helps.
+//! Problems that an operator should look at, each in a sentence with its cause and a remedy.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +16,9 @@ const RECENT: i64 = 120;
 const LONG: u64 = 1_000_000;
 /// The most bytes of a statement in a sentence.
 const STATEMENT_MAX: usize = 120;
+
+/// The most pools that a sentence names.
+const POOLS_MAX: usize = 3;
 
 /// A sentence about a trouble.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,8 +59,9 @@ pub(super) fn findings(sample: &Sample, history: &History) -> Vec<Finding> {
         }
     }
     let pools = || sample.rows("POOLS");
-    found.extend(pools().filter_map(unreachable));
-    found.extend(pools().filter_map(|pool| waiting(sample, pool)));
+    found.extend(outages(sample));
+    let other_waits = pools().filter(|pool| !waits_for_login(*pool));
+    found.extend(other_waits.filter_map(|pool| waiting(sample, pool)));
     found.extend(logins(sample));
     found.extend(lost_servers(sample));
     found.extend(pools().filter_map(|pool| pins(sample, pool)));
@@ -65,7 +69,9 @@ pub(super) fn findings(sample: &Sample, history: &History) -> Vec<Finding> {
     found.extend(pools().filter_map(|pool| slow(pool, history, has_statements)));
     for row in sample.rows("DATABASES") {
         let name = row.text("name");
-        if row.count("paused") > 0 {
+        let has_waiters =
+            |pool: Row<'_>| pool.text("database") == name && pool.text("wait_reason") == "paused";
+        if row.count("paused") > 0 && !pools().any(has_waiters) {
             found.push(warning(format!(
                 "database {name} is paused: RESUME {name} ends it"
             )));
@@ -83,16 +89,70 @@ fn name(pool: Row<'_>) -> String {
     format!("{} / {}", pool.text("database"), pool.text("user"))
 }
 
-fn unreachable(pool: Row<'_>) -> Option<Finding> {
-    let error = pool.get("last_error").filter(|error| !error.is_empty())?;
-    let retry = match pool.number("retry_in") {
-        Some(seconds) => format!(" (next try in {seconds} s)"),
-        None => String::new(),
+/// Returns why the last login of a pool to its server failed, if it did.
+fn login_error(pool: Row<'_>) -> Option<&str> {
+    pool.get("last_error").filter(|error| !error.is_empty())
+}
+
+/// Returns whether clients of a pool wait for a server that can't be reached.
+fn waits_for_login(pool: Row<'_>) -> bool {
+    let reasons = [None, Some("server_login_retry"), Some("connecting")];
+    pool.count("cl_waiting") > 0
+        && login_error(pool).is_some()
+        && reasons.contains(&pool.get("wait_reason").filter(|reason| !reason.is_empty()))
+}
+
+/// Returns a sentence for each error of logins to servers, with the pools that have it, the clients that wait for the
+/// server, and the servers that were lost.
+fn outages(sample: &Sample) -> Vec<Finding> {
+    let mut by_error = BTreeMap::<&str, Vec<Row<'_>>>::new();
+    for pool in sample.rows("POOLS") {
+        if let Some(error) = login_error(pool) {
+            by_error.entry(error).or_default().push(pool);
+        }
+    }
+    let sentence = |(error, pools): (&str, Vec<Row<'_>>)| {
+        let mut text = format!("{}: no login to the server: {error}", names(&pools));
+        if let Some(seconds) = pools
+            .iter()
+            .filter_map(|pool| pool.number("retry_in"))
+            .min()
+        {
+            text.push_str(&format!("; next try in {seconds} s"));
+        }
+        let waiting = || pools.iter().filter(|pool| waits_for_login(**pool));
+        let clients: u64 = waiting().map(|pool| pool.count("cl_waiting")).sum();
+        if clients > 0 {
+            let verb = if clients == 1 { "waits" } else { "wait" };
+            let longest = waiting().map(|pool| longest_wait(*pool)).max();
+            let longest = span(longest.unwrap_or_default());
+            let clients = things(clients, "client");
+            text.push_str(&format!("; {clients} {verb}, the longest for {longest}"));
+        }
+        let is_of_these = |row: &Row<'_>| {
+            let database = row.text("database");
+            pools.iter().any(|pool| pool.text("database") == database)
+        };
+        if let Some(lost) = recent(sample, "server_lost").filter(is_of_these).last() {
+            let at = time_of_day(lost.text("last_time"));
+            text.push_str(&format!("; servers were lost, the last one at {at} UTC"));
+        }
+        text.push_str(
+            ". What helps: repair the server or the way to it; pgweir connects again by itself",
+        );
+        bad(text)
     };
-    Some(bad(format!(
-        "{}: no login to the server: {error}{retry}",
-        name(pool)
-    )))
+    by_error.into_iter().map(sentence).collect()
+}
+
+/// Returns the names of the first pools.
+fn names(pools: &[Row<'_>]) -> String {
+    let shown: Vec<String> = pools.iter().take(POOLS_MAX).copied().map(name).collect();
+    let shown = shown.join(", ");
+    match pools.len().checked_sub(POOLS_MAX) {
+        Some(more @ 1..) => format!("{shown} and {more} more pools"),
+        _ => shown,
+    }
 }
 
 /// Returns for how long the client has waited that has waited for longest, in microseconds.
@@ -132,8 +192,12 @@ fn describe_holder(waiter: Row<'_>, text: &mut String) {
         (waiter.get("holder_client_id"), waiter.get("holder_state"))
     {
         let held = span(waiter.count("holder_us"));
+        let application = waiter.get("holder_application_name");
+        let application =
+            application.map(|application| format!("application \"{}\", ", shortened(application)));
+        let application = application.unwrap_or_default();
         text.push_str(&format!(
-            "; of {} client {client} ({state}) has had its server for longest: {held}",
+            "; of {} client {client} ({application}{state}) has had its server for longest: {held}",
             things(waiter.count("holders"), "holder")
         ));
         if let Some(statement) = waiter.get("statement") {
@@ -186,19 +250,35 @@ fn logins(sample: &Sample) -> Vec<Finding> {
     let several = failed.into_iter().filter(|(_, (total, _))| *total >= 3);
     let sentence = |(database, (total, most)): (&str, (u64, Row<'_>))| {
         let at = |column| time_of_day(most.text(column));
-        let meaning = match most.text("event").contains("28P01") {
-            true => " (wrong password or unknown user)",
-            false => "",
+        let (cause, remedy) = match most.text("event").contains("28P01") {
+            true => (
+                "wrong password or unknown user",
+                "correct the user and the password of the client there, or ban it (auth_failure_limit)",
+            ),
+            false => (
+                most.text("event"),
+                "the audit lines of the log have the whole errors",
+            ),
+        };
+        let database = match database {
+            "" => "databases that do not exist",
+            database => database,
         };
         let user = most.get("user").filter(|user| !user.is_empty());
-        let user = user.map_or_else(String::new, |user| format!(" of user {user}"));
+        let most_of = if most.count("count") < total {
+            "most "
+        } else {
+            ""
+        };
+        let user = user.map_or_else(String::new, |user| format!(", {most_of}as user {user}"));
+        let sources = most.get("sources");
+        let sources = sources.map_or_else(String::new, |from| format!(". They come from {from}"));
         let text = format!(
-            "{} failed logins of clients to {database} lately, most{user} since {} UTC, the latest at {}: {}{meaning}. \
-             What helps: the audit lines of the log name the user and the address",
+            "{} failed logins of clients to {database}{user}, since {} UTC, the latest at {}: {cause}{sources}. \
+             What helps: {remedy}",
             count(total),
             at("time"),
             at("last_time"),
-            most.text("event")
         );
         if total >= 20 {
             bad(text)
@@ -215,8 +295,17 @@ pub(super) fn time_of_day(text: &str) -> &str {
     time.unwrap_or(text)
 }
 
+/// Returns a sentence about the server that was lost last, unless its pool's outage is mentioned.
 fn lost_servers(sample: &Sample) -> Option<Finding> {
-    let last = recent(sample, "server_lost").last()?;
+    let is_mentioned = |row: &Row<'_>| {
+        let database = row.text("database");
+        let mut failing = sample
+            .rows("POOLS")
+            .filter(|pool| login_error(*pool).is_some());
+        failing.any(|pool| pool.text("database") == database)
+    };
+    let lost = recent(sample, "server_lost").filter(|row| !is_mentioned(row));
+    let last = lost.last()?;
     Some(warning(format!(
         "{} {}: {}",
         last.text("database"),
@@ -225,9 +314,13 @@ fn lost_servers(sample: &Sample) -> Option<Finding> {
     )))
 }
 
-/// Pinned clients keep half of a pool's servers or more.
+/// Pinned clients keep half of a pool's servers or more. No sentence if clients wait for a pinned one: theirs says that.
 fn pins(sample: &Sample, pool: Row<'_>) -> Option<Finding> {
     let of_pool = (pool.text("database"), pool.text("user"));
+    let waiter = sample.rows_of("WAITERS", of_pool).next();
+    if waiter.is_some_and(|waiter| waiter.text("holder_state") == "idle and pinned") {
+        return None;
+    }
     let mut reasons = BTreeMap::<&str, (u64, Row<'_>)>::new();
     for row in sample.rows_of("PINS", of_pool) {
         reasons.entry(row.text("reason")).or_insert((0, row)).0 += 1;

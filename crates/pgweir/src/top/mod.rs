@@ -1,5 +1,5 @@
-//! `pgweir top`: what pools, clients and servers do, in a terminal, by the tables of the console. PgBouncer's console works
-//! as far as it has the columns.
+//! `pgweir top`: shows in a terminal what pools, clients and servers do. The data are the console's tables. With
+//! PgBouncer's console, columns that it does not have stay empty.
 //!
 //! `app` is the state and `screen` draws it, both without a terminal; `sampling` asks the console on a thread of its own.
 

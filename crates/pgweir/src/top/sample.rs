@@ -1,11 +1,11 @@
-//! What the console has said at one time.
+//! A sample: the console's tables at one time.
 
 use std::collections::BTreeMap;
 
 use super::table::{Row, Table};
 
 /// The tables that are asked for each time.
-pub(super) const ALWAYS: [&str; 9] = [
+pub(super) const ALWAYS: [&str; 10] = [
     "STATE",
     "POOLS",
     "DATABASES",
@@ -15,6 +15,7 @@ pub(super) const ALWAYS: [&str; 9] = [
     "WAITERS",
     "EVENTS",
     "STATEMENTS",
+    "HOSTS",
 ];
 /// The tables that are asked for only while they are shown: they have a row for each connection.
 pub(super) const CONNECTIONS: [&str; 2] = ["CLIENTS", "SERVERS"];

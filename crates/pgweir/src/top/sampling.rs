@@ -1,4 +1,4 @@
-//! The thread that asks the console, and connects again when the connection is lost.
+//! The thread that queries the console, and connects again when the connection is lost.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -10,27 +10,27 @@ use super::{
 };
 use crate::{clock::Clock, quickstart::ConsoleLogin};
 
-/// What the display needs.
+/// The samples that the display needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(super) struct SamplingOptions {
     pub(super) interval: Duration,
     /// The tables that have a row for each connection are needed, too.
     pub(super) connections: bool,
 }
 
-/// What the display asks for.
+/// A request of the display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ask {
-    Wish(Wish),
+pub(super) enum SamplerRequest {
+    Options(SamplingOptions),
     /// KILL_CLIENT.
     Kill(u64),
 }
 
-/// What the display gets.
-pub(super) enum Answer {
+/// A reply to the display.
+pub(super) enum SamplerReply {
     Sample(Result<Sample, ConsoleError>),
     /// The outcome of a command.
-    Said(String),
+    CommandResult(String),
 }
 
 /// Asks the console.
@@ -125,21 +125,24 @@ impl Sampler {
     /// Takes samples until nobody wants them any more. What is asked brings a sample at once.
     pub(super) fn run<T>(
         mut self,
-        mut wish: Wish,
-        asked: &Receiver<Ask>,
+        mut options: SamplingOptions,
+        requests: &Receiver<SamplerRequest>,
         answers: &Sender<T>,
-        wrap: impl Fn(Answer) -> T,
+        wrap: impl Fn(SamplerReply) -> T,
     ) {
         loop {
-            let taken = self.take(wish.connections);
-            if answers.send(wrap(Answer::Sample(taken))).is_err() {
+            let taken = self.take(options.connections);
+            if answers.send(wrap(SamplerReply::Sample(taken))).is_err() {
                 return;
             }
-            match asked.recv_timeout(wish.interval) {
-                Ok(Ask::Wish(next)) => wish = next,
-                Ok(Ask::Kill(client)) => {
+            match requests.recv_timeout(options.interval) {
+                Ok(SamplerRequest::Options(next)) => options = next,
+                Ok(SamplerRequest::Kill(client)) => {
                     let said = self.kill(client);
-                    if answers.send(wrap(Answer::Said(said))).is_err() {
+                    if answers
+                        .send(wrap(SamplerReply::CommandResult(said)))
+                        .is_err()
+                    {
                         return;
                     }
                 }

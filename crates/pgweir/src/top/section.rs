@@ -38,7 +38,7 @@ pub(super) struct Column {
 pub(super) struct Line {
     pub(super) cells: Vec<Cell>,
     /// The values to sort by: numbers before texts.
-    pub(super) order: Vec<Order>,
+    pub(super) order: Vec<SortValue>,
     /// All values with their names, for the detail below the table.
     pub(super) detail: Vec<(String, String)>,
     /// The client that KILL_CLIENT would end: of a waiting client, the one that holds a server.
@@ -49,7 +49,7 @@ pub(super) struct Line {
 
 /// A value to sort by.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
-pub(super) enum Order {
+pub(super) enum SortValue {
     Nothing,
     Number(f64),
     Text(String),
@@ -65,7 +65,7 @@ pub(super) struct Section {
     pub(super) nothing: &'static str,
 }
 
-impl Eq for Order {}
+impl Eq for SortValue {}
 
 impl Cell {
     pub(super) fn new(text: impl Into<String>) -> Self {
@@ -121,11 +121,16 @@ const SHRUNK: usize = 16;
 impl Section {
     /// Sorts the lines by a column; equal ones stay in their order.
     pub(super) fn sort(&mut self, column: usize, is_descending: bool) {
-        let key = |line: &Line| line.order.get(column).cloned().unwrap_or(Order::Nothing);
+        let key = |line: &Line| {
+            line.order
+                .get(column)
+                .cloned()
+                .unwrap_or(SortValue::Nothing)
+        };
         self.lines.sort_by(|one, other| {
             let (one, other) = (key(one), key(other));
             // Empty cells come last in either direction.
-            let emptiness = (one == Order::Nothing).cmp(&(other == Order::Nothing));
+            let emptiness = (one == SortValue::Nothing).cmp(&(other == SortValue::Nothing));
             let order = one.partial_cmp(&other).unwrap_or(std::cmp::Ordering::Equal);
             emptiness.then(if is_descending {
                 order.reverse()
@@ -274,8 +279,8 @@ mod tests {
                 Cell::new("a long text that says more than fits"),
             ],
             order: vec![
-                Order::Text(name.to_owned()),
-                number.map_or(Order::Nothing, Order::Number),
+                SortValue::Text(name.to_owned()),
+                number.map_or(SortValue::Nothing, SortValue::Number),
             ],
             ..Line::default()
         };

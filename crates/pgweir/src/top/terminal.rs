@@ -23,8 +23,8 @@ use zeroize::Zeroizing;
 
 use super::{
     TopError,
-    app::{App, Order},
-    sampling::{Answer, Ask, Sampler, Wish},
+    app::{App, KeyAction},
+    sampling::{Sampler, SamplerReply, SamplerRequest, SamplingOptions},
     screen::draw,
 };
 use crate::clock::Clock;
@@ -32,9 +32,9 @@ use crate::clock::Clock;
 /// Without a key or a sample, a new frame is drawn after this time: it shows how long a connection has been lost.
 const REDRAW: Duration = Duration::from_secs(1);
 
-/// What happens to the display.
+/// An event that the display handles.
 enum Input {
-    Console(Answer),
+    Console(SamplerReply),
     Key(KeyEvent),
     Resized,
     /// A signal, or the end of the terminal.
@@ -47,16 +47,16 @@ enum Input {
 /// When the terminal fails, or can't be used.
 pub(super) fn run(mut app: App, sampler: Sampler, clock: Clock) -> Result<(), TopError> {
     let (sender, inputs) = bounded(64);
-    let (asks, asked) = bounded(16);
-    let wish = wish_of(&app);
+    let (requests, asked) = bounded(16);
+    let options = options_of(&app);
     let answers = sender.clone();
     spawn("console", move || {
-        sampler.run(wish, &asked, &answers, Input::Console)
+        sampler.run(options, &asked, &answers, Input::Console)
     })?;
     watch_signals(sender.clone())?;
     let mut terminal = ratatui::try_init()?;
     let outcome = spawn("keys", move || read_keys(&sender))
-        .and_then(|()| show(&mut app, &mut terminal, &inputs, &asks, clock));
+        .and_then(|()| show(&mut app, &mut terminal, &inputs, &requests, clock));
     ratatui::restore();
     outcome
 }
@@ -66,50 +66,51 @@ fn show(
     app: &mut App,
     terminal: &mut DefaultTerminal,
     inputs: &Receiver<Input>,
-    asks: &Sender<Ask>,
+    requests: &Sender<SamplerRequest>,
     clock: Clock,
 ) -> Result<(), TopError> {
-    let mut wish = wish_of(app);
+    let mut options = options_of(app);
     loop {
         app.now = clock.now().0;
         terminal.draw(|frame| draw(app, frame))?;
-        let order = match inputs.recv_timeout(REDRAW) {
+        let action = match inputs.recv_timeout(REDRAW) {
             Ok(Input::Console(answer)) => {
                 take(app, answer, clock);
-                Order::Nothing
+                KeyAction::Nothing
             }
             Ok(Input::Key(key)) => app.press(key),
-            Ok(Input::Resized) | Err(RecvTimeoutError::Timeout) => Order::Nothing,
-            Ok(Input::Quit) | Err(RecvTimeoutError::Disconnected) => Order::Quit,
+            Ok(Input::Resized) | Err(RecvTimeoutError::Timeout) => KeyAction::Nothing,
+            Ok(Input::Quit) | Err(RecvTimeoutError::Disconnected) => KeyAction::Quit,
         };
-        let next = wish_of(app);
-        let ask = match order {
-            Order::Quit => return Ok(()),
-            Order::Kill(client) => Some(Ask::Kill(client)),
-            Order::Refresh => Some(Ask::Wish(next)),
-            Order::Nothing if next != wish => Some(Ask::Wish(next)),
-            Order::Nothing => None,
+        let next = options_of(app);
+        let request = match action {
+            KeyAction::Quit => return Ok(()),
+            KeyAction::Kill(client) => Some(SamplerRequest::Kill(client)),
+            KeyAction::Refresh => Some(SamplerRequest::Options(next)),
+            KeyAction::Nothing if next != options => Some(SamplerRequest::Options(next)),
+            KeyAction::Nothing => None,
         };
-        // Where the console does not answer, too much may be asked: a changed wish is sent again then.
-        if let Some(ask) = ask
-            && asks.try_send(ask).is_ok()
-            && matches!(ask, Ask::Wish(_))
+        // While the console does not answer, the queue of requests may be full. Then changed options are sent with
+        // the next input.
+        if let Some(request) = request
+            && requests.try_send(request).is_ok()
+            && matches!(request, SamplerRequest::Options(_))
         {
-            wish = next;
+            options = next;
         }
     }
 }
 
-fn take(app: &mut App, answer: Answer, clock: Clock) {
+fn take(app: &mut App, answer: SamplerReply, clock: Clock) {
     match answer {
-        Answer::Sample(Ok(sample)) => app.add(sample),
-        Answer::Sample(Err(error)) => app.lose(error.to_string(), clock.now().0),
-        Answer::Said(text) => app.prompt.said = text,
+        SamplerReply::Sample(Ok(sample)) => app.add(sample),
+        SamplerReply::Sample(Err(error)) => app.lose(error.to_string(), clock.now().0),
+        SamplerReply::CommandResult(text) => app.prompt.said = text,
     }
 }
 
-fn wish_of(app: &App) -> Wish {
-    Wish {
+fn options_of(app: &App) -> SamplingOptions {
+    SamplingOptions {
         interval: app.interval,
         connections: app.needs_connections(),
     }

@@ -11,7 +11,7 @@ use ratatui::{
 };
 
 use super::{
-    app::{App, Order},
+    app::{App, KeyAction},
     plain,
     sample::Sample,
     screen::draw,
@@ -73,6 +73,7 @@ fn sample(at: u64, transactions: u64, pools: &[&str]) -> Sample {
     sample
 }
 
+const EVENTS: &str = "id time last_time count severity kind database user event sources";
 const QUIET: &str = "app|ann|3|0|1|2|0|0|0|transaction|-|-";
 const BUSY: &str = "app|ann|3|2|3|0|0|4|500000|transaction|pool_size|-";
 const DOWN: &str = "orders|bob|0|1|0|0|0|9|0|transaction|server_login_retry|connection refused";
@@ -92,16 +93,16 @@ fn quiet() -> App {
 fn busy() -> App {
     let mut last = sample(2, 300, &[QUIET, BUSY, DOWN]);
     last.tables.insert("POOLS", table(POOLS, &[BUSY, DOWN]));
-    let columns = "database user client_id wait_us limit holders holder_client_id holder_us holder_state statement advice";
-    let waiter = "app|ann|7|4500000|pool_size|3|5|60000000|idle in transaction|-|end the idle transaction of client 5 \
+    let columns = "database user client_id wait_us limit holders holder_client_id holder_application_name holder_us holder_state statement advice";
+    let waiter = "app|ann|7|4500000|pool_size|3|5|billing|60000000|idle in transaction|-|end the idle transaction of client 5 \
                   (KILL_CLIENT 5), and set idle_transaction_timeout";
     last.tables.insert("WAITERS", table(columns, &[waiter]));
-    let columns = "id time last_time count severity kind database user event";
     let events = [
-        "1|2026-11-25 11:00:00 UTC|2026-11-25 11:00:00 UTC|1|error|server_lost|app|ann|old news",
-        "2|2026-11-25 11:59:00 UTC|2026-11-25 12:00:01 UTC|40|warning|login_failed|app|ann|login failed",
+        "1|2026-11-25 11:00:00 UTC|2026-11-25 11:00:00 UTC|1|error|server_lost|app|ann|old news|-",
+        "2|2026-11-25 11:59:00 UTC|2026-11-25 12:00:01 UTC|40|warning|login_failed|app|ann|denied, SQLSTATE 28P01|\
+         10.0.0.7 (application \"import\"): 40",
     ];
-    last.tables.insert("EVENTS", table(columns, &events));
+    last.tables.insert("EVENTS", table(EVENTS, &events));
     app(vec![sample(0, 100, &[QUIET]), last])
 }
 
@@ -120,8 +121,8 @@ fn text(buffer: &Buffer) -> Vec<String> {
         .collect()
 }
 
-fn press(app: &mut App, keys: &str) -> Order {
-    let mut order = Order::Nothing;
+fn press(app: &mut App, keys: &str) -> KeyAction {
+    let mut order = KeyAction::Nothing;
     for key in keys.chars() {
         let code = match key {
             '\n' => KeyCode::Enter,
@@ -158,16 +159,98 @@ fn what_needs_a_look_comes_first() {
     let lines = text(&frame(&busy(), 100, 30)).join("\n");
     let squeezed = lines.split_whitespace().collect::<Vec<_>>().join(" ");
     for expected in [
-        "! orders / bob: no login to the server: connection refused",
-        "! app / ann: 2 clients wait, the longest for 4.5 s (pool_size); of 3 holders client 5 (idle in transaction) has had \
+        "! orders / bob: no login to the server: connection refused; 1 client waits, the longest for 9.0 s. What helps: repair the server",
+        "! app / ann: 2 clients wait, the longest for 4.5 s (pool_size); of 3 holders client 5 (application \"billing\", idle in transaction) has had \
          its server for longest: 1 min 0 s. What helps: end the idle transaction of client 5",
-        "! 40 failed logins of clients to app lately, most of user ann since 11:59:00 UTC",
+        "! 40 failed logins of clients to app, as user ann, since 11:59:00 UTC, the latest at 12:00:01: wrong password or unknown \
+         user. They come from 10.0.0.7 (application \"import\"): 40. What helps: correct the user and the password",
     ] {
         assert!(squeezed.contains(expected), "{expected}\n{lines}");
     }
     assert!(!lines.contains("old news"), "{lines}");
     let wide = text(&frame(&quiet(), 150, 12)).join("\n");
     assert!(!wide.contains('!'), "{wide}");
+}
+
+#[test]
+fn a_dead_host_is_one_sentence() {
+    let other = "app|ann|0|3|0|0|0|4|500000|transaction|connecting|connection refused";
+    let apart = "more|eve|0|0|0|0|0|0|0|transaction|-|no such role";
+    let mut last = sample(2, 300, &[DOWN, other, apart]);
+    let lost = "1|2026-11-25 11:59:58 UTC|2026-11-25 11:59:58 UTC|5|error|server_lost|app|ann|server conn crashed?|-";
+    last.tables.insert("EVENTS", table(EVENTS, &[lost]));
+    let page = plain::page(&app(vec![last]), Some(View::Pools), None);
+    let found: Vec<&str> = page.lines().filter(|line| line.starts_with('!')).collect();
+    let helps = "What helps: repair the server or the way to it; pgweir connects again by itself";
+    assert_eq!(
+        found,
+        [
+            format!(
+                "! orders / bob, app / ann: no login to the server: connection refused; 4 clients wait, the longest for 9.0 s; \
+                 servers were lost, the last one at 11:59:58 UTC. {helps}"
+            ),
+            format!("! more / eve: no login to the server: no such role. {helps}"),
+        ],
+        "{page}"
+    );
+}
+
+#[test]
+fn pinned_clients_are_one_sentence() {
+    let said = |waiting: bool| {
+        let pool = "app|ann|3|0|2|0|0|0|0|transaction|-|-";
+        let busy = "app|ann|3|1|2|0|0|4|500000|transaction|pool_size|-";
+        let mut last = sample(2, 300, &[if waiting { busy } else { pool }]);
+        let pin = |client: u64| format!("app|ann|{client}|temporary objects|CREATE TEMP TABLE t");
+        let pins = [pin(5), pin(6)];
+        let pins = [pins[0].as_str(), pins[1].as_str()];
+        let columns = "database user client_id reason statement";
+        last.tables.insert("PINS", table(columns, &pins));
+        let waiter = "app|ann|7|4500000|pool_size|2|5|4000000|idle and pinned|CREATE TEMP TABLE t|end the session of client 5";
+        let columns = "database user client_id wait_us limit holders holder_client_id holder_us holder_state statement advice";
+        let waiters: &[&str] = if waiting { &[waiter] } else { &[] };
+        last.tables.insert("WAITERS", table(columns, waiters));
+        let page = plain::page(&app(vec![last]), Some(View::Pools), None);
+        let lines = page.lines().filter(|line| line.starts_with('!'));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let alone = said(false);
+    assert_eq!(alone.len(), 1, "{alone:?}");
+    assert!(
+        alone[0].contains("pinned clients keep 2 of 2 servers"),
+        "{alone:?}"
+    );
+    let waiting = said(true);
+    assert_eq!(waiting.len(), 1, "{waiting:?}");
+    assert!(
+        waiting[0].contains("idle and pinned") && waiting[0].contains("CREATE TEMP TABLE t"),
+        "{waiting:?}"
+    );
+}
+
+#[test]
+fn hosts_have_their_roles() {
+    let mut last = sample(2, 300, &[QUIET]);
+    let columns = "host state role timeline lag_us connections last_answer last_error last_error_at databases";
+    let rows = [
+        "10.0.0.1:5432|up|primary|3|-|12|2026-11-25 12:00:01 UTC|-|-|app, orders",
+        "10.0.0.2:5432|down|standby|3|2500000|0|2026-11-25 11:58:00 UTC|no answer|2026-11-25 11:59:30 UTC|app",
+    ];
+    last.tables.insert("HOSTS", table(columns, &rows));
+    let page = plain::page(&app(vec![last]), Some(View::Hosts), None);
+    let lines: Vec<String> = page
+        .lines()
+        .filter(|line| line.starts_with("10."))
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "10.0.0.1:5432 up primary - 12 app, orders 12:00:01 - -",
+            "10.0.0.2:5432 down standby 2.5 s 0 app 11:58:00 11:59:30 no answer",
+        ],
+        "{page}"
+    );
 }
 
 #[test]
@@ -215,19 +298,19 @@ fn names_cannot_control_the_terminal() {
 #[test]
 fn keys_lead_to_views_and_back() {
     let mut app = busy();
-    assert_eq!(press(&mut app, "2"), Order::Nothing);
+    assert_eq!(press(&mut app, "2"), KeyAction::Nothing);
     assert_eq!(app.view, View::Waiters);
     let lines = text(&frame(&app, 120, 30)).join("\n");
     assert!(lines.contains("Clients that wait"), "{lines}");
     assert!(lines.contains("holder client id: 5"), "{lines}");
     // The pool of the selected line needs tables that were not read yet.
-    assert_eq!(press(&mut app, "\n"), Order::Refresh);
+    assert_eq!(press(&mut app, "\n"), KeyAction::Refresh);
     assert_eq!((app.view, app.needs_connections()), (View::Pool, true));
-    assert_eq!(press(&mut app, "\u{1b}"), Order::Nothing);
+    assert_eq!(press(&mut app, "\u{1b}"), KeyAction::Nothing);
     assert_eq!(app.view, View::Pools);
-    assert_eq!(press(&mut app, "q"), Order::Quit);
+    assert_eq!(press(&mut app, "q"), KeyAction::Quit);
     let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-    assert_eq!(app.press(control_c), Order::Quit);
+    assert_eq!(app.press(control_c), KeyAction::Quit);
     press(&mut app, "?");
     assert!(
         text(&frame(&app, 120, 30))
@@ -245,9 +328,13 @@ fn a_client_is_killed_after_a_yes() {
     assert!(text(&frame(&app, 120, 30))[29].contains("names no client"));
     press(&mut app, "2K");
     assert!(text(&frame(&app, 120, 30))[29].starts_with("KILL_CLIENT 5: disconnect"));
-    assert_eq!(press(&mut app, "n"), Order::Nothing);
-    assert_eq!(press(&mut app, "y"), Order::Nothing, "the question is gone");
-    assert_eq!(press(&mut app, "Ky"), Order::Kill(5));
+    assert_eq!(press(&mut app, "n"), KeyAction::Nothing);
+    assert_eq!(
+        press(&mut app, "y"),
+        KeyAction::Nothing,
+        "the question is gone"
+    );
+    assert_eq!(press(&mut app, "Ky"), KeyAction::Kill(5));
 }
 
 #[test]

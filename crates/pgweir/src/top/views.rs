@@ -1,10 +1,10 @@
-//! The views: which columns of which tables each of them shows.
+//! The views. Each shows certain columns of certain tables.
 
 use super::{
     figures::{Duration, Figures, History, PoolName, databases, pool_name},
     findings::{longest_wait, time_of_day},
     sample::Sample,
-    section::{Cell, Column, Line, Order, Section, Tone},
+    section::{Cell, Column, Line, Section, SortValue, Tone},
     table::{Row, Table},
     words::{count, plot, rate, span},
 };
@@ -62,6 +62,7 @@ const WAITERS: &[Field] = &[
     ("limit", "limit", Text, 2),
     ("holders", "holders", Number, 7),
     ("holder_client_id", "holder", Id, 4),
+    ("holder_application_name", "application", Long, 8),
     ("holder_us", "for", Micros, 5),
     ("holder_state", "holder's state", Text, 4),
     ("holder_pin_reason", "pinned by", Text, 8),
@@ -79,6 +80,17 @@ const PINS: &[Field] = &[
     ("idle_us", "idle for", Micros, 4),
     ("statement", "statement", Long, 1),
 ];
+const HOSTS: &[Field] = &[
+    ("host", "host", Text, 0),
+    ("state", "state", Text, 0),
+    ("role", "role", Text, 1),
+    ("lag_us", "lag", Micros, 2),
+    ("connections", "connections", Number, 1),
+    ("databases", "databases", Long, 3),
+    ("last_answer", "last answer", Clock, 4),
+    ("last_error_at", "error at", Clock, 5),
+    ("last_error", "last error", Long, 0),
+];
 const EVENTS: &[Field] = &[
     ("time", "time (UTC)", Clock, 0),
     ("last_time", "last", Clock, 4),
@@ -87,6 +99,7 @@ const EVENTS: &[Field] = &[
     ("kind", "kind", Text, 0),
     ("database", "database", Text, 2),
     ("user", "user", Text, 5),
+    ("sources", "from", Long, 4),
     ("event", "event", Long, 0),
 ];
 const CLIENTS: &[Field] = &[
@@ -149,6 +162,9 @@ pub(super) fn sections(
         View::Pools => vec![pools(sample, history, is_unicode)],
         View::Waiters => table("WAITERS", "Clients that wait", WAITERS, "Nobody waits."),
         View::Pins => table("PINS", "Pinned clients", PINS, "Nobody is pinned."),
+        View::Hosts if sample.table("HOSTS").is_some() => {
+            table("HOSTS", "Hosts", HOSTS, "No host has been used yet.")
+        }
         View::Hosts => vec![hosts(sample)],
         View::Events => {
             let mut events = table(
@@ -244,18 +260,22 @@ fn cell(row: Row<'_>, (column, _, form, _): &Field) -> Cell {
         _ => value.to_owned(),
     };
     let tone = match value {
-        "error" | "waiting" => Tone::Bad,
-        "warning" | "idle in transaction" | "idle and pinned" => Tone::Warning,
+        "error" | "waiting" | "down" => Tone::Bad,
+        "warning" | "refusing" | "unavailable" | "idle in transaction" | "idle and pinned" => {
+            Tone::Warning
+        }
         _ => Tone::Plain,
     };
     Cell::toned(text, tone)
 }
 
-fn order(row: Row<'_>, (column, _, form, _): &Field) -> Order {
+fn order(row: Row<'_>, (column, _, form, _): &Field) -> SortValue {
     match (row.get(column), form) {
-        (None, _) => Order::Nothing,
-        (Some(value), Number | Id | Micros) => value.parse().map_or(Order::Nothing, Order::Number),
-        (Some(value), _) => Order::Text(value.to_owned()),
+        (None, _) => SortValue::Nothing,
+        (Some(value), Number | Id | Micros) => {
+            value.parse().map_or(SortValue::Nothing, SortValue::Number)
+        }
+        (Some(value), _) => SortValue::Text(value.to_owned()),
     }
 }
 
@@ -310,9 +330,9 @@ fn pools(sample: &Sample, history: &History, is_unicode: bool) -> Section {
     }
 }
 
-fn number(order: &Order) -> f64 {
+fn number(order: &SortValue) -> f64 {
     match order {
-        Order::Number(number) => *number,
+        SortValue::Number(number) => *number,
         _ => -1.0,
     }
 }
@@ -335,8 +355,8 @@ fn pool_line(row: Row<'_>, history: &History, is_unicode: bool) -> Line {
     } else {
         "-".to_owned()
     };
-    let whole = |number: u64| Order::Number(number as f64);
-    let optional = |number: Option<f64>| number.map_or(Order::Nothing, Order::Number);
+    let whole = |number: u64| SortValue::Number(number as f64);
+    let optional = |number: Option<f64>| number.map_or(SortValue::Nothing, SortValue::Number);
     let reason = row
         .get("wait_reason")
         .or(row.get("last_error"))
@@ -358,7 +378,7 @@ fn pool_line(row: Row<'_>, history: &History, is_unicode: bool) -> Line {
             Cell::toned(row.text("pool_mode"), Tone::Soft),
         ],
         order: vec![
-            Order::Text(format!("{} / {}", name.0, name.1)),
+            SortValue::Text(format!("{} / {}", name.0, name.1)),
             whole(waiting),
             whole(wait),
             whole(row.count("cl_active") + waiting),
@@ -369,8 +389,8 @@ fn pool_line(row: Row<'_>, history: &History, is_unicode: bool) -> Line {
             optional(rate_now),
             optional(high(|figures| figures.wait).map(|micros| micros as f64)),
             optional(high(|figures| figures.transaction).map(|micros| micros as f64)),
-            Order::Text(reason.to_owned()),
-            Order::Text(row.text("pool_mode").to_owned()),
+            SortValue::Text(reason.to_owned()),
+            SortValue::Text(row.text("pool_mode").to_owned()),
         ],
         pool: Some(name),
         ..Line::default()
@@ -429,7 +449,7 @@ const HOST_COLUMNS: [Column; 6] = [
     Column::long("trouble", 0),
 ];
 
-/// The hosts of each database, with their connections.
+/// The hosts of each database, with their connections, for consoles without SHOW HOSTS.
 fn hosts(sample: &Sample) -> Section {
     let mut rows: Vec<(&str, &str, &str, u64, u64)> = Vec::new();
     for row in sample.rows("SERVERS") {
@@ -461,9 +481,9 @@ fn hosts(sample: &Sample) -> Section {
             trouble.unwrap_or("-"),
             trouble.map_or(Tone::Soft, |_| Tone::Bad),
         ));
-        let mut order: Vec<Order> = texts.map(|text| Order::Text(text.to_owned())).into();
-        order.extend(numbers.map(|number| Order::Number(number as f64)));
-        order.push(trouble.map_or(Order::Nothing, |text| Order::Text(text.to_owned())));
+        let mut order: Vec<SortValue> = texts.map(|text| SortValue::Text(text.to_owned())).into();
+        order.extend(numbers.map(|number| SortValue::Number(number as f64)));
+        order.push(trouble.map_or(SortValue::Nothing, |text| SortValue::Text(text.to_owned())));
         Line {
             cells,
             order,

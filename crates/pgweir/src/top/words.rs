@@ -1,4 +1,4 @@
-//! Numbers and times as people read them, and plots of one line.
+//! Writes numbers and times with units, and draws plots of one line.
 
 /// The parts of a plot, from low to high.
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];

@@ -9,6 +9,9 @@ use crate::{
 /// The error for a client whose request was cancelled.
 pub(super) const CANCELED: &str = "canceling statement due to user request";
 
+/// The error for a client whose server was lost while it may have been committing.
+const UNKNOWN: &str = "the outcome of the transaction is unknown: server conn crashed?";
+
 /// The faults in this world so far, which are the pooler's possible reasons for an error.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Grounds {
@@ -36,7 +39,7 @@ impl Client {
             "the connection that listened for it was lost" => {
                 self.listens() && (grounds.servers_lost || grounds.logins_failed)
             }
-            "server conn crashed?" | LAST_WORDS => grounds.servers_lost,
+            "server conn crashed?" | LAST_WORDS | UNKNOWN => grounds.servers_lost,
             "login failed" => self.is_native() && (grounds.logins_failed || grounds.servers_lost),
             "query_wait_timeout" => grounds.wait_timeout,
             "pooler is shutting down" | "server shutting down" | "database removed" => {

@@ -31,19 +31,19 @@ pub(super) struct Portal {
 }
 
 /// The reason why a message gets no answer.
-enum Trouble {
+enum MessageError {
     Malformed,
     /// The pooler has broken a guarantee.
     Broken(Violation),
 }
 
-impl From<Malformed> for Trouble {
+impl From<Malformed> for MessageError {
     fn from(_: Malformed) -> Self {
         Self::Malformed
     }
 }
 
-impl From<Violation> for Trouble {
+impl From<Violation> for MessageError {
     fn from(violation: Violation) -> Self {
         Self::Broken(violation)
     }
@@ -86,15 +86,15 @@ impl Session {
         match done {
             Ok(next) => Ok(next),
             // The pooler has completed a message in whose middle a client disconnected.
-            Err(Trouble::Malformed) => {
+            Err(MessageError::Malformed) => {
                 self.fail(false, "08P01", "invalid message format", out);
                 Ok(Next::Go)
             }
-            Err(Trouble::Broken(violation)) => Err(violation),
+            Err(MessageError::Broken(violation)) => Err(violation),
         }
     }
 
-    fn parse(&mut self, mut body: Body<'_>, out: &mut Output) -> Result<Next, Trouble> {
+    fn parse(&mut self, mut body: Body<'_>, out: &mut Output) -> Result<Next, MessageError> {
         let name = body.cstr()?.to_vec();
         let source = String::from_utf8_lossy(body.cstr()?).into_owned();
         let mut types = Vec::new();
@@ -131,7 +131,7 @@ impl Session {
         Ok(Next::Go)
     }
 
-    fn bind(&mut self, mut body: Body<'_>, out: &mut Output) -> Result<Next, Trouble> {
+    fn bind(&mut self, mut body: Body<'_>, out: &mut Output) -> Result<Next, MessageError> {
         let portal = body.cstr()?.to_vec();
         let name = body.cstr()?;
         for _ in 0..i16(&mut body)? {
@@ -188,7 +188,7 @@ impl Session {
         Ok(Next::Go)
     }
 
-    fn describe(&mut self, mut body: Body<'_>, out: &mut Output) -> Result<Next, Trouble> {
+    fn describe(&mut self, mut body: Body<'_>, out: &mut Output) -> Result<Next, MessageError> {
         let kind = body.u8()?;
         let name = body.cstr()?;
         body.end()?;
@@ -235,7 +235,7 @@ impl Session {
         Ok(Next::Go)
     }
 
-    fn close(&mut self, mut body: Body<'_>, out: &mut Output) -> Result<Next, Trouble> {
+    fn close(&mut self, mut body: Body<'_>, out: &mut Output) -> Result<Next, MessageError> {
         let kind = body.u8()?;
         let name = body.cstr()?;
         body.end()?;
@@ -250,7 +250,11 @@ impl Session {
         Ok(Next::Go)
     }
 
-    fn execute_portal(&mut self, mut body: Body<'_>, out: &mut Output) -> Result<Next, Trouble> {
+    fn execute_portal(
+        &mut self,
+        mut body: Body<'_>,
+        out: &mut Output,
+    ) -> Result<Next, MessageError> {
         let name = body.cstr()?.to_vec();
         let limit = body.i32()? as u32;
         body.end()?;

@@ -1,6 +1,6 @@
 //! The model PostgreSQL's side of a login.
 
-use pgweir_auth::{md5, scram, userlist::Secret};
+use pgweir_auth::{scram, userlist::Secret, verify_md5};
 use pgweir_wire::{Authentication, Body, MessageWriter, Severity, Startup};
 
 use super::sql::Values;
@@ -50,7 +50,7 @@ pub(super) enum Step {
 
 /// The content of the startup packet.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Wish {
+pub(super) struct StartupOptions {
     pub(super) user: String,
     pub(super) database: String,
     pub(super) settings: Vec<(String, String)>,
@@ -63,7 +63,7 @@ impl Login {
     pub(super) fn step(
         &mut self,
         input: &mut Vec<u8>,
-        wish: &mut Wish,
+        options: &mut StartupOptions,
         method: Method,
         secret: &dyn Fn(&str) -> Option<Secret>,
         out: &mut Vec<u8>,
@@ -82,13 +82,13 @@ impl Login {
                     return Step::AsksForTls;
                 }
                 Ok(Some((Startup::Login { parameters, .. }, taken))) => {
-                    *wish = Wish::read(parameters.iter());
+                    *options = StartupOptions::read(parameters.iter());
                     taken
                 }
                 other => return Step::Nonsense(format!("startup packet: {other:?}")),
             };
             input.drain(..taken);
-            return self.challenge(wish, method, secret, out);
+            return self.challenge(options, method, secret, out);
         }
         let Ok(Some(header)) = pgweir_wire::Header::parse(input) else {
             return Step::Wait;
@@ -105,13 +105,13 @@ impl Login {
 
     fn challenge(
         &mut self,
-        wish: &Wish,
+        options: &StartupOptions,
         method: Method,
         secret: &dyn Fn(&str) -> Option<Secret>,
         out: &mut Vec<u8>,
     ) -> Step {
         let mut writer = MessageWriter::new(out);
-        let user = wish.user.clone();
+        let user = options.user.clone();
         match method {
             Method::Trust => return Step::Accepted,
             Method::Password => {
@@ -152,7 +152,7 @@ impl Login {
                 _ => false,
             },
             Self::Md5 { user, salt } => match (secret(user), fields.cstr()) {
-                (Some(secret), Ok(given)) => md5::verify(&secret, user, *salt, given),
+                (Some(secret), Ok(given)) => verify_md5(&secret, user, *salt, given),
                 _ => false,
             },
             Self::Scram { exchange, is_first } => {
@@ -163,20 +163,20 @@ impl Login {
     }
 }
 
-impl Wish {
+impl StartupOptions {
     fn read<'p>(pairs: impl Iterator<Item = (&'p [u8], &'p [u8])>) -> Self {
-        let mut wish = Self::default();
+        let mut options = Self::default();
         for (name, value) in pairs {
             let [name, value] =
                 [name, value].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
             match name.as_str() {
-                "user" => wish.user = value,
-                "database" => wish.database = value,
-                "replication" => wish.replicates = true,
-                _ => wish.settings.push((name, value)),
+                "user" => options.user = value,
+                "database" => options.database = value,
+                "replication" => options.replicates = true,
+                _ => options.settings.push((name, value)),
             }
         }
-        wish
+        options
     }
 
     /// Returns the settings with which a session of this startup packet begins.

@@ -21,7 +21,7 @@ pub(crate) use self::{
     statement::{Command, Text, signature},
 };
 use self::{
-    login::{Login, Step, Wish},
+    login::{Login, StartupOptions, Step},
     output::Output,
     session::{Next, REPORTED, Session},
 };
@@ -86,7 +86,7 @@ pub(crate) struct Backend {
     phase: Phase,
     input: Vec<u8>,
     out: Output,
-    wish: Wish,
+    options: StartupOptions,
     secret: [u8; 4],
 }
 
@@ -148,7 +148,7 @@ impl Cluster {
             phase: Phase::Login(Login::Startup),
             input: Vec::new(),
             out: Output::default(),
-            wish: Wish::default(),
+            options: StartupOptions::default(),
             secret,
         });
     }
@@ -328,13 +328,16 @@ impl Cluster {
         let method = self.conduct.method;
         let step = login.step(
             &mut backend.input,
-            &mut backend.wish,
+            &mut backend.options,
             method,
             &secret,
             &mut answer,
         );
-        if !backend.wish.user.is_empty() {
-            backend.pool = Some((backend.wish.database.clone(), backend.wish.user.clone()));
+        if !backend.options.user.is_empty() {
+            backend.pool = Some((
+                backend.options.database.clone(),
+                backend.options.user.clone(),
+            ));
         }
         match step {
             Step::Wait => backend.say_raw(&answer),
@@ -371,7 +374,7 @@ impl Cluster {
 
     fn welcome(&mut self, index: usize) {
         let backend = &mut self.backends[index];
-        let settings = backend.wish.settings();
+        let settings = backend.options.settings();
         let mut bytes = Vec::new();
         let mut writer = MessageWriter::new(&mut bytes);
         writer.authentication(Authentication::Ok);
@@ -387,7 +390,7 @@ impl Cluster {
         let (eager, checks_all) = (self.conduct.eager_reports, self.conduct.checks_all);
         let mut session = Session::new(index, settings, eager, checks_all);
         session.sabotage = self.conduct.sabotage;
-        session.database = backend.wish.database.bytes().map(u32::from).sum();
+        session.database = backend.options.database.bytes().map(u32::from).sum();
         backend.phase = Phase::Session(Box::new(session));
     }
 
@@ -420,7 +423,7 @@ impl Cluster {
                 // With a server of its own, a client makes these statements. A server has all of a client's statements
                 // for a while if the client's texts name them.
                 let too_many = held > most || given > NAMES_MAX.max(most);
-                if too_many && !backend.wish.replicates {
+                if too_many && !backend.options.replicates {
                     let what =
                         format!("backend {index} holds {held} prepared statements, {given} given");
                     return Err(Violation::new(Promise::Memory, what));
@@ -435,7 +438,7 @@ impl Cluster {
 
     /// Delivers a session's notifications to all sessions of its database that listen.
     fn notify(&mut self, from: usize, sent: &[(String, String)]) {
-        let database = |backend: &Backend| backend.wish.database.clone();
+        let database = |backend: &Backend| backend.options.database.clone();
         let own = database(&self.backends[from]);
         for (index, other) in self.backends.iter_mut().enumerate() {
             let is_meant = index != from && database(other) == own && !sent.is_empty();
@@ -498,13 +501,13 @@ impl Cluster {
 impl Backend {
     /// Returns whether the backend was opened for one client.
     pub(crate) fn is_native(&self) -> bool {
-        self.wish.replicates
+        self.options.replicates
     }
 
     /// Returns whether the pooler listens on this backend for all clients of a pool.
     pub(crate) fn is_listener(&self) -> bool {
         let name = ("application_name".to_owned(), "pgweir listener".to_owned());
-        self.wish.settings.contains(&name)
+        self.options.settings.contains(&name)
     }
 
     /// Messages of a login, which are not for a client.

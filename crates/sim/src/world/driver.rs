@@ -338,7 +338,7 @@ impl World {
         self.posts.entry((from, to)).or_default().push_back(parcel);
     }
 
-    /// Nobody will receive the message: a connection in it is closed.
+    /// Discards a message without a receiver: a connection in it is closed.
     fn discard(&mut self, parcel: Parcel) {
         let opens = match parcel {
             Parcel::Server { open, .. } => [Some(open), None],
@@ -469,7 +469,7 @@ impl World {
         }
     }
 
-    /// Nobody will receive the bytes that a server sent and the pooler has not read.
+    /// Discards the bytes that a server has sent and the pooler has not read, since the connection is gone.
     fn forget_said(&mut self, link: LinkId) {
         if let Far::Backend(backend) = self.net.see(link).far {
             let backend_seen = &self.cluster.backends[backend];

@@ -238,8 +238,8 @@ impl World {
             open.securing = false;
         }
         let facts = TlsFacts {
-            protocol: "TLSv1.3",
-            cipher: "TLS_AES_256_GCM_SHA384",
+            protocol: "TLSv1.3".into(),
+            cipher: "TLS_AES_256_GCM_SHA384".into(),
             group: None,
             peer: None,
             end_point: None,

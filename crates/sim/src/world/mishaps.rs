@@ -1,4 +1,5 @@
-//! Events from outside: clients that connect and act, faults, time.
+//! Events that do not come from the pooler: clients that connect and send requests, faults, and the passing of
+//! time.
 
 use std::sync::Arc;
 

@@ -2,8 +2,8 @@
 
 use pgweir_core::{
     Control, Snapshot, Token, WorkerId,
+    base::fault::Fault,
     console::KnownNames,
-    fault::Fault,
     mail::{Mail, Note},
 };
 
@@ -91,7 +91,7 @@ impl World {
                 };
                 self.post(self.hosts.len(), worker.index(), Parcel::Mail(mail));
             }
-            Control::RefreshNames => {}
+            Control::RefreshNames | Control::ReturnMemory => {}
             Control::Shutdown(how) => {
                 self.grounds.shutdown = true;
                 self.tell_all(|| Mail::Shutdown(how));

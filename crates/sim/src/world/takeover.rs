@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pgweir_core::{
     HandedOverServer, SharedPool, TakeoverMail, Token, WorkerId,
-    takeover::{ClientRecord, Message},
+    takeover::{ClientRecord, Encryption, Message},
 };
 
 use super::{
@@ -77,7 +77,15 @@ impl World {
         }
         self.count("client moves");
         let unsent = open.unsent.clone();
-        let frame = Message::Client { record, unsent }.to_frame();
+        // The driver's part: the simulated network has no encryption.
+        let encryption = Encryption::default();
+        let message = Message::Client {
+            record,
+            unsent,
+            encryption,
+            early: Vec::new(),
+        };
+        let frame = message.to_frame();
         let record = match frame.and_then(|frame| Message::of_frame(&frame)) {
             Ok(Message::Client { record, .. }) => record,
             _ => {

@@ -1,4 +1,4 @@
-//! The checks while the world is at rest, and at its end.
+//! The checks that are made when no event is outstanding, and at the end of a run.
 
 use std::sync::Arc;
 
@@ -125,10 +125,10 @@ impl World {
         if self.scenario.shutdown.is_some() {
             return Ok(());
         }
-        let aside = self.directory.client_counts().parked_logins();
+        let aside = self.directory.client_counts().logins();
         if self.directory.clients() + aside != 0 {
             let what = format!(
-                "{} clients are counted after the last has left, {aside} aside",
+                "{} clients are counted after the last has left, {aside} of them log in",
                 self.directory.clients()
             );
             return Err(Violation::new(Promise::Counts, what));

@@ -16,7 +16,7 @@ use super::{
     texts::OBJECTS,
 };
 use crate::stage::{
-    Stage, Terminal, Trouble,
+    Stage, StageError, Terminal,
     pgbench::{Length, Load},
     pooler::{Pooler, PoolerSettings},
     postgres,
@@ -34,7 +34,7 @@ const DDL_EACH: Duration = Duration::from_millis(300);
 struct Work {
     name: &'static str,
     script: Script,
-    /// Another client makes and drops a table now and then.
+    /// Whether another client creates and drops a table at intervals.
     ddl: bool,
     base: Base,
     limit: f64,
@@ -96,7 +96,7 @@ const WORKS: &[Work] = &[
     },
 ];
 
-/// pgweir in both ways.
+/// pgweir with the work, and pgweir with the load that it is compared with.
 struct Poolers {
     on: Pooler,
     off: Pooler,
@@ -108,7 +108,7 @@ pub(super) async fn measure(
     pgweir: &Subject,
     measuring: &Measuring<'_>,
     scenario: &'static str,
-) -> Result<Outcome, Trouble> {
+) -> Result<Outcome, StageError> {
     let terminal = stage.terminal();
     let load = format!(
         "pgbench -n -c {CLIENTS} -j 2 -T {}, {SERVERS} servers, best of {}",
@@ -152,7 +152,7 @@ pub(super) async fn measure(
                     let cost = cost(stage, work, &poolers, own, measuring).await;
                     note(&mut figures[at], work.name, cost);
                 }
-                Ok::<_, Trouble>(())
+                Ok::<_, StageError>(())
             };
             terminal.during(&what, turn).await?;
         }
@@ -168,8 +168,8 @@ pub(super) async fn measure(
     Ok((load, series, marks))
 }
 
-/// CPU time in µs per transaction, of pgweir and all of PostgreSQL; of the work itself or of what
-/// it is compared with.
+/// Returns the CPU time in µs per transaction, of pgweir and all of PostgreSQL, for the work itself or for the load
+/// that it is compared with.
 async fn cost(
     stage: &Stage,
     work: &Work,
@@ -224,7 +224,7 @@ async fn cost(
     Ok(spent * 1e6 / outcome.transactions as f64)
 }
 
-/// Makes and drops a table for ever.
+/// Creates and drops a table for ever.
 async fn make_tables(port: u16) -> Result<std::convert::Infallible, String> {
     let mut client = client::log_in(port, postgres::NAME).await?;
     loop {

@@ -1,8 +1,6 @@
-//! What session state costs: one client that changes its session in each way, and many clients on
-//! few servers.
+//! The cost of session state: one client that changes its session in each way, and many clients on few servers.
 //!
-//! All figures are the best of the rounds. The tables are Markdown, as they stand in
-//! `docs/session-costs.md`.
+//! All figures are the best of the rounds. The tables are Markdown, for `docs/session-costs.md`.
 
 mod contended;
 mod texts;
@@ -20,7 +18,7 @@ use super::{
     subject::{self, Subject, SubjectKind},
 };
 use crate::stage::{
-    Stage, Terminal, Trouble, own_command,
+    Stage, StageError, Terminal, own_command,
     pooler::{Pooler, PoolerSettings},
     postgres,
 };
@@ -29,7 +27,7 @@ use texts::{KINDS, Kind, OBJECTS};
 /// The shortest time for which a client repeats a kind of statement in a round.
 const KIND_TIME: Duration = Duration::from_millis(150);
 
-/// Before that, unmeasured: the pooler reads the catalog, servers connect.
+/// The time of an unmeasured run before that, in which the pooler reads the catalog and servers connect.
 const WARM_UP: Duration = Duration::from_millis(60);
 
 /// The database in whose sessions the assist extension is loaded.
@@ -47,7 +45,7 @@ struct Place {
     name: &'static str,
     port: u16,
     database: &'static str,
-    /// pgweir's threads, where the aims hold.
+    /// The threads of pgweir, where the targets apply.
     aims: Option<u32>,
 }
 
@@ -58,7 +56,7 @@ pub(super) async fn run(
     scenario: &'static Scenario,
     subjects: &[Subject],
     measuring: &Measuring<'_>,
-) -> Result<ScenarioResult, Trouble> {
+) -> Result<ScenarioResult, StageError> {
     let terminal = stage.terminal();
     terminal.heading(&format!("{}: {}", scenario.name, scenario.what));
     let pgweir = pgweir(subjects)?;
@@ -79,10 +77,10 @@ pub(super) async fn run(
     })
 }
 
-/// The first build, with the fewest threads that were asked for.
-fn pgweir(subjects: &[Subject]) -> Result<&Subject, Trouble> {
+/// Returns the first build, with the fewest threads that were asked for.
+fn pgweir(subjects: &[Subject]) -> Result<&Subject, StageError> {
     let first = subjects.iter().find(|s| s.workers().is_some());
-    first.ok_or_else(|| Trouble::new("no build of pgweir is measured"))
+    first.ok_or_else(|| StageError::new("no build of pgweir is measured"))
 }
 
 type Outcome = (String, Vec<Series>, Vec<Mark>);
@@ -93,7 +91,7 @@ async fn alone(
     subjects: &[Subject],
     measuring: &Measuring<'_>,
     scenario: &'static str,
-) -> Result<Outcome, Trouble> {
+) -> Result<Outcome, StageError> {
     let terminal = stage.terminal();
     let load = format!(
         "one client, {} ms of each kind, best of {}",
@@ -121,7 +119,7 @@ async fn alone(
             terminal
                 .during(&what, async {
                     turn.await;
-                    Ok::<_, Trouble>(())
+                    Ok::<_, StageError>(())
                 })
                 .await?;
         }
@@ -145,8 +143,8 @@ fn note(figures: &mut Result<Figures, String>, name: &'static str, cost: Result<
     }
 }
 
-/// Makes the objects in each database; whether the assist extension could be built.
-async fn make_databases(stage: &Stage, measuring: &Measuring<'_>) -> Result<bool, Trouble> {
+/// Creates the objects in each database. Returns whether the assist extension could be built.
+async fn make_databases(stage: &Stage, measuring: &Measuring<'_>) -> Result<bool, StageError> {
     let administer =
         async |database: &str, sql: &str| measuring.postgres.administer(stage, database, sql).await;
     administer(postgres::NAME, OBJECTS).await?;
@@ -195,7 +193,7 @@ async fn places(
     subjects: &[Subject],
     measuring: &Measuring<'_>,
     assisted: bool,
-) -> Result<(Vec<Place>, Vec<Pooler>), Trouble> {
+) -> Result<(Vec<Place>, Vec<Pooler>), StageError> {
     let place = |name, port, database| Place {
         name,
         port,
@@ -231,7 +229,7 @@ async fn places(
     Ok((places, poolers))
 }
 
-/// µs of all texts of a kind, said one after the other by a new client.
+/// Returns the µs that all texts of a kind take, sent one after the other by a new client.
 async fn cost(place: &Place, kind: &Kind) -> Result<f64, String> {
     let mut client = client::log_in(place.port, place.database).await?;
     for text in kind.before {
@@ -242,8 +240,8 @@ async fn cost(place: &Place, kind: &Kind) -> Result<f64, String> {
     repeat(&mut client, &requests, KIND_TIME).await
 }
 
-/// µs that nine of ten repetitions take at least: other processes that take the core now and then are not counted,
-/// nor is what a pooler does now and then (`state-contended` counts that).
+/// Returns the µs that nine of ten repetitions take at least. So the work of other processes that take the core now and
+/// then is not counted, and neither is the pooler's own occasional work (`state-contended` counts that).
 async fn repeat(
     client: &mut TcpStream,
     requests: &[Vec<u8>],
@@ -269,13 +267,13 @@ fn query(text: &str) -> Vec<u8> {
     client::message(b"Q", format!("{text}\0").as_bytes())
 }
 
-/// A row per kind, µs directly and ratios; then median and worst.
+/// Prints a row per kind, with µs directly and ratios, and then median and worst.
 fn print(terminal: &Terminal, scenario: &'static str, all: &[Series]) -> Vec<Mark> {
     let Some((direct, others)) = all.split_first() else {
         return Vec::new();
     };
     let names: String = others.iter().map(|s| format!(" {} |", s.subject)).collect();
-    terminal.line(&format!("| what the client says | direct, us |{names}"));
+    terminal.line(&format!("| statement of the client | direct, us |{names}"));
     terminal.line(&format!("|---|---|{}", "---|".repeat(others.len())));
     let mut ratios = vec![Vec::new(); others.len()];
     for kind in KINDS {

@@ -1,5 +1,5 @@
-//! SHOW CATALOG and SHOW OPAQUE: what pgweir has read about databases' functions and relations, and which of them
-//! make statements opaque.
+//! SHOW CATALOG and SHOW OPAQUE: the facts that pgweir has read about databases' functions and relations, and which of
+//! these make statements opaque.
 
 use std::collections::BTreeMap;
 

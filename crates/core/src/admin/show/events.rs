@@ -7,7 +7,7 @@ use crate::{
 
 use Kind::{Int8, Text};
 
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 10] = [
     ("id", Int8),
     ("time", Text),
     ("last_time", Text),
@@ -17,6 +17,7 @@ const COLUMNS: [Column; 9] = [
     ("database", Text),
     ("user", Text),
     ("event", Text),
+    ("sources", Text),
 ];
 
 /// Returns the table, oldest event first.
@@ -34,6 +35,7 @@ pub(super) fn table(admin: &Admin<'_>) -> Table {
             (*event.database).into(),
             (*event.user).into(),
             (*event.text).into(),
+            event.sources.describe(event.count).into(),
         ]
     });
     (COLUMNS.into(), rows.collect())

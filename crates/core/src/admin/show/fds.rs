@@ -1,4 +1,4 @@
-//! SHOW FDS, without what PgBouncer shows there for its online restart: cancel keys, passwords and SCRAM keys are
+//! SHOW FDS, without the columns that PgBouncer fills for its online restart: cancel keys, passwords and SCRAM keys are
 //! never shown, and the descriptors belong to the driver.
 
 use super::peers::end;
@@ -35,7 +35,7 @@ pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection) {
     for (_, conn) in admin.connections.iter() {
         let (id, task, names, address, port, tracked) = match conn {
             Conn::Client(client) => {
-                if matches!(client.duty, ClientDuty::Console(_)) {
+                if matches!(*client.duty(), ClientDuty::Console(_)) {
                     continue;
                 }
                 let names = client.names.as_deref();

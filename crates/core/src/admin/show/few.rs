@@ -1,4 +1,5 @@
-//! Tables that a single worker can make.
+//! Tables of SHOW for which one worker has all the data, so that the command does not visit the
+//! others.
 
 use crate::{
     Halt, Time,
@@ -77,9 +78,9 @@ pub(super) fn auth_cache(admin: &Admin<'_>, now: Time) -> Table {
         .list(cache_limits(&admin.env.snapshot.config.settings), now);
     let rows = kept.into_iter().map(|entry| {
         vec![
-            (*entry.question.database).into(),
-            (*entry.question.auth_user).into(),
-            (*entry.question.user).into(),
+            (*entry.query.database).into(),
+            (*entry.query.auth_user).into(),
+            (*entry.query.user).into(),
             entry.kind.into(),
             Cell::Int(entry.age / 1_000_000),
             Cell::Int(entry.left / 1_000_000),

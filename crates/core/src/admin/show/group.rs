@@ -2,9 +2,9 @@
 
 use crate::{
     admin::Admin,
-    cancel::{Goal, Passage},
     connections::Conn,
     console::{Cell, Collection, Column, Kind, PeerCount, Table},
+    shared::cancel::{CancelState, CancelTarget},
 };
 
 use Kind::{Int4, Text};
@@ -28,13 +28,15 @@ const PEER_POOL_COLUMNS: [Column; 5] = [
 pub(super) fn add(admin: &Admin<'_>, collection: &mut Collection) {
     for (_, conn) in admin.connections.iter() {
         if let Conn::Cancel(cancel) = conn
-            && let Goal::Peer(peer) = cancel.goal
+            && let CancelTarget::Peer(peer) = cancel.goal
         {
             let count = collection.peers.entry(peer).or_default();
             match cancel.passage {
-                Passage::Queued => count.queued += 1,
-                Passage::Opening | Passage::Asked | Passage::Handshake => count.opening += 1,
-                Passage::Sent => count.sent += 1,
+                CancelState::Queued => count.queued += 1,
+                CancelState::Opening | CancelState::Asked | CancelState::Handshake => {
+                    count.opening += 1
+                }
+                CancelState::Sent => count.sent += 1,
             }
         }
     }

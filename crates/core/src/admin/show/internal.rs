@@ -1,13 +1,15 @@
-//! SHOW INTERNAL: work that pgweir does for no client's query, and what limits it.
+//! SHOW INTERNAL: pgweir's own queries and connections, and their limits.
 
 use crate::{
     admin::Admin,
     backend::{Duty, Phase, Server},
-    cancel::{Goal, Passage},
     connections::Conn,
     console::{Cell, Collection, Column, Kind, Table, Task},
     frontend::{Client, ClientDuty, Stage},
-    occupancy::Occupied,
+    shared::{
+        cancel::{CancelState, CancelTarget},
+        occupancy::Occupied,
+    },
 };
 
 use Kind::{Int4, Int8, Text};
@@ -38,13 +40,13 @@ pub(super) fn add(admin: &Admin<'_>, collection: &mut Collection) {
                 None => continue,
             },
             Conn::Cancel(cancel) => {
-                let Goal::Server(server) = cancel.goal else {
+                let CancelTarget::Server(server) = cancel.goal else {
                     continue;
                 };
                 let Some(Conn::Server(server)) = admin.connections.look(server) else {
                     continue;
                 };
-                let is_sent = cancel.passage == Passage::Sent;
+                let is_sent = cancel.passage == CancelState::Sent;
                 (&server.shared, Task::Cancel, is_sent)
             }
         };
@@ -57,17 +59,19 @@ pub(super) fn add(admin: &Admin<'_>, collection: &mut Collection) {
 
 fn waits_to_ask(client: &Client) -> bool {
     let login = client.login.as_ref();
-    matches!(client.duty, ClientDuty::Waiting { .. })
+    matches!(*client.duty(), ClientDuty::Waiting { .. })
         && login.is_some_and(|login| matches!(login.stage, Stage::LookingUp(_)))
 }
 
-/// Returns what a server does for no client's query, and whether that has begun.
+/// Returns the task that a server does for pgweir itself, and whether the task has begun.
 fn task_of(server: &Server) -> Option<(Task, bool)> {
-    match server.duty {
+    match *server.duty() {
         Duty::Listening => Some((Task::Listen, true)),
         Duty::Login(_) if server.purpose.listens.is_some() => Some((Task::Listen, false)),
-        Duty::Lent(exchange) => {
-            matches!(exchange.phase(), Phase::Checking { .. }).then_some((Task::Check, true))
+        Duty::CheckingHost { .. } => Some((Task::CheckHost, true)),
+        Duty::Login(_) if server.purpose.checks_host => Some((Task::CheckHost, false)),
+        Duty::Lent { phase, .. } => {
+            matches!(phase, Phase::Checking { .. }).then_some((Task::Check, true))
         }
         Duty::Cleaning { .. } if server.session.queries.lookup.is_some() => {
             Some((Task::AuthQuery, true))

@@ -1,10 +1,12 @@
 //! The tables behind SHOW, with PgBouncer's columns.
 
+mod bans;
 mod catalog;
 mod events;
 mod fds;
 mod few;
 mod group;
+mod hosts;
 mod internal;
 mod listeners;
 pub(in crate::admin) mod peers;
@@ -57,7 +59,7 @@ fn add_pools(admin: &mut Admin<'_>, collection: &mut Collection, now: Time) {
     pools::add(admin, collection, now);
 }
 
-/// Adds what was counted in pools by workers that have removed them since.
+/// Adds the counters of pools that workers have removed.
 pub(super) fn add_past(admin: &Admin<'_>, collection: &mut Collection) {
     for pool in admin.env.directory.pools() {
         if let Some(count) = collection.pools.get_mut(&pool.key) {
@@ -84,7 +86,7 @@ pub(super) fn table(admin: &Admin<'_>, mut collection: Collection, now: Time) ->
         Show::Databases => pools::databases(admin, &collection),
         Show::Users => users::users(admin, &collection),
         Show::Lists => users::lists(admin, &collection),
-        Show::Mem => users::mem(admin, &collection),
+        Show::Mem => users::mem(admin),
         Show::Stats => stats::stats(admin, &collection, now),
         Show::StatsTotals => stats::totals_of_databases(&collection),
         Show::StatsAverages => stats::averages_of_databases(admin, &collection, now),
@@ -97,6 +99,8 @@ pub(super) fn table(admin: &Admin<'_>, mut collection: Collection, now: Time) ->
         Show::PeerPools => group::peer_pools(admin, &collection),
         Show::State => few::state(admin),
         Show::AuthCache => few::auth_cache(admin, now),
+        Show::Bans => bans::table(admin, now),
+        Show::Hosts => hosts::table(admin),
         Show::DnsHosts => few::dns_hosts(&collection, now),
         Show::DnsZones => few::dns_zones(&collection),
         Show::Version => few::version(),

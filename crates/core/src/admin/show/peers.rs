@@ -6,6 +6,7 @@ use crate::{
     Address, Time, Token,
     admin::Admin,
     backend::{Duty, Phase, Server},
+    base::tls::shown,
     connections::Conn,
     console::{Cell, Collection, Column, Kind, Show, Table, date},
     exchange::unsettled,
@@ -13,7 +14,6 @@ use crate::{
     lending,
     loan::pins_of,
     pooling::LocalPool,
-    tls::shown,
 };
 
 use Kind::{Int4, Text};
@@ -43,7 +43,8 @@ const PEER_COLUMNS: [Column; 21] = [
     ("id", Int4),
 ];
 
-/// Columns that pgweir adds to SHOW CLIENTS and SHOW SERVERS: how a client is served, or a server serves.
+/// Columns that pgweir adds to SHOW CLIENTS and SHOW SERVERS about the mode in which a client is served, or a server
+/// serves.
 const MODE_COLUMNS: [Column; 4] = [
     ("mode", Text),
     ("pin_reason", Text),
@@ -51,7 +52,7 @@ const MODE_COLUMNS: [Column; 4] = [
     ("pipelined", Int4),
 ];
 
-/// The last column of SHOW CLIENTS: what a client is doing, in the terms of `pg_stat_activity`.
+/// The last column of SHOW CLIENTS: the client's activity, in the terms of `pg_stat_activity`.
 const ACTIVITY: Column = ("activity", Text);
 
 /// Further columns of SHOW SOCKETS, about PgBouncer's buffer for each connection. Here a connection has no such
@@ -122,10 +123,10 @@ fn with_buffers(show: Show) -> bool {
 
 fn is_wanted(conn: &Conn, show: Show) -> bool {
     match (show, conn) {
-        (Show::Clients, Conn::Client(client)) => !matches!(client.duty, ClientDuty::Login(_)),
+        (Show::Clients, Conn::Client(client)) => !matches!(*client.duty(), ClientDuty::Login(_)),
         (Show::Servers, Conn::Server(_)) => true,
         (Show::Sockets, Conn::Client(client)) => {
-            !matches!(client.duty, ClientDuty::CancelRequest { .. })
+            !matches!(*client.duty(), ClientDuty::CancelRequest { .. })
         }
         (Show::Sockets, Conn::Server(_)) => true,
         (Show::ActiveSockets, Conn::Client(client)) => {
@@ -140,7 +141,7 @@ fn is_wanted(conn: &Conn, show: Show) -> bool {
 
 /// Returns a client's state. SHOW SOCKETS has other names for the states.
 pub(in crate::admin) fn client_state(client: &Client, show: Show) -> &'static str {
-    let (state, of_socket) = match client.duty {
+    let (state, of_socket) = match *client.duty() {
         ClientDuty::Active(_) => ("active", "cl_active"),
         ClientDuty::Preparing(_) | ClientDuty::Waiting { .. } | ClientDuty::Opening(_) => {
             ("waiting", "cl_waiting")
@@ -159,18 +160,20 @@ pub(in crate::admin) fn client_state(client: &Client, show: Show) -> &'static st
 }
 
 fn server_state(server: &Server, is_stale: bool, show: Show) -> &'static str {
-    let (state, of_socket) = match &server.duty {
+    let (state, of_socket) = match server.duty() {
         Duty::Login(_) => ("new", "sv_login"),
         Duty::Idle if is_stale => ("used", "sv_used"),
         Duty::Idle => ("idle", "sv_idle"),
         Duty::Cleaning { .. } if server.next_loan.cancels > 0 => {
             ("being_canceled", "sv_being_canceled")
         }
-        Duty::Lent(exchange) if matches!(exchange.phase(), Phase::Checking { .. }) => {
-            ("tested", "sv_tested")
-        }
-        Duty::Lent(_) => ("active", "sv_active"),
+        Duty::Lent {
+            phase: Phase::Checking { .. },
+            ..
+        } => ("tested", "sv_tested"),
+        Duty::Lent { .. } => ("active", "sv_active"),
         Duty::Listening => ("listening", "sv_listening"),
+        Duty::CheckingHost { .. } => ("checking_host", "sv_checking_host"),
         Duty::Cleaning { .. } => ("tested", "sv_tested"),
     };
     if with_buffers(show) { of_socket } else { state }
@@ -189,7 +192,7 @@ fn linked_id(admin: &mut Admin<'_>, token: Token) -> Option<u64> {
     }
 }
 
-/// Returns how a client is served, why, and since when.
+/// Returns a client's mode, the reason for it, and the time of its beginning.
 fn mode_of(admin: &Admin<'_>, token: Token) -> [Cell; 3] {
     let (client, server) = match admin.connections.look(token) {
         Some(Conn::Client(client)) => (Some(&**client), None),
@@ -198,6 +201,9 @@ fn mode_of(admin: &Admin<'_>, token: Token) -> [Cell; 3] {
     };
     if server.is_some_and(|server| server.purpose.listens.is_some()) {
         return ["listener".into(), Cell::Null, Cell::Null];
+    }
+    if server.is_some_and(|server| server.purpose.checks_host) {
+        return ["host_check".into(), Cell::Null, Cell::Null];
     }
     let is_native = match server {
         Some(server) => server.purpose.owner.is_some(),
@@ -215,7 +221,7 @@ fn mode_of(admin: &Admin<'_>, token: Token) -> [Cell; 3] {
     }
 }
 
-/// Returns how many messages of a client its server has yet to answer.
+/// Returns the number of a client's messages that its server has yet to answer.
 fn pipelined(admin: &Admin<'_>, token: Token) -> u32 {
     let server = match admin.connections.look(token) {
         Some(Conn::Client(client)) => client.server().and_then(|own| admin.connections.look(own)),
@@ -250,12 +256,12 @@ fn mode_in(admin: &Admin<'_>, pool: &LocalPool, client: &Client) -> [Cell; 3] {
     [mode.into(), pins.to_string().into(), since]
 }
 
-/// Returns what a client is doing.
+/// Returns a client's activity.
 fn activity(admin: &Admin<'_>, token: Token) -> &'static str {
     let Some(Conn::Client(client)) = admin.connections.look(token) else {
         return "idle";
     };
-    match client.duty {
+    match *client.duty() {
         ClientDuty::Waiting { .. } | ClientDuty::Preparing(_) | ClientDuty::Opening(_) => "waiting",
         ClientDuty::Active(server) => match admin.connections.look(server) {
             Some(Conn::Server(server)) if !server.replies.is_settled() => "active",
@@ -269,7 +275,7 @@ fn activity(admin: &Admin<'_>, token: Token) -> &'static str {
 
 fn client_row(client: &Client, state: &'static str, link: Option<u64>, now: Time) -> Vec<Cell> {
     let waits = matches!(
-        client.duty,
+        *client.duty(),
         ClientDuty::Waiting { .. } | ClientDuty::Preparing(_) | ClientDuty::Opening(_)
     );
     let wait = if waits {

@@ -4,11 +4,11 @@ use crate::{
     Time,
     admin::Admin,
     backend::Server,
+    base::pin::{Pin, Pins},
     connections::Conn,
     console::{Cell, Collection, Column, Kind, Table, date},
     frontend::Client,
     loan::pins_of,
-    pin::{Pin, Pins},
 };
 
 use Kind::{Int4, Int8, Text};

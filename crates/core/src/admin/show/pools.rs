@@ -8,12 +8,12 @@ use crate::{
     SharedPool, Time,
     admin::Admin,
     backend::{Duty, Phase, Server},
-    cancel::{Goal, Passage},
     connections::Conn,
     console::{Cell, Collection, Column, Kind, PoolCount, Table},
     frontend::{Client, ClientDuty},
     lending,
     pool::PoolKey,
+    shared::cancel::{CancelState, CancelTarget},
 };
 
 use Kind::{Int4, Text};
@@ -72,9 +72,6 @@ pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection, now: Time)
     collection.began = collection.began.min(statistics.began().unwrap_or(now));
     collection.statements.add_totals(&admin.pools.statements);
     for pool in admin.pools.iter() {
-        let (texts, bytes) = pool.catalog.verdicts.size();
-        collection.cached_texts.0 += texts;
-        collection.cached_texts.1 += bytes;
         let count = collection.pools.entry(pool.shared.key.clone()).or_default();
         count.stats.add(&pool.stats);
         count.mode = pool_mode(pool.terms.mode);
@@ -85,7 +82,7 @@ pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection, now: Time)
         match conn {
             Conn::Client(client) => {
                 collection.clients += 1;
-                match client.duty {
+                match *client.duty() {
                     ClientDuty::Console(_) => collection.console_clients += 1,
                     ClientDuty::Login(_) => collection.login_clients += 1,
                     _ => {}
@@ -114,12 +111,12 @@ pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection, now: Time)
                 );
             }
             Conn::Cancel(cancel) => {
-                if let Goal::Server(server) = cancel.goal
+                if let CancelTarget::Server(server) = cancel.goal
                     && let Some(Conn::Server(server)) = admin.connections.look(server)
                 {
                     let key = server.shared.key.clone();
                     let count = collection.pools.entry(key).or_default();
-                    let sent = cancel.passage == Passage::Sent;
+                    let sent = cancel.passage == CancelState::Sent;
                     count.cancels += usize::from(sent);
                     count.cancels_waiting += usize::from(!sent);
                 }
@@ -129,7 +126,7 @@ pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection, now: Time)
 }
 
 fn add_client(client: &Client, count: &mut PoolCount, now: Time) {
-    match client.duty {
+    match *client.duty() {
         ClientDuty::Waiting { .. } | ClientDuty::Preparing(_) | ClientDuty::Opening(_) => {
             count.clients_waiting += 1;
             count.maxwait = count.maxwait.max(now.since(client.request.sent_at));
@@ -139,16 +136,20 @@ fn add_client(client: &Client, count: &mut PoolCount, now: Time) {
 }
 
 fn add_server(server: &Server, is_stale: bool, count: &mut PoolCount) {
-    match server.duty {
+    match *server.duty() {
         Duty::Login(_) => count.servers_login += 1,
         Duty::Idle if is_stale => count.servers_used += 1,
         Duty::Idle => count.servers_idle += 1,
         Duty::Cleaning { .. } if server.next_loan.cancels > 0 => count.being_canceled += 1,
-        Duty::Lent(exchange) if matches!(exchange.phase(), Phase::Checking { .. }) => {
+        Duty::Lent {
+            phase: Phase::Checking { .. },
+            ..
+        } => {
             count.servers_tested += 1;
         }
-        Duty::Lent(_) => count.servers_active += 1,
-        Duty::Listening => count.servers_listening += 1,
+        Duty::Lent { .. } => count.servers_active += 1,
+        // Both kinds count under the caps, but not under the pool's size.
+        Duty::Listening | Duty::CheckingHost { .. } => count.servers_listening += 1,
         Duty::Cleaning { .. } => count.servers_tested += 1,
     }
 }
@@ -168,8 +169,8 @@ fn load_balance(database: Option<&Database>) -> Cell {
     }
 }
 
-/// Returns what is wrong with a pool: what its clients wait for, its last failed login if none has succeeded since,
-/// and the seconds until the next one is tried.
+/// Returns the trouble of a pool: the limit or state for which its clients wait, the error of its last login if none
+/// has succeeded since, and the seconds until the next login.
 fn trouble(pool: Option<&SharedPool>, waiting: usize, now: Time) -> [Cell; 3] {
     let Some(pool) = pool else {
         return [Cell::Null, Cell::Null, Cell::Null];
@@ -239,8 +240,7 @@ pub(in crate::admin) fn pools(admin: &Admin<'_>, collection: &Collection, now: T
     (POOL_COLUMNS.into(), rows)
 }
 
-/// Returns the configured databases, and those that the entry `*` stands for if they are in use or orders name
-/// them.
+/// Returns the configured databases, and those under the entry `*` that are in use or that orders name.
 pub(super) fn known_databases<'a>(
     admin: &'a Admin<'_>,
     collection: &Collection,
@@ -288,7 +288,7 @@ fn database_row(admin: &Admin<'_>, servers: usize, name: &str, database: &Databa
     vec![
         name.into(),
         host.into(),
-        u32::from(database.port).into(),
+        u32::from(database.port.first()).into(),
         database.dbname_for(name).into(),
         database.user.as_deref().into(),
         database

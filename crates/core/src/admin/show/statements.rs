@@ -1,4 +1,4 @@
-//! SHOW STATEMENTS: what statements cost, without their values.
+//! SHOW STATEMENTS: the statistics of statements, without the values in their texts.
 
 use crate::{
     admin::Admin,

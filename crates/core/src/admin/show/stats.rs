@@ -7,9 +7,9 @@ use pgweir_config::RESERVED_DATABASES;
 use crate::{
     Time,
     admin::Admin,
+    base::stats::Stats,
     console::{Cell, Collection, Column, Counted, Kind, Table},
-    statistics::period,
-    stats::Stats,
+    measurement::statistics::period,
 };
 
 use Kind::{Numeric, Text};
@@ -149,8 +149,8 @@ fn by_database(collection: &Collection) -> BTreeMap<&str, Counted> {
     by_database
 }
 
-/// Returns over how many microseconds the averages are taken: since the beginning of the last whole period, or of
-/// the process; at least a second.
+/// Returns the time over which the averages are taken, in microseconds: since the beginning of the last whole period,
+/// or of the process; at least a second.
 fn span(admin: &Admin<'_>, collection: &Collection, now: Time) -> u64 {
     let period = period(&admin.env.snapshot.config.settings);
     let begin = Time((now.0 / period).saturating_sub(1) * period);

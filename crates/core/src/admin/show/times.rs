@@ -2,8 +2,8 @@
 
 use crate::{
     admin::Admin,
+    base::stats::{Distribution, Histogram, Stats},
     console::{Cell, Collection, Column, Kind, Table},
-    stats::{Distribution, Histogram, Stats},
 };
 
 use Kind::{Int8, Text};

@@ -1,16 +1,14 @@
 //! SHOW USERS, LISTS and MEM.
 
-use std::{collections::BTreeSet, mem::size_of};
+use std::collections::BTreeSet;
 
 use pgweir_config::RESERVED_DATABASES;
 
 use super::pools::known_databases;
 use crate::{
     admin::Admin,
-    backend::Server,
+    base::memory::{MemoryKind, MemoryUsage},
     console::{Collection, Column, Kind, Table},
-    frontend::Client,
-    pooling::LocalPool,
 };
 
 use Kind::{Int4, Text};
@@ -93,37 +91,17 @@ pub(in crate::admin) fn lists(admin: &Admin<'_>, collection: &Collection) -> Tab
     (vec![("list", Text), ("items", Int4)], rows.into())
 }
 
-/// Returns the fixed part of the memory of connections and pools, and the memory of texts of SQL. Buffers are not
-/// included.
-pub(in crate::admin) fn mem(admin: &Admin<'_>, collection: &Collection) -> Table {
-    let of_all =
-        |(count, bytes): (usize, usize)| (bytes.checked_div(count).unwrap_or(0), count, bytes);
-    let texts = [
-        (
-            "prepared_statement",
-            admin.env.directory.statements().size(),
-        ),
-        ("cached_text", collection.cached_texts),
-        (
-            "statement_statistics",
-            (collection.statements.entries, collection.statements.bytes),
-        ),
-    ];
-    let texts = texts.map(|(name, size)| (name, of_all(size)));
-    let rows = [
-        ("client", size_of::<Client>(), collection.clients),
-        ("server", size_of::<Server>(), collection.servers),
-        ("pool", size_of::<LocalPool>(), collection.local_pools),
-    ];
-    let rows = rows.map(|(name, size, used)| (name, (size, used, size * used)));
-    let rows = rows.into_iter().chain(texts);
-    let rows = rows.map(|(name, (size, used, all))| {
+/// Returns the memory that clients and servers take, by kind. The workers have measured it on the round's way.
+pub(in crate::admin) fn mem(admin: &Admin<'_>) -> Table {
+    let memory = admin.env.directory.memory();
+    let rows = MemoryKind::ALL.iter().map(|&kind| {
+        let MemoryUsage { count, bytes } = memory.usage(kind);
         vec![
-            name.into(),
-            size.into(),
-            used.into(),
+            kind.name().into(),
+            bytes.checked_div(count).unwrap_or(0).into(),
+            count.into(),
             0u32.into(),
-            all.into(),
+            bytes.into(),
         ]
     });
     (MEM_COLUMNS.into(), rows.collect())

@@ -1,5 +1,5 @@
-//! SHOW WAITERS: the clients that wait for a server connection, the limit that lets them wait, who holds the servers
-//! under this limit, and what an operator can do.
+//! SHOW WAITERS: the clients that wait for a server connection, the limit for which they wait, the clients that have
+//! the servers under this limit, and an advice to the operator.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::{
 
 use Kind::{Int4, Int8, Text};
 
-const COLUMNS: [Column; 16] = [
+const COLUMNS: [Column; 17] = [
     ("database", Text),
     ("user", Text),
     ("client_id", Int8),
@@ -27,6 +27,7 @@ const COLUMNS: [Column; 16] = [
     ("holders", Int4),
     ("holder_client_id", Int8),
     ("holder_user", Text),
+    ("holder_application_name", Text),
     ("holder_us", Int8),
     ("holder_state", Text),
     ("holder_pin_reason", Text),
@@ -35,14 +36,14 @@ const COLUMNS: [Column; 16] = [
     ("advice", Text),
 ];
 
-/// A request that has taken longer than this many microseconds is a reason to look at its statement.
+/// The microseconds after which a request is so long that its statement deserves attention.
 const LONG: u64 = 1_000_000;
 
 /// Adds one worker's clients.
 pub(super) fn add(admin: &Admin<'_>, collection: &mut Collection, now: Time) {
     for (_, conn) in admin.connections.iter() {
         match conn {
-            Conn::Client(client) if matches!(client.duty, ClientDuty::Waiting { .. }) => {
+            Conn::Client(client) if matches!(*client.duty(), ClientDuty::Waiting { .. }) => {
                 let pool = client.pool.and_then(|pool| admin.pools.get(pool));
                 let Some(pool) = pool else { continue };
                 collection.waiters.push(WaitingClient {
@@ -76,6 +77,7 @@ pub(super) fn add(admin: &Admin<'_>, collection: &mut Collection, now: Time) {
                 holders.or_default().add(LongestHolder {
                     client: client.origin.id,
                     user: client.database_and_user().1.into(),
+                    application: String::from_utf8_lossy(client.tracked.application_name()).into(),
                     held: now.since(server.times.lent_at),
                     state: state.words(),
                     pins: pins.map(|pins| pins.to_string()).unwrap_or_default(),
@@ -126,8 +128,8 @@ pub(super) fn table(admin: &Admin<'_>, collection: &Collection, now: Time) -> Ta
     (COLUMNS.into(), waiters.into_iter().map(row).collect())
 }
 
-/// Returns how many servers are in use under the limit that lets clients of this pool wait, and the client that has had
-/// its server for longest.
+/// Returns the number of servers in use under the limit for which clients of this pool wait, and the client that has
+/// had its server for longest.
 fn holders<'h>(
     all: &'h BTreeMap<PoolKey, Holders>,
     pool: &PoolKey,
@@ -153,15 +155,17 @@ fn holders<'h>(
     (count, longest)
 }
 
-fn of_holder(holder: Option<&LongestHolder>) -> [Cell; 7] {
+fn of_holder(holder: Option<&LongestHolder>) -> [Cell; 8] {
     let Some(holder) = holder else {
-        return [const { Cell::Null }; 7];
+        return [const { Cell::Null }; 8];
     };
     let (fingerprint, statement) = holder.statement.clone().unzip();
     let pins = (!holder.pins.is_empty()).then(|| holder.pins.clone());
+    let application = (!holder.application.is_empty()).then(|| holder.application.to_string());
     [
         holder.client.into(),
         (*holder.user).into(),
+        application.into(),
         holder.held.into(),
         holder.state.into(),
         pins.into(),
@@ -170,7 +174,7 @@ fn of_holder(holder: Option<&LongestHolder>) -> [Cell; 7] {
     ]
 }
 
-/// Returns the one thing that helps most.
+/// Returns the advice that helps most.
 fn advice(reason: WaitReason, holder: Option<&LongestHolder>) -> String {
     let limit = match reason {
         WaitReason::Paused => return "give RESUME: an operator has paused the pool".to_owned(),
@@ -221,6 +225,7 @@ mod tests {
         LongestHolder {
             client,
             user: "ann".into(),
+            application: "".into(),
             held,
             state: state.words(),
             pins: String::new(),

@@ -57,7 +57,7 @@ impl CopyEnds {
         }
     }
 
-    /// Those before this request and this mark were ignored.
+    /// Forgets the places up to this request and this mark, since the server has ignored them.
     #[inline]
     pub(super) fn forget(&mut self, request: u64, mark: u64) {
         while let Some(place) = self

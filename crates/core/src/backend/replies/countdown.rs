@@ -1,7 +1,8 @@
-//! What is so until a request has been answered.
+//! A condition that ends when a certain request has been answered, stored as the number of requests
+//! until then.
 
-/// Until which answer something is so. In one word, since it is nearly always nothing, and looked at for
-/// each message.
+/// The number of requests to be answered until a condition ends; 0 if the condition does not hold.
+/// One integer, since every message reads it and it is nearly always 0.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Countdown(u32);
 
@@ -9,39 +10,40 @@ pub(super) struct Countdown(u32);
 const BEGUN: u32 = 1 << 31;
 
 impl Countdown {
-    /// None of them is going on?
+    /// Returns whether none of these conditions holds.
     #[inline]
     pub(super) fn are_over(all: [Self; 2]) -> bool {
         all[0].0 | all[1].0 == 0
     }
 
-    /// It is so until the request is answered that is being sent.
+    /// The condition holds until the request that is being sent has been answered.
     pub(super) fn begin(&mut self) {
         self.0 |= BEGUN;
     }
 
-    /// Is that request being sent?
+    /// Returns whether the request that ends the condition is still being sent.
     pub(super) fn has_begun(self) -> bool {
         self.0 & BEGUN != 0
     }
 
-    /// It is not so after all, as far as that request goes.
+    /// Takes [`begin`](Self::begin) back: the request that is being sent does not matter.
     pub(super) fn forget_begun(&mut self) {
         self.0 &= !BEGUN;
     }
 
-    /// Requests that have been sent are to be answered before it ends.
+    /// Returns whether the condition waits for answers to requests that were sent completely.
     #[inline]
     pub(super) fn is_pending(self) -> bool {
         self.0 & !BEGUN != 0
     }
 
-    /// It is so until so many requests are answered.
+    /// The condition holds until this number of requests has been answered.
     pub(super) fn set(&mut self, requests: usize) {
         self.0 = self.0 & BEGUN | requests as u32 & !BEGUN;
     }
 
-    /// The request that was being sent has ended: it is the last of so many.
+    /// The request that was being sent is complete, and is the last of this number of outstanding
+    /// requests.
     pub(super) fn request_sent(&mut self, requests: usize) {
         if self.has_begun() {
             self.0 = requests as u32 & !BEGUN;

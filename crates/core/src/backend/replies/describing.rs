@@ -1,22 +1,22 @@
-//! What answers a Describe.
+//! The replies to Describe messages.
 
 use super::Replies;
 use crate::backend::Mark;
 
 impl Replies {
-    /// The server has answered a Describe of a statement, or of a portal: the mark of it, if it is to be noted.
-    /// Not every portal's is: what comes before a statement's answer is none of it.
+    /// Takes the mark of the Describe that the server has answered, of a statement or of a portal. `None` if that
+    /// Describe has no mark.
     pub fn described(&mut self, of_statement: bool) -> Option<Mark> {
-        if of_statement {
-            // A portal's that was too long to be looked at.
-            while self.take_describe(Mark::is_of_portal).is_some() {}
-        }
-        self.take_describe(|mark| mark.is_of_portal() != of_statement)
+        self.front_mark()
+            .filter(|mark| mark.is_describe() && mark.is_of_portal() != of_statement)?;
+        self.take_front_mark()
     }
 
-    pub(super) fn take_describe(&mut self, is_it: impl Fn(&Mark) -> bool) -> Option<Mark> {
-        self.front_mark()
-            .filter(|mark| mark.is_describe() && is_it(mark))?;
-        self.take_front_mark()
+    /// Returns whether the reply to the Describe of a portal that is sent now can be told from those to earlier ones. If
+    /// not, or if there is nothing to note, the Describe gets no mark.
+    #[inline]
+    pub fn may_mark_portal(&mut self, is_noted: bool) -> bool {
+        self.has_unmarked_portal |= !is_noted;
+        !self.has_unmarked_portal
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct Marks {
 #[derive(Debug, Default)]
 struct Changes {
     all: usize,
-    /// Those among them that take a name away.
+    /// The number of marks that remove a name.
     removals: usize,
 }
 
@@ -45,6 +45,18 @@ impl Changes {
 }
 
 impl Marks {
+    /// Gives memory back if nothing is outstanding.
+    pub(super) fn shrink(&mut self) {
+        if self.queue.is_empty() {
+            self.queue = VecDeque::new();
+        }
+    }
+
+    /// Returns the bytes that the queue takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.queue.capacity() * size_of::<Mark>()
+    }
+
     #[inline]
     pub(super) fn push(&mut self, mark: Mark) {
         self.present.all += usize::from(mark.change.is_some());

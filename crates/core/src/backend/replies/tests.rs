@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::fault::Fault;
+use crate::base::fault::Fault;
 use pgweir_wire::tag::backend;
 
 /// Plays a script: client messages by tag, and of the server `G` (CopyInResponse), `!` (error),
@@ -163,7 +163,7 @@ fn a_query_where_a_sync_is_due_waits_for_a_fence() {
     assert_eq!(replies.ready(), Some(Request::Simple));
     assert!(replies.is_settled() && !replies.is_uncertain());
 
-    // What it waits for fails: then it is skipped, and not answered.
+    // The message before the fence fails: PostgreSQL skips the fence, and does not answer it.
     replies.client_sent(frontend::EXECUTE);
     replies.mark_sent(fence());
     replies.wait();

@@ -1,4 +1,5 @@
-//! COPYs that failed early, and clients that take liberties, leave it open what the server still owes.
+//! Cases in which pgweir can't know how many replies a server still has to send: after a COPY that
+//! failed early, or messages that a client sent against the protocol's rules.
 
 use pgweir_wire::tag::backend;
 
@@ -6,20 +7,22 @@ use super::Replies;
 use crate::backend::request::Request;
 
 impl Replies {
-    /// A reply may come that nobody counts on: close the server instead of lending it again.
+    /// Returns whether the server may send a reply that pgweir does not expect. Such a server must
+    /// be closed, not lent again.
     #[must_use]
     pub fn is_uncertain(&self) -> bool {
         self.certainty.is_uncertain
     }
 
-    /// The server says a message of this kind.
+    /// Notes that the server has sent a message with this tag.
     #[inline]
     pub fn said(&mut self, tag: u8) {
         self.certainty.answering |= self.certainty.is_uncertain && tag != backend::READY_FOR_QUERY;
     }
 
-    /// A ReadyForQuery that comes now is for the client, for a Sync that was thought ignored: none of our own
-    /// requests is answered by that alone.
+    /// Returns whether a ReadyForQuery that arrives now belongs to the client: it answers a Sync of
+    /// which pgweir assumed that the server would ignore it. No query of pgweir's is answered by a
+    /// ReadyForQuery alone.
     #[must_use]
     #[inline]
     pub fn owes_client_first(&self) -> bool {

@@ -117,7 +117,7 @@ pub struct UnexplainedParameters {
 }
 
 /// The answers to a probe.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct InspectionAnswers {
     /// The probe that was sent.
     pub probe: Probe,
@@ -133,4 +133,13 @@ pub struct InspectionAnswers {
     pub failed: bool,
     /// Whether a value is too long to be read, so that the query would fail again.
     pub is_too_long: bool,
+}
+
+impl From<Probe> for InspectionAnswers {
+    fn from(probe: Probe) -> Self {
+        Self {
+            probe,
+            ..Self::default()
+        }
+    }
 }

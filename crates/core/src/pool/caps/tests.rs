@@ -7,7 +7,7 @@ const NONE: CapLimits = CapLimits {
     weight: 1,
 };
 
-/// A book with pools 0, 1, ... of these databases and users.
+/// Creates caps with pools 0, 1, ... of these databases and users.
 fn book(pools: &[(&str, &str, CapLimits)]) -> Caps {
     let mut caps = Caps::default();
     for (id, (database, user, limits)) in pools.iter().enumerate() {
@@ -127,7 +127,8 @@ fn from_the_process_each_pool_keeps_its_share() {
     );
 }
 
-/// Pool 3 has one server of three, and pool 1 is denied one; pool 2 comes, whose user has all that it may have.
+/// Pool 3 has one server of three, and pool 1 is denied one. Then pool 2 joins, whose user already has as many servers
+/// as it may have.
 fn one_more_pool_comes(search_is_under_way: bool) -> (Caps, Vec<Scope>) {
     let limits = CapLimits {
         user: 2,
@@ -162,7 +163,7 @@ fn smaller_shares_are_a_reason_to_search() {
         .take(PoolId(2), Time(0))
         .map_err(|denied| denied.search);
     assert_eq!(again, Err(vec![]), "once");
-    // One that is under way begins anew.
+    // A search that is under way begins anew.
     let (mut caps, search) = one_more_pool_comes(true);
     assert_eq!(search, [Scope::User]);
     assert!(caps.searched(PoolId(1), Scope::Process, false));
@@ -204,7 +205,7 @@ fn higher_limits_give_room_and_a_pool_that_goes_takes_nothing_along() {
     assert!(caps.take(PoolId(1), Time(0)).is_err());
     let limits = CapLimits { process: 2, ..NONE };
     assert_eq!(caps.set_limits(PoolId(0), limits), [PoolId(1)]);
-    // It is gone before it has heard.
+    // The pool is removed before it handles the message.
     caps.part(PoolId(1));
     assert_eq!(caps.usage(PoolId(0), Scope::Process), (1, 2));
     caps.part(PoolId(0));
@@ -212,7 +213,7 @@ fn higher_limits_give_room_and_a_pool_that_goes_takes_nothing_along() {
     assert_eq!(caps.short(), 0);
 }
 
-/// Random numbers below a bound; the same ones each time.
+/// Returns random numbers below a bound, the same ones in each run.
 fn random(seed: &mut u64, bound: u64) -> u64 {
     *seed = seed
         .wrapping_mul(6_364_136_223_846_793_005)
@@ -220,8 +221,8 @@ fn random(seed: &mut u64, bound: u64) -> u64 {
     (*seed >> 33) % bound
 }
 
-/// Pools take, give back, give up and are told, in any order: no cap is ever exceeded, all counts are
-/// right, and when all who were told have answered, nobody is denied by a cap that has room.
+/// Pools take slots, give them back, give up and get messages, in any order: no cap is ever exceeded, all counts are
+/// right, and once all pools have handled their messages, no cap that has room denies a pool.
 #[test]
 fn whatever_happens_nobody_is_denied_for_long_while_there_is_room() {
     for mut seed in 0..60 {
@@ -278,13 +279,13 @@ fn whatever_happens_nobody_is_denied_for_long_while_there_is_room() {
     }
 }
 
-/// A pool that was told of room does what a ledger does.
+/// Lets a pool that was granted room do what its ledger does.
 fn hear(caps: &mut Caps, mail: &mut VecDeque<PoolId>, held: &mut [u32], wants: &mut [bool]) {
     let Some(id) = mail.pop_front() else { return };
     let pool = id.index();
     match (caps.claim(id), wants[pool]) {
         (true, false) => {
-            // A ledger's count of its servers does not have it.
+            // The ledger counts as many servers already: it gives the slot back.
             mail.extend(caps.give_back(id));
         }
         (granted, true) if granted || caps.take(id, Time(0)).is_ok() => {

@@ -1,4 +1,4 @@
-//! The limits in force: those of the configuration, and those beside another process of an online restart.
+//! The limits of a pool at present: those of the configuration, or lower ones during an online restart.
 
 use super::{Ledger, Notes, exclusive::ELSEWHERE};
 use crate::{
@@ -19,7 +19,7 @@ impl Ledger {
         notes
     }
 
-    /// Clients are being handed over to another process: from now on the pool has at most `size` servers, whatever the
+    /// Limits the pool to at most `size` servers while clients are handed over to another process, whatever the
     /// configuration says.
     pub fn restrict(&mut self, size: u32) {
         self.limits.restriction = Some(size);
@@ -46,7 +46,7 @@ impl Ledger {
         }
     }
 
-    /// Do clients wait while only the restriction prevents one more server?
+    /// Returns whether clients wait while only the restriction prevents one more server.
     #[must_use]
     pub fn is_restricted(&self) -> bool {
         let is_full =
@@ -54,24 +54,24 @@ impl Ledger {
         is_full && self.is_short() && !self.paused && self.open
     }
 
-    /// The old process has `count` servers of the pool, which count like this process's own. `lent` is the number of
-    /// lent places that it knows of; it will use the others, too.
+    /// Notes that the old process has `count` servers of the pool, which count like this process's own. `lent` is the
+    /// number of lent places that the old process knows of; it will use the others, too.
     pub fn set_elsewhere(&mut self, count: u32, lent: u32, now: Time) -> Notes {
         self.elsewhere.servers = count.saturating_add(self.elsewhere.lends.saturating_sub(lent));
         let mut notes = Notes::default();
-        while self.elsewhere.seats < self.elsewhere.servers && self.caps.take_spare() {
-            self.elsewhere.seats += 1;
+        while self.elsewhere.slots < self.elsewhere.servers && self.caps.take_spare() {
+            self.elsewhere.slots += 1;
         }
-        while self.elsewhere.seats > self.elsewhere.servers {
-            self.elsewhere.seats -= 1;
+        while self.elsewhere.slots > self.elsewhere.servers {
+            self.elsewhere.slots -= 1;
             notes.room.extend(self.caps.give_back());
         }
         self.plan(0, true, &mut notes, now);
         notes
     }
 
-    /// Clients of the old process wait. The old process gets a place in the queue, like a client that waits for an
-    /// exclusive server. `lent` is the number of lent places that it knows of.
+    /// Notes that clients of the old process wait. The old process gets a place in the queue, like a client that waits
+    /// for an exclusive server. `lent` is the number of lent places that it knows of.
     pub fn want_elsewhere(&mut self, lent: u32, now: Time) -> Notes {
         let mut notes = Notes::default();
         // The last lent place is on its way.
@@ -91,7 +91,7 @@ impl Ledger {
         notes
     }
 
-    /// Has the old process servers, or does it wait for a place?
+    /// Returns whether the old process has servers, or waits for a place.
     #[must_use]
     pub fn is_elsewhere(&self) -> bool {
         self.elsewhere.servers > 0
@@ -99,7 +99,7 @@ impl Ledger {
             || self.exclusive.elsewhere().is_some()
     }
 
-    /// The old process has ended.
+    /// Notes that the old process has ended.
     pub fn end_elsewhere(&mut self, now: Time) -> Notes {
         if let Some(ticket) = self.exclusive.elsewhere() {
             self.exclusive.remove(ticket);
@@ -112,13 +112,13 @@ impl Ledger {
     /// Lends the old process the place that was just taken for it.
     pub(super) fn lend(&mut self, notes: &mut Notes) {
         self.elsewhere.servers += 1;
-        self.elsewhere.seats += 1;
+        self.elsewhere.slots += 1;
         self.elsewhere.lends += 1;
         notes.lend = true;
     }
 
-    /// `worker` has taken over a server of another process, which is in use. That process may count the server for a
-    /// moment longer: so it is counted twice rather than not at all. The worker may not know yet that clients wait.
+    /// Notes that `worker` has taken over a server of another process, which is in use. That process may count the
+    /// server for a moment longer: better twice than not at all. The worker may not know yet that clients wait.
     pub fn adopted(&mut self, worker: WorkerId) -> Notes {
         self.servers.all += 1;
         self.servers.owned[worker.index()] += 1;
@@ -132,7 +132,7 @@ impl Ledger {
         notes
     }
 
-    /// The servers of this process and of the old one.
+    /// Returns the number of servers of this process and of the old one.
     pub(super) fn all(&self) -> u32 {
         self.servers.all.saturating_add(self.elsewhere.servers)
     }
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
     use crate::{
         Token,
-        pool::{CapMembership, Connecting, Grant, Opening, Order, PoolId, Scope, SharedCaps},
+        pool::{CapMembership, Grant, LoginOutcome, Opening, PoolId, Scope, SharedCaps, WaitOrder},
     };
 
     const A: WorkerId = WorkerId(0);
@@ -160,7 +160,7 @@ mod tests {
             pinned_overflow: 0,
             min: 1,
             connecting: 4,
-            order: Order::Auto,
+            order: WaitOrder::Auto,
             retry: 1_000,
         }
     }
@@ -212,7 +212,7 @@ mod tests {
         );
         assert!(matches!(ledger.opening(A, NOW), Opening::Go { .. }));
         let _ = ledger.wait(A, client(2), NOW);
-        let _ = ledger.connected(A, Connecting::Done, NOW);
+        let _ = ledger.connected(A, LoginOutcome::Done, NOW);
         assert!(
             matches!(ledger.offer(A, NOW), Grant::OwnWaiter(waiter) if waiter.client == client(1))
         );
@@ -220,7 +220,7 @@ mod tests {
         let notes = ledger.closed(A, NOW);
         assert!(notes.lend && notes.open.is_none());
         assert!(!ledger.want_elsewhere(0, NOW).lend, "one is on its way");
-        // What it said before it heard of that.
+        // This report was sent before the old process knew of the lent place.
         assert_eq!(ledger.set_elsewhere(0, 0, NOW).open, None);
         assert_eq!(ledger.set_elsewhere(1, 1, NOW).open, None);
         assert_eq!(ledger.set_elsewhere(0, 1, NOW).open, Some(A));
@@ -270,7 +270,7 @@ mod tests {
         });
         assert_eq!(ann.fill(A, NOW).open, Some(A));
         assert!(matches!(ann.opening(A, NOW), Opening::Go { .. }));
-        let _ = ann.connected(A, Connecting::Done, NOW);
+        let _ = ann.connected(A, LoginOutcome::Done, NOW);
         assert_eq!(bob.want_elsewhere(0, NOW).search, [Scope::Database]);
         let client = Token {
             slot: 1,
@@ -294,7 +294,7 @@ mod tests {
         let mut ledger = Ledger::new(2, limits(2), seat);
         assert_eq!(ledger.fill(A, NOW).open, Some(A));
         assert!(matches!(ledger.opening(A, NOW), Opening::Go { .. }));
-        let _ = ledger.connected(A, Connecting::Done, NOW);
+        let _ = ledger.connected(A, LoginOutcome::Done, NOW);
         assert_eq!(ledger.offer_fresh(A, NOW), Grant::Keep);
         let client = Token {
             slot: 1,

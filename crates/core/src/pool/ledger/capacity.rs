@@ -1,11 +1,11 @@
-//! How many servers a pool may have: its size, and what is allowed above the size while clients wait.
+//! The number of servers that a pool may have: its size, and the servers allowed above the size while clients wait.
 
 use super::{Ledger, Notes};
 use crate::{Time, WorkerId, pool::Waiter};
 
 /// The rule by which a pool may open one more server connection than its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Above {
+pub enum AboveSize {
     /// The reserve, since a client has waited for long.
     Reserve,
     /// The overflow, since many clients wait.
@@ -14,25 +14,25 @@ pub enum Above {
     Pinned,
 }
 
-/// Whether a server that its client would keep is wanted by others.
+/// The answer to: is a server that its client would keep needed for other clients?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// By nobody.
+    /// No other client needs it.
     No,
-    /// By clients that wait while the pool has all the servers that it may have: each has its turn.
+    /// Clients wait while the pool has all the servers that it may have: each client has its turn.
     InTurn,
-    /// By somebody who is not to wait for it.
+    /// A client waits that must get the server at once.
     Now,
 }
 
 impl Ledger {
-    /// May it have one more?
+    /// Returns whether the pool may have one more server.
     pub(super) fn has_room(&self, now: Time) -> bool {
         self.all() < self.limits.in_force.size || self.all() < self.most_now(now)
     }
 
-    /// `worker`, which is told, has a server that it would rather keep for its client: does anybody want it? If not,
-    /// the worker is no longer told.
+    /// Returns whether a server that `worker` would keep for its client is needed. `worker` offers its servers to the
+    /// ledger at present; if nobody needs one, it stops to.
     pub fn wanted(&mut self, worker: WorkerId, now: Time) -> Wanted {
         if self.caps.must_go(false, now) || self.is_exclusive_turn(now) {
             return Wanted::Now;
@@ -58,12 +58,13 @@ impl Ledger {
         self.waiting.saturating_sub(self.servers.reading as usize)
     }
 
-    /// `worker` has kept servers that are not needed now: it is asked again when the next client waits.
+    /// Notes that `worker` has kept servers that are not needed now: it is asked again when the next client waits.
     pub fn withholds(&mut self, worker: WorkerId) {
         self.offers.workers.remove(worker);
     }
 
-    /// A kept server that was to serve a waiter stays with its client: workers may have others.
+    /// Notes that a kept server that was to serve a waiting client stays with its client. Workers may have other
+    /// servers to offer.
     pub fn kept_was_pinned(&mut self, now: Time) -> Notes {
         let mut notes = Notes::default();
         if self.kept_needed(now) > 0 {
@@ -73,7 +74,7 @@ impl Ledger {
         notes
     }
 
-    /// A client keeps its server from here on.
+    /// Notes that a client keeps its server from now on.
     pub fn pin(&mut self, now: Time) -> Notes {
         self.servers.pinned += 1;
         let mut notes = Notes::default();
@@ -81,18 +82,18 @@ impl Ledger {
         notes
     }
 
-    /// It does so no more.
+    /// Notes that a client no longer keeps its server.
     pub fn unpin(&mut self) {
         self.servers.pinned -= 1;
     }
 
-    /// Servers that clients keep.
+    /// Returns the number of servers that clients keep.
     #[must_use]
     pub fn pinned(&self) -> u32 {
         self.servers.pinned
     }
 
-    /// More servers than the limits allow at any time?
+    /// Returns whether the pool has more servers than the limits allow at any time.
     #[must_use]
     pub fn is_above_size(&self) -> bool {
         let waiting = self
@@ -104,23 +105,24 @@ impl Ledger {
         self.servers.all > self.limits.in_force.size.saturating_add(above)
     }
 
-    /// The most that it may have at this time.
+    /// Returns the most servers that the pool may have at this time.
     fn most_now(&self, now: Time) -> u32 {
         let waiting = self.reserve_now(now).saturating_add(self.overflow_now());
         let above = waiting.saturating_add(self.pinned_above());
         self.limits.in_force.size.saturating_add(above)
     }
 
-    /// What allows a server above the size at this time.
-    pub(super) fn above(&self, now: Time) -> Above {
+    /// Returns the rule that allows a server above the size at this time.
+    pub(super) fn above(&self, now: Time) -> AboveSize {
         match self.reserve_now(now) {
-            0 if self.pinned_above() > 0 => Above::Pinned,
-            0 => Above::Overflow,
-            _ => Above::Reserve,
+            0 if self.pinned_above() > 0 => AboveSize::Pinned,
+            0 => AboveSize::Overflow,
+            _ => AboveSize::Reserve,
         }
     }
 
-    /// Who waits is not to suffer for those who keep servers.
+    /// Returns how many servers the pool may have above its size because clients keep servers: waiting clients must not
+    /// pay for those.
     fn pinned_above(&self) -> u32 {
         let above = self
             .servers
@@ -129,7 +131,7 @@ impl Ledger {
         above.min(self.limits.in_force.pinned_overflow)
     }
 
-    /// The reserve is for those who have waited for long.
+    /// Returns the size of the reserve, if a client has waited for long enough.
     fn reserve_now(&self, now: Time) -> u32 {
         let after = self.limits.in_force.reserve_after;
         let is_due = |(_, oldest): (WorkerId, Waiter)| now.since(oldest.since) >= after;
@@ -142,7 +144,7 @@ impl Ledger {
         }
     }
 
-    /// The overflow is for many who wait.
+    /// Returns the size of the overflow, if enough clients wait.
     fn overflow_now(&self) -> u32 {
         let is_used = self.waiting > self.limits.in_force.overflow_waiting as usize;
         if is_used {

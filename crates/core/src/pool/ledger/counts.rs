@@ -21,24 +21,24 @@ pub(super) struct ServerCounts {
     pub(super) owned: Vec<u32>,
     pub(super) all: u32,
     pub(super) connecting: u32,
-    /// How many servers are reading the catalog after their login, before they can be lent,
+    /// The number of servers that are reading the catalog after their login, before they can be lent.
     pub(super) reading: u32,
-    /// and until when clients wait for these rather than for new ones.
+    /// The time until which clients wait for these servers rather than for new ones.
     pub(super) reading_until: Time,
     /// Servers that clients keep between transactions.
     pub(super) pinned: u32,
-    /// Servers that are to be opened without a client that waits for them, and whose opening has not begun.
+    /// Servers to be opened although no client waits for them, and whose opening has not begun.
     pub(super) unasked: u32,
 }
 
-/// The servers of the other process in an online restart.
+/// The servers of the old process in an online restart.
 #[derive(Debug)]
 pub(super) struct OtherProcess {
-    /// Servers of the old process in an online restart.
+    /// The number of servers.
     pub(super) servers: u32,
-    /// The slots under the caps that are taken for these.
-    pub(super) seats: u32,
-    /// How many places this process has lent to the old one in all.
+    /// The number of slots under the caps that are taken for these servers.
+    pub(super) slots: u32,
+    /// The number of places that this process has lent to the old one since the restart began.
     pub(super) lends: u32,
 }
 
@@ -46,6 +46,6 @@ pub(super) struct OtherProcess {
 #[derive(Debug)]
 pub(super) struct Offers {
     pub(super) workers: WorkerSet,
-    /// Workers that were asked to offer, and have not offered all they have yet.
+    /// Workers that were asked to offer their servers, and have not offered all of them yet.
     pub(super) pending: WorkerSet,
 }

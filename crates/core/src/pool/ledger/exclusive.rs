@@ -1,4 +1,5 @@
-//! Clients that wait for an exclusive server, and whether one of these or a client that takes any server is next.
+//! Clients that wait for an exclusive server, and whether the next server is for one of these or for a client that
+//! takes any server.
 
 use std::collections::VecDeque;
 
@@ -8,7 +9,7 @@ use crate::{
     pool::{Ticket, Waiter},
 };
 
-/// First in, first out, over all workers.
+/// A queue over all workers: first in, first out.
 #[derive(Debug, Default)]
 pub(super) struct ExclusiveWaits {
     waiting: VecDeque<(WorkerId, Waiter)>,
@@ -21,7 +22,7 @@ impl ExclusiveWaits {
         self.waiting.push_back((worker, waiter));
     }
 
-    /// The client that has waited longest.
+    /// Returns the client that has waited longest.
     pub(super) fn front(&self) -> Option<(WorkerId, Waiter)> {
         self.waiting.front().copied()
     }
@@ -33,7 +34,7 @@ impl ExclusiveWaits {
         Some(first)
     }
 
-    /// Removes a client that gave up; `false` if it does not wait here (any more).
+    /// Removes a client that gave up. Returns `false` if the client does not wait in this queue (any more).
     pub(super) fn remove(&mut self, ticket: Ticket) -> bool {
         let at = self
             .waiting
@@ -45,7 +46,7 @@ impl ExclusiveWaits {
         self.waiting.is_empty()
     }
 
-    /// The place of the old process in the queue, if it has one.
+    /// Returns the place of the old process in the queue, if it has one.
     pub(super) fn elsewhere(&self) -> Option<Ticket> {
         let mut waiters = self.waiting.iter();
         let of_it = waiters.find(|(_, waiter)| waiter.client == ELSEWHERE);
@@ -53,7 +54,7 @@ impl ExclusiveWaits {
     }
 }
 
-/// Stands for the clients of the old process.
+/// The token that stands for the clients of the old process.
 pub(super) const ELSEWHERE: Token = Token {
     slot: u32::MAX,
     generation: u32::MAX,
@@ -62,14 +63,14 @@ pub(super) const ELSEWHERE: Token = Token {
 /// The client that the next server is opened for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Need {
-    /// Any client; the one that waits longest is on this worker.
+    /// Any client; the longest-waiting one is on this worker.
     Shared(WorkerId),
     /// The longest-waiting client that needs an exclusive server.
     Exclusive,
 }
 
 impl Ledger {
-    /// A client of `worker` begins to wait for an exclusive server.
+    /// Notes that a client of `worker` begins to wait for an exclusive server.
     pub fn wait_exclusive(
         &mut self,
         worker: WorkerId,
@@ -88,21 +89,21 @@ impl Ledger {
         (ticket, notes)
     }
 
-    /// A ticket for a client that is in no queue of this ledger.
+    /// Returns a ticket for a client that is in no queue of this ledger.
     pub fn ticket(&mut self) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         ticket
     }
 
-    /// Do clients wait for exclusive servers?
+    /// Returns whether clients wait for exclusive servers.
     #[must_use]
     pub fn has_exclusive_waits(&self) -> bool {
         !self.exclusive.is_empty()
     }
 
-    /// The exclusive server of a client of `worker` has logged in, or its login has failed. A failure says nothing
-    /// about other servers, since the client may have caused it.
+    /// Notes that the exclusive server of a client of `worker` has logged in, or that its login has failed. A failure
+    /// does not affect other logins, since the client may have caused it.
     pub fn exclusive_connected(&mut self, worker: WorkerId, is_ready: bool, now: Time) -> Notes {
         self.servers.connecting -= 1;
         self.exclusive.connecting -= 1;
@@ -114,7 +115,7 @@ impl Ledger {
         notes
     }
 
-    /// The client that one more server is opened for, if one is needed and the caps allow it.
+    /// Returns the client that one more server is opened for, if one is needed and the caps allow it.
     pub(super) fn needed_by(&self, ready: usize, now: Time) -> Option<Need> {
         if !self.may_connect(now) || !self.has_room(now) {
             return None;
@@ -162,7 +163,7 @@ impl Ledger {
         }
     }
 
-    /// Do more clients wait than servers log in?
+    /// Returns whether more clients wait than servers log in.
     pub(super) fn is_short(&self) -> bool {
         self.waiting > self.shared_logins() || !self.exclusive.is_empty()
     }
@@ -171,13 +172,13 @@ impl Ledger {
         (self.servers.connecting - self.exclusive.connecting) as usize
     }
 
-    /// Does a client wait for an exclusive server that only the pool's size or a cap prevents?
+    /// Returns whether a client waits for an exclusive server that only the pool's size or a cap prevents.
     pub(super) fn must_make_room(&self, now: Time) -> bool {
         let is_full = self.all() >= self.limits.in_force.size || self.denied.is_some();
         !self.exclusive.is_empty() && is_full && self.may_connect(now)
     }
 
-    /// Has a client that needs an exclusive server waited longer than all others?
+    /// Returns whether a client that needs an exclusive server has waited longer than all others.
     pub(super) fn is_exclusive_turn(&self, now: Time) -> bool {
         let exclusive = self.exclusive.front().filter(|_| self.must_make_room(now));
         exclusive.is_some_and(|(_, exclusive)| {
@@ -190,7 +191,7 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::{CapMembership, Connecting, Grant, Limits, Opening, Order};
+    use crate::pool::{CapMembership, Grant, Limits, LoginOutcome, Opening, WaitOrder};
 
     const A: WorkerId = WorkerId(0);
     const B: WorkerId = WorkerId(1);
@@ -203,7 +204,7 @@ mod tests {
         }
     }
 
-    /// A ledger with so many servers of worker A, all idle.
+    /// Creates a ledger with this number of servers of worker A, all idle.
     fn with_idle(size: u32, idle: u32) -> Ledger {
         let limits = Limits {
             size,
@@ -215,7 +216,7 @@ mod tests {
             pinned_overflow: 0,
             min: 0,
             connecting: 2,
-            order: Order::Auto,
+            order: WaitOrder::Auto,
             retry: 1_000,
         };
         let mut ledger = Ledger::new(2, limits, CapMembership::unlimited());
@@ -223,7 +224,7 @@ mod tests {
             let (_, notes) = ledger.wait(A, client(n), NOW);
             assert_eq!(notes.open, Some(A));
             assert!(matches!(ledger.opening(A, NOW), Opening::Go { .. }));
-            let _ = ledger.connected(A, Connecting::Done, NOW);
+            let _ = ledger.connected(A, LoginOutcome::Done, NOW);
             assert!(matches!(ledger.offer(A, NOW), Grant::OwnWaiter(_)));
         }
         for _ in 0..idle {
@@ -260,7 +261,7 @@ mod tests {
         assert_eq!(ledger.offer(A, NOW), Grant::Evict);
         assert_eq!(opened_for(ledger.closed(A, NOW)), Some((B, client(9))));
         assert!(!ledger.has_exclusive_waits());
-        // That it fails is no reason for others to wait.
+        // Other clients need not wait after the failure.
         let (_, notes) = ledger.wait(A, client(1), NOW);
         assert_eq!(notes.open, None, "no room");
         assert_eq!(
@@ -280,7 +281,7 @@ mod tests {
         let _ = ledger.wait(A, client(1), NOW);
         let _ = ledger.wait_exclusive(B, client(2), NOW);
         let _ = ledger.wait(A, client(3), NOW);
-        let _ = ledger.connected(A, Connecting::Done, NOW);
+        let _ = ledger.connected(A, LoginOutcome::Done, NOW);
         for n in [0, 1] {
             let grant = ledger.offer(A, NOW);
             assert!(matches!(grant, Grant::OwnWaiter(waiter) if waiter.client == client(n)));

@@ -4,7 +4,7 @@ use crate::pool::CapLimits;
 const A: WorkerId = WorkerId(0);
 const B: WorkerId = WorkerId(1);
 
-fn ledger(size: u32, order: Order) -> Ledger {
+fn ledger(size: u32, order: WaitOrder) -> Ledger {
     let limits = Limits {
         size,
         reserve: 0,
@@ -28,7 +28,7 @@ fn client(n: u32) -> Token {
     }
 }
 
-/// A server of `worker` that has just logged in; `first` is the client for whom it was opened.
+/// Opens a server of `worker` that has just logged in; `first` is the client for whom it was opened.
 fn with_server(ledger: &mut Ledger, worker: WorkerId, first: u32) {
     let (_, notes) = ledger.wait(worker, client(first), Time(0));
     assert_eq!(notes.open, Some(worker));
@@ -36,7 +36,7 @@ fn with_server(ledger: &mut Ledger, worker: WorkerId, first: u32) {
         ledger.opening(worker, Time(0)),
         Opening::Go { .. }
     ));
-    let _ = ledger.connected(worker, Connecting::Done, Time(0));
+    let _ = ledger.connected(worker, LoginOutcome::Done, Time(0));
     assert!(
         matches!(ledger.offer(worker, Time(0)), Grant::OwnWaiter(waiter) if waiter.client == client(first))
     );
@@ -45,7 +45,7 @@ fn with_server(ledger: &mut Ledger, worker: WorkerId, first: u32) {
 
 #[test]
 fn a_worker_that_may_have_idle_servers_is_asked_before_one_is_opened() {
-    let mut ledger = ledger(2, Order::Auto);
+    let mut ledger = ledger(2, WaitOrder::Auto);
     with_server(&mut ledger, A, 1);
     let (_, notes) = ledger.wait(B, client(2), Time(0));
     assert_eq!(notes.wanted.iter().collect::<Vec<_>>(), [A]);
@@ -56,16 +56,16 @@ fn a_worker_that_may_have_idle_servers_is_asked_before_one_is_opened() {
 
 #[test]
 fn none_is_opened_for_whom_one_that_reads_the_catalog_will_serve() {
-    let mut ledger = ledger(3, Order::Auto);
+    let mut ledger = ledger(3, WaitOrder::Auto);
     let (_, notes) = ledger.wait(A, client(1), Time(0));
     assert_eq!(notes.open, Some(A));
     assert!(matches!(ledger.opening(A, Time(0)), Opening::Go { .. }));
-    assert_eq!(ledger.connected(A, Connecting::Done, Time(0)).open, None);
+    assert_eq!(ledger.connected(A, LoginOutcome::Done, Time(0)).open, None);
     ledger.began_reading(Time(10));
     let late = Time(10 + READING_PATIENCE);
     assert_eq!(ledger.tick(Time(late.0 - 1)).open, None, "it is waited for");
     assert_eq!(ledger.tick(late).open, Some(A), "not for ever");
-    let _ = ledger.connected(A, Connecting::Failed(late), late);
+    let _ = ledger.connected(A, LoginOutcome::Failed(late), late);
     ledger.ended_reading();
     assert!(matches!(ledger.offer(A, late), Grant::OwnWaiter(_)));
     assert_eq!(ledger.servers(), 1);
@@ -73,10 +73,10 @@ fn none_is_opened_for_whom_one_that_reads_the_catalog_will_serve() {
 
 #[test]
 fn one_that_reads_the_catalog_will_serve_one_client_not_two() {
-    let mut ledger = ledger(3, Order::Auto);
+    let mut ledger = ledger(3, WaitOrder::Auto);
     let _ = ledger.wait(A, client(1), Time(0));
     let _ = ledger.opening(A, Time(0));
-    let _ = ledger.connected(A, Connecting::Done, Time(0));
+    let _ = ledger.connected(A, LoginOutcome::Done, Time(0));
     ledger.began_reading(Time(10));
     let (_, notes) = ledger.wait(A, client(2), Time(20));
     assert_eq!(notes.open, Some(A));
@@ -84,7 +84,7 @@ fn one_that_reads_the_catalog_will_serve_one_client_not_two() {
 
 #[test]
 fn a_told_worker_is_not_told_again_until_it_has_heard_that_nobody_waits() {
-    let mut ledger = ledger(1, Order::Auto);
+    let mut ledger = ledger(1, WaitOrder::Auto);
     with_server(&mut ledger, A, 1);
     let (ticket, notes) = ledger.wait(B, client(2), Time(0));
     assert!(notes.wanted.has(A));
@@ -99,14 +99,14 @@ fn a_told_worker_is_not_told_again_until_it_has_heard_that_nobody_waits() {
     let (_, notes) = ledger.wait(A, client(4), Time(0));
     assert!(
         notes.wanted.has(B),
-        "B was told before, and has heard since that nobody waits"
+        "B offered its servers before, and was notified since that nobody waits"
     );
 }
 
 #[test]
 fn order_over_workers() {
     let check = |order, a_since, b_since, now, expect| {
-        let mut ledger = ledger(1, Order::Auto);
+        let mut ledger = ledger(1, WaitOrder::Auto);
         with_server(&mut ledger, A, 1);
         ledger.limits.in_force.order = order;
         let _ = ledger.wait(B, client(2), Time(b_since));
@@ -114,34 +114,34 @@ fn order_over_workers() {
         let own = matches!(ledger.offer(A, Time(now)), Grant::OwnWaiter(_));
         assert_eq!(own, expect, "{order:?} {a_since} {b_since} {now}");
     };
-    check(Order::Window(0), 100, 100, 200, false);
-    check(Order::Window(50), 150, 100, 200, true);
-    check(Order::Window(50), 151, 100, 200, false);
-    check(Order::Auto, 2_000, 0, 2_000, true);
-    check(Order::Auto, 2_001, 0, 2_001, false);
-    check(Order::Auto, 10_000, 0, 40_000, true);
-    check(Order::Auto, 10_001, 0, 40_000, false);
+    check(WaitOrder::Window(0), 100, 100, 200, false);
+    check(WaitOrder::Window(50), 150, 100, 200, true);
+    check(WaitOrder::Window(50), 151, 100, 200, false);
+    check(WaitOrder::Auto, 2_000, 0, 2_000, true);
+    check(WaitOrder::Auto, 2_001, 0, 2_001, false);
+    check(WaitOrder::Auto, 10_000, 0, 40_000, true);
+    check(WaitOrder::Auto, 10_001, 0, 40_000, false);
 }
 
 #[test]
 fn a_failed_login_is_tried_again_later_and_a_dropped_one_at_once() {
-    let mut ledger = ledger(1, Order::Auto);
+    let mut ledger = ledger(1, WaitOrder::Auto);
     let (_, notes) = ledger.wait(A, client(1), Time(5_000));
     assert_eq!(notes.open, Some(A));
     assert!(matches!(ledger.opening(A, Time(0)), Opening::Go { .. }));
-    let notes = ledger.connected(A, Connecting::Failed(Time(6_000)), Time(6_000));
+    let notes = ledger.connected(A, LoginOutcome::Failed(Time(6_000)), Time(6_000));
     assert_eq!(notes.open, None);
     assert_eq!(ledger.tick(Time(6_999)).open, None);
     assert_eq!(ledger.tick(Time(7_000)).open, Some(A));
     assert!(matches!(ledger.opening(A, Time(0)), Opening::Go { .. }));
-    let notes = ledger.connected(A, Connecting::Dropped, Time(7_000));
+    let notes = ledger.connected(A, LoginOutcome::Dropped, Time(7_000));
     assert_eq!(notes.open, Some(A));
     assert_eq!((ledger.servers(), ledger.connecting()), (1, 1));
 }
 
 #[test]
 fn nothing_is_opened_for_a_client_that_has_left() {
-    let mut ledger = ledger(1, Order::Auto);
+    let mut ledger = ledger(1, WaitOrder::Auto);
     let (ticket, notes) = ledger.wait(A, client(1), Time(0));
     assert_eq!(notes.open, Some(A));
     assert!(ledger.leave(A, ticket));
@@ -155,7 +155,7 @@ fn nothing_is_opened_for_a_client_that_has_left() {
 
 #[test]
 fn a_worker_with_a_server_on_its_way_does_not_resign() {
-    let mut ledger = ledger(1, Order::Auto);
+    let mut ledger = ledger(1, WaitOrder::Auto);
     with_server(&mut ledger, A, 1);
     let _ = ledger.wait(B, client(2), Time(0));
     assert!(matches!(ledger.offer(A, Time(0)), Grant::OtherWaiter(B, _)));
@@ -163,7 +163,7 @@ fn a_worker_with_a_server_on_its_way_does_not_resign() {
     assert!(ledger.forget_worker(A));
 }
 
-/// Two pools of one database that may have one server together.
+/// Creates two pools of one database that may have one server together.
 fn two_under_a_cap() -> [Ledger; 2] {
     let caps = std::sync::Arc::default();
     ["ann", "bob"].map(|user| {
@@ -175,7 +175,7 @@ fn two_under_a_cap() -> [Ledger; 2] {
         };
         let id = PoolId(u32::from(user == "bob"));
         let seat = CapMembership::new(&caps, id, ["app", user], limits);
-        Ledger::new(1, *ledger(1, Order::Auto).limits(), seat)
+        Ledger::new(1, *ledger(1, WaitOrder::Auto).limits(), seat)
     })
 }
 
@@ -218,7 +218,7 @@ fn a_server_is_yielded_once_it_has_served() {
     with_server(&mut ann, A, 1);
     let _ = bob.wait(A, client(2), Time(0));
     let _ = ann.wait(A, client(3), Time(0));
-    // Bob has waited for long, but this one has just been opened for Ann.
+    // Bob has waited for long, but this server was opened for Ann just now.
     assert!(matches!(ann.offer_fresh(A, late), Grant::OwnWaiter(_)));
     let _ = ann.wait(A, client(4), late);
     assert_eq!(ann.offer(A, late), Grant::Evict);
@@ -227,7 +227,7 @@ fn a_server_is_yielded_once_it_has_served() {
 
 #[test]
 fn the_reserve_is_for_who_has_waited() {
-    let mut ledger = ledger(1, Order::Auto);
+    let mut ledger = ledger(1, WaitOrder::Auto);
     ledger.limits.in_force.reserve = 1;
     ledger.limits.in_force.reserve_after = 100;
     with_server(&mut ledger, A, 1);
@@ -237,9 +237,9 @@ fn the_reserve_is_for_who_has_waited() {
     assert_eq!(ledger.tick(Time(100)).open, Some(A));
     let opening = ledger.opening(A, Time(100));
     assert!(
-        matches!(opening, Opening::Go { above_size: Some(who), .. } if who == (client(2), Above::Reserve))
+        matches!(opening, Opening::Go { above_size: Some(who), .. } if who == (client(2), AboveSize::Reserve))
     );
-    let _ = ledger.connected(A, Connecting::Done, Time(100));
+    let _ = ledger.connected(A, LoginOutcome::Done, Time(100));
     let _ = ledger.wait(A, client(3), Time(100));
     assert_eq!(ledger.tick(Time(300)).open, None, "it is used up");
     assert!(!ledger.is_above_size());
@@ -247,13 +247,13 @@ fn the_reserve_is_for_who_has_waited() {
 
 #[test]
 fn a_pool_is_filled_up_to_its_minimum_and_its_size() {
-    let mut ledger = ledger(2, Order::Auto);
+    let mut ledger = ledger(2, WaitOrder::Auto);
     ledger.limits.in_force.min = 3;
     ledger.limits.in_force.connecting = 4;
     for servers in 1..=2 {
         assert_eq!(ledger.fill(B, Time(0)).open, Some(B));
         assert!(matches!(ledger.opening(B, Time(0)), Opening::Go { .. }));
-        let _ = ledger.connected(B, Connecting::Done, Time(0));
+        let _ = ledger.connected(B, LoginOutcome::Done, Time(0));
         assert_eq!((ledger.servers(), ledger.connecting()), (servers, 0));
     }
     assert_eq!(ledger.fill(B, Time(0)).open, None);
@@ -262,7 +262,7 @@ fn a_pool_is_filled_up_to_its_minimum_and_its_size() {
 
 #[test]
 fn the_overflow_is_for_many_who_wait() {
-    let mut ledger = ledger(1, Order::Auto);
+    let mut ledger = ledger(1, WaitOrder::Auto);
     ledger.limits.in_force.overflow = 1;
     ledger.limits.in_force.overflow_waiting = 2;
     with_server(&mut ledger, A, 1);
@@ -274,13 +274,13 @@ fn the_overflow_is_for_many_who_wait() {
     }
     let (_, notes) = ledger.wait(A, client(4), Time(0));
     assert_eq!(notes.open, Some(A));
-    // Who has begun to open it goes on, however few wait by then.
+    // A worker that has begun to open the server goes on, even if fewer clients wait by then.
     assert!(ledger.leave(A, tickets[0]));
     let opening = ledger.opening(A, Time(0));
     assert!(
-        matches!(opening, Opening::Go { above_size: Some(who), .. } if who == (client(3), Above::Overflow))
+        matches!(opening, Opening::Go { above_size: Some(who), .. } if who == (client(3), AboveSize::Overflow))
     );
-    let _ = ledger.connected(A, Connecting::Done, Time(0));
+    let _ = ledger.connected(A, LoginOutcome::Done, Time(0));
     assert!(!ledger.is_above_size());
     let _ = ledger.wait(A, client(5), Time(0));
     let (_, notes) = ledger.wait(A, client(6), Time(0));
@@ -289,7 +289,7 @@ fn the_overflow_is_for_many_who_wait() {
 
 #[test]
 fn who_keeps_servers_makes_room_for_others() {
-    let mut ledger = ledger(1, Order::Auto);
+    let mut ledger = ledger(1, WaitOrder::Auto);
     ledger.limits.in_force.pinned = 0;
     ledger.limits.in_force.pinned_overflow = 1;
     with_server(&mut ledger, A, 1);
@@ -298,11 +298,11 @@ fn who_keeps_servers_makes_room_for_others() {
     assert_eq!(ledger.pin(Time(0)).open, Some(A));
     let opening = ledger.opening(A, Time(0));
     assert!(
-        matches!(opening, Opening::Go { above_size: Some(who), .. } if who == (client(2), Above::Pinned))
+        matches!(opening, Opening::Go { above_size: Some(who), .. } if who == (client(2), AboveSize::Pinned))
     );
-    let _ = ledger.connected(A, Connecting::Done, Time(0));
+    let _ = ledger.connected(A, LoginOutcome::Done, Time(0));
     assert!(matches!(ledger.offer(A, Time(0)), Grant::OwnWaiter(_)));
-    // The next one that keeps its server gets nobody another one.
+    // A further client that keeps its server adds no server for others.
     assert_eq!(ledger.pin(Time(0)).open, None);
     let (_, notes) = ledger.wait(A, client(3), Time(0));
     assert_eq!(notes.open, None, "it is used up");
@@ -316,7 +316,7 @@ fn who_keeps_servers_makes_room_for_others() {
 #[test]
 fn clients_have_turns_only_where_no_server_can_be_opened() {
     for (size, wanted) in [(1, Wanted::InTurn), (3, Wanted::Now)] {
-        let mut ledger = ledger(size, Order::Auto);
+        let mut ledger = ledger(size, WaitOrder::Auto);
         with_server(&mut ledger, A, 1);
         assert_eq!(ledger.wanted(A, Time(0)), Wanted::No);
         let _ = ledger.wait(A, client(2), Time(0));

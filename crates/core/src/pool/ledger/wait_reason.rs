@@ -1,4 +1,4 @@
-//! Why a pool opens no more servers.
+//! The reason why a pool opens no more servers.
 
 use super::Ledger;
 use crate::{Time, pool::Scope};
@@ -21,12 +21,12 @@ pub enum WaitReason {
     Paused,
     /// The pool is opening servers that have not logged in yet.
     Connecting,
-    /// There is no reason.
+    /// The pool needs no more servers.
     None,
 }
 
 impl WaitReason {
-    /// Returns the reason in a word: the setting that is the limit, or the state that the pool waits for.
+    /// Returns the reason in a word: the setting that limits the pool, or the state that must end first.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         match self {
@@ -41,7 +41,7 @@ impl WaitReason {
 }
 
 impl Ledger {
-    /// Why the pool opens no more servers.
+    /// Returns why the pool opens no more servers.
     #[must_use]
     pub fn wait_reason(&self, now: Time) -> WaitReason {
         if self.paused {
@@ -60,7 +60,7 @@ impl Ledger {
         }
     }
 
-    /// When the longest-waiting client that takes any server began to wait.
+    /// Returns when the longest-waiting client that takes any server began to wait.
     #[must_use]
     pub fn waiting_since(&self) -> Option<Time> {
         self.oldest().map(|(_, waiter)| waiter.since)

@@ -7,7 +7,7 @@
 
 use crate::session::{
     scan::{
-        Effects, NAME_MAX, affects_compilation,
+        Effects, NAME_MAX, affects_compilation, is_parameter_name,
         pieces::{Piece, pieces, writes_to_catalogs},
         shapes_plans,
     },
@@ -21,7 +21,7 @@ pub(super) const COMPILES: Effects = ANYTHING.and(Effects::LIBRARY);
 
 /// Statements of a body that have no effects by themselves. The words in them are inspected.
 const STATEMENTS: [&str; 8] = words("select insert update delete merge values with table");
-/// Such statements of PL/pgSQL that do not change how the following words are read.
+/// Statements of PL/pgSQL that do not change how the following words are read.
 const PLPGSQL: [&str; 25] = words(
     "if elsif elseif case when while for foreach exit continue return raise assert perform null \
      get open fetch move close end exception notify lock truncate",
@@ -96,19 +96,6 @@ pub(super) fn is_harmless_parameter(name: &[u8]) -> bool {
         && !is_any(name, &HARMFUL_PARAMETERS)
         && !shapes_plans(name)
         && !affects_compilation(name)
-}
-
-/// Returns whether `name` is the name of a parameter, with one dot at most.
-fn is_parameter_name(name: &[u8]) -> bool {
-    let is_plain = |part: &[u8]| {
-        part.first()
-            .is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_')
-            && part
-                .iter()
-                .all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
-    };
-    let mut parts = name.split(|&byte| byte == b'.');
-    name.len() <= NAME_MAX && parts.all(is_plain) && name.iter().filter(|&&b| b == b'.').count() < 2
 }
 
 /// Returns whether `name` is the name of a custom parameter.

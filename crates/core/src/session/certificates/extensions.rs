@@ -7,7 +7,7 @@ use std::collections::HashMap;
 /// may do anything.
 const TABLE: &str = include_str!("extensions.txt");
 
-/// What is known of a C function.
+/// The facts known about a C function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     /// The function keeps no session state.

@@ -21,7 +21,7 @@ use super::{
     serious, tree,
 };
 use crate::session::{
-    scan::{Effects, affects_compilation, builtin_traces, is_innocent, reads_session},
+    scan::{self, Effects, affects_compilation, builtin_traces, is_innocent, reads_session},
     word_list::words,
 };
 
@@ -47,7 +47,7 @@ const RANGE_CONSTRUCTORS: [&str; 5] = words(
 #[derive(Debug, Default)]
 pub struct Facts {
     trust: Trust,
-    /// What is certified so far; at first what holds in every database.
+    /// The certified objects so far; at first those of every database.
     pub(super) known: Known,
     graph: Graph,
     /// Names of the database's functions and relations: a word in a body may name one of them.
@@ -205,8 +205,7 @@ impl Facts {
             "w" => {
                 let written = self.graph.at(Node::Written(row.oid(1)?));
                 self.graph.add(written, ANYTHING);
-                let reason = "it writes to a system catalog".into();
-                self.reasons.by_function.insert(written.number(), reason);
+                self.reasons.note(written, "it writes to a system catalog");
             }
             "r" => self.add_relation(row.oid(1)?, row),
             "z" => self.add_own_relation(row.oid(1)?, row),
@@ -302,9 +301,7 @@ impl Facts {
         self.graph.add_use(written, read);
         if kind == "f" {
             self.graph.add(read, ANYTHING);
-            self.reasons
-                .by_function
-                .insert(read.number(), "it is a foreign table".into());
+            self.reasons.note(read, "it is a foreign table");
         }
         if row.text(4) == "t" {
             self.graph.add(written, Effects::SEQUENCE);
@@ -340,8 +337,7 @@ impl Facts {
         self.graph
             .add(read, serious(traces.read.without(Effects::OPAQUE)));
         self.graph.add(written, serious(traces.write));
-        let reason = format!("it writes to {name}").into();
-        self.reasons.by_function.insert(written.number(), reason);
+        self.reasons.note(written, &format!("it writes to {name}"));
     }
 
     /// Records that `user` calls a function.
@@ -354,9 +350,7 @@ impl Facts {
             self.graph.add(called, serious(bits));
             self.graph.add_use(user, called);
             let name = self.own.names.get(&oid).map_or("", |name| name);
-            self.reasons
-                .by_function
-                .insert(called.number(), format!("it calls {name}").into());
+            self.reasons.note(called, &format!("it calls {name}"));
         }
     }
 
@@ -533,6 +527,12 @@ impl Facts {
             function: at,
         };
         let verdict = body::read(source, language, utf8, &mut words);
+        if !verdict.found.is_empty() {
+            // The body may execute a string that has the name. One that ends with `$` includes the end of its string.
+            let names = scan::custom_names(source);
+            let names = names.iter().filter(|name| !name.ends_with(b"$"));
+            names.for_each(|name| self.watch(name));
+        }
         self.found(
             at,
             verdict.found,

@@ -110,6 +110,11 @@ impl NameTable {
         self.len
     }
 
+    /// Returns the bytes that the table takes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.slots)
+    }
+
     /// Adds effects to a name, if the name is in the table or the table has fewer than `len_max` names.
     pub(super) fn add_up_to(&mut self, len_max: usize, name: Name, traces: Traces) {
         if self.len < len_max || self.get(name).is_some() {

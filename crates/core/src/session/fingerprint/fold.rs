@@ -2,79 +2,37 @@
 //! names that clients make up for each use, such as those of savepoints and cursors.
 
 use super::{
-    super::scan::{Kind, Lexer},
+    super::{
+        scan::{Kind, Lexer},
+        word_list::{is_any, words},
+    },
     has_uncertain_end,
 };
 
 /// Key words that an operand may follow. A sign behind one of them belongs to a number.
-const KEY_WORDS: [&str; 31] = [
-    "all",
-    "and",
-    "any",
-    "array",
-    "as",
-    "between",
-    "by",
-    "case",
-    "default",
-    "distinct",
-    "else",
-    "from",
-    "ilike",
-    "in",
-    "is",
-    "like",
-    "limit",
-    "not",
-    "offset",
-    "on",
-    "or",
-    "returning",
-    "row",
-    "select",
-    "set",
-    "then",
-    "to",
-    "using",
-    "values",
-    "when",
-    "where",
-];
-
+const KEY_WORDS: [&str; 31] = words(
+    "all and any array as between by case default distinct else from ilike in is like limit not offset on or returning \
+     row select set then to using values when where",
+);
 /// Statements that consist of key words and a name: their first words, and the other key words.
 const NAMING: [(&str, &[&str]); 7] = [
     ("savepoint", &[]),
     ("release", &["savepoint"]),
-    (
-        "rollback",
-        &[
-            "work",
-            "transaction",
-            "to",
-            "savepoint",
-            "and",
-            "chain",
-            "no",
-            "prepared",
-        ],
-    ),
+    ("rollback", &ROLLBACK),
     ("deallocate", &["prepare", "all"]),
     ("close", &["all"]),
-    ("fetch", DIRECTIONS),
-    ("move", DIRECTIONS),
+    ("fetch", &DIRECTIONS),
+    ("move", &DIRECTIONS),
 ];
-
-const DIRECTIONS: &[&str] = &[
-    "next", "prior", "first", "last", "absolute", "relative", "all", "forward", "backward", "from",
-    "in",
-];
-
+const ROLLBACK: [&str; 8] = words("work transaction to savepoint and chain no prepared");
+const DIRECTIONS: [&str; 11] =
+    words("next prior first last absolute relative all forward backward from in");
 /// Objects whose ALTER may set parameters.
-const ALTERED: [&str; 5] = ["database", "role", "system", "user", "group"];
+const ALTERED: [&str; 5] = words("database role system user group");
 
 /// Returns whether an operand may follow this word.
 pub(super) fn is_kept(word: &[u8]) -> bool {
-    KEY_WORDS.iter().any(|known| is(word, known))
+    is_any(word, &KEY_WORDS)
 }
 
 fn is(word: &[u8], known: &str) -> bool {
@@ -282,8 +240,7 @@ fn constants(
 }
 
 fn is_constant(word: &[u8]) -> bool {
-    let constants = ["null", "true", "false", "default"];
-    constants.iter().any(|known| is(word, known))
+    is_any(word, &["null", "true", "false", "default"])
 }
 
 /// Skips `::type` behind a constant.

@@ -25,7 +25,7 @@ pub(super) fn may_change_catalog(text: &[u8]) -> bool {
 pub(in crate::session) const NAME_MAX: usize = 63;
 
 /// Searches for these words, and for names of code that does DDL, in a text that arrives in pieces or can't be read.
-/// Such a text contains a plain name as it is, unless the name is written as `U&"..."`.
+/// The text contains a plain name as it is, unless the name is written as `U&"..."`.
 #[derive(Clone, Copy, Debug)]
 pub struct DdlWords {
     /// The beginning of a word that may continue.

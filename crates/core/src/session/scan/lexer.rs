@@ -56,6 +56,23 @@ pub(in crate::session) struct Token {
     pub(in crate::session) end: usize,
 }
 
+/// Receives the literals and comments that [`Lexer::next_name`] skips.
+pub(super) trait Literals {
+    /// A number of digits alone.
+    fn number(&mut self, text: &[u8], start: usize, end: usize);
+    /// Any other token, and the comments in front of it: from `from` on.
+    fn skipped(&mut self, text: &[u8], from: usize, token: Token);
+}
+
+/// Receives nothing.
+impl Literals for () {
+    #[inline]
+    fn number(&mut self, _: &[u8], _: usize, _: usize) {}
+
+    #[inline]
+    fn skipped(&mut self, _: &[u8], _: usize, _: Token) {}
+}
+
 /// Cuts a text into tokens. A copy of the lexer looks ahead.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::session) struct Lexer<'a> {
@@ -144,9 +161,9 @@ impl<'a> Lexer<'a> {
     }
 
     /// Returns the next word, quoted identifier, parenthesis, semicolon or end, and whether other tokens were skipped.
-    /// The result is the same as with [`next`](Self::next), in fewer steps.
+    /// The result is the same as with [`next`](Self::next), in fewer steps. `literals` receives what was skipped.
     #[inline]
-    pub(super) fn next_name(&mut self) -> (Token, bool) {
+    pub(super) fn next_name(&mut self, literals: &mut impl Literals) -> (Token, bool) {
         let mut passed = false;
         while let Some(byte) = self.byte(0) {
             let class = CLASSES[usize::from(byte)];
@@ -170,12 +187,12 @@ impl<'a> Lexer<'a> {
                 b')' => Kind::Close,
                 b';' => Kind::Semicolon,
                 b'.' if !self.byte(1).is_some_and(|next| next.is_ascii_digit()) => Kind::Dot,
-                b'0'..=b'9' if self.skip_plain_number() => {
+                b'0'..=b'9' if self.skip_plain_number(literals) => {
                     passed = true;
                     continue;
                 }
                 _ => {
-                    let token = self.next();
+                    let token = self.next_and_report(literals);
                     match token.kind {
                         // A comment may have stood in front of any of them.
                         kind if kind.is_name_or_bound() => return (token, passed),
@@ -195,15 +212,25 @@ impl<'a> Lexer<'a> {
         (self.next(), passed)
     }
 
+    fn next_and_report(&mut self, literals: &mut impl Literals) -> Token {
+        let from = self.at;
+        let token = self.next();
+        if token.kind != Kind::Broken {
+            literals.skipped(self.text, from, token);
+        }
+        token
+    }
+
     /// Skips digits if they are a number that touches no other part of a number, word or string.
     #[inline]
-    fn skip_plain_number(&mut self) -> bool {
+    fn skip_plain_number(&mut self, literals: &mut impl Literals) -> bool {
         let end = self.at + blocks::digits(&self.text[self.at..]);
         let touches = self
             .text
             .get(end)
             .is_some_and(|&byte| is_of_word(byte) || matches!(byte, b'.' | b'\'' | b'"' | b'&'));
         if !touches {
+            literals.number(self.text, self.at, end);
             self.at = end;
         }
         !touches

@@ -30,8 +30,10 @@ pub use ddl::DdlWords;
 pub(in crate::session) use ddl::NAME_MAX;
 pub(in crate::session) use denied::{builtin_traces, is_catalog, is_innocent};
 pub use effects::Effects;
+use lexer::Literals;
 pub(in crate::session) use lexer::{Kind, Lexer, is_of_word};
 pub use literal_sets::{LiteralSets, literal_sets};
+pub(in crate::session) use parameters::is_parameter_name;
 pub use parameters::{
     Touched, affects_compilation, outlasts_reset, shapes_plans, touched_parameters,
 };
@@ -91,10 +93,15 @@ impl Dialect {
 /// Returns the effects that the text may have on the session that runs it. Empty if it is certain that the text leaves
 /// no trace.
 pub fn scan(text: &[u8], dialect: Dialect, certificates: &Certificates) -> Effects {
-    look(text, dialect, certificates).found
+    look(text, dialect, certificates, &mut ()).found
 }
 
-fn look(text: &[u8], dialect: Dialect, certificates: &Certificates) -> Look {
+fn look(
+    text: &[u8],
+    dialect: Dialect,
+    certificates: &Certificates,
+    literals: &mut impl Literals,
+) -> Look {
     if dialect == Dialect::Unreadable {
         return Look {
             found: reader::unreadable(text),
@@ -102,5 +109,5 @@ fn look(text: &[u8], dialect: Dialect, certificates: &Certificates) -> Look {
         };
     }
     let utf8 = dialect == Dialect::Utf8 && certificates.is_utf8();
-    reader::look(text, utf8, certificates)
+    reader::look(text, utf8, certificates, literals)
 }

@@ -1,9 +1,11 @@
 //! The effects of SET, RESET and `set_config`, and the parameters that a text touches by them.
 
+use std::collections::VecDeque;
+
 use super::{
     Dialect, Effects,
     lexer::{Kind, Lexer, Token},
-    phrase::{Phrase, is_broken, phrases},
+    phrase::{Phrase, is_broken, phrases, setting},
 };
 use crate::session::{
     affects_literals,
@@ -70,7 +72,7 @@ pub(super) fn lasting(parameter: &[u8]) -> Effects {
         Effects::SEED
     } else if affects_compilation(parameter) {
         Effects::LIBRARY
-    } else if is("standard_conforming_strings") || is("client_encoding") || is("names") {
+    } else if is("standard_conforming_strings") || is("client_encoding") {
         Effects::OPAQUE
     } else if shapes_plans(parameter) {
         Effects::SETTING
@@ -118,60 +120,22 @@ pub fn shapes_plans(parameter: &[u8]) -> bool {
         || is_any(parameter, &NAMES)
 }
 
-/// Returns the effects of a SET. `lexer` stands behind that word.
-pub(super) fn set(mut lexer: Lexer<'_>) -> Effects {
-    let scope = lexer.next();
-    let is_qualified = lexer.peek().kind == Kind::Dot;
-    let is = |name: &str| !is_qualified && is_word(&lexer, scope, name);
-    if is("local") {
-        let name = lexer.next();
-        parameter(&lexer, name) | to_default(lexer)
-    } else if is("transaction") || is("constraints") {
-        Effects::NONE
-    } else if is("session") {
-        let name = lexer.next();
-        parameter(&lexer, name) | Effects::SETTING
-    } else {
-        parameter(&lexer, scope) | Effects::SETTING
-    }
-}
-
-/// Returns the effects of a RESET. `lexer` stands behind that word.
-pub(super) fn reset(mut lexer: Lexer<'_>) -> Effects {
-    let name = lexer.next();
-    parameter(&lexer, name) | Effects::SETTING
-}
-
-/// Returns the effects of the rest of a SET. `TO DEFAULT` restores the client's startup value, which its server need
-/// not have.
-fn to_default(mut lexer: Lexer<'_>) -> Effects {
-    loop {
-        let token = lexer.next();
-        match token.kind {
-            Kind::Semicolon | Kind::End | Kind::Broken => return Effects::NONE,
-            _ if is_word(&lexer, token, "default") || is_word(&lexer, token, "local") => {
-                return Effects::SETTING;
-            }
-            _ => {}
-        }
-    }
-}
-
-/// Returns the effects of setting the parameter whose name is, or begins with, this token.
-fn parameter(lexer: &Lexer<'_>, name: Token) -> Effects {
-    let is_qualified = lexer.peek().kind == Kind::Dot;
-    let bytes = match name.kind {
-        Kind::Word => lexer.bytes(name),
-        Kind::Quoted => unquoted(lexer.bytes(name)),
-        _ => return Effects::OPAQUE,
-    };
-    if is_qualified && bytes.eq_ignore_ascii_case(b"plpgsql") {
-        Effects::LIBRARY
-    } else if name.kind == Kind::Word && bytes.eq_ignore_ascii_case(b"session") {
-        // SESSION AUTHORIZATION or SESSION CHARACTERISTICS.
-        Effects::SETTING
-    } else {
-        lasting(bytes)
+/// Returns the effects of a SET, or of a RESET. `lexer` stands behind that word. `TO DEFAULT` restores the client's
+/// startup value, which its server need not have.
+pub(super) fn set(lexer: Lexer<'_>, is_reset: bool) -> Effects {
+    let mut several = VecDeque::new();
+    match setting(lexer, is_reset, &mut several) {
+        Some(Phrase::OfTransaction) => Effects::NONE,
+        Some(Phrase::Set {
+            name,
+            local: true,
+            to_default: false,
+        }) => lasting(&name),
+        Some(Phrase::Set { name, .. } | Phrase::Reset(name)) => lasting(&name) | Effects::SETTING,
+        Some(Phrase::ResetAll) => Effects::SETTING,
+        // SESSION CHARACTERISTICS
+        None if !several.is_empty() => Effects::SETTING,
+        _ => Effects::OPAQUE,
     }
 }
 
@@ -244,15 +208,11 @@ fn call(lexer: &mut Lexer<'_>) -> Option<Effects> {
     (lexer.next().kind == Kind::Close).then_some(scope | lasting(name))
 }
 
-/// Returns whether it is a name of PostgreSQL's own, or a custom one in two parts.
-fn is_parameter_name(name: &[u8]) -> bool {
-    let is_part = |part: &[u8]| {
-        part.first()
-            .is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_')
-            && part
-                .iter()
-                .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$'))
-    };
+/// Returns whether it is a parameter's name: one of PostgreSQL's own, or a custom one in two parts.
+pub(in crate::session) fn is_parameter_name(name: &[u8]) -> bool {
+    let is_letter = |byte: &u8| byte.is_ascii_alphabetic() || *byte == b'_';
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let is_part = |part: &[u8]| part.first().is_some_and(is_letter) && part.iter().all(is_plain);
     let mut parts = name.split(|&byte| byte == b'.');
     name.len() <= NAME_MAX && parts.by_ref().take(2).all(is_part) && parts.next().is_none()
 }

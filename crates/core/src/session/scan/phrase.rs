@@ -12,6 +12,7 @@ use std::{borrow::Cow, collections::VecDeque, ops::Range};
 
 pub use custom::{CustomNames, custom_names};
 pub(super) use name::{identifier, undoubled};
+pub(super) use parse::setting;
 
 use super::lexer::{Kind, Lexer};
 
@@ -51,6 +52,8 @@ pub enum Phrase<'a> {
     Deallocate(Option<Cow<'a, [u8]>>),
     /// DISCARD ALL.
     DiscardAll,
+    /// SET TRANSACTION and SET CONSTRAINTS, which last for the transaction.
+    OfTransaction,
     /// Any other statement, or one that is not understood.
     Other,
 }

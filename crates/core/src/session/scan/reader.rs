@@ -3,7 +3,7 @@
 
 use super::{
     Effects, ddl,
-    lexer::{Kind, Lexer, Token},
+    lexer::{Kind, Lexer, Literals, Token},
     parameters::{self, NAME_MAX},
     words::{self, CHANGE, Key, Meaning},
 };
@@ -17,8 +17,14 @@ pub(super) struct Look {
     pub(super) by_literals: bool,
 }
 
-/// Reads a text. `utf8` means that the text writes names beyond ASCII as the catalog writes them.
-pub(super) fn look(text: &[u8], utf8: bool, certificates: &Certificates) -> Look {
+/// Reads a text. `utf8` means that the text writes names beyond ASCII as the catalog writes them. `literals` receives
+/// its literals and comments.
+pub(super) fn look(
+    text: &[u8],
+    utf8: bool,
+    certificates: &Certificates,
+    literals: &mut impl Literals,
+) -> Look {
     let mut reader = Reader {
         lexer: Lexer::new(text),
         certificates,
@@ -32,7 +38,7 @@ pub(super) fn look(text: &[u8], utf8: bool, certificates: &Certificates) -> Look
         verb_end: 0,
         statement: Statement::default(),
     };
-    reader.read();
+    reader.read(literals);
     let written = if reader.writes {
         reader.written
     } else {
@@ -101,9 +107,9 @@ struct Statement {
 }
 
 impl Reader<'_> {
-    fn read(&mut self) {
+    fn read(&mut self, literals: &mut impl Literals) {
         loop {
-            let (token, passed) = self.lexer.next_name();
+            let (token, passed) = self.lexer.next_name(literals);
             if passed {
                 self.other();
             }
@@ -371,8 +377,7 @@ impl Reader<'_> {
         let found = match key {
             Key::Begin | Key::Fetch | Key::Lock | Key::Declare => Effects::NONE,
             Key::Show => self.constants(Effects::NONE),
-            Key::Set => self.constants(parameters::set(self.lexer)),
-            Key::Reset => self.constants(parameters::reset(self.lexer)),
+            Key::Set | Key::Reset => self.constants(parameters::set(self.lexer, key == Key::Reset)),
             Key::Commit if self.follows(b"prepared") => CHANGE,
             Key::Commit => Effects::NONE,
             Key::Rollback if !self.is_to_savepoint() => Effects::NONE,

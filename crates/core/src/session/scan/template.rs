@@ -5,7 +5,7 @@
 
 use super::{
     blocks,
-    lexer::{Kind as TokenKind, Lexer, is_of_word},
+    lexer::{Kind as TokenKind, Literals, Token, is_of_word},
 };
 
 /// The most holes of a template. The text behind the last hole is compared as it is.
@@ -50,31 +50,15 @@ impl Template {
     }
 
     /// Makes a template that also fits texts with other literals and comments.
+    #[cfg(test)]
     pub(super) fn of(text: &[u8]) -> Self {
         let mut maker = Maker::default();
-        let mut lexer = Lexer::new(text);
-        let mut end = 0;
-        loop {
-            let token = lexer.next();
-            if token.kind == TokenKind::Broken {
-                break;
-            }
-            maker.comments(text, end, token.start);
-            end = token.end;
-            match token.kind {
-                TokenKind::End => break,
-                TokenKind::Text => maker.hole(text, token.start + 1, end - 1, Kind::String),
-                TokenKind::Number if is_plain(text, token.start, end) => {
-                    maker.hole(text, token.start, end, Kind::Number);
-                }
-                _ => {}
-            }
-        }
-        maker.fixed.extend_from_slice(&text[maker.from..]);
-        Self {
-            fixed: maker.fixed.into(),
-            holes: maker.holes.into(),
-        }
+        let mut lexer = super::Lexer::new(text);
+        while !matches!(
+            lexer.next_name(&mut maker).0.kind,
+            TokenKind::Broken | TokenKind::End
+        ) {}
+        maker.finish(text)
     }
 
     /// Returns the size in bytes.
@@ -110,16 +94,41 @@ impl Template {
     }
 }
 
-/// Builds a template.
-#[derive(Default)]
-struct Maker {
+/// Builds a template that also fits texts with other literals and comments, while the text is read.
+#[derive(Debug, Default)]
+pub(super) struct Maker {
     fixed: Vec<u8>,
     holes: Vec<Hole>,
     /// The end of the part of the text that has been handled.
     from: usize,
 }
 
+impl Literals for Maker {
+    fn number(&mut self, text: &[u8], start: usize, end: usize) {
+        self.hole(text, start, end, Kind::Number);
+    }
+
+    fn skipped(&mut self, text: &[u8], from: usize, token: Token) {
+        let Token { kind, start, end } = token;
+        self.comments(text, from, start);
+        match kind {
+            TokenKind::Text => self.hole(text, start + 1, end - 1, Kind::String),
+            TokenKind::Number if is_plain(text, start, end) => self.number(text, start, end),
+            _ => {}
+        }
+    }
+}
+
 impl Maker {
+    /// Returns the template of the text, whose rest has no hole.
+    pub(super) fn finish(mut self, text: &[u8]) -> Template {
+        self.fixed.extend_from_slice(&text[self.from..]);
+        Template {
+            fixed: self.fixed.into(),
+            holes: self.holes.into(),
+        }
+    }
+
     fn hole(&mut self, text: &[u8], start: usize, end: usize, kind: Kind) {
         let (Ok(after), true) = (
             u16::try_from(start - self.from),

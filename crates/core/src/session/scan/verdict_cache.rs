@@ -1,6 +1,9 @@
 //! A cache of scan results, for the texts that were sent most often lately.
 
-use super::{Dialect, Effects, blocks, look, scan, template::Template};
+use super::{
+    Dialect, Effects, blocks, look, scan,
+    template::{Maker, Template},
+};
 use crate::session::{certificates::Certificates, fingerprint::Fingerprint};
 
 /// Longer texts are not cached.
@@ -61,7 +64,7 @@ pub struct Place {
     way: usize,
 }
 
-/// What was found about a text.
+/// The result of scanning a text.
 #[derive(Clone, Copy, Debug)]
 pub struct Verdict {
     /// The result of [`scan`].
@@ -101,25 +104,29 @@ impl VerdictCache {
                 place: Some(Place { set: at, way }),
             };
         }
-        let seen = look(text, dialect, certificates);
-        let place = set.takes(text.len()).then(|| {
-            let way = set.keep(Known {
-                head,
-                effects: seen.found,
-                was_used: false,
-                is_of_use: false,
-                // The texts that have the same verdict as this one.
-                template: match seen.by_literals {
-                    true => Template::exact(text),
-                    false => Template::of(text),
-                },
-                fingerprint: None,
-            });
-            Place { set: at, way }
+        if !set.takes(text.len()) {
+            return Verdict {
+                effects: look(text, dialect, certificates, &mut ()).found,
+                place: None,
+            };
+        }
+        let mut maker = Maker::default();
+        let seen = look(text, dialect, certificates, &mut maker);
+        let way = set.keep(Known {
+            head,
+            effects: seen.found,
+            was_used: false,
+            is_of_use: false,
+            // The texts that have the same verdict as this one.
+            template: match seen.by_literals {
+                true => Template::exact(text),
+                false => maker.finish(text),
+            },
+            fingerprint: None,
         });
         Verdict {
             effects: seen.found,
-            place,
+            place: Some(Place { set: at, way }),
         }
     }
 
@@ -133,6 +140,12 @@ impl VerdictCache {
                 .get_or_insert_with(|| Fingerprint::hash_of(text, dialect)),
             None => Fingerprint::hash_of(text, dialect),
         }
+    }
+
+    /// Forgets all texts.
+    pub fn clear(&mut self) {
+        self.under = None;
+        self.sets = Vec::new();
     }
 
     /// Returns the number of texts, and the bytes that they take.

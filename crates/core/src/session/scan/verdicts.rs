@@ -276,7 +276,7 @@ fn other_literals() {
         if template.fits(other.as_bytes()) {
             fitting += usize::from(one != other);
             assert_eq!(tokens(&one), tokens(&other), "{one}\n{other}");
-            if !super::look(one.as_bytes(), Dialect::Utf8, &certificates).by_literals {
+            if !super::look(one.as_bytes(), Dialect::Utf8, &certificates, &mut ()).by_literals {
                 let found =
                     [&one, &other].map(|text| scan(text.as_bytes(), Dialect::Utf8, &certificates));
                 assert_eq!(found[0], found[1], "{one}\n{other}");
@@ -319,7 +319,7 @@ fn names_and_what_is_passed_over() {
             while !token.kind.is_name_or_bound() {
                 (token, passed) = (all.next(), true);
             }
-            assert_eq!(names.next_name(), (token, passed), "{text}");
+            assert_eq!(names.next_name(&mut ()), (token, passed), "{text}");
             if matches!(token.kind, Kind::Broken | Kind::End) {
                 break;
             }

@@ -1,8 +1,10 @@
-use super::super::{Pairs, ServerPassword, ServerRecord, SessionRecord};
+use super::super::{
+    Pairs, PinRecord, ServerPassword, ServerRecord, SessionRecord, StatementRecord,
+};
 use super::*;
-use crate::{Address, Endpoint, pool::PoolKey};
+use crate::{Address, Endpoint, TlsFacts, pool::PoolKey};
 
-/// Numbers that are the same each time.
+/// A generator of random numbers that are the same in each run.
 struct Dice(u64);
 
 impl Dice {
@@ -74,7 +76,7 @@ impl Dice {
             ready_was_sent: self.flag(),
             tracked: self.pairs(),
             session: self.flag().then_some(session),
-            statements: self.pairs(),
+            statements: self.statements(),
             unnamed: self.flag().then(|| self.bytes()),
             early: self.bytes(),
             partial: vec![b'Q'; self.roll(5) as usize],
@@ -85,6 +87,7 @@ impl Dice {
             }),
             server_keys: self.flag().then_some([[3; 32], [4; 32]]),
             server: self.flag().then(|| self.server()),
+            tls: self.flag().then(|| self.facts()),
             channels: (0..self.roll(3)).map(|_| self.bytes()).collect(),
         }
     }
@@ -106,6 +109,50 @@ impl Dice {
             age: self.roll(1 << 31),
             tracked: self.pairs(),
             needs_reset: self.flag(),
+            tls: self.flag().then(|| self.facts()),
+            at_login: self.flag().then(|| (self.bytes(), self.pairs())),
+            statements: self.statements(),
+            pinned: self.flag().then(|| Box::new(self.pin())),
+        }
+    }
+
+    fn facts(&mut self) -> TlsFacts {
+        TlsFacts {
+            protocol: self.text().into(),
+            cipher: self.text().into(),
+            group: self.flag().then(|| self.text().into()),
+            peer: None,
+            end_point: None,
+            is_agreed: false,
+        }
+    }
+
+    fn state(&mut self) -> TlsState {
+        TlsState(self.bytes().into())
+    }
+
+    fn statements(&mut self) -> Vec<StatementRecord> {
+        let count = self.roll(4);
+        let statement = |dice: &mut Self| StatementRecord {
+            name: dice.bytes(),
+            id: dice.roll(1 << 31),
+            definition: dice.bytes(),
+        };
+        (0..count).map(|_| statement(self)).collect()
+    }
+
+    fn pin(&mut self) -> PinRecord {
+        PinRecord {
+            pins: self.roll(1 << 12) as u16,
+            age: self.roll(1 << 31),
+            by: self.flag().then(|| (self.roll(1 << 31), self.text())),
+            sequences_kept: self.roll(256) as u8,
+            effects: self.roll(1 << 31) as u32,
+            facts: self.roll(1 << 14) as u16,
+            held: self.pairs(),
+            sql: self.pairs(),
+            prepared: self.pairs(),
+            strings_at_login: self.flag().then(|| self.bytes()),
         }
     }
 
@@ -139,6 +186,7 @@ impl Dice {
             3 => Message::Ready,
             4 => Message::Begin(Begin {
                 next_id: self.roll(1 << 31),
+                last_statement: self.roll(1 << 31),
                 process_key: [self.roll(256) as u8; 32],
                 is_paused: self.flag(),
                 paused: vec![self.text(); self.roll(3) as usize],
@@ -151,6 +199,11 @@ impl Dice {
             6 => Message::Client {
                 record: Box::new(self.record()),
                 unsent: self.bytes(),
+                encryption: Encryption {
+                    client: self.flag().then(|| self.state()),
+                    server: self.flag().then(|| self.state()),
+                },
+                early: self.bytes(),
             },
             7 => Message::Received(self.roll(1 << 31)),
             8 => Message::Held(self.pool()),
@@ -222,6 +275,11 @@ fn no_client_without_a_key() {
     let message = Message::Client {
         record: Box::new(record),
         unsent: Vec::new(),
+        encryption: Encryption {
+            client: Some(TlsState(b"hidden".to_vec().into())),
+            server: None,
+        },
+        early: Vec::new(),
     };
     let frame = message.to_frame().expect("short enough");
     assert_eq!(Message::of_frame(&frame), Err(BadFrame::Value(10)));
@@ -236,6 +294,11 @@ fn no_secret_in_debug_output() {
     let message = Message::Client {
         record: Box::new(record),
         unsent: Vec::new(),
+        encryption: Encryption {
+            client: Some(TlsState(b"hidden".to_vec().into())),
+            server: None,
+        },
+        early: Vec::new(),
     };
     assert_eq!(format!("{message:?}"), "Message(7)");
 }

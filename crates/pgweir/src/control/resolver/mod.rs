@@ -79,7 +79,7 @@ struct Host {
     last: Option<Arc<[SocketAddr]>>,
     /// The connections that wait for the look-up in progress.
     asked: Option<Vec<Waiter>>,
-    /// How often the addresses were given to a connection: each connection starts with the next address.
+    /// The number of times that the addresses were given to a connection: each connection starts with the next address.
     turn: usize,
 }
 

@@ -33,17 +33,19 @@ pub(super) enum Argument {
     Database,
     /// `client`: the number of a client, as SHOW CLIENTS has it.
     Client,
+    /// `whom`: an address or a user, or all if there is none.
+    Whom,
     /// `key` and `value` of a setting.
     Setting,
     /// `mode`: see [`MODES`].
     Mode,
 }
 
-/// How SHUTDOWN ends the process.
+/// The values of `mode`: the ways in which SHUTDOWN ends the process.
 pub(super) const MODES: [&str; 3] = ["immediate", "wait_for_servers", "wait_for_clients"];
 
 impl Argument {
-    /// The members of the body, each with whether it must be there and what it is.
+    /// The members of the body: the name of each, whether it is required, and its description.
     pub(super) fn members(self) -> &'static [(&'static str, bool, &'static str)] {
         match self {
             Self::None => &[],
@@ -54,6 +56,11 @@ impl Argument {
             )],
             Self::Database => &[("database", true, "The database")],
             Self::Client => &[("client", true, "The client's id or ptr in SHOW CLIENTS")],
+            Self::Whom => &[(
+                "whom",
+                false,
+                "The address or the user; all of them if it is left out",
+            )],
             Self::Setting => &[
                 ("key", true, "The setting"),
                 ("value", true, "Its new value"),
@@ -89,22 +96,25 @@ pub(super) const COMMANDS: &[Command] = commands![
     "reconnect", "RECONNECT", AnyDatabase, "Replace servers as they come free; try failed logins at once";
     "kill", "KILL", AnyDatabase, "Disconnect clients and servers at once, and PAUSE";
     "kill_client", "KILL_CLIENT", Client, "Disconnect a client";
+    "unban", "UNBAN", Whom, "Forget failed logins, and end bans";
     "wait_close", "WAIT_CLOSE", AnyDatabase, "Wait until servers that RECONNECT or RELOAD outdated are closed";
     "suspend", "SUSPEND", None, "Let all connections come to rest, and hold them there until RESUME";
     "restart", "RESTART", None, "Let a new process take over sockets and clients";
     "shutdown", "SHUTDOWN", Mode, "End the process";
 ];
 
-/// A command as the console takes it.
+/// A command in the console's language.
 #[derive(Debug, PartialEq)]
 struct Text {
     command: String,
-    /// As the log names it: without the value of a setting, which may be a secret.
+    /// The command as the log shows it: without the value of a setting, which may be a secret.
     logged: String,
+    /// The database that the command names, or an empty text.
+    database: String,
 }
 
 impl Command {
-    /// Makes the console's command of a body.
+    /// Translates a body to the console's language.
     fn text(&self, body: &Map<String, Value>) -> Result<Text, Problem> {
         let members = self.argument.members();
         let mut errors = Vec::new();
@@ -132,14 +142,18 @@ impl Command {
             return Err(Problem::invalid(errors));
         }
         let verb = self.verb;
+        let names_database = matches!(self.argument, Argument::AnyDatabase | Argument::Database);
+        let database = values.first().filter(|_| names_database);
         let same = |command: String| Text {
             logged: command.clone(),
             command,
+            database: database.cloned().unwrap_or_default(),
         };
         Ok(match (self.argument, values.as_slice()) {
             (Argument::Setting, [key, value]) => Text {
                 command: format!("SET {} = {}", quoted(key, '"'), quoted(value, '\'')),
                 logged: format!("SET {}", quoted(key, '"')),
+                database: String::new(),
             },
             (Argument::Mode, [mode]) if mode != MODES[0] => {
                 same(format!("{verb} {}", mode.to_ascii_uppercase()))
@@ -186,7 +200,8 @@ pub(super) async fn run(
 ) -> Result<Answer, Problem> {
     let text = command.text(body)?;
     let audit = |level, outcome: &str| {
-        state.audit(level, identity, sender, &text.logged, outcome);
+        let command = (&*text.logged, &*text.database);
+        state.audit(level, identity, sender, command, outcome);
     };
     let answered = time::timeout(
         state.patience(),
@@ -194,7 +209,7 @@ pub(super) async fn run(
     );
     let (status, outcome, notices) = match answered.await {
         Ok(Ok(reply)) => (StatusCode::OK, "done", reply.notices),
-        // The process ends before it can answer.
+        // The process ends before it can answer, which means success.
         Ok(Err(LinkError::Ended)) if command.argument == Argument::Mode => {
             (StatusCode::ACCEPTED, "begun", Vec::new())
         }
@@ -229,7 +244,7 @@ async fn send(
     command: &Command,
     text: &str,
 ) -> Result<Reply, LinkError> {
-    // SUSPEND lasts as long as the link that ordered it, and no other link is served meanwhile.
+    // SUSPEND lasts as long as the link that ordered it, and the console serves no other link meanwhile.
     if command.verb == "RESUME"
         && let Some(mut link) = state.links.suspender.take()
     {
@@ -240,7 +255,7 @@ async fn send(
         return outcome;
     }
     let name = format!("http {}", sender.name);
-    let mut link = state.links.switchboard.open_own(&name).await?;
+    let mut link = state.links.connector.open_own(&name).await?;
     let reply = link.run(text).await?;
     if command.verb == "SUSPEND" {
         state.links.suspender.replace(Some(link));

@@ -19,14 +19,14 @@ use crate::{
     },
 };
 
-/// What is done with an entry.
+/// The operation of a request on an entry.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Deed {
-    /// Show it.
+pub(super) enum EntryAction {
+    /// Show the entry.
     Get,
-    /// Make it what the body says.
+    /// Replace the entry by the one in the body.
     Put,
-    /// Change the keys that the body has; those that are null there are removed.
+    /// Change the keys that are in the body; a key whose value is null is removed.
     Patch,
     Delete,
     /// Add a host to the list of a database.
@@ -37,7 +37,7 @@ pub(super) enum Deed {
 /// Keys and values of an entry, in their order.
 type Pairs = Vec<(String, String)>;
 
-/// An entry that a request is about, and who asks.
+/// The entry that a request names, and the sender of the request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Subject<'a> {
     pub(super) identity: &'a Identity,
@@ -58,7 +58,7 @@ pub(super) fn list(state: &State, scope: Scope) -> Value {
     json!({scope.section(): entries})
 }
 
-/// An entry as JSON, without its passwords.
+/// Returns an entry as JSON, without its passwords.
 fn shown(config: &Config, scope: Scope, name: &str) -> Option<Value> {
     let pairs = pairs_of(config, scope, name)?;
     let is_secret = |key: &str| {
@@ -86,7 +86,7 @@ fn pairs_of(config: &Config, scope: Scope, name: &str) -> Option<Pairs> {
 pub(super) async fn serve(
     state: &State,
     subject: Subject<'_>,
-    deed: Deed,
+    action: EntryAction,
     query: &str,
     body: &Map<String, Value>,
 ) -> Result<Answer, Problem> {
@@ -99,19 +99,19 @@ pub(super) async fn serve(
         Problem::new(StatusCode::NOT_FOUND, detail)
     };
     let has_entry = before.is_some();
-    if deed == Deed::Get {
+    if action == EntryAction::Get {
         let entry = shown(&snapshot.config, scope, name).ok_or_else(missing)?;
         return Ok(json_answer(StatusCode::OK, &entry, "application/json"));
     }
     let is_saved = is_saved(query)?;
     let host = names.get(1).map_or("", String::as_str);
-    let after = match deed {
-        Deed::Put => Some(with_body(Vec::new(), body)?),
-        Deed::Patch => Some(with_body(before.ok_or_else(missing)?, body)?),
-        Deed::AddHost => Some(with_host(before.ok_or_else(missing)?, host)?),
-        Deed::RemoveHost => Some(without_host(before.ok_or_else(missing)?, host)?),
-        Deed::Get | Deed::Delete if !has_entry => return Err(missing()),
-        Deed::Get | Deed::Delete => None,
+    let after = match action {
+        EntryAction::Put => Some(with_body(Vec::new(), body)?),
+        EntryAction::Patch => Some(with_body(before.ok_or_else(missing)?, body)?),
+        EntryAction::AddHost => Some(with_host(before.ok_or_else(missing)?, host)?),
+        EntryAction::RemoveHost => Some(without_host(before.ok_or_else(missing)?, host)?),
+        EntryAction::Get | EntryAction::Delete if !has_entry => return Err(missing()),
+        EntryAction::Get | EntryAction::Delete => None,
     };
     let keys: Vec<&str> = after.iter().flatten().map(|(key, _)| &**key).collect();
     let what = match &after {
@@ -124,7 +124,9 @@ pub(super) async fn serve(
         Ok(()) => (Level::Log, format!("done{saved}")),
         Err(problem) => (Level::Warning, format!("refused: {}", problem.detail())),
     };
-    state.audit(level, subject.identity, subject.sender, &what, &said);
+    let database = if scope == Scope::Database { name } else { "" };
+    let command = (&*what, database);
+    state.audit(level, subject.identity, subject.sender, command, &said);
     outcome?;
     let snapshot = state.directory.snapshot();
     let mut answer = shown(&snapshot.config, scope, name).unwrap_or_else(|| json!({"name": name}));
@@ -198,7 +200,7 @@ fn of_config(problem: &ConfigProblem) -> (String, String) {
     (key.to_owned(), problem.kind.to_string())
 }
 
-/// Sets what a body says; a key that is null there is removed.
+/// Applies the members of a body to an entry. A key whose value is null is removed.
 fn with_body(mut pairs: Pairs, body: &Map<String, Value>) -> Result<Pairs, Problem> {
     let mut errors = Vec::new();
     for (key, value) in body {

@@ -1,7 +1,8 @@
-//! `/api/v1`: what the console shows and does, as JSON.
+//! `/api/v1`: the console's tables and commands, as JSON.
 //!
-//! - `routes`: the addresses. `openapi`: their description. `problem`: what is answered to wrong requests.
-//! - `show`: the console's tables. `commands`: its commands. `entries`: databases, users and hosts. `rights`: who may send what.
+//! - `routes`: the addresses. `openapi`: their description. `problem`: the answers to invalid requests.
+//! - `show`: the console's tables. `commands`: its commands. `entries`: databases, users and hosts. `rights`:
+//!   checks whether the sender may send the request.
 
 mod commands;
 mod entries;
@@ -106,14 +107,14 @@ async fn serve(
             show::table(state, identity, name, query).await
         }
         Operation::Entries(scope) => Ok(ok(&entries::list(state, scope))),
-        Operation::Entry(scope, deed) => {
+        Operation::Entry(scope, action) => {
             let subject = entries::Subject {
                 identity,
                 sender,
                 scope,
                 names,
             };
-            entries::serve(state, subject, deed, query, body).await
+            entries::serve(state, subject, action, query, body).await
         }
         Operation::History => Ok(ok(&history(state, query)?)),
         Operation::Command(command) => commands::run(state, identity, sender, command, body).await,

@@ -1,11 +1,11 @@
-//! The OpenAPI 3.1 description of the API, made of the table of routes.
+//! The OpenAPI 3.1 description of the API, generated from the table of routes.
 
 use pgweir_config::Scope;
 use serde_json::{Map, Value, json};
 
 use super::{
     commands::{Argument, MODES},
-    entries::Deed,
+    entries::EntryAction,
     routes::{Operation, ROOT, Route, routes},
 };
 use crate::http::access::Role;
@@ -44,7 +44,7 @@ pub(super) fn description() -> Value {
                     "properties": {
                         "title": {"type": "string"},
                         "status": {"type": "integer"},
-                        "detail": {"type": "string", "description": "What is wrong, and what to do"},
+                        "detail": {"type": "string", "description": "The fault, and its remedy"},
                         "errors": {
                             "type": "array",
                             "items": {
@@ -99,7 +99,7 @@ fn operation(route: &Route) -> Value {
     }
     match route.operation {
         Operation::Command(command) => operation["requestBody"] = body(command.argument),
-        Operation::Entry(scope, Deed::Put | Deed::Patch) => {
+        Operation::Entry(scope, EntryAction::Put | EntryAction::Patch) => {
             operation["requestBody"] = entry(scope);
         }
         _ => {}
@@ -107,7 +107,7 @@ fn operation(route: &Route) -> Value {
     operation
 }
 
-/// A name for generated clients: `get_show_name`, `post_commands_pause`.
+/// Returns a name for generated clients: `get_show_name`, `post_commands_pause`.
 fn id(route: &Route) -> String {
     let words = route.path.replace(['{', '}'], "").replace(['/', '.'], "_");
     format!("{}{words}", route.method.to_ascii_lowercase())
@@ -134,7 +134,7 @@ fn body(argument: Argument) -> Value {
     })
 }
 
-/// The keys of an entry, as the table of settings has them.
+/// Describes the keys of an entry, from the table of settings.
 fn entry(scope: Scope) -> Value {
     let settings = scope.settings().iter().map(|info| {
         let kinds = json!(["string", "number", "boolean", "array", "null"]);
@@ -195,7 +195,7 @@ fn responses(route: &Route) -> Value {
                 "content": {"application/json": {"schema": {"type": "object"}}},
             });
         }
-        Operation::Entry(_, deed) if deed != Deed::Get => {
+        Operation::Entry(_, action) if action != EntryAction::Get => {
             responses["500"] = problem("api_config_file can't be written; nothing has changed");
         }
         _ => {}

@@ -1,4 +1,4 @@
-//! What a request is answered with that is not served: `application/problem+json`, as in RFC 9457.
+//! The answer to a request that is refused or fails: `application/problem+json`, as in RFC 9457.
 
 use http_body_util::Full;
 use hyper::{
@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 
 use crate::http::pages::Answer;
 
-/// Why a request is not served.
+/// The reason why a request is not served.
 #[derive(Debug, PartialEq)]
 pub(super) struct Problem {
     status: StatusCode,
-    /// What is wrong, and what to do.
+    /// The fault, and its remedy.
     detail: String,
-    /// Each wrong member of the body, or key of a configuration, with what is right.
+    /// Each wrong member of the body, or key of a configuration, with a description of valid values.
     errors: Vec<(String, String)>,
     header: Option<(HeaderName, String)>,
 }
@@ -37,7 +37,7 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
-    /// Something in the body is wrong.
+    /// Creates the answer to a request with wrong members in its body.
     pub(super) fn invalid(errors: Vec<(String, String)>) -> Self {
         let mut problem = Self::new(
             StatusCode::UNPROCESSABLE_ENTITY,
@@ -60,7 +60,7 @@ impl Problem {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, detail).with(ALLOW, allowed)
     }
 
-    /// The request has no credentials, or wrong ones.
+    /// Creates the answer to a request without credentials, or with wrong ones.
     pub(super) fn unauthorized(detail: &str) -> Self {
         let schemes = "Basic realm=\"pgweir\", charset=\"UTF-8\", Bearer";
         Self::new(StatusCode::UNAUTHORIZED, detail).with(WWW_AUTHENTICATE, schemes)
@@ -103,7 +103,7 @@ impl Problem {
     }
 }
 
-/// An answer that no cache keeps.
+/// Returns an answer that no cache keeps.
 pub(super) fn json_answer(status: StatusCode, body: &Value, kind: &'static str) -> Answer {
     let mut answer = Response::new(Full::new(Bytes::from(body.to_string())));
     *answer.status_mut() = status;

@@ -1,4 +1,4 @@
-//! Who may send a request: the rights of its sender, and the site that makes a browser send it.
+//! Checks the rights of a request's sender, and refuses requests that a page of another site makes a browser send.
 
 use hyper::{
     HeaderMap, StatusCode,
@@ -13,7 +13,7 @@ use crate::http::{
     state::State,
 };
 
-/// Finds out who sends a request, and checks the right to it.
+/// Identifies the sender of a request, and checks its right to the request.
 pub(super) async fn grant(
     state: &State,
     sender: &Sender,
@@ -28,7 +28,7 @@ pub(super) async fn grant(
             Problem::new(StatusCode::FORBIDDEN, detail)
         }
         Err(Unidentified::None) => {
-            // The page asks so before somebody has logged in: no line in the log.
+            // The live page sends such requests before its user has logged in, so the log has no line about them.
             return Err(Problem::unauthorized(
                 "send `Authorization: Bearer TOKEN` with a token of http_tokens, or the name and password of a user \
                  of admin_users or stats_users by HTTP Basic",
@@ -44,7 +44,7 @@ pub(super) async fn grant(
     Err(problem)
 }
 
-/// Refuses what the page of another site makes a browser send.
+/// Refuses a request that a page of another site makes a browser send.
 pub(super) fn check_site(headers: &HeaderMap) -> Result<(), Problem> {
     let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_owned();
     let site = headers.get("sec-fetch-site").map(text);

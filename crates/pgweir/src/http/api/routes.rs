@@ -1,23 +1,23 @@
-//! The addresses of the API. The OpenAPI description is made of the same table.
+//! The addresses of the API. The OpenAPI description is generated from the same table.
 
 use hyper::Method;
 use pgweir_config::Scope;
 
 use super::{
     commands::{COMMANDS, Command},
-    entries::Deed,
+    entries::EntryAction,
 };
 use crate::http::access::Role;
 
 /// The path with which all addresses of the API begin.
 pub(in crate::http) const ROOT: &str = "/api/v1";
 
-/// What an address does.
+/// The operation behind an address.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Operation {
     /// The OpenAPI description.
     Description,
-    /// Who the sender is.
+    /// The identity of the sender.
     Session,
     /// The names of all tables.
     Tables,
@@ -29,8 +29,8 @@ pub(super) enum Operation {
     Command(&'static Command),
     /// The entries of a section of the configuration.
     Entries(Scope),
-    /// One of them.
-    Entry(Scope, Deed),
+    /// One entry of a section.
+    Entry(Scope, EntryAction),
 }
 
 /// An address and a method.
@@ -39,11 +39,11 @@ pub(super) struct Route {
     pub(super) method: &'static str,
     /// The path after [`ROOT`]; `{name}` and `{host}` stand for one part each.
     pub(super) path: &'static str,
-    /// Who may use it; `None` is everybody.
+    /// The right that a sender needs; `None` admits everybody.
     pub(super) role: Option<Role>,
     pub(super) operation: Operation,
     pub(super) summary: &'static str,
-    /// Parameters in the query: names and what they are. `*`: other names are those of columns.
+    /// The parameters in the query: their names and descriptions. The name `*` stands for the names of columns.
     pub(super) query: &'static [(&'static str, &'static str)],
 }
 
@@ -87,6 +87,10 @@ const READS: [Route; 5] = [
                 "sort",
                 "A column to sort by; with - before it, the largest first",
             ),
+            (
+                "distinct",
+                "Columns, separated by commas: of the rows with the same values there, only the first one",
+            ),
             ("*", "A column and a value: only rows that have it"),
         ],
     },
@@ -103,7 +107,7 @@ const READS: [Route; 5] = [
     },
 ];
 
-/// Entries of a section: method, path, what is done, and what it does.
+/// A route to entries: method, path, operation, and description.
 type EntryRoute = (&'static str, &'static str, Operation, &'static str);
 
 const ENTRIES: [EntryRoute; 12] = [
@@ -116,37 +120,37 @@ const ENTRIES: [EntryRoute; 12] = [
     (
         "GET",
         "/config/databases/{name}",
-        Operation::Entry(Scope::Database, Deed::Get),
+        Operation::Entry(Scope::Database, EntryAction::Get),
         "A database",
     ),
     (
         "PUT",
         "/config/databases/{name}",
-        Operation::Entry(Scope::Database, Deed::Put),
+        Operation::Entry(Scope::Database, EntryAction::Put),
         "Add a database, or replace its keys",
     ),
     (
         "PATCH",
         "/config/databases/{name}",
-        Operation::Entry(Scope::Database, Deed::Patch),
+        Operation::Entry(Scope::Database, EntryAction::Patch),
         "Change keys of a database",
     ),
     (
         "DELETE",
         "/config/databases/{name}",
-        Operation::Entry(Scope::Database, Deed::Delete),
+        Operation::Entry(Scope::Database, EntryAction::Delete),
         "Remove a database",
     ),
     (
         "PUT",
         "/config/databases/{name}/hosts/{host}",
-        Operation::Entry(Scope::Database, Deed::AddHost),
+        Operation::Entry(Scope::Database, EntryAction::AddHost),
         "Add a host to the list of a database",
     ),
     (
         "DELETE",
         "/config/databases/{name}/hosts/{host}",
-        Operation::Entry(Scope::Database, Deed::RemoveHost),
+        Operation::Entry(Scope::Database, EntryAction::RemoveHost),
         "Remove a host from the list of a database",
     ),
     (
@@ -158,25 +162,25 @@ const ENTRIES: [EntryRoute; 12] = [
     (
         "GET",
         "/config/users/{name}",
-        Operation::Entry(Scope::User, Deed::Get),
+        Operation::Entry(Scope::User, EntryAction::Get),
         "A user",
     ),
     (
         "PUT",
         "/config/users/{name}",
-        Operation::Entry(Scope::User, Deed::Put),
+        Operation::Entry(Scope::User, EntryAction::Put),
         "Add a user, or replace the keys",
     ),
     (
         "PATCH",
         "/config/users/{name}",
-        Operation::Entry(Scope::User, Deed::Patch),
+        Operation::Entry(Scope::User, EntryAction::Patch),
         "Change keys of a user",
     ),
     (
         "DELETE",
         "/config/users/{name}",
-        Operation::Entry(Scope::User, Deed::Delete),
+        Operation::Entry(Scope::User, EntryAction::Delete),
         "Remove a user's entry",
     ),
 ];
@@ -186,7 +190,7 @@ const SAVE: &[(&str, &str)] = &[(
     "true: write this and all earlier changes to api_config_file, so that they outlast RELOAD and a restart",
 )];
 
-/// All routes.
+/// Returns all routes.
 pub(super) fn routes() -> impl Iterator<Item = Route> {
     let commands = COMMANDS.iter().map(|command| Route {
         method: "POST",
@@ -209,12 +213,12 @@ pub(super) fn routes() -> impl Iterator<Item = Route> {
     READS.into_iter().chain(commands).chain(entries)
 }
 
-/// What an address and a method lead to.
+/// The result of looking up an address and a method.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// A route, and what stands in the places of `{name}` and `{host}`, as it was written.
+    /// The route, and the texts in the places of `{name}` and `{host}`, as they were written.
     Route(Route, Vec<String>),
-    /// The address takes these methods only.
+    /// The address accepts these methods only.
     Methods(String),
     Nothing,
 }
@@ -244,7 +248,7 @@ pub(super) fn find(method: &Method, path: &str) -> Found {
     Found::Methods(allowed.join(", "))
 }
 
-/// Does a path fit? With what stands in the places of names.
+/// Matches a path with a pattern. Returns the texts in the places of names, or `None` if the path does not match.
 fn matched(pattern: &str, path: &str) -> Option<Vec<String>> {
     let mut names = Vec::new();
     let (mut wanted, mut parts) = (pattern.split('/'), path.split('/'));

@@ -1,5 +1,7 @@
 //! The console's tables as JSON.
 
+use std::collections::HashSet;
+
 use hyper::StatusCode;
 use percent_encoding::percent_decode_str;
 use pgweir_core::console::{TableInfo, tables};
@@ -14,18 +16,20 @@ use crate::http::{
     state::State,
 };
 
-/// The rows of an answer if the request does not say how many.
+/// The number of rows of an answer, if the request does not set it.
 const ROWS: usize = 1000;
 const ROWS_MAX: usize = 100_000;
 
-/// What a request asks of a table.
+/// The part of a table that a request asks for.
 #[derive(Debug, PartialEq, Eq)]
-struct Question {
+struct Selection {
     limit: usize,
     /// The column to sort by, and whether the largest value comes first.
     sort: Option<(String, bool)>,
     /// Columns, and the values that rows must have there.
     filters: Vec<(String, String)>,
+    /// Columns of which each combination of values is listed once: the answer has the first row of each combination.
+    distinct: Vec<String>,
 }
 
 /// Splits a query into names and values.
@@ -45,34 +49,36 @@ pub(super) fn pairs(query: &str) -> Result<Vec<(String, String)>, Problem> {
         .collect()
 }
 
-impl Question {
+impl Selection {
     fn parse(query: &str) -> Result<Self, Problem> {
-        let mut question = Self {
+        let mut selection = Self {
             limit: ROWS,
             sort: None,
             filters: Vec::new(),
+            distinct: Vec::new(),
         };
         for (name, value) in pairs(query)? {
             match name.as_str() {
                 "limit" => {
                     let limit = value.parse().ok();
                     let limit = limit.filter(|limit| (1..=ROWS_MAX).contains(limit));
-                    question.limit = limit.ok_or_else(|| {
+                    selection.limit = limit.ok_or_else(|| {
                         Problem::bad_query(format!("limit: expected 1 to {ROWS_MAX}"))
                     })?;
                 }
                 "sort" => {
                     let column = value.strip_prefix('-');
                     let falls = column.is_some();
-                    question.sort = Some((column.unwrap_or(&value).to_owned(), falls));
+                    selection.sort = Some((column.unwrap_or(&value).to_owned(), falls));
                 }
-                _ => question.filters.push((name, value)),
+                "distinct" => selection.distinct = value.split(',').map(str::to_owned).collect(),
+                _ => selection.filters.push((name, value)),
             }
         }
-        Ok(question)
+        Ok(selection)
     }
 
-    /// Takes the rows that are asked for. Returns them with the number of all that fit.
+    /// Returns the rows that are asked for, and the number of all rows that match.
     fn answer(&self, mut reply: Reply) -> Result<Value, Problem> {
         let at = |name: &str| {
             let mut columns = reply.columns.iter();
@@ -99,6 +105,15 @@ impl Question {
                     false => one.cmp(&other),
                 };
                 if *falls { order.reverse() } else { order }
+            });
+        }
+        if !self.distinct.is_empty() {
+            let columns = self.distinct.iter().map(|name| at(name));
+            let columns = columns.collect::<Result<Vec<_>, _>>()?;
+            let mut seen = HashSet::new();
+            reply.rows.retain(|row| {
+                let values: Vec<_> = columns.iter().map(|at| row[*at].clone()).collect();
+                seen.insert(values)
             });
         }
         let total = reply.rows.len();
@@ -146,7 +161,7 @@ impl ColumnType {
     }
 }
 
-/// The tables that a role may see.
+/// Returns the tables that a role may see.
 fn visible(role: Role) -> impl Iterator<Item = TableInfo> {
     tables().filter(move |table| !table.is_for_admins || role == Role::Admin)
 }
@@ -172,7 +187,7 @@ pub(super) async fn table(
     name: &str,
     query: &str,
 ) -> Result<Answer, Problem> {
-    let question = Question::parse(query)?;
+    let selection = Selection::parse(query)?;
     let found = tables().find(|table| table.name.eq_ignore_ascii_case(name));
     let Some(table) = found else {
         let names: Vec<_> = visible(identity.role)
@@ -190,7 +205,7 @@ pub(super) async fn table(
         LinkError::Command(error) => Problem::refused(error.to_string()),
         other => Problem::unavailable(other.to_string()),
     })?;
-    let body = question.answer(reply)?;
+    let body = selection.answer(reply)?;
     Ok(json_answer(StatusCode::OK, &body, "application/json"))
 }
 
@@ -215,7 +230,7 @@ mod tests {
     }
 
     fn ask(query: &str) -> Result<Value, Problem> {
-        Question::parse(query)?.answer(reply())
+        Selection::parse(query)?.answer(reply())
     }
 
     #[test]
@@ -250,6 +265,28 @@ mod tests {
     }
 
     #[test]
+    fn the_first_row_of_each_value_is_taken() {
+        let text = |text: &str| Some(text.to_owned());
+        let ask = |query: &str| {
+            let mut reply = reply();
+            reply.rows.push(vec![text("a"), text("10")]);
+            reply.rows.push(vec![text("a"), text("9")]);
+            let selection = Selection::parse(query).expect("a selection");
+            let table = selection.answer(reply).expect("a table");
+            (table["total"].as_u64(), table["rows"].clone())
+        };
+        let (total, rows) = ask("distinct=name&sort=-count");
+        let expect = [
+            json!({"name": "b", "count": 10}),
+            json!({"name": "a", "count": 10}),
+            json!({"name": null, "count": null}),
+        ];
+        assert_eq!((total, rows), (Some(3), expect.into()));
+        assert_eq!(ask("distinct=name,count").0, Some(4));
+        assert_eq!(ask("distinct=name&limit=1").0, Some(3));
+    }
+
+    #[test]
     fn wrong_questions() {
         for query in [
             "limit=0",
@@ -257,6 +294,7 @@ mod tests {
             "limit=100001",
             "nothing=1",
             "sort=nothing",
+            "distinct=nothing",
             "name=%ff",
         ] {
             assert!(ask(query).is_err(), "{query}");

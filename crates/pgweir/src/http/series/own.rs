@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use pgweir_core::{
+    base::{
+        memory::MemoryRefusal,
+        stats::{Histogram, Stats, Times},
+    },
     metrics::PoolMetrics,
-    shared_pool::{HostCounts, HostLogin},
-    stats::{Histogram, Stats, Times},
+    shared::pool::{HostCounts, HostLogin},
 };
 
 use super::{
@@ -15,7 +18,7 @@ use super::{
 };
 use crate::http::exposition::{Exposition, Kind};
 
-/// A counter of a pool: its name, its help and where it is.
+/// A counter of a pool: its name, its help, and the function that reads it.
 type PoolCounter = (&'static str, &'static str, fn(&Stats) -> u64);
 
 const POOL_COUNTERS: [PoolCounter; 13] = [
@@ -78,7 +81,7 @@ const POOL_COUNTERS: [PoolCounter; 13] = [
     ),
 ];
 
-/// A histogram of a pool: its name, its help and where it is.
+/// A histogram of a pool: its name, its help, and the function that reads it.
 type PoolHistogram = (&'static str, &'static str, fn(&Times) -> &Histogram);
 
 const POOL_HISTOGRAMS: [PoolHistogram; 4] = [
@@ -102,7 +105,7 @@ const POOL_HISTOGRAMS: [PoolHistogram; 4] = [
     ),
 ];
 
-/// A pool's counts, or the sum of all that have no series of their own.
+/// A pool's counts, or the sum of the pools that have no series of their own.
 #[derive(Default)]
 struct PoolSum {
     stats: Stats,
@@ -133,6 +136,7 @@ pub(super) fn write(
     write_troubles(source, pools, text);
     write_servers(source, databases, text);
     write_hosts(source, databases, text);
+    write_host_roles(source, text);
     write_logins(source, text);
     write_memory(source, text);
     write_process(source, text);
@@ -185,7 +189,7 @@ fn write_pools(source: Source<'_>, kept: &Kept<(String, String)>, text: &mut Exp
     }
 }
 
-/// Why clients wait, and which pools can't log in to their server.
+/// Writes the reasons why clients wait, and the pools that can't log in to their server.
 fn write_troubles(source: Source<'_>, kept: &Kept<(String, String)>, text: &mut Exposition) {
     let table = &source.metrics.pools;
     let at = |name| rows::column(table, name);
@@ -216,7 +220,7 @@ fn write_troubles(source: Source<'_>, kept: &Kept<(String, String)>, text: &mut 
         family.add(&zip(["database", "user"], values), value);
     }
     let help =
-        "Clients that wait for a server, by what keeps them waiting (wait_reason of SHOW POOLS).";
+        "Clients that wait for a server, by the reason of the wait (wait_reason of SHOW POOLS).";
     let mut family = text.family("pgweir_pool_clients_waiting", Kind::Gauge, help);
     for (values, value) in waits.iter() {
         family.add(&zip(["database", "user", "reason"], values), value);
@@ -247,10 +251,11 @@ fn write_servers(source: Source<'_>, kept: &Kept<String>, text: &mut Exposition)
     }
 }
 
-/// How logins to each host ended. A database without series of its own adds to those of the same host under (other).
+/// Writes the results of logins to each host. A database without series of its own adds to those of the same host under
+/// (other).
 fn write_hosts(source: Source<'_>, kept: &Kept<String>, text: &mut Exposition) {
     let mut hosts = BTreeMap::<[&str; 2], HostCounts>::new();
-    for (database, endpoint, counts) in &source.metrics.hosts {
+    for (database, endpoint, counts) in &source.metrics.hosts.logins {
         let name = kept.name(database);
         let endpoint = if name == OTHER { OTHER } else { endpoint };
         hosts
@@ -258,14 +263,17 @@ fn write_hosts(source: Source<'_>, kept: &Kept<String>, text: &mut Exposition) {
             .and_modify(|sum| sum.add(counts))
             .or_insert(*counts);
     }
-    let help = "1 if the last login to a host has succeeded, or the host has refused it; 0 if the host could not be reached.";
+    let help = "1 if the last login to a host has succeeded, or the host has refused it; 0 if the host could not be reached, or was starting or stopping.";
     let mut family = text.family("pgweir_server_host_up", Kind::Gauge, help);
     for ([database, endpoint], counts) in &hosts {
-        let is_up = counts.last() != HostLogin::Unreachable;
+        let is_up = !matches!(
+            counts.last(),
+            HostLogin::Unreachable | HostLogin::Unavailable
+        );
         let labels = [("database", *database), ("endpoint", endpoint)];
         family.add(&labels, is_up.into());
     }
-    let help = "Logins to each host, by their result: ok, refused by the server, or unreachable.";
+    let help = "Logins to each host, by their result: ok, refused, unavailable (the server starts, stops or recovers), unreachable, or wrong_role.";
     let mut family = text.family("pgweir_server_host_logins", Kind::Counter, help);
     for ([database, endpoint], counts) in &hosts {
         for (login, count) in counts.counts() {
@@ -279,8 +287,31 @@ fn write_hosts(source: Source<'_>, kept: &Kept<String>, text: &mut Exposition) {
     }
 }
 
+/// Writes the role of each host, and the lag of each standby.
+fn write_host_roles(source: Source<'_>, text: &mut Exposition) {
+    let roles = &source.metrics.hosts.roles;
+    let help = "1 if a host is a primary, 0 if it is a standby (role of SHOW HOSTS).";
+    let mut family = text.family("pgweir_host_primary", Kind::Gauge, help);
+    for host in roles {
+        family.add(&[("endpoint", &host.endpoint)], host.is_primary.into());
+    }
+    let help = "How far a standby is behind its primary, as the last check has found it.";
+    let mut family = text.family("pgweir_host_lag_seconds", Kind::Gauge, help);
+    for host in roles {
+        if let Some(lag) = host.lag {
+            family.add_micros(&[("endpoint", &host.endpoint)], lag);
+        }
+    }
+    let help =
+        "How often a host went from up to down, or to starting, shutting down or recovering.";
+    let mut family = text.family("pgweir_host_failures", Kind::Counter, help);
+    for host in roles {
+        family.add(&[("endpoint", &host.endpoint)], host.failures);
+    }
+}
+
 fn write_logins(source: Source<'_>, text: &mut Exposition) {
-    let logins = &source.metrics.logins;
+    let logins = &source.metrics.logins.results;
     let help = "Logins of clients, by their result.";
     let mut family = text.family("pgweir_client_logins", Kind::Counter, help);
     for (result, count) in logins.clients() {
@@ -299,21 +330,18 @@ fn write_logins(source: Source<'_>, text: &mut Exposition) {
 }
 
 fn write_memory(source: Source<'_>, text: &mut Exposition) {
-    let metrics = source.metrics;
-    let read_buffers = metrics.workers * source.snapshot.config.settings.read_buffer as usize;
-    let table = &metrics.memory;
-    for (column, name, help, of_buffers) in [
+    let memory = &source.metrics.memory;
+    let table = &memory.table;
+    for (column, name, help) in [
         (
             "memtotal",
             "pgweir_memory_bytes",
-            "The fixed part of what connections and pools take, the texts of SQL (SHOW MEM), and the workers' read buffers.",
-            read_buffers,
+            "What clients and servers take, by kind (SHOW MEM).",
         ),
         (
             "used",
             "pgweir_memory_objects",
-            "How many connections, pools, texts and read buffers there are.",
-            metrics.workers,
+            "How many objects of each kind of memory there are.",
         ),
     ] {
         let column = rows::column(table, column);
@@ -322,11 +350,58 @@ fn write_memory(source: Source<'_>, text: &mut Exposition) {
             let kind = rows::text_at(row, 0).unwrap_or_default();
             family.add(&[("kind", &kind)], rows::number(row, column));
         }
-        family.add(&[("kind", "read_buffer")], of_buffers as u64);
+    }
+    let help = "memory_limit; 0 if there is none.";
+    text.gauge("pgweir_memory_limit_bytes", help, memory.limit as u64);
+    let help = "Whether memory_limit is reached, so that logins and new statements are refused.";
+    text.gauge("pgweir_memory_is_full", help, memory.is_full.into());
+    let help = "Refusals for lack of memory: a statement or login by memory_limit, a login_message by login_memory.";
+    let mut family = text.family("pgweir_memory_refusals", Kind::Counter, help);
+    for (step, count) in MemoryRefusal::ALL.iter().zip(memory.refusals) {
+        family.add(&[("step", step.name())], count);
+    }
+}
+
+fn write_bans(source: Source<'_>, text: &mut Exposition) {
+    let bans = source.metrics.logins.bans;
+    for (name, kind, help, value) in [
+        (
+            "pgweir_failed_login_entries",
+            Kind::Gauge,
+            "Pairs of address and user in SHOW BANS.",
+            bans.entries as u64,
+        ),
+        (
+            "pgweir_bans",
+            Kind::Gauge,
+            "Pairs of address and user that are banned now.",
+            bans.banned as u64,
+        ),
+        (
+            "pgweir_bans_begun",
+            Kind::Counter,
+            "Bans that began after failed logins (auth_failure_limit).",
+            bans.begun,
+        ),
+        (
+            "pgweir_banned_logins",
+            Kind::Counter,
+            "Logins that were refused because of a ban.",
+            bans.refused,
+        ),
+        (
+            "pgweir_failed_login_entries_forgotten",
+            Kind::Counter,
+            "Entries of SHOW BANS that auth_ban_size has dropped.",
+            bans.forgotten,
+        ),
+    ] {
+        text.family(name, kind, help).add(&[], value);
     }
 }
 
 fn write_process(source: Source<'_>, text: &mut Exposition) {
+    write_bans(source, text);
     let metrics = source.metrics;
     text.family(
         "pgweir_events_dropped",
@@ -390,9 +465,42 @@ fn write_process(source: Source<'_>, text: &mut Exposition) {
     let mut family = text.family("pgweir_catalog_evaluations", Kind::Gauge, help);
     family.add(&[("state", "active")], catalogs.active as u64);
     family.add(&[("state", "waiting")], catalogs.waiting as u64);
+    write_rings(source, text);
     let help = "Evaluations that were given up because too many waited.";
     let mut family = text.family("pgweir_catalog_evaluations_refused", Kind::Counter, help);
     family.add(&[], catalogs.refused);
+}
+
+fn write_rings(source: Source<'_>, text: &mut Exposition) {
+    let numbers = source.directory.occupancies().rings.read();
+    for (name, help, value) in [
+        (
+            "pgweir_io_uring_workers",
+            "Workers that use io_uring.",
+            numbers.rings,
+        ),
+        (
+            "pgweir_io_uring_buffers",
+            "Buffers that these workers lend to io_uring: see io_uring_buffers.",
+            numbers.buffers,
+        ),
+    ] {
+        text.gauge(name, help, value as u64);
+    }
+    for (name, help, value) in [
+        (
+            "pgweir_io_uring_buffer_shortages",
+            "How often a server's bytes found none of io_uring_buffers free.",
+            numbers.shortages,
+        ),
+        (
+            "pgweir_io_uring_failures",
+            "Workers that have gone on with epoll, because the kernel refused a request of io_uring.",
+            numbers.failures,
+        ),
+    ] {
+        text.family(name, Kind::Counter, help).add(&[], value);
+    }
 }
 
 fn write_http(source: Source<'_>, text: &mut Exposition) {

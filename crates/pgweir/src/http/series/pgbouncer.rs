@@ -233,7 +233,7 @@ pub(super) fn write(
     }
 }
 
-/// Could the workers be asked?
+/// Writes whether the workers have answered.
 pub(super) fn write_up(is_up: bool, text: &mut Exposition) {
     let help = "1 if pgweir's workers have answered in time.";
     text.gauge("pgbouncer_up", help, is_up.into());
@@ -330,7 +330,7 @@ fn write_clients(source: Source<'_>, pools: &Kept<(String, String)>, text: &mut 
         *by_name.entry(&client.application_name).or_default() += client.count;
     }
     let mut names: Vec<(&str, u64)> = by_name.into_iter().collect();
-    // Most clients first; the names come in their order.
+    // The application with the most clients comes first; equal ones follow in the order of their names.
     names.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
     let most = source.snapshot.config.settings.metrics_max_applications as usize;
     let folded = names.len().saturating_sub(most) as u64;
@@ -343,7 +343,7 @@ fn write_clients(source: Source<'_>, pools: &Kept<(String, String)>, text: &mut 
         let labels = [database, user, name, client.state].map(str::to_owned);
         sums.add(labels, client.count);
     }
-    let help = "Clients by what they are doing.";
+    let help = "Clients by state.";
     let mut family = text.family("pgbouncer_client_connections", Kind::Gauge, help);
     for (values, value) in sums.iter() {
         let labels = zip(["database", "user", "application_name", "state"], values);
@@ -354,7 +354,7 @@ fn write_clients(source: Source<'_>, pools: &Kept<(String, String)>, text: &mut 
     text.gauge("pgweir_metrics_folded_application_names", help, folded);
 }
 
-/// Labels with their values.
+/// Returns the labels with their values.
 pub(super) fn zip<'a, const COUNT: usize>(
     names: [&'a str; COUNT],
     values: &'a [String; COUNT],

@@ -1,4 +1,4 @@
-//! Rows of the console's tables, and names that are too many for series of their own.
+//! Reads rows of the console's tables, and chooses the names that have series of their own.
 
 use std::{
     cell::RefCell,
@@ -14,12 +14,12 @@ pub(super) const OTHER: &str = "(other)";
 #[derive(Debug)]
 pub(super) struct Kept<N> {
     kept: BTreeSet<N>,
-    /// How many have none.
+    /// The number of names that have none.
     pub(super) folded: u64,
 }
 
 impl<N: Ord + Clone> Kept<N> {
-    /// Keeps the names that were kept before, as long as they are there, and new ones while there is room.
+    /// Chooses names: those that were chosen before, as long as they exist, and new ones while there is room.
     pub(super) fn choose(
         before: &RefCell<BTreeSet<N>>,
         present: impl Iterator<Item = N>,
@@ -43,7 +43,7 @@ impl<N: Ord + Clone> Kept<N> {
 }
 
 impl Kept<String> {
-    /// The name, or the one that stands for all others.
+    /// Returns the name, or the one that stands for all others.
     pub(super) fn name<'n>(&self, name: &'n str) -> &'n str {
         if self.kept.contains(name) {
             name
@@ -54,9 +54,9 @@ impl Kept<String> {
 }
 
 impl Kept<(String, String)> {
-    /// Database and user, or what stands for all others.
+    /// Returns database and user, or the names that stand for all others.
     pub(super) fn names<'n>(&self, database: &'n str, user: &'n str) -> [&'n str; 2] {
-        // A tuple of borrowed texts does not find one of owned texts.
+        // A set of owned pairs can't be searched for a borrowed pair.
         match self.kept.contains(&(database.to_owned(), user.to_owned())) {
             true => [database, user],
             false => [OTHER, OTHER],
@@ -64,7 +64,7 @@ impl Kept<(String, String)> {
     }
 }
 
-/// The text in a column, by its index.
+/// Returns the text in a column, by its index.
 pub(super) fn text_at(row: &[Cell], column: usize) -> Option<String> {
     match row.get(column)? {
         Cell::Text(text) => Some(text.clone()),
@@ -73,12 +73,12 @@ pub(super) fn text_at(row: &[Cell], column: usize) -> Option<String> {
     }
 }
 
-/// The index of a column.
+/// Returns the index of a column.
 pub(super) fn column(table: &Table, name: &str) -> Option<usize> {
     table.0.iter().position(|(column, _)| *column == name)
 }
 
-/// The number in a column; 0 if there is none.
+/// Returns the number in a column; 0 if there is none.
 pub(super) fn number(row: &[Cell], column: Option<usize>) -> u64 {
     match column.and_then(|column| row.get(column)) {
         Some(Cell::Int(number)) => *number,
@@ -86,7 +86,7 @@ pub(super) fn number(row: &[Cell], column: Option<usize>) -> u64 {
     }
 }
 
-/// Values by the values of their labels: those of the same labels are added up, or the largest of them counts.
+/// Values by the values of their labels. Values with the same labels are added up, or the largest of them counts.
 #[derive(Debug, Default)]
 pub(super) struct Sums<const LABELS: usize>(BTreeMap<[String; LABELS], u64>);
 
@@ -118,7 +118,7 @@ mod tests {
         };
         let kept = choose(&["m"]);
         assert_eq!((kept.name("m"), kept.folded), ("m", 0));
-        // "a" and "b" stand before it in the alphabet, and one of them finds room.
+        // "a" and "b" come before "m" in the alphabet, and one of them finds room.
         let kept = choose(&["a", "b", "m"]);
         assert_eq!((kept.name("m"), kept.folded), ("m", 1));
         assert_eq!((kept.name("a"), kept.name("b")), ("a", OTHER));

@@ -4,10 +4,10 @@ use pgweir_core::{metrics::StatementMetrics, statement_statistics::Counts};
 
 use crate::http::exposition::{Exposition, Kind};
 
-/// The bytes of a statement's text in a label, at most.
+/// The most bytes of a statement's text in a label.
 const TEXT_MAX: usize = 120;
 
-/// A counter: its name, its help and where it is.
+/// A counter: its name, its help, and the function that reads it.
 type Counter = (&'static str, &'static str, fn(&Counts) -> u64);
 
 const COUNTERS: [Counter; 7] = [
@@ -42,7 +42,7 @@ const COUNTERS: [Counter; 7] = [
     ),
 ];
 
-/// Times: name, help and where they are, in microseconds.
+/// Times in microseconds: the name, the help, and the function that reads them.
 const TIMES: [Counter; 2] = [
     (
         "server_seconds",

@@ -2,6 +2,7 @@
 
 mod closing;
 mod connecting;
+mod falling_back;
 mod reading;
 mod writing;
 
@@ -17,13 +18,13 @@ use pgweir_auth::scram::DerivedKeys;
 use pgweir_core::{
     Action, Actions, Address, AuthCheckResult, Closed, ConnectError, Peer, ReadMode, Source,
     TakenOverClient, Time, TlsFacts, Token, WorkerId, backend::Server, mail::Mail,
-    occupancy::Occupancies, takeover::ClientRecord,
+    shared::occupancy::Occupancies, takeover::ClientRecord,
 };
 use rustix::event::epoll::Event;
 use tempfile::TempDir;
 
 use super::{
-    Driver, ListenPlan, Listeners, Load, Mailboxes, NetOptions, Passed, Surroundings,
+    Driver, DriverDependencies, ListenPlan, Listeners, Load, Mailboxes, NetOptions, Passed, Ring,
     pooler::Pooler,
 };
 use crate::{
@@ -181,6 +182,14 @@ impl World {
     }
 
     fn with(workers: usize, read_buffer: usize) -> Self {
+        Self::with_rings(workers, read_buffer, || None)
+    }
+
+    fn with_rings(
+        workers: usize,
+        read_buffer: usize,
+        ring: impl Fn() -> Option<Box<Ring>>,
+    ) -> Self {
         let folder = tempfile::tempdir().expect("folder");
         let unix_dir = folder.path().display().to_string();
         let plan = ListenPlan {
@@ -205,7 +214,7 @@ impl World {
         let occupancies = Occupancies::default();
         let slow_work = SlowWork::start(&settings, &mailboxes, &occupancies).expect("threads");
         let driver = |id| {
-            let around = Surroundings {
+            let around = DriverDependencies {
                 id,
                 clock,
                 listeners: Arc::clone(&listeners),
@@ -218,6 +227,8 @@ impl World {
                 departures: crossbeam_channel::unbounded().0,
                 traces: TraceQueue::new(1),
                 log: Log::new(0, false).buffer(),
+                memory: Arc::default(),
+                ring: ring(),
                 read_buffer,
                 random: rand::make_rng(),
             };
@@ -390,7 +401,7 @@ fn a_connection_moves_to_another_worker_with_its_unread_bytes() {
     world.mode(ReadMode::Hold);
     write(&mut client, b"unread");
     world.settle();
-    let moved = world.drivers[0].io.detach(FIRST).expect("open");
+    let (moved, _) = world.drivers[0].io.detach(FIRST).expect("open");
     let token = Token {
         slot: 9,
         generation: 4,

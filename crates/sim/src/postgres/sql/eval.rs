@@ -33,13 +33,13 @@ pub(super) struct Machine<'m> {
     state: &'m mut State,
     facts: &'m Facts,
     /// The visible sources, with the columns of their present rows.
-    sight: Sight,
+    visible: VisibleRows,
     /// The rows of an aggregate.
-    group: Vec<Sight>,
+    group: Vec<VisibleRows>,
 }
 
 /// The present row of each source: the source's name, and its columns.
-type Sight = Vec<(String, Row)>;
+type VisibleRows = Vec<(String, Row)>;
 /// Columns with their names.
 type Row = Vec<(String, Value)>;
 
@@ -48,7 +48,7 @@ impl<'m> Machine<'m> {
         Self {
             state,
             facts,
-            sight: Vec::new(),
+            visible: Vec::new(),
             group: Vec::new(),
         }
     }
@@ -64,8 +64,8 @@ impl<'m> Machine<'m> {
     }
 
     fn one_select(&mut self, select: &Select) -> Result<Vec<Vec<Value>>, Failure> {
-        let outer = self.sight.clone();
-        let mut seen: Vec<Sight> = vec![outer.clone()];
+        let outer = self.visible.clone();
+        let mut seen: Vec<VisibleRows> = vec![outer.clone()];
         for source in &select.sources {
             let rows = self.rows_of(source)?;
             let name = source
@@ -82,29 +82,29 @@ impl<'m> Machine<'m> {
             seen = joined.collect();
         }
         let mut kept = Vec::new();
-        for sight in seen {
-            self.sight = sight;
+        for visible in seen {
+            self.visible = visible;
             let is_in = match &select.filter {
                 Some(filter) => is_true(&self.eval(filter)?),
                 None => true,
             };
             if is_in {
-                kept.push(std::mem::take(&mut self.sight));
+                kept.push(std::mem::take(&mut self.visible));
             }
         }
         let mut rows = Vec::new();
         if select.columns.iter().any(is_aggregate) {
-            self.sight = outer.clone();
+            self.visible = outer.clone();
             let before = std::mem::replace(&mut self.group, kept);
             rows.push(self.eval_all(&select.columns)?);
             self.group = before;
         } else {
-            for sight in kept {
-                self.sight = sight;
+            for visible in kept {
+                self.visible = visible;
                 rows.push(self.eval_all(&select.columns)?);
             }
         }
-        self.sight = outer;
+        self.visible = outer;
         Ok(rows)
     }
 
@@ -287,7 +287,7 @@ impl<'m> Machine<'m> {
     }
 
     fn column(&self, source: Option<&str>, column: &str) -> Result<Value, Failure> {
-        let sources = self.sight.iter().rev();
+        let sources = self.visible.iter().rev();
         let mut meant = sources.filter(|(name, _)| source.is_none_or(|own| own == name));
         let found = meant.find_map(|(_, row)| row.iter().find(|(name, _)| name == column));
         match found {
@@ -303,8 +303,8 @@ impl<'m> Machine<'m> {
         filter: Option<&Expr>,
     ) -> Result<Value, Failure> {
         let mut values = Vec::new();
-        for sight in self.group.clone() {
-            let outer = std::mem::replace(&mut self.sight, sight);
+        for visible in self.group.clone() {
+            let outer = std::mem::replace(&mut self.visible, visible);
             let is_in = match filter {
                 Some(filter) => is_true(&self.eval(filter)?),
                 None => true,
@@ -315,7 +315,7 @@ impl<'m> Machine<'m> {
                     None => Some(String::new()),
                 });
             }
-            self.sight = outer;
+            self.visible = outer;
         }
         Ok(match name {
             "count" => Some(values.iter().flatten().count().to_string()),

@@ -24,8 +24,10 @@ pub(in crate::session::certificates) struct Conclusions {
     pub(in crate::session::certificates) unclean_reason: Option<String>,
     /// Whether each session may have session state from its login on, because of an event trigger.
     pub(in crate::session::certificates) logins_leave_state: bool,
-    /// Effects of calls by OID.
+    /// Effects of calls of users' functions by OID.
     pub(in crate::session::certificates) calls: HashMap<u32, Effects>,
+    /// The same of PostgreSQL's own functions.
+    pub(in crate::session::certificates) builtin_calls: HashMap<u32, Effects>,
     /// Functions, and the effects of a call.
     pub(in crate::session::certificates) functions: Vec<(Box<str>, Effects)>,
     /// Relations, and the effects of reading and of writing them.
@@ -83,7 +85,7 @@ impl Facts {
             found.remember("built-in", name, traces, || Some(reason.into()));
         }
         let builtin = self.own.effects.iter();
-        found.calls = builtin
+        found.builtin_calls = builtin
             .map(|(&oid, bits)| (oid, bits.without(Effects::READS_SESSION)))
             .collect();
         for (at, oid, name) in &self.functions {

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::super::Name;
+use super::super::{Name, graph::At};
 use crate::session::Effects;
 
 /// PostgreSQL's own functions and views.
@@ -32,6 +32,13 @@ pub(in crate::session::certificates) struct Reasons {
     /// The first reason why every text is opaque, as a sentence.
     pub(in crate::session::certificates) doubt: Option<String>,
     pub(in crate::session::certificates) unclean: Option<String>,
+}
+
+impl Reasons {
+    /// Notes why the code of this node is opaque by itself.
+    pub(super) fn note(&mut self, at: At, reason: &str) {
+        self.by_function.insert(at.number(), reason.into());
+    }
 }
 
 /// The database that the facts are about.

@@ -362,13 +362,18 @@ fn custom_parameters() {
             "f",
             "BEGIN PERFORM current_setting('App.User'), set_config($$a.d$$, '', true); END",
         )
+        .function(
+            "20002",
+            "g",
+            "BEGIN EXECUTE format('SET app.dynamic = %L', $1); END",
+        )
         .with(&["a", "622e6300780000"])
         .read();
     let names: Vec<_> = certificates
         .custom_names()
         .map(|name| String::from_utf8_lossy(name))
         .collect();
-    assert_eq!(names, ["a.d", "app.t", "app.user", "b.c"]);
+    assert_eq!(names, ["a.d", "app.dynamic", "app.t", "app.user", "b.c"]);
 }
 
 #[test]

@@ -38,6 +38,23 @@ pub(super) fn statement<'a>(lexer: &mut Lexer<'a>, found: &mut VecDeque<Phrase<'
     }
 }
 
+/// Reads the rest of a SET, or of a RESET. `lexer` stands behind that word. Adds the phrases to `several` if there are
+/// more than one.
+pub(in crate::session::scan) fn setting<'a>(
+    lexer: Lexer<'a>,
+    is_reset: bool,
+    several: &mut VecDeque<Phrase<'a>>,
+) -> Option<Phrase<'a>> {
+    let mut reader = Reader {
+        lexer,
+        found: several,
+    };
+    match is_reset {
+        true => reader.reset(),
+        false => reader.set(),
+    }
+}
+
 struct Reader<'a, 'f> {
     lexer: Lexer<'a>,
     found: &'f mut VecDeque<Phrase<'a>>,
@@ -102,7 +119,7 @@ impl<'a> Reader<'a, '_> {
                 b"authorization" => self.session_authorization(false),
                 _ => self.parameter(false),
             },
-            b"transaction" | b"constraints" if !qualified => Some(Phrase::Other),
+            b"transaction" | b"constraints" if !qualified => Some(Phrase::OfTransaction),
             _ => {
                 self.lexer = before;
                 self.parameter(false)
@@ -125,7 +142,10 @@ impl<'a> Reader<'a, '_> {
                 plain(b"role", false)
             }
             b"session" if *self.peek() == *b"authorization" => self.session_authorization(local),
-            b"session" if *self.peek() == *b"characteristics" => Some(Phrase::Other),
+            b"session" if *self.peek() == *b"characteristics" => {
+                self.characteristics();
+                None
+            }
             b"time" if *self.peek() == *b"zone" => {
                 self.word();
                 let value = self.word();
@@ -134,8 +154,7 @@ impl<'a> Reader<'a, '_> {
             b"names" => plain(b"client_encoding", self.is_default()),
             b"schema" => plain(b"search_path", false),
             b"xml" => plain(b"xmloption", false),
-            b"seed" => plain(b"seed", false),
-            b"transaction" => Some(Phrase::Other),
+            b"transaction" => Some(Phrase::OfTransaction),
             _ => {
                 self.lexer.next();
                 let to_default = self.is_default();

@@ -38,6 +38,7 @@ fn of(text: &str) -> String {
         Phrase::Deallocate(None) => "deallocate*".to_owned(),
         Phrase::Deallocate(Some(name)) => format!("deallocate:{}", shown(&name)),
         Phrase::DiscardAll => "discard*".to_owned(),
+        Phrase::OfTransaction => "transaction".to_owned(),
         Phrase::Other => "other".to_owned(),
     };
     phrases(text.as_bytes())
@@ -86,7 +87,7 @@ fn says() {
     );
     check(
         "SET TRANSACTION READ ONLY; SET CONSTRAINTS ALL DEFERRED",
-        "other other",
+        "transaction transaction",
     );
 }
 

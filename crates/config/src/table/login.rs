@@ -1,0 +1,112 @@
+//! The keys of section `[pgbouncer]` about logins of clients, and about the console.
+
+/// Defines the settings between two parts of the table: those about logins stand here.
+macro_rules! login_settings {
+    ({ $($before:tt)* } { $($after:tt)* }) => {
+        $crate::table::settings! {
+            $($before)*
+
+            "How clients log in" {
+                /// How clients prove their identity. `scram-sha-256`: by SCRAM. `md5`: by an MD5 hash, or by SCRAM if
+                /// `auth_file` has a SCRAM secret. `plain`: by the password in clear text. `trust`: without proof, but the
+                /// user must be known. `any`: without proof and with any name; each database must then have a `user`.
+                /// `cert`: by the name in the client's TLS certificate. `hba`: as the rules in `auth_hba_file` say. `ldap`:
+                /// by the password, which an LDAP server checks. `pam`: by the password, which PAM checks, with the service
+                /// `pgbouncer` (`/etc/pam.d/pgbouncer`). With `ldap` and `pam`, users need not be in `auth_file`, and pgweir
+                /// uses the client's password for servers that ask for one.
+                auth_type: AuthType = "md5", reloads, now;
+                /// The file with users and their secrets: lines of `"user" "secret"`, the secret in clear text,
+                /// as `md5...` or as `SCRAM-SHA-256$...`.
+                auth_file: Option<String>, reloads, now;
+                /// The number of iterations for SCRAM secrets that pgweir makes from clear-text passwords.
+                scram_iterations: u32 = "4096", reloads, now, between::<1, 2_147_483_647>;
+                /// The file with the key from which pgweir makes salts for users who do not exist, and for users with a
+            /// clear-text password. If it does not exist, pgweir creates it with a random key and the mode 0600. Without
+            /// this file the key changes with each start that is no online restart, and with it these salts: so a client
+            /// that compares them can tell which users have a SCRAM secret.
+            auth_key_file: Option<String> = "", restarts, now;
+            /// The number of threads that derive SCRAM keys from clear-text passwords, of clients and of servers. A
+                /// derivation takes a core for a millisecond or more; logins wait for it, queries don't.
+                scram_threads: u32 = "2", restarts, now, between::<1, 64>;
+                /// The number of derivations that may wait for these threads. Further logins are refused. A derivation stays
+                /// in the queue even if its client disconnects.
+                scram_queue: u32 = "16384", restarts, now, between::<1, 100_000>;
+                /// The file with rules by address, user and database, for `auth_type = hba`: lines of `local
+                /// DATABASE USER METHOD`, or `host` (`hostssl`, `hostnossl`) `DATABASE USER ADDRESS METHOD`, as in
+                /// PostgreSQL's `pg_hba.conf`. The first that fits decides. DATABASE is `all`, `sameuser`,
+                /// `samerole`, `replication`, USER is `all` or `+role`; both may be lists of names, `@file` and
+                /// `/regular expression` (Rust's syntax, which has no back references and no lookaround). ADDRESS
+                /// is `all` or an address with its mask. METHOD is `trust`, `reject`, `md5`, `scram-sha-256`,
+                /// `password`, `cert` or `peer`, which may have `map=NAME`, `ldap` with its options, or `pam`, which may have
+                /// `pamservice=NAME` (`pgbouncer` if not). A line that can't be understood makes the file unusable.
+                auth_hba_file: Option<String> = "", reloads, now;
+                /// The file with maps for `map=` of the methods `cert` and `peer`: lines of `MAP SYSTEM-USER USER`.
+                /// SYSTEM-USER may be a `/regular expression`; then `\1` in USER stands for the match of its first group.
+                /// USER may be `all` or a `/regular expression`.
+                auth_ident_file: Option<String>, reloads, now;
+                /// The user as whom pgweir logs in to run `auth_query`, for users who are not in `auth_file`. pgweir also
+                /// looks up members of roles (`+role` in `auth_hba_file`) as this user.
+                auth_user: Option<String>, reloads, now;
+                /// The query that looks a user up. `$1` is the name. The result is one row with name and secret, or none. A
+                /// user with a null secret exists, but can't log in by password. An optional third column is the number of
+                /// seconds until the secret's VALID UNTIL, for `auth_cache_ttl`; null or infinity if there is no such limit.
+                /// The default query is sent with this column.
+                auth_query: String = "SELECT rolname, CASE WHEN rolvaliduntil < now() THEN NULL ELSE rolpassword END FROM pg_authid WHERE rolname=$1 AND rolcanlogin", reloads, now;
+                /// The database in which `auth_query` runs. If not set, the database that the client asked for.
+                auth_dbname: Option<String>, reloads, now, not_console;
+                /// How long a result of `auth_query` is used for other logins. 0: run the query for each login, as PgBouncer
+                /// does, so that a change (of a password, VALID UNTIL, NOLOGIN) takes effect at once. A result is not used
+                /// after its VALID UNTIL (see `auth_query`). After a wrong password the query runs again, within the same
+                /// login. With SCRAM, which can't start again within a login, the login fails, and the next login runs the
+                /// query. RELOAD empties the cache.
+                auth_cache_ttl: Micros = "0", reloads, now;
+                /// The largest number of results in this cache.
+                auth_cache_size: u32 = "1000", reloads, now;
+                /// Options of LDAP, for `auth_type = ldap`, as PostgreSQL's `pg_hba.conf` has them: `ldapserver`, `ldapport`,
+                /// `ldapscheme`, `ldaptls`, then `ldapprefix` and `ldapsuffix` to bind as the user at once, or
+                /// `ldapbasedn`, `ldapscope`, `ldapbinddn`, `ldapbindpasswd`, `ldapsearchattribute` or
+                /// `ldapsearchfilter` to search for the user first; or an `ldapurl`. In the HBA file they stand
+                /// behind the method `ldap`. Certificates of LDAP servers are checked as `ldap.conf` says
+                /// (`TLS_CACERT`, `TLS_CACERTDIR`, `TLS_REQCERT`; `LDAPCONF` names the file).
+                auth_ldap_options: Option<Secret>, reloads, now;
+                /// The number of threads that check clients at LDAP servers, by PAM, or by the system's list of users.
+                auth_threads: u32 = "4", restarts, now, between::<1, 64>;
+                /// The number of checks that may wait for these threads. Further logins are refused.
+                auth_queue: u32 = "1000", restarts, now, between::<1, 100_000>;
+                /// After this many failed logins of a user from an address within `auth_failure_window`, the user is banned from
+                /// this address for `auth_ban_time`: it is refused whatever its password. Before that, the error of each failed
+                /// login is sent later than the one before (`auth_failure_delay`). A wrong password, an unknown user and a wrong
+                /// certificate count, over TCP. Passwords that LDAP or PAM rejects don't. A login that succeeds sets the count
+                /// to 0. For IPv6 the first 64 bits of the address count. A client that tries again without TLS after a failure
+                /// (libpq does with `sslmode=prefer`) counts twice. SHOW BANS shows the failures, UNBAN forgets them; so does a
+                /// restart. 0: no limit and no delay.
+                auth_failure_limit: u32 = "0", reloads, now, between::<0, 1_000_000>;
+                /// The time within which failed logins are counted together, from the first one on.
+                auth_failure_window: Micros = "60", reloads, now, above_zero;
+                /// With `auth_failure_limit`: the delay of the error after the first failed login. It doubles with each
+                /// further failure, to at most 16 times. The error is sent within a third of a second after the delay. The
+                /// connection counts as one that logs in meanwhile (`max_login_clients`). 0: no delay.
+                auth_failure_delay: Micros = "1", reloads, now;
+                /// How long a ban lasts.
+                auth_ban_time: Micros = "600", reloads, now, above_zero;
+                /// For how many pairs of address and user failed logins are remembered. If there are more, the oldest are
+                /// forgotten, those without a ban first.
+                auth_ban_size: u32 = "10000", reloads, now, between::<1, 1_000_000>;
+                /// A notice that each client gets after its login.
+                login_notify_message: Option<String> = "", reloads, now;
+            }
+
+            "Console" {
+                /// Users who may run all commands on the console, the database `pgbouncer` or `pgweir`. With `auth_type =
+                /// any`, everybody may.
+                admin_users: Vec<String> = "", reloads, now;
+                /// Users who may run the SHOW commands on the console.
+                stats_users: Vec<String> = "", reloads, now;
+            }
+
+            $($after)*
+        }
+    };
+}
+
+pub(super) use login_settings;

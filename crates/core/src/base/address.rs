@@ -1,0 +1,79 @@
+//! Addresses of servers, and of the two ends of a connection.
+
+use std::{fmt, net::SocketAddr};
+
+use pgweir_config::Database;
+
+/// The address of a server, as it is configured.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    /// A Unix socket, by its full path (`/run/postgresql/.s.PGSQL.5432`; `@name` is abstract).
+    Unix(String),
+    /// A host name or an address. The driver resolves it, and tries all of its addresses in turn.
+    Tcp {
+        /// The host name, or the address as text.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+}
+
+impl Endpoint {
+    /// Returns the address of the server with this `host` and `port`; a host that begins with `/` or `@` is the folder
+    /// of a Unix socket.
+    #[must_use]
+    pub fn of(host: &str, port: u16) -> Self {
+        if host.starts_with(['/', '@']) {
+            Self::Unix(format!("{}/.s.PGSQL.{port}", host.trim_end_matches('/')))
+        } else {
+            let host = host.to_owned();
+            Self::Tcp { host, port }
+        }
+    }
+}
+
+impl Endpoint {
+    /// Returns the servers of a database's entry, in the order of its list; none if it has no `host`.
+    pub fn all_of(database: &Database) -> impl Iterator<Item = Self> {
+        let hosts = database.host.iter().enumerate();
+        hosts.map(|(at, host)| Self::of(host, database.port.of(at)))
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Unix(path) => f.write_str(path),
+            Endpoint::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Endpoint::Tcp { host, port } => write!(f, "{host}:{port}"),
+        }
+    }
+}
+
+/// One end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// A Unix socket; shown as `unix`.
+    Unix,
+    /// TCP, version 4 or 6.
+    Tcp(SocketAddr),
+}
+
+impl Address {
+    /// Returns the address as the log shows it: `unix:6432` or `127.0.0.1:4711`, IPv6 in brackets. `port` stands for
+    /// the port of a Unix socket.
+    pub(crate) fn with_port(self, port: u16) -> String {
+        match self {
+            Self::Unix => format!("unix:{port}"),
+            Self::Tcp(socket) => socket.to_string(),
+        }
+    }
+
+    /// The IP address, or `unix`.
+    pub(crate) fn without_port(self) -> String {
+        match self {
+            Self::Unix => "unix".to_owned(),
+            Self::Tcp(socket) => socket.ip().to_canonical().to_string(),
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Time as an argument: the core reads no clock.
+
+/// Microseconds since the Unix epoch. The process reads the system's time once, at its start, and adds the time that a
+/// monotonic clock has measured since. So this time never goes backwards, and can still be shown to people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Time(pub u64);
+
+impl Time {
+    /// Returns the microseconds from `earlier` to `self`; 0 if `earlier` is later.
+    #[must_use]
+    pub fn since(self, earlier: Time) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// Returns `self` plus `micros` microseconds.
+    #[must_use]
+    pub fn after(self, micros: u64) -> Time {
+        Time(self.0.saturating_add(micros))
+    }
+}

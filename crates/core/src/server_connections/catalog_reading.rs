@@ -1,0 +1,155 @@
+//! Servers that read the catalog of their database, so that texts can be certified.
+//!
+//! This module owns no state. Input: a server that has become free ([`begin_if_due`]), and its answer ([`finish`]). The
+//! facts that it has read are evaluated on another thread ([`Action::Evaluate`]); the resulting certificates are put in
+//! force in the [`Catalog`](crate::shared::catalog::Catalog) that all workers share ([`put_in_force`]).
+
+use std::sync::Arc;
+
+use pgweir_wire::MessageWriter;
+
+use crate::{
+    Action, Actions, Evaluated, Evaluation, Level, Reading, Time, Token,
+    backend::{CatalogRows, InternalQuery, Server},
+    connections::Connections,
+    effect::Env,
+    pooling::LocalPools,
+    session::certificates::{FACTS, Facts, IDENTITY, SYSTEM, Trust},
+    shared::catalog::Findings,
+};
+
+/// The shortest time between two checks of a worker whether the catalog has to be read, in microseconds.
+const CHECKED_EVERY: u64 = 250_000;
+/// The same time if the catalog may have changed.
+const CHECKED_AGAIN: u64 = 1_000;
+/// The longest time that a server may take to answer, in microseconds.
+const PATIENCE: u64 = 30_000_000;
+
+/// Returns whether this server, which has become free, has to read the catalog before any client gets it.
+#[inline]
+pub(crate) fn begin_if_due(
+    env: &Env<'_>,
+    connections: &mut Connections,
+    pools: &mut LocalPools,
+    conn: Token,
+    out: &mut Actions,
+) -> bool {
+    let interval = env.snapshot.config.settings.catalog_check_interval.0;
+    let Some(server) = connections.known_server(conn, out) else {
+        return false;
+    };
+    let Some(pool) = pools.get_mut(server.pool()) else {
+        out.report_missing("the pool of a server that has become free");
+        return false;
+    };
+    pool.use_current_catalog();
+    if pool.catalog.due > env.now || interval == 0 {
+        return false;
+    }
+    let catalog = Arc::clone(&pool.shared.catalog);
+    let is_whole = pool.terms.engine;
+    let reading = match is_whole {
+        true => catalog.begin(interval, env.now),
+        false => catalog.begin_identity(env.now),
+    };
+    let pause = if is_whole && reading.is_none() && catalog.is_stale() {
+        CHECKED_AGAIN
+    } else {
+        CHECKED_EVERY
+    };
+    pool.catalog.due = env.now.after(pause);
+    let Some(reading) = reading else {
+        return false;
+    };
+    send_queries(env, conn, server, reading, out);
+    server.begins_reading(env.now);
+    // The server is kept from clients until it has answered.
+    connections.begin_cleaning(conn, env.now.after(PATIENCE), env.now);
+    true
+}
+
+#[cold]
+fn send_queries(
+    env: &Env<'_>,
+    conn: Token,
+    server: &mut Server,
+    reading: Reading,
+    out: &mut Actions,
+) {
+    let settings = &env.snapshot.config.settings;
+    let names = |list: &[String]| list.iter().map(|name| name.as_str().into()).collect();
+    let trust = Trust {
+        certified: names(&settings.certified_functions),
+        pinning: names(&settings.pin_extensions),
+    };
+    server.session.queries.catalog = Some(Box::new(CatalogRows {
+        reading,
+        facts: Facts::new(trust),
+        failed: false,
+    }));
+    server.ask(InternalQuery::System);
+    server.ask(InternalQuery::Catalog);
+    let query = match reading.is_of_identity {
+        true => IDENTITY,
+        false => FACTS,
+    };
+    out.send_made(conn, |bytes| {
+        let mut writer = MessageWriter::new(bytes);
+        writer.query(SYSTEM.as_bytes());
+        writer.query(query.as_bytes());
+    });
+}
+
+/// Handles the end of a server's answer to a catalog query. Many facts are evaluated off the event loop.
+pub(crate) fn finish(env: &Env<'_>, server: &mut Server, out: &mut Actions) {
+    let Some(found) = server.session.queries.catalog.take() else {
+        return;
+    };
+    let catalog = Arc::clone(&server.shared.catalog);
+    let address = server.link.endpoint.to_string();
+    let database = server.shared.key.database.clone();
+    if !found.failed && !found.reading.is_of_identity {
+        let evaluation = Evaluation {
+            catalog,
+            reading: found.reading,
+            facts: found.facts,
+            address,
+            database,
+        };
+        return match evaluation.facts.are_many() {
+            true => out.list.push(Action::Evaluate(Box::new(evaluation))),
+            // The client's next text should find the certificates in force.
+            false => put_in_force(evaluation.run(), env.now, out),
+        };
+    }
+    let findings = match found.failed {
+        true => Findings::default(),
+        false => Findings::identity(&found.facts, &address),
+    };
+    let evaluated = Evaluated {
+        catalog,
+        reading: found.reading,
+        findings,
+        database,
+    };
+    put_in_force(evaluated, env.now, out);
+}
+
+/// Puts the certificates in force that follow from a reading.
+pub(crate) fn put_in_force(evaluated: Evaluated, now: Time, out: &mut Actions) {
+    let Evaluated {
+        catalog,
+        reading,
+        findings,
+        database,
+    } = evaluated;
+    catalog.finish(reading, findings, now);
+    if let Some(reason) = catalog.news() {
+        let text = format!(
+            "database {database}: no statement is certain to leave its session as it was: {reason}; \
+             each server is cleaned before another client gets it; SHOW OPAQUE lists functions, and \
+             certified_functions can name those that keep nothing in the session"
+        );
+        out.log(Level::Warning, "", text);
+    }
+}

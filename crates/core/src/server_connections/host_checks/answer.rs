@@ -1,0 +1,114 @@
+//! The query of a check, and what its answer says.
+
+use crate::shared::{hosts::HostFacts, pool::ServerRole};
+
+/// Asks for the role, the position in the WAL, the timeline of a primary, the age of the last transaction that a standby has
+/// replayed (in microseconds), and whether transactions can't write by default. All names are qualified, whatever the
+/// role's `search_path` is.
+pub(super) const QUERY: &[u8] = b"SELECT r, \
+    CASE WHEN r THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_flush_lsn() END \
+    OPERATOR(pg_catalog.-) '0/0'::pg_catalog.pg_lsn, \
+    CASE WHEN r THEN NULL ELSE pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_flush_lsn()) END, \
+    CASE WHEN r THEN pg_catalog.trunc((1000000 OPERATOR(pg_catalog.*) pg_catalog.date_part('epoch', \
+    pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.pg_last_xact_replay_timestamp()))::pg_catalog.numeric) END, \
+    pg_catalog.current_setting('default_transaction_read_only') \
+    FROM (SELECT pg_catalog.pg_is_in_recovery() AS r) AS recovery";
+
+/// The hexadecimal digits of the timeline in the name of a file of the WAL.
+const TIMELINE_DIGITS: usize = 8;
+
+/// The answer to a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Answer {
+    role: ServerRole,
+    position: Option<u64>,
+    timeline: Option<u32>,
+    /// Microseconds since the last replayed transaction was committed on the primary.
+    replayed_before: Option<u64>,
+}
+
+impl Answer {
+    /// Reads the columns of [`QUERY`]; `None` if they are something else.
+    pub(super) fn parse(columns: &[Option<&[u8]>]) -> Option<Self> {
+        let &[is_standby, position, file, age, is_read_only] = columns else {
+            return None;
+        };
+        let text = |value: &[u8]| String::from_utf8(value.to_vec()).ok();
+        let number = |value: Option<&[u8]>| {
+            let value: Option<i128> = value.and_then(text)?.parse().ok();
+            // A clock that is behind the primary's gives an age below zero.
+            u64::try_from(value?.max(0)).ok()
+        };
+        let is_standby = is_standby? == b"t";
+        let timeline = file.and_then(text).and_then(|name| {
+            let digits = name.get(..TIMELINE_DIGITS)?;
+            u32::from_str_radix(digits, 16).ok()
+        });
+        Some(Self {
+            role: ServerRole::new(is_standby, is_standby || is_read_only? == b"on"),
+            position: number(position),
+            timeline,
+            replayed_before: number(age),
+        })
+    }
+
+    /// Returns whether the host is a standby.
+    pub(super) fn is_standby(&self) -> bool {
+        self.role.is_standby()
+    }
+
+    /// Adds the answer to what is known of its host. `primary`: the position of the primary. A standby that has replayed all
+    /// of it is not behind, however old its last transaction is.
+    pub(super) fn apply(&self, facts: &mut HostFacts, primary: Option<u64>) {
+        facts.role = Some(self.role);
+        facts.timeline = self.timeline;
+        facts.position = self.position;
+        let has_all = match (self.position, primary) {
+            (Some(own), Some(primary)) => own >= primary,
+            _ => false,
+        };
+        facts.lag = match self.is_standby() {
+            true if has_all => Some(0),
+            true => self.replayed_before,
+            false => None,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(columns: [&str; 5]) -> Option<Answer> {
+        let columns = columns.map(|column| (!column.is_empty()).then_some(column.as_bytes()));
+        Answer::parse(&columns)
+    }
+
+    #[test]
+    fn answers_of_a_primary_and_a_standby() {
+        let primary = parse(["f", "50331648", "0000000A0000000000000003", "", "off"]);
+        let expect = Answer {
+            role: ServerRole::new(false, false),
+            position: Some(50_331_648),
+            timeline: Some(10),
+            replayed_before: None,
+        };
+        assert_eq!(primary, Some(expect));
+        let standby = parse(["t", "4096", "", "1500000", "off"]).expect("an answer");
+        assert_eq!(standby.role, ServerRole::new(true, true));
+        let mut facts = HostFacts::default();
+        standby.apply(&mut facts, Some(4097));
+        assert_eq!(facts.lag, Some(1_500_000));
+        standby.apply(&mut facts, Some(4096));
+        assert_eq!(facts.lag, Some(0));
+        let ahead = parse(["t", "4096", "", "-7", "off"]).expect("an answer");
+        assert_eq!(ahead.replayed_before, Some(0));
+        for garbage in [["", "1", "", "", "off"], ["t", "x", "zz", "y", ""]] {
+            let answer = parse(garbage);
+            assert!(
+                answer.is_none_or(|answer| answer.position.is_none() && answer.timeline.is_none())
+            );
+        }
+        assert_eq!(Answer::parse(&[Some(b"t")]), None);
+    }
+}

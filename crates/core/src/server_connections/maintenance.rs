@@ -1,0 +1,293 @@
+//! Periodic work on servers and pools: closes servers that are old or idle, opens servers that are missing, removes
+//! unused pools.
+//!
+//! This module owns no state. Input: the ticks of the worker; output: notes of ledgers, and effects that close
+//! servers.
+
+use std::sync::Arc;
+
+use pgweir_config::PoolMode;
+
+use crate::{
+    Actions, Level, Time, Token, WorkerId,
+    backend::{Duty, REDEFINED, Server},
+    connections::{Conn, Connections},
+    effect::{Effect, Env, PoolEffect, ServerEffect},
+    measurement::statistics::Statistics,
+    pool::{PoolId, PoolKey},
+    pooling::{LocalPool, LocalPools, deliver},
+};
+
+/// A server that was in use within this many microseconds (a quarter of its lifetime, if that is less) gets a
+/// successor before it is closed.
+const IN_USE: u64 = 1_000_000;
+
+/// The reason for closing a server that has reached its `server_lifetime`.
+const LIFETIME: &str = "server lifetime over";
+
+/// Ends the servers that have been idle or open for too long, and opens successors of those that soon will be.
+pub(crate) fn end_due_servers(
+    env: &Env<'_>,
+    connections: &Connections,
+    pools: &LocalPools,
+) -> Vec<Effect> {
+    let found = connections.iter().filter_map(|(token, conn)| match conn {
+        Conn::Server(server) => due(env, pools, token, server),
+        _ => None,
+    });
+    found.collect()
+}
+
+fn due(env: &Env<'_>, pools: &LocalPools, token: Token, server: &Server) -> Option<Effect> {
+    if server.purpose.is_own() {
+        return None;
+    }
+    let pool = pools.get(server.pool())?;
+    let terms = &pool.terms;
+    let settings = &env.snapshot.config.settings;
+    let is_outdated =
+        server.retirement.reason.is_some() && server.retirement.reason != Some(REDEFINED);
+    if settings.server_fast_close && is_outdated && server.client().is_some() {
+        // The client's session is ended, since with this setting pgweir does not wait for the session's end.
+        return Some(Effect::Server(ServerEffect::CloseIfOutdated(token)));
+    }
+    let idle_max = settings.server_idle_timeout.0;
+    let is_idle = matches!(*server.duty(), Duty::Idle);
+    let idle_for = env.now.since(server.times.freed_at);
+    let age = env.now.since(server.times.connected_at);
+    if is_idle && idle_max > 0 && idle_for >= idle_max {
+        return Some(Effect::Server(ServerEffect::EndIdle(token)));
+    }
+    if terms.server_lifetime == 0 {
+        return None;
+    }
+    if is_idle && age >= terms.end_age(server.id) {
+        return Some(Effect::close(token, LIFETIME));
+    }
+    if pool.may_keep(server) && age >= terms.end_age(server.id) {
+        // The client keeps the server without need.
+        return Some(Effect::Server(ServerEffect::Retire(token, LIFETIME)));
+    }
+    // A client in session mode may keep its server for as long as it likes: no waiter relies on that server.
+    let is_used = is_idle && idle_for < IN_USE.min(terms.server_lifetime / 4)
+        || server.relays_for().is_some() && terms.mode != PoolMode::Session;
+    // No waiter relies on an exclusive server of a client, either.
+    let is_shared = server.purpose.owner.is_none();
+    let is_soon =
+        is_shared && !server.retirement.has_successor && age >= terms.successor_age(server.id);
+    (is_soon && is_used).then_some(Effect::Server(ServerEffect::OpenSuccessor(token)))
+}
+
+/// Closes a server that has been idle for too long, unless it is kept for `min_pool_size`. That depends on how many are
+/// left, so the effect for one server is carried out before the next one is ended.
+pub(crate) fn end_idle_server(
+    connections: &mut Connections,
+    pools: &LocalPools,
+    conn: Token,
+) -> Option<Effect> {
+    let is_kept = is_kept_for_min(connections, pools, conn);
+    (!is_kept).then_some(Effect::close(conn, "server idle timeout"))
+}
+
+/// Opens a successor of a server that will soon be too old, and is needed.
+pub(crate) fn open_successor(
+    env: &Env<'_>,
+    connections: &mut Connections,
+    conn: Token,
+    out: &mut Actions,
+) {
+    // The server may have been closed together with another one that was due.
+    let Some(server) = connections.server(conn) else {
+        return;
+    };
+    server.retirement.has_successor = true;
+    let notes = (server.shared.ledger.lock()).replace(env.worker, env.now);
+    deliver(env, &notes, &server.shared, out);
+}
+
+fn is_kept_for_min(connections: &mut Connections, pools: &LocalPools, conn: Token) -> bool {
+    let Some(server) = connections.server(conn) else {
+        return false;
+    };
+    let pool = pools.get(server.pool());
+    pool.is_some_and(|pool| pool.terms.min_pool_size > 0)
+        && !server.shared.ledger.lock().is_above_min()
+}
+
+/// Returns when the first server must be closed, or gets its successor.
+pub(crate) fn first_server_deadline(
+    env: &Env<'_>,
+    connections: &Connections,
+    pools: &LocalPools,
+) -> Option<Time> {
+    let servers = connections.iter().filter_map(|(_, conn)| match conn {
+        Conn::Server(server) => server_deadline(env, pools, server),
+        _ => None,
+    });
+    servers.min()
+}
+
+fn server_deadline(env: &Env<'_>, pools: &LocalPools, server: &Server) -> Option<Time> {
+    if server.purpose.is_own() {
+        return None;
+    }
+    let pool = pools.get(server.pool())?;
+    let terms = &pool.terms;
+    let idle_max = env.snapshot.config.settings.server_idle_timeout.0;
+    let is_idle = matches!(*server.duty(), Duty::Idle);
+    // A server that is lent now becomes free later, and its idle time begins then.
+    let since = if is_idle {
+        server.times.freed_at
+    } else {
+        env.now
+    };
+    let idle = (idle_max > 0).then(|| since.after(idle_max));
+    // A server that is kept for `min_pool_size` has exceeded its idle time already.
+    let idle = idle.filter(|&at| terms.min_pool_size == 0 || at > env.now);
+    let is_session = terms.mode == PoolMode::Session;
+    let age = match (server.retirement.has_successor, is_idle) {
+        _ if terms.server_lifetime == 0 => None,
+        (false, false) if is_session || server.purpose.owner.is_some() => None,
+        (false, _) => Some(terms.successor_age(server.id)),
+        (true, false) if pool.may_keep(server) => Some(terms.end_age(server.id)),
+        (true, true) => Some(terms.end_age(server.id)),
+        (true, false) => None,
+    };
+    let old = age.map(|age| server.times.connected_at.after(age));
+    idle.into_iter().chain(old).min()
+}
+
+/// Looks after all pools of the worker; creates those that must exist without a client.
+pub(crate) fn maintain_pools(
+    env: &Env<'_>,
+    connections: &mut Connections,
+    pools: &mut LocalPools,
+) -> Vec<Effect> {
+    if env.shutdown.is_none() {
+        make_forced_pools(env, connections, pools);
+    }
+    let maintain = |id| {
+        [
+            Effect::Pool(id, PoolEffect::OfferWhileClientsWait),
+            Effect::Pool(id, PoolEffect::FillOrRemove),
+        ]
+    };
+    pools.ids().into_iter().flat_map(maintain).collect()
+}
+
+/// Creates the pools of databases with a forced user, which are kept filled from the start. The first worker
+/// does that.
+fn make_forced_pools(env: &Env<'_>, connections: &mut Connections, pools: &mut LocalPools) {
+    if env.worker != WorkerId(0) {
+        return;
+    }
+    let config = &env.snapshot.config;
+    for (name, entry) in &config.databases {
+        let Some(user) = &entry.user else { continue };
+        if config.min_pool_size(entry) == 0 {
+            continue;
+        }
+        let key = PoolKey {
+            database: name.as_str().into(),
+            user: user.as_str().into(),
+        };
+        let shared = env.directory.pool(&key, config, entry);
+        pools.open(env, connections, &shared);
+    }
+}
+
+/// Offers the servers of a pool to clients that wait.
+pub(crate) fn offer_servers(
+    env: &Env<'_>,
+    pools: &LocalPools,
+    id: PoolId,
+    out: &mut Actions,
+) -> Option<Effect> {
+    let pool = pools.get(id)?;
+    let shared = &pool.shared;
+    if !pool.offers_to_ledger && !shared.ledger.lock().has_exclusive_waits() {
+        return None;
+    }
+    let notes = shared.ledger.lock().tick(env.now);
+    deliver(env, &notes, shared, out);
+    Some(Effect::Pool(id, PoolEffect::OfferKeptServers))
+}
+
+/// Opens servers for a pool that has too few, or removes a pool that has been unused for too long.
+pub(crate) fn fill_or_remove(
+    env: &Env<'_>,
+    pools: &mut LocalPools,
+    statistics: &mut Statistics,
+    id: PoolId,
+    out: &mut Actions,
+) {
+    if env.shutdown.is_none() {
+        fill_pool(env, pools, id, out);
+    }
+    remove_if_unused(env, pools, statistics, id, out);
+}
+
+/// Opens servers for a pool that has too few.
+fn fill_pool(env: &Env<'_>, pools: &LocalPools, id: PoolId, out: &mut Actions) {
+    let Some(pool) = pools.get(id).filter(|pool| pool.keeps_min()) else {
+        return;
+    };
+    loop {
+        let notes = pool.shared.ledger.lock().fill(env.worker, env.now);
+        let is_enough = notes.open.is_none();
+        deliver(env, &notes, &pool.shared, out);
+        if is_enough {
+            break;
+        }
+    }
+}
+
+/// Removes a pool that has been unused for too long.
+fn remove_if_unused(
+    env: &Env<'_>,
+    pools: &mut LocalPools,
+    statistics: &mut Statistics,
+    id: PoolId,
+    out: &mut Actions,
+) {
+    let Some(pool) = pools.get(id).filter(|pool| is_unused(pool)) else {
+        return;
+    };
+    let Some(kept) = pool.kept(&env.snapshot.config.settings) else {
+        return;
+    };
+    let is_over = env.directory.memory().is_full() || env.now.since(pool.empty_since) >= kept;
+    let shared = Arc::clone(&pool.shared);
+    if is_over && shared.ledger.lock().forget_worker(env.worker) {
+        let counted = pool.stats.now;
+        statistics.add_removed_pool(counted);
+        *shared.past.lock() += counted;
+        *shared.past_times.lock() += pool.times;
+        pools.remove(id);
+        // This is the last worker that had the pool.
+        if Arc::strong_count(&shared) == 1 {
+            let key = &shared.key;
+            let subject = format!("{}/{}", key.database, key.user);
+            out.log(Level::Log, subject, "cleaning up idle pool");
+        }
+    }
+}
+
+fn is_unused(pool: &LocalPool) -> bool {
+    pool.clients == 0 && pool.servers == 0 && !pool.keeps_min()
+}
+
+/// Returns when the first pool must be removed or filled.
+pub(crate) fn first_pool_deadline(env: &Env<'_>, pools: &LocalPools) -> Option<Time> {
+    let settings = &env.snapshot.config.settings;
+    let deadline = |pool: &LocalPool| {
+        if pool.keeps_min() && pool.shared.ledger.lock().is_below_min() {
+            return Some(env.now);
+        }
+        match is_unused(pool) {
+            true => Some(pool.empty_since.after(pool.kept(settings)?)),
+            false => None,
+        }
+    };
+    pools.iter().filter_map(deadline).min()
+}

@@ -1,0 +1,98 @@
+//! Changes of session defaults by ALTER ROLE SET, ALTER DATABASE SET and DROP ROLE in a client's text: the server
+//! connections concerned are replaced.
+//!
+//! Server connections of the pools concerned are closed as they become free, and the next login waits for a new one.
+//! Server connections that belong to one client, or that LISTEN, stay. A superuser's text concerns every pool on the
+//! same server that the text names. The text of any other client concerns the pools of the client's user, so that no
+//! client can close the server connections of other users.
+//!
+//! This module owns no state. Input: the names of changed roles. Output: new values of counters in the shared pools,
+//! and effects on servers.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use crate::{
+    Actions, Directory, Snapshot, Token,
+    backend::{REDEFINED, Server},
+    connections::Connections,
+    effect::{Effect, ServerEffect},
+    operators::orders,
+    pool::PoolId,
+    pooling::{LocalPools, Terms},
+};
+
+/// Replaces the servers of the roles and databases whose defaults a transaction has changed. The transaction has
+/// finished on this server.
+pub(crate) fn renew_changed(
+    directory: &Directory,
+    snapshot: &Snapshot,
+    connections: &mut Connections,
+    conn: Token,
+    out: &mut Actions,
+) {
+    let Some(server) = connections.server(conn) else {
+        return;
+    };
+    let names = std::mem::take(&mut server.session.transaction.changed_roles);
+    if names.is_empty() {
+        return;
+    }
+    let (own, at) = (
+        Arc::clone(&server.shared),
+        Arc::clone(&server.link.endpoint),
+    );
+    let is_superuser = directory.names().value(&server.tracked, b"is_superuser") == Some(b"on");
+    let has = |name: &str| names.iter().any(|found| found == name);
+    for pool in directory.pools() {
+        let key = &pool.key;
+        let terms = Terms::of(&pool, snapshot);
+        let database = snapshot.config.database(&key.database);
+        let is_named = has("all")
+            || has(&key.user)
+            || database.is_some_and(|entry| has(entry.dbname_for(&key.database)))
+            || key.user == own.key.user && ["current_user", "session_user"].into_iter().any(has);
+        let is_allowed = is_superuser || key.user == own.key.user;
+        if is_named && is_allowed && terms.engine && terms.endpoints.contains(&at) {
+            pool.defaults.fetch_add(1, Ordering::AcqRel);
+            pool.startups.lock().clear();
+        }
+    }
+    orders::announce(directory, out);
+}
+
+/// Closes servers that were opened under other session defaults, as soon as they are not in use.
+pub(crate) fn retire_redefined(
+    connections: &Connections,
+    pools: &mut LocalPools,
+    id: PoolId,
+) -> Vec<Effect> {
+    let redefined = orders::outdated_servers(
+        connections,
+        pools.get_mut(id),
+        |shared| shared.defaults.load(Ordering::Acquire),
+        |pool| &mut pool.orders.defaults,
+        |server| server.retirement.defaults,
+    );
+    let redefined = redefined.into_iter();
+    redefined
+        .map(|conn| Effect::Server(ServerEffect::RetireRedefined(conn)))
+        .collect()
+}
+
+/// Closes a server that was opened under other session defaults, as soon as it is not in use.
+pub(crate) fn retire_server(connections: &mut Connections, conn: Token) -> Option<Effect> {
+    // A server that belongs to one client, or that listens, stays.
+    let server = connections
+        .server(conn)
+        .filter(|server| server.is_shared())?;
+    if server.client().is_none() {
+        return Some(Effect::close(conn, REDEFINED));
+    }
+    server.retirement.reason.get_or_insert(REDEFINED);
+    Some(Effect::Settle(conn))
+}
+
+/// Returns whether a client that logs in on this server would get outdated session defaults.
+pub(crate) fn is_redefined(server: &Server) -> bool {
+    server.retirement.reason == Some(REDEFINED)
+}

@@ -1,0 +1,35 @@
+//! The changes and readings of a catalog, as its state counts them.
+
+use crate::Time;
+
+/// The changes of a catalog.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    /// The number of possible changes of the catalog. Facts that were read before the last change are invalid.
+    pub(super) count: u64,
+    /// The last change that a reading noticed, and the time when it did.
+    pub(super) noted: (u64, Time),
+    /// Transactions in progress that may change the catalog.
+    pub(super) ddl: u32,
+    /// Transactions in progress whose DDL leaves the certificates valid (quiet DDL).
+    pub(super) quiet: u32,
+    /// The number of invalidations so far. Quiet DDL that began before the last one counts as other DDL.
+    pub(super) judged_at: u64,
+    /// Whether something may have changed since the last reading.
+    pub(super) is_stale: bool,
+    /// Whether quiet DDL has changed something: the certificates stay valid.
+    pub(super) is_behind: bool,
+}
+
+/// The readings of a catalog.
+#[derive(Debug, Default)]
+pub(super) struct Readings {
+    /// The time when the reading in progress began.
+    pub(super) begun_at: Option<Time>,
+    /// The time when the last reading ended, and its duration in microseconds.
+    pub(super) ended_at: Option<(Time, u64)>,
+    /// The number of successful readings.
+    pub(super) count: u64,
+    /// The last reason that was logged.
+    pub(super) logged: Option<Box<str>>,
+}

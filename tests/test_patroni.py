@@ -1,0 +1,263 @@
+"""Failovers by real Patroni and etcd, under load, with a ledger: what clients behind pgweir notice of them.
+
+The pause that a failover makes of itself is the time until the new primary takes writes over a connection of its own.
+"""
+
+import contextlib
+import threading
+import time
+from dataclasses import dataclass, field
+
+import psycopg
+import pytest
+
+import ledger
+import machine
+import namespaces
+import patroni
+
+pytestmark = [pytest.mark.full, pytest.mark.pgweir_only("PgBouncer doesn't look for the primary in a list of hosts"),
+              pytest.mark.timeout(600)]
+
+BUSY, IDLE, LISTENING = 100, 100, 25
+# What pgweir may add to the failover's own pause, in seconds.
+ADDED = 1.0
+# Seconds in which a failover must be over.
+OVER = 60
+TITLE = ("fault", "idle failed", "waiting failed", "listening failed", "in transactions", "COMMIT unknown", "logins",
+         "own pause", "seen", "added", "ledger")
+
+# Promises that are not kept yet, and why. One that is kept after all fails the test, and leaves this table.
+NOT_YET = {}
+
+
+@pytest.fixture(scope="module")
+def shop(run_folder):
+    """A Patroni cluster with a database `app`."""
+    reason = namespaces.missing("patroni", "etcd")
+    if reason:
+        pytest.skip(reason)
+    folder = run_folder / "patroni"
+    folder.mkdir()
+    machine.give_to_service(folder)
+    made = patroni.Cluster(folder)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.remove()
+
+
+class Probe:
+    """Writes to each server over a connection of its own, and notes when that worked and when it didn't."""
+
+    def __init__(self, servers):
+        self.worked = {server.name: [] for server in servers}
+        self.failed = {server.name: [] for server in servers}
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._write, args=(server,), daemon=True) for server in servers]
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(10)
+
+    def _write(self, server):
+        db = None
+        for _ in machine.every(0.02, until=self._stop.is_set):
+            try:
+                db = db or server.connect(application_name="probe")
+                db.execute("UPDATE probe SET n = n + 1")
+                self.worked[server.name].append(time.monotonic())
+            except psycopg.Error as error:
+                self.failed[server.name].append(time.monotonic())
+                if db is not None and (db.closed or isinstance(error, psycopg.OperationalError)):
+                    db.close()
+                    db = None
+        if db is not None:
+            db.close()
+
+    def first_write(self, names, since):
+        """When one of these servers took a write after a moment, or None."""
+        return min((at for name in names for at in self.worked[name] if at > since), default=None)
+
+
+@dataclass
+class Report:
+    """What clients noticed of one fault."""
+
+    fault: str
+    idle: list
+    waiting: list
+    listening: list
+    places: dict
+    own: float
+    seen: float
+    added: float
+    difference: ledger.Difference
+    errors: dict = field(default_factory=dict)
+
+    def missed(self, is_held):
+        """The promises that were not kept. Without `outage_hold` clients that listen or log in get an error."""
+        kept = {"idle clients": not self.idle, "waiting clients": not self.waiting, "pause": self.added <= ADDED,
+                "ledger": self.difference.count() == 0}
+        if is_held:
+            kept |= {"listening clients": not self.listening, "logins": self.places["login"] == 0}
+        return {promise for promise, is_kept in kept.items() if not is_kept}
+
+    def line(self):
+        cells = (self.fault, len(self.idle), len(self.waiting), len(self.listening), self.places["transaction"], self.places["commit"],
+                 self.places["login"], f"{self.own:.2f} s", f"{self.seen:.2f} s", f"{self.added:.2f} s", self.difference)
+        return " | ".join(str(cell) for cell in cells)
+
+
+@contextlib.contextmanager
+def switchover(shop, probe):
+    shop.switchover()
+    yield
+
+
+@contextlib.contextmanager
+def killed_postmaster(shop, probe):
+    shop.primary.kill_postmaster()
+    yield
+
+
+@contextlib.contextmanager
+def killed_with_patroni(shop, probe):
+    old = shop.primary
+    old.kill_main()
+    old.kill_postmaster()
+    yield
+    old.start()
+
+
+@contextlib.contextmanager
+def cut_network(shop, probe):
+    old = shop.primary
+    old.cut()
+    yield
+    old.mend()
+
+
+@contextlib.contextmanager
+def etcd_gone(shop, probe):
+    """The primary steps down for want of etcd, and steps up again with it."""
+    began, name = time.monotonic(), shop.primary.name
+    shop.etcd.end_all()
+    machine.wait_until(lambda: [at for at in probe.failed[name] if at > began], 30, "the primary takes no writes")
+    shop.etcd.start()
+    yield
+
+
+def unsettled(pooler):
+    """The idle clients that keep a server."""
+    idle = {row["ptr"] for row in pooler.console("SHOW CLIENTS") if row["application_name"].startswith("idle")}
+    return [row for row in pooler.console("SHOW SERVERS") if row["link"] in idle]
+
+
+def notify(server):
+    with server.connect() as db:
+        db.execute("NOTIFY c")
+
+
+@contextlib.contextmanager
+def struck(fault, shop, probe):
+    """Lets a fault happen in a thread, and undoes it at the end; gives a function that tells what went wrong with that."""
+    over, problems = threading.Event(), []
+
+    def strike():
+        try:
+            with fault(shop, probe):
+                over.wait()
+        except Exception as error:  # collected: a thread's own would be lost
+            problems.append(error)
+
+    def check():
+        if problems:
+            raise problems[0]
+    thread = threading.Thread(target=strike)
+    thread.start()
+    try:
+        yield check
+    finally:
+        over.set()
+        thread.join()
+    check()
+
+
+def play(shop, pooler, fault, setter=ledger.SETTER):
+    """Plays a fault under load, and returns the report."""
+    shop.settled()
+    old = shop.primary
+    with old.connect() as db:
+        db.execute("DROP TABLE IF EXISTS ledger, probe")
+        db.execute(ledger.TABLE + "; CREATE TABLE probe AS SELECT 0 AS n; GRANT ALL ON ALL TABLES IN SCHEMA public TO trusty")
+    others = [server.name for server in shop.servers if server is not old]
+    if fault is etcd_gone:
+        others.append(old.name)
+    with (Probe(shop.servers) as probe,
+          ledger.Load(BUSY, IDLE, LISTENING, pause=0.05, setter=setter, host=pooler.host, port=pooler.port, user="trusty",
+                      dbname="app") as load):
+        machine.wait_until(lambda: len(load.answered) > 1000, 60, "transactions run")
+        # Whose session has not been looked at keeps its server, and is lost with it.
+        machine.wait_until(lambda: not unsettled(pooler), 20, "the sessions of idle clients are settled")
+        began = time.monotonic()
+        with struck(fault, shop, probe) as check:
+            def paused_for():
+                check()
+                return time.monotonic() - load.last_before(time.monotonic())
+            machine.wait_until(lambda: paused_for() > 0.5, 30, "clients notice the fault")
+            stopped = load.last_before(time.monotonic())
+            load.ask()
+            accepts = machine.wait_until(lambda: check() or probe.first_write(others, stopped), OVER, "a new primary takes writes")
+            writes = machine.wait_until(lambda: check() or load.first_after(accepts), OVER, "clients write again")
+            waiting = load.failed_waiting()
+        shop.settled()
+        new = shop.primary
+        idle, listening = load.failed_idle(), load.failed_listening(lambda: notify(new))
+        load.stop()
+        with new.connect() as db:
+            difference = load.difference(db.execute(ledger.ROWS).fetchall())
+    return Report(fault.__name__.replace("_", " "), idle, waiting, listening, load.errors_by_place(), accepts - began, writes - stopped,
+                  writes - accepts, difference, load.errors)
+
+
+@pytest.fixture
+def start_before(shop, start_pooler):
+    """Starts a pooler with the list of the shop's hosts."""
+    hosts = ",".join(server.address for server in shop.servers)
+    entry = f"host={hosts} port=5432 dbname=app target_session_attrs=read-write"
+    return lambda hold: start_pooler(None, databases={"app": entry}, default_pool_size=20, query_wait_notify=0,
+                                     server_connect_timeout=2, tcp_user_timeout=2000, outage_hold=hold)
+
+
+@pytest.mark.parametrize("hold", [0, 60], ids=["plain", "held"])
+@pytest.mark.parametrize("fault", [switchover, killed_postmaster, killed_with_patroni, cut_network, etcd_gone])
+def test_failover(shop, start_before, record_property, fault, hold):
+    """Clients without a transaction notice only a pause, which is hardly longer than the failover's own."""
+    check(play(shop, start_before(hold), fault), hold, record_property)
+
+
+def test_failover_of_an_opaque_database(shop, start_before, record_property):
+    """The same where clients change their sessions by a function that may do anything: pgweir has looked what it did."""
+    with shop.primary.connect() as db:
+        db.execute("CREATE OR REPLACE FUNCTION become(tenant text) RETURNS void LANGUAGE plpgsql AS"
+                   " $$ BEGIN EXECUTE format('SELECT %L', tenant); PERFORM set_config('app.tenant', tenant, false); END $$")
+    pooler = start_before(60)
+    report = play(shop, pooler, killed_with_patroni, "SELECT become(%s)")
+    assert "become" in str(pooler.console("SHOW OPAQUE"))
+    report.fault += ", opaque"
+    check(report, 60, record_property)
+
+
+def check(report, hold, record_property):
+    report.fault += ", held" if hold else ""
+    record_property("figures", f"failover: {report.line()}")
+    print(" | ".join(TITLE), report.line(), report.errors, report.idle[:3], report.waiting[:3], report.listening[:3], sep="\n")
+    assert report.missed(bool(hold)) == (NOT_YET.keys() if hold else set())
