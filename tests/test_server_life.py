@@ -1,5 +1,6 @@
 """How long servers and pools live, which one is lent, and what happens when none can be opened."""
 
+import signal
 import threading
 import time
 
@@ -47,7 +48,27 @@ def test_a_server_in_use_gets_a_successor_before_it_goes(start_pooler, emptied_p
         if backend not in backends:
             backends.append(backend)
     assert len(backends) >= 3
-    # Each of them had logged in before its predecessor was closed.
+    assert_successors_came_first(pooler)
+
+
+@pytest.mark.shows("server_lifetime")
+def test_a_late_check_opens_the_successor_first(start_pooler, emptied_pg):
+    """The process was stopped when it should have opened the successor, and until after the server's end."""
+    pooler = start_pooler(emptied_pg, server_lifetime=1, workers=1, log_connections=1)
+    client = pooler.raw()
+    old = int(client.value(BACKEND))
+    machine.stand_still(pooler.process)
+    machine.stays_true(lambda: old in emptied_pg.backends(), 1.1, "the server is open until it is too old")
+    client.send(wire.query(BACKEND))
+    pooler.signal(signal.SIGCONT)
+    client.until_ready()
+    for _ in machine.every(0.005, until=lambda: old not in emptied_pg.backends()):
+        client.value(BACKEND)
+    assert_successors_came_first(pooler)
+
+
+def assert_successors_came_first(pooler):
+    """Each server had logged in before its predecessor was closed."""
     lines = [line for line in pooler.log().splitlines() if " S-" in line]
     opened = [n for n, line in enumerate(lines) if "new connection to server" in line]
     closed = [n for n, line in enumerate(lines) if "server lifetime over" in line]

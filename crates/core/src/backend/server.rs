@@ -218,8 +218,8 @@ pub struct ServerTimes {
 pub struct Retirement {
     /// Set if the server must not be lent again; the reason for the log.
     pub reason: Option<&'static str>,
-    /// Whether another connection was requested that replaces this one when it is too old.
-    pub has_successor: bool,
+    /// When another connection was requested that replaces this one, since this one is nearly too old.
+    pub successor_at: Option<Time>,
     /// When the connection was opened, in terms of the pool's [`Epochs`](crate::pool::Epochs).
     pub epoch: u32,
     /// The session defaults at login ([`SharedPool::defaults`]).
@@ -298,7 +298,7 @@ impl Server {
             },
             retirement: Retirement {
                 reason: None,
-                has_successor: false,
+                successor_at: None,
                 epoch,
                 defaults: 0,
             },

@@ -1,10 +1,12 @@
 //! The configuration of a pool, looked up once: when a worker first uses the pool, and when the configuration changes.
 
-use std::sync::Arc;
+use std::{ops::RangeInclusive, sync::Arc};
 
 use pgweir_config::{Database, PoolMode, SessionState};
 
-use crate::{Endpoint, ServerTls, SharedPool, Snapshot, directory::opens_like};
+use crate::{
+    Endpoint, ServerTls, SharedPool, Snapshot, Time, backend::Server, directory::opens_like,
+};
 
 /// The configuration of a pool, looked up once.
 #[derive(Debug, Clone)]
@@ -127,8 +129,15 @@ fn endpoints_of(database: &Database, snapshot: &Snapshot) -> Vec<Arc<Endpoint>> 
     Endpoint::all_of(database).map(Arc::new).collect()
 }
 
-/// Microseconds by which a server's successor is opened before the server's end, at most.
-const HANDOVER: u64 = 10_000_000;
+/// Microseconds by which a server's successor is opened before the server's end: a twentieth of the lifetime, within
+/// these bounds. The lower one leaves time for a slow login, and is a quarter of the lifetime if that is less.
+const HANDOVER: RangeInclusive<u64> = 1_000_000..=10_000_000;
+
+/// Returns how many microseconds a server of this lifetime and its successor have together.
+fn handover(lifetime: u64) -> u64 {
+    let shortest = (*HANDOVER.start()).min(lifetime / 4);
+    (lifetime / 20).clamp(shortest, *HANDOVER.end())
+}
 
 /// Returns by how many 640ths of its lifetime a server ends early: 0 to 63.
 #[inline]
@@ -147,7 +156,29 @@ impl Terms {
 
     /// Returns the age at which the server's successor is opened.
     pub(crate) fn successor_age(&self, id: u64) -> u64 {
-        self.end_age(id) - (self.server_lifetime / 20).min(HANDOVER)
+        self.end_age(id) - handover(self.server_lifetime)
+    }
+
+    /// Returns when the server is closed for its age: later than planned if its successor was opened late, so that
+    /// the successor has time to log in.
+    #[inline]
+    pub(crate) fn server_end(&self, server: &Server) -> Time {
+        let planned = (server.times.connected_at).after(self.end_age(server.id));
+        let successor_at = server.retirement.successor_at;
+        successor_at.map_or(planned, |at| {
+            planned.max(at.after(handover(self.server_lifetime)))
+        })
+    }
+
+    /// Returns whether the server is soon too old, and no successor was requested yet. Clients wait neither for a server
+    /// that another client has for its whole session nor for an exclusive one.
+    pub(crate) fn needs_successor(&self, server: &Server, now: Time) -> bool {
+        let is_shared = server.purpose.owner.is_none();
+        let age = now.since(server.times.connected_at);
+        is_shared
+            && self.server_lifetime > 0
+            && server.retirement.successor_at.is_none()
+            && age >= self.successor_age(server.id)
     }
 
     /// Returns whether a server that was opened under these terms would be opened in the same way under `other`.
@@ -162,7 +193,14 @@ impl Terms {
 
 #[cfg(test)]
 mod tests {
-    use super::spread;
+    use super::{handover, spread};
+
+    #[test]
+    fn a_successor_has_time_to_log_in() {
+        let lifetimes = [0, 1, 2, 60, 3600].map(|seconds| seconds * 1_000_000);
+        let expected = [0, 250_000, 500_000, 3_000_000, 10_000_000];
+        assert_eq!(lifetimes.map(handover), expected);
+    }
 
     #[test]
     fn servers_that_are_opened_together_end_one_after_another() {

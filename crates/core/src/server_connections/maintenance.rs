@@ -26,19 +26,26 @@ const IN_USE: u64 = 1_000_000;
 const LIFETIME: &str = "server lifetime over";
 
 /// Ends the servers that have been idle or open for too long, and opens successors of those that soon will be.
+/// `planned` is when this check should have run.
 pub(crate) fn end_due_servers(
     env: &Env<'_>,
     connections: &Connections,
     pools: &LocalPools,
+    planned: Time,
 ) -> Vec<Effect> {
     let found = connections.iter().filter_map(|(token, conn)| match conn {
-        Conn::Server(server) => due(env, pools, token, server),
+        Conn::Server(server) => due(env, pools, planned, (token, server)),
         _ => None,
     });
     found.collect()
 }
 
-fn due(env: &Env<'_>, pools: &LocalPools, token: Token, server: &Server) -> Option<Effect> {
+fn due(
+    env: &Env<'_>,
+    pools: &LocalPools,
+    planned: Time,
+    (token, server): (Token, &Server),
+) -> Option<Effect> {
     if server.purpose.is_own() {
         return None;
     }
@@ -54,28 +61,28 @@ fn due(env: &Env<'_>, pools: &LocalPools, token: Token, server: &Server) -> Opti
     let idle_max = settings.server_idle_timeout.0;
     let is_idle = matches!(*server.duty(), Duty::Idle);
     let idle_for = env.now.since(server.times.freed_at);
-    let age = env.now.since(server.times.connected_at);
     if is_idle && idle_max > 0 && idle_for >= idle_max {
         return Some(Effect::Server(ServerEffect::EndIdle(token)));
     }
     if terms.server_lifetime == 0 {
         return None;
     }
-    if is_idle && age >= terms.end_age(server.id) {
+    // A client in session mode may keep its server for as long as it likes: no waiter relies on that server.
+    // While the process did not run, no client could use the server either.
+    let was_idle_for = planned.since(server.times.freed_at);
+    let is_used = is_idle && was_idle_for < IN_USE.min(terms.server_lifetime / 4)
+        || server.relays_for().is_some() && terms.mode != PoolMode::Session;
+    // This comes first: when a check is late, a server may be too old before its successor was opened.
+    if is_used && terms.needs_successor(server, env.now) {
+        return Some(Effect::Server(ServerEffect::OpenSuccessor(token)));
+    }
+    let is_too_old = terms.server_end(server) <= env.now;
+    if is_idle && is_too_old {
         return Some(Effect::close(token, LIFETIME));
     }
-    if pool.may_keep(server) && age >= terms.end_age(server.id) {
-        // The client keeps the server without need.
-        return Some(Effect::Server(ServerEffect::Retire(token, LIFETIME)));
-    }
-    // A client in session mode may keep its server for as long as it likes: no waiter relies on that server.
-    let is_used = is_idle && idle_for < IN_USE.min(terms.server_lifetime / 4)
-        || server.relays_for().is_some() && terms.mode != PoolMode::Session;
-    // No waiter relies on an exclusive server of a client, either.
-    let is_shared = server.purpose.owner.is_none();
-    let is_soon =
-        is_shared && !server.retirement.has_successor && age >= terms.successor_age(server.id);
-    (is_soon && is_used).then_some(Effect::Server(ServerEffect::OpenSuccessor(token)))
+    // The client keeps the server without need.
+    (is_too_old && pool.may_keep(server))
+        .then_some(Effect::Server(ServerEffect::Retire(token, LIFETIME)))
 }
 
 /// Closes a server that has been idle for too long, unless it is kept for `min_pool_size`. That depends on how many are
@@ -100,7 +107,7 @@ pub(crate) fn open_successor(
     let Some(server) = connections.server(conn) else {
         return;
     };
-    server.retirement.has_successor = true;
+    server.retirement.successor_at = Some(env.now);
     let notes = (server.shared.ledger.lock()).replace(env.worker, env.now);
     deliver(env, &notes, &server.shared, out);
 }
@@ -145,15 +152,14 @@ fn server_deadline(env: &Env<'_>, pools: &LocalPools, server: &Server) -> Option
     // A server that is kept for `min_pool_size` has exceeded its idle time already.
     let idle = idle.filter(|&at| terms.min_pool_size == 0 || at > env.now);
     let is_session = terms.mode == PoolMode::Session;
-    let age = match (server.retirement.has_successor, is_idle) {
+    let old = match (server.retirement.successor_at.is_some(), is_idle) {
         _ if terms.server_lifetime == 0 => None,
         (false, false) if is_session || server.purpose.owner.is_some() => None,
-        (false, _) => Some(terms.successor_age(server.id)),
-        (true, false) if pool.may_keep(server) => Some(terms.end_age(server.id)),
-        (true, true) => Some(terms.end_age(server.id)),
+        (false, _) => Some((server.times.connected_at).after(terms.successor_age(server.id))),
+        (true, false) if pool.may_keep(server) => Some(terms.server_end(server)),
+        (true, true) => Some(terms.server_end(server)),
         (true, false) => None,
     };
-    let old = age.map(|age| server.times.connected_at.after(age));
     idle.into_iter().chain(old).min()
 }
 

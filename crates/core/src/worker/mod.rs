@@ -570,7 +570,7 @@ impl Worker {
         let handed_over = self.online_restart.check_handover_out(&self.env(now));
         self.carry_out(handed_over, now, out);
         self.dispatch(now, out, |parts, _| {
-            maintenance::end_due_servers(&parts.env, parts.connections, parts.pools)
+            maintenance::end_due_servers(&parts.env, parts.connections, parts.pools, planned)
         });
         self.dispatch(now, out, |parts, out| {
             let (env, connections) = (&parts.env, parts.connections);

@@ -5,9 +5,12 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-use rustix::event::{
-    Timespec,
-    epoll::{self, CreateFlags, Event, EventFlags},
+use rustix::{
+    event::{
+        Timespec,
+        epoll::{self, CreateFlags, Event, EventFlags},
+    },
+    io::Errno,
 };
 
 use super::poller::Key;
@@ -70,24 +73,31 @@ impl Epoll {
         Ok(epoll::delete(&self.0, fd)?)
     }
 
-    /// Waits for events, without limit if `timeout_us` is `None`. A signal ends the wait early.
+    /// Waits for events, without limit if `timeout_us` is `None`. A signal ends the wait early. Everything that arrived
+    /// before the end of the wait is reported.
     ///
     /// # Errors
     /// Only those of a broken program (a bad descriptor).
     pub(super) fn wait(&self, events: &mut Vec<Event>, timeout_us: Option<u64>) -> io::Result<()> {
         events.clear();
+        match self.wait_once(events, timeout_us) {
+            // The process may have been stopped for long, and the caller checks its deadlines after this.
+            Err(Errno::INTR) => Ok(self.wait_once(events, Some(0))?),
+            outcome => Ok(outcome?),
+        }
+    }
+
+    fn wait_once(&self, events: &mut Vec<Event>, timeout_us: Option<u64>) -> Result<(), Errno> {
         let timeout = timeout_us.map(|us| Timespec {
             tv_sec: i64::try_from(us / 1_000_000).unwrap_or(i64::MAX),
             tv_nsec: (us % 1_000_000) as i64 * 1000,
         });
-        match epoll::wait(
+        epoll::wait(
             &self.0,
             rustix::buffer::spare_capacity(events),
             timeout.as_ref(),
-        ) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        )
+        .map(|_| ())
     }
 }
 

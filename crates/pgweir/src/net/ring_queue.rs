@@ -183,7 +183,10 @@ impl Queue {
         match submitter.submit_with_args_and_flags(want, &args, self.enter_flags) {
             Ok(_) => Ok(()),
             Err(error) => match error.raw_os_error() {
-                // Signals and timeouts end a wait. With too many completions, those are taken first.
+                // A signal ends a wait, too. The process may have been stopped for long, so what arrived is reported before
+                // the caller checks its deadlines.
+                Some(libc::EINTR) if want > 0 => self.enter(0, None),
+                // With too many completions, those are taken first.
                 Some(libc::EINTR | libc::ETIME | libc::EBUSY) => Ok(()),
                 code => {
                     self.has_lost |= code == Some(libc::EBADR);
