@@ -107,7 +107,7 @@ pub(crate) fn next_deadline(
     let soon = env.now.after(INTERVAL);
     let has_memory_limit = env.directory.memory().limit() > 0;
     let has_deadlines = has_memory_limit || clients_have_deadlines || connections.have_deadlines();
-    if has_deadlines || may_offer_kept(pools) || host_checks::are_due(env, pools) {
+    if has_deadlines || may_offer_kept(pools) || host_checks::has_hosts_to_check(env, pools) {
         return Some(soon);
     }
     let has_servers = pools.iter().any(|pool| pool.servers > 0);

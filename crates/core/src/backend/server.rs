@@ -13,7 +13,7 @@ use crate::{
     listen::{Holder, ListenerKey},
     pool::{PoolId, Waiter},
     session::Tracked,
-    shared::hosts::Seat,
+    shared::hosts::{Host, HostConnection},
     statement_statistics::{RunningStatements, StatementPool},
 };
 
@@ -169,8 +169,8 @@ impl Purpose {
 pub struct ServerLink {
     /// The endpoint of the server, for cancel requests.
     pub endpoint: Arc<Endpoint>,
-    /// Counts the connection among those of its host; `None` for connections in tests.
-    pub seat: Option<Seat>,
+    /// Counts this connection among those of its host; `None` in tests.
+    pub host_connection: Option<HostConnection>,
     /// The two ends of the connection, once it is open.
     pub addresses: Option<(Address, Address)>,
     /// The encryption of the connection, if there is one.
@@ -183,6 +183,14 @@ pub struct ServerLink {
     pub last_words: Option<ServerError>,
     /// How far the server was within a message when that was last looked at.
     pub progress: Option<Progress>,
+}
+
+impl ServerLink {
+    /// Returns the host that this connection is counted at; `None` in tests.
+    #[must_use]
+    pub fn host(&self) -> Option<&Arc<Host>> {
+        self.host_connection.as_ref().map(HostConnection::host)
+    }
 }
 
 /// The statements that a server has, except those of SQL's PREPARE.
@@ -270,7 +278,7 @@ impl Server {
             duty,
             link: ServerLink {
                 endpoint,
-                seat: None,
+                host_connection: None,
                 addresses: None,
                 tls: None,
                 key: None,

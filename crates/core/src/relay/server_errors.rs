@@ -49,7 +49,7 @@ impl Relay<'_> {
             server.shared.catalog.plan_is_stale();
         }
         if let Some(server) = self.connections.server(conn) {
-            host_checks::reported(&self.env, server, &report, out);
+            host_checks::note_error(&self.env, server, &report, out);
         }
         let message = self.statements_failed(conn, marks, body, &report, out);
         let Some(server) = self.connections.known_server(conn, out) else {

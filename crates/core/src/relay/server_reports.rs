@@ -11,7 +11,7 @@ use crate::{
     exchange,
     server_connections::host_checks,
     session::State,
-    shared::{hosts::Unfit, pool::ServerRole},
+    shared::{hosts::HostExclusion, pool::ServerRole},
     signal::unknown_pid,
 };
 
@@ -61,8 +61,8 @@ impl Relay<'_> {
             IN_HOT_STANDBY => role_reported(&self.env, server, value == b"on", out),
             // A client may have set it, so it has to be found out what new sessions have.
             DEFAULT_READ_ONLY => {
-                if let Some(seat) = &server.link.seat {
-                    let _ = host_checks::doubt(&self.env, seat.host(), out);
+                if let Some(host) = server.link.host() {
+                    let _ = host_checks::request_check(&self.env, host, out);
                 }
             }
             _ => {}
@@ -138,10 +138,10 @@ fn role_reported(env: &Env<'_>, server: &mut Server, is_standby: bool, out: &mut
     let database = env.snapshot.config.database(&server.shared.key.database);
     let target = database.map_or(TargetSession::Any, |entry| entry.target_session_attrs);
     if !ServerRole::fits_as(is_standby, target) {
-        server.retirement.require(Unfit::Role.reason());
+        server.retirement.require(HostExclusion::Role.reason());
     }
-    if let Some(seat) = &server.link.seat {
-        host_checks::role_reported(env, seat.host(), is_standby, out);
+    if let Some(host) = server.link.host() {
+        host_checks::note_reported_role(env, host, is_standby, out);
     }
 }
 

@@ -1,12 +1,13 @@
-//! Checks of the hosts of a list: what each host is, how far a standby is behind, and whether it answers at all.
+//! Checks of the hosts of a list: the role of each host, the lag of a standby, and whether the host answers at all.
+//!
+//! While a worker has clients of a pool with several hosts, one worker of the process keeps one connection to each of
+//! these hosts, under the caps, and sends a query over it every `host_check_interval`.
 //!
 //! This module owns no state: the state of a check is in its connection ([`Duty`](crate::backend::Duty)), and the
-//! results are in [`Hosts`](crate::shared::hosts::Hosts). While a worker has clients of a pool with several hosts, one worker
-//! of the process keeps one connection to each of these hosts, under the caps, and sends a query over it every
-//! `host_check_interval`.
+//! results are in [`Hosts`](crate::shared::hosts::Hosts).
 //!
-//! Input: ticks, and the events of these connections. Output: queries, effects that open and close connections, and
-//! effects that close the servers of hosts that are of no use any more.
+//! Input: ticks, and the events of these connections. Output: queries, effects that open and close the connections, and
+//! effects that close the servers of hosts that a pool must not use any more.
 
 mod answer;
 
@@ -25,7 +26,7 @@ use crate::{
     mail::Mail,
     pooling::{LocalPool, LocalPools},
     shared::{
-        hosts::{Host, HostFacts, HostState, Need, Unfit},
+        hosts::{Host, HostExclusion, HostFacts, HostRequirements, HostState},
         pool::ServerRole,
     },
 };
@@ -54,11 +55,11 @@ fn checked_pools<'p>(
 }
 
 /// Returns whether this worker has hosts to check.
-pub(crate) fn are_due(env: &Env<'_>, pools: &LocalPools) -> bool {
+pub(crate) fn has_hosts_to_check(env: &Env<'_>, pools: &LocalPools) -> bool {
     checked_pools(env, pools).next().is_some()
 }
 
-/// Begins the checks that are due, and ends those that are not needed or not answered.
+/// Begins the checks that are due. Closes the connections of checks that are no longer needed or were not answered.
 pub(crate) fn check(
     env: &Env<'_>,
     connections: &mut Connections,
@@ -109,16 +110,16 @@ fn continue_check(
     let Duty::CheckingHost { asked_at } = *server.duty() else {
         return None;
     };
-    let host = Arc::clone(server.link.seat.as_ref()?.host());
+    let host = Arc::clone(server.link.host()?);
     let patience = env.snapshot.config.settings.host_check_timeout.0;
     match asked_at {
         Some(at) if patience > 0 && env.now.since(at) >= patience => {
             // The next check begins with a new connection.
             let why = "no answer to a check within host_check_timeout";
-            unanswered(env, &host, why, out);
+            note_unanswered(env, &host, why, out);
             Some(Effect::close(conn, why))
         }
-        // A server that has sent its last words answers nothing any more.
+        // A server that has announced the end of its session answers no query.
         None if is_due(env, &host) && server.link.last_words.is_none() => {
             ask(env, connections, conn, out);
             None
@@ -127,40 +128,39 @@ fn continue_check(
     }
 }
 
-/// Notes that a host has not answered a check.
-pub(crate) fn unanswered(env: &Env<'_>, host: &Host, why: &str, out: &mut Actions) {
+/// Records that a host has not answered a check.
+pub(crate) fn note_unanswered(env: &Env<'_>, host: &Host, why: &str, out: &mut Actions) {
     let settings = &env.snapshot.config.settings;
     let (most, pause) = (
         settings.host_check_failures,
         settings.target_session_retry.0,
     );
-    let is_news = host.learn(|facts| {
-        facts.failed(why, env.now);
+    let is_changed = update(env, host, out, |facts| {
+        facts.note_error(why, env.now);
         facts.unanswered = facts.unanswered.saturating_add(1);
         let is_down = facts.unanswered >= most;
-        facts.checked(env.now, (!is_down).then_some(pause));
+        facts.note_check(env.now, (!is_down).then_some(pause));
         if is_down {
-            facts.is_not_up(HostState::Down);
+            facts.note_not_up(HostState::Down);
         }
     });
-    if is_news {
+    if is_changed {
         let text = format!("{why} (host_check_failures = {most})");
         out.log(Level::Warning, format!("host {}", host.endpoint), text);
-        announce(env.directory, out);
     }
 }
 
-/// Notes that a host has refused the login of a check: it answers, so it is not silent.
-pub(crate) fn refused(env: &Env<'_>, host: &Host, why: &str) {
-    let _ = host.learn(|facts| {
-        facts.failed(why, env.now);
-        facts.checked(env.now, None);
+/// Records that a host has refused the login of a check. The host has answered, so it counts as responsive.
+pub(crate) fn note_refusal(env: &Env<'_>, host: &Host, why: &str) {
+    let _ = host.update(|facts| {
+        facts.note_error(why, env.now);
+        facts.note_check(env.now, None);
         facts.unanswered = 0;
     });
 }
 
-/// Handles the end of the login of a connection that checks its host.
-pub(crate) fn logged_in(
+/// Begins to check a host over a connection that has logged in.
+pub(crate) fn begin_checking(
     env: &Env<'_>,
     connections: &mut Connections,
     conn: Token,
@@ -179,8 +179,8 @@ fn ask(env: &Env<'_>, connections: &mut Connections, conn: Token, out: &mut Acti
     };
     server.check_host(Some(env.now));
     server.ask(InternalQuery::HostCheck);
-    if let Some(seat) = &server.link.seat {
-        let _ = (seat.host()).learn(|facts| facts.checked(env.now, None));
+    if let Some(host) = server.link.host() {
+        let _ = host.update(|facts| facts.note_check(env.now, None));
     }
     out.send_made(conn, |bytes| {
         MessageWriter::new(bytes).query(answer::QUERY);
@@ -210,24 +210,23 @@ pub(crate) fn received(
 
 /// Takes one message of the answer to a check.
 fn take(env: &Env<'_>, server: &mut Server, message: &[u8], out: &mut Actions) {
-    let Some(seat) = &server.link.seat else {
+    let Some(host) = server.link.host() else {
         return;
     };
-    let host = Arc::clone(seat.host());
+    let host = Arc::clone(host);
     let body = &message[HEADER_LEN..];
     match message[0] {
         backend::DATA_ROW => {
             let columns = Body::new(body).columns();
             let Some(answer) = columns.ok().and_then(|row| Answer::parse(&row)) else {
-                let text = "a check of the host was answered with something else";
+                let text = "unexpected answer to a check of the host";
                 return out.log(Level::Warning, server.subject(), text);
             };
             let is_standby = answer.is_standby();
             let primary = is_standby.then(|| primary_position(env, &host)).flatten();
             let before = host.facts().lag;
-            let is_news = host.learn(|facts| answer.apply(facts, primary));
-            let lag_matters = before != host.facts().lag && is_lag_limited(env);
-            if is_news || lag_matters {
+            let is_announced = update(env, &host, out, |facts| answer.apply(facts, primary));
+            if !is_announced && before != host.facts().lag && is_lag_limited(env) {
                 announce(env.directory, out);
             }
         }
@@ -236,16 +235,16 @@ fn take(env: &Env<'_>, server: &mut Server, message: &[u8], out: &mut Actions) {
                 return;
             };
             let text = String::from_utf8_lossy(report.message).into_owned();
-            let _ = host.learn(|facts| facts.failed(&text, env.now));
-            reported(env, server, &report, out);
+            let _ = host.update(|facts| facts.note_error(&text, env.now));
+            note_error(env, server, &report, out);
             if report.ends_session() {
                 server.link.last_words = Some(ServerError::of(&report));
             }
             let text = format!("a check of the host failed: {text}");
             out.log(Level::Warning, server.subject(), text);
         }
-        // The server ends all sessions: since another process has crashed, or since it was stopped in a hurry. No client could
-        // have sent this notice.
+        // PostgreSQL sends a notice when it ends all sessions after a crash or for an immediate shutdown. No client can
+        // cause such a notice on this connection.
         backend::NOTICE_RESPONSE => {
             if let Ok(report) = Report::parse(body) {
                 ends_sessions(env, server, &report, out);
@@ -255,9 +254,10 @@ fn take(env: &Env<'_>, server: &mut Server, message: &[u8], out: &mut Actions) {
             let _ = server.replies.ready();
             server.check_host(None);
             let settings = &env.snapshot.config.settings;
-            if host.learn(|facts| facts.heard(env.now, settings.host_return_after.0)) {
-                announce(env.directory, out);
-            }
+            let return_after = settings.host_return_after.0;
+            update(env, &host, out, |facts| {
+                facts.note_answer(env.now, return_after);
+            });
         }
         _ => {}
     }
@@ -269,92 +269,89 @@ fn is_lag_limited(env: &Env<'_>) -> bool {
     databases.any(|database| database.max_replica_lag.0 > 0)
 }
 
-/// Handles an error of a server that may say something about its host, whatever the server was doing: it can't write, or
-/// the host ends its sessions.
-pub(crate) fn reported(env: &Env<'_>, server: &mut Server, report: &Report<'_>, out: &mut Actions) {
-    let Some(seat) = &server.link.seat else {
+/// Handles an error that shows a change of the server's host: the host refuses writes, or ends its sessions.
+pub(crate) fn note_error(
+    env: &Env<'_>,
+    server: &mut Server,
+    report: &Report<'_>,
+    out: &mut Actions,
+) {
+    let Some(host) = server.link.host() else {
         return;
     };
     if report.code == sqlstate::READ_ONLY_SQL_TRANSACTION.as_bytes() {
-        let host = Arc::clone(seat.host());
+        let host = Arc::clone(host);
         write_refused(env, server, &host, out);
     } else if report.ends_session() {
         ends_sessions(env, server, report, out);
     }
 }
 
-/// Handles the notice or error of a server that ends its session, or all of them.
+/// Handles a notice or error by which a server ends its session, or its host all sessions.
 fn ends_sessions(env: &Env<'_>, server: &Server, report: &Report<'_>, out: &mut Actions) {
-    let Some(seat) = &server.link.seat else {
+    let Some(host) = server.link.host() else {
         return;
     };
-    let host = seat.host();
     match std::str::from_utf8(report.code).unwrap_or_default() {
-        // One session was ended by an operator, or all are, since the server shuts down.
-        sqlstate::ADMIN_SHUTDOWN => _ = doubt(env, host, out),
+        // Either an operator has ended this session, or the host shuts down and ends all sessions.
+        sqlstate::ADMIN_SHUTDOWN => _ = request_check(env, host, out),
         sqlstate::CRASH_SHUTDOWN | sqlstate::CANNOT_CONNECT_NOW => {
             let text = String::from_utf8_lossy(report.message);
-            let is_news = host.learn(|facts| {
-                facts.failed(&text, env.now);
-                facts.is_not_up(HostState::Unavailable);
+            update(env, host, out, |facts| {
+                facts.note_error(&text, env.now);
+                facts.note_not_up(HostState::Unavailable);
             });
-            if is_news {
-                announce(env.directory, out);
-            }
-            let _ = doubt(env, host, out);
+            let _ = request_check(env, host, out);
         }
         _ => {}
     }
 }
 
-/// Handles the refusal of a write by a server that is to write. The client may have asked for a read-only transaction, so
-/// the error alone says nothing: the host is checked, or, where hosts are not checked, the server is replaced by one whose
-/// login shows its role.
+/// Handles the refusal of a write in a pool whose servers must accept writes. The client may have begun a read-only
+/// transaction, so the error does not prove that the host has become a standby: the host is checked. Where hosts are not
+/// checked, the server is replaced, and the login of the next one shows the role.
 fn write_refused(env: &Env<'_>, server: &mut Server, host: &Host, out: &mut Actions) {
     let Some(entry) = env.snapshot.config.database(&server.shared.key.database) else {
         return;
     };
     let target = entry.target_session_attrs;
-    let is_to_write = matches!(target, TargetSession::ReadWrite | TargetSession::Primary);
-    if is_to_write && doubt(env, host, out) && !are_checked(env, entry) {
+    let must_accept_writes = matches!(target, TargetSession::ReadWrite | TargetSession::Primary);
+    if must_accept_writes && request_check(env, host, out) && !are_checked(env, entry) {
         server.retirement.require("it has refused to write");
     }
 }
 
-/// Notes that a server has reported that it is a standby or no standby any more. Its host is checked at once.
-pub(crate) fn role_reported(env: &Env<'_>, host: &Host, is_standby: bool, out: &mut Actions) {
+/// Records the role that a server has reported by `in_hot_standby`, and requests a check of its host.
+pub(crate) fn note_reported_role(env: &Env<'_>, host: &Host, is_standby: bool, out: &mut Actions) {
     let is_known = |role: &ServerRole| role.is_standby() == is_standby;
-    let is_news = host.learn(|facts| {
+    update(env, host, out, |facts| {
         if !facts.role.as_ref().is_some_and(is_known) {
             facts.role = Some(ServerRole::new(is_standby, is_standby));
             facts.timeline = None;
         }
     });
-    if is_news {
-        announce(env.directory, out);
-    }
-    let _ = doubt(env, host, out);
+    let _ = request_check(env, host, out);
 }
 
-/// Checks a host and the others of its lists at once, as far as they are checked: there is a reason to believe that their
-/// roles have changed. Clients can cause such errors at any rate, so this happens at most once in `target_session_retry`.
-/// Returns `false` if it has just happened; then the host alone is checked later.
-pub(crate) fn doubt(env: &Env<'_>, host: &Host, out: &mut Actions) -> bool {
+/// Requests a check of a host and of the others in its lists, since their roles may have changed. Clients can cause the
+/// errors that lead here at any rate, so the hosts are checked at most once in `target_session_retry`. Returns `false` if
+/// they were checked within that time: then this host alone is checked at its end.
+pub(crate) fn request_check(env: &Env<'_>, host: &Host, out: &mut Actions) -> bool {
     let pause = env.snapshot.config.settings.target_session_retry.0;
     let mut is_due = false;
-    let _ = host.learn(|facts| is_due = facts.doubt(env.now, pause));
+    let _ = host.update(|facts| is_due = facts.request_check(env.now, pause));
     if !is_due {
         return false;
     }
     for listed in listed_with(env, host) {
-        let _ = listed.learn(|facts| facts.check_at = Some(env.now));
+        let _ = listed.update(|facts| facts.check_at = Some(env.now));
     }
     announce(env.directory, out);
     true
 }
 
-/// Returns the position of the primary that a standby belongs to, as the last check has found it: the greatest of all primaries in
-/// the lists that have the standby.
+/// Returns the WAL position of the primary that a standby follows, as of the last check: the highest position of all
+/// primaries in the lists that contain the standby.
 fn primary_position(env: &Env<'_>, standby: &Host) -> Option<u64> {
     let listed = listed_with(env, standby).into_iter();
     let primaries = listed
@@ -363,13 +360,13 @@ fn primary_position(env: &Env<'_>, standby: &Host) -> Option<u64> {
     primaries.filter_map(|facts| facts.position).max()
 }
 
-/// Returns the hosts of all lists that have a host.
+/// Returns all hosts of the lists that contain this host.
 fn listed_with(env: &Env<'_>, host: &Host) -> Vec<Arc<Host>> {
     let is_listed = |database: &Database, endpoint: &Endpoint| {
         Endpoint::all_of(database).any(|one| one == *endpoint)
     };
     let config = &env.snapshot.config;
-    // A database with one host lists no primary beside the standby.
+    // A list of one host contains no primary beside the standby.
     let lists: Vec<_> = (config.databases.values().chain(&config.fallback))
         .filter(|database| database.host.len() > 1 && is_listed(database, &host.endpoint))
         .collect();
@@ -381,31 +378,45 @@ fn listed_with(env: &Env<'_>, host: &Host) -> Vec<Arc<Host>> {
     listed.collect()
 }
 
-/// Tells all workers that some host may be fit for other uses than before, or that a check is due.
-pub(crate) fn announce(directory: &Directory, out: &mut Actions) {
+/// Changes the state of a host. If pools may have to use other hosts now, informs all workers and returns `true`.
+pub(crate) fn update(
+    env: &Env<'_>,
+    host: &Host,
+    out: &mut Actions,
+    change: impl FnOnce(&mut HostFacts),
+) -> bool {
+    let is_changed = host.update(change);
+    if is_changed {
+        announce(env.directory, out);
+    }
+    is_changed
+}
+
+/// Informs all workers that pools may have to use other hosts than before, or that a check is due.
+fn announce(directory: &Directory, out: &mut Actions) {
     for to in directory.worker_ids() {
         let mail = Mail::HostsChanged;
         out.list.push(Action::Mail { to, mail });
     }
 }
 
-/// Returns which hosts a database uses.
-pub(crate) fn need_of(database: Option<&Database>) -> Need {
-    Need {
+/// Returns the conditions that a database's hosts must meet for the use of open server connections.
+pub(crate) fn requirements_of(database: Option<&Database>) -> HostRequirements {
+    HostRequirements {
         target: database.map_or(TargetSession::Any, |entry| entry.target_session_attrs),
         max_lag: database.map_or(0, |entry| entry.max_replica_lag.0),
         is_for_new: false,
     }
 }
 
-/// Returns why each host of a pool is of no use for this need now, in their order.
-pub(crate) fn unfit_hosts(
+/// Returns for each host of a pool why the pool must not use it; `None` if it may.
+pub(crate) fn host_exclusions(
     directory: &Directory,
     pool: &LocalPool,
-    need: Need,
-) -> Vec<Option<Unfit>> {
+    requirements: HostRequirements,
+) -> Vec<Option<HostExclusion>> {
     let endpoints = &pool.terms.endpoints;
-    if endpoints.len() < 2 || need.target == TargetSession::Any {
+    if endpoints.len() < 2 || requirements.target == TargetSession::Any {
         return vec![None; endpoints.len()];
     }
     let hosts = directory.hosts();
@@ -413,30 +424,30 @@ pub(crate) fn unfit_hosts(
         .iter()
         .map(|endpoint| hosts.at(endpoint).facts())
         .collect();
-    let unfit = |at: usize| {
+    let exclusion = |at: usize| {
         let others = facts.iter().enumerate();
         let others = others.filter(move |(other, _)| *other != at);
-        facts[at].unfit(others.map(|(_, facts)| facts), need)
+        facts[at].exclusion(others.map(|(_, facts)| facts), requirements)
     };
-    (0..facts.len()).map(unfit).collect()
+    (0..facts.len()).map(exclusion).collect()
 }
 
-/// Closes the servers of hosts that are of no use any more: at once if their answers can't be trusted or won't come, else as
-/// soon as they are not in use.
-pub(crate) fn leave_hosts(
+/// Closes the servers of hosts that their pools must not use any more. A server is closed at once if its host is no longer
+/// the primary or does not answer, otherwise when no client uses the server.
+pub(crate) fn leave_excluded_hosts(
     env: &Env<'_>,
     connections: &Connections,
     pools: &LocalPools,
 ) -> Vec<Effect> {
     let mut effects = Vec::new();
     for pool in pools.iter() {
-        let need = need_of(pool.terms.entry.as_ref());
-        let unfit = unfit_hosts(env.directory, pool, need);
-        if unfit.iter().all(Option::is_none) {
+        let requirements = requirements_of(pool.terms.entry.as_ref());
+        let exclusions = host_exclusions(env.directory, pool, requirements);
+        if exclusions.iter().all(Option::is_none) {
             continue;
         }
         let why = |server: &Server| {
-            let mut hosts = pool.terms.endpoints.iter().zip(&unfit);
+            let mut hosts = pool.terms.endpoints.iter().zip(&exclusions);
             let host = hosts.find(|(endpoint, _)| **endpoint == server.link.endpoint);
             host.and_then(|(_, why)| *why)
         };
@@ -446,22 +457,25 @@ pub(crate) fn leave_hosts(
                 && !server.purpose.checks_host
                 && let Some(why) = why(server)
             {
-                effects.extend(leave(token, server, why));
+                effects.extend(close_excluded(token, server, why));
             }
         }
     }
     effects
 }
 
-fn leave(token: Token, server: &Server, why: Unfit) -> Option<Effect> {
+fn close_excluded(token: Token, server: &Server, why: HostExclusion) -> Option<Effect> {
     let is_login = matches!(server.duty(), Duty::Login(_));
     let effect = match why {
-        // The end of the login shows what the host is.
-        _ if is_login && why != Unfit::Superseded && why != Unfit::Silent => return None,
-        Unfit::Role | Unfit::Lagging | Unfit::Unavailable | Unfit::Settling => {
-            ServerEffect::Retire(token, why.reason())
+        // The login itself will show the state of the host.
+        _ if is_login && why != HostExclusion::Superseded && why != HostExclusion::Unresponsive => {
+            return None;
         }
-        Unfit::Superseded | Unfit::Silent => {
+        HostExclusion::Role
+        | HostExclusion::Lagging
+        | HostExclusion::Unavailable
+        | HostExclusion::OnProbation => ServerEffect::Retire(token, why.reason()),
+        HostExclusion::Superseded | HostExclusion::Unresponsive => {
             let fault = Fault::HostLeft(why.reason());
             ServerEffect::Lose(token, Box::new(fault))
         }

@@ -197,7 +197,7 @@ impl ServerConnections<'_> {
             facts.lock().logins.note(&server.link.endpoint, login, now);
             self.note_host(server, role, (Some(HostState::Up), None), out);
         }
-        host_checks::logged_in(&self.env, self.connections, conn, out);
+        host_checks::begin_checking(&self.env, self.connections, conn, out);
     }
 
     /// Closes a server that is none of those that `target_session_attrs` asks for.
@@ -336,15 +336,15 @@ impl ServerConnections<'_> {
             HostLogin::Unavailable => Some(HostState::Unavailable),
         };
         self.note_host(&server, None, (state, Some(error)), out);
-        if let (HostLogin::Unavailable, Some(seat)) = (login, &server.link.seat) {
-            let _ = host_checks::doubt(&self.env, seat.host(), out);
+        if let (HostLogin::Unavailable, Some(host)) = (login, server.link.host()) {
+            let _ = host_checks::request_check(&self.env, host, out);
         }
         if server.purpose.checks_host {
-            match (&server.link.seat, login) {
-                (Some(seat), HostLogin::Refused | HostLogin::Unavailable) => {
-                    host_checks::refused(&self.env, seat.host(), error)
+            match (server.link.host(), login) {
+                (Some(host), HostLogin::Refused | HostLogin::Unavailable) => {
+                    host_checks::note_refusal(&self.env, host, error)
                 }
-                (Some(seat), _) => host_checks::unanswered(&self.env, seat.host(), error, out),
+                (Some(host), _) => host_checks::note_unanswered(&self.env, host, error, out),
                 (None, _) => {}
             }
             return self.end_host_check(&server, out);
@@ -361,8 +361,8 @@ impl ServerConnections<'_> {
 
 /// Returns whether there is no other connection to a server's host.
 fn is_alone(server: &Server) -> bool {
-    let seat = server.link.seat.as_ref();
-    seat.is_some_and(|seat| seat.host().connections() <= 1)
+    let host = server.link.host();
+    host.is_some_and(|host| host.connections() <= 1)
 }
 
 /// Returns why a server is none of those that `target_session_attrs` asks for, if it is none.
@@ -397,13 +397,13 @@ fn is_last_resort(env: &Env<'_>, server: &Server) -> bool {
         .server_login_retry
         .max(Micros::from_secs(1))
         .0;
-    let need = host_checks::need_of(Some(database)).of_new_servers();
-    let is_avoided = |endpoint: Endpoint| {
+    let requirements = host_checks::requirements_of(Some(database)).for_new_servers();
+    let is_excluded = |endpoint: Endpoint| {
         let facts = env.directory.hosts().at(&Arc::new(endpoint)).facts();
-        facts.is_lagging(need) || facts.settles_at.is_some()
+        facts.is_lagging(requirements) || facts.probation_ends_at.is_some()
     };
     let others = Endpoint::all_of(database)
-        .filter(|endpoint| *endpoint != *server.link.endpoint && !is_avoided(endpoint.clone()));
+        .filter(|endpoint| *endpoint != *server.link.endpoint && !is_excluded(endpoint.clone()));
     let facts = server.shared.facts.lock();
     facts.logins.are_all_useless(others, env.now, lately)
 }

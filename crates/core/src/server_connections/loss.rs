@@ -69,8 +69,8 @@ impl ServerConnections<'_> {
             let about = (&*key.database, &*key.user);
             let directory = self.env.directory;
             directory.note_event(EventKind::ServerLost, about, text, self.env.now);
-            if let Some(seat) = &server.link.seat {
-                let _ = host_checks::doubt(&self.env, seat.host(), out);
+            if let Some(host) = server.link.host() {
+                let _ = host_checks::request_check(&self.env, host, out);
             }
         }
         match server.duty() {

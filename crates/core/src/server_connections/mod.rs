@@ -94,7 +94,7 @@ impl ServerConnections<'_> {
         self.deliver(&notes, &server.shared, out);
     }
 
-    /// Notes how a login to a host has ended, and tells all workers if the host may be fit for other uses now.
+    /// Records how a login to a host has ended. Informs all workers if pools may have to use other hosts now.
     fn note_host(
         &self,
         server: &Server,
@@ -102,25 +102,22 @@ impl ServerConnections<'_> {
         (state, error): (Option<HostState>, Option<&str>),
         out: &mut Actions,
     ) {
-        let Some(seat) = &server.link.seat else {
+        let Some(host) = server.link.host() else {
             return;
         };
         let now = self.env.now;
         let return_after = self.env.snapshot.config.settings.host_return_after.0;
-        let is_news = seat.host().learn(|facts| {
+        host_checks::update(&self.env, host, out, |facts| {
             if let Some(error) = error {
-                facts.failed(error, now);
+                facts.note_error(error, now);
             }
             match state {
-                Some(HostState::Up) => facts.heard(now, return_after),
-                Some(state) => facts.is_not_up(state),
+                Some(HostState::Up) => facts.note_answer(now, return_after),
+                Some(state) => facts.note_not_up(state),
                 None => {}
             }
             facts.role = role.or(facts.role);
         });
-        if is_news {
-            host_checks::announce(self.env.directory, out);
-        }
     }
 
     /// Removes a server connection from this worker, and from all counts but those of its ledger.
@@ -137,8 +134,8 @@ impl ServerConnections<'_> {
             let holders = directory.holders();
             holders.remove(&server.link.endpoint, key.pid, &server.holder);
         }
-        if let (true, Some(seat)) = (server.purpose.checks_host, &server.link.seat) {
-            seat.host().release_check(env.worker);
+        if let (true, Some(host)) = (server.purpose.checks_host, server.link.host()) {
+            host.release_check(env.worker);
         }
         if !server.purpose.is_own() {
             orders::count_closed(directory, &server.shared, server.retirement.epoch, out);

@@ -16,7 +16,7 @@ use crate::{
     pool::{AboveSize, Opening},
     server_connections::host_checks,
     shared::{
-        hosts::Seat,
+        hosts::HostConnection,
         pool::{Candidate, Failure},
     },
 };
@@ -85,7 +85,7 @@ impl ServerConnections<'_> {
             epoch,
             now,
         );
-        server.link.seat = Some(Seat::at(directory.hosts().at(&endpoint)));
+        server.link.host_connection = Some(HostConnection::open(directory.hosts().at(&endpoint)));
         match own {
             OwnUse::None => {}
             OwnUse::Listens(key) => server.purpose.listens = Some(key),
@@ -176,15 +176,15 @@ impl ServerConnections<'_> {
         let directory = self.env.directory;
         let pool = &*self.open_pool(shared);
         let endpoints = &pool.terms.endpoints;
-        let need = host_checks::need_of(Some(database)).of_new_servers();
-        let unfit = host_checks::unfit_hosts(directory, pool, need);
+        let requirements = host_checks::requirements_of(Some(database)).for_new_servers();
+        let exclusions = host_checks::host_exclusions(directory, pool, requirements);
         let spreads = database.load_balance_hosts == LoadBalance::RoundRobin
-            && need.target.prefers_standbys();
-        let hosts = endpoints.iter().zip(&unfit);
+            && requirements.target.prefers_standbys();
+        let hosts = endpoints.iter().zip(&exclusions);
         let candidates: Vec<Candidate<'_>> = hosts
-            .map(|(endpoint, unfit)| Candidate {
+            .map(|(endpoint, exclusion)| Candidate {
                 endpoint,
-                is_unfit: unfit.is_some(),
+                is_excluded: exclusion.is_some(),
                 connections: match spreads {
                     true => directory.hosts().at(endpoint).connections(),
                     false => 0,

@@ -1,7 +1,7 @@
-//! The hosts of PostgreSQL servers, shared by all workers: what is known of each, and which worker checks it.
+//! The hosts of PostgreSQL servers, shared by all workers: the state of each host, and which worker checks it.
 //!
-//! Logins, the reports of servers and the checks of `host_check_interval` say what a host is. Logins to servers and checks
-//! take the locks; queries do not.
+//! pgweir learns the state of a host from logins, from messages that servers send to clients, and from the checks of
+//! `host_check_interval`. Logins and checks take the locks of this module; queries do not.
 
 mod facts;
 
@@ -15,20 +15,20 @@ use std::{
 
 use parking_lot::Mutex;
 
-pub use self::facts::{HostFacts, HostState, Need, Unfit};
+pub use self::facts::{HostExclusion, HostFacts, HostRequirements, HostState};
 use crate::{Endpoint, WorkerId};
 
-/// The most hosts that are remembered. Beyond, one without connections is forgotten for each new one.
+/// The most hosts that are remembered. Above that number, each new host replaces one without connections.
 const HOSTS_MAX: usize = 1_000;
 
-/// All hosts that servers were opened on.
+/// All hosts to which pgweir has opened connections, by name.
 #[derive(Debug, Default)]
 pub struct Hosts {
     by_name: Mutex<BTreeMap<String, Arc<Host>>>,
 }
 
 impl Hosts {
-    /// Returns a host, which is new if no server was opened on it yet.
+    /// Returns the host at an endpoint, and adds it if it is new.
     #[must_use]
     pub fn at(&self, endpoint: &Arc<Endpoint>) -> Arc<Host> {
         let mut hosts = self.by_name.lock();
@@ -77,21 +77,22 @@ impl Host {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Returns what is known.
+    /// Returns a copy of the host's state.
     #[must_use]
     pub fn facts(&self) -> HostFacts {
         self.facts.lock().clone()
     }
 
-    /// Changes what is known. Returns whether the host may be fit for other uses than before.
-    pub fn learn(&self, change: impl FnOnce(&mut HostFacts)) -> bool {
+    /// Changes the host's state. Returns whether the change may make pools use the host that did not, or the reverse:
+    /// then the caller informs all workers.
+    pub fn update(&self, change: impl FnOnce(&mut HostFacts)) -> bool {
         let mut facts = self.facts.lock();
-        let before = facts.standing();
+        let before = facts.eligibility();
         change(&mut facts);
-        facts.standing() != before
+        facts.eligibility() != before
     }
 
-    /// Lets a worker check the host, if no other connection does. Returns whether it may.
+    /// Makes `worker` the one that checks the host, unless a worker does already. Returns `false` in that case.
     #[must_use]
     pub fn take_check(&self, worker: WorkerId) -> bool {
         let mut checker = self.checker.lock();
@@ -100,7 +101,7 @@ impl Host {
         is_free
     }
 
-    /// Ends the checks of a worker: another one may begin.
+    /// Allows another worker to check the host, if `worker` is the one that does.
     pub fn release_check(&self, worker: WorkerId) {
         let mut checker = self.checker.lock();
         if *checker == Some(worker) {
@@ -109,26 +110,26 @@ impl Host {
     }
 }
 
-/// Counts one connection to a host until it is dropped.
+/// One connection to a host. The host counts the connection until this value is dropped.
 #[derive(Debug)]
-pub struct Seat(Arc<Host>);
+pub struct HostConnection(Arc<Host>);
 
-impl Seat {
-    /// Counts a connection.
+impl HostConnection {
+    /// Counts one more connection to the host.
     #[must_use]
-    pub fn at(host: Arc<Host>) -> Self {
+    pub fn open(host: Arc<Host>) -> Self {
         host.connections.fetch_add(1, Ordering::Relaxed);
         Self(host)
     }
 
-    /// Returns the host.
+    /// Returns the host of this connection.
     #[must_use]
     pub fn host(&self) -> &Arc<Host> {
         &self.0
     }
 }
 
-impl Drop for Seat {
+impl Drop for HostConnection {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::Relaxed);
     }
@@ -142,9 +143,10 @@ mod tests {
     fn connections_are_counted_and_one_worker_checks() {
         let hosts = Hosts::default();
         let host = hosts.at(&Arc::new(Endpoint::of("a", 1)));
-        let seats = [Seat::at(Arc::clone(&host)), Seat::at(Arc::clone(&host))];
+        let open = || HostConnection::open(Arc::clone(&host));
+        let connections = [open(), open()];
         assert_eq!(host.connections(), 2);
-        drop(seats);
+        drop(connections);
         assert_eq!(host.connections(), 0);
         let again = hosts.at(&Arc::new(Endpoint::of("a", 1)));
         assert!(Arc::ptr_eq(&host, &again));
@@ -159,7 +161,7 @@ mod tests {
     #[test]
     fn hosts_are_bounded() {
         let hosts = Hosts::default();
-        let first = Seat::at(hosts.at(&Arc::new(Endpoint::of("a", 0))));
+        let first = HostConnection::open(hosts.at(&Arc::new(Endpoint::of("a", 0))));
         for port in 1..=HOSTS_MAX as u16 {
             let _ = hosts.at(&Arc::new(Endpoint::of("a", port)));
         }

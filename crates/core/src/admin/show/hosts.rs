@@ -84,11 +84,11 @@ fn row(host: &Host) -> Vec<Cell> {
         number(facts.timeline.map(u64::from)),
         number(facts.lag),
         host.connections().into(),
-        facts.heard_at.map_or(Cell::Null, date),
+        facts.answered_at.map_or(Cell::Null, date),
         error,
         error_at,
         Cell::Int(facts.failures),
-        facts.settles_at.map_or(Cell::Null, date),
+        facts.probation_ends_at.map_or(Cell::Null, date),
     ]
 }
 

@@ -37,9 +37,9 @@ impl HostState {
 /// The state, role and lag of one host, as logins and checks have found them.
 #[derive(Debug, Clone, Default)]
 pub struct HostFacts {
-    /// Whether it can be reached.
+    /// Whether the host can be reached.
     pub state: HostState,
-    /// The server's role; `None` until a login or a check has found it out.
+    /// The role; `None` until a login or a check has reported it.
     pub role: Option<ServerRole>,
     /// The timeline that a primary writes; each promotion begins a new one.
     pub timeline: Option<u32>,
@@ -47,96 +47,98 @@ pub struct HostFacts {
     pub position: Option<u64>,
     /// How far a standby is behind its primary, in microseconds.
     pub lag: Option<u64>,
-    /// When a login or a check succeeded last.
-    pub heard_at: Option<Time>,
-    /// When a check was begun last.
+    /// When a login or a check last succeeded.
+    pub answered_at: Option<Time>,
+    /// When the last check began.
     pub checked_at: Option<Time>,
     /// The last error, and when it occurred.
     pub last_error: Option<(String, Time)>,
-    /// The checks in a row that were not answered.
+    /// The number of consecutive checks without an answer.
     pub unanswered: u32,
     /// How often the host went from up to down or unavailable.
     pub failures: u64,
-    /// The failures since the host was last up for [`FORGIVEN_AFTER`].
+    /// The failures since the host was last up for [`FAILURES_EXPIRE_AFTER`].
     recent_failures: u32,
-    /// Since when the host is up.
+    /// When the host last came up.
     up_since: Option<Time>,
-    /// The time until which a host that has failed lately has to stay up, before new servers are opened on it again.
-    pub settles_at: Option<Time>,
-    /// When the last check out of turn was asked for.
-    doubted_at: Option<Time>,
-    /// The time of the next check out of turn.
+    /// The end of the host's probation (`host_return_after`): a host that has failed has to stay up until then, before
+    /// pgweir opens new server connections to it.
+    pub probation_ends_at: Option<Time>,
+    /// When a check before its regular time was last requested and begun.
+    last_request_at: Option<Time>,
+    /// The time of a check that was requested before its regular time.
     pub check_at: Option<Time>,
 }
 
 /// Microseconds after which the failures of a host that stays up no longer count.
-const FORGIVEN_AFTER: u64 = 600_000_000;
-/// How often `host_return_after` doubles at most: up to the 32-fold.
+const FAILURES_EXPIRE_AFTER: u64 = 600_000_000;
+/// The most times that `host_return_after` is doubled: up to 32 times its value.
 const DOUBLED_MAX: u32 = 5;
 
-/// The reasons for which the servers of a host are used no more.
+/// The reasons for which a pool does not use a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unfit {
-    /// The host is none of those that `target_session_attrs` asks for.
+pub enum HostExclusion {
+    /// The role of the host is not one that `target_session_attrs` asks for.
     Role,
     /// Another host of the list was promoted later.
     Superseded,
     /// The host does not answer, and another one can be used.
-    Silent,
+    Unresponsive,
     /// The host says that it starts, shuts down or recovers, and another one can be used.
     Unavailable,
-    /// The host has failed lately, and another one can be used: no new server is opened on it.
-    Settling,
-    /// The host is a standby that is further behind than `max_replica_lag`, or nobody knows how far.
+    /// The host has failed lately, and another one can be used: pgweir opens no new connection to it.
+    OnProbation,
+    /// The host is a standby whose lag is above `max_replica_lag`, or unknown.
     Lagging,
 }
 
-impl Unfit {
-    /// Returns the reason for closing a server.
+impl HostExclusion {
+    /// Returns the reason that the log gives for closing a server of the host.
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
             Self::Role => "its role is no longer the one of target_session_attrs",
             Self::Superseded => "another host of the list was promoted after it",
-            Self::Silent => "its host does not answer checks",
+            Self::Unresponsive => "its host does not answer checks",
             Self::Unavailable => "its host is starting, shutting down or recovering",
-            Self::Settling => "its host has failed lately",
+            Self::OnProbation => "its host has failed lately",
             Self::Lagging => "its host is further behind than max_replica_lag",
         }
     }
 }
 
-/// Which hosts of a list a pool uses.
+/// The conditions that a host must meet for a pool to use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Need {
-    /// The role that the hosts must have.
+pub struct HostRequirements {
+    /// The roles that are allowed.
     pub target: TargetSession,
-    /// How far a standby may be behind, in microseconds; 0 is no limit.
+    /// The highest lag of a standby, in microseconds; 0 means no limit.
     pub max_lag: u64,
-    /// Whether the servers are new ones.
+    /// Whether a new server connection is to be opened, rather than an open one used further.
     pub is_for_new: bool,
 }
 
-impl Need {
-    /// The same for a new server: a standby is used again only when it is well within the limit, and a host that has failed
-    /// only when it has stayed up for a while, so that no host is left and chosen in turn.
+impl HostRequirements {
+    /// Returns the conditions for opening a new server connection. They are stricter than those for using an open one:
+    /// the lag of a standby must be well below the limit, and a host that has failed must have stayed up for a while.
+    /// So pgweir does not leave a host and return to it again and again.
     #[must_use]
-    pub fn of_new_servers(self) -> Self {
+    pub fn for_new_servers(self) -> Self {
         Self {
             is_for_new: true,
             ..self
         }
     }
 
-    /// The same for a server that is open.
-    fn of_open_servers(self) -> Self {
+    /// Returns the conditions for using an open server connection.
+    fn for_open_servers(self) -> Self {
         Self {
             is_for_new: false,
             ..self
         }
     }
 
-    /// Returns how far a standby may be behind, in microseconds.
+    /// Returns the highest lag of a standby, in microseconds.
     fn lag_max(self) -> u64 {
         match self.is_for_new {
             true => self.max_lag - self.max_lag / 4,
@@ -145,155 +147,164 @@ impl Need {
     }
 }
 
-/// The facts on which the use of a host depends: a change of them is announced to all workers.
+/// The part of [`HostFacts`] that decides which pools may use the host. All workers are informed when it changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct Eligibility {
     state: HostState,
     role: Option<ServerRole>,
     timeline: Option<u32>,
-    is_settling: bool,
+    is_on_probation: bool,
 }
 
 impl HostFacts {
-    /// Returns what decides about the use of the host.
+    /// Returns the facts that decide which pools may use the host.
     #[must_use]
-    pub fn standing(&self) -> Standing {
-        Standing {
+    pub fn eligibility(&self) -> Eligibility {
+        Eligibility {
             state: self.state,
             role: self.role,
             timeline: self.timeline,
-            is_settling: self.settles_at.is_some(),
+            is_on_probation: self.probation_ends_at.is_some(),
         }
     }
 
-    /// Notes that the host answers. `return_after`: how many microseconds a host that has failed has to stay up before new
-    /// servers are opened on it, after its first failure; 0 if they may be at once.
-    pub fn heard(&mut self, now: Time, return_after: u64) {
-        self.heard_at = Some(now);
+    /// Records that the host has answered. `return_after`: for how many microseconds a host has to stay up after its
+    /// first failure, before new server connections are opened to it; 0 means that they may be opened at once.
+    pub fn note_answer(&mut self, now: Time, return_after: u64) {
+        self.answered_at = Some(now);
         self.unanswered = 0;
         if self.state != HostState::Up {
             self.state = HostState::Up;
             self.up_since = Some(now);
             let doubled = self.recent_failures.saturating_sub(1).min(DOUBLED_MAX);
-            let must_settle = self.recent_failures > 0 && return_after > 0;
-            self.settles_at = must_settle.then(|| now.after(return_after << doubled));
+            let must_wait = self.recent_failures > 0 && return_after > 0;
+            self.probation_ends_at = must_wait.then(|| now.after(return_after << doubled));
         }
-        if self.settles_at.is_some_and(|at| at <= now) {
-            self.settles_at = None;
+        if self.probation_ends_at.is_some_and(|at| at <= now) {
+            self.probation_ends_at = None;
         }
-        let is_forgiven = |since: Time| now.since(since) >= FORGIVEN_AFTER;
-        if self.up_since.is_some_and(is_forgiven) {
+        let has_expired = |since: Time| now.since(since) >= FAILURES_EXPIRE_AFTER;
+        if self.up_since.is_some_and(has_expired) {
             self.recent_failures = 0;
         }
     }
 
-    /// Notes that the host is not up: the new state. A failure is counted if the host can't be used by anyone now.
-    pub fn is_not_up(&mut self, state: HostState) {
+    /// Records that the host has this state, which is not `Up`. It counts as a failure if no user can log in.
+    pub fn note_not_up(&mut self, state: HostState) {
         let has_failed = matches!(state, HostState::Down | HostState::Unavailable);
         if self.state == HostState::Up && has_failed {
             self.failures += 1;
             self.recent_failures = self.recent_failures.saturating_add(1);
         }
         self.state = state;
-        self.settles_at = None;
+        self.probation_ends_at = None;
     }
 
-    /// Notes a reason to check the host out of turn. Returns whether that is to be done at once; if it was done less than
-    /// `pause` microseconds ago, it is to be done after that time.
-    pub fn doubt(&mut self, now: Time, pause: u64) -> bool {
-        let next = self.doubted_at.map_or(now, |at| at.after(pause).max(now));
+    /// Requests a check of the host before the regular time. Returns whether the check is due at once: if the last
+    /// requested check was less than `pause` microseconds ago, the next one begins after that time.
+    pub fn request_check(&mut self, now: Time, pause: u64) -> bool {
+        let next = self
+            .last_request_at
+            .map_or(now, |at| at.after(pause).max(now));
         self.check_at = Some(next);
         let is_due = next == now;
         if is_due {
-            self.doubted_at = Some(now);
+            self.last_request_at = Some(now);
         }
         is_due
     }
 
-    /// Returns whether the host is to be checked, which is done every `interval` microseconds.
+    /// Returns whether a check is due: every `interval` microseconds, or because one was requested.
     #[must_use]
     pub fn is_check_due(&self, now: Time, interval: u64) -> bool {
         let is_over = |at: Time| now.since(at) >= interval;
         self.checked_at.is_none_or(is_over) || self.check_at.is_some_and(|at| at <= now)
     }
 
-    /// Notes that a check is begun, or has failed. `again`: after how many microseconds it is repeated, if it is out of turn.
-    pub fn checked(&mut self, now: Time, again: Option<u64>) {
+    /// Records that a check has begun or failed. `again`: after how many microseconds the next one begins, if not at
+    /// the regular time.
+    pub fn note_check(&mut self, now: Time, again: Option<u64>) {
         self.checked_at = Some(now);
         self.check_at = again.map(|pause| now.after(pause));
     }
 
-    /// Notes an error.
-    pub fn failed(&mut self, error: &str, now: Time) {
+    /// Records an error.
+    pub fn note_error(&mut self, error: &str, now: Time) {
         self.last_error = Some((error.to_owned(), now));
     }
 
-    /// Returns whether the host can be used, as far as is known.
-    fn serves(&self, need: Need) -> bool {
-        let is_fitting = self.role.is_some_and(|role| role.fits(need.target));
-        let is_settled = !need.is_for_new || self.settles_at.is_none();
-        self.state == HostState::Up && is_fitting && is_settled && !self.is_lagging(need)
+    /// Returns whether the host is known to be up and to meet the conditions.
+    fn serves(&self, requirements: HostRequirements) -> bool {
+        let is_fitting = self.role.is_some_and(|role| role.fits(requirements.target));
+        let is_off_probation = !requirements.is_for_new || self.probation_ends_at.is_none();
+        self.state == HostState::Up
+            && is_fitting
+            && is_off_probation
+            && !self.is_lagging(requirements)
     }
 
-    /// Returns whether new servers can be opened on this host instead of another one that has failed lately. A primary serves
-    /// `prefer-standby` then, too.
-    fn replaces(&self, other: &Self, need: Need) -> bool {
-        let is_last_resort = need.target == TargetSession::PreferStandby
+    /// Returns whether new server connections can be opened to this host instead of `other`, which has failed lately.
+    /// With `prefer-standby`, a primary can take its place, too.
+    fn replaces(&self, other: &Self, requirements: HostRequirements) -> bool {
+        let is_last_resort = requirements.target == TargetSession::PreferStandby
             && self.state == HostState::Up
             && self.role.is_some_and(|role| !role.is_standby())
-            && self.settles_at.is_none();
+            && self.probation_ends_at.is_none();
         let is_superseded = self.timeline.is_some() && self.timeline < other.timeline;
-        (self.serves(need) || is_last_resort) && !is_superseded
+        (self.serves(requirements) || is_last_resort) && !is_superseded
     }
 
-    /// Returns whether the host is a standby that is too far behind.
+    /// Returns whether the host is a standby whose lag is too high or unknown.
     #[must_use]
-    pub fn is_lagging(&self, need: Need) -> bool {
+    pub fn is_lagging(&self, requirements: HostRequirements) -> bool {
         let is_standby = self.role.is_some_and(ServerRole::is_standby);
-        need.max_lag > 0 && is_standby && self.lag.is_none_or(|lag| lag > need.lag_max())
+        requirements.max_lag > 0
+            && is_standby
+            && self.lag.is_none_or(|lag| lag > requirements.lag_max())
     }
 
-    /// Returns why servers of this host are used no more; `others` are the other hosts of the list.
+    /// Returns why a pool does not use this host; `others` are the other hosts of the pool's list.
     #[must_use]
-    pub fn unfit<'f>(
+    pub fn exclusion<'f>(
         &self,
         others: impl Iterator<Item = &'f HostFacts> + Clone,
-        need: Need,
-    ) -> Option<Unfit> {
-        let target = need.target;
-        let open = need.of_open_servers();
-        let is_served = others.clone().any(|other| other.serves(open));
+        requirements: HostRequirements,
+    ) -> Option<HostExclusion> {
+        let target = requirements.target;
+        let open = requirements.for_open_servers();
+        let can_be_replaced = others.clone().any(|other| other.serves(open));
         let writes = matches!(target, TargetSession::ReadWrite | TargetSession::Primary);
         let is_wrong = match (self.role, target) {
             (None, _) | (_, TargetSession::Any) => false,
-            // A primary is the last resort: it is used until new servers would be opened on a standby.
+            // A primary is the last resort: it is used until new connections could be opened to a standby.
             (Some(role), TargetSession::PreferStandby) => {
-                let need = need.of_new_servers();
-                !role.fits(target) && others.clone().any(|other| other.serves(need))
+                let requirements = requirements.for_new_servers();
+                !role.fits(target) && others.clone().any(|other| other.serves(requirements))
             }
             (Some(role), _) => !role.fits(target),
         };
         if is_wrong {
-            return Some(Unfit::Role);
+            return Some(HostExclusion::Role);
         }
         let mut promoted = (others.clone()).filter(|other| writes && other.serves(open));
         if promoted.any(|other| self.timeline.is_some() && self.timeline < other.timeline) {
-            return Some(Unfit::Superseded);
+            return Some(HostExclusion::Superseded);
         }
         match self.state {
-            HostState::Down if is_served => return Some(Unfit::Silent),
-            HostState::Unavailable if is_served => return Some(Unfit::Unavailable),
+            HostState::Down if can_be_replaced => return Some(HostExclusion::Unresponsive),
+            HostState::Unavailable if can_be_replaced => return Some(HostExclusion::Unavailable),
             _ => {}
         }
         if target == TargetSession::Any {
             return None;
         }
         let mut others = others;
-        let is_settling = need.is_for_new && self.settles_at.is_some();
-        if is_settling && others.any(|other| other.replaces(self, need)) {
-            return Some(Unfit::Settling);
+        let is_on_probation = requirements.is_for_new && self.probation_ends_at.is_some();
+        if is_on_probation && others.any(|other| other.replaces(self, requirements)) {
+            return Some(HostExclusion::OnProbation);
         }
-        self.is_lagging(need).then_some(Unfit::Lagging)
+        self.is_lagging(requirements)
+            .then_some(HostExclusion::Lagging)
     }
 }
 
@@ -319,42 +330,55 @@ mod tests {
         let down = host(HostState::Down, false, Some(1));
         for (own, other, target, expect) in [
             (&primary, &standby, ReadWrite, None),
-            (&standby, &primary, ReadWrite, Some(Unfit::Role)),
+            (&standby, &primary, ReadWrite, Some(HostExclusion::Role)),
             (&standby, &primary, Any, None),
             (&standby, &primary, Standby, None),
-            (&primary, &standby, Standby, Some(Unfit::Role)),
+            (&primary, &standby, Standby, Some(HostExclusion::Role)),
             // Both claim to be the primary: the one that was promoted last is.
-            (&primary, &promoted, Primary, Some(Unfit::Superseded)),
+            (
+                &primary,
+                &promoted,
+                Primary,
+                Some(HostExclusion::Superseded),
+            ),
             (&promoted, &primary, Primary, None),
             (&primary, &promoted, Any, None),
-            // Nothing is gained by leaving a silent host for a standby.
+            // A standby can't replace a primary that does not answer.
             (&down, &standby, ReadWrite, None),
-            (&down, &primary, ReadWrite, Some(Unfit::Silent)),
-            (&down, &promoted, ReadWrite, Some(Unfit::Superseded)),
-            (&primary, &standby, PreferStandby, Some(Unfit::Role)),
+            (
+                &down,
+                &primary,
+                ReadWrite,
+                Some(HostExclusion::Unresponsive),
+            ),
+            (&down, &promoted, ReadWrite, Some(HostExclusion::Superseded)),
+            (&primary, &standby, PreferStandby, Some(HostExclusion::Role)),
             (&primary, &down, PreferStandby, None),
         ] {
-            let need = Need {
+            let requirements = HostRequirements {
                 target,
                 max_lag: 0,
                 is_for_new: false,
             };
-            let found = own.unfit([other].into_iter(), need);
+            let found = own.exclusion([other].into_iter(), requirements);
             assert_eq!(found, expect, "{own:?} beside {other:?} for {target}");
         }
         let unknown = HostFacts::default();
-        let need = Need {
+        let requirements = HostRequirements {
             target: ReadWrite,
             max_lag: 0,
             is_for_new: false,
         };
-        assert_eq!(unknown.unfit([&primary].into_iter(), need), None);
+        assert_eq!(
+            unknown.exclusion([&primary].into_iter(), requirements),
+            None
+        );
     }
 
     #[test]
     fn a_standby_that_is_behind_is_left() {
         let primary = host(HostState::Up, false, Some(1));
-        let need = Need {
+        let requirements = HostRequirements {
             target: TargetSession::PreferStandby,
             max_lag: 100,
             is_for_new: false,
@@ -365,65 +389,79 @@ mod tests {
         };
         for (lag, expect, new) in [
             (Some(75), None, None),
-            (Some(76), None, Some(Unfit::Lagging)),
-            (Some(101), Some(Unfit::Lagging), Some(Unfit::Lagging)),
-            (None, Some(Unfit::Lagging), Some(Unfit::Lagging)),
+            (Some(76), None, Some(HostExclusion::Lagging)),
+            (
+                Some(101),
+                Some(HostExclusion::Lagging),
+                Some(HostExclusion::Lagging),
+            ),
+            (
+                None,
+                Some(HostExclusion::Lagging),
+                Some(HostExclusion::Lagging),
+            ),
         ] {
             let standby = standby(lag);
-            let found = |need| standby.unfit([&primary].into_iter(), need);
-            assert_eq!((found(need), found(need.of_new_servers())), (expect, new));
-            // The primary serves instead, for as long as no new server would be opened on the standby.
-            let instead = primary.unfit([&standby].into_iter(), need);
+            let found = |requirements| standby.exclusion([&primary].into_iter(), requirements);
+            assert_eq!(
+                (found(requirements), found(requirements.for_new_servers())),
+                (expect, new)
+            );
+            // The primary is used instead, for as long as no new connection would be opened to the standby.
+            let instead = primary.exclusion([&standby].into_iter(), requirements);
             assert_eq!(instead.is_none(), new.is_some());
         }
-        let any = Need {
+        let any = HostRequirements {
             target: TargetSession::Any,
-            ..need
+            ..requirements
         };
-        assert_eq!(standby(None).unfit([&primary].into_iter(), any), None);
+        assert_eq!(standby(None).exclusion([&primary].into_iter(), any), None);
     }
 
     #[test]
     fn a_host_that_comes_and_goes_has_to_stay_up() {
         const RETURN_AFTER: u64 = 5;
         let mut standby = host(HostState::Unknown, true, None);
-        standby.heard(Time(0), RETURN_AFTER);
-        assert_eq!(standby.settles_at, None);
-        for (failed_at, settles_at) in [(10, 16), (20, 31), (40, 61), (100, 141)] {
-            standby.is_not_up(HostState::Unavailable);
-            standby.is_not_up(HostState::Down);
-            assert_eq!(standby.settles_at, None);
-            standby.heard(Time(failed_at + 1), RETURN_AFTER);
-            assert_eq!(standby.settles_at, Some(Time(settles_at)));
-            standby.heard(Time(settles_at - 1), RETURN_AFTER);
-            assert_eq!(standby.settles_at, Some(Time(settles_at)));
-            let before = standby.standing();
-            standby.heard(Time(settles_at), RETURN_AFTER);
-            assert_eq!(standby.settles_at, None);
-            assert_ne!(standby.standing(), before, "it is announced");
+        standby.note_answer(Time(0), RETURN_AFTER);
+        assert_eq!(standby.probation_ends_at, None);
+        for (failed_at, probation_ends_at) in [(10, 16), (20, 31), (40, 61), (100, 141)] {
+            standby.note_not_up(HostState::Unavailable);
+            standby.note_not_up(HostState::Down);
+            assert_eq!(standby.probation_ends_at, None);
+            standby.note_answer(Time(failed_at + 1), RETURN_AFTER);
+            assert_eq!(standby.probation_ends_at, Some(Time(probation_ends_at)));
+            standby.note_answer(Time(probation_ends_at - 1), RETURN_AFTER);
+            assert_eq!(standby.probation_ends_at, Some(Time(probation_ends_at)));
+            let before = standby.eligibility();
+            standby.note_answer(Time(probation_ends_at), RETURN_AFTER);
+            assert_eq!(standby.probation_ends_at, None);
+            assert_ne!(standby.eligibility(), before, "it is announced");
         }
         assert_eq!(standby.failures, 4);
         for _ in 0..20 {
-            standby.is_not_up(HostState::Down);
-            standby.heard(Time(1_000), RETURN_AFTER);
+            standby.note_not_up(HostState::Down);
+            standby.note_answer(Time(1_000), RETURN_AFTER);
         }
-        assert_eq!(standby.settles_at, Some(Time(1_000 + 32 * RETURN_AFTER)));
+        assert_eq!(
+            standby.probation_ends_at,
+            Some(Time(1_000 + 32 * RETURN_AFTER))
+        );
         // A refused login, of a user with too many connections, say, is no failure.
-        standby.heard(Time(1_000 + FORGIVEN_AFTER), RETURN_AFTER);
-        standby.is_not_up(HostState::Refusing);
-        standby.heard(Time(1_001 + FORGIVEN_AFTER), RETURN_AFTER);
-        assert_eq!(standby.settles_at, None);
+        standby.note_answer(Time(1_000 + FAILURES_EXPIRE_AFTER), RETURN_AFTER);
+        standby.note_not_up(HostState::Refusing);
+        standby.note_answer(Time(1_001 + FAILURES_EXPIRE_AFTER), RETURN_AFTER);
+        assert_eq!(standby.probation_ends_at, None);
         assert_eq!(standby.failures, 24);
-        standby.is_not_up(HostState::Down);
-        standby.heard(Time(1_002 + FORGIVEN_AFTER), 0);
-        assert_eq!(standby.settles_at, None);
+        standby.note_not_up(HostState::Down);
+        standby.note_answer(Time(1_002 + FAILURES_EXPIRE_AFTER), 0);
+        assert_eq!(standby.probation_ends_at, None);
     }
 
     #[test]
     fn new_servers_avoid_a_host_that_has_just_failed() {
         use TargetSession::{Any, PreferStandby, Primary, ReadOnly, ReadWrite, Standby};
         let settling = |host: HostFacts| HostFacts {
-            settles_at: Some(Time(1)),
+            probation_ends_at: Some(Time(1)),
             ..host
         };
         let primary = host(HostState::Up, false, Some(1));
@@ -432,8 +470,20 @@ mod tests {
         let failed = settling(host(HostState::Up, true, None));
         let recovers = host(HostState::Unavailable, true, None);
         for (own, other, target, open, new) in [
-            (&failed, &standby, Standby, None, Some(Unfit::Settling)),
-            (&failed, &standby, ReadOnly, None, Some(Unfit::Settling)),
+            (
+                &failed,
+                &standby,
+                Standby,
+                None,
+                Some(HostExclusion::OnProbation),
+            ),
+            (
+                &failed,
+                &standby,
+                ReadOnly,
+                None,
+                Some(HostExclusion::OnProbation),
+            ),
             (&failed, &standby, Any, None, None),
             (&failed, &failed, Standby, None, None),
             (&failed, &primary, Standby, None, None),
@@ -443,15 +493,15 @@ mod tests {
                 &primary,
                 PreferStandby,
                 None,
-                Some(Unfit::Settling),
+                Some(HostExclusion::OnProbation),
             ),
             (&primary, &failed, PreferStandby, None, None),
             (
                 &primary,
                 &standby,
                 PreferStandby,
-                Some(Unfit::Role),
-                Some(Unfit::Role),
+                Some(HostExclusion::Role),
+                Some(HostExclusion::Role),
             ),
             // There is one primary, and it is not avoided.
             (&promoted, &primary, ReadWrite, None, None),
@@ -459,46 +509,46 @@ mod tests {
                 &primary,
                 &promoted,
                 ReadWrite,
-                Some(Unfit::Superseded),
-                Some(Unfit::Superseded),
+                Some(HostExclusion::Superseded),
+                Some(HostExclusion::Superseded),
             ),
             (&promoted, &standby, Primary, None, None),
             (
                 &recovers,
                 &standby,
                 Standby,
-                Some(Unfit::Unavailable),
-                Some(Unfit::Unavailable),
+                Some(HostExclusion::Unavailable),
+                Some(HostExclusion::Unavailable),
             ),
             (&recovers, &primary, Standby, None, None),
         ] {
-            let need = Need {
+            let requirements = HostRequirements {
                 target,
                 max_lag: 0,
                 is_for_new: false,
             };
-            let found = |need| own.unfit([other].into_iter(), need);
-            let found = (found(need), found(need.of_new_servers()));
+            let found = |requirements| own.exclusion([other].into_iter(), requirements);
+            let found = (found(requirements), found(requirements.for_new_servers()));
             assert_eq!(found, (open, new), "{own:?} beside {other:?} for {target}");
         }
     }
 
     #[test]
-    fn doubts_are_bounded() {
+    fn requested_checks_are_bounded() {
         let mut facts = HostFacts::default();
-        let doubts: Vec<_> = [100, 101, 149, 150, 199, 200]
-            .map(|at| facts.doubt(Time(at), 50))
+        let due: Vec<_> = [100, 101, 149, 150, 199, 200]
+            .map(|at| facts.request_check(Time(at), 50))
             .into();
-        assert_eq!(doubts, [true, false, false, true, false, true]);
-        facts.checked(Time(200), None);
+        assert_eq!(due, [true, false, false, true, false, true]);
+        facts.note_check(Time(200), None);
         assert!(!facts.is_check_due(Time(209), 10));
         assert!(facts.is_check_due(Time(210), 10));
-        // A doubt that comes too early is not forgotten.
-        assert!(!facts.doubt(Time(201), 50));
+        // A request that comes too early is not forgotten.
+        assert!(!facts.request_check(Time(201), 50));
         facts.checked_at = Some(Time(201));
         assert!(!facts.is_check_due(Time(249), 1_000));
         assert!(facts.is_check_due(Time(250), 1_000));
-        facts.checked(Time(250), Some(5));
+        facts.note_check(Time(250), Some(5));
         assert!(!facts.is_check_due(Time(254), 1_000));
         assert!(facts.is_check_due(Time(255), 1_000));
     }

@@ -82,7 +82,7 @@ impl HostCounts {
 pub struct Candidate<'e> {
     pub(crate) endpoint: &'e Endpoint,
     /// Whether host checks have found that the host can't be used.
-    pub(crate) is_unfit: bool,
+    pub(crate) is_excluded: bool,
     /// The number of connections; 0 if it does not matter.
     pub(crate) connections: u32,
 }
@@ -125,7 +125,7 @@ impl HostLogins {
     ) -> usize {
         let in_turn = || (0..candidates.len()).map(|offset| (start + offset) % candidates.len());
         let failed = |at: &usize| self.uselessness(candidates[*at].endpoint, now, retry);
-        let is_of_use = |at: &usize| !candidates[*at].is_unfit && failed(at).is_none();
+        let is_of_use = |at: &usize| !candidates[*at].is_excluded && failed(at).is_none();
         let of_use = in_turn().filter(is_of_use);
         let least_busy = of_use.min_by_key(|at| candidates[*at].connections);
         let reachable = || in_turn().find(|at| failed(at) == Some(HostLogin::WrongRole));
@@ -208,7 +208,7 @@ mod tests {
         let mut logins = HostLogins::default();
         let of_use = hosts.each_ref().map(|endpoint| Candidate {
             endpoint,
-            is_unfit: false,
+            is_excluded: false,
             connections: 0,
         });
         let chosen =
@@ -217,10 +217,10 @@ mod tests {
             logins.are_all_useless(hosts.iter().cloned(), Time(now), RETRY)
         };
         assert_eq!(chosen(&logins, 4, 0), 1);
-        let others = |unfit: [bool; 3], connections: [u32; 3]| {
+        let others = |excluded: [bool; 3], connections: [u32; 3]| {
             let mut hosts = of_use;
             for (at, host) in hosts.iter_mut().enumerate() {
-                (host.is_unfit, host.connections) = (unfit[at], connections[at]);
+                (host.is_excluded, host.connections) = (excluded[at], connections[at]);
             }
             logins.choose(&hosts, 1, (Time(0), RETRY))
         };
