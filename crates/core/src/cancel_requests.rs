@@ -188,7 +188,7 @@ impl CancelRequests {
         conn: Token,
         out: &mut Actions,
     ) -> Option<Effect> {
-        let Some(Conn::Cancel(cancel)) = connections.get(conn) else {
+        let Some(Conn::Cancel(cancel)) = connections.get_mut(conn) else {
             return None;
         };
         let (goal, passage) = (cancel.goal, cancel.passage);
@@ -214,7 +214,7 @@ impl CancelRequests {
         bytes: &[u8],
         out: &mut Actions,
     ) -> Option<Effect> {
-        let Some(Conn::Cancel(cancel)) = connections.get(conn) else {
+        let Some(Conn::Cancel(cancel)) = connections.get_mut(conn) else {
             out.report_missing(NO_CONNECTION);
             return None;
         };
@@ -305,7 +305,7 @@ fn open(
 
 /// Sends the request on a connection that is now open. The request is encrypted if the connection of the server is.
 pub(crate) fn opened(env: &Env<'_>, connections: &mut Connections, conn: Token, out: &mut Actions) {
-    let Some(Conn::Cancel(cancel)) = connections.get(conn) else {
+    let Some(Conn::Cancel(cancel)) = connections.get_mut(conn) else {
         return out.report_missing(NO_CONNECTION);
     };
     let Some(endpoint) = cancel.tls.clone() else {
@@ -324,7 +324,7 @@ pub(crate) fn opened(env: &Env<'_>, connections: &mut Connections, conn: Token, 
 
 /// Sends the request. PostgreSQL closes the connection when it has signalled the process.
 pub(crate) fn send(connections: &mut Connections, conn: Token, out: &mut Actions) {
-    let Some(Conn::Cancel(cancel)) = connections.get(conn) else {
+    let Some(Conn::Cancel(cancel)) = connections.get_mut(conn) else {
         return out.report_missing(NO_CONNECTION);
     };
     cancel.passage = CancelState::Sent;

@@ -98,7 +98,7 @@ impl Connections {
     /// Returns whether this server has exactly these settings and statements.
     #[inline]
     pub(crate) fn holds(&self, server: Token, wanted: &Settings, sql: &SqlStatements) -> bool {
-        match self.look(server) {
+        match self.get(server) {
             Some(Conn::Server(server)) => {
                 server.session.settings.held.is_same(wanted)
                     && server.session.sql_statements.held.is_same(sql)
@@ -136,7 +136,7 @@ impl Connections {
     }
 
     #[inline]
-    pub(crate) fn get(&mut self, token: Token) -> Option<&mut Conn> {
+    pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut Conn> {
         let entry = self.slots.get_mut(token.slot as usize)?;
         if entry.generation == token.generation {
             entry.conn.as_mut()
@@ -146,7 +146,7 @@ impl Connections {
     }
 
     /// Returns a connection for reading.
-    pub(crate) fn look(&self, token: Token) -> Option<&Conn> {
+    pub(crate) fn get(&self, token: Token) -> Option<&Conn> {
         let entry = self.slots.get(token.slot as usize)?;
         entry
             .conn
@@ -156,7 +156,7 @@ impl Connections {
 
     #[inline]
     pub(crate) fn client(&mut self, token: Token) -> Option<&mut Client> {
-        match self.get(token) {
+        match self.get_mut(token) {
             Some(Conn::Client(client)) => Some(client),
             _ => None,
         }
@@ -164,7 +164,7 @@ impl Connections {
 
     #[inline]
     pub(crate) fn server(&mut self, token: Token) -> Option<&mut Server> {
-        match self.get(token) {
+        match self.get_mut(token) {
             Some(Conn::Server(server)) => Some(server),
             _ => None,
         }
@@ -247,7 +247,7 @@ impl Connections {
 
     /// Returns the client that a server works for, for reading.
     pub(crate) fn client_of(&self, server: &Server) -> Option<&Client> {
-        match self.look(server.client()?) {
+        match self.get(server.client()?) {
             Some(Conn::Client(client)) => Some(client),
             _ => None,
         }

@@ -20,22 +20,22 @@ pub(crate) fn placed(place: &Place, key: &str, error: &dyn Display) -> String {
 
 /// The intended use of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum FileAccess {
     Read,
     Write,
 }
 
 /// Returns advice for the end of an error message about a file.
-pub(crate) fn remedy(error: &io::Error, wanted: Wanted) -> String {
-    match (error.kind(), wanted) {
-        (io::ErrorKind::NotFound, Wanted::Read) => ": name a file that is there".to_owned(),
-        (io::ErrorKind::NotFound, Wanted::Write) => {
+pub(crate) fn remedy(error: &io::Error, access: FileAccess) -> String {
+    match (error.kind(), access) {
+        (io::ErrorKind::NotFound, FileAccess::Read) => ": name a file that is there".to_owned(),
+        (io::ErrorKind::NotFound, FileAccess::Write) => {
             ": name a file in a folder that is there".to_owned()
         }
-        (io::ErrorKind::PermissionDenied, Wanted::Read) => {
+        (io::ErrorKind::PermissionDenied, FileAccess::Read) => {
             format!(": make it readable for user {}", who())
         }
-        (io::ErrorKind::PermissionDenied, Wanted::Write) => {
+        (io::ErrorKind::PermissionDenied, FileAccess::Write) => {
             format!(": make it writable for user {}", who())
         }
         _ => String::new(),

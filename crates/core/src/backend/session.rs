@@ -13,9 +13,9 @@ use crate::{
     Connected, Ddl, Time,
     base::stats::TextCounts,
     session::{
-        Baseline, Class, Dialect, Dirt, Effects, Literals, NAMES_MAX, RecentTexts, ResetParameters,
-        Settings, SqlStatements, State, Tracked, TrackedNames, is_identity, outlasts_reset,
-        scan::DdlWords,
+        Baseline, Class, Dialect, Effects, Literals, NAMES_MAX, RecentTexts, ResetParameters,
+        SessionChanges, Settings, SqlStatements, State, Tracked, TrackedNames, is_identity,
+        outlasts_reset, scan::DdlWords,
     },
     signal::Signals,
 };
@@ -36,7 +36,7 @@ pub struct ServerSession {
     /// The possible effects of the texts of the present transaction.
     pub transaction: TransactionState,
     /// The effects of the texts that ran since the last clean and the last inspection.
-    pub dirt: Dirt,
+    pub changes: SessionChanges,
     /// The texts that may have changed the session.
     pub recent_texts: RecentTexts,
     /// The tasks of the next clean.
@@ -281,7 +281,7 @@ impl ServerSession {
             .take()
             .is_some_and(|by| by != generation)
         {
-            self.dirt.raise(Class::Opaque);
+            self.changes.raise(Class::Opaque);
         }
     }
 
@@ -289,7 +289,7 @@ impl ServerSession {
     #[must_use]
     #[inline]
     pub fn is_to_clean(&self) -> bool {
-        self.clean.is_due || self.dirt.needs_clean()
+        self.clean.is_due || self.changes.needs_clean()
     }
 
     /// Returns whether the extension has reported state that only ends with the server connection.
@@ -307,9 +307,9 @@ impl ServerSession {
             .last
             .as_ref()
             .is_some_and(|report| !report.unclear);
-        let is_unseen = self.dirt.effects().intersects(NOT_REPORTED);
+        let is_unseen = self.changes.effects().intersects(NOT_REPORTED);
         if tells_all && !self.extension.is_new && !is_unseen {
-            self.dirt.inspected();
+            self.changes.note_inspected();
         }
     }
 
@@ -317,7 +317,7 @@ impl ServerSession {
     /// and never again: so the server itself answers a Parse of such a client, and the result serves no other client.
     #[must_use]
     pub fn may_have_role(&self) -> bool {
-        self.dirt.changes_role()
+        self.changes.affects_role()
             || self.transaction.effects.contains(Effects::ROLE)
             || self.settings.held.iter().any(|(name, _)| is_identity(name))
     }
@@ -326,7 +326,7 @@ impl ServerSession {
     #[must_use]
     #[inline]
     pub fn settings_now(&self) -> Option<&Settings> {
-        (!self.dirt.changes_literals()).then_some(&self.settings.held)
+        (!self.changes.affects_literal_syntax()).then_some(&self.settings.held)
     }
 
     /// Returns whether the server has these SQL-prepared statements, with literals that mean what the client with this
@@ -369,7 +369,7 @@ impl ServerSession {
             Class::Settings => self.clean.texts.settings += 1,
             Class::Opaque => self.clean.texts.opaque += 1,
         }
-        self.dirt.note(effects, class, text, self.dialect);
+        self.changes.note(effects, class, text, self.dialect);
     }
 
     /// Returns whether the session must be inspected before the client gets the end of its request.
@@ -455,7 +455,7 @@ impl ServerSession {
 
     /// Notes that a request of the client has failed.
     pub fn has_failed(&mut self) {
-        self.dirt.undone();
+        self.changes.forget_literal_sets();
         self.transaction.changed_roles.clear();
     }
 
@@ -472,9 +472,9 @@ impl ServerSession {
     /// Notes that the settings were reset: nothing is left of what a text of class settings can leave.
     pub fn settings_cleaned(&mut self) {
         self.settings.held = Settings::default();
-        self.dirt.cleaned();
+        self.changes.note_cleaned();
         if self.sequences != Sequences::None {
-            self.dirt.raise(Class::Sequences);
+            self.changes.raise(Class::Sequences);
         }
         self.settings.named.clear();
         self.settings.reset.clear();
@@ -498,9 +498,9 @@ impl ServerSession {
     /// Notes that the session holds these settings and otherwise only what it held before, so no inspection is needed.
     pub fn settings_known(&mut self, settings: &Settings) {
         self.settings.held = settings.clone();
-        self.dirt.cleaned();
+        self.changes.note_cleaned();
         if self.sequences != Sequences::None {
-            self.dirt.raise(Class::Sequences);
+            self.changes.raise(Class::Sequences);
         }
         self.settings.named.clear();
         self.recent_texts.clear();

@@ -115,7 +115,7 @@ impl CancelRequests {
                 let Some(conn) = pool.queue.pop_front() else {
                     break;
                 };
-                if let Some(Conn::Cancel(cancel)) = connections.get(conn) {
+                if let Some(Conn::Cancel(cancel)) = connections.get_mut(conn) {
                     cancel.passage = CancelState::Opening;
                     pool.under_way += 1;
                     let endpoint = Arc::clone(&endpoint);
@@ -123,7 +123,7 @@ impl CancelRequests {
                 }
             }
         } else {
-            pool.queue.retain(|&conn| connections.look(conn).is_some());
+            pool.queue.retain(|&conn| connections.get(conn).is_some());
         }
         if pool.under_way == 0 && pool.queue.is_empty() {
             self.peers.remove(&peer);

@@ -228,7 +228,7 @@ impl ListeningClients {
         key: &ListenerKey,
         why: &Arc<str>,
     ) -> Vec<Effect> {
-        let end = |conn| match connections.look(conn) {
+        let end = |conn| match connections.get(conn) {
             Some(Conn::Client(_)) => Effect::Client(ClientEffect::EndClient(
                 conn,
                 Box::new(Fault::ListenerLost(String::from(&**why))),

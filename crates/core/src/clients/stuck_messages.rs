@@ -69,14 +69,14 @@ fn progress_of(
     limit: u64,
 ) -> Option<(&mut Option<Progress>, Option<Place>)> {
     let is_on = limit > 0;
-    let is_client = matches!(connections.look(token), Some(Conn::Client(_)));
+    let is_client = matches!(connections.get(token), Some(Conn::Client(_)));
     if is_client {
         let client = connections.client(token)?;
         // The beginning of a message that is held here is not counted as sent to the server.
         let is_sent = client.socket.held.is_none();
         let within = client.socket.stream.tag_of_body().filter(|_| is_sent);
         let server = client.server();
-        let owes = match server.map(|server| connections.look(server)) {
+        let owes = match server.map(|server| connections.get(server)) {
             Some(Some(Conn::Server(server))) => owes_rest(server, within),
             Some(_) => false,
             None => true,
@@ -87,7 +87,7 @@ fn progress_of(
         Some((&mut client.socket.progress, place))
     } else {
         let client = connections.server(token)?.client();
-        let is_read = match client.map(|client| connections.look(client)) {
+        let is_read = match client.map(|client| connections.get(client)) {
             Some(Some(Conn::Client(client))) => !client.socket.blocked,
             _ => true,
         };
@@ -131,7 +131,7 @@ fn owes_nothing_else(server: &Server) -> bool {
 }
 
 fn end_peer(connections: &Connections, token: Token) -> Option<Effect> {
-    Some(match connections.look(token)? {
+    Some(match connections.get(token)? {
         Conn::Client(_) => {
             Effect::Client(ClientEffect::Refuse(token, Box::new(Fault::PartialMessage)))
         }

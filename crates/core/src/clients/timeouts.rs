@@ -40,7 +40,7 @@ impl Timeouts<'_> {
             }
             ClientDuty::Waiting { at_login, .. } => self.wait_overdue(client, at_login),
             ClientDuty::Opening(_) => self.wait_overdue(client, true),
-            ClientDuty::Active(server) => match self.connections.look(server) {
+            ClientDuty::Active(server) => match self.connections.get(server) {
                 Some(Conn::Server(server)) => self.transaction_overdue(client, server),
                 _ => {
                     debug_assert!(false, "an active client has a server connection");
@@ -57,7 +57,7 @@ impl Timeouts<'_> {
         let (Some(hung_up_at), Some(server)) = (client.socket.hung_up_at, client.server()) else {
             return false;
         };
-        match self.connections.look(server) {
+        match self.connections.get(server) {
             Some(Conn::Server(server)) => {
                 self.passed(hung_up_at.max(server.times.lent_at), patience)
             }

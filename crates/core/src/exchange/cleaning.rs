@@ -1,4 +1,4 @@
-//! Cleans: take the session state away that a client has left on its server connection.
+//! A clean removes the session state that a client has left on its server connection.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
     session::{BASELINE, Baseline, Class, Clean, Cleaned, ToDeallocate, is_identity},
 };
 
-/// Microseconds that a clean may take.
+/// The most microseconds that a clean may take.
 const CLEAN_PATIENCE: u64 = 2_000_000;
 
 impl Exchange<'_> {
@@ -25,7 +25,7 @@ impl Exchange<'_> {
         let runs_unread_code =
             pool.is_some_and(|pool| pool.catalog.certificates.every_text_may_do_ddl());
         server.limit_cleaning(self.env.now.after(CLEAN_PATIENCE));
-        // A server whose clean fails is closed.
+        // The flag need not survive a failure: a server whose clean fails is closed.
         let is_unknown = std::mem::take(&mut server.session.clean.is_due);
         let mut clean = clean_of(server);
         if is_unknown {
@@ -59,7 +59,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Checks after a clean whether the session is as it was after the login.
+    /// Checks after a clean whether the session state is that of a new session.
     pub(super) fn session_cleaned(&mut self, conn: Token) {
         let Some(server) = self.connections.server(conn) else {
             return;
@@ -83,7 +83,7 @@ impl Exchange<'_> {
                 }
                 "its session may keep state that no clean removes"
             }
-            Some(_) => "its prepared statements are not those that it was given",
+            Some(_) => "its prepared statements are not those that pgweir prepared",
         };
         if let Some(server) = self.connections.server(conn) {
             self.pools.count_unclean_close(server);
@@ -112,15 +112,15 @@ pub(super) fn adopt_baseline(env: &Env<'_>, server: &mut Server) {
     }
 }
 
-/// Returns what the clean of this server has to take away.
+/// Returns which session state a clean of this server has to remove.
 pub(super) fn clean_of(server: &Server) -> Clean {
-    let dirt = &server.session.dirt;
+    let changes = &server.session.changes;
     let held = &server.session.settings.held;
     let has_role = held.iter().any(|(name, _)| is_identity(name));
     Clean {
-        class: dirt.class().max(Class::Settings),
-        changes_role: dirt.changes_role() || has_role,
-        changes_plans: dirt.changes_plans(),
+        class: changes.class().max(Class::Settings),
+        changes_role: changes.affects_role() || has_role,
+        changes_plans: changes.affects_plans(),
         reseeds: server.session.extension.last.is_none(),
         asks_rights: server.session.clean.must_ask_rights,
         version: major_version(server),

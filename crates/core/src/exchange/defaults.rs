@@ -1,14 +1,13 @@
-//! A client may get a server whose parameters have other default values than those that pgweir has
-//! reported to the client. The client keeps its values of the parameters that PgBouncer tracks and
-//! of those in its startup packet. pgweir reports the other new values by ParameterStatus, before
-//! the server gets any of the client's bytes.
+//! Handles a server whose parameters have other default values than those that pgweir has reported to the client. The
+//! client keeps its values of the parameters that PgBouncer tracks and of those in its startup packet. For all other
+//! parameters, pgweir reports the server's values by ParameterStatus, before the server gets any of the client's bytes.
 
 use crate::session::{Context, SettingsTable, Tracked, TrackedNames};
 
 impl Context {
-    /// Keeps values that the client was sent and did not set, where the next server reports other ones. Parameters
-    /// that PgBouncer tracks, and those of the startup packet, count as set at login from here on. Returns `false` if
-    /// there are none.
+    /// Keeps values that were reported to the client, that the client has not set, and that differ on the next server.
+    /// This concerns parameters that PgBouncer tracks, and those of the startup packet: they count as set at login from
+    /// now on. Returns `false` if there are none.
     pub(crate) fn keep_sent_values(
         &mut self,
         names: &TrackedNames,
@@ -35,7 +34,7 @@ impl Context {
         true
     }
 
-    /// Restores values of the startup packet that differ from the server's defaults, which a RESET has brought back.
+    /// Restores values of the startup packet, after a RESET has replaced them by the server's defaults.
     pub(super) fn recall_implied(
         &mut self,
         held: &[(Vec<u8>, Vec<u8>)],

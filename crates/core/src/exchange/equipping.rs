@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Exchange<'_> {
-    /// Lends the server to the client, and first gives the server the client's session state.
+    /// Gives the server the client's session state, and lends it to the client.
     #[inline]
     pub(crate) fn equip(
         &mut self,
@@ -30,7 +30,7 @@ impl Exchange<'_> {
         recording::equipped(&self.env, client, out);
         server.times.lent_at = now;
         if std::mem::take(&mut server.session.lasting.is_from_login) {
-            server.session.dirt.raise(Class::Opaque);
+            server.session.changes.raise(Class::Opaque);
         }
         server.session.notifications.has_listening_client = client.listening.is_some();
         server.session.notifications.pending.clear();
@@ -52,7 +52,7 @@ impl Exchange<'_> {
                 source: Source::Scratch(range.clone()),
             });
             if self.env.is_verbose() {
-                // Without the message's tag, its length, and the zero at its end.
+                // The text of the Query, without the tag, the length, and the zero at its end.
                 let text = out.scratch.get(range.start + 5..range.end - 1);
                 let text = String::from_utf8_lossy(text.unwrap_or_default()).into_owned();
                 trace_applied(server, &text, out);
@@ -60,7 +60,7 @@ impl Exchange<'_> {
             self.pools.count_assignment(pool, waited);
             return None;
         }
-        // The values are equal. The client adopts the server's addresses, so the next comparison is by address.
+        // The values are equal. The client and the server share them from now on, so the next comparison is by address.
         client.tracked.adopt(&server.tracked);
         let early = relay(client_conn, client, server_conn, server, out);
         self.pools.count_assignment(pool, waited);
@@ -106,7 +106,8 @@ impl Exchange<'_> {
         relay(client_conn, client, server_conn, server, out)
     }
 
-    /// Sends the server the client's settings and SQL statements. Returns `false` if the server has them already.
+    /// Sends the server the client's settings and SQL-prepared statements. Returns `false` if the server has them
+    /// already.
     #[cold]
     pub(super) fn send_plan(
         &mut self,
@@ -123,7 +124,7 @@ impl Exchange<'_> {
         };
         let has_statements = take_statements_of(server, context, client.origin.id);
         let text = plan(&context.wanted, &server.session.settings.held);
-        // A setting that PostgreSQL does not report may be a secret of its client.
+        // The values are not logged: a custom parameter may contain a secret of the client.
         let shown = self.env.is_verbose().then(|| {
             let names = self.env.directory.names();
             let is_tracked = |name: &[u8]| names.tracked_position(name).is_some();
@@ -143,14 +144,15 @@ impl Exchange<'_> {
             }
         }
         if !has_statements {
-            // The statements follow the settings: names in them resolve as they do for the client (`search_path`).
+            // The statements are sent after the settings, so that the names in them resolve by the client's
+            // `search_path`.
             send_statements(server_conn, server, client, out);
         }
         true
     }
 
-    /// Goes on after session state on the server conflicted with the client's and was cleaned. If the clean failed,
-    /// the client gets another server.
+    /// Goes on after a clean that was needed before the server could get the client's session state. If the clean
+    /// failed, the client gets another server.
     #[cold]
     pub(super) fn cleaned_for_client(&mut self, conn: Token, out: &mut Actions) -> Option<Effect> {
         let (client_conn, client, server) = self.connections.pair_of(conn)?;
@@ -166,7 +168,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Goes on when the server has the client's parameters.
+    /// Goes on after the server has accepted the client's parameters.
     pub(super) fn equipped(&mut self, server_conn: Token, out: &mut Actions) -> Option<Effect> {
         let (client_conn, client, server) = self.connections.pair_of(server_conn)?;
         if let Some(context) = &mut client.context {
@@ -210,14 +212,14 @@ impl Exchange<'_> {
     }
 }
 
-/// Logs a text that gives a server its client's parameters, with PgBouncer's word for it.
+/// Logs, in PgBouncer's words, a text that gives a server its client's parameters.
 #[cold]
 fn trace_applied(server: &Server, text: &str, out: &mut Actions) {
     let text = format!("varcache_apply: {text}");
     out.log(Level::Debug, server.subject(), text);
 }
 
-/// Logs values that the server spells in another way than the client; the client's values become the server's.
+/// Logs values that the server spells in another way than the client; from now on the client has the server's spelling.
 #[cold]
 fn trace_spelling(
     names: &TrackedNames,
@@ -251,7 +253,7 @@ fn relay(
     Some(Effect::RelayEarly(client_conn, early))
 }
 
-/// Discards another client's sequence values before anything of this client is sent.
+/// Discards the sequence values of another client before any message of this client is sent.
 fn discard_sequences(conn: Token, server: &mut Server, out: &mut Actions) {
     server.session.sequences = Sequences::None;
     out.ask(conn, server, InternalQuery::Sequences, b"DISCARD SEQUENCES");

@@ -1,4 +1,5 @@
-//! The session state that an inspection has found: it becomes the client's context, or pins the client.
+//! Evaluates the session state that an inspection has found: it becomes part of the client's context, or pins the
+//! client to its server.
 
 use super::{
     Exchange, INSPECTED,
@@ -45,11 +46,11 @@ impl Exchange<'_> {
         let pins_by_parameter =
             is_too_much || is_pinning(context, server, &settings.pin_parameters);
         pins.insert_if(Pin::Parameter, pins_by_parameter);
-        server.session.dirt.inspected();
+        server.session.changes.note_inspected();
         let pool = server.pool();
         if inspection == Inspection::Failed {
             server.session.inspections.failed.failed(self.env.now);
-            server.session.dirt.demand_inspection();
+            server.session.changes.demand_inspection();
             if let Some(pool) = self.pools.get_mut(pool) {
                 pool.stats.now.failed_look_count += 1;
             }
@@ -60,7 +61,7 @@ impl Exchange<'_> {
         let is_cleaned = inspection == Inspection::Cleaned;
         if is_cleaned {
             server.session.settings_cleaned();
-            // The parameters that the server has reported are those of the clean. The client's have not changed.
+            // The server has reported the parameter values of a clean session. Those of the client have not changed.
             server.session.settings.has_unsent = false;
         }
         let restored = adopted.and_then(|adopted| match is_cleaned {
@@ -72,7 +73,7 @@ impl Exchange<'_> {
             self.note_inspection_time(pool, began);
         }
         self.pin_by(client_conn, conn, pins, failed, out);
-        // If the server goes back, the client's next server will get the values.
+        // If the server is released, the client's next server gets the values.
         let Some(text) = restored.filter(|_| !goes_back) else {
             return self.finish_inspection(conn, out);
         };
@@ -113,16 +114,17 @@ impl Exchange<'_> {
 
 /// A client's settings after an inspection.
 struct AdoptedSettings {
-    /// The target: what the session has, and startup values that RESET has taken away.
+    /// The settings that the client's next server must get: those of the session, and startup values that a RESET has
+    /// removed.
     target: Settings,
-    /// The state that the session has.
+    /// The settings of the session.
     held: Settings,
-    /// Whether the settings exceed what a client may carry to another server.
+    /// Whether the settings are too large to be carried to another server.
     is_too_much: bool,
 }
 
-/// Makes the inspected settings the client's context. Settings that are too large to be carried stay with the
-/// server, and so does the client.
+/// Adds the inspected settings to the client's context. Settings that are too large to be carried pin the client to the
+/// server.
 fn adopt_settings(
     context: &mut Context,
     server: &mut Server,
@@ -159,7 +161,8 @@ fn adopt_settings(
     }
 }
 
-/// Returns what is set in the session: what was set before, corrected by what the probe asked for.
+/// Returns the parameters that are set in the session: those that were set before, updated by those that the probe has
+/// read.
 fn settings(
     context: &Context,
     probe: &Probe,
@@ -178,22 +181,22 @@ fn settings(
     let mut settings: Vec<_> = kept
         .map(|(name, value)| (name.to_vec(), value.to_vec()))
         .collect();
-    // A custom parameter that any client has set and reset on this server stays there as an empty string. A report
-    // contains only what is set now.
+    // A custom parameter that any client has set and reset on this server remains there as an empty string. The
+    // extension's report contains only parameters that are set now.
     let is_left_over = |name: &[u8], value: &[u8]| {
         session.extension.last.is_none()
             && value.is_empty()
             && name.contains(&b'.')
             && (wanted.get(name).is_none() || session.settings.reset.contains(name))
     };
-    // These belong to the transaction, whatever the probe returns for them.
+    // These parameters belong to the transaction, whatever the probe returns for them.
     let is_of_transaction = |name: &[u8]| {
         matches!(
             name,
             b"transaction_isolation" | b"transaction_read_only" | b"transaction_deferrable"
         )
     };
-    // A parameter that was queried by name need not be set at all.
+    // A parameter that was queried by name may have its default value.
     let is_usual = |name: &[u8], value: &[u8]| {
         !probe.asks_all_settings()
             && context.base.get(name).is_none()
@@ -215,11 +218,11 @@ fn found_pins(
     names: &TrackedNames,
     failed: bool,
 ) -> Pins {
-    let mut pins = pins(context, probe, state, server.session.dirt.effects());
+    let mut pins = pins(context, probe, state, server.session.changes.effects());
     let is_privileged = !state.privileged.is_empty() && Rights::of(names, server) != Rights::All;
     pins.insert_if(Pin::Privileged, is_privileged);
     pins.insert_if(Pin::Statement, server.session.client_names.are_own());
-    // An inspection can't determine state that the extension can't determine.
+    // State that the extension can't determine is unknown to an inspection, too.
     let report = server.session.extension.last.as_deref();
     pins.insert_if(
         Pin::Unknown,
@@ -228,7 +231,8 @@ fn found_pins(
     pins
 }
 
-/// Returns the pins by session state that can't be moved. Where the probe did not ask, the earlier answer stays.
+/// Returns the pins by session state that can't be moved. For state that the probe has not read, the earlier result
+/// stays.
 fn pins(context: &Context, probe: &Probe, state: &State, effects: TextEffects) -> Pins {
     let mut pins = state.pins();
     for (pin, was_asked) in [
@@ -238,7 +242,7 @@ fn pins(context: &Context, probe: &Probe, state: &State, effects: TextEffects) -
         (Pin::Statement, probe.summary || probe.statements),
         // The pin lasts until a listener takes the channels.
         (Pin::Listen, false),
-        // No probe can show that these are gone.
+        // No inspection can show that these are gone.
         (Pin::Sequence, false),
         (Pin::Seed, false),
         (Pin::Library, false),

@@ -1,7 +1,8 @@
-//! Inspections: queries that find out which session state a server has.
+//! Inspections: queries that read the session state of a server.
 //!
-//! An inspection asks only for what may have changed. Parameters are compared with their values in a session that has
-//! set none ([`Baseline`]). If that explains too little, `pg_settings` is read, which costs several times as much.
+//! An inspection reads only state that may have changed. It compares parameters with their values in a session that has
+//! set none ([`Baseline`]). If this comparison is not enough, the inspection reads `pg_settings`, which costs several
+//! times as much.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -19,8 +20,8 @@ use crate::{
 };
 
 impl Exchange<'_> {
-    /// Asks the server for its session state: the names in the texts since the last inspection, or everything. Nothing
-    /// else follows until the server has answered.
+    /// Sends a query for the session state: for the parameters that were named in texts since the last inspection, or
+    /// for the whole state. The server gets no other message until it has answered.
     pub(super) fn probe(&mut self, conn: Token, out: &mut Actions) -> Option<Effects> {
         let (_, client, server) = self.connections.known_pair_of(conn, out)?;
         if is_of_channels(server) {
@@ -53,7 +54,7 @@ impl Exchange<'_> {
         let known = server.shared.custom_parameters.lock();
         customs.extend(known.names().map(Box::from));
         drop(known);
-        // The value of a startup parameter does not show whether it was set again or reset.
+        // The value of a startup parameter does not show whether the client has set it again, or has reset it.
         let session = &server.session;
         let baseline = baseline
             .filter(|_| session.settings.reset.is_empty() && !session.inspections.must_be_exact);
@@ -72,7 +73,7 @@ impl Exchange<'_> {
         self.ask_state(conn, None, probe.into(), out)
     }
 
-    /// Asks the server for the questions of the answers' probe, or for `more`, which those have left open.
+    /// Sends the query of the probe, or of `more`, which reads the state that the first query has left open.
     pub(super) fn ask_state(
         &mut self,
         conn: Token,
@@ -126,7 +127,8 @@ impl Exchange<'_> {
             let context = client.context.as_deref();
             let unexplained = unexplained(context, &state, &probe.names, baseline);
             if !unexplained.is_empty() {
-                // The defaults may have changed instead: only the server knows.
+                // Either the client has set these parameters, or their defaults have changed: a further query decides
+                // that.
                 let doubted = UnexplainedParameters {
                     baseline: Arc::clone(baseline),
                     names: unexplained,
@@ -175,7 +177,7 @@ impl Exchange<'_> {
     }
 }
 
-/// Takes a row of a server's answer to an internal query.
+/// Reads a row of a server's answer to an internal query.
 #[cold]
 pub(crate) fn take_answer(server: &mut Server, row: &[u8]) {
     let own = match server.replies.current() {
@@ -208,9 +210,9 @@ impl UnexplainedParameters {
     }
 }
 
-/// Returns the parameters that differ from the baseline, and are not known to be set by the client. Custom
-/// parameters (`customs`) do not count: they are in no list.
-/// A parameter that only superusers may set is looked up each time.
+/// Returns the parameters that differ from the baseline, and that the client is not known to have set. Custom
+/// parameters (`customs`) do not count: no baseline contains them. A parameter that only superusers may set is queried
+/// each time.
 fn unexplained(
     context: Option<&Context>,
     state: &State,
@@ -230,7 +232,7 @@ fn unexplained(
     unknown.map(|(name, _)| name.clone()).collect()
 }
 
-/// Turns the values shown one by one into settings, if the session has set them.
+/// Adds the values that were read one by one to the settings, if the session has set them.
 fn take_shown(state: &mut State, all: &AllSettings) {
     let shown = std::mem::take(&mut state.shown);
     let Some((present, usual)) = shown.split_at_checked(SHOWN.len()) else {
@@ -249,7 +251,7 @@ fn take_shown(state: &mut State, all: &AllSettings) {
     }
 }
 
-/// Returns what is left to ask after an inspection that only counts.
+/// Returns the probe for the state that an inspection has only counted.
 fn more_to_ask(probe: &Probe, state: &State) -> Option<Probe> {
     let summary = state.summary?;
     let statements = !probe.statements && summary.from_sql + summary.named > 0;
@@ -264,7 +266,7 @@ fn more_to_ask(probe: &Probe, state: &State) -> Option<Probe> {
 /// Returns whether it is enough to ask for the channels.
 fn is_of_channels(server: &mut Server) -> bool {
     let session = &mut server.session;
-    let is_enough = session.dirt.is_of_channels()
+    let is_enough = session.changes.are_channels_only()
         && session.client_names.are_pooled()
         && session.settings.reset.is_empty();
     if is_enough {
@@ -273,7 +275,7 @@ fn is_of_channels(server: &mut Server) -> bool {
     is_enough
 }
 
-/// Notes that an inspection of this kind cleans nothing.
+/// Notes that this inspection has cleaned nothing.
 fn cleans_nothing(server: &mut Server) {
     if let Some(settling) = server.settling_mut() {
         settling.cleans = false;
@@ -284,16 +286,16 @@ fn cleans_nothing(server: &mut Server) {
 fn named_only(server: &mut Server, baseline: Option<&Baseline>) -> Option<Vec<Box<[u8]>>> {
     let session = &server.session;
     if !session.settings.reset.is_empty() || session.inspections.must_be_exact {
-        // The value of a startup parameter does not show whether it was set again or reset.
+        // The value of a startup parameter does not show whether the client has set it again, or has reset it.
         return None;
     }
-    let names = server.session.dirt.names()?;
+    let names = server.session.changes.names()?;
     let is_plain = |name: &[u8]| {
         name.contains(&b'.')
             || name == b"role"
             || baseline.is_some_and(|usual| usual.is_plain(name))
     };
-    // Under some settings the inspection would fail; one that asks for all parameters sets them aside first.
+    // Under some settings this query could fail; the one for all parameters resets them first.
     let disturbs = names.iter().any(|name| disturbs_inspection(name, None))
         || session
             .settings
@@ -303,23 +305,23 @@ fn named_only(server: &mut Server, baseline: Option<&Baseline>) -> Option<Vec<Bo
     if disturbs {
         return None;
     }
-    // Under another role they may include parameters that the login role may not set.
-    let changes_role = server.session.dirt.changes_role();
+    // Under another role, the client may have set parameters that the login role may not set.
+    let changes_role = server.session.changes.affects_role();
     if !names.iter().all(|name| is_plain(name)) || changes_role && baseline.is_none() {
         return None;
     }
     Some(names.iter().cloned().collect())
 }
 
-/// Returns whether an inspection query may fail under this setting. A timeout of a second or more is no danger;
-/// PostgreSQL shows shorter ones in milliseconds. Compilation may take a tenth of a second.
+/// Returns whether an inspection query may fail under this setting. Timeouts count if they are below one second:
+/// PostgreSQL shows those in milliseconds. Compilation counts, since it may take a tenth of a second.
 fn disturbs_inspection(name: &[u8], value: Option<&[u8]>) -> bool {
     let is_timeout =
         SHOWN.iter().any(|shown| shown.as_bytes() == name) || name == b"transaction_timeout";
     name.starts_with(b"jit") || is_timeout && value.is_none_or(|value| value.ends_with(b"ms"))
 }
 
-/// Which superuser-only parameters a login user may set.
+/// The parameters reserved for superusers that a login user may set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rights {
     /// All: the user is a superuser.

@@ -60,7 +60,7 @@ impl Exchange<'_> {
         effect.map(Effects::from)
     }
 
-    /// Processes an answer that means the same whether a client waits for it or not.
+    /// Processes an answer in the same way whether or not a client waits for it.
     fn answered_without_client(&mut self, conn: Token, own: InternalQuery, out: &mut Actions) {
         let Some(server) = self.connections.known_server(conn, out) else {
             return;
@@ -91,19 +91,19 @@ pub(crate) fn internal_query_failed(
         (InternalQuery::Rights, Some(Phase::AskingPrivilege), Some(client))
             if server.status == b'T' =>
         {
-            // So the client's transaction has failed.
+            // The client's transaction has failed.
             let fault = Fault::ServerSaid(Box::new(ServerError::of(report)));
             out.send_made(client, |bytes| fault.write(Severity::Error, bytes));
         }
         (InternalQuery::Restore, Some(Phase::Settling(_)), Some(client)) => {
-            // The client must not go on without the startup values that RESET has removed.
+            // The client must not continue without the startup values that RESET has removed.
             server.retirement.reason = Some("its client's startup parameters are refused");
             let fault = Fault::SettingRefused(Box::new(ServerError::of(report)));
             return Some(Effect::refuse(client, fault));
         }
         // If a statement can't be made any more, its next use fails.
         (InternalQuery::Baseline, _, _) => server.session.queries.baseline_rows = None,
-        // Without the privilege to ask for it, the address tells clusters apart.
+        // Without the privilege to query the cluster's identifier, pgweir tells clusters apart by their addresses.
         (
             InternalQuery::Statements
             | InternalQuery::Rights
@@ -128,7 +128,7 @@ pub(crate) fn internal_query_failed(
                 answers.is_too_long = report.code == VALUE_TOO_LONG;
             }
         }
-        // The server still has another client's values, and this client may ask for them next.
+        // The server still has another client's sequence values, and this client could read them next.
         (InternalQuery::Sequences, _, _) => {
             let what = String::from_utf8_lossy(report.message).into_owned();
             return Some(Effect::lose(conn, Fault::ServerUnclean(what)));
@@ -175,7 +175,7 @@ fn parameters_refused(
         out.log(Level::Warning, client.subject(), text);
     }
     let Some(context) = &mut client.context else {
-        // PgBouncer ends such a client too: no server can meet its parameters.
+        // PgBouncer disconnects such a client, too: no server accepts its parameters.
         server.retirement.reason = Some("invalid server parameter");
         return Some(Effect::refuse(client_conn, Fault::ServerSaid(words)));
     };
@@ -183,10 +183,10 @@ fn parameters_refused(
         && report.code == INVALID_VALUE
         && context.wanted.get(BUFFERS).is_some()
     {
-        // Another client has used temporary tables: only a new session takes another value.
+        // Another client has used temporary tables in this session: only a new session accepts another value.
         return Some(Effect::lose(conn, Fault::ServerSaid(words)));
     }
-    // The query has failed as a whole, so that the server has nothing of the client.
+    // The query has failed as a whole, so the server has none of the client's settings.
     context.failed = true;
     let fault = match own {
         InternalQuery::Parameters => Fault::SettingRefused(words),
@@ -195,17 +195,17 @@ fn parameters_refused(
     Some(Effect::refuse(client_conn, fault))
 }
 
-/// Returns whether session state that the server's last client has left may be the reason for a refusal, rather than
-/// the client that gets the server now.
+/// Returns whether the reason for a refusal may be session state of the server's last client, rather than the settings
+/// of the present one.
 fn is_residue(session: &ServerSession, own: InternalQuery, report: &Report<'_>) -> bool {
     // PostgreSQL rejects startup parameters for many other reasons, such as a value that is out of range.
     let is_likely = own == InternalQuery::Parameters || report.code == INSUFFICIENT_PRIVILEGE;
     is_likely && !session.settings.held.is_empty()
 }
 
-/// A division by zero, by which an inspection fails if a value is too long.
+/// `division_by_zero`: the error that an inspection query causes itself if a value is too long.
 const VALUE_TOO_LONG: &[u8] = b"22012";
 const INSUFFICIENT_PRIVILEGE: &[u8] = b"42501";
 const INVALID_VALUE: &[u8] = b"22023";
-/// A session that has used temporary tables does not take another value of this parameter.
+/// The parameter whose value can't be changed in a session that has used temporary tables.
 const BUFFERS: &[u8] = b"temp_buffers";

@@ -1,12 +1,13 @@
-//! A server connection between two transactions of its client, whose session state no other client may get.
+//! Server connections that stay with their clients between two transactions, because they have session state of these
+//! clients.
 //!
-//! The server is first *kept*: it stays with its client, and costs nothing as long as the client goes on. It is
-//! *settled* when a client waits for a server of the pool, when the pool drains (PAUSE, a restart, eviction), or
-//! after a while: an inspection finds which session state the client needs on its next server, or which state pins the
-//! client to this one. A clean takes the session state away, and the server goes back to the pool.
+//! The server is first *kept*: it stays with its client, without any query of pgweir's. It is *settled* when a client
+//! waits for a server of the pool, when the pool drains (PAUSE, a restart, eviction), or after a while: an inspection
+//! reads which session state the client needs on its next server, or which state pins the client to this one. Then a
+//! clean removes the session state, and the server goes back to the pool.
 //!
 //! ```text
-//! Relaying -> Kept -> Relaying (its client sends a request)
+//! Relaying -> KeepDecision -> Relaying (its client sends a request)
 //!               \-> Settling (the inspection) -> Settled -> Cleaning -> Idle
 //!                                                   \-> Dedicated (pinned)
 //! ```
@@ -19,35 +20,37 @@ use crate::{
     backend::{Phase, Server, Settling},
     connections::{Conn, Connections},
     effect::{Effect, Effects, Env, SessionEffect},
-    pool::{PoolId, Wanted},
+    pool::{PoolId, ServerDemand},
     pooling,
     session::Class,
 };
 
-/// Microseconds that a server is kept at most after texts that only set parameters by name.
+/// The most microseconds for which a server is kept after texts that only set parameters by name.
 const SETTINGS_KEPT: u64 = 50_000;
 /// Microseconds between two inspections of the session of a pinned client.
 const INSPECTION_PAUSE: u64 = 100_000;
 /// Microseconds until pgweir tries again to settle a server that could not be settled.
 const RETRY_PAUSE: u64 = SETTINGS_KEPT / 8;
-/// The most servers that are settled at a time because they were kept for long enough. With [`SETTINGS_KEPT`]
-/// between two times, that is a twentieth of a worker's time at 300 microseconds each.
+/// The most servers that are settled in [`SETTINGS_KEPT`] because they were kept for long enough. At 300 microseconds
+/// each, this takes a twentieth of a worker's time.
 const SETTLED_AT_A_TIME: usize = 8;
-/// A client's turn: microseconds for which it may go on with one server while others wait for it. All of its
-/// transactions in the turn share the cost of one inspection and one clean. Where inspections take long, a turn
-/// lasts [`INSPECTIONS_IN_A_TURN`] times as long as one, within these limits.
+/// The limits of a client's turn, in microseconds: for this time the client may go on with its server while others wait
+/// for one. All of its transactions in the turn share the cost of one inspection and one clean. A turn lasts
+/// [`INSPECTIONS_IN_A_TURN`] times as long as an inspection, within these limits.
 const TURN: RangeInclusive<u64> = 5_000..=50_000;
 const INSPECTIONS_IN_A_TURN: u64 = 8;
-/// Microseconds in which a client has to send its next request to keep its turn. Waiting for as long as an
-/// inspection takes costs no more than the inspection, so the pause grows with it, within these limits.
+/// The limits of the time, in microseconds, within which a client has to send its next request to keep its turn. To
+/// wait for as long as an inspection takes costs no more than the inspection, so this time equals that of an
+/// inspection, within these limits.
 const TURN_PAUSE: RangeInclusive<u64> = 2_000..=20_000;
 
-/// When the next kept server has to be settled, and how many were settled lately.
+/// The time at which the next kept server has to be settled, and the number of servers that were settled lately.
 #[derive(Debug, Default)]
 pub(crate) struct KeptServers {
-    /// When the first server that is kept with its client has to be inspected.
+    /// The time at which the first kept server has to be settled.
     settle_at: Option<Time>,
-    /// When servers were settled last because time had passed, and how many more may be settled shortly after that.
+    /// When servers were last settled because they had been kept for long enough, and how many more may be settled
+    /// shortly after that.
     settled_lately: (Time, usize),
 }
 
@@ -60,48 +63,49 @@ impl KeptServers {
 }
 
 /// Whether a server stays with its client after a transaction.
-pub(crate) enum Kept {
+pub(crate) enum KeepDecision {
     /// The server stays with its client for now, and these effects follow.
-    Stays(Option<Effects>),
+    Keep(Option<Effects>),
     /// The server may be cleaned and released.
-    MayGo,
+    Release,
 }
 
 /// The kept servers of a pool on this worker that are being settled, since clients wait or the pool drains.
 #[derive(Debug)]
 pub(crate) struct KeptWalk {
     shared: Arc<SharedPool>,
-    /// Servers that were not looked at yet.
+    /// The servers that are still to be handled.
     kept: VecDeque<Token>,
-    /// Whether all of them are settled, since the pool drains. Otherwise as many as clients wait for.
+    /// Whether all servers are settled, since the pool drains. Otherwise as many servers as clients wait for are
+    /// settled.
     all: bool,
-    /// Servers that no client needs.
+    /// The servers that stay kept, since no client waits for them.
     left: VecDeque<Token>,
 }
 
-/// The kept servers of this worker that are being settled, since time has passed.
+/// The kept servers of this worker that are being settled because they were kept for long enough.
 #[derive(Debug)]
 pub(crate) struct DueWalk {
-    /// Servers that were not looked at yet.
+    /// The servers that are still to be handled.
     kept: std::vec::IntoIter<Token>,
-    /// When the first of these servers was settled, and how many more may be.
+    /// When the first of these servers was settled, and how many more may be settled.
     began: Time,
     more: usize,
 }
 
 impl Exchange<'_> {
-    /// Decides about a server whose transaction is over and whose session state allows no other client in it.
+    /// Decides whether a server with its client's session state stays with this client after a transaction.
     pub(crate) fn keep_or_settle(
         &mut self,
         server_conn: Token,
         is_pinned: bool,
         out: &mut Actions,
-    ) -> Kept {
+    ) -> KeepDecision {
         let now = self.env.now;
-        let wanted = self.wanted(server_conn);
-        let turn_until = self.turn_until(server_conn, wanted, is_pinned);
+        let demand = self.demand(server_conn);
+        let turn_until = self.turn_until(server_conn, demand, is_pinned);
         let Some(server) = self.connections.known_server(server_conn, out) else {
-            return Kept::Stays(None);
+            return KeepDecision::Keep(None);
         };
         if !is_pinned && server.uncount_pinned() {
             server.retirement.require("above pool_size");
@@ -109,17 +113,17 @@ impl Exchange<'_> {
         let is_retired = server.retirement.reason.is_some();
         let is_settled = matches!(server.duty().phase(), Some(Phase::Settled));
         server.session.inspections.turn_until = turn_until;
-        let is_wanted = wanted != Wanted::No && turn_until.is_none();
+        let is_wanted = demand != ServerDemand::None && turn_until.is_none();
         let is_due = is_wanted || is_retired || is_settled;
         let since = server.unsettled_since().unwrap_or(now);
-        if !server.session.dirt.needs_clean() && turn_until.is_none() {
-            return Kept::MayGo;
+        if !server.session.changes.needs_clean() && turn_until.is_none() {
+            return KeepDecision::Release;
         }
-        let needs_inspection = server.session.dirt.needs_inspection();
+        let needs_inspection = server.session.changes.needs_inspection();
         if needs_inspection && is_due && server.next_loan.cancels > 0 {
-            // A cancel request on its way to this server would hit the inspection.
+            // A cancel request that is on its way to this server would cancel the inspection.
             self.list_kept(server_conn, since, Some(now.after(RETRY_PAUSE)));
-            return Kept::stays_if(!is_pinned);
+            return KeepDecision::keep_if(!is_pinned);
         }
         let inspections = &server.session.inspections;
         let is_pausing = inspections
@@ -127,42 +131,46 @@ impl Exchange<'_> {
             .is_some_and(|at| now.since(at) < INSPECTION_PAUSE)
             || inspections.failed.again_at().is_some_and(|at| now < at);
         if needs_inspection && is_due && !(is_pinned && is_pausing) {
-            return Kept::Stays(self.settle(server_conn, out));
+            return KeepDecision::Keep(self.settle(server_conn, out));
         }
-        // The caller counts pinned clients.
+        // The caller handles pinned clients.
         let stays = !is_pinned && (needs_inspection || !is_due);
         if needs_inspection || stays {
             self.list_kept(server_conn, since, turn_until);
         }
         if turn_until.is_some() {
-            // The waiters may count on this server.
+            // The server was announced to waiters, but stays with its client for this turn.
             self.withdraw_announcement(server_conn, out);
         }
-        Kept::stays_if(stays)
+        KeepDecision::keep_if(stays)
     }
 
-    /// Returns whether a client waits for a server of this one's pool, or the pool drains.
-    fn wanted(&mut self, server_conn: Token) -> Wanted {
+    /// Returns whether other clients need this server, or its pool drains.
+    fn demand(&mut self, server_conn: Token) -> ServerDemand {
         let Env { worker, now, .. } = self.env;
         let departs = self.env.hands_clients_over || self.env.waits_for_servers();
         let Some(server) = self.connections.server(server_conn) else {
-            return Wanted::No;
+            return ServerDemand::None;
         };
         match self.pools.get_mut(server.pool()) {
-            _ if departs => Wanted::Now,
-            Some(pool) if pool.orders.paused => Wanted::Now,
+            _ if departs => ServerDemand::Now,
+            Some(pool) if pool.orders.paused => ServerDemand::Now,
             Some(pool) if pool.offers_to_ledger => {
-                let wanted = pool.shared.ledger.lock().wanted(worker, now);
-                pool.offers_to_ledger = wanted != Wanted::No;
-                wanted
+                let demand = pool.shared.ledger.lock().demand(worker, now);
+                pool.offers_to_ledger = demand != ServerDemand::None;
+                demand
             }
-            _ => Wanted::No,
+            _ => ServerDemand::None,
         }
     }
 
-    /// Returns until when the client may go on with this server though others wait for it; `None` if they come
-    /// first.
-    fn turn_until(&mut self, server_conn: Token, wanted: Wanted, is_pinned: bool) -> Option<Time> {
+    /// Returns until when the client may go on with this server although others wait; `None` if it may not.
+    fn turn_until(
+        &mut self,
+        server_conn: Token,
+        demand: ServerDemand,
+        is_pinned: bool,
+    ) -> Option<Time> {
         let now = self.env.now;
         let (_, client, server) = self.connections.pair_of(server_conn)?;
         let inspection_time = self.pools.get(server.pool())?.inspection_time;
@@ -176,7 +184,7 @@ impl Exchange<'_> {
             Some(_) if had.is_some_and(|until| until <= now) => turns.missed(),
             _ => {}
         }
-        if wanted != Wanted::InTurn || is_pinned {
+        if demand != ServerDemand::InTurn || is_pinned {
             return None;
         }
         let pause = unsettled_since
@@ -202,7 +210,7 @@ impl Exchange<'_> {
         let Some(server) = self.connections.server(server_conn) else {
             return;
         };
-        let class = server.session.dirt.class();
+        let class = server.session.changes.class();
         let unsettled_since = Some(since);
         server.enter(match is_pinned {
             true => Phase::Dedicated { unsettled_since },
@@ -224,11 +232,14 @@ impl Exchange<'_> {
         let is_pinned = client.context.as_ref().is_some_and(|own| own.is_pinned());
         let pool = self.pools.get(server.pool());
         let keeps = pool.is_some_and(|pool| pool.keeps_servers());
-        let dirt = &server.session.dirt;
-        let (inspects, is_of_settings) = (dirt.needs_inspection(), dirt.class() == Class::Settings);
+        let changes = &server.session.changes;
+        let (inspects, is_of_settings) = (
+            changes.needs_inspection(),
+            changes.class() == Class::Settings,
+        );
         server.session.inspections.last_at = Some(self.env.now);
         if !keeps {
-            // The waiters get this server: none is opened for them meanwhile.
+            // A waiter will get this server, so the ledger opens no other server for it meanwhile.
             server.begins_reading(self.env.now);
         }
         if inspects {
@@ -246,8 +257,8 @@ impl Exchange<'_> {
         Some(Effect::Settle(server_conn).into())
     }
 
-    /// Announces the kept servers that are about to be settled, so that no server is opened for a client that is
-    /// about to wait.
+    /// Announces to the ledger the kept servers that are about to be settled, so that it opens no server for a client
+    /// that begins to wait.
     pub(crate) fn announce_kept_servers(&mut self, id: PoolId) {
         let Some(pool) = self.pools.get(id) else {
             return;
@@ -269,7 +280,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Withdraws the announcement of a server that the inspection found pinned: its waiters need another one.
+    /// Withdraws the announcement of a server whose client turned out to be pinned: the waiter needs another server.
     pub(super) fn withdraw_announcement(&mut self, conn: Token, out: &mut Actions) {
         let Some(server) = self.connections.known_server(conn, out) else {
             return;
@@ -302,7 +313,7 @@ impl Exchange<'_> {
         })
     }
 
-    /// Settles the next server of a walk, after the effects of the last one were carried out. `None` at the end.
+    /// Settles the next server of a walk; `None` at the end. The effects for the last one must have been carried out.
     pub(crate) fn settle_next(&mut self, walk: &mut KeptWalk) -> Option<Effects> {
         let Env { worker, now, .. } = self.env;
         while let Some(conn) = walk.kept.pop_front() {
@@ -316,7 +327,7 @@ impl Exchange<'_> {
         if !walk.left.is_empty() {
             walk.shared.ledger.lock().withholds(worker);
             if let Some(pool) = self.pools.get_mut(walk.shared.id) {
-                // Servers that were added to the list meanwhile have been kept for less long.
+                // Servers that were added to the list meanwhile come last: they have been kept for less time.
                 walk.left.append(&mut pool.kept);
                 pool.kept = std::mem::take(&mut walk.left);
             }
@@ -330,7 +341,7 @@ impl Exchange<'_> {
         if !is_kept(self.connections, conn, id) {
             return Effects::default();
         }
-        // The server may have been announced to waiters, and its client be pinned.
+        // If the client turns out to be pinned, the announcement has to be withdrawn.
         let withdraw = Effect::Session(conn, SessionEffect::WithdrawIfPinned);
         Effects::from_iter([Effect::Settle(conn), withdraw])
     }
@@ -362,8 +373,8 @@ impl Exchange<'_> {
         })
     }
 
-    /// Settles the next server that has been kept for long enough, after the effects of the last one were carried out.
-    /// `None` at the end.
+    /// Settles the next server that has been kept for long enough; `None` at the end. The effects for the last one must
+    /// have been carried out.
     pub(crate) fn settle_next_due(
         &mut self,
         walk: &mut DueWalk,
@@ -385,13 +396,13 @@ impl Exchange<'_> {
         out: &mut Actions,
     ) -> Option<Effects> {
         let now = self.env.now;
-        // The client may have gone on meanwhile.
+        // The client may have sent a request meanwhile.
         let server = self.connections.server(conn)?;
         let (since, inspections) = (server.unsettled_since()?, &server.session.inspections);
         let due_at = match inspections.turn_until {
             Some(until) => until,
             None => {
-                let due_at = since.after(kept_at_most(&self.env, server.session.dirt.class()));
+                let due_at = since.after(kept_at_most(&self.env, server.session.changes.class()));
                 inspections
                     .failed
                     .again_at()
@@ -405,7 +416,7 @@ impl Exchange<'_> {
             self.settle_no_later_than(if is_turn { due_at } else { again_at });
             return None;
         }
-        let needs_inspection = server.session.dirt.needs_inspection();
+        let needs_inspection = server.session.changes.needs_inspection();
         server.session.inspections.is_listed = false;
         let pool = self.pools.get_mut(server.pool())?;
         pool.kept.retain(|kept| *kept != conn);
@@ -413,30 +424,30 @@ impl Exchange<'_> {
             return Some(Effect::Settle(conn).into());
         }
         *more -= 1;
-        // Where clients keep their servers anyway, only an inspection is worth doing.
+        // If the pool's clients keep their servers in any case, only a server that needs an inspection is settled.
         match needs_inspection || !pool.keeps_servers() {
             true => self.settle(conn, out),
             false => None,
         }
     }
 
-    /// Looks at the kept servers at this time, if not before.
+    /// Makes the tick settle kept servers at this time, or earlier.
     fn settle_no_later_than(&mut self, at: Time) {
         let next = self.kept.settle_at.get_or_insert(at);
         *next = at.min(*next);
     }
 }
 
-impl Kept {
-    fn stays_if(stays: bool) -> Self {
+impl KeepDecision {
+    fn keep_if(stays: bool) -> Self {
         match stays {
-            true => Self::Stays(None),
-            false => Self::MayGo,
+            true => Self::Keep(None),
+            false => Self::Release,
         }
     }
 }
 
-/// Returns for how many microseconds at most a server with dirt of this class is kept.
+/// Returns the most microseconds for which a server with session changes of this class is kept.
 fn kept_at_most(env: &Env<'_>, class: Class) -> u64 {
     let after = env.snapshot.config.settings.settle_after.0;
     match class {
@@ -447,13 +458,13 @@ fn kept_at_most(env: &Env<'_>, class: Class) -> u64 {
 
 /// Returns whether this server of the pool is kept with its client.
 fn is_kept(connections: &Connections, conn: Token, id: PoolId) -> bool {
-    match connections.look(conn) {
+    match connections.get(conn) {
         Some(Conn::Server(server)) if server.pool() == id => server.unsettled_since().is_some(),
         _ => false,
     }
 }
 
-/// Notes that a server is in its pool's list of kept ones no more.
+/// Notes that a server is no longer in its pool's list of kept servers.
 fn unlist(connections: &mut Connections, conn: Token) {
     if let Some(server) = connections.server(conn) {
         server.session.inspections.is_listed = false;

@@ -1,9 +1,9 @@
 //! The exchange: the loan of a server connection to a client, and the session state that goes with it.
 //!
-//! A client finds its session state on each server that it gets. The exchange gives a server the client's state
-//! (`equipping`), finds out which state a transaction has left there (`settling`, `inspection`), lets a server stay
-//! with its client as long as nobody else needs it (`kept`), dedicates a server to a client whose state can't be moved
-//! (`pins`), and takes a client's state away again (`cleaning`).
+//! A client has its session state on each server that it gets. The exchange gives a server the client's state
+//! (`equipping`), reads which state a transaction has left there (`settling`, `inspection`), lets a server stay with
+//! its client as long as no other client needs it (`kept`), dedicates a server to a client whose state can't be moved
+//! (`pins`), and removes a client's state from a server (`cleaning`).
 //!
 //! This module owns the time at which the next kept server has to be settled, and the number of
 //! servers that were settled lately ([`KeptServers`]).
@@ -27,16 +27,16 @@ mod startup;
 pub(crate) use self::{
     inspection::take_answer,
     internal_queries::internal_query_failed,
-    kept::{Kept, KeptServers, unsettled},
+    kept::{KeepDecision, KeptServers, unsettled},
     pins::{count_pins, pin_at_login},
     settling::{before_ready, inspection_due},
 };
 use crate::{connections::Connections, effect::Env, pooling::LocalPools, session::Bindings};
 
-/// The session is missing that a client had when it was inspected.
+/// The name, in reports of lost data, of a session that is missing after its inspection.
 const INSPECTED: &str = "the session of a client that was inspected";
 
-/// The pieces of a worker that the exchange uses.
+/// The parts of a worker that the exchange uses.
 pub(crate) struct Exchange<'w> {
     pub(crate) env: Env<'w>,
     pub(crate) connections: &'w mut Connections,

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Counts and logs the reasons for which a client has just been pinned. `by`: the statement that is probably the
-/// reason; if it is not known, the client's latest statement counts.
+/// reason; if `None`, the client's latest statement counts.
 #[cold]
 pub(crate) fn count_pins(
     env: &Env<'_>,
@@ -52,8 +52,9 @@ pub(crate) fn count_pins(
     }
 }
 
-/// Pins a client from its login on: until it leaves, if the configuration demands that (`is_configured`); as long as it
-/// uses them, for parameters that it asks for at its login.
+/// Pins a client at its login. If the configuration demands the pin (`is_configured`), it lasts until the client
+/// leaves. Otherwise the reason is a parameter of the startup packet, and the pin lasts as long as the parameter is
+/// set.
 pub(crate) fn pin_at_login(client: &mut Client, is_configured: bool, now: Time) {
     if let Some(context) = client.context.as_deref_mut() {
         let mut pins = Pins::default();
@@ -66,8 +67,8 @@ pub(crate) fn pin_at_login(client: &mut Client, is_configured: bool, now: Time) 
     }
 }
 
-/// Returns whether a session has changed a parameter that pins it (`pin_parameters`), one whose value can't be
-/// queried, or one that ends servers.
+/// Returns whether a session has set a parameter that pins its client: one of `pin_parameters`, one whose value can't
+/// be queried, or one with which servers have ended.
 pub(super) fn is_pinning(context: &Context, server: &Server, names: &[String]) -> bool {
     let report = server.session.extension.last.as_deref();
     let tells_all = report.is_some_and(|report| !report.unclear);
@@ -104,7 +105,7 @@ impl Exchange<'_> {
         let env = self.env;
         let notes = server.shared.ledger.lock().pin(env.now);
         pooling::deliver(&env, &notes, &server.shared, out);
-        // `pin_timeout` may be near.
+        // The tick has to check `pin_timeout`.
         self.connections.schedule(env.now);
     }
 }

@@ -1,7 +1,7 @@
-//! Adopts the session state that a transaction has left on its server connection.
+//! The end of a request that may have changed the session.
 //!
-//! pgweir holds back the client's ReadyForQuery while it inspects the session. The result becomes the client's
-//! context, and decides whether the client can go on with any server connection or is pinned to this one.
+//! pgweir holds back the client's ReadyForQuery while it inspects the session. The session state that the inspection
+//! finds becomes part of the client's context, or pins the client to this server connection.
 
 use pgweir_wire::MessageWriter;
 
@@ -25,8 +25,8 @@ use crate::{
     signal::{Signal, Signals},
 };
 
-/// Handles what must precede a ReadyForQuery. Returns whether it may be sent now; `false` holds it back until an
-/// inspection has ended.
+/// Does what must happen before the client gets a ReadyForQuery. Returns whether the ReadyForQuery may be sent now; if
+/// `false`, it is held back until an inspection has ended.
 #[cold]
 pub(crate) fn before_ready(
     env: &Env<'_>,
@@ -105,7 +105,7 @@ impl Exchange<'_> {
         };
         let effects = self.begin_settling_session(conn, settling, true, out);
         let mut effects = effects.unwrap_or_default();
-        // The extension may have reported everything already: then no reply follows that would release the server.
+        // If the extension has already reported the whole state, no reply follows that would release the server.
         effects.extend(client.map(|client| {
             Effect::Server(ServerEffect::SettleFor {
                 server: conn,
@@ -142,7 +142,7 @@ impl Exchange<'_> {
         if inspects {
             return self.inspect_session(conn, out);
         }
-        // The rest of the session can wait.
+        // The rest of the session can be inspected later.
         let server = self.connections.server(conn)?;
         server.session.transaction.effects = TextEffects::default();
         self.finish_inspection(conn, out)
@@ -160,7 +160,8 @@ impl Exchange<'_> {
         let Some(mut state) = reported else {
             return self.probe(conn, out);
         };
-        // A report does not contain custom parameters that are no longer set: their values are queried.
+        // The extension's report does not contain custom parameters that are no longer set, so their values are
+        // queried.
         let context = client.context.as_deref();
         let names = context.map_or(Vec::new(), |context| no_longer_set(context, &state));
         let statements = needs_texts(server, &state);
@@ -203,7 +204,7 @@ impl Exchange<'_> {
         self.finish_inspection(conn, out)
     }
 
-    /// Goes on when the session is settled except for its channels: they move to the client's listener.
+    /// Goes on after the inspection. If the session listens to channels, they first move to the listener connection.
     pub(super) fn finish_inspection(&mut self, conn: Token, out: &mut Actions) -> Option<Effects> {
         if fences_to_move(&self.env, self.connections, conn, out) {
             return None;
@@ -214,7 +215,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Goes on when the channels are settled too: fences the client's notifications.
+    /// Goes on when the channels have moved: from now on, the client gets its notifications from the listener
+    /// connection.
     pub(crate) fn finish_with_fence(&mut self, conn: Token, out: &mut Actions) -> Option<Effects> {
         let client = self.connections.server(conn)?.client()?;
         match fence(&self.env, self.connections, client, Stage::Fenced, out) {
@@ -223,8 +225,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Completes the client's request with ReadyForQuery. Whether the client keeps the server is decided when all
-    /// that the server has sent is handled.
+    /// Completes the client's request with ReadyForQuery. Whether the client keeps the server is decided after all
+    /// bytes from the server were handled.
     pub(crate) fn finish_request(&mut self, conn: Token, out: &mut Actions) -> Option<Effects> {
         let server = self.connections.server(conn)?;
         let (client_conn, settling) = (server.client()?, server.settling()?);
@@ -256,9 +258,10 @@ impl Exchange<'_> {
     }
 }
 
-/// Returns the signals that a finished request asks for, if the server can still report the caller's privileges.
+/// Returns the signals (`pg_terminate_backend` and the like) that a finished request asks for, if the server can still
+/// report the caller's privileges.
 ///
-/// With more requests behind it, or in a failed transaction, the server could not report which role the caller had.
+/// If more requests follow, or the transaction has failed, the server can't report which role the caller had.
 fn signals_at_end(client: &Client, server: &mut Server) -> Option<Box<Signals>> {
     let session = &mut server.session;
     let signal = Signal::of(session.transaction.effects)?;
@@ -266,17 +269,17 @@ fn signals_at_end(client: &Client, server: &mut Server) -> Option<Box<Signals>> 
     if !server.replies.is_last() || !client.socket.stream.is_at_boundary() {
         return None;
     }
-    // The next request asks for other things.
+    // The next request begins without these signals.
     session.transaction.effects = session.transaction.effects.without(SIGNALS);
     let mut signals = signals.filter(|_| server.status != b'E')?;
     signals.signal = Some(signal);
     Some(signals)
 }
 
-/// Records whose sequence values the server holds, and whether clients like this one ask for them (`currval`).
+/// Records which client's sequence values the server has, and whether clients like this one read them (`currval`).
 ///
-/// pgweir can't move such values. A client keeps its server for them only where a client of the same user and
-/// `application_name` has asked for a value in another transaction than the one that made it.
+/// pgweir can't move such values. A client keeps its server for them only if a client of the same user and
+/// `application_name` has read a value in another transaction than the one of the `nextval` call.
 fn note_sequences(client: &mut Client, server: &mut Server, is_end: bool, now: Time) {
     let effects = server.session.transaction.effects;
     if effects.intersects(MAKES_VALUES) {
@@ -289,7 +292,8 @@ fn note_sequences(client: &mut Client, server: &mut Server, is_end: bool, now: T
     let makes = effects.intersects(MAKES_VALUES);
     let readers = &server.shared.sequence_readers;
     let application = client.tracked.application_name();
-    // A text may count as opaque only because the catalog was not read yet.
+    // A text may be opaque only because the catalog was not read yet, so the effect of opaque texts does not count
+    // here.
     let makes_for_sure = effects.intersects(TextEffects::SEQUENCE.and(TextEffects::EXECUTE));
     if reads && !makes_for_sure {
         readers.insert(application);
@@ -316,8 +320,8 @@ fn no_longer_set(context: &Context, state: &State) -> Vec<Box<[u8]>> {
     gone.map(|(name, _)| name.into()).collect()
 }
 
-/// Adopts custom parameters that the transaction has set to constants without an inspection, if the session has no
-/// other new state. The server needs no clean either, as after settings that pgweir itself has sent.
+/// Adopts without an inspection the custom parameters that the transaction has set to constants, if the session has no
+/// other new state. Like settings that pgweir itself has sent, they need no clean.
 fn adopt_literal_settings(
     client: &mut Client,
     server: &mut Server,
@@ -325,7 +329,7 @@ fn adopt_literal_settings(
     settings: &SettingsTable,
 ) {
     let session = &server.session;
-    let (Some(pairs), Some(context)) = (session.dirt.literal_sets(), &mut client.context) else {
+    let (Some(pairs), Some(context)) = (session.changes.literal_sets(), &mut client.context) else {
         return;
     };
     let is_settled = context.wanted.is_same(&session.settings.held)
@@ -334,7 +338,7 @@ fn adopt_literal_settings(
         && session.texts_tell_settings();
     let baseline = session.settings.baseline.clone();
     let baseline = baseline.or_else(|| server.shared.facts.lock().baseline.clone());
-    // Only an inspection finds PostgreSQL's own spelling, or a startup value that RESET brings back.
+    // Only an inspection finds PostgreSQL's own spelling of a value, or the startup value after a RESET.
     let is_custom = |name: &[u8]| {
         baseline
             .as_ref()
@@ -348,7 +352,7 @@ fn adopt_literal_settings(
     {
         return;
     }
-    // If a name comes twice, its last value counts.
+    // If a name occurs twice, its last value counts.
     let is_last = |at: usize, name: &[u8]| pairs[at + 1..].iter().all(|(later, _)| later != name);
     let last = pairs
         .iter()

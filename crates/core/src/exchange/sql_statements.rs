@@ -1,4 +1,4 @@
-//! Statements that a client has prepared by SQL: pgweir runs the text of the `PREPARE` again on the
+//! Statements that a client has prepared by SQL's `PREPARE`: pgweir runs the text of the `PREPARE` again on the
 //! client's next server.
 
 use pgweir_wire::{MessageWriter, Report, tag::frontend};
@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl Exchange<'_> {
-    /// Adopts the statements that the session was found to have. The SQL-prepared ones that can be carried are
-    /// taken from `state`: those that remain pin the client to the server.
+    /// Adds the SQL-prepared statements that an inspection has found to the client's context. Those that can be carried
+    /// are removed from `state`; those that remain there pin the client to the server.
     pub(super) fn adopt_sql_statements(
         &mut self,
         client_conn: Token,
@@ -35,7 +35,7 @@ impl Exchange<'_> {
             let text = text.as_deref().or_else(|| context.sql.text(name))?;
             Some((name.clone(), text.to_vec()))
         });
-        // The client keeps a statement that this server could not prepare: another one may be able to.
+        // The client keeps a statement that this server could not prepare: another server may be able to.
         let is_found = |name: &[u8]| state.statements.iter().any(|(found, _)| found == name);
         let unmade: Vec<_> = context
             .sql
@@ -78,8 +78,8 @@ impl Exchange<'_> {
             .ours
             .is_some_and(|ours| ours != server.statements.prepared.len())
         {
-            // Code that pgweir does not see has deallocated some statements that pgweir prepared, and it is unknown
-            // which.
+            // Code whose text pgweir does not see has deallocated some of the statements that pgweir prepared; it is
+            // unknown which.
             let ours = server.statements.prepared.take_all();
             gone.extend(ours.iter().map(|statement| statement.name().into()));
         }
@@ -88,8 +88,8 @@ impl Exchange<'_> {
     }
 }
 
-/// Returns whether the server has this client's SQL-prepared statements, with literals that mean what the client wants.
-/// Then the two lists are equal by address too, which the next comparison checks first.
+/// Returns whether the server has exactly this client's SQL-prepared statements, prepared under the client's rules for
+/// literals. If so, the client and the server share one list, so the next comparison is by address.
 pub(super) fn take_statements_of(server: &mut Server, context: &mut Context, client: u64) -> bool {
     let session = &mut server.session;
     let has_them = session.has_sql_for(&context.sql, client, &context.wanted);
@@ -124,7 +124,8 @@ pub(super) fn send_statements(
     };
 }
 
-/// Returns whether the server has to be queried for its statements, since its report does not contain all of them.
+/// Returns whether the server has to be queried for its statements, since the extension's report does not contain all
+/// of them.
 pub(super) fn needs_texts(server: &Server, state: &State) -> bool {
     let session = &server.session;
     !session.client_names.are_pooled()
@@ -144,7 +145,7 @@ pub(super) fn statement_failed(
     at: u32,
     report: &Report<'_>,
 ) {
-    // Another statement has this name: it has to be removed at some time.
+    // The server has another statement of this name, which a later clean has to remove.
     if report.code == b"42P05" {
         return;
     }

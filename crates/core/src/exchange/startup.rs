@@ -1,5 +1,4 @@
-//! The startup parameters of a client that logs in. They are tried on a server first, since only PostgreSQL can
-//! validate them.
+//! Tries the startup parameters of a client that logs in on a server, since only PostgreSQL can validate them.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -35,7 +34,7 @@ impl Exchange<'_> {
         let mut context = Context::default();
         let name = (!own_name.is_empty()).then_some((APPLICATION_NAME, &*own_name));
         let others = settings.intern(asked.iter().map(|(name, value)| (name, value)));
-        // PostgreSQL decides each time whether the client may have a role.
+        // A role is tried at each login, since PostgreSQL decides whether the client may have it.
         let names_who = asked
             .iter()
             .any(|(name, _)| is_identity(&name.to_ascii_lowercase()));
@@ -72,7 +71,7 @@ impl Exchange<'_> {
         let (client, server) = self.connections.known_pair(client_conn, server_conn, out)?;
         let context = out.known(client.context.as_deref(), LOGS_IN)?;
         server.times.lent_at = self.env.now;
-        // The query is empty if there is nothing to do: the parameters that the server holds were tried before.
+        // The query is empty if the server has these parameters already: they were tried before.
         let text = login_plan(&context.wanted, &server.session.settings.held).unwrap_or_default();
         enter(Phase::Equipping, client_conn, client, server_conn, server);
         server.session.settings.reads_notices = true;
@@ -135,13 +134,13 @@ impl Exchange<'_> {
                 tracked: server.tracked.clone(),
             };
             let facts = shared.facts.lock();
-            // The answer of a server that was opened under other defaults than the latest is valid only for that
-            // server.
+            // The answer of a server that was opened under former defaults is valid only for that server.
             let is_usual = facts.server_parameters.as_ref().is_some_and(|usual| {
                 let mut unusual = names.respelled(&usual.tracked, &server.tracked);
                 unusual.all(|(name, ..)| asked.get(name.to_ascii_lowercase().as_bytes()).is_some())
             });
-            // A change of the session defaults first counts up `defaults`, and then forgets all that is kept here.
+            // A change of the session defaults first increments `defaults`, and then clears this cache. So an answer
+            // that was read before the change is not stored after it.
             let mut startups = shared.startups.lock();
             if is_usual && shared.defaults.load(Ordering::Acquire) == server.retirement.defaults {
                 startups.keep(&others(&asked), startup);
@@ -158,7 +157,7 @@ fn is_plain_name(name: &[u8]) -> bool {
     name.len() < NAME_MAX && name.iter().all(|byte| matches!(byte, 0x20..=0x7e))
 }
 
-/// The session is missing that a client has from its login on.
+/// The name, in reports of lost data, of a session that is missing at login.
 const LOGS_IN: &str = "the session of a client that logs in";
 const APPLICATION_NAME: &[u8] = b"application_name";
 /// PostgreSQL truncates names of this length and above (`NAMEDATALEN`).

@@ -15,7 +15,7 @@ use crate::{
 impl Lending<'_> {
     /// Opens a server for a client that is exempt from the limits; while the database is paused, the client waits.
     pub(super) fn bypass_limits(&mut self, conn: Token, shared: &Arc<SharedPool>) {
-        // An order that ends a pause is sent to every worker after this check, so it is not missed.
+        // A pause that ends after this check is announced to every worker, so the client is not forgotten.
         if self
             .env
             .directory
@@ -32,7 +32,7 @@ impl Lending<'_> {
         self.effects.push(open);
     }
 
-    /// Lets clients go on that waited for the end of a pause.
+    /// Opens servers for clients of `bypass_users` that waited for the end of a pause.
     pub(crate) fn serve_held_clients(&mut self, id: PoolId) {
         if self.env.waits_for_servers() {
             return;

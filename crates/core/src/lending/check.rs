@@ -28,14 +28,15 @@ impl Lending<'_> {
     #[inline]
     pub(super) fn is_stale(&self, server: Token) -> bool {
         let check_after = check_after(&self.env.snapshot.config.settings);
-        match self.connections.look(server) {
+        match self.connections.get(server) {
             Some(Conn::Server(server)) => server.is_stale(check_after, self.env.now),
             _ => false,
         }
     }
 
-    /// Peeks at the client's request, since no server is checked for a Terminate. Returns `true` if the answer to the
-    /// peek is still to come: then the client gets its server at [`Worker::peeked`](crate::Worker::peeked).
+    /// Asks the driver for the type of the client's first message, since no server has to be checked for a Terminate.
+    /// Returns `true` if the driver's answer is still to come: then the client gets its server at
+    /// [`Worker::peeked`](crate::Worker::peeked).
     #[cold]
     pub(super) fn peek_first(&mut self, conn: Token, out: &mut Actions) -> bool {
         let Some(client) = self.connections.known_client(conn, out) else {

@@ -28,7 +28,7 @@ impl Lending<'_> {
         client.request.sent_at = self.env.now;
         let Some(pool) = client.pool else { return };
         let table = &*self.connections;
-        let context = match table.look(conn) {
+        let context = match table.get(conn) {
             Some(Conn::Client(client)) => client.context.as_deref(),
             _ => None,
         };
@@ -76,7 +76,7 @@ impl Lending<'_> {
         if is_exclusive || pool.kept.is_empty() {
             return self.join_queue(conn, id, at_login, out);
         }
-        // The ledger then opens no server for a client that gets a kept one.
+        // The ledger learns first that a kept server will become free, and opens no server for this client.
         let announce = Effect::Pool(id, PoolEffect::AnnounceKeptServers);
         let join = Effect::Client(ClientEffect::JoinQueue {
             client: conn,
@@ -129,8 +129,8 @@ impl Lending<'_> {
         }
     }
 
-    /// Serves a client that waited with a server that is free. Returns whether the server is in use now, or is placed
-    /// again by an effect; if `false`, the client is gone.
+    /// Gives a free server to a client that has waited. Returns `false` if the client has left; otherwise the server is
+    /// in use now, or an effect places it again.
     pub(crate) fn serve_waiter(
         &mut self,
         server: Token,
@@ -168,7 +168,7 @@ impl Lending<'_> {
             self.effects.push(Effect::Session(server, try_startup));
             return true;
         } else {
-            // The client only waited until a server had logged in.
+            // The client needs no server yet: it has only waited for the first server of the pool to log in.
             self.effects
                 .push(Effect::Client(ClientEffect::Welcome(client)));
         }

@@ -1,5 +1,5 @@
-//! Cleaning: the session state and the unanswered requests of a client that has left its server are taken away, before
-//! another client gets the server. A server that no cleaning restores is closed.
+//! Cleans a server whose client has left: ends the client's requests and removes its session state, before another
+//! client gets the server. A server that can't be cleaned is closed.
 
 use pgweir_config::Unclean;
 use pgweir_wire::{MessageWriter, tag::frontend};
@@ -17,9 +17,9 @@ use crate::{
 const OWNER_LEFT: &str = "the client that it was opened for has left";
 
 impl Lending<'_> {
-    /// Returns whether a client may have left something in this server's session that no clean takes away. Any text
-    /// that is not certified may have done so, in a database with code whose effects are unknown, or under other
-    /// rules for string literals than at login.
+    /// Returns whether a client may have left session state that no clean removes. A text without a certificate may
+    /// leave such state in a database with code whose effects are unknown. It may also do so if the server reads string
+    /// literals by other rules than at login.
     pub(super) fn may_survive_clean(&mut self, conn: Token) -> bool {
         let ignores = self.env.snapshot.config.settings.unclean == Unclean::Ignore;
         let Some(server) = self.connections.server(conn) else {
@@ -28,7 +28,7 @@ impl Lending<'_> {
         if server.session.lasting.outlives_clean {
             return true;
         }
-        if server.session.dirt.class() != Class::Opaque {
+        if server.session.changes.class() != Class::Opaque {
             return false;
         }
         let may_have_misread = server.session.lasting.may_have_misread_bodies;
@@ -65,14 +65,14 @@ impl Lending<'_> {
         if server.uncount_pinned() {
             server.retirement.require("above pool_size");
         }
-        // Reading from the server may have been held back for the client.
+        // pgweir may have stopped reading from the server because the client did not read.
         out.read(conn, ReadMode::Deliver);
         server.replies.client_left();
-        if server.session.dirt.class() >= Class::Sequences {
+        if server.session.changes.class() >= Class::Sequences {
             server.session.sequences = Sequences::Mixed;
         }
         // The session state that the client left was not inspected.
-        server.session.clean.is_due |= server.session.dirt.class() == Class::Opaque
+        server.session.clean.is_due |= server.session.changes.class() == Class::Opaque
             || server.session.extension.is_new
             || had.must_be_cleaned;
         if had.spoils || closes {
@@ -91,14 +91,15 @@ impl Lending<'_> {
             return self.effects.push(Effect::close(conn, why));
         }
         if server.replies.is_unsynced() {
-            // A Sync would commit what PostgreSQL rolls back when a client leaves without one.
+            // A Sync from pgweir would commit the transaction; PostgreSQL rolls it back when a client leaves without a
+            // Sync.
             let why = "client left in the middle of a pipeline";
             return self.effects.push(Effect::close(conn, why));
         }
         self.begin_cleaning(conn, out);
     }
 
-    /// Ends the COPY of a client that left before it had sent the data. Returns whether the server is closed instead.
+    /// Ends the COPY FROM STDIN of a client that has left. Returns whether the server is closed instead.
     pub(crate) fn end_copy(&mut self, conn: Token, out: &mut Actions) -> bool {
         let Some(server) = self.connections.known_server(conn, out) else {
             return false;
@@ -117,7 +118,7 @@ impl Lending<'_> {
         false
     }
 
-    /// Starts to clean the server. No client gets the server until it is clean.
+    /// Begins to clean the server. No client gets the server until it is clean.
     pub(crate) fn begin_cleaning(&mut self, conn: Token, out: &mut Actions) {
         let patience = self.env.snapshot.config.settings.abandoned_query_timeout.0;
         let until = match patience {
@@ -186,7 +187,7 @@ impl Lending<'_> {
             let pool = self.pools.get(server.pool());
             let engine = pool.is_some_and(|pool| pool.terms.engine);
             server.session.cleaned();
-            // A reset query other than DISCARD ALL may leave session state, which other clients of the pool would see.
+            // A reset query other than DISCARD ALL may leave session state that pgweir's own clean removes.
             server.session.clean.is_due = !is_thorough && engine;
         }
     }

@@ -35,7 +35,7 @@ impl Lending<'_> {
         self.effects.push(Effect::Session(server_conn, equip));
     }
 
-    /// Lets the client's next messages go on, since the server that they waited for is certain now.
+    /// Relays the client's messages, since its server has the client's session state now.
     #[cold]
     pub(crate) fn begin_relaying(
         &mut self,

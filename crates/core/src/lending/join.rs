@@ -1,4 +1,4 @@
-//! Clients that join a pool, whose servers they share from then on.
+//! A client joins its pool after it has authenticated.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
 
 impl Lending<'_> {
     /// Adds a client that has authenticated to its pool. `asked`: the parameters of its startup packet, if its session
-    /// moves between servers.
+    /// state moves between servers.
     pub(crate) fn join_pool(
         &mut self,
         conn: Token,
@@ -24,7 +24,8 @@ impl Lending<'_> {
         };
         let (shared, engine) = (Arc::clone(&pool.shared), pool.terms.engine);
         self.count_pool_client(&shared, out);
-        // The client's session begins with the present settings of ALTER ROLE SET and the like.
+        // The client's session begins with the present values of ALTER ROLE SET and the like, so servers with former
+        // values go.
         let retire = Effect::Pool(shared.id, PoolEffect::RetireRedefined);
         self.effects.push(retire);
         if let Some(asked) = asked.filter(|_| engine) {

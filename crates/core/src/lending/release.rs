@@ -28,8 +28,8 @@ impl Lending<'_> {
             return;
         };
         if server.replies.is_awaited() && server.link.last_words.is_some() {
-            // The server accepts no further requests. The client's pending request is sent to another server when
-            // this one is gone.
+            // The server accepts no further requests. When it has closed the connection, the client's pending request
+            // is sent to another server.
             return;
         }
         if server.replies.take_awaited() {
@@ -42,7 +42,7 @@ impl Lending<'_> {
         server.session.check_certificates(generation);
         let is_retired = server.retirement.reason.is_some();
         let is_uninspected = server.session.inspections.is_missing;
-        let is_costly = server.session.dirt.needs_clean()
+        let is_costly = server.session.changes.needs_clean()
             || server.session.inspections.turn_until.is_some()
             || std::mem::take(&mut server.session.settings.are_new);
         let texts = std::mem::take(&mut server.session.clean.texts);
@@ -75,7 +75,7 @@ impl Lending<'_> {
         }
     }
 
-    /// Releases a server of a pool that is shared between transactions, unless its client keeps the server.
+    /// Releases a server at the end of a transaction in transaction mode, unless its client keeps the server.
     #[inline(always)]
     pub(crate) fn release_shared(
         &mut self,
@@ -87,8 +87,8 @@ impl Lending<'_> {
         let Some((client_conn, client, server)) = self.connections.known_pair_of(conn, out) else {
             return;
         };
-        // A client that reads slowly keeps its server until it has read everything. So the number of servers bounds
-        // what is buffered for clients.
+        // A client that reads slowly keeps its server until it has read everything. So the number of servers bounds the
+        // number of buffers with unsent bytes.
         if client.socket.blocked || is_kept || !client.socket.stream.is_at_boundary() {
             let is_newly_pinned = is_pinned && !server.session.inspections.is_counted;
             if is_pinned && server.unsettled_since().is_none() {
@@ -124,7 +124,7 @@ impl Lending<'_> {
         self.close_if_outdated(conn);
     }
 
-    /// Lets a client that has its answer move to the new process of an online restart.
+    /// Allows a client whose request is answered to move to the new process of an online restart.
     #[inline]
     fn note_request_done(&mut self, client: Token) {
         if self.env.hands_clients_over {
@@ -142,8 +142,8 @@ impl Lending<'_> {
         let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
-        let is_doubtful =
-            server.session.lasting.outlives_clean || server.session.dirt.class() == Class::Opaque;
+        let is_doubtful = server.session.lasting.outlives_clean
+            || server.session.changes.class() == Class::Opaque;
         let closes = is_doubtful && self.may_survive_clean(conn);
         let Some(server) = self.connections.known_server(conn, out) else {
             return;
@@ -158,8 +158,8 @@ impl Lending<'_> {
         server.session.recent_texts.clear();
         server.session.inspections.turn_until = None;
         if cleans {
-            // pgweir knows the statements that the server has, and they stay.
-            server.session.dirt.raise(Class::Opaque);
+            // The statements that pgweir has prepared stay on the server; the clean removes all others.
+            server.session.changes.raise(Class::Opaque);
         }
         if closes {
             server
@@ -186,7 +186,7 @@ impl Lending<'_> {
         };
         server.ends_reading();
         if server.next_loan.cancels > 0 {
-            // A cancel request is on its way to this server, and must not hit the next client's query.
+            // A cancel request is on its way to this server. It must not cancel the query of the next client.
             let never = Time(u64::MAX);
             self.connections.begin_cleaning(conn, never, self.env.now);
             return;
@@ -300,10 +300,10 @@ impl Lending<'_> {
         out.list.push(Action::MoveServer { conn, to, server });
     }
 
-    /// Takes a server that another worker has moved here, for the client that it is destined for.
+    /// Takes a server that another worker has moved to this one, and gives it to the client that waits for it.
     pub(crate) fn adopt(&mut self, mut server: Box<Server>, out: &mut Actions) -> Token {
         let destined = server.next_loan.destined.take();
-        // The flag is about the list of the previous worker.
+        // The server was in a list of the previous worker.
         server.session.inspections.is_listed = false;
         let shared = Arc::clone(&server.shared);
         self.open_pool(&shared).servers += 1;
@@ -344,8 +344,8 @@ impl Lending<'_> {
         idle.is_some()
     }
 
-    /// Informs the ledger that this worker has offered all of its servers. Only now is it known whether another server
-    /// may be opened instead of releasing a kept one.
+    /// Informs the ledger that this worker has offered all of its free servers: so the ledger can decide whether to
+    /// open another one.
     pub(crate) fn answer_ledger(&mut self, id: PoolId, out: &mut Actions) {
         let Some(pool) = self.pools.get(id) else {
             return;

@@ -1,5 +1,5 @@
-//! With `log_scheduling`, one log line for each decision that gives a client a server, lets it wait, or lets it
-//! keep one.
+//! With `log_scheduling`, logs each decision by which a client gets a server, waits for one, keeps one or gives it
+//! back.
 
 use std::fmt;
 
@@ -37,7 +37,7 @@ impl Lending<'_> {
 
     #[cold]
     fn write_decision(&self, of: Token, decision: Decision, out: &mut Actions) {
-        let subject = match self.connections.look(of) {
+        let subject = match self.connections.get(of) {
             Some(Conn::Client(client)) => client.subject(),
             Some(Conn::Server(server)) => {
                 let key = &server.shared.key;
@@ -71,7 +71,7 @@ impl Lending<'_> {
     #[inline]
     pub(super) fn log_lent(&self, client: Token, server: Token, out: &mut Actions) {
         if self.env.snapshot.config.settings.log_scheduling
-            && let Some(Conn::Client(asking)) = self.connections.look(client)
+            && let Some(Conn::Client(asking)) = self.connections.get(client)
         {
             let waited = self.env.now.since(asking.request.sent_at);
             self.write_decision(client, Decision::Gets(server, waited), out);
@@ -82,7 +82,7 @@ impl Lending<'_> {
     #[inline(always)]
     pub(super) fn log_given_back(&self, client: Token, server: Token, out: &mut Actions) {
         if self.env.snapshot.config.settings.log_scheduling
-            && let Some(Conn::Server(lent)) = self.connections.look(server)
+            && let Some(Conn::Server(lent)) = self.connections.get(server)
         {
             let held = self.env.now.since(lent.times.lent_at);
             self.write_decision(client, Decision::GivesBack(server, held), out);
@@ -98,9 +98,9 @@ impl Lending<'_> {
 
     /// Logs that a client keeps its server at the end of a transaction.
     pub(super) fn log_kept(&self, client: Token, server: Token, out: &mut Actions) {
-        // Otherwise no transaction has ended just now.
+        // `sent_at` is the present time only if a request was answered in this event.
         if self.env.snapshot.config.settings.log_scheduling
-            && let Some(Conn::Client(keeping)) = self.connections.look(client)
+            && let Some(Conn::Client(keeping)) = self.connections.get(client)
             && keeping.request.sent_at == self.env.now
             && !keeping.socket.blocked
         {
@@ -110,7 +110,7 @@ impl Lending<'_> {
 
     /// Returns why a client keeps its server.
     fn why_keep(&self, client: Token) -> String {
-        let Some(Conn::Client(client)) = self.connections.look(client) else {
+        let Some(Conn::Client(client)) = self.connections.get(client) else {
             return String::new();
         };
         match (pins_of(client), &client.context) {
@@ -121,7 +121,7 @@ impl Lending<'_> {
     }
 
     fn name_of(&self, server: Token) -> String {
-        match self.connections.look(server) {
+        match self.connections.get(server) {
             Some(Conn::Server(server)) => format!("S-{:#x}", server.id),
             _ => String::new(),
         }
@@ -138,8 +138,8 @@ impl Lending<'_> {
             WaitReason::Cap { by, limit } => format!("{} = {limit}", by.setting()),
             WaitReason::Failed(_) => "the last login to the server failed".to_owned(),
             WaitReason::Paused => "paused".to_owned(),
-            WaitReason::Connecting => "one logs in".to_owned(),
-            WaitReason::None => "other workers are asked".to_owned(),
+            WaitReason::Connecting => "a server is logging in".to_owned(),
+            WaitReason::None => "other workers are asked for a free server".to_owned(),
         };
         let (servers, waiting) = (ledger.servers(), ledger.waiting());
         format!(": {why}; {servers} server(s), {waiting} waiting")

@@ -1,10 +1,10 @@
-//! While a pool has few clients, each keeps the server that it has got (`share_after`): no session state has to be
-//! moved, and no other client needs the server.
+//! While a pool has few clients (`share_after`), each client keeps its server after a transaction: no other client
+//! needs the server, and no session state has to be moved.
 //!
-//! The process counts the clients of a pool. Each worker is informed when the count crosses `share_after`, so that
-//! a release reads only the worker's own data. A server that is kept for this reason counts as idle: when the
-//! ledger informs the worker of a waiter (see `pool/ledger.rs`), the worker offers these servers too, and keeps
-//! none until no client waits.
+//! The process counts the clients of a pool. Each worker is informed when the count crosses `share_after`, so that a
+//! release reads only the worker's own data. A server that is kept for this reason counts as idle: when the ledger
+//! informs the worker that a client waits (see `pool/ledger.rs`), the worker offers these servers, too. While a client
+//! waits, no client keeps its server for this reason.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -65,8 +65,9 @@ impl Lending<'_> {
         }
     }
 
-    /// Offers the kept servers of a pool with waiters, like its idle ones. Not while a new server is being opened:
-    /// otherwise two clients would pass one server to and fro. If that login fails, the next tick notices.
+    /// Offers the kept servers of a pool with waiters, like its idle servers. While a new server is being opened, kept
+    /// servers stay with their clients: otherwise two clients would pass one server to and fro. If the login of the new
+    /// server fails, the next tick offers them.
     pub(crate) fn offer_kept_servers(&mut self, id: PoolId) {
         let Some(pool) = self.pools.get(id).filter(|pool| pool.clients_keep_servers) else {
             return;
@@ -82,7 +83,7 @@ impl Lending<'_> {
         }
     }
 
-    /// Makes the servers of a pool available that clients keep without need.
+    /// Releases the servers of a pool that clients keep without need, and offers them to waiters.
     pub(crate) fn free_kept(&mut self, id: PoolId) {
         match self.pools.get(id) {
             Some(pool) if pool.clients_keep_servers => self.release_kept(id),

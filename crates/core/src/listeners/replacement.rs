@@ -113,7 +113,7 @@ impl Listener {
         if self.replacement.is_some() || self.replaces_at > now {
             return None;
         }
-        let Some(Conn::Server(server)) = connections.look(self.conn) else {
+        let Some(Conn::Server(server)) = connections.get(self.conn) else {
             debug_assert!(false, "{NO_CONNECTION}");
             return None;
         };

@@ -51,7 +51,7 @@ pub(crate) fn answered(
     };
     let key = (&server.shared.key, Some(&*server.link.endpoint));
     let trace = recording.end(names, key, true, env.now);
-    let is_inspected = client.context.is_some() && server.session.dirt.needs_inspection();
+    let is_inspected = client.context.is_some() && server.session.changes.needs_inspection();
     if is_inspected {
         return recording.keep(trace);
     }
@@ -117,7 +117,7 @@ pub(crate) fn left(
     client: &mut Client,
     out: &mut Actions,
 ) {
-    let server = client.server().and_then(|server| connections.look(server));
+    let server = client.server().and_then(|server| connections.get(server));
     let Some(recording) = &mut client.request.recording else {
         return;
     };

@@ -259,7 +259,7 @@ pub(crate) fn prepare_client(
     bindings: &Bindings,
     conn: Token,
 ) -> Option<ClientHandover> {
-    let Some(Conn::Client(client)) = connections.look(conn) else {
+    let Some(Conn::Client(client)) = connections.get(conn) else {
         return None;
     };
     if !can_be_recorded(client) {

@@ -23,7 +23,7 @@ pub(super) fn record_pin(client: &Client, server: &Server, now: Time) -> Option<
         age: context.pinned_at.map_or(0, |since| now.since(since)),
         by: pinned_by.map(|by| (by.hash, by.text.to_string())),
         sequences_kept: context.sequences_kept,
-        effects: session.dirt.effects().bits(),
+        effects: session.changes.effects().bits(),
         facts: facts_of(client, server),
         held: pairs(session.settings.held.iter()),
         sql: pairs(session.sql_statements.held.pairs()),
@@ -141,7 +141,9 @@ pub(super) fn restore_session(
     };
     session.clean.must_ask_rights = pinned.has(facts::MUST_ASK_RIGHTS);
     session.inspections.must_be_exact = pinned.has(facts::MUST_BE_EXACT);
-    session.dirt.taken_over(Effects::from_bits(pinned.effects));
+    session
+        .changes
+        .note_takeover(Effects::from_bits(pinned.effects));
 }
 
 fn pairs<'p>(pairs: impl Iterator<Item = (&'p [u8], &'p [u8])>) -> Pairs {

@@ -54,7 +54,7 @@ pub(super) fn server_to_hand_over(
         return None;
     };
     let pool = pools.get(client.pool?)?;
-    let Some(Conn::Server(server)) = connections.look(conn) else {
+    let Some(Conn::Server(server)) = connections.get(conn) else {
         return None;
     };
     let keeps = match &client.context {
@@ -95,7 +95,7 @@ pub(super) fn record_server(
     conn: Token,
 ) -> Option<(ServerRecord, HandedOverServer)> {
     let names = env.directory.names();
-    let Some(Conn::Server(server)) = connections.look(conn) else {
+    let Some(Conn::Server(server)) = connections.get(conn) else {
         return None;
     };
     let (local, remote) = server.link.addresses?;

@@ -156,7 +156,7 @@ fn end_clients(connections: &mut Connections, how: Shutdown) -> Vec<Effect> {
 
 /// Returns whether the client waits for an answer, and so can be sent an error.
 fn awaits_answer(connections: &Connections, client: Token) -> bool {
-    let Some(Conn::Client(client)) = connections.look(client) else {
+    let Some(Conn::Client(client)) = connections.get(client) else {
         return false;
     };
     match *client.duty() {
@@ -165,7 +165,7 @@ fn awaits_answer(connections: &Connections, client: Token) -> bool {
         | ClientDuty::Opening(_)
         | ClientDuty::Preparing(_)
         | ClientDuty::Discarding(_) => true,
-        ClientDuty::Active(server) => match connections.look(server) {
+        ClientDuty::Active(server) => match connections.get(server) {
             Some(Conn::Server(server)) => !server.replies.is_settled(),
             _ => false,
         },

@@ -65,7 +65,7 @@ impl Suspension {
             return;
         };
         for conn in suspended.frozen {
-            if connections.get(conn).is_some() {
+            if connections.get_mut(conn).is_some() {
                 out.list.push(Action::Thaw(conn));
             }
         }
@@ -94,7 +94,7 @@ impl Suspension {
         let frozen = &mut suspended.frozen;
         suspended
             .must_report
-            .retain(|&token| match connections.get(token) {
+            .retain(|&token| match connections.get_mut(token) {
                 Some(conn) if !can_freeze(conn) => false,
                 Some(conn) if is_quiet(conn) => {
                     out.list.push(Action::Freeze(token));
@@ -131,7 +131,7 @@ impl Suspension {
         }
         let mut effects = Vec::new();
         for &conn in &suspended.must_report {
-            let refused = match connections.get(conn) {
+            let refused = match connections.get_mut(conn) {
                 Some(Conn::Client(_)) => Some(conn),
                 Some(Conn::Server(server)) => server.client(),
                 _ => None,
@@ -142,7 +142,7 @@ impl Suspension {
                     Box::new(Fault::SuspendTimeout),
                 ))
             }));
-            if let Some(Conn::Server(_)) = connections.get(conn) {
+            if let Some(Conn::Server(_)) = connections.get_mut(conn) {
                 effects.push(Effect::close(conn, "suspend_timeout"));
             }
         }

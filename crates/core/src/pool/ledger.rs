@@ -33,7 +33,7 @@
 //! Clients wait in the order of their tickets. The simulator (`crates/sim`) tests these rules.
 
 pub use self::{
-    capacity::{AboveSize, Wanted},
+    capacity::{AboveSize, ServerDemand},
     wait_reason::WaitReason,
 };
 use self::{
@@ -261,7 +261,7 @@ impl Ledger {
 
     /// Notes that `worker` is about to open a server after an [`Notes::open`].
     pub fn opening(&mut self, worker: WorkerId, now: Time) -> Opening {
-        // `plan` has counted it already, so that no second one is opened for the same need.
+        // `plan` has counted it already, so no second one is opened for the same client.
         let unasked = self.servers.unasked > 0;
         self.servers.unasked -= u32::from(unasked);
         let mut notes = Notes::default();
@@ -359,9 +359,9 @@ impl Ledger {
         let granted = self.caps.claim();
         let mut notes = Notes::default();
         if granted {
-            match self.needed_by(0, now) {
-                Some(need) => {
-                    self.count_need(need, &mut notes, now);
+            match self.open_for(0, now) {
+                Some(client) => {
+                    self.count_opening_for(client, &mut notes, now);
                     notes.search.extend(self.caps.search_again());
                 }
                 None => notes.room = self.caps.give_back(),
@@ -465,7 +465,7 @@ impl Ledger {
     /// Plans one more server if one is needed beside the `ready` ones, chooses its worker, and counts it at once. A cap
     /// that has denied the pool is asked again only if `again`.
     fn plan(&mut self, ready: usize, again: bool, notes: &mut Notes, now: Time) {
-        let Some(need) = self.needed_by(ready, now) else {
+        let Some(client) = self.open_for(ready, now) else {
             if !self.is_short() || !self.has_room(now) {
                 self.withdraw();
             }
@@ -480,7 +480,7 @@ impl Ledger {
         match self.caps.take(now) {
             Ok(()) => {
                 self.denied = None;
-                self.count_need(need, notes, now);
+                self.count_opening_for(client, notes, now);
             }
             Err(Denied { by, search }) => {
                 self.denied = Some(by);

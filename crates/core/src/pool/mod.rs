@@ -13,7 +13,9 @@ mod worker_set;
 pub use cap_membership::{CapMembership, SharedCaps};
 pub use caps::{CapLimits, Caps, Denied, PATIENCE, Scope};
 pub use epochs::Epochs;
-pub use ledger::{AboveSize, Grant, Ledger, LoginOutcome, Notes, Opening, WaitReason, Wanted};
+pub use ledger::{
+    AboveSize, Grant, Ledger, LoginOutcome, Notes, Opening, ServerDemand, WaitReason,
+};
 pub use limits::{Limits, WaitOrder};
 pub use wait_queue::{Ticket, Waiter};
 pub use worker_set::WorkerSet;

@@ -150,7 +150,7 @@ impl Terms {
     /// Returns the age at which the server of this id ends: at most `server_lifetime`, and up to a tenth earlier,
     /// so that servers that were opened together don't end together.
     #[inline]
-    pub(crate) fn end_age(&self, id: u64) -> u64 {
+    fn end_age(&self, id: u64) -> u64 {
         self.server_lifetime - self.server_lifetime / 640 * spread(id)
     }
 

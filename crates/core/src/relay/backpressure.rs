@@ -1,5 +1,5 @@
-//! Bounds the replies that a server owes its client (`max_pipelined_messages`): above the limit, pgweir does not read
-//! from the client until half of the replies have arrived.
+//! Limits the replies that are outstanding on a server (`max_pipelined_messages`): above the limit, pgweir does not
+//! read from the client until half of the replies have arrived.
 
 use pgweir_wire::tag::frontend;
 
@@ -10,8 +10,8 @@ use super::{
 use crate::{Actions, ReadMode, Token, backend::Server};
 
 impl ClientMessages<'_> {
-    /// Stops reading from the client after all input was passed on. A client whose input ends inside a message's body
-    /// is held before its next message instead: see [`Self::holds_back_before`].
+    /// Stops reading from the client after all input was passed on. If the input ends inside the body of a message,
+    /// pgweir stops before the client's next message instead: see [`Self::holds_back_before`].
     #[cold]
     pub(super) fn hold_back(&mut self, out: &mut Actions) {
         if self.client.socket.stream.is_in_body() {
@@ -21,8 +21,8 @@ impl ClientMessages<'_> {
         out.read(self.client_conn, ReadMode::Hold);
     }
 
-    /// Keeps this message and all input behind it until half of the outstanding replies, which are too many, have
-    /// arrived. Returns whether it does: a server that reads COPY data may owe them until it has read the data.
+    /// Keeps this message and all input behind it until half of the outstanding replies have arrived. Returns `false`
+    /// and keeps nothing while the server reads COPY data: it may send no reply before it has all of the data.
     #[cold]
     pub(super) fn holds_back_before(
         &mut self,
@@ -38,8 +38,8 @@ impl ClientMessages<'_> {
         true
     }
 
-    /// Sends a Flush if the server has messages without a Sync: PostgreSQL answers these only when its buffer is full,
-    /// and the Sync may be what the client is about to send.
+    /// Sends a Flush if the server has messages without a Sync: without a Sync, PostgreSQL sends its replies only when
+    /// its output buffer is full, and pgweir does not read the client's next messages, which may contain the Sync.
     fn demand_replies(&mut self, out: &mut Actions) {
         let replies = &mut self.server.replies;
         replies.set_full();
@@ -51,7 +51,7 @@ impl ClientMessages<'_> {
     }
 }
 
-/// Reads from the client again once its server has sent half of the replies for which the client was held.
+/// Reads from the client again once its server has sent half of the outstanding replies.
 #[inline]
 pub(super) fn read_on_if_answered(
     server: &mut Server,

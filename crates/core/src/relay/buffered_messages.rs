@@ -1,5 +1,5 @@
-//! Messages of a client that can't be sent on yet: their names have not arrived completely, or their meaning depends on
-//! outstanding replies.
+//! Messages of a client that can't be forwarded yet: the statement names in them have not arrived completely, or their
+//! meaning depends on outstanding replies.
 
 use pgweir_wire::{Header, tag::frontend};
 
@@ -13,7 +13,7 @@ use crate::{
 /// The longest names that are read in a message.
 const NAMES_MAX: usize = 64 * 1024;
 
-/// The longest text that is buffered until it is complete. Longer texts are sent on in parts, and count as opaque.
+/// The longest text that is buffered until it is complete. Longer texts are forwarded in parts, and count as opaque.
 pub(super) const TEXT_MAX: usize = 64 * 1024;
 
 impl ClientMessages<'_> {
@@ -33,7 +33,7 @@ impl ClientMessages<'_> {
         out.read(self.client_conn, ReadMode::Hold);
     }
 
-    /// Keeps the beginning of a message until the names in it have arrived.
+    /// Keeps the beginning of a message until the statement names in it have arrived.
     pub(super) fn hold(&mut self, message: &Message<'_>) -> Result<(), Fault> {
         let (header, body) = (message.head.header, message.body());
         self.check_length(header, body)?;
@@ -52,7 +52,7 @@ impl ClientMessages<'_> {
         is_text && message.len() <= TEXT_MAX && self.hold(message).is_ok()
     }
 
-    /// Returns whether pgweir follows the statement names in messages of this type.
+    /// Returns whether pgweir replaces statement names in messages of this type.
     #[inline]
     pub(super) fn follows(&self, tag: u8) -> bool {
         self.limits.statements_max > 0
@@ -75,8 +75,8 @@ impl ClientMessages<'_> {
         Ok(())
     }
 
-    /// Adds bytes to a message that was held, and reads the message as any other once its names are complete. Returns
-    /// how many bytes were used.
+    /// Adds bytes to a message that was held, and processes the message once its names are complete. Returns how many
+    /// bytes were used.
     #[cold]
     pub(super) fn continue_held_message(
         &mut self,

@@ -1,4 +1,4 @@
-//! The bytes of a server on their way to its client, joined into as few and as long pieces as possible.
+//! Joins consecutive bytes of a server, so that its client gets them in as few writes as possible.
 
 use crate::{Actions, Token};
 
@@ -23,7 +23,7 @@ impl Run {
         }
     }
 
-    /// Passes a message on that was buffered. All input before it was sent.
+    /// Forwards a message that was buffered. All input before the message has been sent.
     #[cold]
     pub(super) fn add_buffered(&mut self, to: Option<Token>, message: &[u8], out: &mut Actions) {
         if let Some(to) = to {

@@ -1,4 +1,4 @@
-//! LISTEN and UNLISTEN that the client's listener answers, without a server of the client.
+//! LISTEN and UNLISTEN commands that the listener connection of the pool answers in place of a server.
 
 use pgweir_wire::tag::frontend;
 
@@ -6,9 +6,9 @@ use super::{client_to_server::ClientMessages, message::Message};
 use crate::{base::pin::Pin, listen::Stage, session::ChannelCommand};
 
 impl ClientMessages<'_> {
-    /// Returns whether the client's listener is asked instead of the server: the message is one LISTEN or UNLISTEN, and
-    /// a request by itself. A message that arrives together with others goes to
-    /// the server, which keeps their order.
+    /// Returns whether the listener connection answers this message instead of the server: the message is a single
+    /// LISTEN or UNLISTEN, and nothing else has arrived with it. Messages that arrive together go to the server, which
+    /// keeps their order.
     #[cold]
     pub(super) fn takes_channels(&mut self, message: &Message<'_>) -> bool {
         let session = &mut self.server.session;
@@ -20,7 +20,7 @@ impl ClientMessages<'_> {
             return false;
         }
         // The server may itself listen to a channel, and only the server can end that.
-        let is_dirty = session.dirt.needs_clean();
+        let needs_clean = session.changes.needs_clean();
         let is_between = self.server.replies.is_settled() && self.server.status == b'I';
         let pins = self.client.context.as_ref().map(|own| own.pins);
         let is_pinned = pins.is_none_or(|pins| pins.contains(Pin::Listen));
@@ -30,7 +30,7 @@ impl ClientMessages<'_> {
                 && !listening.pending_unlisten.is_due()
                 && *listening.key.encoding == *encoding
         });
-        if is_dirty || !is_between || is_pinned || !is_quiet {
+        if needs_clean || !is_between || is_pinned || !is_quiet {
             return false;
         }
         let text = message.rest.strip_suffix(b"\0").unwrap_or_default();

@@ -1,12 +1,12 @@
-//! Handles texts that may change the session, among them those that refer to prepared statements: SQL's PREPARE,
-//! EXECUTE and DEALLOCATE, and the view of the statements.
+//! Handles texts that may change the session, or that refer to prepared statements: SQL's PREPARE, EXECUTE and
+//! DEALLOCATE, and the view `pg_prepared_statements`.
 
 use std::borrow::Cow;
 
 use pgweir_wire::{MessageWriter, tag::frontend};
 
 use super::{
-    client_to_server::{ClientMessages, Flow},
+    client_to_server::{ClientMessages, MessageOutcome},
     message::Message,
 };
 use crate::{
@@ -25,9 +25,9 @@ pub(super) const NAMES: Effects = Effects::PREPARE
     .and(Effects::EXECUTE)
     .and(Effects::STATEMENTS_VIEW);
 
-/// Effects of a text that makes sequence values and reads them. Such a client is likely to read the values of an
+/// Effects of a text that calls both `nextval` and `currval`. A client that sends one is likely to read values of an
 /// earlier transaction, too.
-const ASKS_FOR_VALUES: Effects = Effects::SEQUENCE.and(Effects::READS_SEQUENCE);
+const READS_OWN_SEQUENCE: Effects = Effects::SEQUENCE.and(Effects::READS_SEQUENCE);
 
 pub(super) fn until_nul(text: &[u8]) -> &[u8] {
     let end = text.iter().position(|&byte| byte == 0);
@@ -44,16 +44,17 @@ pub(super) fn statement_named_by(phrase: Phrase<'_>) -> Option<Cow<'_, [u8]>> {
     }
 }
 
-/// The effects of each statement that may change the catalog.
+/// Effects that any statement that may change the catalog has.
 const CHANGE: Effects = Effects::OPAQUE.and(Effects::TEMP);
 
 /// Effects that may drop all statements.
-const DROPS: Effects = Effects::PREPARE.and(Effects::DISCARD);
+const MAY_DROP_STATEMENTS: Effects = Effects::PREPARE.and(Effects::DISCARD);
 
 /// Effects that may reset startup values.
-const TAKES_BACK: Effects = Effects::SETTING.and(Effects::DISCARD).and(Effects::OPAQUE);
+const MAY_RESET: Effects = Effects::SETTING.and(Effects::DISCARD).and(Effects::OPAQUE);
 
-/// Returns the effects of a text that can't be read as a whole, but may name statements or read the view of them.
+/// Returns the effects of a text that pgweir can't parse completely, but that may name prepared statements or read
+/// their view.
 pub(super) fn effects_of_unread_text(text: &[u8], effects: Effects) -> Effects {
     const VIEW: &[u8] = b"pg_prepared_statement";
     if !effects.contains(Effects::OPAQUE) || effects.contains(NAMES) {
@@ -63,17 +64,17 @@ pub(super) fn effects_of_unread_text(text: &[u8], effects: Effects) -> Effects {
     if phrases(text).any(|phrase| statement_named_by(phrase).is_some()) {
         found |= Effects::EXECUTE.and(Effects::PREPARE);
     }
-    // Phrases end at the first part that is not understood. Any name may follow it.
+    // The parser stops at the first part that it does not understand. Any name may follow.
     let are_hidden = || is_broken(text);
     let says = |word: &&[u8]| contains(text, word);
-    if contains(text, VIEW) || SPEAKING.iter().any(says) && are_hidden() {
+    if contains(text, VIEW) || NAMING_WORDS.iter().any(says) && are_hidden() {
         found |= Effects::STATEMENTS_VIEW;
     }
     found
 }
 
 /// The words that come before a statement name.
-const SPEAKING: [&[u8]; 3] = [b"execute", b"prepare", b"deallocate"];
+const NAMING_WORDS: [&[u8]; 3] = [b"execute", b"prepare", b"deallocate"];
 
 /// Returns whether a text contains a word, in upper or lower case.
 fn contains(text: &[u8], word: &[u8]) -> bool {
@@ -82,14 +83,15 @@ fn contains(text: &[u8], word: &[u8]) -> bool {
 }
 
 impl ClientMessages<'_> {
-    /// Prepares the server for a message whose text may change the session. All bytes before it were sent.
+    /// Prepares the server for a message whose text may change the session. All bytes before the message have been
+    /// sent.
     #[cold]
     pub(super) fn prepare_for_text(
         &mut self,
         effects: Effects,
         message: &Message<'_>,
         out: &mut Actions,
-    ) -> Flow {
+    ) -> MessageOutcome {
         let (tag, is_whole) = (message.tag(), message.is_whole());
         let is_query = tag == frontend::QUERY && is_whole;
         let text = match (tag, is_whole) {
@@ -99,10 +101,10 @@ impl ClientMessages<'_> {
         };
         let text = until_nul(text);
         if is_query && self.answers_reset(text, out) {
-            return Flow::Taken;
+            return MessageOutcome::Handled;
         }
         if self.only_executes(text, effects) {
-            return Flow::Pass;
+            return MessageOutcome::Forward;
         }
         let effects = effects | effects_of_unread_text(text, effects);
         if self.server.session.notifications.has_listening_client
@@ -115,12 +117,12 @@ impl ClientMessages<'_> {
             false => None,
         };
         match deallocates {
-            Some(Flow::Taken) => return Flow::Taken,
-            Some(Flow::Pass) => {}
-            Some(Flow::Wait) | None => {
+            Some(MessageOutcome::Handled) => return MessageOutcome::Handled,
+            Some(MessageOutcome::Forward) => {}
+            Some(MessageOutcome::Wait) | None => {
                 if deallocates.is_some() || self.prepare_for_names(text, effects, out) {
                     self.postpone(message.head.header, message.rest, out);
-                    return Flow::Wait;
+                    return MessageOutcome::Wait;
                 }
             }
         }
@@ -129,7 +131,7 @@ impl ClientMessages<'_> {
             && effects == Effects::SETTING
             && let Some(pairs) = literal_sets(text)
         {
-            self.server.session.dirt.sets(pairs);
+            self.server.session.changes.note_literal_sets(pairs);
         }
         if !is_whole {
             self.read_on_later(message);
@@ -138,10 +140,10 @@ impl ClientMessages<'_> {
         } else {
             self.note_ddl(effects, text);
         }
-        Flow::Pass
+        MessageOutcome::Forward
     }
 
-    /// Returns whether the text only executes SQL-prepared statements that leave no trace.
+    /// Returns whether the text only executes SQL-prepared statements that change no session state.
     pub(super) fn only_executes(&self, text: &[u8], effects: Effects) -> bool {
         let session = &self.server.session;
         // Earlier texts with effects may have replaced the statements.
@@ -169,7 +171,7 @@ impl ClientMessages<'_> {
             && context.is_some_and(|context| context.pins.contains(Pin::Cursor))
         {
             // CLOSE may have ended the cursor that pins the client.
-            self.server.session.dirt.demand_inspection();
+            self.server.session.changes.demand_inspection();
         }
         let hash = self.counting.fingerprint;
         self.server.session.recent_texts.note(effects, text, hash);
@@ -191,13 +193,13 @@ impl ClientMessages<'_> {
         if effects.intersects(NAMES) {
             self.note_names(text);
         }
-        if effects.intersects(DROPS)
+        if effects.intersects(MAY_DROP_STATEMENTS)
             && phrases(text)
                 .any(|phrase| matches!(phrase, Phrase::Deallocate(None) | Phrase::DiscardAll))
         {
             self.server.replies.statements_dropped();
         }
-        if effects.intersects(TAKES_BACK)
+        if effects.intersects(MAY_RESET)
             && let Some(context) = &self.client.context
         {
             let session = &mut self.server.session;
@@ -215,7 +217,7 @@ impl ClientMessages<'_> {
 
     /// Notes a text that may use sequences.
     pub(super) fn note_values(&mut self, effects: Effects) {
-        if effects.contains(ASKS_FOR_VALUES) {
+        if effects.contains(READS_OWN_SEQUENCE) {
             let readers = &self.server.shared.sequence_readers;
             readers.insert(self.client.tracked.application_name());
         }
@@ -225,19 +227,19 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// Answers a query that resets a session at once, if nothing is to be reset, or nothing that any server has.
-    /// Returns whether it does.
+    /// Answers a query such as DISCARD ALL in the server's place, if the client has no session state, or none that is
+    /// on a server. Returns whether it does.
     fn answers_reset(&mut self, text: &[u8], out: &mut Actions) -> bool {
         // Only the server can remove the state that the client has left in its session.
-        let is_dirty = self.server.session.dirt.needs_clean();
-        if !self.server.replies.is_settled() || self.server.status != b'I' || is_dirty {
+        let needs_clean = self.server.session.changes.needs_clean();
+        if !self.server.replies.is_settled() || self.server.status != b'I' || needs_clean {
             return false;
         }
         let (Some(resets), Some(context)) = (Resets::read(text), &mut self.client.context) else {
             return false;
         };
-        let is_heard = resets.contains(Resets::PINS) && self.client.listening.is_some();
-        if is_heard || !context.needs_no_server(resets) {
+        let is_listening = resets.contains(Resets::PINS) && self.client.listening.is_some();
+        if is_listening || !context.needs_no_server(resets) {
             return false;
         }
         if resets.contains(Resets::STATEMENTS) {
@@ -264,7 +266,7 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// Answers a Query in the server's place. No other reply is outstanding.
+    /// Answers a Query in the server's place. There must be no outstanding replies.
     pub(super) fn answer_query(&mut self, out: &mut Actions, answer: impl FnOnce(&mut Vec<u8>)) {
         // Any simple query drops the unnamed statement.
         self.client.unnamed.forget();
@@ -286,7 +288,7 @@ impl ClientMessages<'_> {
         };
         let text = listening.listen_commands();
         self.server.session.note(Effects::LISTEN, b"");
-        // The LISTEN has to be taken back, even if the extension reports no change.
+        // The clean has to remove the LISTEN, even if the extension reports no change.
         self.server.session.extension.is_new = true;
         out.ask(
             self.server_conn,

@@ -1,5 +1,5 @@
-//! Sends a client's messages to its server. Replaces the client's names of prepared statements by the server's. If
-//! the server does not have a statement, pgweir prepares it just before its use, in the same write.
+//! Sends a client's messages to its server, and replaces the client's names of prepared statements by the server's
+//! names. If the server does not have a statement, pgweir prepares it just before its use, in the same write.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(super) struct ClientMessages<'w> {
     pub(super) bindings: &'w mut Bindings,
     pub(super) env: Env<'w>,
     pub(super) stats: &'w mut Stats,
-    /// The limits and refusals that hold for the messages.
+    /// The limits of the messages, and which messages are refused.
     pub(super) limits: MessageLimits,
     /// The statement of the unnamed portal, if these messages have bound one.
     pub(super) bound: Option<BindingId>,
@@ -43,48 +43,48 @@ pub(super) struct ClientMessages<'w> {
     /// The certificates of the client's database.
     pub(super) certificates: &'w Certificates,
     pub(super) verdicts: &'w mut VerdictCache,
-    /// A database that can't be dropped while a server is connected to it.
+    /// The database of a DROP DATABASE and the like: pgweir has to close its connections to that database.
     pub(super) left_database: Option<String>,
-    /// A LISTEN or UNLISTEN that the client's listener answers.
+    /// A LISTEN or UNLISTEN that the listener connection answers.
     pub(super) channel_command: Option<ChannelCommand>,
-    /// Whether the message that is being read makes a statement that may change the session.
+    /// Whether the present message prepares a statement that may change the session.
     pub(super) has_effects: bool,
     pub(super) counting: Counting<'w>,
 }
 
-/// The reason why a client's bytes are not sent to the server.
-pub(super) enum Stopped {
+/// The reason why the relay stops at a message of the client.
+pub(super) enum RelayStop {
     /// The client sent Terminate.
     Terminated,
-    /// The client must be refused.
+    /// The client gets this error, and its connection ends.
     Refused(Fault),
-    /// The client sent LISTEN or UNLISTEN, which its listener answers.
+    /// The client sent LISTEN or UNLISTEN, which the listener connection answers.
     Listens(ChannelCommand),
 }
 
-/// The meaning of a client's statement name.
+/// The statement that a client's name stands for.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Ours {
+pub(super) enum ResolvedName {
     /// A statement, by its binding.
     Statement(BindingId),
-    /// No statement that exists already.
-    Nothing,
+    /// No statement: the name is unknown, or the message makes or closes it.
+    Missing,
 }
 
-/// The treatment of a message.
+/// What the relay has done with a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Flow {
-    /// The message is sent as it is.
-    Pass,
+pub(super) enum MessageOutcome {
+    /// The message is still to be forwarded unchanged.
+    Forward,
     /// The message was replaced, or pgweir answered it.
-    Taken,
-    /// The message and all that follow wait.
+    Handled,
+    /// The message, and all messages behind it, wait for replies.
     Wait,
 }
 
 impl ClientMessages<'_> {
     /// Sends the received bytes to the server.
-    pub(super) fn run(&mut self, bytes: &[u8], out: &mut Actions) -> Result<(), Stopped> {
+    pub(super) fn run(&mut self, bytes: &[u8], out: &mut Actions) -> Result<(), RelayStop> {
         let mut cursor = Cursor::new(bytes);
         let mut is_first = true;
         if !self.client.socket.stream.is_at_boundary() {
@@ -93,7 +93,7 @@ impl ClientMessages<'_> {
         }
         if let Some(held) = self.client.socket.held.take() {
             let taken = self.continue_held_message(held, bytes, out);
-            cursor.skip(taken.map_err(Stopped::Refused)?);
+            cursor.skip(taken.map_err(RelayStop::Refused)?);
             if self.server.replies.is_awaited() {
                 return Ok(());
             }
@@ -107,9 +107,9 @@ impl ClientMessages<'_> {
                     return Ok(());
                 }
                 Err(fault) => {
-                    // The bytes before the fault were counted, and will be answered.
+                    // The messages before the malformed one are complete, and the server will answer them.
                     out.send_input(self.server_conn, cursor.sent, cursor.at);
-                    return Err(Stopped::Refused(fault));
+                    return Err(RelayStop::Refused(fault));
                 }
             };
             let rest = &bytes[cursor.at..];
@@ -121,30 +121,30 @@ impl ClientMessages<'_> {
                 return Ok(());
             }
             let tag = message.tag();
-            if let Some(stopped) = self.stopped_by(tag) {
+            if let Some(stopped) = self.stop_at(tag) {
                 cursor.flush(self.server_conn, &message, out);
                 return Err(stopped);
             }
             if self.client.request.recording.is_some() {
                 self.record_text(&message);
             }
-            let mut flow = Flow::Pass;
+            let mut outcome = MessageOutcome::Forward;
             if is_simple(tag) && self.comes_before_sync(&message, &mut cursor, out) {
                 return Ok(());
             }
             if self.is_carried && !self.server.replies.is_skipping() {
-                flow = self.text(&message, &mut cursor, out);
+                outcome = self.text(&message, &mut cursor, out);
             } else {
                 self.note_ddl_elsewhere(&message);
             }
-            if flow == Flow::Pass && self.follows(tag) {
-                flow = self.named(&message, &mut cursor, out)?;
+            if outcome == MessageOutcome::Forward && self.follows(tag) {
+                outcome = self.named(&message, &mut cursor, out)?;
             }
-            match flow {
-                Flow::Pass => {}
-                Flow::Taken => continue,
-                Flow::Wait => match self.channel_command.take() {
-                    Some(command) => return Err(Stopped::Listens(command)),
+            match outcome {
+                MessageOutcome::Forward => {}
+                MessageOutcome::Handled => continue,
+                MessageOutcome::Wait => match self.channel_command.take() {
+                    Some(command) => return Err(RelayStop::Listens(command)),
                     None => return Ok(()),
                 },
             }
@@ -166,7 +166,7 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// Forwards the rest of the bytes that were read, and holds the client if too many replies are outstanding.
+    /// Forwards the rest of the input. Stops reading from the client if too many replies are outstanding.
     #[inline]
     fn finish_read(&mut self, cursor: Cursor<'_>, out: &mut Actions) {
         let len = cursor.bytes.len();
@@ -186,74 +186,79 @@ impl ClientMessages<'_> {
         message: &Message<'_>,
         cursor: &mut Cursor<'_>,
         out: &mut Actions,
-    ) -> Flow {
+    ) -> MessageOutcome {
         cursor.flush(self.server_conn, message, out);
         self.keep_unused(cursor.unused.take());
         self.postpone(message.head.header, message.rest, out);
-        Flow::Wait
+        MessageOutcome::Wait
     }
 
-    /// Processes a message of a client whose session state moves between servers: the message may hold a text.
+    /// Processes a message that may contain a text, for a client whose session state moves between servers.
     #[inline]
-    fn text(&mut self, message: &Message<'_>, cursor: &mut Cursor<'_>, out: &mut Actions) -> Flow {
+    fn text(
+        &mut self,
+        message: &Message<'_>,
+        cursor: &mut Cursor<'_>,
+        out: &mut Actions,
+    ) -> MessageOutcome {
         if self.server.replies.holds_back() {
             return self.wait(message, cursor, out);
         }
         if !message.is_whole() && self.holds_text(message) {
             cursor.flush(self.server_conn, message, out);
-            return Flow::Wait;
+            return MessageOutcome::Wait;
         }
         self.counting.scanned = None;
         let effects = self.note_message_effects(message);
         self.counting.fingerprint = self.counting.scanned;
         self.has_effects = message.tag() == frontend::PARSE && !effects.is_empty();
         if effects.is_empty() {
-            return Flow::Pass;
+            return MessageOutcome::Forward;
         }
         cursor.flush(self.server_conn, message, out);
         if effects == Effects::LISTEN && self.takes_channels(message) {
             self.postpone(message.head.header, message.rest, out);
-            return Flow::Wait;
+            return MessageOutcome::Wait;
         }
-        let flow = self.prepare_for_text(effects, message, out);
-        if flow == Flow::Taken {
+        let outcome = self.prepare_for_text(effects, message, out);
+        if outcome == MessageOutcome::Handled {
             self.client.socket.stream.advance(message.len());
             cursor.skip(message.len());
             cursor.unused = None;
         }
-        flow
+        outcome
     }
 
-    /// Processes a message about a statement.
+    /// Processes a message that may refer to a prepared statement.
     #[inline]
     fn named<'b>(
         &mut self,
         message: &Message<'b>,
         cursor: &mut Cursor<'b>,
         out: &mut Actions,
-    ) -> Result<Flow, Stopped> {
+    ) -> Result<MessageOutcome, RelayStop> {
         let (tag, body) = (message.tag(), message.body());
         let named = Named::read(tag, body, message.len());
         if named == Named::Unclear {
             cursor.flush(self.server_conn, message, out);
-            self.hold(message).map_err(Stopped::Refused)?;
-            return Ok(Flow::Wait);
+            self.hold(message).map_err(RelayStop::Refused)?;
+            return Ok(MessageOutcome::Wait);
         }
         if named.is_named() && self.is_unsure() {
             return Ok(self.wait(message, cursor, out));
         }
         if tag == frontend::BIND {
-            // Any Bind replaces what the unnamed portal was.
+            // Any Bind replaces the unnamed portal.
             self.bound = None;
         }
         if let Some(fault) = self.refusal_of(&named, out) {
             cursor.flush(self.server_conn, message, out);
-            return Err(Stopped::Refused(fault));
+            return Err(RelayStop::Refused(fault));
         }
         if named == Named::Unnamed {
-            if cursor.unused.is_none() && self.is_to_judge_unnamed(tag) {
+            if cursor.unused.is_none() && self.must_recheck_unnamed(tag) {
                 cursor.flush(self.server_conn, message, out);
-                if self.judge_unnamed(out) {
+                if self.note_unnamed_use(out) {
                     return Ok(self.wait(message, cursor, out));
                 }
             }
@@ -265,35 +270,35 @@ impl ClientMessages<'_> {
                 self.keep_unnamed_before();
             }
         }
-        let mut ours = self.resolve(&named);
-        if self.refers_to_names(&named, ours) {
+        let mut resolved = self.resolve(&named);
+        if self.refers_to_names(&named, resolved) {
             cursor.flush(self.server_conn, message, out);
-            if self.prepare_for_message(&named, ours, out) {
+            if self.prepare_for_message(&named, resolved, out) {
                 return Ok(self.wait(message, cursor, out));
             }
-            ours = self.resolve(&named);
+            resolved = self.resolve(&named);
         }
-        self.note_unknown_effects(&named, ours.is_some());
-        if self.is_outdated(&named, ours) {
+        self.note_unknown_effects(&named, resolved.is_some());
+        if self.is_outdated(&named, resolved) {
             cursor.flush(self.server_conn, message, out);
-            self.check(ours, out);
+            self.check(resolved, out);
             return Ok(self.wait(message, cursor, out));
         }
-        if let Some(ours) = ours {
+        if let Some(resolved) = resolved {
             cursor.flush(self.server_conn, message, out);
-            let used = self.translate(message.len(), &named, ours, out);
+            let used = self.translate(message.len(), &named, resolved, out);
             self.client.socket.stream.advance(used);
             cursor.skip(used);
-            return Ok(Flow::Taken);
+            return Ok(MessageOutcome::Handled);
         }
         self.mark_passing(tag, body, &named);
         if named == Named::Unnamed {
             self.note_unnamed(message, &mut cursor.unused);
         }
-        Ok(Flow::Pass)
+        Ok(MessageOutcome::Forward)
     }
 
-    /// Notes the mark of a Parse, Close or Describe that is sent as it is.
+    /// Queues the mark of a Parse, Close or Describe that is forwarded unchanged.
     #[inline]
     pub(super) fn mark_passing(&mut self, tag: u8, body: &[u8], named: &Named<'_>) {
         if self.has_own_names() && named.is_named() {
@@ -314,30 +319,32 @@ impl ClientMessages<'_> {
         self.server.replies.mark_sent(Mark::plain(kind));
     }
 
-    /// Returns the meaning of a message about a statement that pgweir follows, or about a reserved name.
+    /// Returns the statement that the message refers to, if pgweir has to replace its name; `None` if the message is
+    /// forwarded unchanged.
     #[inline]
-    pub(super) fn resolve(&self, named: &Named<'_>) -> Option<Ours> {
+    pub(super) fn resolve(&self, named: &Named<'_>) -> Option<ResolvedName> {
         if self.has_own_names() {
             return None;
         }
         match named {
-            Named::Parse { .. } | Named::Close(_) => Some(Ours::Nothing),
+            Named::Parse { .. } | Named::Close(_) => Some(ResolvedName::Missing),
             Named::Bind { name, .. } | Named::Describe(name) => {
                 match self.client.statements.find(self.bindings, name) {
-                    Some(binding) => Some(Ours::Statement(binding)),
-                    None => name.starts_with(RESERVED).then_some(Ours::Nothing),
+                    Some(binding) => Some(ResolvedName::Statement(binding)),
+                    None => name.starts_with(RESERVED).then_some(ResolvedName::Missing),
                 }
             }
             Named::Nothing | Named::Unclear | Named::Unnamed => None,
         }
     }
 
-    /// Sends the message with the server's name of the statement. Returns how many bytes of the body this replaces.
+    /// Sends the message with the server's name of the statement. Returns how many bytes of the message's body that has
+    /// taken the place of.
     pub(super) fn translate(
         &mut self,
         len: usize,
         named: &Named<'_>,
-        ours: Ours,
+        resolved: ResolvedName,
         out: &mut Actions,
     ) -> usize {
         match *named {
@@ -348,15 +355,15 @@ impl ClientMessages<'_> {
             Named::Bind { portal, name } => {
                 let used = portal.len() + name.len() + 2;
                 self.stats.bind_count += 1;
-                let ours = self.ensure_prepared(ours, out);
-                if let Ours::Statement(binding) = ours
+                let resolved = self.ensure_prepared(resolved, out);
+                if let ResolvedName::Statement(binding) = resolved
                     && portal.is_empty()
                     && self.is_carried
                 {
                     self.bound = Some(binding);
                 }
-                self.note_binding(portal, ours);
-                let statement = ours.server_name(self.bindings);
+                self.note_binding(portal, resolved);
+                let statement = resolved.server_name(self.bindings);
                 let length = 4 + len - used + portal.len() + statement.len() + 2;
                 out.send_made(self.server_conn, |made| {
                     made.push(frontend::BIND);
@@ -370,10 +377,10 @@ impl ClientMessages<'_> {
                 used
             }
             Named::Describe(_) => {
-                let ours = self.ensure_prepared(ours, out);
-                let statement = ours.server_name(self.bindings);
+                let resolved = self.ensure_prepared(resolved, out);
+                let statement = resolved.server_name(self.bindings);
                 send_target(self.server_conn, frontend::DESCRIBE, statement, out);
-                if let Ours::Statement(binding) = ours
+                if let ResolvedName::Statement(binding) = resolved
                     && self.is_carried
                 {
                     let mark = Mark::plain(MarkKind::Describe(binding));
@@ -390,7 +397,7 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// Makes a statement for the client.
+    /// Handles a Parse of a named statement.
     fn parse(&mut self, name: &[u8], definition: &[u8], out: &mut Actions) {
         if let Some(taken) = self.client.statements.find(self.bindings, name) {
             return self.parse_again(taken, name, definition, out);
@@ -420,31 +427,32 @@ impl ClientMessages<'_> {
             return replies.answered_early();
         }
         if prepared.touch(statement.id()) {
-            // In the middle of a pipeline, the server itself has to report that the statement is made.
+            // In the middle of a pipeline, ParseComplete must come from the server, in the order of its other replies.
             prepared.forget(statement.id());
             self.send_close(Arc::clone(&statement), out);
         }
         self.send_parse(statement, Some(name.into()), out);
     }
 
-    /// Makes a statement under a name that is taken. The server has a statement of that name too, so it reports any
-    /// error that PostgreSQL finds before the duplicate name, such as wrong syntax.
+    /// Handles a Parse with a name that the client already uses. The server is sent the Parse with its name of that
+    /// statement: so it reports the duplicate name, or an error that PostgreSQL checks first, such as a syntax error.
     #[cold]
     fn parse_again(&mut self, taken: BindingId, name: &[u8], definition: &[u8], out: &mut Actions) {
         let statements = self.env.directory.statements();
         let Some(statement) = statements.intern_within_limit(definition) else {
             return self.refuse(Fault::OutOfMemory, out);
         };
-        let ours = Ours::Statement(taken);
-        let ours = self.ensure_prepared(ours, out);
+        let resolved = ResolvedName::Statement(taken);
+        let resolved = self.ensure_prepared(resolved, out);
         self.note_parse(&statement);
-        let server_name = ours.server_name(self.bindings);
+        let server_name = resolved.server_name(self.bindings);
         send_parse(self.server_conn, server_name, definition, out);
         let mark = Mark::clients(MarkKind::Refused, Change::Duplicate(name.into(), statement));
         self.server.replies.mark_sent(mark);
     }
 
-    /// Drops a client's name. Its statement stays on the servers, for other clients that have it too.
+    /// Handles a Close of a named statement. The statement stays on the servers, for other clients that have prepared
+    /// it, too.
     fn close(&mut self, name: &[u8], out: &mut Actions) {
         let known = self.client.statements.remove(self.bindings, name);
         let is_hidden = known.is_some() || name.starts_with(RESERVED);
@@ -497,7 +505,8 @@ impl ClientMessages<'_> {
         self.server.replies.mark_sent(mark);
     }
 
-    /// Processes a Flush: sends the replies that pgweir gave itself, unless they go out with the server's next reply.
+    /// Handles a Flush: sends the replies that pgweir itself has given, unless they are sent with the server's next
+    /// reply.
     fn flush_early(&mut self, out: &mut Actions) {
         if self.server.replies.is_fresh() {
             send_early(self.client_conn, self.server, out);
@@ -505,14 +514,14 @@ impl ClientMessages<'_> {
     }
 }
 
-impl Ours {
+impl ResolvedName {
     /// Returns the name of the statement on the server.
     fn server_name(self, bindings: &Bindings) -> &[u8] {
         match self {
             Self::Statement(binding) => bindings
                 .statement(binding)
                 .map_or(NO_SUCH_NAME, |statement| statement.name()),
-            Self::Nothing => NO_SUCH_NAME,
+            Self::Missing => NO_SUCH_NAME,
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{client_to_server::ClientMessages, message::Message};
 use crate::session::{Change, Effects, catalog_change, scan::DdlWords};
 
 impl ClientMessages<'_> {
-    /// Notes a text that is about to be sent. An empty text stands for one that is unknown.
+    /// Notes a text that is about to be sent. An empty text means that the text is unknown.
     pub(super) fn note_ddl(&mut self, effects: Effects, text: &[u8]) {
         if !effects.contains(Effects::OPAQUE) {
             return;
@@ -47,7 +47,7 @@ impl ClientMessages<'_> {
             Change::Quiet => {
                 ddl.get_or_insert_with(|| catalog.quiet_begins());
             }
-            // Earlier quiet changes of the transaction count as this one from here on.
+            // Earlier changes of the transaction that certificates survive now count like this one.
             Change::Any if ddl.as_ref().is_none_or(|ddl| ddl.is_quiet()) => {
                 *ddl = Some(catalog.ddl_begins());
             }
@@ -55,7 +55,8 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// Notes a message of a client whose session state is not carried: other entries may lead to the same database.
+    /// Notes a message of a client whose session state is not carried: clients of other `[databases]` entries may use
+    /// the same database.
     #[inline]
     pub(super) fn note_ddl_elsewhere(&mut self, message: &Message<'_>) {
         let tag = message.tag();
@@ -80,7 +81,7 @@ impl ClientMessages<'_> {
         let text = parts.nth(usize::from(is_parse));
         if let Some(text) = text.filter(|text| !text.is_empty()) {
             let effects = match self.certificates.has_ddl_code() {
-                // Functions and triggers change the catalog, too, and a text may reach them without their names.
+                // Functions and triggers may change the catalog, and a text may call them without their names.
                 true => Effects::OPAQUE,
                 false => self.note_text_effects(Some(text)),
             };
@@ -89,7 +90,7 @@ impl ClientMessages<'_> {
         self.client.prepares_ddl |= is_parse && self.server.session.transaction.ddl.is_some();
     }
 
-    /// Begins to search a text that has not arrived completely for words of DDL.
+    /// Begins to search a text for DDL keywords before the text has arrived completely.
     pub(super) fn read_ddl_on_later(&mut self, begun: &[u8]) {
         let mut words = DdlWords::default();
         let ddl = self.server.session.transaction.ddl.as_ref();
@@ -111,7 +112,7 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// Searches more of the text for words of DDL. `is_end`: these are its last bytes.
+    /// Searches more of the text for DDL keywords. `is_end`: these are its last bytes.
     pub(super) fn read_ddl_on(&mut self, bytes: &[u8], is_end: bool) {
         if let Some(words) = &mut self.server.session.transaction.ddl_words
             && (words.read(bytes, self.certificates) || is_end && words.end(self.certificates))

@@ -1,5 +1,6 @@
-//! A Query or FunctionCall that follows extended-protocol messages without a Sync. PostgreSQL skips it if one of these
-//! messages has failed. So pgweir sends it only when they are answered, and knows then whether the server will skip it.
+//! A Query or FunctionCall that follows extended-protocol messages without a Sync. PostgreSQL skips such a Query if one
+//! of these messages has failed. So pgweir sends the Query only after the replies to these messages: then it is known
+//! whether the server will skip the Query.
 
 use pgweir_wire::tag::frontend;
 
@@ -39,7 +40,7 @@ impl ClientMessages<'_> {
             return true;
         }
         // PostgreSQL 18 fails the query after the next Sync: "unexpected state STARTED".
-        (self.server.retirement).require("a query came where a Sync was due");
+        (self.server.retirement).require("a Query followed messages without a Sync");
         false
     }
 
@@ -53,7 +54,8 @@ impl ClientMessages<'_> {
         });
     }
 
-    /// Marks a Parse or Close where pgweir does not follow names, so that its reply is not taken for that to a fence.
+    /// Queues a mark for a Parse or Close in whose place pgweir replaces no names, so that its reply is not mistaken
+    /// for the reply to a fence.
     #[inline]
     pub(super) fn mark_unfollowed(&mut self, tag: u8) {
         if self.limits.statements_max > 0 {

@@ -1,4 +1,4 @@
-//! A message of a client whose header has arrived, and how far the client's input is handled.
+//! A message of a client, from the arrival of its header on, and the position in the client's input.
 
 use crate::{Actions, Token, frontend::Head};
 
@@ -10,7 +10,7 @@ pub(super) struct Message<'b> {
     pub(super) rest: &'b [u8],
 }
 
-/// How far some input is handled.
+/// The position in a client's input.
 #[derive(Debug)]
 pub(super) struct Cursor<'b> {
     pub(super) bytes: &'b [u8],
@@ -65,7 +65,7 @@ impl<'b> Cursor<'b> {
         self.sent = message.head.start;
     }
 
-    /// Passes over bytes in whose place others were sent, or none.
+    /// Skips bytes that pgweir has replaced or answered.
     #[inline]
     pub(super) fn skip(&mut self, count: usize) {
         self.at += count;

@@ -1,13 +1,14 @@
 //! The limits that hold for a client's messages.
 
-/// The limits and refusals that hold for a client's messages.
+/// The limits of a client's messages, and which messages are refused.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MessageLimits {
-    /// The maximum number of statements on a server; 0 if pgweir does not follow statement names.
+    /// The maximum number of statements on a server; 0 if pgweir does not replace statement names.
     pub(super) statements_max: usize,
     /// `max_client_prepared_bytes`.
     pub(super) prepared_bytes_max: usize,
-    /// The maximum number of queued replies before the client is held (`max_pipelined_messages`).
+    /// The maximum number of outstanding replies; above it, pgweir does not read from the client
+    /// (`max_pipelined_messages`).
     pub(super) replies_max: usize,
     /// The maximum length of a message (`max_packet_size`).
     pub(super) message_max: u32,

@@ -1,13 +1,13 @@
 //! The relay: passes messages between a client connection and the server connection that is lent to it.
 //!
-//! This module owns no state. It is the only one that moves bytes from one side to the other, and changes the
-//! outstanding replies of a server, the clients' names of prepared statements, and the statistics of pools as the
-//! messages demand.
+//! This module owns no state. No other module moves bytes from a client to a server or back. As messages pass, the
+//! relay updates the queue of a server's outstanding replies, the clients' names of prepared statements, and the
+//! statistics of pools.
 //!
-//! Input: the bytes of clients ([`Relay::client_bytes`]) and of servers ([`Relay::pass_on`]). Output: actions that
-//! send them, and one [`Effect`] at a time, which the worker carries out before the next message is handled: for a
-//! server that may have become free, an answer to an internal query, a client that has to be refused, a LISTEN that
-//! a listener answers, and a server that violates the protocol.
+//! Input: the bytes of clients ([`Relay::client_bytes`]) and of servers ([`Relay::pass_on`]). Output: actions that send
+//! these bytes, and one [`Effect`] at a time, which the worker carries out before the relay handles the next message.
+//! There are effects for a server that may have become free, the answer to an internal query, a client that has to be
+//! refused, a LISTEN that the listener connection answers, and a server that violates the protocol.
 
 mod backpressure;
 mod buffered_messages;
@@ -39,7 +39,7 @@ use pgweir_wire::{HEADER_LEN, MessageWriter, tag::backend};
 
 use self::{
     byte_run::Run,
-    client_to_server::{ClientMessages, Stopped},
+    client_to_server::{ClientMessages, RelayStop},
     message_limits::MessageLimits,
     server_bytes::next_inspected,
     statement_hooks::Counting,
@@ -61,7 +61,7 @@ use crate::{
     statement_statistics::Ended,
 };
 
-/// The pieces of a worker that the relay uses.
+/// The parts of a worker that the relay uses.
 pub(crate) struct Relay<'w> {
     pub(crate) env: Env<'w>,
     pub(crate) connections: &'w mut Connections,
@@ -75,7 +75,7 @@ enum Treatment {
     Pass,
     /// The client does not get the message.
     Keep,
-    /// The client does not get the message, and this has to be done.
+    /// The client does not get the message, and the worker carries out this effect.
     Act(Effect),
 }
 
@@ -118,9 +118,10 @@ impl Relay<'_> {
         let (pool, statistics) = self.pools.with_statements(server.pool())?;
         statistics.set_limit(settings.statement_statistics);
         pool.use_current_catalog();
-        // A server connection that belongs to one client keeps what the client makes there.
+        // An exclusive server keeps the statements that its client prepares.
         let is_shared = server.purpose.owner.is_none();
-        // The queries that clean the server for this client may be in front of the client's first request.
+        // The replies to pgweir's own queries at the beginning of the loan may be outstanding before the client's first
+        // request.
         let replies = &server.replies;
         if replies.is_settled() || replies.owed_to_client() == 0 && replies.is_synced() {
             client.request.sent_at = now;
@@ -179,13 +180,13 @@ impl Relay<'_> {
             self.connections.schedule(now);
         }
         match ran {
-            // A lone Flush or the end of a message changes nothing that a reply would report.
+            // After a Flush, or the last bytes of a message, no reply may follow that would release the server.
             Ok(()) => settles.then(|| Effect::Settle(server_conn)),
             Err(stopped) => Some(stopped.effect(conn, server_conn)),
         }
     }
 
-    /// Handles the bytes of a server up to a message after which other modules have something to do. `None` when all
+    /// Handles the bytes of a server up to the first message that has an effect for another module; `None` when all
     /// bytes are handled.
     #[inline]
     pub(crate) fn pass_on(
@@ -193,7 +194,7 @@ impl Relay<'_> {
         input: &mut ServerBytes<'_>,
         out: &mut Actions,
     ) -> Option<Effect> {
-        // Each inspected message may have changed everything, so the loop looks the server up each time.
+        // The handling of a message may have removed the server, so the loop looks it up again for each message.
         while let Some(server) = self.connections.server(input.server) {
             let is_own = matches!(server.replies.current(), Some(Request::Internal(_)));
             let to = server.relays_for().filter(|_| !is_own);
@@ -230,8 +231,9 @@ impl Relay<'_> {
         None
     }
 
-    /// Ends the handling of a server's bytes: sends the client what is left, and looks whether the server's client or
-    /// its cleaning is done. This comes last, since a server with unread bytes must not be lent to another client.
+    /// Ends the handling of a server's bytes: sends the remaining bytes to the client, and checks whether the server
+    /// has become free or its clean can go on. This comes last, since a server with unread bytes must not be lent to
+    /// another client.
     #[inline]
     pub(crate) fn end(&mut self, mut input: ServerBytes<'_>, out: &mut Actions) -> Option<Effect> {
         input.run.flush(out);
@@ -263,8 +265,8 @@ impl Relay<'_> {
         }
     }
 
-    /// Handles a message that is complete, and passes it on. `place`: where it lies in the input, unless it was buffered
-    /// until it was complete.
+    /// Handles a complete message, and forwards it. `place`: its position in the input; `None` if the message was
+    /// buffered.
     #[inline]
     fn handle_step(
         &mut self,
@@ -362,7 +364,7 @@ impl Relay<'_> {
         }
     }
 
-    /// Does what follows from a server's message once that message is on its way to the client.
+    /// Handles the consequences of a server's message, after the message was forwarded.
     #[inline]
     fn follow_message(
         &mut self,
@@ -382,7 +384,7 @@ impl Relay<'_> {
             return Some(Effect::fault(conn, "ReadyForQuery with an unknown status"));
         }
         if server.replies.front_mark().is_some() {
-            // The error was too long to be inspected.
+            // An error that was too long to be inspected has failed these messages.
             let marks = server.replies.take_marks();
             self.undo(conn, marks);
         }
@@ -407,7 +409,8 @@ impl Relay<'_> {
             .then(|| Effect::Server(ServerEffect::EndCopy(conn)))
     }
 
-    /// Updates the statistics after a client's request was answered, and looks whether its session has to be inspected.
+    /// Updates the statistics after a client's request was answered, and checks whether the session has to be
+    /// inspected.
     #[inline]
     fn client_request_done(&mut self, conn: Token, out: &mut Actions) -> Option<Effect> {
         let now = self.env.now;
@@ -452,8 +455,8 @@ impl Relay<'_> {
     }
 }
 
-impl Stopped {
-    /// Returns what follows when a client's bytes are not sent to the server.
+impl RelayStop {
+    /// Returns the effect for a client whose message the relay does not forward.
     #[cold]
     fn effect(self, client: Token, server: Token) -> Effect {
         match self {
@@ -466,15 +469,15 @@ impl Stopped {
     }
 }
 
-/// Returns whether the server's loan may end now, or messages of its client that were waiting may go on.
+/// Returns whether the loan of the server may end now, or messages of its client that waited for replies can be sent.
 #[inline]
 fn may_be_free(server: &Server) -> bool {
     let replies = &server.replies;
     replies.is_awaited() || replies.is_settled() && server.status == b'I'
 }
 
-/// A request of a client was answered that was thought to be ignored, while the client's session is being
-/// inspected: the client gets this ReadyForQuery beside the one that is held back.
+/// Handles the answer to a request that pgweir expected the server to ignore, while the client's session is being
+/// inspected. The client gets a ReadyForQuery for this request, besides the one that is held back.
 #[cold]
 fn answered_during_inspection(server: &Server, out: &mut Actions) {
     if let Some(client) = server.holds_client() {

@@ -10,7 +10,7 @@ pub(super) const UNNAMED_MAX: usize = 64 * 1024;
 pub(super) enum Named<'b> {
     /// The message refers to no statement.
     Nothing,
-    /// Too little of the message has arrived to tell.
+    /// The part of the message that has arrived does not show the name yet.
     Unclear,
     /// The message refers to the unnamed statement. A Parse that is not longer than [`UNNAMED_MAX`] has arrived
     /// completely.
@@ -28,7 +28,7 @@ pub(super) enum Named<'b> {
 }
 
 impl<'b> Named<'b> {
-    /// Returns whether the treatment of the message depends on the client's statement names.
+    /// Returns whether the message contains a statement name of the client.
     #[inline]
     pub(super) fn is_named(&self) -> bool {
         !matches!(self, Self::Nothing | Self::Unclear | Self::Unnamed)
@@ -42,7 +42,7 @@ impl<'b> Named<'b> {
             frontend::BIND => Self::bind(body),
             _ => Self::target(tag, body),
         };
-        // The server reports a body that ends too early.
+        // The server will report that the body ends too early.
         read.unwrap_or(if is_whole {
             Self::Nothing
         } else {

@@ -1,10 +1,11 @@
-//! SQL that refers to protocol-level statements: EXECUTE and DEALLOCATE of a name that the client gave in a Parse, and
-//! the view `pg_prepared_statements`.
+//! SQL that refers to protocol-level statements: EXECUTE and DEALLOCATE of a name that the client has given in a Parse,
+//! and the view `pg_prepared_statements`.
 //!
-//! SQL and the protocol share one namespace, but servers have such statements under pgweir's names. A DEALLOCATE by
-//! itself, which drivers send, is answered or gets a stand-in. Before any other such text, the server gets all the
-//! client's statements under the client's names, and loses all others. The client then keeps the server, and its
-//! messages pass as they are, until it has no protocol-level statement any more.
+//! In PostgreSQL, SQL and the protocol share one namespace of statements, but pgweir prepares protocol-level statements
+//! under its own names. A DEALLOCATE in a message by itself, which drivers send, is answered by pgweir, or removes an
+//! empty statement that pgweir prepares under the client's name. Before any other text of this kind, pgweir prepares
+//! all of the client's statements on the server under the client's names, and closes all others. The client then keeps
+//! the server, and its messages pass unchanged, until it has no protocol-level statement any more.
 
 use std::borrow::Cow;
 
@@ -12,7 +13,7 @@ use pgweir_wire::{MessageWriter, tag::frontend};
 
 use super::{
     client_names::{NAMES, statement_named_by},
-    client_to_server::{ClientMessages, Flow, Ours, send_parse, send_target},
+    client_to_server::{ClientMessages, MessageOutcome, ResolvedName, send_parse, send_target},
     named::Named,
 };
 use crate::{
@@ -24,8 +25,8 @@ use crate::{
     },
 };
 
-/// The definition of a statement that every server understands: DEALLOCATE removes it in place of the client's
-/// statement, which the server has under another name and for other clients too.
+/// The definition of an empty statement. DEALLOCATE removes it in place of the client's statement, which the server has
+/// under another name, and may have for other clients, too.
 const STAND_IN: &[u8] = b"\0\0\0";
 
 /// Returns the name that a text deallocates, if the text does nothing else.
@@ -49,21 +50,26 @@ impl ClientMessages<'_> {
     pub(super) fn is_unsure(&mut self) -> bool {
         let (replies, status) = (&mut self.server.replies, self.server.status);
         if status == b'E' && !replies.is_unsynced() && replies.owed_to_client() > 0 {
-            // A failed transaction may end.
+            // The outstanding replies may show the end of a failed transaction.
             replies.wait_for_all();
         }
         replies.is_unsure()
     }
 
     /// Handles a DEALLOCATE of a protocol-level statement in a message by itself. `None` for any other text.
-    pub(super) fn deallocate(&mut self, tag: u8, text: &[u8], out: &mut Actions) -> Option<Flow> {
+    pub(super) fn deallocate(
+        &mut self,
+        tag: u8,
+        text: &[u8],
+        out: &mut Actions,
+    ) -> Option<MessageOutcome> {
         if self.limits.statements_max == 0 || self.has_own_names() {
             return None;
         }
         let name = deallocated(text)?;
         self.client.statements.find(self.bindings, &name)?;
         if self.waits_for_replies() {
-            return Some(Flow::Wait);
+            return Some(MessageOutcome::Wait);
         }
         let has_failed = self.server.status == b'E' && !self.server.replies.is_unsynced();
         if has_failed || tag == frontend::QUERY && !self.server.replies.is_settled() {
@@ -74,7 +80,7 @@ impl ClientMessages<'_> {
             self.answer_query(out, |made| {
                 MessageWriter::new(made).command_complete("DEALLOCATE");
             });
-            return Some(Flow::Taken);
+            return Some(MessageOutcome::Handled);
         }
         self.server.session.client_names.naming = Naming::Mixed;
         send_parse(self.server_conn, &name, STAND_IN, out);
@@ -82,11 +88,11 @@ impl ClientMessages<'_> {
         self.server
             .replies
             .mark_sent(Mark::own(MarkKind::Parse, change));
-        Some(Flow::Pass)
+        Some(MessageOutcome::Forward)
     }
 
-    /// Before a text that refers to statement names, gives the server the client's names if the text needs them.
-    /// Returns whether the message with the text must wait for replies first.
+    /// Prepares the server for a text that refers to statement names: if need be, the server gets the client's
+    /// statements under the client's names. Returns whether the message must wait for replies first.
     pub(super) fn prepare_for_names(
         &mut self,
         text: &[u8],
@@ -102,10 +108,10 @@ impl ClientMessages<'_> {
             .is_some()
             && self.is_unsure()
         {
-            // The server may yet skip a Close of that name.
+            // The server may still skip a Close of that name.
             return true;
         }
-        self.make_missing(text, out);
+        self.prepare_missing(text, out);
         let mut names = phrases(text).filter_map(statement_named_by);
         let sees_all =
             effects.intersects(Effects::STATEMENTS_VIEW) || names.any(|name| is_reserved(&name));
@@ -116,9 +122,9 @@ impl ClientMessages<'_> {
             && self.change_to_own_names(sees_all, out)
     }
 
-    /// Prepares statements again that the text executes and that the server could not make when the client got it: the
+    /// Prepares those statements of the text again that failed to be prepared when the client got the server: the
     /// objects that they use may exist by now.
-    fn make_missing(&mut self, text: &[u8], out: &mut Actions) {
+    fn prepare_missing(&mut self, text: &[u8], out: &mut Actions) {
         let server = &mut *self.server;
         let sql = self.client.context.as_deref().map(|context| &context.sql);
         let Some(sql) = sql.filter(|sql| sql.len() > server.session.sql_statements.held.len())
@@ -155,17 +161,18 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// Does the same before a message that uses a statement with such a text, or that prepares a statement under a
-    /// name that SQL's PREPARE has taken: the server itself then refuses the name.
+    /// Prepares the server in the same way for a message that uses a prepared statement with such a text, or that
+    /// prepares a statement under a name that SQL's PREPARE has taken: in the second case the server itself refuses the
+    /// name.
     pub(super) fn prepare_for_message(
         &mut self,
         named: &Named<'_>,
-        ours: Option<Ours>,
+        resolved: Option<ResolvedName>,
         out: &mut Actions,
     ) -> bool {
-        match (named, ours) {
+        match (named, resolved) {
             (Named::Parse { .. }, Some(_)) => self.change_to_own_names(false, out),
-            (_, Some(Ours::Statement(binding))) => {
+            (_, Some(ResolvedName::Statement(binding))) => {
                 let statement = self.bindings.statement(binding).cloned();
                 statement.is_some_and(|statement| {
                     let effects = self.effects_of(&statement);
@@ -176,15 +183,19 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// Returns whether [`prepare_for_message`](Self::prepare_for_message) has something to do.
+    /// Returns whether [`prepare_for_message`](Self::prepare_for_message) is needed.
     #[inline]
-    pub(super) fn refers_to_names(&self, named: &Named<'_>, ours: Option<Ours>) -> bool {
+    pub(super) fn refers_to_names(
+        &self,
+        named: &Named<'_>,
+        resolved: Option<ResolvedName>,
+    ) -> bool {
         if !self.is_carried {
             return false;
         }
-        match (named, ours) {
+        match (named, resolved) {
             (Named::Parse { name, .. }, Some(_)) => self.is_of_sql(name),
-            (_, Some(Ours::Statement(binding))) => {
+            (_, Some(ResolvedName::Statement(binding))) => {
                 let statement = self.bindings.statement(binding);
                 statement.is_some_and(|statement| self.effects_of(statement).intersects(NAMES))
             }
@@ -199,8 +210,9 @@ impl ClientMessages<'_> {
             || session.client_names.prepared(name).next().is_some()
     }
 
-    /// Gives the server all the client's statements under the client's names, in place of pgweir's. Returns whether
-    /// the client's message must wait first. In a failed transaction the server can only lose pgweir's names.
+    /// Replaces the statements on the server, which have pgweir's names, by the client's statements under the client's
+    /// names. Returns whether the client's message must wait for replies first. In a failed transaction, statements can
+    /// only be closed.
     fn change_to_own_names(&mut self, sees_all: bool, out: &mut Actions) -> bool {
         if self.limits.statements_max == 0 || self.has_own_names() {
             return false;
@@ -229,11 +241,11 @@ impl ClientMessages<'_> {
         self.server.session.note(Effects::PREPARE, b"");
         self.server.session.client_names.naming = Naming::Own;
         let mut statements = self.client.statements.all(self.bindings);
-        // PostgreSQL describes an EXECUTE by the statement that it names, which must be there before.
+        // PostgreSQL can describe an EXECUTE only after the statement that it names was prepared.
         statements.sort_by_key(|(_, statement)| self.effects_of(statement).intersects(NAMES));
         for (name, statement) in statements {
             self.note_parse(&statement);
-            // An earlier change that failed may have left the name.
+            // An earlier attempt that failed may have left a statement of this name.
             send_target(self.server_conn, frontend::CLOSE, &name, out);
             self.server.replies.mark_sent(Mark::silent(MarkKind::Close));
             send_parse(self.server_conn, &name, statement.definition(), out);
@@ -257,14 +269,14 @@ impl ClientMessages<'_> {
         waits
     }
 
-    /// Notes a message about a statement that passes under the client's name. Returns its mark.
+    /// Notes a message that is forwarded with the client's statement name. Returns its mark.
     pub(super) fn mark_of_own_name(&mut self, named: &Named<'_>) -> Option<Mark> {
         match *named {
             Named::Parse { name, definition } => {
                 self.stats.client_parse_count += 1;
                 self.stats.server_parse_count += 1;
                 let Some(statement) = self.intern(name, definition) else {
-                    // The server has it; its use may do anything, as far as pgweir knows.
+                    // pgweir does not know the text of this statement, so its use counts as opaque.
                     self.server.session.note(Effects::OPAQUE, b"");
                     return Some(Mark::plain(MarkKind::Parse));
                 };
@@ -272,12 +284,12 @@ impl ClientMessages<'_> {
                 let schema = self.server.schema();
                 let names = &mut self.client.statements;
                 if names.bytes() + Names::cost(&statement) > self.limits.prepared_bytes_max {
-                    // The server has it; its use may do anything, as far as pgweir knows.
+                    // pgweir does not know the text of this statement, so its use counts as opaque.
                     return Some(Mark::plain(MarkKind::Parse));
                 }
                 let change = match names.define(self.bindings, name, &statement, schema) {
                     true => Change::Named(name.into(), statement),
-                    // SQL may have taken the name away on the server.
+                    // On the server, SQL may have removed the statement of this name.
                     false => Change::Duplicate(name.into(), statement),
                 };
                 Some(Mark::clients(MarkKind::Parse, change))

@@ -1,10 +1,11 @@
 //! Checks statements whose tables may have changed since their clients received the description.
 //!
-//! On a direct connection, a server makes a statement once, and fails when its result changes later (`cached plan must
-//! not change result type`): a client that reads rows by the former description depends on that. Under a pooler one
-//! server may have made the statement before the change, and another one after it, or for another client. So before a
-//! statement is used on a server whose version may not match the client's description, pgweir makes it again there and
-//! describes it: if the result differs, the client gets PostgreSQL's error.
+//! On a direct connection, PostgreSQL analyses a statement once, and reports `cached plan must not change result type`
+//! when the columns of its result have changed since. A client that reads rows by the former description depends on
+//! this error. Behind a pooler, one server may have prepared the statement before the change and another one after it,
+//! or for another client. So before a client uses a statement on a server where it may differ from the client's
+//! description, pgweir prepares and describes it there again: if the columns differ, the client gets PostgreSQL's
+//! error.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use pgweir_wire::{HEADER_LEN, tag::backend, tag::frontend};
 
 use super::{
     Relay,
-    client_to_server::{ClientMessages, Ours, send_target},
+    client_to_server::{ClientMessages, ResolvedName, send_target},
     named::Named,
 };
 use crate::{
@@ -25,18 +26,22 @@ use crate::{
 impl ClientMessages<'_> {
     /// Prepares the statement on the server, if the server does not have it.
     #[inline]
-    pub(super) fn ensure_prepared(&mut self, ours: Ours, out: &mut Actions) -> Ours {
-        let Ours::Statement(binding) = ours else {
-            return ours;
+    pub(super) fn ensure_prepared(
+        &mut self,
+        resolved: ResolvedName,
+        out: &mut Actions,
+    ) -> ResolvedName {
+        let ResolvedName::Statement(binding) = resolved else {
+            return resolved;
         };
         if self.bindings.shape(binding).stale {
             let mark = Mark::clients(MarkKind::Refused, Change::Refused(Fault::StalePlan));
             self.server.replies.mark_sent(mark);
-            return Ours::Nothing;
+            return ResolvedName::Missing;
         }
         self.client.statements.used(binding);
         let Some(statement) = self.bindings.statement(binding) else {
-            return ours;
+            return resolved;
         };
         let effects = match self.is_carried {
             true => self.effects_of(statement),
@@ -61,7 +66,7 @@ impl ClientMessages<'_> {
         {
             let statement = Arc::clone(statement);
             if is_foreign {
-                // Its plan is stale, or its literals mean something else.
+                // The plan is stale, or the literals in the text have another meaning now.
                 self.server.statements.prepared.forget(statement.id());
                 self.send_close(Arc::clone(&statement), out);
             }
@@ -69,13 +74,13 @@ impl ClientMessages<'_> {
         } else {
             self.stats.statement_hit_count += 1;
         }
-        ours
+        resolved
     }
 
-    /// Returns whether a statement is about to be used whose result may differ from the client's description.
+    /// Returns whether the message uses a statement whose result may differ from the client's description.
     #[inline]
-    pub(super) fn is_outdated(&self, named: &Named<'_>, ours: Option<Ours>) -> bool {
-        let (Named::Bind { .. }, Some(Ours::Statement(binding))) = (named, ours) else {
+    pub(super) fn is_outdated(&self, named: &Named<'_>, resolved: Option<ResolvedName>) -> bool {
+        let (Named::Bind { .. }, Some(ResolvedName::Statement(binding))) = (named, resolved) else {
             return false;
         };
         let told = self.bindings.shape(binding);
@@ -92,7 +97,8 @@ impl ClientMessages<'_> {
         !is_known
     }
 
-    /// Returns the mark of a Describe of a portal, or of a statement that pgweir does not follow, if it gets one.
+    /// Returns the mark of a Describe of a portal, or of a statement whose name pgweir does not replace; `None` if it
+    /// needs none.
     #[inline]
     pub(super) fn describe_mark(&mut self, body: &[u8]) -> Option<MarkKind> {
         match body {
@@ -107,10 +113,10 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// Makes a statement again and describes it; the client's messages wait for the answer.
+    /// Prepares a statement again and describes it; the client's messages wait for the reply.
     #[cold]
-    pub(super) fn check(&mut self, ours: Option<Ours>, out: &mut Actions) {
-        let Some(Ours::Statement(binding)) = ours else {
+    pub(super) fn check(&mut self, resolved: Option<ResolvedName>, out: &mut Actions) {
+        let Some(ResolvedName::Statement(binding)) = resolved else {
             return;
         };
         let Some(statement) = self.bindings.statement(binding).cloned() else {
@@ -146,8 +152,8 @@ impl Version {
 }
 
 impl Relay<'_> {
-    /// Notes a description: of a client's statement, or of one that pgweir makes again. Returns whether it may be
-    /// passed on.
+    /// Handles the description of a client's statement, or of one that pgweir has prepared again. Returns whether the
+    /// client gets it.
     pub(super) fn described(&mut self, conn: Token, message: &[u8]) -> bool {
         let Some(server) = self.connections.server(conn) else {
             return false;

@@ -3,7 +3,7 @@
 use pgweir_wire::tag::frontend;
 
 use super::{
-    client_to_server::{ClientMessages, Stopped, send_target},
+    client_to_server::{ClientMessages, RelayStop, send_target},
     named::Named,
 };
 use crate::{
@@ -15,7 +15,8 @@ use crate::{
 };
 
 impl ClientMessages<'_> {
-    /// Returns the error that ends the client's connection as in PgBouncer. Otherwise the server reports the error.
+    /// Returns the error that ends the client's connection, with `session_state = off`, as PgBouncer does. Otherwise
+    /// the server reports the error.
     #[inline]
     pub(super) fn refusal_of(&mut self, named: &Named<'_>, out: &mut Actions) -> Option<Fault> {
         if !self.limits.as_pgbouncer {
@@ -39,8 +40,8 @@ impl ClientMessages<'_> {
         Some(fault)
     }
 
-    /// Makes the server fail at this place, so that it skips the messages that follow. The client gets this error in
-    /// place of the server's.
+    /// Sends the server a message that fails, so that it skips the messages behind it. The client gets `fault` in place
+    /// of the server's error.
     #[cold]
     pub(super) fn refuse(&mut self, fault: Fault, out: &mut Actions) {
         send_target(self.server_conn, frontend::DESCRIBE, NO_SUCH_NAME, out);
@@ -48,16 +49,16 @@ impl ClientMessages<'_> {
         self.server.replies.mark_sent(mark);
     }
 
-    /// Returns why the client's messages end with one of this type, if they do.
+    /// Returns why the relay stops at a message of this type; `None` if it does not.
     #[inline]
-    pub(super) fn stopped_by(&mut self, tag: u8) -> Option<Stopped> {
+    pub(super) fn stop_at(&mut self, tag: u8) -> Option<RelayStop> {
         if tag == frontend::TERMINATE {
-            return Some(Stopped::Terminated);
+            return Some(RelayStop::Terminated);
         }
         if self.limits.refuses_simple && tag == frontend::QUERY {
             // No part of the message is sent, so the server is not in the middle of a message.
             self.client.socket.stream = Upstream::default();
-            return Some(Stopped::Refused(Fault::SimpleQuery));
+            return Some(RelayStop::Refused(Fault::SimpleQuery));
         }
         None
     }

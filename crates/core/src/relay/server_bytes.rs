@@ -1,4 +1,4 @@
-//! The bytes that a server has sent: which of its messages are inspected, and how far its bytes are handled.
+//! The input from a server: which of its messages are inspected, and the position in the input.
 
 use super::byte_run::Run;
 use crate::{
@@ -10,14 +10,14 @@ use crate::{
     statement_statistics::{Extent, RunningStatements},
 };
 
-/// Bytes that a server has sent, and how far they are handled.
+/// The input from a server, and the position in it.
 pub(crate) struct ServerBytes<'b> {
     pub(super) server: Token,
     pub(super) bytes: &'b [u8],
     pub(super) at: usize,
-    /// How far the bytes were counted for the statements that the server completes.
+    /// The position up to which the bytes were counted in statement statistics.
     counted: usize,
-    /// The handled bytes that the client has still to be sent.
+    /// The handled bytes that are still to be sent to the client.
     pub(super) run: Run,
     /// The pool in whose statistics the bytes count, if a client reads them.
     pub(super) counts_in: Option<PoolId>,
@@ -50,8 +50,7 @@ impl<'b> ServerBytes<'b> {
         })
     }
 
-    /// Counts the bytes that were handled since the last count for the statement that the server completes next, if
-    /// they belong to one.
+    /// Counts the bytes since the last count for the statement that is running, if `belongs`.
     #[inline]
     pub(super) fn count(&mut self, running: &mut RunningStatements, belongs: bool) {
         if belongs {
@@ -79,7 +78,7 @@ fn expected(server: &mut Server, is_own: bool) -> Expected {
         marks: front.is_mark,
         describes: front.is_describe,
         rows: is_own && server.session.awaits_rows(),
-        // While it is uncertain which replies have arrived, any message shows that the server is answering an
+        // While it is uncertain which replies have arrived, any message may show that the server has reached an
         // internal query.
         tags: server.session.reads_command_tags() || server.replies.is_uncertain(),
         ends: match present {
@@ -91,7 +90,7 @@ fn expected(server: &mut Server, is_own: bool) -> Expected {
     }
 }
 
-/// Passes bytes of the server on up to a message that is inspected. `None` when all bytes are used up.
+/// Forwards bytes of the server up to the next message that is inspected; `None` at the end of the input.
 #[inline]
 pub(super) fn next_inspected(
     server: &mut Server,

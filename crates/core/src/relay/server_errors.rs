@@ -43,7 +43,7 @@ impl Relay<'_> {
         };
         if report.routine == STALE_PLAN.as_bytes()
             && let Some(server) = self.connections.server(conn)
-            // A client's SQL EXECUTE says nothing about the statements that clients share.
+            // An error of a client's SQL EXECUTE does not concern the statements that clients share.
             && !matches!(server.replies.current(), Some(Request::Simple))
         {
             server.shared.catalog.plan_is_stale();
@@ -64,7 +64,7 @@ impl Relay<'_> {
         if report.ends_session() {
             // The server is about to close. The error that the client gets depends on what the server was doing.
             server.link.last_words = Some(ServerError::of(&report));
-            // An idle server may take its time to close, and must not be lent meanwhile.
+            // An idle server may take a while to close, and must not be lent meanwhile.
             let is_idle = matches!(*server.duty(), Duty::Idle);
             return Treatment::keep_and(
                 is_idle.then_some(Effect::Server(ServerEffect::EndFailed(conn))),

@@ -1,4 +1,4 @@
-//! A server's reports: of its parameters (ParameterStatus), of its session (the extension), and notices.
+//! Reports of a server: ParameterStatus, the extension's report of the session state, and notices.
 
 use pgweir_config::TargetSession;
 use pgweir_wire::{Body, HEADER_LEN, Report, tag::backend};
@@ -15,17 +15,17 @@ use crate::{
     signal::unknown_pid,
 };
 
-/// The parameter that tells a standby from a primary.
+/// The parameter that is `on` on a standby.
 const IN_HOT_STANDBY: &[u8] = b"in_hot_standby";
 
 /// The parameter that makes transactions read-only unless they say otherwise.
 const DEFAULT_READ_ONLY: &[u8] = b"default_transaction_read_only";
 
-/// Stands for an error that was too long to be read.
+/// Takes the place of an error that was too long to be read.
 const UNREAD: Report<'_> = Report {
     severity: b"ERROR",
     code: b"54000",
-    message: b"the server has said more than is read",
+    message: b"the message of the server is too long to be read",
     detail: None,
     hint: None,
     routine: b"",
@@ -59,7 +59,7 @@ impl Relay<'_> {
         server.session.read_as(names, &server.tracked);
         match name {
             IN_HOT_STANDBY => role_reported(&self.env, server, value == b"on", out),
-            // A client may have set it, so it has to be found out what new sessions have.
+            // A client may have set the parameter in this session only, so a check reads it in another session.
             DEFAULT_READ_ONLY => {
                 if let Some(host) = server.link.host() {
                     let _ = host_checks::request_check(&self.env, host, out);
@@ -86,7 +86,7 @@ impl Relay<'_> {
         true
     }
 
-    /// Handles a row or an error that was passed on without being read, since it is too long.
+    /// Handles a row or an error that was forwarded without being read, since it is too long.
     #[cold]
     pub(super) fn passes_unread(
         &mut self,
@@ -116,7 +116,7 @@ impl Relay<'_> {
         }
     }
 
-    /// Handles a report of the extension about the session state.
+    /// Handles the extension's report of the session state.
     fn state_reported(&mut self, conn: Token, value: &[u8]) {
         let Some(server) = self.connections.server(conn) else {
             return;
@@ -145,8 +145,8 @@ fn role_reported(env: &Env<'_>, server: &mut Server, is_standby: bool, out: &mut
     }
 }
 
-/// Handles a server's notice for its client: it may contain a client's pid. A notice about the startup parameters of a
-/// client that logs in is not a reply to that client's requests, but is sent to it all the same.
+/// Forwards a server's notice to its client. The notice may contain the pid of a client. A client that logs in gets
+/// notices about its startup parameters, although they are not replies to its requests.
 #[cold]
 pub(super) fn noticed(server: &mut Server, notice: &[u8], out: &mut Actions) {
     match (server.replies.current(), server.equips()) {

@@ -1,12 +1,11 @@
-//! The relay's part in the statistics of statements: which statement a message runs, and when a server has completed
-//! one.
+//! Statement statistics: finds out which statement a message runs, and when a server has completed one.
 
 use pgweir_wire::{Body, tag::frontend};
 
 use super::{
     Relay,
     client_names::until_nul,
-    client_to_server::{ClientMessages, Ours},
+    client_to_server::{ClientMessages, ResolvedName},
     message::Message,
 };
 use crate::{
@@ -21,7 +20,7 @@ use crate::{
 /// The most bytes of a text that are kept until the rest has arrived.
 const PARTIAL_MAX: usize = 64 * 1024;
 
-/// Counts one client's messages for the statements that they run.
+/// Assigns one client's messages to the statements that they run.
 pub(super) struct Counting<'w> {
     pub(super) statistics: &'w mut StatementStatistics,
     /// The fingerprint of the text that was scanned last.
@@ -47,7 +46,8 @@ impl<'w> Counting<'w> {
 }
 
 impl ClientMessages<'_> {
-    /// Notes which statement a message runs, prepares or binds, that was sent to the server. `at`: where its body begins.
+    /// Notes which statement a message that was sent to the server runs, prepares or binds. `at`: the position of the
+    /// message's body.
     #[inline]
     pub(super) fn note_statement(&mut self, message: &Message<'_>, at: usize) {
         let tag = message.tag();
@@ -126,7 +126,7 @@ impl ClientMessages<'_> {
         );
     }
 
-    /// Counts the bytes behind the last statement.
+    /// Counts the bytes after the last statement.
     #[inline]
     pub(super) fn count_rest(&mut self, len: usize) {
         if self.counting.statistics.is_on() {
@@ -138,8 +138,8 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// Returns the statement with a text that was scanned, so that its fingerprint is known. `bytes` are the text, or
-    /// the text with a zero byte and more behind it: its end is sought only if the statement is new.
+    /// Returns the statement whose text has this fingerprint. `bytes` begin with the text; a zero byte and more may
+    /// follow. Only for a new statement, the end of the text is searched.
     #[inline]
     fn scanned_statement(&mut self, fingerprint: u64, bytes: &[u8]) -> StatementId {
         let dialect = self.server.session.dialect;
@@ -168,7 +168,7 @@ impl ClientMessages<'_> {
             .statement(pool, fingerprint, || Fingerprint::read(text, dialect).text)
     }
 
-    /// Returns how the server reads a text. An earlier request that is not answered may change that.
+    /// Returns the dialect in which the server reads a text. An outstanding request may still change it.
     #[inline]
     fn dialect_of(&self, text: &[u8]) -> Dialect {
         let dialect = self.server.session.dialect;
@@ -180,15 +180,15 @@ impl ClientMessages<'_> {
         dialect
     }
 
-    /// Notes the statement of a portal, which is one of those whose names pgweir follows.
+    /// Notes the statement of a portal whose statement name pgweir has replaced.
     #[inline]
-    pub(super) fn note_binding(&mut self, portal: &[u8], ours: Ours) {
+    pub(super) fn note_binding(&mut self, portal: &[u8], resolved: ResolvedName) {
         if !self.counting.statistics.is_on() {
             return;
         }
-        let statement = match ours {
-            Ours::Statement(binding) => self.bindings.statement(binding),
-            Ours::Nothing => None,
+        let statement = match resolved {
+            ResolvedName::Statement(binding) => self.bindings.statement(binding),
+            ResolvedName::Missing => None,
         };
         let pool = self.server.statement_pool();
         let id = statement.map_or(StatementId::NONE, |statement| {
@@ -201,7 +201,8 @@ impl ClientMessages<'_> {
         self.client.socket.statement_names.bound(portal, id);
     }
 
-    /// Keeps the beginning of a text of which the rest has not arrived. Returns what stands for the statement until then.
+    /// Keeps the beginning of a text whose rest has not arrived. Returns the id that stands for the statement until
+    /// then.
     #[cold]
     fn keep_partial(&mut self, name: Option<&[u8]>, text: &[u8]) -> StatementId {
         self.client
@@ -214,7 +215,7 @@ impl ClientMessages<'_> {
         StatementId::NONE
     }
 
-    /// Reads on a text whose beginning was kept.
+    /// Continues to read a text whose beginning was kept.
     #[inline]
     pub(super) fn continue_statement(&mut self, bytes: &[u8]) {
         if let Some(partial) = self.client.socket.statement_names.take_partial() {

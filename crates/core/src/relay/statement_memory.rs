@@ -1,4 +1,4 @@
-//! New statements take memory: see `memory_limit`.
+//! Refuses new statements while `memory_limit` is reached.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ impl ClientMessages<'_> {
     pub(super) fn intern(&self, name: &[u8], definition: &[u8]) -> Option<Arc<Statement>> {
         let WorkerMemory { memory, worker } = self.env.memory();
         if definition.len() > TEXT_MAX {
-            // `demand_memory` has announced it. From here the table of statements counts it: many long statements between two
-            // measurements are not to count twice.
+            // `demand_memory` has announced these bytes. From here on the table of statements counts them, and they
+            // must not count twice.
             memory.withdraw(worker, definition.len());
         }
         let statements = self.env.directory.statements();

@@ -28,9 +28,9 @@ impl Relay<'_> {
                 server.statements.answered_unnamed = AnsweredUnnamed::Later;
             }
             if let Some(Change::Duplicate(name, statement)) = mark.change() {
-                // A mark of another kind is of a Parse that the client has sent, under the name that it gave.
+                // A mark of another kind belongs to a Parse that was forwarded with the client's name.
                 let is_ours = mark.kind == MarkKind::Refused;
-                self.prepared_after_all(conn, is_ours, name, statement);
+                self.note_parse_of_freed_name(conn, is_ours, name, statement);
             }
             return (!mark.swallow).into();
         }
@@ -47,7 +47,7 @@ impl Relay<'_> {
         let has_failed =
             first.is_some_and(|mark| mark.is_unnamed_parse() && !mark.follows_unmarked);
         if marks.iter().any(Mark::is_unnamed_parse) {
-            self.unnamed_was_not_made(conn, client, has_failed);
+            self.unnamed_parse_failed(conn, client, has_failed);
         }
         for mark in marks.into_iter().rev() {
             let Some(change) = mark.change else {
@@ -78,10 +78,11 @@ impl Relay<'_> {
         }
     }
 
-    /// Handles that the server has not made an unnamed statement. A Parse that fails drops the former one, and one that
-    /// is skipped does not. Where an error may also answer a message in front of the Parse, the Parse counts as
-    /// skipped: a server that has the former statement tells what is true.
-    fn unnamed_was_not_made(&mut self, conn: Token, client: Option<Token>, has_failed: bool) {
+    /// Handles a Parse of the unnamed statement that failed or was skipped. A Parse that fails drops the former unnamed
+    /// statement, one that is skipped does not. If it is not known which message of the request has failed, the Parse
+    /// counts as skipped: then the next use of the former statement is sent to the server, which reports whether it
+    /// exists.
+    fn unnamed_parse_failed(&mut self, conn: Token, client: Option<Token>, has_failed: bool) {
         let Some((client, server)) = client.and_then(|client| self.connections.pair(client, conn))
         else {
             if let Some(server) = self.connections.server(conn) {
@@ -94,7 +95,7 @@ impl Relay<'_> {
             client.unnamed.forget_former();
         }
         if server.replies.make_unnamed() {
-            // A later request makes the statement again.
+            // A later request has prepared the statement again.
             return;
         }
         client.unnamed.forget();
@@ -122,10 +123,10 @@ impl Relay<'_> {
         }
     }
 
-    /// A name was taken when its Parse was sent, and had come free when that arrived. If it was sent
-    /// under a name of ours, the server now has another statement of that name than it should.
+    /// Handles a successful Parse of a name that was taken when the Parse was sent, and free when it arrived. If the
+    /// Parse was sent with one of pgweir's own names, that name now stands for another statement than it should.
     #[cold]
-    fn prepared_after_all(
+    fn note_parse_of_freed_name(
         &mut self,
         conn: Token,
         is_ours: bool,
@@ -165,7 +166,7 @@ impl Relay<'_> {
         };
         let is_own = matches!(server.replies.current(), Some(Request::Internal(_)));
         if !is_own && body == b"ROLLBACK\0" {
-            server.session.dirt.undone();
+            server.session.changes.forget_literal_sets();
         }
         let client = server.relays_for().filter(|_| !is_own);
         if matches!(body, b"DISCARD ALL\0" | b"DISCARD SEQUENCES\0")
@@ -183,7 +184,7 @@ impl Relay<'_> {
         };
         let sql = server.session.sql_statements.held.clone();
         server.statements.prepared.clear();
-        // Statements that were sent behind the command are made after it.
+        // The server prepares statements that were sent after the command when the command is done.
         let later: Vec<_> = server
             .replies
             .marks()
@@ -208,7 +209,7 @@ impl Relay<'_> {
         };
         client.statements.clear(self.bindings);
         if let Some(context) = &mut client.context {
-            // This includes the statements that the server could not make.
+            // The list includes the statements that the server could not prepare.
             context.sql = sql;
         }
         for (statement, name) in later {
@@ -220,7 +221,7 @@ impl Relay<'_> {
         }
     }
 
-    /// Processes a server's error as far as statements are concerned. Returns the message that the client gets in its
+    /// Processes a server's error if it concerns prepared statements. Returns the message that the client gets in its
     /// place, if any.
     #[cold]
     pub(super) fn statements_failed(
@@ -239,7 +240,7 @@ impl Relay<'_> {
             _ => (None, None),
         };
         // The names are those that the client had when it sent the request.
-        let told = self.in_clients_words(conn, &marks, duplicate, body);
+        let clients_error = self.with_clients_names(conn, &marks, duplicate, body);
         let is_duplicate = duplicate.is_some();
         self.undo(conn, marks);
         if let Some(fault) = refused {
@@ -249,24 +250,24 @@ impl Relay<'_> {
         }
         match report.code {
             b"26000" | b"42P05" => {
-                self.name_failed(conn, told.as_deref(), is_duplicate, report, out)
+                self.name_failed(conn, clients_error.as_deref(), is_duplicate, report, out)
             }
             _ => {}
         }
-        told
+        clients_error
     }
 
     /// Processes an error about a statement name that is taken or unknown.
     fn name_failed(
         &mut self,
         conn: Token,
-        told: Option<&[u8]>,
+        clients_error: Option<&[u8]>,
         is_duplicate: bool,
         report: &Report<'_>,
         out: &mut Actions,
     ) {
-        if told.is_some() && !is_duplicate {
-            // A client has deallocated or made a statement under a name of ours.
+        if clients_error.is_some() && !is_duplicate {
+            // A client has deallocated or prepared a statement under one of pgweir's own names.
             if let Some(server) = self.connections.server(conn) {
                 server
                     .retirement
@@ -277,8 +278,8 @@ impl Relay<'_> {
         if !self.env.snapshot.config.settings.log_pooler_errors {
             return;
         }
-        let report = told
-            .and_then(|told| Report::parse(&told[HEADER_LEN..]).ok())
+        let report = clients_error
+            .and_then(|clients_error| Report::parse(&clients_error[HEADER_LEN..]).ok())
             .unwrap_or(*report);
         let name = String::from_utf8_lossy(quoted(report.message).unwrap_or_default()).into_owned();
         let text = match report.code {
@@ -287,13 +288,13 @@ impl Relay<'_> {
         };
         let subject = self.client_subject_of(conn);
         out.log(Level::Log, subject, text);
-        // An operator who learns of the error finds the line in the log already.
+        // The line is written at once, so that an operator who learns of the error finds it in the log.
         out.list.push(Action::WriteLog);
     }
 
     /// Returns the ErrorResponse with this body, with the client's names in place of pgweir's; `None` if the body has
     /// none of pgweir's names.
-    fn in_clients_words(
+    fn with_clients_names(
         &mut self,
         conn: Token,
         failed: &[Mark],
@@ -301,7 +302,7 @@ impl Relay<'_> {
         body: &[u8],
     ) -> Option<Vec<u8>> {
         let mut rest = body;
-        let mut told = Vec::new();
+        let mut clients_error = Vec::new();
         while let Some(at) = find(rest, RESERVED) {
             let name = name_at(&rest[at..]);
             let clients = match (duplicate, Statement::id_of_name(name)) {
@@ -309,17 +310,18 @@ impl Relay<'_> {
                 (None, Some(id)) => self.clients_name(conn, failed, id),
                 (_, None) => None,
             };
-            told.extend_from_slice(&rest[..at]);
-            told.extend_from_slice(clients.as_deref().unwrap_or(name));
+            clients_error.extend_from_slice(&rest[..at]);
+            clients_error.extend_from_slice(clients.as_deref().unwrap_or(name));
             rest = &rest[at + name.len()..];
         }
         if rest.len() == body.len() {
             return None;
         }
-        told.extend_from_slice(rest);
-        let mut message = Vec::with_capacity(HEADER_LEN + told.len());
-        MessageWriter::new(&mut message)
-            .message(backend::ERROR_RESPONSE, |out| out.append(&mut told));
+        clients_error.extend_from_slice(rest);
+        let mut message = Vec::with_capacity(HEADER_LEN + clients_error.len());
+        MessageWriter::new(&mut message).message(backend::ERROR_RESPONSE, |out| {
+            out.append(&mut clients_error)
+        });
         Some(message)
     }
 

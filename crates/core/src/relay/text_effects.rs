@@ -17,7 +17,7 @@ impl ClientMessages<'_> {
         let (tag, body, is_whole) = (message.tag(), message.body(), message.is_whole());
         match tag {
             frontend::QUERY if is_whole => self.note_text_effects(body.strip_suffix(b"\0")),
-            // The effects of a named statement are noted when it goes to the server, and when it is used.
+            // The effects of a named statement are noted when it is sent to the server, and when it is used.
             frontend::PARSE
                 if self.limits.statements_max > 0
                     && body.first().map_or(is_whole, |&byte| byte != 0) =>
@@ -30,15 +30,15 @@ impl ClientMessages<'_> {
                 }
                 self.note_parse_effects(body)
             }
-            // Where names are not followed, a statement of an earlier request is unknown.
+            // Without replaced names, the statement of an earlier request is unknown.
             frontend::BIND | frontend::DESCRIBE if self.limits.statements_max == 0 => {
-                self.suspect_use(tag, body)
+                self.effects_of_unknown_use(tag, body)
             }
             frontend::SYNC if self.limits.statements_max == 0 => {
                 self.server.statements.unnamed = Unnamed::None;
                 Effects::NONE
             }
-            // A text that has not arrived completely may be anything.
+            // A text that has not arrived completely may have any effect.
             frontend::QUERY | frontend::PARSE | frontend::FUNCTION_CALL => Effects::OPAQUE,
             _ => Effects::NONE,
         }
@@ -46,7 +46,7 @@ impl ClientMessages<'_> {
 
     /// Returns the effects of using a statement whose Parse is not known (`max_prepared_statements = 0`).
     #[cold]
-    fn suspect_use(&mut self, tag: u8, body: &[u8]) -> Effects {
+    fn effects_of_unknown_use(&mut self, tag: u8, body: &[u8]) -> Effects {
         let mut rest = Body::new(body);
         let is_unnamed = match tag {
             frontend::DESCRIBE if body.first() == Some(&b'P') => return Effects::NONE,
@@ -60,7 +60,7 @@ impl ClientMessages<'_> {
         Effects::OPAQUE
     }
 
-    /// Returns the effects of a text. `None` is a text without its end, which may do anything.
+    /// Returns the effects of a text. `None` stands for a text that has not arrived completely: it counts as opaque.
     #[inline]
     pub(super) fn note_text_effects(&mut self, text: Option<&[u8]>) -> Effects {
         let dialect = self.server.session.dialect;
@@ -84,7 +84,7 @@ impl ClientMessages<'_> {
             && text.iter().any(|&byte| byte == b'\\' || byte >= 0x80)
     }
 
-    /// Returns the effects of a Parse, by its text and the types of its parameters.
+    /// Returns the effects of the text in a Parse.
     #[inline]
     fn note_parse_effects(&mut self, body: &[u8]) -> Effects {
         let mut rest = Body::new(body);
@@ -94,11 +94,12 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// Returns the effects of a statement, by its Parse without the name.
+    /// Returns the effects of a statement, from the body of its Parse without the name.
     #[inline]
     pub(super) fn note_definition_effects(&mut self, definition: &[u8]) -> Effects {
         let mut rest = Body::new(definition);
-        // A type that runs code makes every text of its database opaque.
+        // The types of the parameters are not read: a type that runs unknown code makes every text of the database
+        // opaque.
         let text = rest.cstr().ok();
         self.note_text_effects(text)
     }
@@ -140,7 +141,7 @@ impl ClientMessages<'_> {
             return self.note_ddl(Effects::OPAQUE, b"");
         }
         if texts.is_empty() {
-            // A function may have prepared it.
+            // A function may have prepared the statement.
             self.server.session.note(Effects::OPAQUE, b"");
             return self.note_ddl_of_unknown();
         }
@@ -154,7 +155,7 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// Begins to read a text in parts that may set parameters.
+    /// Begins to read, part by part, a text that may set parameters.
     #[cold]
     pub(super) fn read_on_later(&mut self, message: &Message<'_>) {
         self.client.socket.unread = None;
@@ -171,7 +172,7 @@ impl ClientMessages<'_> {
         self.client.socket.unread = Some(names);
     }
 
-    /// Reads more of a message that has arrived in part.
+    /// Reads more of a message that had not arrived completely.
     #[cold]
     pub(super) fn read_on(&mut self, bytes: &[u8]) {
         let (count, is_end) = self.client.socket.stream.left_of(bytes.len());

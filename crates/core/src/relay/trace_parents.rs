@@ -5,7 +5,7 @@ use pgweir_wire::{Body, tag::frontend};
 use super::{client_to_server::ClientMessages, message::Message};
 
 impl ClientMessages<'_> {
-    /// Reads the text of a Query or Parse: its comment may name the application's span.
+    /// Reads the text of a Query or Parse: a comment in it may contain the span of the application (`traceparent`).
     #[cold]
     pub(super) fn record_text(&mut self, message: &Message<'_>) {
         let Some(recording) = &mut self.client.request.recording else {
@@ -14,7 +14,7 @@ impl ClientMessages<'_> {
         recording.note_message();
         let body = message.body();
         match message.tag() {
-            // A text that has not come as a whole may be read again, as a whole.
+            // An incomplete text is skipped: it may be read again when it is complete.
             frontend::QUERY | frontend::PARSE if !message.is_whole() => {}
             frontend::QUERY => recording.read_text(body),
             frontend::PARSE => {

@@ -29,8 +29,8 @@ impl ClientMessages<'_> {
                 || self.server.statements.unnamed != Unnamed::None)
     }
 
-    /// Notes a message about the unnamed statement that is sent on. `unused` is the definition of the one that was not
-    /// used yet.
+    /// Notes a message about the unnamed statement that is forwarded. `unused`: the definition of the unnamed
+    /// statement, if it was not used yet.
     #[inline]
     pub(super) fn note_unnamed<'b>(
         &mut self,
@@ -47,14 +47,15 @@ impl ClientMessages<'_> {
                     .get(1..)
                     .filter(|definition| message.is_whole() && definition.len() < UNNAMED_MAX);
                 if self.has_effects {
-                    // The use of a statement that may change the session may come long after this.
+                    // A statement that may change the session is kept: it may be used much later.
                     match *unused {
                         Some(definition) => self.client.unnamed.keep(definition.into()),
                         None => self.client.unnamed.set_opaque(),
                     }
                 }
             }
-            // An unnamed statement is rarely used twice.
+            // After its first use, the definition is not kept for other servers: an unnamed statement is rarely used
+            // twice.
             frontend::BIND => *unused = None,
             frontend::CLOSE => {
                 self.forget_unnamed();
@@ -64,7 +65,7 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// Keeps an unnamed statement that was not used yet: its use may come when the client has another server.
+    /// Keeps an unnamed statement that was not used yet: the client may use it on another server.
     #[inline]
     pub(super) fn keep_unused(&mut self, unused: Option<&[u8]>) {
         if let Some(definition) = unused {
@@ -76,16 +77,15 @@ impl ClientMessages<'_> {
     /// statement may change the session, or the catalog has changed since its Parse, so that the statement may run
     /// other code.
     #[inline]
-    pub(super) fn is_to_judge_unnamed(&self, tag: u8) -> bool {
+    pub(super) fn must_recheck_unnamed(&self, tag: u8) -> bool {
         let is_used = matches!(tag, frontend::BIND | frontend::DESCRIBE);
         let is_outdated = self.client.unnamed.is_outdated(self.certificates.id());
         is_used && self.is_carried && (self.client.unnamed.is_kept() || is_outdated)
     }
 
-    /// Notes the effects of the unnamed statement, which was parsed before. Returns whether its use must wait for
-    /// replies first.
+    /// Notes the effects of the unnamed statement at its use. Returns whether the use must wait for replies first.
     #[cold]
-    pub(super) fn judge_unnamed(&mut self, out: &mut Actions) -> bool {
+    pub(super) fn note_unnamed_use(&mut self, out: &mut Actions) -> bool {
         let Some(definition) = self.client.unnamed.take_definition() else {
             self.note(Effects::OPAQUE, b"");
             self.note_ddl(Effects::OPAQUE, b"");
@@ -105,11 +105,11 @@ impl ClientMessages<'_> {
         waits
     }
 
-    /// Before a Parse of the unnamed statement is sent, keeps the statement that stays if the server skips the Parse.
+    /// Keeps the present unnamed statement before a new Parse is sent: it stays in force if the server skips the Parse.
     #[inline]
     pub(super) fn keep_unnamed_before(&mut self) {
         if self.server.replies.make_unnamed() {
-            // The statement that stays if the server skips all of them is kept already.
+            // The statement that stays in force if the server skips all of these messages is kept already.
             return;
         }
         self.client.unnamed.replace_with_next();
@@ -126,7 +126,7 @@ impl ClientMessages<'_> {
         self.server.statements.unnamed = Unnamed::None;
     }
 
-    /// Sends the client's unnamed statement to the server, or removes that of another client there.
+    /// Sends the client's unnamed statement to the server, or removes the unnamed statement of another client from it.
     #[cold]
     pub(super) fn send_unnamed(&mut self, out: &mut Actions) {
         let own = self.own_unnamed();

@@ -163,7 +163,7 @@ impl ServerConnections<'_> {
             let logged_in = ListenerEffect::LoggedIn(conn);
             return self.effects.push(Effect::Listener(logged_in));
         }
-        if let Some(Conn::Server(server)) = self.connections.look(conn) {
+        if let Some(Conn::Server(server)) = self.connections.get(conn) {
             self.note_host(server, role, (Some(HostState::Up), None), out);
         }
         let Some(server) = self.connections.known_server(conn, out) else {
@@ -192,7 +192,7 @@ impl ServerConnections<'_> {
             true => HostLogin::WrongRole,
             false => HostLogin::Done,
         };
-        if let Some(Conn::Server(server)) = self.connections.look(conn) {
+        if let Some(Conn::Server(server)) = self.connections.get(conn) {
             let (facts, now) = (&server.shared.facts, self.env.now);
             facts.lock().logins.note(&server.link.endpoint, login, now);
             self.note_host(server, role, (Some(HostState::Up), None), out);
@@ -207,7 +207,7 @@ impl ServerConnections<'_> {
         (role, why): (Option<ServerRole>, Failure),
         out: &mut Actions,
     ) {
-        if let Some(Conn::Server(server)) = self.connections.look(conn) {
+        if let Some(Conn::Server(server)) = self.connections.get(conn) {
             self.note_host(server, role, (Some(HostState::Up), None), out);
         }
         let text = why.detail.as_deref().unwrap_or(&why.text).to_owned();

@@ -121,7 +121,7 @@ impl ServerConnections<'_> {
                 || server.session.inspections.is_missing
                 || is_pinned
                 // The settings that the client has changed there were not inspected.
-                || server.session.dirt.needs_inspection()
+                || server.session.changes.needs_inspection()
                 || holds_client && !ready_was_sent
                 // The client may have terminated its own session.
                 || server.session.transaction.effects.contains(Effects::TERMINATES)

@@ -7,11 +7,11 @@
 
 mod baseline;
 pub mod certificates;
+mod changes;
 mod clean;
 mod context;
 mod custom_parameters;
 mod ddl;
-mod dirt;
 mod fingerprint;
 mod ids;
 mod interner;
@@ -38,11 +38,11 @@ mod word_list;
 
 pub use baseline::{BASELINE, Baseline, SHOWN};
 pub use certificates::{Certificates, Facts};
+pub use changes::SessionChanges;
 pub use clean::{Clean, Cleaned, MAY_KEEP_STATE, ToDeallocate};
 pub use context::{Context, Turns};
 pub use custom_parameters::CustomParameters;
 pub use ddl::{Change, catalog_change};
-pub use dirt::Dirt;
 pub use fingerprint::Fingerprint;
 pub use literals::{Literals, affects_literals};
 pub use names::{BindingId, Bindings, Names};

@@ -70,18 +70,18 @@ const ROLE_COST: usize = 40;
 /// The cache.
 #[derive(Debug)]
 pub struct AuthCache {
-    kept: Mutex<LruCache<UserQuery, Kept>>,
+    kept: Mutex<LruCache<UserQuery, CachedAnswer>>,
     /// The number of times that the whole cache was cleared. Changed under the lock.
     clears: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedAnswer {
     told: UserAnswer,
     at: Time,
 }
 
-impl Kept {
+impl CachedAnswer {
     /// Returns for how long the entry is still valid, in microseconds.
     fn left(&self, keeping: CacheLimits, now: Time) -> u64 {
         let by_ttl = self.at.after(keeping.ttl).since(now);
@@ -119,7 +119,7 @@ impl AuthCache {
                 Answer::Secret(_) => size_of::<Secret>() + SECRET_COST,
                 Answer::NoUser => 0,
             };
-            usage.add(size_of::<(UserQuery, Kept)>() + KEY_COST + roles);
+            usage.add(size_of::<(UserQuery, CachedAnswer)>() + KEY_COST + roles);
         }
         usage
     }
@@ -160,7 +160,7 @@ impl AuthCache {
         }
         let told = told.clone();
         let of_nobody = matches!(told.answer, Answer::NoUser);
-        let new = Kept { told, at: now };
+        let new = CachedAnswer { told, at: now };
         if !of_nobody && new.left(keeping, now) > 0 {
             kept.put(query.clone(), new);
         }

@@ -16,11 +16,11 @@ const SLICE: u64 = 1_000_000;
 #[derive(Debug, Default)]
 pub(crate) struct Retained {
     is_wanted: bool,
-    pools: HashMap<PoolId, Kept>,
+    pools: HashMap<PoolId, RetainedServers>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct RetainedServers {
     pool: Arc<SharedPool>,
     first: u32,
     keeps: u32,
@@ -40,19 +40,27 @@ impl Retained {
         self.shrunk(pool, held, now).map(|kept| kept.most())
     }
 
-    fn shrunk(&mut self, pool: &Arc<SharedPool>, held: u32, now: Time) -> Option<&mut Kept> {
+    fn shrunk(
+        &mut self,
+        pool: &Arc<SharedPool>,
+        held: u32,
+        now: Time,
+    ) -> Option<&mut RetainedServers> {
         if !self.is_wanted {
             return None;
         }
-        let kept = self.pools.entry(pool.id).or_insert_with(|| Kept {
-            pool: Arc::clone(pool),
-            first: held,
-            keeps: u32::MAX,
-            borrowed: 0,
-            borrowed_at: now,
-            lent: 0,
-            reported: None,
-        });
+        let kept = self
+            .pools
+            .entry(pool.id)
+            .or_insert_with(|| RetainedServers {
+                pool: Arc::clone(pool),
+                first: held,
+                keeps: u32::MAX,
+                borrowed: 0,
+                borrowed_at: now,
+                lent: 0,
+                reported: None,
+            });
         let clients = u32::try_from(pool.clients.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
         kept.keeps = kept.keeps.min(kept.first / 2).min(clients);
         if clients == 0 || now.since(kept.borrowed_at) >= SLICE {
@@ -121,7 +129,7 @@ impl Retained {
     }
 }
 
-impl Kept {
+impl RetainedServers {
     /// Returns the most servers that the pool may have in this process.
     fn most(&self) -> u32 {
         self.keeps.saturating_add(self.borrowed)

@@ -8,7 +8,7 @@ use crate::{
     effect::{
         ClientEffect, Effect, Effects, ListenerEffect, PoolEffect, ServerEffect, SessionEffect,
     },
-    exchange::{Kept, count_pins},
+    exchange::{KeepDecision, count_pins},
     frontend::Client,
     online_restart::send_listen_note,
     operators::{orders, reconfiguration},
@@ -344,8 +344,8 @@ impl Worker {
             SessionEffect::FinishRequest => exchange.finish_request(server, out),
             SessionEffect::KeepOrRelease { is_pinned, is_kept } => {
                 match exchange.keep_or_settle(server, is_pinned, out) {
-                    Kept::Stays(effects) => effects,
-                    Kept::MayGo => {
+                    KeepDecision::Keep(effects) => effects,
+                    KeepDecision::Release => {
                         return self.lend(now, out, |event, out| {
                             event.release_shared(server, is_pinned, is_kept, out);
                         });

@@ -189,7 +189,7 @@ impl Worker {
 
     /// Handles a socket that did not take all bytes; the driver keeps the rest.
     pub fn blocked(&mut self, conn: Token, _now: Time, out: &mut Actions) {
-        let other = match self.table.get(conn) {
+        let other = match self.table.get_mut(conn) {
             Some(Conn::Client(client)) => {
                 client.socket.blocked = true;
                 if matches!(*client.duty(), ClientDuty::Idle) {
@@ -211,7 +211,7 @@ impl Worker {
 
     /// Handles a connection whose output buffer is empty again.
     pub fn drained(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        match self.table.get(conn) {
+        match self.table.get_mut(conn) {
             Some(Conn::Client(client)) => {
                 client.socket.blocked = false;
                 let listens = client.listening.is_some();

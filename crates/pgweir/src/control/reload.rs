@@ -23,7 +23,7 @@ use super::{
 use crate::{
     http,
     net::{NetOptions, SocketOptions},
-    placed::{Places, Wanted, placed, remedy, who},
+    placed::{FileAccess, Places, placed, remedy, who},
     process::FileLimit,
     tls::{Contexts, TlsError},
 };
@@ -75,10 +75,10 @@ pub(crate) enum LoadError {
     #[error("{0}")]
     Tls(#[from] TlsError),
     /// `auth_file` can't be read.
-    #[error("auth_file: {0}: cannot be read: {1}{hint}", hint = remedy(.1, Wanted::Read))]
+    #[error("auth_file: {0}: cannot be read: {1}{hint}", hint = remedy(.1, FileAccess::Read))]
     AuthFile(PathBuf, #[source] io::Error),
     /// `auth_hba_file` or `auth_ident_file` can't be read.
-    #[error("{key}: {file}: cannot be read: {error}{hint}", hint = remedy(.error, Wanted::Read))]
+    #[error("{key}: {file}: cannot be read: {error}{hint}", hint = remedy(.error, FileAccess::Read))]
     RuleFile {
         key: &'static str,
         file: PathBuf,
@@ -109,7 +109,7 @@ pub(crate) enum LoadError {
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Rules(Vec<HbaProblem>),
     /// `http_tokens` can't be read.
-    #[error("http_tokens: {0}: cannot be read: {1}{hint}", hint = remedy(.1, Wanted::Read))]
+    #[error("http_tokens: {0}: cannot be read: {1}{hint}", hint = remedy(.1, FileAccess::Read))]
     HttpTokens(PathBuf, #[source] io::Error),
     /// Lines of `http_tokens` can't be parsed.
     #[error("{}", .0.join("\n"))]
@@ -121,7 +121,7 @@ pub(crate) enum LoadError {
     #[error("{}", .0.join("\n"))]
     Users(Vec<String>),
     /// `api_config_file` can't be read.
-    #[error("api_config_file: {0}: cannot be read: {1}{hint}", hint = remedy(.1, Wanted::Read))]
+    #[error("api_config_file: {0}: cannot be read: {1}{hint}", hint = remedy(.1, FileAccess::Read))]
     ApiConfigFile(PathBuf, #[source] io::Error),
     /// An address of `http_listen` can't be used.
     #[error("{0}")]

@@ -9,7 +9,7 @@ use std::{cell::RefCell, collections::BTreeSet};
 
 use pgweir_core::{Directory, Snapshot, metrics::Metrics};
 
-use self::rows::Kept;
+use self::rows::LabelledNames;
 use super::exposition::{Exposition, FamilyPoints, Format};
 
 /// Counters of the HTTP thread's own work.
@@ -85,7 +85,7 @@ fn write(source: Source<'_>, text: &mut Exposition) {
     let most = source.snapshot.config.settings.metrics_max_pools as usize;
     let pools = source.metrics.pools.1.iter();
     let pools = pools.filter_map(|row| Some((rows::text_at(row, 0)?, rows::text_at(row, 1)?)));
-    let pools = Kept::choose(&source.names.pools, pools, most);
+    let pools = LabelledNames::choose(&source.names.pools, pools, most);
     let databases = source
         .metrics
         .databases
@@ -93,7 +93,7 @@ fn write(source: Source<'_>, text: &mut Exposition) {
         .iter()
         .chain(&source.metrics.stats.1);
     let databases = databases.filter_map(|row| rows::text_at(row, 0));
-    let databases = Kept::choose(&source.names.databases, databases, most);
+    let databases = LabelledNames::choose(&source.names.databases, databases, most);
     pgbouncer::write(source, &pools, &databases, text);
     own::write(source, &pools, &databases, text);
     statements::write(&source.metrics.statements, text);

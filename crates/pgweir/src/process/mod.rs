@@ -10,7 +10,7 @@ use std::{io, path::PathBuf};
 
 use nix::unistd::{Uid, User};
 
-use crate::placed::{Wanted, remedy};
+use crate::placed::{FileAccess, remedy};
 
 pub(crate) use self::{
     core_dumps::forbid_core_dumps, descriptors::FileLimit, notify::Notifier, pid_file::PidFile,
@@ -40,7 +40,7 @@ pub(crate) enum ProcessError {
     #[error("pidfile {0} exists, but holds no process id: name another file, or remove it")]
     NoPidFile(PathBuf),
     /// The pid file can't be opened or written.
-    #[error("pidfile {0}: {1}{hint}", hint = remedy(.1, Wanted::Write))]
+    #[error("pidfile {0}: {1}{hint}", hint = remedy(.1, FileAccess::Write))]
     PidFile(PathBuf, #[source] io::Error),
     /// A daemon can't report anything without a log file, nor be found without a pid file.
     #[error("a daemon (-d) needs {0} in the ini file")]

@@ -149,7 +149,7 @@ fn find_password(
     if let Some(password) = variable_of("PGPASSWORD") {
         return Ok(Some(Zeroizing::new(password)));
     }
-    let wanted = pgpass::Wanted {
+    let wanted = pgpass::PassfileKey {
         host: known_as(host),
         port,
         dbname,

@@ -184,7 +184,7 @@ fn find_password(
     {
         return Ok((Zeroizing::new(password), "PGPASSWORD".to_owned()));
     }
-    let wanted = pgpass::Wanted {
+    let wanted = pgpass::PassfileKey {
         host: known_as(host),
         port,
         dbname,

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 /// The login for which a password is searched.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct PassfileKey<'a> {
     /// `localhost` for the default folder of Unix sockets.
     pub(super) host: &'a str,
     pub(super) port: u16,
@@ -43,7 +43,7 @@ pub(super) fn default_path() -> Option<PathBuf> {
 /// Returns the password in a password file, or `None` if the file does not exist or has no line for the login.
 pub(super) fn look_into(
     path: &Path,
-    wanted: &Wanted<'_>,
+    wanted: &PassfileKey<'_>,
 ) -> Result<Option<Zeroizing<String>>, Refused> {
     let unreadable = |error| Refused::Unreadable(path.to_owned(), error);
     let mut file = match fs::File::open(path) {
@@ -64,7 +64,7 @@ pub(super) fn look_into(
 }
 
 /// Returns the password of the first line that matches.
-fn find(text: &str, wanted: &Wanted<'_>) -> Option<Zeroizing<String>> {
+fn find(text: &str, wanted: &PassfileKey<'_>) -> Option<Zeroizing<String>> {
     let port = wanted.port.to_string();
     let fields = [wanted.host, &port, wanted.dbname, wanted.user];
     text.lines()
@@ -116,7 +116,7 @@ fn unescape(rest: &str) -> Zeroizing<String> {
 mod tests {
     use super::*;
 
-    const WANTED: Wanted<'_> = Wanted {
+    const WANTED: PassfileKey<'_> = PassfileKey {
         host: "db",
         port: 5432,
         dbname: "shop",
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_wildcard_is_a_whole_field() {
-        let wanted = Wanted {
+        let wanted = PassfileKey {
             host: "a:b",
             ..WANTED
         };

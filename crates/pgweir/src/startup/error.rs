@@ -8,7 +8,7 @@ use crate::{
     control::LoadError,
     http::HttpListenError,
     net::ListenError,
-    placed::{Places, Wanted, placed, remedy},
+    placed::{FileAccess, Places, placed, remedy},
     process::ProcessError,
     quickstart::{FirstLoginError, QuickStartError},
     takeover::{self, TakeoverError},
@@ -40,7 +40,7 @@ pub(crate) enum StartError {
     Listen(#[from] ListenError),
     #[error(transparent)]
     HttpListen(#[from] HttpListenError),
-    #[error("cannot open the log file {0}: {1}{hint}", hint = remedy(.1, Wanted::Write))]
+    #[error("cannot open the log file {0}: {1}{hint}", hint = remedy(.1, FileAccess::Write))]
     LogFile(PathBuf, #[source] io::Error),
     #[error("cannot read or create auth_key_file {0}: {1}")]
     KeyFile(PathBuf, #[source] io::Error),

@@ -8,7 +8,7 @@ use rustls::pki_types::{
 use webpki::{CertRevocationList, OwnedCertRevocationList};
 
 use super::TlsError;
-use crate::placed::{Wanted, remedy};
+use crate::placed::{FileAccess, remedy};
 
 /// Reads files, and remembers their contents.
 pub(super) struct Files<'a> {
@@ -86,7 +86,7 @@ impl Files<'_> {
             let text = error.to_string();
             // Uses the C library's wording.
             let text = text.split(" (os error").next().unwrap_or_default();
-            let what = format!("{text}{}", remedy(&error, Wanted::Read));
+            let what = format!("{text}{}", remedy(&error, FileAccess::Read));
             self.wrong(key, path, &what)
         })?;
         self.print.write(path.as_bytes());

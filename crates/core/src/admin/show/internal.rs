@@ -43,7 +43,7 @@ pub(super) fn add(admin: &Admin<'_>, collection: &mut Collection) {
                 let CancelTarget::Server(server) = cancel.goal else {
                     continue;
                 };
-                let Some(Conn::Server(server)) = admin.connections.look(server) else {
+                let Some(Conn::Server(server)) = admin.connections.get(server) else {
                     continue;
                 };
                 let is_sent = cancel.passage == CancelState::Sent;

@@ -77,7 +77,7 @@ pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection, now: Time)
         let link = linked_id(admin, token);
         let mode = mode_of(admin, token);
         let pipelined = pipelined(admin, token);
-        let (id, mut row) = match admin.connections.get(token) {
+        let (id, mut row) = match admin.connections.get_mut(token) {
             Some(Conn::Client(client)) => {
                 let row = client_row(client, client_state(client, show), link, now);
                 (client.origin.id, row)
@@ -180,12 +180,12 @@ fn server_state(server: &Server, is_stale: bool, show: Show) -> &'static str {
 }
 
 fn linked_id(admin: &mut Admin<'_>, token: Token) -> Option<u64> {
-    let other = match admin.connections.get(token)? {
+    let other = match admin.connections.get_mut(token)? {
         Conn::Client(client) => client.server()?,
         Conn::Server(server) => server.client()?,
         Conn::Cancel(_) => return None,
     };
-    match admin.connections.get(other)? {
+    match admin.connections.get_mut(other)? {
         Conn::Client(client) => Some(client.origin.id),
         Conn::Server(server) => Some(server.id),
         Conn::Cancel(_) => None,
@@ -194,7 +194,7 @@ fn linked_id(admin: &mut Admin<'_>, token: Token) -> Option<u64> {
 
 /// Returns a client's mode, the reason for it, and the time of its beginning.
 fn mode_of(admin: &Admin<'_>, token: Token) -> [Cell; 3] {
-    let (client, server) = match admin.connections.look(token) {
+    let (client, server) = match admin.connections.get(token) {
         Some(Conn::Client(client)) => (Some(&**client), None),
         Some(Conn::Server(server)) => (admin.connections.client_of(server), Some(server)),
         _ => (None, None),
@@ -223,8 +223,8 @@ fn mode_of(admin: &Admin<'_>, token: Token) -> [Cell; 3] {
 
 /// Returns the number of a client's messages that its server has yet to answer.
 fn pipelined(admin: &Admin<'_>, token: Token) -> u32 {
-    let server = match admin.connections.look(token) {
-        Some(Conn::Client(client)) => client.server().and_then(|own| admin.connections.look(own)),
+    let server = match admin.connections.get(token) {
+        Some(Conn::Client(client)) => client.server().and_then(|own| admin.connections.get(own)),
         other => other,
     };
     match server {
@@ -241,7 +241,7 @@ fn mode_in(admin: &Admin<'_>, pool: &LocalPool, client: &Client) -> [Cell; 3] {
     }
     let server = client
         .server()
-        .and_then(|server| admin.connections.look(server));
+        .and_then(|server| admin.connections.get(server));
     let unsettled = match server {
         Some(Conn::Server(server)) => unsettled(server),
         _ => None,
@@ -258,12 +258,12 @@ fn mode_in(admin: &Admin<'_>, pool: &LocalPool, client: &Client) -> [Cell; 3] {
 
 /// Returns a client's activity.
 fn activity(admin: &Admin<'_>, token: Token) -> &'static str {
-    let Some(Conn::Client(client)) = admin.connections.look(token) else {
+    let Some(Conn::Client(client)) = admin.connections.get(token) else {
         return "idle";
     };
     match *client.duty() {
         ClientDuty::Waiting { .. } | ClientDuty::Preparing(_) | ClientDuty::Opening(_) => "waiting",
-        ClientDuty::Active(server) => match admin.connections.look(server) {
+        ClientDuty::Active(server) => match admin.connections.get(server) {
             Some(Conn::Server(server)) if !server.replies.is_settled() => "active",
             Some(Conn::Server(server)) if server.status == b'T' => "idle in transaction",
             Some(Conn::Server(server)) if server.status == b'E' => "idle in transaction (aborted)",

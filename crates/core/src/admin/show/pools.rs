@@ -112,7 +112,7 @@ pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection, now: Time)
             }
             Conn::Cancel(cancel) => {
                 if let CancelTarget::Server(server) = cancel.goal
-                    && let Some(Conn::Server(server)) = admin.connections.look(server)
+                    && let Some(Conn::Server(server)) = admin.connections.get(server)
                 {
                     let key = server.shared.key.clone();
                     let count = collection.pools.entry(key).or_default();

@@ -14,14 +14,14 @@ pub enum AboveSize {
     Pinned,
 }
 
-/// The answer to: is a server that its client would keep needed for other clients?
+/// Whether other clients need a server that its client would keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
-    /// No other client needs it.
-    No,
-    /// Clients wait while the pool has all the servers that it may have: each client has its turn.
+pub enum ServerDemand {
+    /// No other client needs the server.
+    None,
+    /// Clients wait, and the pool may open no more servers: clients with servers take turns with them.
     InTurn,
-    /// A client waits that must get the server at once.
+    /// A client waits and must get the server at once.
     Now,
 }
 
@@ -31,20 +31,20 @@ impl Ledger {
         self.all() < self.limits.in_force.size || self.all() < self.most_now(now)
     }
 
-    /// Returns whether a server that `worker` would keep for its client is needed. `worker` offers its servers to the
-    /// ledger at present; if nobody needs one, it stops to.
-    pub fn wanted(&mut self, worker: WorkerId, now: Time) -> Wanted {
+    /// Returns whether other clients need a server that `worker` would keep for its client. `worker` offers its free
+    /// servers to the ledger at present; if no client needs one, the ledger stops asking for them.
+    pub fn demand(&mut self, worker: WorkerId, now: Time) -> ServerDemand {
         if self.caps.must_go(false, now) || self.is_exclusive_turn(now) {
-            return Wanted::Now;
+            return ServerDemand::Now;
         }
         if self.oldest().is_none() {
             self.offers.workers.remove(worker);
             self.offers.pending.remove(worker);
-            return Wanted::No;
+            return ServerDemand::None;
         }
         match self.all() >= self.limits.in_force.size {
-            true => Wanted::InTurn,
-            false => Wanted::Now,
+            true => ServerDemand::InTurn,
+            false => ServerDemand::Now,
         }
     }
 

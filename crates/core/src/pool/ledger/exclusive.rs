@@ -62,11 +62,11 @@ pub(super) const ELSEWHERE: Token = Token {
 
 /// The client that the next server is opened for.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Need {
+pub(super) enum OpenFor {
     /// Any client; the longest-waiting one is on this worker.
-    Shared(WorkerId),
+    AnyClient(WorkerId),
     /// The longest-waiting client that needs an exclusive server.
-    Exclusive,
+    ExclusiveClient,
 }
 
 impl Ledger {
@@ -116,7 +116,7 @@ impl Ledger {
     }
 
     /// Returns the client that one more server is opened for, if one is needed and the caps allow it.
-    pub(super) fn needed_by(&self, ready: usize, now: Time) -> Option<Need> {
+    pub(super) fn open_for(&self, ready: usize, now: Time) -> Option<OpenFor> {
         if !self.may_connect(now) || !self.has_room(now) {
             return None;
         }
@@ -131,21 +131,21 @@ impl Ledger {
         let exclusive = self.exclusive.front().filter(|_| has_own_room);
         match (exclusive, shared) {
             (Some((_, exclusive)), Some((worker, shared))) if shared.ticket < exclusive.ticket => {
-                Some(Need::Shared(worker))
+                Some(OpenFor::AnyClient(worker))
             }
-            (Some(_), _) => Some(Need::Exclusive),
-            (None, Some((worker, _))) => Some(Need::Shared(worker)),
+            (Some(_), _) => Some(OpenFor::ExclusiveClient),
+            (None, Some((worker, _))) => Some(OpenFor::AnyClient(worker)),
             (None, None) => None,
         }
     }
 
-    pub(super) fn count_need(&mut self, need: Need, notes: &mut Notes, now: Time) {
-        match need {
-            Need::Shared(worker) => {
+    pub(super) fn count_opening_for(&mut self, client: OpenFor, notes: &mut Notes, now: Time) {
+        match client {
+            OpenFor::AnyClient(worker) => {
                 self.count(worker);
                 notes.open = Some(worker);
             }
-            Need::Exclusive => {
+            OpenFor::ExclusiveClient => {
                 let first = self.exclusive.pop();
                 match first {
                     Some((_, waiter)) if waiter.client == ELSEWHERE => {

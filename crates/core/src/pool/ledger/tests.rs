@@ -315,11 +315,11 @@ fn who_keeps_servers_makes_room_for_others() {
 
 #[test]
 fn clients_have_turns_only_where_no_server_can_be_opened() {
-    for (size, wanted) in [(1, Wanted::InTurn), (3, Wanted::Now)] {
+    for (size, wanted) in [(1, ServerDemand::InTurn), (3, ServerDemand::Now)] {
         let mut ledger = ledger(size, WaitOrder::Auto);
         with_server(&mut ledger, A, 1);
-        assert_eq!(ledger.wanted(A, Time(0)), Wanted::No);
+        assert_eq!(ledger.demand(A, Time(0)), ServerDemand::None);
         let _ = ledger.wait(A, client(2), Time(0));
-        assert_eq!(ledger.wanted(A, Time(0)), wanted);
+        assert_eq!(ledger.demand(A, Time(0)), wanted);
     }
 }

@@ -23,10 +23,10 @@ pub struct EventSource<'a> {
 
 /// The most frequent sources of an event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct EventSources(Vec<Kept>);
+pub struct EventSources(Vec<SourceCount>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Kept {
+struct SourceCount {
     address: Box<str>,
     /// The description of the latest client at this address.
     about: Box<str>,
@@ -35,7 +35,7 @@ struct Kept {
     inherited: u64,
 }
 
-impl Kept {
+impl SourceCount {
     /// Returns how many occurrences certainly came from this address.
     fn certain(&self) -> u64 {
         self.count - self.inherited
@@ -59,7 +59,7 @@ impl EventSources {
             Some(at) if self.0.len() >= KEPT => self.0.swap_remove(at).count,
             _ => 0,
         };
-        self.0.push(Kept {
+        self.0.push(SourceCount {
             address: source.address.into(),
             about: about.into(),
             count: inherited + 1,
@@ -71,11 +71,11 @@ impl EventSources {
     /// all occurrences.
     #[must_use]
     pub fn describe(&self, total: u64) -> Option<String> {
-        let mut kept: Vec<&Kept> = self.0.iter().collect();
+        let mut kept: Vec<&SourceCount> = self.0.iter().collect();
         kept.sort_by_key(|kept| std::cmp::Reverse(kept.certain()));
         let mut text = String::new();
         for source in &kept {
-            let Kept { address, about, .. } = source;
+            let SourceCount { address, about, .. } = source;
             let between = if text.is_empty() { "" } else { "; " };
             let about = match about.is_empty() {
                 true => String::new(),

@@ -14,7 +14,7 @@ use pgweir_core::{
 use super::{
     Source,
     pgbouncer::zip,
-    rows::{self, Kept, OTHER, Sums},
+    rows::{self, LabelledNames, OTHER, Sums},
 };
 use crate::http::exposition::{Exposition, Kind};
 
@@ -125,8 +125,8 @@ impl PoolSum {
 
 pub(super) fn write(
     source: Source<'_>,
-    pools: &Kept<(String, String)>,
-    databases: &Kept<String>,
+    pools: &LabelledNames<(String, String)>,
+    databases: &LabelledNames<String>,
     text: &mut Exposition,
 ) {
     let help = "1; the label has the version.";
@@ -148,7 +148,7 @@ pub(super) fn write(
     text.gauge("pgweir_metrics_folded_databases", help, databases.folded);
 }
 
-fn write_pools(source: Source<'_>, kept: &Kept<(String, String)>, text: &mut Exposition) {
+fn write_pools(source: Source<'_>, kept: &LabelledNames<(String, String)>, text: &mut Exposition) {
     let mut sums = BTreeMap::<[&str; 2], PoolSum>::new();
     for pool in &source.metrics.pool_metrics {
         let names = kept.names(&pool.database, &pool.user);
@@ -190,7 +190,11 @@ fn write_pools(source: Source<'_>, kept: &Kept<(String, String)>, text: &mut Exp
 }
 
 /// Writes the reasons why clients wait, and the pools that can't log in to their server.
-fn write_troubles(source: Source<'_>, kept: &Kept<(String, String)>, text: &mut Exposition) {
+fn write_troubles(
+    source: Source<'_>,
+    kept: &LabelledNames<(String, String)>,
+    text: &mut Exposition,
+) {
     let table = &source.metrics.pools;
     let at = |name| rows::column(table, name);
     let (waiting, reason) = (at("cl_waiting"), at("wait_reason"));
@@ -237,7 +241,7 @@ fn write_troubles(source: Source<'_>, kept: &Kept<(String, String)>, text: &mut 
     }
 }
 
-fn write_servers(source: Source<'_>, kept: &Kept<String>, text: &mut Exposition) {
+fn write_servers(source: Source<'_>, kept: &LabelledNames<String>, text: &mut Exposition) {
     let mut sums = Sums::default();
     for (database, endpoint, count) in &source.metrics.servers {
         let name = kept.name(database);
@@ -253,7 +257,7 @@ fn write_servers(source: Source<'_>, kept: &Kept<String>, text: &mut Exposition)
 
 /// Writes the results of logins to each host. A database without series of its own adds to those of the same host under
 /// (other).
-fn write_hosts(source: Source<'_>, kept: &Kept<String>, text: &mut Exposition) {
+fn write_hosts(source: Source<'_>, kept: &LabelledNames<String>, text: &mut Exposition) {
     let mut hosts = BTreeMap::<[&str; 2], HostCounts>::new();
     for (database, endpoint, counts) in &source.metrics.hosts.logins {
         let name = kept.name(database);

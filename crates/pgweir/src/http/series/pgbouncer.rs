@@ -6,7 +6,7 @@ use pgweir_core::console::{Cell, Table};
 
 use super::{
     Source,
-    rows::{self, Kept, OTHER, Sums},
+    rows::{self, LabelledNames, OTHER, Sums},
 };
 use crate::http::exposition::{Exposition, Kind};
 
@@ -188,8 +188,8 @@ const LISTS: [[&str; 3]; 11] = [
 
 pub(super) fn write(
     source: Source<'_>,
-    pools: &Kept<(String, String)>,
-    databases: &Kept<String>,
+    pools: &LabelledNames<(String, String)>,
+    databases: &LabelledNames<String>,
     text: &mut Exposition,
 ) {
     write_up(true, text);
@@ -239,7 +239,7 @@ pub(super) fn write_up(is_up: bool, text: &mut Exposition) {
     text.gauge("pgbouncer_up", help, is_up.into());
 }
 
-fn write_databases(table: &Table, kept: &Kept<String>, text: &mut Exposition) {
+fn write_databases(table: &Table, kept: &LabelledNames<String>, text: &mut Exposition) {
     const LABELS: [&str; 6] = [
         "name",
         "host",
@@ -271,7 +271,7 @@ fn write_databases(table: &Table, kept: &Kept<String>, text: &mut Exposition) {
     }
 }
 
-fn write_stats(table: &Table, kept: &Kept<String>, prefix: &str, text: &mut Exposition) {
+fn write_stats(table: &Table, kept: &LabelledNames<String>, prefix: &str, text: &mut Exposition) {
     for (column, name, help, is_time) in STATS {
         let column = rows::column(table, column);
         let mut sums = Sums::default();
@@ -291,7 +291,7 @@ fn write_stats(table: &Table, kept: &Kept<String>, prefix: &str, text: &mut Expo
     }
 }
 
-fn write_pools(table: &Table, kept: &Kept<(String, String)>, text: &mut Exposition) {
+fn write_pools(table: &Table, kept: &LabelledNames<(String, String)>, text: &mut Exposition) {
     let names = |row: &[Cell]| {
         let database = rows::text_at(row, 0).unwrap_or_default();
         let user = rows::text_at(row, 1).unwrap_or_default();
@@ -323,7 +323,11 @@ fn write_pools(table: &Table, kept: &Kept<(String, String)>, text: &mut Expositi
     }
 }
 
-fn write_clients(source: Source<'_>, pools: &Kept<(String, String)>, text: &mut Exposition) {
+fn write_clients(
+    source: Source<'_>,
+    pools: &LabelledNames<(String, String)>,
+    text: &mut Exposition,
+) {
     let clients = &source.metrics.clients;
     let mut by_name = BTreeMap::<&str, u64>::new();
     for client in clients {

@@ -12,13 +12,13 @@ pub(super) const OTHER: &str = "(other)";
 
 /// The names that have series of their own.
 #[derive(Debug)]
-pub(super) struct Kept<N> {
+pub(super) struct LabelledNames<N> {
     kept: BTreeSet<N>,
     /// The number of names that have none.
     pub(super) folded: u64,
 }
 
-impl<N: Ord + Clone> Kept<N> {
+impl<N: Ord + Clone> LabelledNames<N> {
     /// Chooses names: those that were chosen before, as long as they exist, and new ones while there is room.
     pub(super) fn choose(
         before: &RefCell<BTreeSet<N>>,
@@ -42,7 +42,7 @@ impl<N: Ord + Clone> Kept<N> {
     }
 }
 
-impl Kept<String> {
+impl LabelledNames<String> {
     /// Returns the name, or the one that stands for all others.
     pub(super) fn name<'n>(&self, name: &'n str) -> &'n str {
         if self.kept.contains(name) {
@@ -53,7 +53,7 @@ impl Kept<String> {
     }
 }
 
-impl Kept<(String, String)> {
+impl LabelledNames<(String, String)> {
     /// Returns database and user, or the names that stand for all others.
     pub(super) fn names<'n>(&self, database: &'n str, user: &'n str) -> [&'n str; 2] {
         // A set of owned pairs can't be searched for a borrowed pair.
@@ -114,7 +114,7 @@ mod tests {
         let before = RefCell::default();
         let choose = |present: &[&str]| {
             let present = present.iter().map(|name| (*name).to_owned());
-            Kept::choose(&before, present, 2)
+            LabelledNames::choose(&before, present, 2)
         };
         let kept = choose(&["m"]);
         assert_eq!((kept.name("m"), kept.folded), ("m", 0));
