@@ -168,7 +168,7 @@ def test_databases_that_cannot_tell(start_pooler, pg, role):
         ("console", 'cannot use the reserved "pgbouncer" database as an auth_dbname'),
         ("broken", 'error in auth_query: relation "no_table" does not exist'),
         ("one", "expected 2 columns from auth_query, not 1"),
-        ("liar", "auth_query has answered for another user"),
+        ("liar", "auth_query returned another user"),
     ]:
         assert pooler.login_error(user=user, dbname=database, password="secret").words == "bouncer config error"
         pooler.expect_log(line)

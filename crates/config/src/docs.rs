@@ -205,7 +205,7 @@ fn wrapped(out: &mut String, start: &str, text: &str) -> fmt::Result {
 #[must_use]
 pub fn section_intro(scope: Scope) -> &'static str {
     match scope {
-        Scope::Global => "What holds for the whole process.",
+        Scope::Global => "The settings of the whole process.",
         Scope::Database => {
             "Lines of `name = key=value key='a value' ...`: where the connections of each database go. The name is \
              the one that clients ask for; one with other characters than letters, digits, `_`, `.` and `-` stands \
@@ -214,7 +214,7 @@ pub fn section_intro(scope: Scope) -> &'static str {
              console's names."
         }
         Scope::User => {
-            "Lines of `name = key=value ...`: what is different for one user. For settings that are also in \
+            "Lines of `name = key=value ...`: settings of one user. For settings that are also in \
              `[databases]` the user's goes first, then the database's, then the global one."
         }
         Scope::Peer => {

@@ -32,12 +32,12 @@ settings! {
         /// for standbys, `round-robin` takes the one with the fewest connections from pgweir.
         load_balance_hosts: LoadBalance = "round-robin", reloads, now;
         /// Which hosts of a list are used, as in libpq: `any`; `read-write` or `read-only`, by whether transactions can
-        /// write; `primary` or `standby`; or `prefer-standby`, a standby if one can be reached. The others are closed
-        /// right after the login, and the next host is tried at once. Needs PostgreSQL 14.
+        /// write; `primary` or `standby`; or `prefer-standby`, a standby if one can be reached. Connections to other
+        /// hosts are closed right after the login, and the next host is tried at once. Needs PostgreSQL 14.
         target_session_attrs: TargetSession = "any", reloads, now;
-        /// With `target_session_attrs`, a standby that is further behind its primary than this is not used until it has caught
-        /// up: `prefer-standby` then uses another standby, or the primary. How far it is behind is found out every
-        /// `host_check_interval`, if the list has the primary, too. 0: no limit.
+        /// With `target_session_attrs`, a standby whose lag behind its primary is above this is not used until it has
+        /// caught up: `prefer-standby` then uses another standby, or the primary. pgweir measures the lag every
+        /// `host_check_interval`; for that, the list must have the primary, too. 0: no limit.
         max_replica_lag: Micros = "0", reloads, now;
     }
 

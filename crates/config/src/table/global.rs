@@ -44,21 +44,22 @@ login_settings! { {
         pool_mode: PoolMode = "session", reloads, now;
         /// The largest number of clients that have logged in. Each client takes a file descriptor.
         max_client_conn: u32 = "100", reloads, now;
-        /// The number of connections that may be logging in; they do not count under the limits on clients. Above it,
-        /// pgweir disconnects those for whose next message it has waited longest, and for at least a second, beginning
-        /// with the address that has most of them. Each worker has its part of this number. 0: no limit.
+        /// The number of connections that may be logging in; they do not count under the limits on clients. Above this
+        /// number, pgweir disconnects the connections for whose next message it has waited longest, and for at least a
+        /// second. It begins with the address that has most such connections. Each worker has its part of this number.
+        /// 0: no limit.
         max_login_clients: u32 = "1000", reloads, now;
-        /// The same for the connections of each address.
+        /// The number of connections from one address that may be logging in: see `max_login_clients`.
         max_login_clients_per_address: u32 = "200", reloads, now;
         /// The most bytes of messages that clients may have in memory together while they log in: long passwords, and
-        /// messages that clients send before their turn. The first 4 kB of each client do not count. A login that needs
-        /// more is refused (SQLSTATE 53200).
+        /// messages that clients send too early. The first 4 kB of each client do not count. A login that needs more is
+        /// refused (SQLSTATE 53200).
         login_memory: Bytes = "16MB", reloads, now;
         /// The most bytes that clients and servers may take together: prepared statements, buffers, catalogs, logins,
         /// session state, and caches (SHOW MEM lists all kinds). The process itself takes some megabytes more. Above
         /// the limit, pgweir empties its caches, closes idle servers that have statements which no client has, and
-        /// refuses new logins (except to the console) and Parses of new statements with SQLSTATE 53200; whatever else
-        /// runs goes on. Logins and statements are accepted again below 90 % of the limit. 0: no limit.
+        /// refuses new logins (except to the console) and Parses of new statements with SQLSTATE 53200; everything else
+        /// continues. Logins and statements are accepted again below 90 % of the limit. 0: no limit.
         memory_limit: Bytes = "0", reloads, now;
         /// The largest number of servers in each pool. There is one pool for each database and user. 0: no limit.
         default_pool_size: u32 = "20", reloads, now;
@@ -99,8 +100,8 @@ login_settings! { {
         /// `superuser_reserved_connections`. Replication connections are never included, nor is any client with
         /// `auth_type = any`.
         bypass_users: BypassUsers = "", reloads, now;
-        /// The largest number of clients with such a server at the same time. Further `bypass_users` get servers
-        /// from pools like other clients, and a notice about it.
+        /// The largest number of clients of `bypass_users` that have their own server at the same time. Further ones
+        /// get servers from pools like other clients, and a notice about it.
         bypass_max: u32 = "3", reloads, now;
         /// Use idle servers in turn, instead of the one that was used last. Each worker does this with its own
         /// servers.
@@ -196,20 +197,20 @@ login_settings! { {
         pin_timeout: Micros = "0", reloads, now;
         /// Parameters that pin a client when it changes them, instead of being set again on each server.
         pin_parameters: Vec<String> = "", reloads, now;
-        /// Extensions that pin a client until it disconnects when it calls one of their functions, or a function in
-        /// one of their languages, directly or through views and other functions: name here extensions that keep
-        /// state in the session which pgweir can't see. A change takes effect when pgweir reads a database's catalog
-        /// the next time.
+        /// Extensions that pin a client until it disconnects when it calls one of their functions, or a function in one
+        /// of their languages, directly or through views and other functions: name extensions here that keep state in
+        /// the session which pgweir can't see. A change takes effect when pgweir reads a database's catalog the next
+        /// time.
         pin_extensions: Vec<String> = "", reloads, now, extension_names;
-        /// Functions that keep no state in the session, whatever pgweir concludes from their source: names without a
-        /// schema. A change takes effect when pgweir reads a database's catalog the next time. SHOW CATALOG lists
-        /// functions whose effect on the session pgweir can't determine.
+        /// Functions that change no session state, although pgweir can't determine that from their source: names
+        /// without a schema. A change takes effect when pgweir reads a database's catalog the next time. SHOW CATALOG
+        /// lists functions whose effect on the session pgweir can't determine.
         certified_functions: Vec<String> = "", reloads, now;
-        /// What to do with a server on which statements ran that pgweir can't analyse, if they may have left state that
-        /// no reset removes: the database has functions that can (functions in languages like PL/Perl and PL/Python,
-        /// C functions that pgweir does not know, dblink; SHOW CATALOG names one), or the login is a superuser, may
-        /// become one, or may start a backup or replay replication. `close`: close the server. `ignore`: reset it
-        /// as far as possible, and accept that the next client may see that state.
+        /// The treatment of a server on which statements ran that pgweir can't analyse, if they may have left state
+        /// that no reset removes: the database has functions that can (functions in languages like PL/Perl and
+        /// PL/Python, C functions that pgweir does not know, dblink; SHOW CATALOG names one), or the login is a
+        /// superuser, may become one, or may start a backup or replay replication. `close`: close the server. `ignore`:
+        /// reset it as far as possible, and accept that the next client may see that state.
         unclean: Unclean = "close", reloads, now;
         /// As long as a pool has at most this number of clients, each client keeps the server that it got, if there
         /// are enough servers. 0: servers go back to the pool at the end of each transaction.
@@ -234,11 +235,11 @@ login_settings! { {
         client_login_timeout: Micros = "60", reloads, now;
         /// How long a query may wait for a server before its client is disconnected. 0: no limit.
         query_wait_timeout: Micros = "120", reloads, now;
-        /// How long clients wait for a server while their pool is in an outage: it has no server, and the last logins to
-        /// all its hosts have failed, because no host answers, or none is what `target_session_attrs` asks for. Clients
-        /// that log in wait as well, clients that LISTEN keep their connection, and `query_wait_timeout` counts again
-        /// from the end of the outage. 0: clients that are logged in wait up to `query_wait_timeout`, clients that log in
-        /// get the reason as an error at once, and clients that LISTEN are disconnected.
+        /// How long clients wait for a server while their pool is in an outage: it has no server, and the last logins
+        /// to all its hosts have failed, because no host answers, or none has a role that `target_session_attrs` asks
+        /// for. Clients that log in wait as well, clients that LISTEN keep their connection, and `query_wait_timeout`
+        /// counts again from the end of the outage. 0: clients that are logged in wait up to `query_wait_timeout`,
+        /// clients that log in get the reason as an error at once, and clients that LISTEN are disconnected.
         outage_hold: Micros = "0", reloads, now;
         /// The most clients of one pool that wait in an outage under `outage_hold`. Any other client that needs a server
         /// then is disconnected with the reason of the outage. 0: no limit but `max_client_conn`.
@@ -259,26 +260,27 @@ login_settings! { {
         /// PostgreSQL's error at once; so do all waiting clients if the user may not log in or the database does not
         /// exist.
         server_login_retry: Micros = "15", reloads, now;
-        /// The same for databases with a list of hosts and `target_session_attrs`: after a failover, the new primary is
-        /// found this soon after its promotion. It is used if it is shorter than `server_login_retry`. Errors of servers that
+        /// Like `server_login_retry`, for databases with a list of hosts and `target_session_attrs`, if it is shorter:
+        /// after a failover, pgweir finds the new primary within this time after its promotion. Errors of servers that
         /// suggest a failover cause checks of the hosts at once, but at most once in this time.
         target_session_retry: Micros = "0.5", reloads, now, above_zero;
         /// How long the connection to one host of a list may take to open before the next host is tried. 0: as long as
         /// `server_connect_timeout`.
         host_connect_timeout: Micros = "1", reloads, now;
-        /// How often the hosts of a list are checked, if the database has `target_session_attrs`: which role each has, how
-        /// far a standby is behind, and whether it answers at all. While clients use the database, pgweir keeps one
-        /// connection to each host for that, with the user of a pool; it counts under `max_db_connections` and the like.
-        /// 0: no checks; roles are known from logins only.
+        /// How often the hosts of a list are checked, if the database has `target_session_attrs`: the role of each
+        /// host, the lag of a standby, and whether the host answers at all. While clients use the database, pgweir
+        /// keeps one connection to each host for that, with the user of a pool; it counts under `max_db_connections`
+        /// and the like. 0: no checks; roles are known from logins only.
         host_check_interval: Micros = "1", reloads, now;
         /// A check that is not answered within this time has failed. 0: no limit.
         host_check_timeout: Micros = "3", reloads, now;
-        /// After so many checks in a row have failed, servers of this host are closed and it is not used any more, if another
-        /// host of the list can be used.
+        /// After this number of consecutive failed checks, servers of the host are closed and the host is no longer
+        /// used, if another host of the list can be used.
         host_check_failures: u32 = "2", reloads, now, between::<1, 1_000>;
-        /// After a host of a list has failed (it does not answer, or says that it starts, shuts down or recovers), it has to stay up
-        /// for this long before new servers are opened on it, if another host can be used meanwhile. With each further
-        /// failure the time doubles, up to the 32-fold; after ten minutes without one it begins anew. 0: no such wait.
+        /// After a host of a list has failed (it does not answer, or reports that it is starting, shutting down or
+        /// recovering), it has to stay up for this long before new server connections are opened to it, if another host
+        /// can be used meanwhile. With each further failure the time doubles, up to 32 times this value; after ten
+        /// minutes without a failure it is this value again. 0: no such wait.
         host_return_after: Micros = "5", reloads, now;
         /// Close servers that were idle for this time. 0: never.
         server_idle_timeout: Micros = "600", reloads, now;
@@ -305,9 +307,9 @@ login_settings! { {
         idle_transaction_timeout: Micros = "0", reloads, now;
         /// Disconnect clients whose transaction lasts longer than this, and their server. 0: no limit.
         transaction_timeout: Micros = "0", reloads, now;
-        /// Disconnect clients that have stopped in the middle of a message for longer than this: less than 1 kB of it
-        /// has arrived meanwhile, and not its end. The data of a COPY may stop for as long as it likes. Servers that
-        /// stop in the middle of a message, but run no query, are closed as well. 0: no limit.
+        /// Disconnect clients that have stopped in the middle of a message for longer than this: in this time less than
+        /// 1 kB of the message has arrived, and not its end. The data of a COPY may stop for as long as it likes.
+        /// Servers that stop in the middle of a message, but run no query, are closed as well. 0: no limit.
         partial_message_timeout: Micros = "60", reloads, now;
         /// In an online restart, disconnect the clients that have not moved to the new process after this time:
         /// those that are in a transaction, that keep their server, or whose connection can't be moved. 0: wait
@@ -338,8 +340,8 @@ login_settings! { {
         /// clients for a certificate. A certificate that a client shows must be valid, in every mode.
         client_tls_ca_file: Option<String> = "", reloads, now;
         /// Lists of revoked certificates, in PEM; clients that show one of these certificates are refused. As in
-        /// PostgreSQL, each authority of `client_tls_ca_file`, and each between it and the certificate, then needs a
-        /// list that has not expired. RELOAD reads the file again.
+        /// PostgreSQL, each authority of `client_tls_ca_file`, and each intermediate authority, then needs a list that
+        /// has not expired. RELOAD reads the file again.
         client_tls_crl_file: Option<String> = "", reloads, now;
         /// Versions, separated by commas: `tlsv1.2`, `tlsv1.3`; `secure`, `default` and `all` are both. `!` before a
         /// name excludes it. `tlsv1.0` and `tlsv1.1` are accepted here, but never used.
@@ -544,10 +546,9 @@ login_settings! { {
         tcp_socket_buffer: u32 = "0" in "bytes", reloads, now;
         /// The largest message that pgweir forwards, in either direction.
         max_packet_size: u32 = "2147483647" in "bytes", reloads, now, packet_size;
-        /// The number of messages of one client to which the server's answers may be outstanding (Query,
-        /// FunctionCall, Sync, and messages that create or close prepared statements). A client with more is not
-        /// read until half of them are answered. The column `pipelined` of SHOW CLIENTS and SHOW SERVERS has the
-        /// present number.
+        /// The largest number of outstanding replies to the messages of one client (Query, FunctionCall, Sync, and
+        /// messages that create or close prepared statements). Above it, pgweir does not read from the client until
+        /// half of them have arrived. The column `pipelined` of SHOW CLIENTS and SHOW SERVERS has the present number.
         max_pipelined_messages: u32 = "10000", reloads, now, between::<100, 1_000_000>;
         /// The largest startup packet that a client may send.
         startup_packet_limit: u32 = "10000" in "bytes", reloads, now, between::<1_024, 1_048_576>;

@@ -89,8 +89,8 @@ macro_rules! login_settings {
                 auth_failure_delay: Micros = "1", reloads, now;
                 /// How long a ban lasts.
                 auth_ban_time: Micros = "600", reloads, now, above_zero;
-                /// For how many pairs of address and user failed logins are remembered. If there are more, the oldest are
-                /// forgotten, those without a ban first.
+                /// The number of pairs of address and user whose failed logins are remembered. If there are more, the
+                /// oldest are forgotten, those without a ban first.
                 auth_ban_size: u32 = "10000", reloads, now, between::<1, 1_000_000>;
                 /// A notice that each client gets after its login.
                 login_notify_message: Option<String> = "", reloads, now;

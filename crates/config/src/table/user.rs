@@ -4,7 +4,7 @@ use super::settings;
 use crate::{Micros, PoolMode};
 
 settings! {
-    /// An entry of `[users]`: what is different for one user. Each setting that is not set is the
+    /// An entry of `[users]`: the settings of one user. Each setting that is not set is the
     /// database's, or else the global one.
     pub struct UserSettings(User)
 

@@ -1,12 +1,12 @@
-//! Keeps under which names a server has its client's prepared statements.
+//! The names under which a server has its client's prepared statements.
 
 /// The names of the prepared statements on a server, and the texts that SQL has prepared there since the last
 /// inspection.
 #[derive(Debug, Default)]
 pub struct ClientNames {
-    /// Under which names the server has the client's statements.
+    /// Whose names the protocol-level statements have.
     pub naming: Naming,
-    /// The texts that SQL has prepared, by name, as far as pgweir saw them.
+    /// The texts that SQL has prepared, by name, as far as pgweir knows them.
     prepared: Vec<Prepared>,
     /// Whether a text that pgweir can't read may have prepared others.
     has_hidden: bool,
@@ -21,10 +21,10 @@ pub enum Naming {
     /// pgweir's names.
     #[default]
     Pooled,
-    /// pgweir's names, and perhaps some of the client's: a stand-in for a DEALLOCATE, or statements of a change to
-    /// [`Naming::Own`] that failed.
+    /// pgweir's names, and perhaps some of the client's: an empty statement for a DEALLOCATE, or statements of a change
+    /// to [`Naming::Own`] that failed.
     Mixed,
-    /// The client's names. Its messages pass as they are.
+    /// The client's names. The client's messages are forwarded unchanged.
     Own,
 }
 
@@ -55,23 +55,23 @@ impl ClientNames {
         }
     }
 
-    /// Returns the texts that SQL may have prepared under a name, of those that pgweir saw.
+    /// Returns the known texts that SQL may have prepared under a name.
     pub fn prepared(&self, name: &[u8]) -> impl Iterator<Item = &[u8]> {
         let of_name = self.prepared.iter().filter(move |(of, _)| **of == *name);
         of_name.map(|(_, text)| &**text)
     }
 
-    /// Returns all names and texts that SQL may have prepared, of those that pgweir saw.
+    /// Returns all known names and texts that SQL may have prepared.
     pub fn all_prepared(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.prepared.iter().map(|(name, text)| (&**name, &**text))
     }
 
-    /// Notes a text that may prepare statements that pgweir can't see.
+    /// Notes a text that may prepare statements without showing them.
     pub fn hide(&mut self) {
         self.has_hidden = true;
     }
 
-    /// Returns whether there may be statements that pgweir did not see.
+    /// Returns whether SQL may have prepared statements that pgweir does not know.
     #[must_use]
     pub fn has_hidden(&self) -> bool {
         self.has_hidden

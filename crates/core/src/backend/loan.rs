@@ -15,12 +15,12 @@
 use super::Duty;
 use crate::Time;
 
-/// The phase of a loan. It says what the client and the server connection do at the moment.
+/// The phase of a loan. It determines what the client and the server connection do at present.
 #[derive(Debug, Clone, Copy)]
 pub enum Phase {
     /// `server_check_query` was sent; no byte of the client has been read.
     Checking {
-        /// When the server connection is closed for want of an answer.
+        /// The time at which the server connection is closed if it has not answered.
         until: Time,
     },
     /// Statements of pgweir make the server's session the client's; no byte of the client has been read.
@@ -33,9 +33,9 @@ pub enum Phase {
         /// When the transaction ended.
         since: Time,
     },
-    /// The transaction is over, and the session holds something that can't be moved.
+    /// The transaction is over, and the session has state that can't be moved.
     Dedicated {
-        /// When a transaction ended whose effect on the session was not inspected.
+        /// When the first transaction ended whose effect on the session was not inspected.
         unsettled_since: Option<Time>,
     },
     /// pgweir does not read from the client, while it inspects the session or waits for earlier notifications.
@@ -47,10 +47,10 @@ pub enum Phase {
     AskingPrivilege,
 }
 
-/// How a session is inspected.
+/// The way in which a session is inspected.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Settling {
-    /// Whether the client waits for its listener: its LISTEN has not been sent to the server.
+    /// Whether the client waits for the listener connection, in whose favour its LISTEN was not sent to the server.
     pub awaits_listener: bool,
     /// Whether the same query also resets the settings: if one part fails, so does the other.
     pub cleans: bool,
@@ -61,7 +61,7 @@ pub struct Settling {
 }
 
 impl Phase {
-    /// Are the client's bytes passed on in this phase, as soon as the client sends some?
+    /// Returns whether the client's bytes are forwarded in this phase.
     #[must_use]
     #[inline]
     pub fn relays(&self) -> bool {
@@ -71,14 +71,14 @@ impl Phase {
         )
     }
 
-    /// Is the client's ReadyForQuery held back, or the client not read from, after its request?
+    /// Returns whether pgweir holds back the client's ReadyForQuery, or does not read from the client.
     #[must_use]
     #[inline]
     pub fn holds_client(&self) -> bool {
         matches!(self, Self::Settling(_) | Self::AskingPrivilege)
     }
 
-    /// Since when the server stays with its client without an inspection of the session.
+    /// Returns since when the server stays with its client without an inspection of the session.
     #[must_use]
     pub fn unsettled_since(&self) -> Option<Time> {
         match *self {
@@ -88,7 +88,7 @@ impl Phase {
         }
     }
 
-    /// May a server connection that does this enter the phase?
+    /// Returns whether a server connection with this duty may enter the phase.
     #[must_use]
     pub fn may_follow(&self, before: &Duty) -> bool {
         let phase = match before {

@@ -64,7 +64,7 @@ pub struct BackendKey {
 /// The result of a message from the server.
 #[derive(Debug)]
 pub enum Progress {
-    /// Nothing to do: more messages will arrive.
+    /// The login waits for more messages.
     Wait,
     /// An answer was appended.
     Send,
@@ -117,11 +117,11 @@ pub enum LoginError {
     NoPassword(&'static str),
     /// The server asks for an authentication method that pgweir does not support.
     Method(i32),
-    /// The server broke the protocol, with this message.
+    /// The server has sent this type of message against the protocol's rules.
     Protocol(u8),
     /// The SCRAM exchange failed: the server does not know the password, or is not the expected server.
     Scram(String),
-    /// The server broke the TLS negotiation; how.
+    /// The server has violated the rules of the TLS negotiation; how.
     Tls(&'static str),
 }
 
@@ -144,7 +144,7 @@ pub struct ServerLogin {
 }
 
 impl ServerLogin {
-    /// A new login.
+    /// Creates a login.
     #[must_use]
     pub fn new(credentials: Credentials, names: &TrackedNames) -> Self {
         Self {
@@ -166,7 +166,7 @@ impl ServerLogin {
         }
     }
 
-    /// The connection is open: appends the startup packet. `nonce` is fresh and random.
+    /// Begins the login on a connection that is open: appends the startup packet. `nonce` is fresh and random.
     pub fn start(&mut self, nonce: [u8; 18], out: &mut Vec<u8>) {
         self.nonce = nonce;
         self.begin(out);
@@ -183,7 +183,7 @@ impl ServerLogin {
         startup_packet(out, pairs.into_iter().chain(own));
     }
 
-    /// The connection is open: appends an SSLRequest. The login goes on with [`ServerLogin::tls_answer`].
+    /// Begins the login with TLS: appends an SSLRequest. The login goes on with [`ServerLogin::tls_answer`].
     pub fn ask_for_tls(&mut self, nonce: [u8; 18], required: bool, out: &mut Vec<u8>) {
         self.nonce = nonce;
         self.prelude = Prelude::Asked { required };
@@ -226,13 +226,13 @@ impl ServerLogin {
         Ok(TlsAnswer::No)
     }
 
-    /// The connection is open, and TLS begins without an SSLRequest.
+    /// Begins the login with TLS, without an SSLRequest.
     pub fn await_tls(&mut self, nonce: [u8; 18]) {
         self.nonce = nonce;
         self.prelude = Prelude::Handshake { direct: true };
     }
 
-    /// The connection is encrypted: appends the startup packet.
+    /// Continues the login on the encrypted connection: appends the startup packet.
     ///
     /// # Errors
     /// The server has not confirmed PostgreSQL's protocol by ALPN, so it may be a server of another protocol.
@@ -261,7 +261,7 @@ impl ServerLogin {
         names: &TrackedNames,
         out: &mut Vec<u8>,
     ) -> Result<Option<Progress>, LoginError> {
-        // Taken out while the message, which lies in the buffer, is processed.
+        // The buffer is taken out while the message in it is processed.
         let mut inbox = std::mem::take(&mut self.inbox);
         let outcome = match inbox.take(MESSAGE_MAX) {
             Ok(Some((header, message))) => self.message(header.tag, message, names, out).map(Some),
@@ -273,7 +273,7 @@ impl ServerLogin {
         outcome
     }
 
-    /// The keys that [`Progress::Derive`] asked for.
+    /// Takes the keys that [`Progress::Derive`] has asked for.
     ///
     /// # Errors
     /// No SCRAM exchange waits for keys.
@@ -281,14 +281,14 @@ impl ServerLogin {
         self.finish_scram(keys, out)
     }
 
-    /// Was SCRAM bound to the TLS connection?
+    /// Returns whether SCRAM was bound to the TLS connection.
     #[must_use]
     pub fn is_bound(&self) -> bool {
         let mechanism = self.exchange.as_ref().map(ClientExchange::mechanism);
         mechanism == Some(scram::MECHANISM_PLUS)
     }
 
-    /// Are there bytes after ReadyForQuery? A server must not send any.
+    /// Returns whether bytes follow the ReadyForQuery, which a server must not send.
     #[must_use]
     pub fn has_rest(&self) -> bool {
         !self.inbox.rest().is_empty()
@@ -402,7 +402,7 @@ impl ServerLogin {
         }
     }
 
-    /// A server that skips the end of SCRAM has not shown that it knows the secret.
+    /// Checks that the server has proved in SCRAM that it knows the secret.
     fn check_server_proved_itself(&self) -> Result<(), LoginError> {
         match &self.exchange {
             Some(exchange) if !exchange.is_verified() => Err(LoginError::Scram(

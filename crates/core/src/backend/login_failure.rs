@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl HostLogin {
-    /// Returns what the refusal of a login says about the host, `failure` being its meaning for clients.
+    /// Returns the state of the host that a failed login shows. `failure`: the consequences for clients.
     #[must_use]
     pub fn of(error: &LoginError, failure: &Failure) -> Self {
         match error {
@@ -28,7 +28,7 @@ impl Failure {
             LoginError::Refused(words) if words.code == CANNOT_CONNECT_NOW => {
                 Self::unreachable(&words.message)
             }
-            // There may be an attacker in between, or the server is being set up anew: pgweir tries again.
+            // Either an attacker is in between, or the server's certificates are being replaced: pgweir tries again.
             LoginError::Tls(what) => Self::unreachable(what),
             LoginError::Refused(words) if words.code.len() == 5 && !words.message.is_empty() => {
                 Self {

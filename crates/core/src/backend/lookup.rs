@@ -28,14 +28,14 @@ const DEFAULT: [&str; 2] = [
      FROM pg_authid WHERE rolname=$1 AND rolcanlogin",
 ];
 
-/// A lookup under way.
+/// A lookup that is under way.
 #[derive(Debug)]
 pub struct Lookup {
     /// The client that logs in.
     pub client: Token,
     /// The key of the lookup.
     pub query: UserQuery,
-    /// How often the cache had been cleared when the lookup began.
+    /// The number of times that the cache had been cleared when the lookup began.
     pub clears: u64,
     /// When the query was sent: the server evaluates it later than that.
     asked: Time,
@@ -46,7 +46,8 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// One that is asked now, after so many [`clears`](crate::shared::auth_cache::AuthCache::clears).
+    /// Creates a lookup that is sent now. `clears`: the present value of
+    /// [`AuthCache::clears`](crate::shared::auth_cache::AuthCache::clears).
     #[must_use]
     pub fn new(client: Token, query: UserQuery, clears: u64, now: Time) -> Self {
         Self {
@@ -71,7 +72,7 @@ impl Lookup {
         MessageWriter::new(out).unnamed_query(text.as_bytes(), self.query.user.as_bytes());
     }
 
-    /// The query has failed; the reason, for the log.
+    /// Notes that the query has failed; `why` is the reason for the log.
     pub fn fail(&mut self, why: String) {
         self.failed.get_or_insert(why);
     }
@@ -87,7 +88,7 @@ impl Lookup {
         }
     }
 
-    /// The result, once all rows have arrived.
+    /// Returns the result after all rows have arrived.
     ///
     /// # Errors
     /// The fault of the result, for the log.
@@ -114,15 +115,13 @@ impl Lookup {
         match name {
             None => return Err("auth_query response contained null user name".to_owned()),
             Some(name) if name != self.query.user.as_bytes() => {
-                return Err(
-                    "auth_query has answered for another user than the one in question".to_owned(),
-                );
+                return Err("auth_query returned another user than the one that logs in".to_owned());
             }
             Some(_) => {}
         }
         let secret = std::str::from_utf8(secret.unwrap_or_default());
         let secret =
-            secret.map_err(|_| "auth_query has answered a secret that is not UTF-8".to_owned())?;
+            secret.map_err(|_| "auth_query returned a secret that is not UTF-8".to_owned())?;
         let is_over = match left {
             Some(left) => !self.is_valid_for(left)?,
             None => false,
@@ -148,7 +147,7 @@ impl Lookup {
             self.until = Some(self.asked);
             return Ok(false);
         }
-        // A number that is too large means no end.
+        // A number that is too large means that the password does not expire.
         let left = Duration::try_from_secs_f64(seconds).ok();
         let left = left.and_then(|left| u64::try_from(left.as_micros()).ok());
         self.until = left.map(|micros| self.asked.after(micros));
@@ -220,7 +219,7 @@ mod tests {
         check(secret(), &[&[Some("ann")]], Err(two));
         let null = "auth_query response contained null user name";
         check(secret(), &[&[None, Some("x")]], Err(null));
-        let other = "auth_query has answered for another user than the one in question";
+        let other = "auth_query returned another user than the one that logs in";
         check(secret(), &[&[Some("bob"), Some("x")]], Err(other));
         check(Topic::Roles, &[&[Some("ann")], &[Some("dba")]], Ok("roles"));
     }

@@ -32,8 +32,8 @@ pub enum MarkKind {
     Describe(BindingId),
     /// A Describe of the unnamed portal, which was bound to this statement. pgweir notes the description.
     Portal(BindingId),
-    /// A Describe of a statement that pgweir does not follow: the unnamed one, or one that SQL has prepared. Its
-    /// description is not noted, and must not be taken for a later one's.
+    /// A Describe of the unnamed statement, or of one that SQL has prepared. pgweir does not note its description, and
+    /// must not mistake it for the description of a later statement.
     DescribeOther,
     /// A Describe of pgweir's own, to check that a statement still has the description that its client got.
     Check(BindingId),
@@ -42,8 +42,8 @@ pub enum MarkKind {
     Refused,
 }
 
-/// A change of pgweir's records that a message brings about. pgweir applies the change when it sends the message, and undoes it if the message fails or
-/// is skipped.
+/// A change of pgweir's records of statements by a message. pgweir applies the change when it sends the message, and
+/// undoes it if the message fails or is skipped.
 #[derive(Debug)]
 pub enum Change {
     /// The server gets this statement, with the client's name for it if the client has prepared it.
@@ -52,16 +52,17 @@ pub enum Change {
     Evicted(Arc<Statement>),
     /// The client closes the statement that has this name.
     Unnamed(Box<[u8]>, Arc<Statement>),
-    /// The server gets one of the client's statements under the client's name, as all of them.
+    /// The server gets a statement under the client's name, when all of the client's statements are renamed.
     Given,
     /// The client prepares this statement under this name, which is its name on the server, too.
     Named(Box<[u8]>, Arc<Statement>),
-    /// Nothing: the messages behind this one wait for its reply.
+    /// No change. The messages behind this one wait for its reply.
     Fence,
     /// The client gets this error in place of the server's.
     Refused(Fault),
-    /// The client prepares a statement under a name that it has used before. The server is made to report that, unless
-    /// an earlier message fails. If the name has become free meanwhile (`DEALLOCATE ALL`), this statement gets it.
+    /// The client prepares a statement under a name that it has used before. pgweir makes the server report this error,
+    /// unless an earlier message fails. If the name has become free meanwhile (`DEALLOCATE ALL`), this statement gets
+    /// it.
     Duplicate(Box<[u8]>, Arc<Statement>),
 }
 
@@ -79,7 +80,7 @@ impl Mark {
         self.kind == MarkKind::Parse && self.change.is_none()
     }
 
-    /// Is the message a Describe?
+    /// Returns whether the message is a Describe.
     #[must_use]
     pub fn is_describe(&self) -> bool {
         matches!(
@@ -91,31 +92,31 @@ impl Mark {
         )
     }
 
-    /// Is the message a Describe of a portal?
+    /// Returns whether the message is a Describe of a portal.
     #[must_use]
     pub fn is_of_portal(&self) -> bool {
         matches!(self.kind, MarkKind::Portal(_))
     }
 
-    /// Is the message a Describe of pgweir's own?
+    /// Returns whether the message is a Describe of pgweir's own.
     #[must_use]
     pub fn is_check(&self) -> bool {
         matches!(self.kind, MarkKind::Check(_))
     }
 
-    /// Is this a message of pgweir's own whose reply the client's next messages wait for?
+    /// Returns whether the client's next messages wait for the reply to this message of pgweir's own.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
         self.is_check() || self.is_fence()
     }
 
-    /// Does the reply show that all earlier messages have succeeded?
+    /// Returns whether the reply shows that all earlier messages have succeeded.
     #[must_use]
     pub fn is_fence(&self) -> bool {
         matches!(self.change(), Some(Change::Fence))
     }
 
-    /// A mark that changes nothing.
+    /// Returns a mark without a change.
     #[must_use]
     pub fn plain(kind: MarkKind) -> Self {
         Self {
@@ -126,7 +127,7 @@ impl Mark {
         }
     }
 
-    /// A mark for a message of pgweir's own that changes nothing.
+    /// Returns a mark without a change, for a message of pgweir's own.
     #[must_use]
     pub fn silent(kind: MarkKind) -> Self {
         Self {
@@ -135,7 +136,7 @@ impl Mark {
         }
     }
 
-    /// A mark for a message of pgweir's own, whose reply the client does not get.
+    /// Returns a mark for a message of pgweir's own, whose reply the client does not get.
     #[must_use]
     pub fn own(kind: MarkKind, change: Change) -> Self {
         Self {
@@ -144,7 +145,7 @@ impl Mark {
         }
     }
 
-    /// A mark for a client's message.
+    /// Returns a mark for a client's message.
     #[must_use]
     pub fn clients(kind: MarkKind, change: Change) -> Self {
         Self {

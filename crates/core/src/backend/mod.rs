@@ -1,4 +1,5 @@
-//! The server side: pgweir acts as a client of PostgreSQL. Logins to servers, and the replies that servers owe.
+//! The server side, on which pgweir acts as a client of PostgreSQL: logins to servers, the messages of servers, their
+//! outstanding replies, and their session state.
 
 mod client_names;
 mod loan;

@@ -1,4 +1,4 @@
-//! Keeps the statements that pgweir has prepared on one server.
+//! The list of statements that pgweir has prepared on one server.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use crate::session::{Literals, Settings, Statement};
 
 /// The statements that pgweir has prepared on one server, by id; the statement that was used last is kept longest.
 ///
-/// The list says what will be true once all messages are answered: failures undo their changes ([`Prepared::forget`],
-/// [`Prepared::restore`]).
+/// The list has the state after all outstanding messages have succeeded: if one fails, its change is undone
+/// ([`Prepared::forget`], [`Prepared::restore`]).
 #[derive(Debug)]
 pub struct Prepared {
     held: LruCache<u64, Held>,
@@ -32,14 +32,14 @@ struct Held {
 /// The bytes that the list needs for an entry beside the statement: key, links, and a place in the hash table.
 const LIST_COST: usize = 48;
 
-/// The settings under which a statement was analysed, which decide what its literals mean.
+/// The settings under which a statement was analysed, on which the meaning of its literals depends.
 #[derive(Debug)]
 enum Analysed {
-    /// The settings that its next use finds, since all plans were discarded.
+    /// Those at its next use, since all plans were discarded.
     Anew,
     /// These settings.
     Under(Settings),
-    /// Unknown settings: those that its last user had at the time.
+    /// Unknown settings: those that its last user had then.
     Unknown,
 }
 
@@ -102,8 +102,8 @@ impl Prepared {
         self.held.get(&id).is_some()
     }
 
-    /// Returns whether the server has the statement, as good as new. A client that makes a statement again gets one
-    /// that was made after all schema changes that are known, or that a server's error has shown.
+    /// Returns whether the server has the statement in a version that equals a new one: it was prepared after all known
+    /// schema changes, and after the last error that has shown a stale plan.
     #[must_use]
     pub fn is_fresh(&self, id: u64, schema: u32) -> bool {
         let held = self.held.peek(&id);
@@ -114,7 +114,8 @@ impl Prepared {
         })
     }
 
-    /// Returns the shape of the server's statement; `None` if it has none, or makes it again before its use.
+    /// Returns the version of the server's statement; `None` if the server has none, or if pgweir prepares it again
+    /// before its use.
     #[must_use]
     #[inline]
     pub fn version(&self, id: u64) -> Option<Version> {
@@ -131,15 +132,15 @@ impl Prepared {
     }
 
     /// Notes the parameters and columns that the server has described.
-    pub fn told(&mut self, id: u64, params: Option<u64>, columns: Option<u64>) {
+    pub fn note_description(&mut self, id: u64, params: Option<u64>, columns: Option<u64>) {
         if let Some(held) = self.held.peek_mut(&id) {
             held.version.params = params.or(held.version.params);
             held.version.columns = columns.or(held.version.columns);
         }
     }
 
-    /// Returns whether the literals of the server's statement mean what this client wants. The client that used the
-    /// statement last keeps it whatever the client has set since, as on a direct connection.
+    /// Returns whether the literals of the server's statement have the meaning that this client's settings give them.
+    /// For the client that used the statement last, they do, whatever it has set since, as on a direct connection.
     pub fn is_analysed_for(&mut self, id: u64, user: u64, settings: Option<&Settings>) -> bool {
         let Some(held) = self.held.peek_mut(&id) else {
             return false;
@@ -158,7 +159,7 @@ impl Prepared {
         false
     }
 
-    /// Returns the same for a client that makes the statement, so that its earlier use does not count.
+    /// Returns the same for a client that prepares the statement, so that its earlier use does not count.
     #[must_use]
     pub fn is_analysed_under(&self, id: u64, settings: Option<&Settings>) -> bool {
         let held = self.held.peek(&id);
@@ -180,8 +181,8 @@ impl Prepared {
         self.hold(statement, Some(schema), user);
     }
 
-    /// PostgreSQL analyses this statement under a role. Clients without the role must not use it: its privileges were
-    /// checked for that role.
+    /// Notes that PostgreSQL analyses this statement under a role. Clients without the role must not use the statement,
+    /// since its privileges were checked for that role.
     pub fn analysed_under_role(&mut self, id: u64) {
         if let Some(held) = self.held.peek_mut(&id) {
             held.is_of_role = true;
@@ -211,7 +212,7 @@ impl Prepared {
         self.held.pop_lru().map(|(_, held)| held.statement)
     }
 
-    /// Removes a statement that was not made, or is gone.
+    /// Removes a statement that could not be prepared, or that no longer exists.
     pub fn forget(&mut self, id: u64) {
         self.held.pop(&id);
     }
@@ -301,8 +302,8 @@ mod tests {
         let statement = Statements::default().intern(b"x");
         let mut prepared = Prepared::default();
         prepared.add(Arc::clone(&statement), 1, (0, None));
-        prepared.told(statement.id(), Some(3), Some(4));
-        prepared.told(statement.id(), None, Some(5));
+        prepared.note_description(statement.id(), Some(3), Some(4));
+        prepared.note_description(statement.id(), None, Some(5));
         let version = prepared.version(statement.id()).unwrap();
         assert_eq!((version.params, version.columns), (Some(3), Some(5)));
         assert!(prepared.is_fresh(statement.id(), 1) && !prepared.is_fresh(statement.id(), 2));

@@ -1,4 +1,4 @@
-//! The replies that a server still has to send, in order.
+//! The queue of a server's outstanding replies.
 //!
 //! Only ReadyForQuery ends a request in all cases, so the queue has one entry for each message that is answered by one:
 //! a client's Query, FunctionCall and Sync, and pgweir's own queries. Where pgweir handles prepared statements, a
@@ -26,7 +26,7 @@ use super::{
     request::{InternalQuery, Request},
 };
 
-/// The replies that a server still has to send.
+/// The queue of outstanding replies.
 ///
 /// COPY FROM STDIN is special: while a server reads COPY data, it ignores Sync (PostgreSQL's manual, "COPY
 /// Operations"), and in the extended protocol libpq sends one Sync right after Execute, and another after CopyDone. So
@@ -34,9 +34,9 @@ use super::{
 #[derive(Debug, Default)]
 pub struct Replies {
     requests: VecDeque<Sent>,
-    /// How many requests have left the queue. This is also the number of the first request in it.
+    /// The number of requests that have left the queue. It is also the number of the first request in the queue.
     answered: u64,
-    /// How many requests in the queue end with a ReadyForQuery for the client.
+    /// The number of requests in the queue that end with a ReadyForQuery for the client.
     owed_to_client: usize,
     marks: Marks,
     /// The COPY commands under way.
@@ -45,12 +45,12 @@ pub struct Replies {
     since_mark: SinceMark,
     /// Whether one of them has failed, so that the server skips all messages up to the next Sync.
     skipping: bool,
-    /// Whether a Describe of a portal without a mark was sent since the last Sync. Its reply would be taken for that of a
-    /// later Describe of a portal.
+    /// Whether a Describe of a portal without a mark was sent since the last Sync. Its reply would be mistaken for the
+    /// reply to a later Describe of a portal.
     has_unmarked_portal: bool,
     /// ParseCompletes that pgweir sends in the server's place, before the server's next reply.
     early: u32,
-    /// The doubts about what the server will answer.
+    /// What is uncertain about the server's replies.
     certainty: Certainty,
     /// Whether the client's next messages wait until this is certain.
     awaited: bool,
@@ -81,16 +81,16 @@ struct CopyReplies {
     ignored_syncs: u32,
 }
 
-/// The doubts about what the server will answer, and about the state that its answers leave.
+/// What is uncertain about the server's replies, and about the session after them.
 #[derive(Debug, Default)]
 struct Certainty {
     /// Whether it is uncertain that all replies have arrived.
     is_uncertain: bool,
     /// Whether, while that is uncertain, the server has sent a reply since the last ReadyForQuery.
     answering: bool,
-    /// Until when it is not certain which names of statements exist: a text drops all of them, if it succeeds.
+    /// Until when it is uncertain which statement names exist: a text that drops all of them may fail.
     dropping: Countdown,
-    /// Until when startup values of the client may be missing: a text resets them.
+    /// Until when startup values of the client may be missing, since a text resets them.
     restoring: Countdown,
 }
 
@@ -118,7 +118,7 @@ impl Replies {
         self.requests.capacity() * size_of::<Sent>() + self.marks.bytes()
     }
 
-    /// Gives memory back if nothing is outstanding.
+    /// Releases unused memory if no reply is outstanding.
     pub fn shrink(&mut self) {
         if self.requests.is_empty() {
             self.requests = VecDeque::new();
@@ -236,7 +236,7 @@ impl Replies {
         self.early += 1;
     }
 
-    /// Returns whether nothing is outstanding that the server would have to answer before the next message.
+    /// Returns whether the next message would be answered first: no reply is outstanding.
     #[must_use]
     pub fn is_fresh(&self) -> bool {
         self.is_queue_empty()
@@ -352,9 +352,10 @@ impl Replies {
     /// Notes that the server reported an error: the server reads no more COPY data, and in the extended protocol it
     /// skips all messages up to the next Sync. Returns the marks of what failed or will be skipped, in the order in
     /// which they were sent.
-    #[must_use = "what they changed is to be undone"]
+    #[must_use = "their changes have to be undone"]
     pub fn failed(&mut self) -> Vec<Mark> {
-        // If the request failed before the server read any data, the server will answer the Syncs that seemed ignored.
+        // If the request has failed before the server read any data, the server will answer the Syncs that pgweir
+        // expected it to ignore.
         self.certainty.is_uncertain |= self.copy.ignored_syncs > 0;
         self.copy.reads_data = false;
         let request = self.current();
@@ -363,7 +364,7 @@ impl Replies {
     }
 
     /// Takes the marks before the end of the present request.
-    #[must_use = "what they changed is to be undone"]
+    #[must_use = "their changes have to be undone"]
     pub fn take_marks(&mut self) -> Vec<Mark> {
         let end = self.present_marks_end();
         if self.marks.first() >= end {
@@ -375,7 +376,7 @@ impl Replies {
     }
 
     /// Takes all marks, since the server connection is lost.
-    #[must_use = "what they changed is to be undone"]
+    #[must_use = "their changes have to be undone"]
     pub fn take_all_marks(&mut self) -> Vec<Mark> {
         self.marks.take(self.marks.next())
     }
@@ -404,7 +405,7 @@ impl Replies {
         self.certainty.restoring.is_pending() && !self.copy.reads_data
     }
 
-    /// Notes that all statements are gone, so that nothing of them has to be undone.
+    /// Notes that all statements were dropped, so that no change of them has to be undone.
     pub fn statements_gone(&mut self) {
         self.marks.statements_gone();
     }
@@ -449,7 +450,7 @@ impl Replies {
         self.marks.pop()
     }
 
-    /// Returns the request that a ReadyForQuery ends, or `None` if the server owed none.
+    /// Returns the request that a ReadyForQuery ends; `None` if no reply was outstanding.
     #[inline]
     pub fn ready(&mut self) -> Option<Request> {
         // An error that was too long to be inspected may have ended the COPY.
@@ -470,7 +471,7 @@ impl Replies {
             self.end_segment();
             return Some(Request::Sync);
         }
-        // This answers a Sync that seemed ignored, or messages after that Sync.
+        // This ReadyForQuery answers a Sync that pgweir expected the server to ignore, or messages after that Sync.
         self.certainty.is_uncertain.then_some(Request::Sync)
     }
 
@@ -489,7 +490,7 @@ impl Replies {
             && !self.copy.reads_data
     }
 
-    /// Returns whether no reply is owed, and nothing was begun that only a Sync could end.
+    /// Returns whether no reply is outstanding, and no message without a Sync was sent.
     #[must_use]
     #[inline]
     pub fn is_settled(&self) -> bool {
@@ -503,7 +504,7 @@ impl Replies {
         !self.is_settled() || self.certainty.is_uncertain
     }
 
-    /// Returns whether everything that the client has begun was ended by a Sync.
+    /// Returns whether the client has sent a Sync after its last message of the extended protocol.
     #[must_use]
     pub fn is_synced(&self) -> bool {
         !self.since_mark.unsynced && !self.copy.reads_data && !self.certainty.is_uncertain
@@ -532,7 +533,7 @@ impl Replies {
             && !self.copy.reads_data
     }
 
-    /// Returns how many requests of the client are not answered yet.
+    /// Returns the number of outstanding requests of the client.
     #[must_use]
     #[inline]
     pub fn owed_to_client(&self) -> usize {
@@ -549,7 +550,7 @@ impl Replies {
             && self.copy.ends.is_empty()
     }
 
-    /// Returns how many entries there are: requests, and messages about statements.
+    /// Returns the number of entries in both queues: requests, and messages about statements.
     #[must_use]
     #[inline]
     pub fn outstanding(&self) -> usize {
@@ -563,12 +564,13 @@ impl Replies {
         self.is_full
     }
 
-    /// Notes that the client is held until the outstanding replies are down to half of `most`.
+    /// Notes that pgweir has stopped reading from the client because of the outstanding replies.
     pub fn set_full(&mut self) {
         self.is_full = true;
     }
 
-    /// Returns whether pgweir may read from the client again after `set_full`. Returns `true` only once for each stop.
+    /// Returns whether pgweir may read from the client again after [`set_full`](Self::set_full): the outstanding
+    /// replies are at most half of `most`. Returns `true` only once for each stop.
     #[inline]
     pub fn take_full(&mut self, most: usize) -> bool {
         let done = self.is_full && self.outstanding() <= most / 2;

@@ -12,7 +12,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// Does the request end with a ReadyForQuery for the client?
+    /// Returns whether the request ends with a ReadyForQuery for the client.
     #[must_use]
     #[inline]
     pub fn is_owed_to_client(self) -> bool {
@@ -59,7 +59,7 @@ pub enum InternalQuery {
     Neutral,
     /// Look up a user who logs in.
     Lookup,
-    /// Replace one listener by another.
+    /// LISTEN to all channels of a listener connection that this one replaces.
     Succession,
     /// Receive all notifications up to now, before a listener takes over the client's channels.
     ReadAll,

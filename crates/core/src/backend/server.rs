@@ -17,10 +17,10 @@ use crate::{
     statement_statistics::{RunningStatements, StatementPool},
 };
 
-/// Why servers are closed that were opened before a RECONNECT, or before a change of their database's entry.
+/// The reason for closing servers that were opened before a RECONNECT, or before a change of their database's entry.
 pub(crate) const OUTDATED: &str = "database configuration changed";
 
-/// Why servers are closed that were opened under other session defaults.
+/// The reason for closing servers that were opened under other session defaults.
 pub(crate) const REDEFINED: &str = "session defaults have changed";
 
 /// The use of a server connection: login, idle, lent to a client, listening, checking its host, or being cleaned.
@@ -45,15 +45,15 @@ pub enum Duty {
     },
     /// The server listens for all clients of its pool that listen; it is never lent.
     Listening,
-    /// The server is asked for the state of its host now and then; it is never lent.
+    /// The connection checks the state of its host at intervals; it is never lent.
     CheckingHost {
-        /// When the check was sent that is not answered yet.
+        /// When the present check was sent; `None` if no check is outstanding.
         asked_at: Option<Time>,
     },
     /// No client uses it, but replies are outstanding: those of a client that left, or those of pgweir's cleaning
     /// queries.
     Cleaning {
-        /// When pgweir gives up and closes the connection.
+        /// The time at which the connection is closed if it is not clean.
         until: Time,
         /// Whether ROLLBACK was sent, since one is enough.
         rolled_back: bool,
@@ -61,7 +61,7 @@ pub enum Duty {
 }
 
 impl Duty {
-    /// Returns whether this duty ends after a time.
+    /// Returns whether this duty has a time limit.
     pub(crate) fn has_deadline(&self) -> bool {
         match self {
             Self::Login(_) | Self::Cleaning { .. } => true,
@@ -96,11 +96,11 @@ pub enum Unnamed {
 /// The unnamed statement that a server had at its last answer to a Parse of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnsweredUnnamed {
-    /// None, or that of another client.
+    /// No statement, or one of another client.
     Foreign,
-    /// The one that its client had before the Parses which are not answered yet.
+    /// The statement that its client had before the outstanding Parses.
     Former,
-    /// One of those that its client has sent since.
+    /// The statement of one of the client's later Parses.
     Later,
 }
 
@@ -129,7 +129,7 @@ pub struct Server {
     pub status: u8,
     /// The values of the tracked parameters.
     pub tracked: Tracked,
-    /// The session state, and how it is known.
+    /// The session state as far as pgweir knows it.
     pub session: ServerSession,
     /// The times of the connection and its loans.
     pub times: ServerTimes,
@@ -181,7 +181,7 @@ pub struct ServerLink {
     pub blocked: bool,
     /// The server's last error before it closed the connection.
     pub last_words: Option<ServerError>,
-    /// How far the server was within a message when that was last looked at.
+    /// The position of the server within a message at the last check.
     pub progress: Option<Progress>,
 }
 
@@ -204,7 +204,7 @@ pub struct ServerStatements {
     pub params: Option<u64>,
     /// The client whose unnamed statement the server has.
     pub unnamed: Unnamed,
-    /// The unnamed statement that the server has if it skips all Parses of one that it has not answered yet.
+    /// The unnamed statement that the server has if it skips all outstanding Parses of the unnamed statement.
     pub answered_unnamed: AnsweredUnnamed,
 }
 
@@ -214,7 +214,7 @@ pub struct ServerTimes {
     /// When the connection was opened.
     pub connected_at: Time,
     /// When the client last sent something to the server.
-    pub heard_at: Time,
+    pub client_sent_at: Time,
     /// When the server was lent last.
     pub lent_at: Time,
     /// When the server was released last.
@@ -224,7 +224,7 @@ pub struct ServerTimes {
 /// Whether a server connection must be replaced by another one, and why.
 #[derive(Debug)]
 pub struct Retirement {
-    /// Set if the server must not be lent again; the reason for the log.
+    /// The reason, for the log, if the server must not be lent again.
     pub reason: Option<&'static str>,
     /// When another connection was requested that replaces this one, since this one is nearly too old.
     pub successor_at: Option<Time>,
@@ -253,7 +253,7 @@ pub struct NextLoan {
 }
 
 impl Server {
-    /// Returns a server connection about which nothing is known yet.
+    /// Creates a server connection that is being opened.
     #[must_use]
     pub fn new(
         id: u64,
@@ -300,7 +300,7 @@ impl Server {
             session: ServerSession::default(),
             times: ServerTimes {
                 connected_at: now,
-                heard_at: now,
+                client_sent_at: now,
                 lent_at: now,
                 freed_at: now,
             },
@@ -385,7 +385,7 @@ impl Server {
         own.unwrap_or_else(|| self.shared.catalog.schema())
     }
 
-    /// Settles a possible change of the schema, after the transaction has ended or was lost.
+    /// Publishes a possible change of the schema, after the transaction has ended or was lost.
     #[cold]
     pub fn settle_schema(&mut self) {
         self.shared.catalog.schema_changed();
@@ -415,7 +415,7 @@ impl Server {
         }
     }
 
-    /// Lets the cleaning end at this time, if it would not end earlier.
+    /// Makes the cleaning end at this time, or earlier.
     pub(crate) fn limit_cleaning(&mut self, until: Time) {
         if let Duty::Cleaning { until: end, .. } = &mut self.duty {
             *end = until.min(*end);
@@ -449,7 +449,7 @@ impl Server {
         }
     }
 
-    /// Returns the client whose session state this server is given.
+    /// Returns the client whose session state this server is being given.
     #[must_use]
     pub fn equips(&self) -> Option<Token> {
         match self.duty {
@@ -470,7 +470,7 @@ impl Server {
         }
     }
 
-    /// Returns how the session is inspected, in phase Settling.
+    /// Returns the way in which the session is inspected, in phase Settling.
     #[must_use]
     pub fn settling(&self) -> Option<Settling> {
         match self.duty.phase() {
@@ -479,7 +479,7 @@ impl Server {
         }
     }
 
-    /// Returns the same for changes.
+    /// Returns the same, mutable.
     pub fn settling_mut(&mut self) -> Option<&mut Settling> {
         match &mut self.duty {
             Duty::Lent {
@@ -502,8 +502,8 @@ impl Server {
         self.purpose.owner.is_none() && !self.purpose.is_own()
     }
 
-    /// Has the server closed when it is free, if it missed a RECONNECT or a change of the session defaults on its way
-    /// from another worker or process.
+    /// Makes pgweir close the server when it is free, if it has missed a RECONNECT or a change of the session defaults
+    /// on its way from another worker or process.
     pub fn retire_if_outdated(&mut self) {
         if self.retirement.epoch != self.shared.epochs.lock().present() {
             self.retirement.require(OUTDATED);

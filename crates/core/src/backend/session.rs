@@ -1,6 +1,6 @@
-//! The session state of a server connection as pgweir knows it: settings, statements, sequences,
-//! signals. The relay records here the texts that it sends, and the server's answers and reports.
-//! The pool asks whether the server must be inspected or cleaned before it is lent again.
+//! The session state of a server connection as pgweir knows it: settings, statements, sequences, signals. The relay
+//! records here the texts that it sends, and the server's answers and reports. The pool reads here whether the server
+//! must be inspected or cleaned before it is lent again.
 
 mod queries;
 
@@ -20,12 +20,12 @@ use crate::{
     signal::Signals,
 };
 
-/// The session state of a server connection, as far as the session engine knows it.
+/// The session state of a server connection, as far as pgweir knows it.
 #[derive(Debug, Default)]
 pub struct ServerSession {
     /// The settings that were made in the session.
     pub settings: SessionSettings,
-    /// How the server reads the texts of this session.
+    /// The dialect in which the server reads the texts of this session.
     pub dialect: Dialect,
     /// The state that no clean removes.
     pub lasting: LastingState,
@@ -39,11 +39,11 @@ pub struct ServerSession {
     pub changes: SessionChanges,
     /// The texts that may have changed the session.
     pub recent_texts: RecentTexts,
-    /// The tasks of the next clean.
+    /// The reasons for the next clean, and what it has to do.
     pub clean: CleanNeeds,
     /// The client whose sequence values the server has.
     pub sequences: Sequences,
-    /// The inspections of the session, and how the server stays with its client without one.
+    /// The inspections of the session, and the time for which the server stays with its client without one.
     pub inspections: Inspections,
     /// The reports of the extension.
     pub extension: ExtensionReports,
@@ -89,14 +89,15 @@ impl SessionSettings {
 pub struct LastingState {
     /// The value of `standard_conforming_strings` at login.
     pub strings_at_login: Option<Box<[u8]>>,
-    /// Whether `standard_conforming_strings` was changed since login. PL/pgSQL keeps bodies as they were read first.
+    /// Whether `standard_conforming_strings` was changed since login. PL/pgSQL keeps function bodies as it has first
+    /// read them.
     pub may_have_misread_bodies: bool,
     /// Whether an opaque text has run since login: the text may have used temporary tables.
     pub has_run_opaque_text: bool,
-    /// Whether the server may keep something that no clean removes: a library, or functions that were compiled under
+    /// Whether the session may have state that no clean removes: a library, or functions that were compiled under
     /// another setting.
     pub outlives_clean: bool,
-    /// Whether a login event trigger may have left something in the session. The first client gets that state.
+    /// Whether a login event trigger may have left state in the session. The first client gets that state.
     pub is_from_login: bool,
 }
 
@@ -124,7 +125,7 @@ pub struct ServerSqlStatements {
 /// The possible effects of the texts of the present transaction.
 #[derive(Debug, Default)]
 pub struct TransactionState {
-    /// The state that the texts of unanswered requests may touch.
+    /// The effects of the texts of outstanding requests.
     pub effects: Effects,
     /// The generation of the certificates by which the transaction's first text was read.
     pub certified_by: Option<u64>,
@@ -138,19 +139,19 @@ pub struct TransactionState {
     pub changed_roles: Vec<String>,
 }
 
-/// The inspections of a server's session, and how the server stays with its client without one.
+/// The inspections of a server's session, and the time for which the server stays with its client without one.
 #[derive(Debug, Default)]
 pub struct Inspections {
     /// When the server was inspected last.
     pub last_at: Option<Time>,
     /// The inspections since then that have failed, and that are to be repeated.
     pub failed: FailedInspections,
-    /// Other clients wait for the server until this time, unless its client sends something before.
+    /// The end of the client's turn: until this time other clients wait, although the client has no open transaction.
     pub turn_until: Option<Time>,
     /// Whether a request that may have changed the session was answered while more requests were outstanding.
     pub is_missing: bool,
-    /// Whether a text may have changed what only an exact inspection shows: startup parameters that had the same value
-    /// anyway, or SQL-prepared statements that move with the client.
+    /// Whether a text may have changed state that only a full inspection shows: startup parameters whose value equals
+    /// the default, or SQL-prepared statements.
     pub must_be_exact: bool,
     /// Whether the pool lists the server among those that stay with their clients without an inspection.
     pub is_listed: bool,
@@ -183,7 +184,7 @@ pub struct ServerNotifications {
 /// Effects that the extension does not report.
 const NOT_REPORTED: Effects = Effects::PREPARE.and(Effects::LIBRARY).and(Effects::SEED);
 
-/// Effects that may be meant for other clients.
+/// The effects of texts that may signal other clients.
 pub const SIGNALS: Effects = Effects::TERMINATES.and(Effects::CANCELS);
 
 /// The client whose sequence values (`currval`, `lastval`) a server has.
@@ -198,7 +199,7 @@ pub enum Sequences {
     Mixed,
 }
 
-/// Inspections of one server that have failed in a row, for reasons that may pass.
+/// The consecutive failed inspections of one server.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FailedInspections {
     count: u8,
@@ -209,7 +210,7 @@ pub struct FailedInspections {
 impl FailedInspections {
     /// The pause after the first failure, in microseconds. It doubles with each further one.
     const PAUSE: u64 = 200_000;
-    /// How often the pause doubles at most: up to 51 seconds.
+    /// The most times that the pause is doubled: up to 51 seconds.
     const DOUBLED_MAX: u8 = 8;
 
     /// Notes that an inspection has failed.
@@ -226,7 +227,7 @@ impl FailedInspections {
 }
 
 impl ServerSession {
-    /// Returns whether pgweir must send or find out something before it passes on a ReadyForQuery.
+    /// Returns whether pgweir has to do something before it forwards a ReadyForQuery.
     #[must_use]
     #[inline]
     pub fn must_act_before_ready(&self) -> bool {
@@ -271,8 +272,8 @@ impl ServerSession {
             | !self.transaction.effects.is_empty()
     }
 
-    /// Compares the certificates in force with those of the transaction, after all requests are answered: texts that
-    /// were read under other certificates may have had effects that those did not know.
+    /// Compares the certificates in force with those of the transaction, after all requests were answered. If they
+    /// differ, the texts of the transaction may have had effects that the former certificates did not contain.
     #[inline]
     pub fn check_certificates(&mut self, generation: u64) {
         if self
@@ -299,8 +300,8 @@ impl ServerSession {
         report.is_some_and(|report| report.pins().require_close())
     }
 
-    /// Takes the extension's report as an inspection: if the extension has reported nothing, only sequence values are
-    /// left.
+    /// Uses the extension's report as an inspection: if the report is empty, the session has no state but sequence
+    /// values.
     pub fn take_report_as_inspection(&mut self) {
         let tells_all = self
             .extension
@@ -314,7 +315,8 @@ impl ServerSession {
     }
 
     /// Returns whether a role may be set. PostgreSQL checks the privilege to use a schema when it analyses a statement,
-    /// and never again: so the server itself answers a Parse of such a client, and the result serves no other client.
+    /// and never again: so a Parse of such a client is always sent to the server, and no other client uses the
+    /// resulting statement.
     #[must_use]
     pub fn may_have_role(&self) -> bool {
         self.changes.affects_role()
@@ -329,8 +331,8 @@ impl ServerSession {
         (!self.changes.affects_literal_syntax()).then_some(&self.settings.held)
     }
 
-    /// Returns whether the server has these SQL-prepared statements, with literals that mean what the client with this
-    /// id and these settings wants.
+    /// Returns whether the server has these SQL-prepared statements, with the meaning that the literals have for the
+    /// client with this id and these settings.
     #[must_use]
     #[inline]
     pub fn has_sql_for(&self, sql: &SqlStatements, client: u64, settings: &Settings) -> bool {
@@ -346,7 +348,7 @@ impl ServerSession {
         self.sql_statements.made_for = (client, made.filter(|_| is_made));
     }
 
-    /// Returns whether the literals of the SQL-prepared statements mean what this client wants.
+    /// Returns whether the literals of the SQL-prepared statements have the meaning that they have for this client.
     #[must_use]
     fn is_sql_made_for(&self, client: u64, settings: &Settings) -> bool {
         self.sql_statements.made_for.0 == client || self.is_sql_made_under(settings)
@@ -357,7 +359,7 @@ impl ServerSession {
         made.is_some_and(|made| Literals::Bytes.mean_the_same(made, settings))
     }
 
-    /// Notes that a client's text, or a message with like effects, is sent.
+    /// Notes that a client's text, or a message with such effects, is sent.
     pub fn note(&mut self, effects: Effects, text: &[u8]) {
         self.transaction.effects |= effects;
         self.lasting.outlives_clean |= effects.contains(Effects::LIBRARY);
@@ -375,7 +377,7 @@ impl ServerSession {
     /// Returns whether the session must be inspected before the client gets the end of its request.
     #[must_use]
     pub fn needs_inspection_now(&self) -> bool {
-        // The extension sees neither the protocol's Close, nor what a function of another extension keeps.
+        // The extension reports neither the protocol's Close, nor state that a function of another extension keeps.
         let is_unseen = self.transaction.effects.intersects(NOT_REPORTED);
         self.extension.last.is_some() && (self.extension.is_new || is_unseen)
             || self.transaction.effects.intersects(Effects::LISTEN)
@@ -383,7 +385,7 @@ impl ServerSession {
             || self.inspections.must_be_exact
     }
 
-    /// Notes that this client may have used a sequence here.
+    /// Notes that this client may have used a sequence on this server.
     pub fn touch_sequences(&mut self, client: u64) {
         self.sequences = match self.sequences {
             Sequences::None => Sequences::Of(client),
@@ -399,7 +401,7 @@ impl ServerSession {
         self.sequences != Sequences::None && self.sequences != Sequences::Of(client)
     }
 
-    /// Sets how texts are read, from the server's parameters.
+    /// Sets the dialect of texts by the server's parameters.
     pub fn read_as(&mut self, names: &TrackedNames, tracked: &Tracked) {
         let value = |name: &[u8]| names.value(tracked, name).unwrap_or_default();
         let strings = value(b"standard_conforming_strings");
@@ -437,7 +439,7 @@ impl ServerSession {
         }
     }
 
-    /// Returns whether the server is asked for the role that wants to send signals.
+    /// Returns whether the server has to report the role under which the client signals other clients.
     #[must_use]
     #[inline]
     pub fn asks_for_rights(&self) -> bool {
@@ -445,7 +447,7 @@ impl ServerSession {
         signals.is_some_and(|signals| signals.are_asked_for())
     }
 
-    /// Notes that the session holds these settings, as requested.
+    /// Notes that the session has these settings, which pgweir has sent.
     pub fn holds(&mut self, settings: &Settings) {
         self.settings.held = settings.clone();
         let mut names = settings.iter().map(|(name, _)| name);
@@ -469,7 +471,7 @@ impl ServerSession {
         self.settings.reset.clear();
     }
 
-    /// Notes that the settings were reset: nothing is left of what a text of class settings can leave.
+    /// Notes that the settings were reset: the session has no state that texts of class settings can leave.
     pub fn settings_cleaned(&mut self) {
         self.settings.held = Settings::default();
         self.changes.note_cleaned();
@@ -484,8 +486,8 @@ impl ServerSession {
         self.clean.is_due = false;
     }
 
-    /// Returns whether the client's texts alone determine the session's settings. They do not if something else must be
-    /// found out at the end of the transaction.
+    /// Returns whether the session's settings are known from the client's texts. They are not if other state must be
+    /// read at the end of the transaction.
     #[must_use]
     pub fn texts_tell_settings(&self) -> bool {
         self.extension.last.is_none()
@@ -495,7 +497,8 @@ impl ServerSession {
             && !self.may_have_role()
     }
 
-    /// Notes that the session holds these settings and otherwise only what it held before, so no inspection is needed.
+    /// Notes that the session has these settings, and that its other state has not changed, so that no inspection is
+    /// needed.
     pub fn settings_known(&mut self, settings: &Settings) {
         self.settings.held = settings.clone();
         self.changes.note_cleaned();
@@ -507,7 +510,7 @@ impl ServerSession {
         self.settings.are_new = true;
     }
 
-    /// Notes that the session is as it was after login.
+    /// Notes that the session was cleaned.
     pub fn cleaned(&mut self) {
         self.sequences = Sequences::None;
         self.settings_cleaned();

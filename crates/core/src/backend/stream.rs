@@ -1,4 +1,4 @@
-//! Splits the bytes of a server into messages that are passed on unread and messages that pgweir inspects.
+//! Splits the bytes of a server into messages that are forwarded unread and messages that pgweir inspects.
 
 use std::borrow::Cow;
 
@@ -6,12 +6,12 @@ use pgweir_wire::{BadLength, HEADER_LEN, Header, tag::backend};
 
 use crate::{base::progress::Place, statement_statistics::rows_in_tag};
 
-/// The longest message that is inspected as a whole. A longer error or parameter is passed on unread.
+/// The longest message that is inspected as a whole. A longer error or parameter is forwarded unread.
 const INSPECT_MAX: usize = 64 * 1024;
 /// The longest description that pgweir reads. PostgreSQL's have at most 65,535 parameters, or 1,664 columns with names
 /// of 63 bytes, each of which may take four bytes in the client's encoding: 440 kB.
 const DESCRIPTION_MAX: usize = 512 * 1024;
-/// PostgreSQL makes no message above 1 GB (`MaxAllocSize`): a greater length is garbage.
+/// PostgreSQL makes no message above 1 GB (`MaxAllocSize`): a greater length is an error.
 const BODY_MAX: u32 = 0x3fff_ffff;
 
 /// The caller's treatment of the next bytes.
@@ -19,21 +19,21 @@ const BODY_MAX: u32 = 0x3fff_ffff;
 pub enum Step {
     /// Pass these bytes on unchanged.
     Pass {
-        /// Where the bytes begin in the input.
+        /// The position in the input at which the bytes begin.
         start: usize,
-        /// Where the bytes end.
+        /// The position at which the bytes end.
         end: usize,
     },
     /// Like `Pass`, for bytes that were stored: see [`Downstream::held`].
     PassHeld,
     /// Inspect one whole message in the input.
     Inspect {
-        /// Where the message begins in the input.
+        /// The position in the input at which the message begins.
         start: usize,
-        /// Where the message ends.
+        /// The position at which the message ends.
         end: usize,
     },
-    /// Like `Look`, for a message that was stored until it was complete: see [`Downstream::held`].
+    /// Like `Inspect`, for a message that was stored until it was complete: see [`Downstream::held`].
     InspectHeld,
     /// A message of this kind begins that is too long to be inspected.
     Overlong(u8),
@@ -59,7 +59,7 @@ impl std::fmt::Display for Violation {
     }
 }
 
-/// How the ends of a client's statements are noted.
+/// The treatment of the ends of a client's statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ends {
     /// The ends are not noted.
@@ -83,7 +83,7 @@ pub struct Expected {
     pub rows: bool,
     /// Whether notices are inspected, and tags of commands that change the session, commit or roll back.
     pub tags: bool,
-    /// How the ends of statements are noted.
+    /// The treatment of the ends of statements.
     pub ends: Ends,
 }
 
@@ -100,11 +100,11 @@ enum Kind {
 /// The position in a server's stream of messages.
 #[derive(Debug, Default)]
 pub struct Downstream {
-    /// Bytes of the present message's body that are still to be passed on.
+    /// The number of bytes of the present message's body that are still to be forwarded.
     body_left: u32,
     /// An incomplete header, or an incomplete message that is to be inspected.
     held: Vec<u8>,
-    /// Whether the caller has got `held`, so that it is emptied next.
+    /// Whether `held` was returned to the caller, and is emptied at the next step.
     held_done: bool,
     /// Whether the message that begins in `held` is too long to be inspected.
     overlong: Option<u8>,
@@ -119,10 +119,9 @@ impl Downstream {
         self.held.capacity()
     }
 
-    /// The next step from `*at` on, which moves forward; `None` when all bytes are used up.
+    /// Returns the next step from `*at` on, and advances `*at`; `None` at the end of the bytes.
     ///
-    /// # Errors
-    /// The server broke the protocol.
+    /// # Errors The server has violated the protocol.
     #[inline]
     pub fn next(
         &mut self,
@@ -162,7 +161,7 @@ impl Downstream {
                     return Ok(Some(Step::Pass { start, end: *at }));
                 }
                 Kind::Overlong => {
-                    // All of the message is passed on.
+                    // The whole message is forwarded.
                     self.body_left = header.message_len() as u32;
                     return Ok(Some(Step::Overlong(header.tag)));
                 }
@@ -211,7 +210,7 @@ impl Downstream {
         }
     }
 
-    /// Moves bytes until `held` has `len` of them.
+    /// Moves bytes into `held` until it has `len` bytes.
     fn take(&mut self, len: usize, bytes: &[u8], at: &mut usize) {
         let missing = len.saturating_sub(self.held.len());
         let end = bytes.len().min(*at + missing);
@@ -228,8 +227,7 @@ impl Downstream {
     /// Returns the next message that is inspected, on a connection that no client uses, and skips all others. `answers` and
     /// `rows` mean the same as in [`Expected`]; where rows are read, notices are, too. `None` when all bytes are used up.
     ///
-    /// # Errors
-    /// The server broke the protocol.
+    /// # Errors The server has violated the protocol.
     pub fn next_inspected<'b>(
         &mut self,
         bytes: &'b [u8],
@@ -254,19 +252,19 @@ impl Downstream {
         }
     }
 
-    /// The bytes of the last `PassHeld` or `LookHeld`.
+    /// Returns the bytes of the last `PassHeld` or `InspectHeld`.
     #[must_use]
     pub fn held(&self) -> &[u8] {
         &self.held
     }
 
-    /// Is the stream between two messages, so that all messages passed on are whole?
+    /// Returns whether the stream is between two messages, so that all forwarded messages are complete.
     #[must_use]
     pub fn is_at_boundary(&self) -> bool {
         self.body_left == 0
     }
 
-    /// Is the stream between two messages, with nothing of the next one stored?
+    /// Returns whether the stream is between two messages, and no byte of the next one has arrived.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.body_left == 0 && (self.held.is_empty() || self.held_done)
@@ -337,13 +335,14 @@ fn kind(header: Header, expected: Expected) -> Kind {
         {
             Kind::Look
         }
-        // As long as `DISCARD ALL` and `DEALLOCATE ALL`.
         backend::DATA_ROW if expected.rows => match header.message_len() <= INSPECT_MAX {
             true => Kind::Look,
             false => Kind::Overlong,
         },
+        // Only tags with the length of `DISCARD ALL` and `DEALLOCATE ALL` are inspected.
         backend::COMMAND_COMPLETE if matches!(header.body_len, 12 | 15) => Kind::Look,
-        // `SET`, `RESET`, `COMMIT`, `UNLISTEN`, `ROLLBACK` and `DISCARD SEQUENCES`.
+        // Only tags with the length of `SET`, `RESET`, `COMMIT`, `UNLISTEN`, `ROLLBACK` or `DISCARD SEQUENCES` are
+        // inspected.
         backend::COMMAND_COMPLETE
             if expected.tags && matches!(header.body_len, 4 | 6 | 7 | 9 | 11 | 18) =>
         {

@@ -123,7 +123,7 @@ impl Timeouts<'_> {
         let is_busy = !server.replies.is_settled();
         let in_transaction = server.status != b'I';
         // The time in which the client still sends its request, such as the data of a COPY, does not count.
-        let asked_at = client.request.sent_at.max(server.times.heard_at);
+        let asked_at = client.request.sent_at.max(server.times.client_sent_at);
         if is_busy && self.passed(asked_at, patience.query) {
             Some(Fault::QueryTimeout)
         } else if !is_busy

@@ -45,7 +45,8 @@ pub enum ClientDuty {
         /// Whether the login is still under way.
         at_login: bool,
     },
-    /// The client waits for its exclusive server, which connects or logs in. The client's login ends with that.
+    /// The client waits for its exclusive server, which connects or logs in. The client's login ends when the server is
+    /// ready.
     Opening(Token),
     /// This server was lent, and is getting the client's session state.
     Preparing(Token),
@@ -85,7 +86,7 @@ pub struct Client {
     pub listening: Option<Box<Listening>>,
     /// The client's session, if `session_state = transparent` holds for the client.
     pub context: Option<Box<Context>>,
-    /// The client's socket, and the bytes that were read from it ahead of their turn.
+    /// The client's socket, and the bytes that were read from it but not handled yet.
     pub socket: ClientSocket,
     /// Whether the client has prepared a statement that may change the catalog, in a pool without session state.
     pub prepares_ddl: bool,
@@ -99,7 +100,7 @@ pub struct Client {
     pub request: RequestTimes,
 }
 
-/// The client's socket, and the bytes that were read from it ahead of their turn.
+/// The client's socket, and the bytes that were read from it but not handled yet.
 #[derive(Debug, Default)]
 pub struct ClientSocket {
     /// The position in the client's stream of messages.
@@ -108,10 +109,10 @@ pub struct ClientSocket {
     pub held: Option<Box<Held>>,
     /// Reads the names of custom parameters from a text that has not arrived as a whole.
     pub unread: Option<Box<CustomNames>>,
-    /// The statements that the names of statements and portals in the client's messages stand for, for the statistics.
+    /// The statements of the client's statement and portal names, for statement statistics.
     pub statement_names: ClientStatements,
-    /// Bytes that were read before they could be passed on: they arrived together with the end of the login, or wait
-    /// for the answers to earlier requests.
+    /// Bytes that were read before they could be passed on: they arrived together with the end of the login, or they
+    /// wait for the replies to earlier requests.
     pub early: Option<Box<Vec<u8>>>,
     /// Whether the driver was asked to peek at the client's next byte, before a server is checked for the client.
     pub peeked: bool,
@@ -120,7 +121,7 @@ pub struct ClientSocket {
     /// The time at which the client hung up, if pgweir was not reading from it then. Bytes that it has sent before may
     /// still be in the socket.
     pub hung_up_at: Option<Time>,
-    /// The client's progress within a message at the last check.
+    /// The client's position within a message at the last check.
     pub progress: Option<Progress>,
 }
 
@@ -199,7 +200,7 @@ impl Client {
         }
     }
 
-    /// Returns whether the client's present state ends after a time.
+    /// Returns whether the client's present state has a time limit.
     pub(crate) fn has_deadline(&self) -> bool {
         let duty = matches!(
             self.duty,
@@ -235,7 +236,7 @@ impl Client {
         }
     }
 
-    /// Returns the bytes of messages that have not arrived completely, or wait for their turn.
+    /// Returns the bytes of messages that have not arrived completely, or were not handled yet.
     pub(crate) fn buffered(&self) -> usize {
         let held = self.socket.held.as_ref();
         let early = self.socket.early.as_ref();
@@ -357,7 +358,7 @@ impl Client {
             .map_or(("", ""), |names| (&*names.database, &*names.user))
     }
 
-    /// Returns the parts of an audit line about what this client has done. `command` may be empty.
+    /// Returns the parts of an audit line about an action of this client. `command` may be empty.
     #[must_use]
     pub fn audit(&self, action: &'static str, command: String, outcome: String) -> Audit {
         let (database, user) = self.database_and_user();

@@ -1,4 +1,4 @@
-//! Discards a request that is not served: after a cancel request, or while servers reject the client's settings.
+//! Discards a request that no server gets: after a cancel request, or while servers reject the client's settings.
 
 use pgweir_wire::tag::frontend;
 
@@ -14,10 +14,10 @@ pub struct Discard {
 /// The part of the request that was read.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Progress {
-    /// No message has arrived that would have a reply.
+    /// No message that has a reply has arrived yet.
     #[default]
     Fresh,
-    /// The rest of a message that is a request by itself.
+    /// A message that is a request by itself has arrived in part.
     Alone,
     /// The error was sent; all messages up to Sync are skipped.
     UntilSync,
@@ -30,7 +30,7 @@ pub struct Discarded {
     pub fails: bool,
     /// The request was a simple query.
     pub is_query: bool,
-    /// How the request ended, if it did.
+    /// The end of the request, if it was reached.
     pub end: Option<End>,
 }
 
@@ -44,8 +44,8 @@ pub enum End {
 }
 
 impl Discard {
-    /// Reads on as PostgreSQL does after an error: a simple query is a request by itself, and a request of the extended
-    /// protocol ends with Sync.
+    /// Skips messages as PostgreSQL does after an error: a simple query is a request by itself, and a request of the
+    /// extended protocol ends with Sync.
     ///
     /// # Errors
     ///

@@ -70,7 +70,7 @@ pub enum Stage {
     Checking(Arc<Secret>),
     /// The client has sent a wrong plain password, and no keys were derived to find that out.
     WrongPassword,
-    /// Keys are being derived only to take the time that it takes for a SCRAM secret; then the client is refused.
+    /// Keys are being derived only so that the refusal takes as long as for a SCRAM secret.
     TakingTime,
     /// The client was asked for a plain password, which this service will check.
     CleartextFor(Service),
@@ -86,7 +86,7 @@ pub enum Stage {
         /// The time at which the client gets the error.
         at: Time,
     },
-    /// A database is being asked about the user.
+    /// `auth_query` is being run for the user.
     LookingUp(Box<UserQuery>),
     /// The name of the system user is being looked up; it goes through this ident map, if there is one.
     CheckingAuth(Option<Arc<IdentMap>>),
@@ -116,7 +116,7 @@ pub enum AuthPlan {
         /// The ident map, if there is one.
         map: Option<Arc<IdentMap>>,
     },
-    /// By a mock SCRAM exchange that fails: the user does not exist, or has no secret that SCRAM can use.
+    /// By a mock SCRAM exchange that always fails: the user does not exist, or has no secret that SCRAM can use.
     MockScram,
 }
 
@@ -253,7 +253,7 @@ impl Login {
     }
 
     /// Returns whether the client must send something before the login can go on, or only waits for its refusal: such a
-    /// login may be ended when there are too many.
+    /// login may be ended when there are too many logins.
     #[must_use]
     pub fn awaits_client(&self) -> bool {
         match self.stage {

@@ -1,9 +1,9 @@
 //! The startup parameter `options`, which has the form of a command line.
 
-/// A setting's name and value, or an error for an option that is no setting.
+/// A setting's name and value, or an error for another option.
 type Setting = Result<(Vec<u8>, Vec<u8>), NoSetting>;
 
-/// An option that is no setting.
+/// The error for an option that is not a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoSetting;
 

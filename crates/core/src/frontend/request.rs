@@ -1,4 +1,4 @@
-//! A client's startup packet, checked.
+//! A client's startup packet, after its checks.
 
 use pgweir_wire::StartupParameters;
 
@@ -9,10 +9,10 @@ use crate::{
     session::{Tracked, TrackedNames},
 };
 
-/// The longest name of a user in bytes, as in PgBouncer. PostgreSQL cuts names at 63 bytes.
+/// The longest name of a user in bytes, as in PgBouncer. PostgreSQL truncates names at 63 bytes.
 const NAME_MAX: usize = 127;
 
-/// A client's startup packet, checked.
+/// A client's startup packet, after its checks.
 #[derive(Debug, Clone)]
 pub struct LoginRequest {
     /// The user.
@@ -177,7 +177,7 @@ impl LoginRequest {
     }
 }
 
-/// Returns the parameters that are no settings. Of several values of one parameter, the last one counts.
+/// The parameters that are not settings. Of several values of one parameter, the last one counts.
 #[derive(Default)]
 struct OwnParameters<'a> {
     user: Option<&'a [u8]>,

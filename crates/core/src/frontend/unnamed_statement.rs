@@ -5,13 +5,13 @@
 pub struct UnnamedStatement {
     /// The definition, if the client may use the statement on another server than the one that has it.
     definition: Option<Box<[u8]>>,
-    /// Whether the definition was not stored, and may change the session.
+    /// Whether a statement without a stored definition may change the session.
     is_opaque: bool,
-    /// The definition that stays if the server skips all Parses that it has not answered yet.
+    /// The definition that stays in force if the server skips all outstanding Parses.
     former: Option<Box<[u8]>>,
     /// The id of the certificates (`Certificates::id`) under which the statement was parsed.
-    judged_by: u64,
-    /// The number of the client's unnamed statements so far, by which an older one on a server is recognized.
+    parsed_with: u64,
+    /// The number of the client's unnamed statements so far. It shows whether a server has an older one.
     version: u32,
 }
 
@@ -79,33 +79,33 @@ impl UnnamedStatement {
     /// Notes that a Parse has passed while these certificates held.
     #[inline]
     pub fn parsed_under(&mut self, certificates: u64) {
-        self.judged_by = certificates;
+        self.parsed_with = certificates;
     }
 
     /// Returns whether the statement was parsed under other certificates than these.
     #[must_use]
     #[inline]
     pub fn is_outdated(&self, certificates: u64) -> bool {
-        self.judged_by != certificates
+        self.parsed_with != certificates
     }
 
-    /// Before a Parse, makes the present statement the one that stays if the server skips the Parse.
+    /// Before a Parse: notes that the present statement stays in force if the server skips the Parse.
     #[inline]
     pub fn replace_with_next(&mut self) {
         self.former = self.definition.take();
     }
 
-    /// Before the statement is made again, notes that it also stays if the server skips that Parse.
+    /// Before the statement is prepared again: notes that it also stays in force if the server skips that Parse.
     pub fn keep_as_former(&mut self) {
         self.former.clone_from(&self.definition);
     }
 
-    /// Forgets the statement that was to stay.
+    /// Forgets the statement that would have stayed in force.
     pub fn forget_former(&mut self) {
         self.former = None;
     }
 
-    /// Takes out the statement that stays if the server has skipped all Parses.
+    /// Removes and returns the statement that is in force after the server has skipped all Parses.
     pub fn take_former(&mut self) -> Option<Box<[u8]>> {
         self.former.take()
     }

@@ -1,4 +1,4 @@
-//! Splits the bytes of a client at message headers. Bodies are passed on unread.
+//! Splits the bytes of a client at message headers. Bodies are forwarded unread.
 
 use pgweir_wire::{BadLength, HEADER_LEN, Header, tag::frontend};
 
@@ -133,7 +133,8 @@ impl Upstream {
         self.body_left = self.body_left.saturating_sub(taken as u32);
     }
 
-    /// Returns how many of `there` bytes belong to the present message's body, and whether the body ends there.
+    /// Returns how many of the next `there` bytes belong to the present message's body, and whether the body ends with
+    /// them.
     #[must_use]
     pub fn left_of(&self, there: usize) -> (usize, bool) {
         let left = self.body_left as usize;
@@ -195,7 +196,7 @@ impl Upstream {
         self.is_in_body().then_some(self.tag)
     }
 
-    /// Returns the place within the message that has not arrived as a whole.
+    /// Returns the position within a message that has not arrived completely.
     #[must_use]
     pub fn place(&self) -> Option<Place> {
         (!self.is_between_messages()).then(|| Place {

@@ -109,7 +109,7 @@ impl Relay<'_> {
             return None;
         };
         let (client, server) = self.connections.pair(conn, server_conn)?;
-        server.times.heard_at = now;
+        server.times.client_sent_at = now;
         let stale_plans = server.shared.catalog.stale_plans();
         server.statements.prepared.trust_since(stale_plans);
         if !matches!(server.duty().phase(), Some(Phase::Relaying)) {

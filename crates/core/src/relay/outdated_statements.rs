@@ -190,7 +190,7 @@ impl Relay<'_> {
         }
         if let Some(statement) = self.bindings.statement(binding) {
             let prepared = &mut server.statements.prepared;
-            prepared.told(statement.id(), params, columns);
+            prepared.note_description(statement.id(), params, columns);
             let version = prepared.version(statement.id());
             shape.schema = version.and_then(|own| own.schema).unwrap_or(told.schema);
         }

@@ -3,7 +3,7 @@
 use super::{Settings, SettingsTable, plan::ROLE, quote};
 
 /// The values of all parameters that a session may set, as a server has them after a clean. An inspection compares the
-/// session with these instead of reading `pg_settings`, which takes several times as long.
+/// session with these values instead of reading `pg_settings`, which takes several times as long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Baseline {
     settings: Settings,
@@ -14,8 +14,8 @@ pub struct Baseline {
     arrays: [Box<[u8]>; 2],
 }
 
-/// Parameters that an inspection sets for itself, so that the client's settings can't disturb it: the inspection first
-/// shows them, one by one.
+/// Parameters that an inspection sets for its own transaction, so that the client's settings can't disturb it. The
+/// inspection first reads their values, one by one.
 pub const SHOWN: [&str; 3] = ["statement_timeout", "lock_timeout", "jit"];
 
 /// The query for a server whose session was just cleaned. Its rows have the name, the value, the context that says who
@@ -63,7 +63,7 @@ impl Baseline {
         self.settings.get(name)
     }
 
-    /// Returns whether everybody may set the parameter.
+    /// Returns whether every user may set the parameter.
     #[must_use]
     pub fn is_plain(&self, name: &[u8]) -> bool {
         self.settings.get(name).is_some() && self.privileged.get(name).is_none()

@@ -1,13 +1,13 @@
-//! Certificates: which functions and relations of a database surely leave no session state behind. [`Certificates`]
+//! Certificates: which functions and relations of a database are certain to leave no session state. [`Certificates`]
 //! are derived from the [`Facts`] of the database. The scanner looks up the words of clients' texts in the
 //! certificates.
 //!
-//! A name is certified when every object of the database with that name is clean, in whichever schema. So certificates
-//! need no `search_path`, and no folding of case. What is not known is opaque.
+//! A name is certified if every object of the database with that name, in any schema, leaves no session state. So
+//! certificates depend neither on `search_path` nor on the case of letters. Everything unknown is opaque.
 //!
 //! Only hashes of names are stored. Two names of the catalog with the same hash share the effects of both, so a
-//! collision only makes a text more suspect. A name that was not in the catalog when it was read can be mistaken for
-//! another with a probability of 1 in 2^64 for each stored name.
+//! collision can only make pgweir treat a clean text as opaque. A name that was not in the catalog when it was read can
+//! be mistaken for another with a probability of 1 in 2^64 for each stored name.
 
 mod body;
 mod extensions;
@@ -29,18 +29,18 @@ use names::NameTable;
 
 use crate::base::memory::OVERHEAD;
 
-use super::scan::{DdlWords, Effects, builtin_traces};
+use super::scan::{DdlWords, Effects, builtin_effects};
 
 /// The effects of functions or relations of one name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Traces {
+pub(crate) struct NameEffects {
     /// The effects of calling the function, or of reading the relation.
     pub(crate) read: Effects,
     /// The effects of writing the relation.
     pub(crate) write: Effects,
 }
 
-impl Traces {
+impl NameEffects {
     /// The effects of something that can only be called or read.
     fn of_use(read: Effects) -> Self {
         let write = Effects::NONE;
@@ -154,12 +154,12 @@ pub(crate) struct Suspect {
     /// `function`, `relation` or `built-in`.
     pub(crate) kind: &'static str,
     pub(crate) name: Box<str>,
-    pub(crate) traces: Traces,
+    pub(crate) traces: NameEffects,
     /// The reason why the object is opaque.
     pub(crate) reason: Option<Box<str>>,
 }
 
-/// Numbers of objects in a database.
+/// The numbers of objects in a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Users' functions.
@@ -179,7 +179,7 @@ impl Default for Certificates {
 }
 
 impl Certificates {
-    /// Returns the bytes that the certificates take, without what databases share.
+    /// Returns the bytes that the certificates take, without tables that databases share.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let known = &*self.known;
@@ -216,8 +216,8 @@ impl Certificates {
         Self::of(known)
     }
 
-    /// Returns these certificates for the time after a possible change: every text is opaque. What is known of words
-    /// still shows which texts may do DDL.
+    /// Returns these certificates for the time after a possible change of the catalog: every text is opaque. The
+    /// effects of words still show which texts may do DDL.
     #[must_use]
     pub fn outdated(&self, generation: u64) -> Self {
         let mut known = (*self.known).clone();
@@ -244,7 +244,7 @@ impl Certificates {
             known.add_function(name.as_bytes(), *bits);
         }
         for &(ref name, read, write) in &found.relations {
-            known.add_relation(name.as_bytes(), Traces { read, write });
+            known.add_relation(name.as_bytes(), NameEffects { read, write });
         }
         known.calls = Arc::new(found.calls);
         known.builtin_calls = Arc::new(found.builtin_calls);
@@ -264,7 +264,7 @@ impl Certificates {
         Self::of(known)
     }
 
-    /// Lets these certificates share what they know of PostgreSQL's own functions with those of other databases.
+    /// Makes these certificates share their table of PostgreSQL's own functions with other databases.
     pub(crate) fn share_builtins(&mut self, shared: &SharedBuiltins) {
         let own = Arc::clone(&self.known.builtin_calls);
         let same = shared.same_as(own);
@@ -285,8 +285,8 @@ impl Certificates {
             let (read, write) = (all_effects(read), all_effects(write));
             match kind {
                 b"f" => known.add_function(name, read | write),
-                b"r" => known.add_relation(name, Traces { read, write }),
-                b"w" => known.words.add(Name::of(name), Traces { read, write }),
+                b"r" => known.add_relation(name, NameEffects { read, write }),
+                b"w" => known.words.add(Name::of(name), NameEffects { read, write }),
                 b"s" => {
                     known.custom_names.insert(name.into());
                 }
@@ -314,8 +314,8 @@ impl Certificates {
     }
 
     /// Returns a number that differs between certificates with different content, those of different databases
-    /// included. What was found under certificates with the same id is still valid. The id has 44 bits and is never
-    /// zero.
+    /// included. A result that was found under certificates with the same id is still valid. The id has 44 bits and is
+    /// never zero.
     #[must_use]
     #[inline]
     pub fn id(&self) -> u64 {
@@ -328,7 +328,7 @@ impl Certificates {
         self.known.every_text
     }
 
-    /// Returns whether every text may do DDL: code that does may be reached without its name.
+    /// Returns whether every text may do DDL, since code that does DDL can be called without its name.
     #[must_use]
     pub fn every_text_may_do_ddl(&self) -> bool {
         may_do_ddl(self.known.every_text)
@@ -344,17 +344,17 @@ impl Certificates {
     /// that may write. An unknown name has no effects.
     #[inline]
     #[must_use]
-    pub(crate) fn word(&self, name: Name) -> Traces {
+    pub(crate) fn word(&self, name: Name) -> NameEffects {
         self.known.words.get(name).unwrap_or_default()
     }
 
-    /// Returns the effects of a word, those of PostgreSQL's own functions and relations included. Scanners of texts
-    /// know the latter without certificates.
+    /// Returns the effects of a word, including those of PostgreSQL's own functions and relations, which the scanner of
+    /// texts knows without certificates.
     #[must_use]
-    pub(crate) fn any_word(&self, name: &[u8]) -> Traces {
-        let builtin = builtin_traces(name).unwrap_or_default();
+    pub(crate) fn any_word(&self, name: &[u8]) -> NameEffects {
+        let builtin = builtin_effects(name).unwrap_or_default();
         let own = self.word(Name::of(name));
-        Traces {
+        NameEffects {
             read: own.read | builtin.read,
             write: own.write | builtin.write,
         }
@@ -378,7 +378,7 @@ impl Certificates {
         self.known.ddl.has_code
     }
 
-    /// Returns whether such an object may have a name that splitting a text into words does not find.
+    /// Returns whether such an object may have a name that is not found when a text is split into words.
     #[must_use]
     pub fn has_odd_ddl_name(&self) -> bool {
         self.known.ddl.has_odd_name
@@ -409,7 +409,8 @@ impl Certificates {
         self.known.logins_leave_state
     }
 
-    /// Returns why every text is opaque: the object and what it does, if a reading has found one.
+    /// Returns why every text is opaque: the object that is the reason and its effect; `None` if the catalog contains
+    /// no such object.
     #[must_use]
     pub fn opaque_reason(&self) -> Option<&str> {
         self.known.opaque_reason.as_deref()
@@ -427,7 +428,7 @@ impl Certificates {
         &self.known.suspects
     }
 
-    /// Returns whether the database surely has no functions of users.
+    /// Returns whether the catalog was read and contains no functions of users.
     #[must_use]
     pub fn has_no_functions(&self) -> bool {
         self.known.is_read && self.known.counts.functions == 0
@@ -441,7 +442,7 @@ impl Certificates {
 
     /// Returns whether the database has a function of its own named `set_config` that has effects.
     pub(crate) fn redefines_set_config(&self) -> bool {
-        self.word(Name::of(b"set_config")) != Traces::default()
+        self.word(Name::of(b"set_config")) != NameEffects::default()
     }
 
     /// Returns the custom parameters that functions and policies of the database name, in lower case. No SQL statement
@@ -455,24 +456,24 @@ impl Known {
     fn add_to_every_text(&mut self, bits: Effects) {
         if !self.every_text.contains(bits) {
             self.every_text |= bits;
-            self.note(b"e", b"", Traces::of_use(bits));
+            self.note(b"e", b"", NameEffects::of_use(bits));
         }
     }
 
     fn add_function(&mut self, name: &[u8], bits: Effects) {
-        let is_opaque = self.add(b"f", name, Traces::of_use(bits));
+        let is_opaque = self.add(b"f", name, NameEffects::of_use(bits));
         self.counts.functions += 1;
         self.counts.opaque_functions += usize::from(is_opaque);
     }
 
-    fn add_relation(&mut self, name: &[u8], traces: Traces) {
+    fn add_relation(&mut self, name: &[u8], traces: NameEffects) {
         let is_opaque = self.add(b"r", name, traces);
         self.counts.relations += 1;
         self.counts.opaque_relations += usize::from(is_opaque);
     }
 
     /// Adds a function or relation. Returns whether it is opaque.
-    fn add(&mut self, kind: &[u8], name: &[u8], traces: Traces) -> bool {
+    fn add(&mut self, kind: &[u8], name: &[u8], traces: NameEffects) -> bool {
         let all = traces.read | traces.write;
         self.note(kind, name, traces);
         if may_do_ddl(all) {
@@ -486,7 +487,7 @@ impl Known {
     }
 
     /// Adds an entry to the digest, by which certificates differ.
-    fn note(&mut self, kind: &[u8], name: &[u8], traces: Traces) {
+    fn note(&mut self, kind: &[u8], name: &[u8], traces: NameEffects) {
         let row = [kind, b"/", name].concat();
         let bits = u64::from(traces.read.bits()) << 32 | u64::from(traces.write.bits());
         self.digest = self.digest.wrapping_add(Name::of(&row).mixed_with(bits));
@@ -503,10 +504,10 @@ pub(super) fn may_do_ddl(found: Effects) -> bool {
     found.contains(body::ANYTHING)
 }
 
-/// Adds OPAQUE to the effects of code outside clients' SQL, unless all of them are plain. The details of other effects
-/// can't be read from such code's text, so it may do anything of the kind.
+/// Adds OPAQUE to the effects of code outside of clients' texts, unless all of them are in `PLAIN`. For other effects,
+/// pgweir would have to know the details, such as the parameter that is set, and such code does not show them.
 fn serious(found: Effects) -> Effects {
-    /// Effects that are the same whichever code has them.
+    /// Effects that need no details.
     const PLAIN: Effects = Effects::SEQUENCE
         .and(Effects::READS_SEQUENCE)
         .and(Effects::STATEMENTS_VIEW)

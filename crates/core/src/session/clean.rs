@@ -2,7 +2,7 @@
 
 use super::{Class, quote};
 
-/// The facts that decide which statements a clean needs.
+/// The facts that decide which statements a clean consists of.
 #[derive(Debug, Clone, Copy)]
 pub struct Clean {
     /// The highest class of the texts since the last clean.
@@ -11,8 +11,7 @@ pub struct Clean {
     pub changes_role: bool,
     /// Whether parameters on which plans depend may have been set.
     pub changes_plans: bool,
-    /// Whether `random()` must get a new seed that nobody knows. With the extension, the server reports whether this is
-    /// needed.
+    /// Whether `random()` must get a new random seed. With the extension, the server reports whether this is needed.
     pub reseeds: bool,
     /// Whether code that pgweir has not read may have run since the last clean.
     pub asks_rights: bool,
@@ -36,7 +35,7 @@ pub struct Cleaned {
     pub from_sql: usize,
     /// Statements made by the protocol's Parse.
     pub from_protocol: usize,
-    /// Whether code that pgweir has not read may have left what no clean removes.
+    /// Whether code that pgweir has not read may have left state that no clean removes.
     pub may_keep_state: bool,
 }
 
@@ -61,7 +60,7 @@ impl Cleaned {
     }
 }
 
-/// The start of the clean. The clean works whatever the client has set: it uses only names of PostgreSQL's own, has no
+/// The start of the clean. The clean must work under any settings of the client: it uses only qualified names, has no
 /// timeout, and waits neither for a snapshot nor for a lock that another session holds on a temporary object.
 const BEGIN: &str =
     "SET LOCAL statement_timeout=0;SET TRANSACTION ISOLATION LEVEL READ COMMITTED,NOT DEFERRABLE;";
@@ -78,9 +77,9 @@ const SEED: &str = "SELECT pg_catalog.setseed(pg_catalog.float8(\
 /// pgweir's.
 const LOCKS_AND_COUNTS: &str = "SELECT pg_catalog.pg_advisory_unlock_all();SELECT pg_catalog.count(*) FILTER (WHERE from_sql),pg_catalog.count(*) FILTER (WHERE NOT from_sql),";
 const FROM_STATEMENTS: &str = " FROM pg_catalog.pg_prepared_statement()";
-/// Whether the session has a temporary replication slot, or its user has a right that allows to leave what neither a
-/// clean removes nor a query shows: a superuser's to load a library, and those to set up a replication origin (the
-/// function with OID 6006) or to start a backup (OID 2172).
+/// Whether the session may have state that no clean removes and no query shows. That is so if it has a temporary
+/// replication slot, or if its user may load libraries (superusers), set up a replication origin (the function with OID
+/// 6006) or start a backup (OID 2172).
 pub const MAY_KEEP_STATE: &str = "EXISTS (SELECT FROM pg_catalog.pg_get_replication_slots() WHERE temporary \
     AND active_pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()) \
     OR EXISTS (SELECT FROM pg_catalog.pg_roles WHERE pg_catalog.pg_has_role(SESSION_USER, oid, 'MEMBER') \

@@ -1,4 +1,4 @@
-//! The session state that a client expects, as far as pgweir carries it from server to server.
+//! The context of a client: its session state that pgweir carries from server to server.
 
 use super::{Fingerprint, Resets, Settings, SqlStatements, outlasts_reset, plan::ENDS_WITH_ERRORS};
 use crate::Time;
@@ -11,22 +11,22 @@ pub struct Context {
     pub base: Settings,
     /// `base`, overlaid with the settings of the session.
     pub wanted: Settings,
-    /// Settings that the client asked for and would have had anyway. No server needs to be given them as long as that
-    /// is so.
+    /// Settings of the startup packet that equal the server's defaults, so that servers need not be sent them.
     pub implied: Settings,
     /// The client's SQL-prepared statements.
     pub sql: SqlStatements,
     /// Whether the session may have sequence values.
     pub has_sequences: bool,
-    /// Whether no server has seen the startup values yet. The login waits until a server reports what they become.
+    /// Whether the startup values were not tried on a server yet. The login waits until a server has reported their
+    /// spelling.
     pub unproven: bool,
-    /// Whether a server has refused the startup values as a whole: none of them is in force there.
+    /// Whether a server has refused the client's settings as a whole: none of them is in force there.
     pub failed: bool,
-    /// The number of servers in a row that were lost while they were given the client's settings.
+    /// The number of consecutive servers that were lost while they were sent the client's settings.
     pub servers_lost: u8,
-    /// Whether the client may have set custom parameters that no server can be asked for.
+    /// Whether the client may have set custom parameters whose names can't be queried.
     pub has_unlisted: bool,
-    /// The reasons that keep the client's server with it.
+    /// The reasons for which the client keeps its server.
     pub pins: Pins,
     /// The time since when the client is pinned.
     pub pinned_at: Option<Time>,
@@ -34,12 +34,13 @@ pub struct Context {
     pub pinned_by: Option<Box<Fingerprint>>,
     /// The number of transactions for which the client still keeps its server because of the sequence values on it.
     pub sequences_kept: u8,
-    /// Whether the client may continue with a server for which others wait.
+    /// Whether the client gets a turn: see [`Turns`].
     pub turns: Turns,
 }
 
-/// Lets a client that sends its next query soon after its transaction continue with its server for a while although
-/// other clients wait. A client that did not do so is passed over for a while, each time for longer.
+/// Decides whether a client gets a turn: it may then continue with its server for a while although other clients wait,
+/// if it sends its next query soon. A client that has not used its turn gets none for a number of times, which doubles
+/// each time.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Turns {
     missed: u8,
@@ -61,14 +62,15 @@ impl Turns {
         self.missed = 0;
     }
 
-    /// Notes that other clients have waited in vain for the client's next query.
+    /// Notes that the client has not used its turn, so that other clients have waited for nothing.
     pub fn missed(&mut self) {
         self.missed = (self.missed + 1).min(Self::MISSED_MAX);
         self.passed_over = 1 << self.missed;
     }
 }
 
-/// The number of transactions in a row without sequences after which no client is expected to read an earlier value.
+/// The number of consecutive transactions without sequences after which a client is no longer expected to read an
+/// earlier value.
 const SEQUENCES_KEPT: u8 = 64;
 
 impl Context {
@@ -79,8 +81,8 @@ impl Context {
         !self.pins.is_empty()
     }
 
-    /// Returns whether the client's settings let PostgreSQL end the session after it was idle for a while, or after any
-    /// error.
+    /// Returns whether the client has a setting by which PostgreSQL ends the session: after some idle time, or after
+    /// any error.
     #[must_use]
     pub fn ends_sessions(&self) -> bool {
         let has = |name: &[u8], usual: &[u8]| {
@@ -97,7 +99,7 @@ impl Context {
         names.any(outlasts_reset)
     }
 
-    /// Returns whether all this can be reset without a server.
+    /// Returns whether pgweir can carry out these resets without a server.
     #[must_use]
     pub fn needs_no_server(&self, resets: Resets) -> bool {
         let is_as_at_login = !resets.contains(Resets::SETTINGS) || self.wanted.is_same(&self.base);
@@ -113,7 +115,7 @@ impl Context {
         self.pin(pins, now);
     }
 
-    /// Notes that there are no sequence values any more, after a DISCARD.
+    /// Notes that a DISCARD has removed the sequence values.
     pub fn sequences_gone(&mut self) {
         self.has_sequences = false;
         self.unpin(Pin::Sequence);

@@ -1,5 +1,5 @@
-//! The known names of custom parameters. PostgreSQL lists custom parameters nowhere, so a probe asks for those in this
-//! set.
+//! The known names of custom parameters. PostgreSQL has no list of custom parameters, so an inspection queries those of
+//! this set by name.
 
 use std::collections::BTreeSet;
 
@@ -26,11 +26,12 @@ impl Default for CustomParameters {
 }
 
 impl CustomParameters {
-    /// The most names that are remembered: those that were read last. Names from the catalog are fewer, and stay.
+    /// The most names from clients' texts; above that number, the name whose use is longest ago is dropped. There are
+    /// fewer names from the catalog, and they are never dropped.
     pub const MAX: usize = 1000;
 
-    /// Adds a name, in any case. A name that is not ASCII is added only if it `is_utf8`: then client and server are
-    /// known to use UTF-8, and a server can be asked for it. Returns `false` if no server can be asked for the name.
+    /// Adds a name, in any case. A name that is not ASCII is added only if `is_utf8`: client and server are known to
+    /// use UTF-8, so the name can be queried. Returns `false` if the name can't be queried.
     pub fn insert(&mut self, name: &[u8], is_utf8: bool) -> bool {
         let can_be_asked_for = can_be_asked_for(name, is_utf8);
         let name = name.to_ascii_lowercase().into_boxed_slice();
@@ -64,7 +65,7 @@ impl CustomParameters {
     }
 }
 
-/// Returns whether a probe can ask for the name. If one name is not valid text, the query fails for all names.
+/// Returns whether an inspection can query the name. If one name is not valid text, the query fails for all names.
 fn can_be_asked_for(name: &[u8], is_utf8: bool) -> bool {
     let is_text = name.is_ascii() || is_utf8 && std::str::from_utf8(name).is_ok();
     is_text && name.len() <= CustomNames::NAME_MAX

@@ -3,8 +3,8 @@
 //! Most DDL invalidates a database's certificates until its catalog has been read again ([`Change::Any`]). Some DDL
 //! can't make anything opaque that is not, and leaves the certificates in force ([`Change::Quiet`]). A statement is
 //! quiet if it is of one of the kinds below, if nothing in the database is opaque by itself (no event trigger, no
-//! opaque operator, cast or type), and if, except for DROP, every word in it is innocent (leaves no session state
-//! behind) by the present certificates:
+//! opaque operator, cast or type), and if, except for DROP, every word in it is *innocent*: by the present
+//! certificates, it stands for no object that leaves session state.
 //!
 //! - DROP of anything. A dropped object can't be reached any more; and since certificates go by names, not by the
 //!   object to which a name is resolved, it makes no difference which object another one hid.
@@ -65,7 +65,7 @@ const ALTERED_QUIETLY: [&str; 5] = words("table role user group database");
 const QUIET: [&str; 3] = words("comment grant revoke");
 /// Statements that are quiet if all words are innocent. Without a name they concern all tables.
 const OF_TABLES: [&str; 5] = words("vacuum analyze reindex cluster refresh");
-/// Words that give a table traces of its own, or make it reveal something of the session (row security), or that may
+/// Words that make a table leave session state, that make its result depend on the session (row security), or that may
 /// hide other words.
 const NOISY: [&str; 9] =
     words("security serial bigserial smallserial serial2 serial4 serial8 identity execute");
@@ -108,7 +108,7 @@ impl Reader<'_> {
             _ => None,
         });
         let Some(first) = words.next() else {
-            // Every statement has a word, so this is none.
+            // There is no word, so there is no statement.
             return Change::No;
         };
         let is_first = |list: &[&str]| is_any(first, list);
@@ -162,13 +162,13 @@ impl Reader<'_> {
             // Objects that are created within CREATE SCHEMA are not examined.
             return !words.any(|word| is_any(word, &["create", "grant"]));
         }
-        // A plan keeps the result of a function that is declared IMMUTABLE and reads the view, for all clients.
+        // If a function that is declared IMMUTABLE reads the view, plans keep its result for all clients.
         let is_view = is_any(kind, &["view", "materialized"]);
         is_any(kind, &CREATED_QUIETLY)
             && !(is_view && pieces.iter().any(|piece| self.tells_of_session(piece)))
     }
 
-    /// Returns whether this may be a function, key word or view that reveals something of the session.
+    /// Returns whether this may be a function, key word or view whose result depends on the session.
     fn tells_of_session(&self, piece: &Piece<'_>) -> bool {
         piece.name().is_some_and(|name| {
             reads_session(name) || begins(name, "pg_") || self.certificates.reads_session(name)

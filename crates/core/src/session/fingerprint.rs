@@ -26,8 +26,8 @@ pub struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// Makes the fingerprint of a text that may contain several statements, of which it is not known how the server
-    /// reads it. The text behind a literal whose end is not certain is neither shown nor hashed.
+    /// Makes the fingerprint of a text of one or more statements, when the server's dialect is unknown. The part of the
+    /// text after a literal whose end is not certain is neither shown nor hashed.
     #[must_use]
     pub fn of(sql: &[u8]) -> Self {
         Self::read(sql, Dialect::Unreadable)
@@ -46,7 +46,8 @@ impl Fingerprint {
         }
     }
 
-    /// Makes the fingerprint of a text that servers may read in any dialect. These differ only in what a backslash is.
+    /// Makes the fingerprint of a text that servers may read in any dialect. Dialects differ only in the meaning of a
+    /// backslash.
     #[must_use]
     pub fn of_any(sql: &[u8]) -> Self {
         Self::read(sql, Self::common_dialect(sql))

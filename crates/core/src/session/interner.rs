@@ -6,11 +6,11 @@ use hashbrown::HashTable;
 
 use crate::base::memory::{Memory, MemoryKind, MemoryUsage};
 
-/// The number of values below which nothing is swept.
+/// The number of values below which no sweep runs.
 pub(super) const SWEEP_MIN: usize = 64;
 
-/// Values, each stored once. A sweep removes those that are not in use any more, before there are twice as many as were
-/// in use at the last sweep.
+/// Values, each stored once. A sweep removes the values that are no longer in use; it runs before their number has
+/// doubled since the last sweep.
 #[derive(Debug)]
 pub(super) struct Interner<T: ?Sized> {
     table: HashTable<Arc<T>>,

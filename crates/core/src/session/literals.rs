@@ -1,4 +1,4 @@
-//! The literals of a statement, and the settings that decide what they mean.
+//! The literals of a statement, and the settings on which their meaning depends.
 //!
 //! PostgreSQL turns a literal into a value of its type when it analyses a statement, not when it runs the statement:
 //! `timestamptz '2020-06-01 00:00'` is a point in time of the time zone of that moment, and stays so. A server that
@@ -10,8 +10,8 @@ use super::{
     word_list::{is_any, words},
 };
 
-/// The literals of a statement, by the settings that decide what they mean. Each kind depends on the settings of the
-/// kinds before it, too.
+/// The literals of a statement, by the settings on which their meaning depends. Each kind depends on the settings of
+/// the kinds before it, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Literals {
     /// No literal that depends on settings.
@@ -34,7 +34,7 @@ const OF_VALUES: [&str; 9] = words(
 /// Words that the input functions of dates and times accept.
 const TIMES: [&str; 4] = words("now today tomorrow yesterday");
 
-/// Returns whether this parameter decides what literals mean.
+/// Returns whether the meaning of literals depends on this parameter.
 #[must_use]
 pub fn affects_literals(parameter: &[u8]) -> bool {
     is_any(parameter, &OF_WORDS) || is_any(parameter, &OF_VALUES)

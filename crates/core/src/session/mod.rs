@@ -2,8 +2,8 @@
 //! the server's state into the client's.
 //!
 //! A client's **context** is the part of its session state that pgweir carries from server to server. The **state** is
-//! what the server itself reports of its session. **Pins** are the parts of the state that can't be carried: they keep
-//! the server connection with its client.
+//! the session state that the server itself reports. **Pins** are the parts of the state that can't be carried: they
+//! keep the server connection with its client.
 
 mod baseline;
 pub mod certificates;

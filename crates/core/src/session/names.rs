@@ -19,8 +19,8 @@ use super::{Statement, StatementDescription, ids::Ids, statement_description};
 /// The bytes that a name counts towards `max_client_prepared_bytes`, beside the statement itself.
 const NAME_COST: usize = 128;
 
-/// Identifies a pair of name and statement as it was when it was found. A pair that was removed since is not confused
-/// with the one that now has its slot (a Describe may be answered after its statement was closed).
+/// Identifies a pair of name and statement. After a pair was removed, its id is not valid for the next pair in the same
+/// slot: a Describe may be answered after its statement was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BindingId {
     slot: u32,
@@ -32,7 +32,7 @@ pub struct BindingId {
 pub struct Bindings {
     slots: Vec<Option<Binding>>,
     free: Vec<u32>,
-    /// The number of pairs that were ever made.
+    /// The number of pairs that were created so far.
     made: u32,
     index: HashTable<u32>,
     hasher: RandomState,
@@ -105,7 +105,7 @@ impl Bindings {
         self.find(hash, name, statement, |_| true).is_some()
     }
 
-    /// Returns what the pairs take.
+    /// Returns the memory that the pairs take.
     #[must_use]
     pub fn usage(&self) -> MemoryUsage {
         MemoryUsage {
@@ -117,7 +117,7 @@ impl Bindings {
         }
     }
 
-    /// Gives memory back that is not used at present.
+    /// Releases unused memory.
     pub fn shrink(&mut self) {
         while let Some(None) = self.slots.last() {
             self.slots.pop();
@@ -315,7 +315,7 @@ impl Names {
             .collect()
     }
 
-    /// Notes that this binding is being used: errors that follow are probably about it.
+    /// Notes that this binding is used: a following error probably concerns it.
     #[inline]
     pub fn used(&mut self, binding: BindingId) {
         self.recent = Some(binding);

@@ -2,7 +2,8 @@
 
 use super::{Settings, quote, scan::shapes_plans};
 
-/// Role and session user change first and last: other settings are made with the rights of the login user.
+/// The role, like the session user, is reset first and set last: other settings are made with the rights of the login
+/// user.
 pub(super) const ROLE: &[u8] = b"role";
 const AUTHORIZATION: &[u8] = b"session_authorization";
 
@@ -60,7 +61,7 @@ struct Difference<'s> {
 impl<'s> Difference<'s> {
     fn between(wanted: &'s Settings, held: &'s Settings) -> Self {
         let differs = |name: &[u8]| wanted.get(name) != held.get(name);
-        // A change of the session user ends the role as well. Settings that need rights are made before a role is set.
+        // A change of the session user ends the role, too. Settings that need rights are made before a role is set.
         let changes_who = differs(ROLE) || differs(AUTHORIZATION);
         let others = wanted
             .iter()
@@ -121,7 +122,8 @@ fn plan_with(
     let mut text = Vec::with_capacity(128);
     begin(&mut text, held);
     if difference.changes_constants() {
-        // PL/pgSQL keeps constants that it made from a function body's literals under another client's settings.
+        // PL/pgSQL may have evaluated literals of a function body under another client's settings, and keeps the
+        // result.
         text.extend_from_slice(b"DISCARD PLANS;");
     }
     if difference.resets_identity {
@@ -142,7 +144,7 @@ fn begin(text: &mut Vec<u8>, held: &Settings) {
 }
 
 const DEFERRABLE: &[u8] = b"default_transaction_deferrable";
-/// Without this, the previous client's settings may make a transaction wait for others before it begins.
+/// Without this statement, the previous client's settings may make the transaction wait for others before it begins.
 const AT_ONCE: &[u8] = b"SET TRANSACTION NOT DEFERRABLE;";
 
 /// The longest identifier that PostgreSQL does not cut (`NAMEDATALEN` - 1).
@@ -156,7 +158,8 @@ fn reset(text: &mut Vec<u8>, name: &[u8]) {
         text.extend_from_slice(b"RESET ");
         quote::parameter(text, name);
     } else {
-        // `client_encoding` is still the previous client's, and RESET truncates names that `set_config` takes whole.
+        // `client_encoding` still has the previous client's value, and RESET would truncate names that `set_config`
+        // does not.
         text.extend_from_slice(b"SELECT ");
         set_config(text, name, |text| text.extend_from_slice(b"NULL"));
     }

@@ -8,39 +8,38 @@ use std::sync::Arc;
 
 use super::{Baseline, baseline::SHOWN, quote};
 
-/// How a probe asks for all parameters.
+/// The way in which a probe reads all parameters.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub enum AllSettings {
-    /// The probe does not ask for all parameters.
+    /// The probe does not read all parameters.
     #[default]
     Unasked,
-    /// The probe asks for those whose values differ from these.
+    /// The probe reads those whose values differ from these.
     Compared(Arc<Baseline>),
-    /// The probe asks for those that the session has set according to `pg_settings`.
+    /// The probe reads those that the session has set according to `pg_settings`.
     Listed,
 }
 
-/// The questions of one inspection.
+/// The parts of the session state that one inspection reads.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Probe {
-    /// How all parameters that were set in the session are asked for.
+    /// The way in which all parameters that were set in the session are read.
     pub all: AllSettings,
-    /// Parameters that are asked for whether they were set or not: custom ones, which no list contains, and those that
-    /// a text has named.
+    /// Parameters that are read by name, whether they were set or not: custom parameters, which no list contains, and
+    /// those that a text has named.
     pub names: Vec<Box<[u8]>>,
-    /// Whether the query fails, instead of leaving a value out, if a value is too long for a row that is examined: the
-    /// value is needed.
+    /// Whether the query fails if a value is too long to be read; otherwise the value is left out.
     pub must_fit: bool,
     /// Whether the server supports grants of parameters (PostgreSQL 15 and above).
     pub knows_grants: bool,
-    /// Parameters that only superusers may set; the probe asks which of these the login user was granted.
+    /// Parameters that only superusers may set; the probe reads which of these the login user was granted.
     pub privileged: Vec<Vec<u8>>,
-    /// Whether to ask for temporary objects, cursors WITH HOLD, session-level advisory locks, and the numbers of
-    /// prepared statements and channels: see [`Summary`](super::Summary).
+    /// Whether to read the [`Summary`](super::Summary): temporary objects, cursors WITH HOLD, session-level advisory
+    /// locks, and the numbers of prepared statements and channels.
     pub summary: bool,
-    /// Whether to ask for SQL-prepared statements, and protocol-level ones under names that are not pgweir's.
+    /// Whether to read SQL-prepared statements, and protocol-level statements whose names are not pgweir's.
     pub statements: bool,
-    /// Whether to ask for the channels.
+    /// Whether to read the channels.
     pub channels: bool,
 }
 
@@ -49,8 +48,8 @@ const ESCAPED: [&str; 2] = [
     "pg_catalog.encode(pg_catalog.convert_to(",
     ", pg_catalog.getdatabaseencoding()), 'escape')",
 ];
-/// Marks a parameter as unprivileged if the session's user was granted it: other servers are given the settings with
-/// the rights of that user, unless it is a superuser.
+/// Marks a parameter as unprivileged if the session's user was granted it: pgweir sets parameters on other servers with
+/// the rights of that user.
 const NOT_GRANTED: &str = " AND NOT pg_catalog.has_parameter_privilege(SESSION_USER, name, 'SET')";
 const SUMMARY: &str = "SELECT CASE WHEN pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.=) 0::pg_catalog.oid \
     THEN false ELSE EXISTS (SELECT FROM pg_catalog.pg_depend \
@@ -66,7 +65,8 @@ const SUMMARY: &str = "SELECT CASE WHEN pg_catalog.pg_my_temp_schema() OPERATOR(
     pg_catalog.count(*) FILTER (WHERE NOT from_sql AND pg_catalog.starts_with(name, 'PGWEIR_')) \
     FROM pg_catalog.pg_prepared_statement()";
 const VALUE: &str = "pg_catalog.current_setting(name, true)";
-/// Divides by zero if the value is too long. No part of the expression is constant: the planner must not compute it.
+/// Divides by zero if the value is too long. No part of the expression is constant, so that the planner does not
+/// evaluate it.
 const VALUE_THAT_FITS: &str = "CASE WHEN \
     pg_catalog.length(pg_catalog.current_setting(name, true)) OPERATOR(pg_catalog.>) 8000 \
     THEN (1 OPERATOR(pg_catalog./) (0 OPERATOR(pg_catalog.*) \
@@ -81,7 +81,8 @@ const ROLE: &str = "SELECT 'g', 'role', pg_catalog.encode(pg_catalog.convert_to(
 const UNDISTURBED: [&str; 3] = ["0", "0", "off"];
 
 impl Probe {
-    /// Returns a probe for everything, with these names of custom parameters. Statements and channels are counted only.
+    /// Returns a probe for the whole session state, with these custom parameters. Statements and channels are only
+    /// counted.
     #[must_use]
     pub fn full(names: Vec<Box<[u8]>>) -> Self {
         Self {
@@ -92,7 +93,7 @@ impl Probe {
         }
     }
 
-    /// Returns a probe for everything that the extension reports, with these names of custom parameters.
+    /// Returns a probe for the state that the extension reports, with these custom parameters.
     #[must_use]
     pub fn reported(names: Vec<Box<[u8]>>) -> Self {
         Self {
@@ -102,13 +103,13 @@ impl Probe {
         }
     }
 
-    /// Returns whether the probe asks for all parameters.
+    /// Returns whether the probe reads all parameters.
     #[must_use]
     pub fn asks_all_settings(&self) -> bool {
         self.all != AllSettings::Unasked
     }
 
-    /// Returns whether the probe asks for nothing.
+    /// Returns whether the probe reads nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -207,8 +208,8 @@ fn select_from_names<'n>(
 }
 
 /// Returns the statements that show the parameters which could disturb the inspection, and set them for the
-/// transaction. With `shows_usual`, also shows the values they would have if the session had not set them; a baseline
-/// has these too.
+/// transaction. With `shows_usual`, also shows the values that they have in a session that has not set them; a baseline
+/// has these, too.
 fn guard(shows_usual: bool) -> Vec<Vec<u8>> {
     let show = |name: &str| format!("SHOW {name}").into_bytes();
     let mut parts: Vec<Vec<u8>> = SHOWN.map(show).into();

@@ -1,4 +1,5 @@
-//! The last texts that may have changed a session, kept to show operators which one pinned a client.
+//! The last texts that may have changed a session. They are kept so that operators can see which text has pinned a
+//! client.
 
 use super::{Effects, Fingerprint};
 use crate::base::pin::Pin;

@@ -27,8 +27,8 @@ impl TrackedNames {
         words("client_encoding DateStyle TimeZone standard_conforming_strings application_name");
     /// The position of `application_name`.
     const APPLICATION_NAME: usize = 4;
-    /// The other parameters that PostgreSQL reports. They may change in a session without a SET of that name
-    /// (PostgreSQL's manual, "Asynchronous Operations").
+    /// The other parameters that PostgreSQL reports. Their values may change without a SET of that name (PostgreSQL's
+    /// manual, "Asynchronous Operations").
     const REPORTED: [&str; 7] = words(
         "IntervalStyle default_transaction_read_only in_hot_standby is_superuser scram_iterations \
          search_path session_authorization",

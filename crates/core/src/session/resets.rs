@@ -26,7 +26,7 @@ enum Answer {
     Void(&'static str),
 }
 
-/// A statement that PostgreSQL refuses as one of several statements.
+/// A statement that PostgreSQL refuses in a text of several statements.
 const ONLY_ALONE: &str = "DISCARD ALL";
 
 /// The known statements, with one space between their words.
@@ -88,7 +88,7 @@ impl Resets {
     #[inline]
     pub fn read(text: &[u8]) -> Option<Self> {
         let is_likely = match text.first()? | 0x20 {
-            // Most texts are ruled out here.
+            // This comparison excludes most texts.
             b's' => text.get(2)? | 0x20 == b't' || text.get(7)? | 0x20 == b'p',
             b'd' | b'r' | b'u' | b'c' => true,
             _ => false,
@@ -131,7 +131,7 @@ impl Resets {
     }
 }
 
-/// Returns the statements of a text. A statement that is not known has neither answer nor resets.
+/// Returns the statements of a text. An unknown statement has neither an answer nor resets.
 fn statements(text: &[u8]) -> impl Iterator<Item = (&'static str, Option<Answer>, Option<Resets>)> {
     let mut lexer = Lexer::new(text);
     std::iter::from_fn(move || {

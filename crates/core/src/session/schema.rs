@@ -7,8 +7,7 @@ use super::{
 };
 
 /// Returns whether a text with these effects may change the result columns of statements that were prepared before. The
-/// listed beginnings certainly don't: a dropped object returns nothing more, and a temporary object belongs to its
-/// session.
+/// listed beginnings do not: a dropped object has no result columns, and a temporary object belongs to its session.
 #[must_use]
 pub fn changes_schema(text: &[u8], effects: Effects) -> bool {
     const HARMLESS: [&str; 8] =
@@ -17,8 +16,7 @@ pub fn changes_schema(text: &[u8], effects: Effects) -> bool {
     const CREATED: [&str; 5] = words("temp temporary index unique database");
     let text = text.trim_ascii();
     if !effects.contains(Effects::TEMP) {
-        // A function or procedure of unknown content runs. Only DO, whose code is in the text, is likely to change the
-        // schema.
+        // The text runs unknown code. Of such texts, only DO, which contains its code, is likely to change the schema.
         return begins(text, "do ") || begins(text, "do$");
     }
     let text = text.strip_suffix(b";").unwrap_or(text);

@@ -1,6 +1,6 @@
-//! The applications that read sequence values (`currval`, `lastval`) in a later transaction than the one that made
-//! them. Nothing can move such values to another server, so clients of these applications keep their servers; clients
-//! of other applications of the same user do not.
+//! The applications that read sequence values (`currval`, `lastval`) in a later transaction than that of the `nextval`
+//! call. Such values can't be moved to another server, so clients of these applications keep their servers; clients of
+//! other applications of the same user do not.
 
 use std::{
     collections::BTreeSet,

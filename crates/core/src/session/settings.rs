@@ -99,7 +99,8 @@ impl SettingsTable {
         }
     }
 
-    /// Removes the settings that no session has. Otherwise these are removed once there are as many as others.
+    /// Removes the settings that are not in use. Without this call, they are removed when their number reaches that of
+    /// the others.
     pub fn sweep(&self) {
         self.shelf.lock().sweep();
     }

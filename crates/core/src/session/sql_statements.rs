@@ -9,7 +9,7 @@ use super::{
     scan::{Phrase, phrases},
 };
 
-/// The bytes that each statement counts, beside name and text.
+/// The bytes that each statement counts besides its name and text.
 const COST: usize = 64;
 
 /// SQL-prepared statements: names, and the texts that made them, in the order of the names. Cheap to clone.
@@ -44,7 +44,7 @@ impl SqlStatements {
         })
     }
 
-    /// Returns whether both share the same memory. This is the comparison that is made each time.
+    /// Returns whether both share the same memory. The hot path uses this comparison.
     #[must_use]
     #[inline]
     pub fn is_same(&self, other: &Self) -> bool {

@@ -76,7 +76,7 @@ impl ResetParameters {
         self.names.is_empty() && !self.unread
     }
 
-    /// Forgets the parameters, once the session has been examined.
+    /// Forgets the parameters, after the session was inspected.
     #[inline]
     pub fn clear(&mut self) {
         self.names.clear();

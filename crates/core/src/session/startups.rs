@@ -1,4 +1,4 @@
-//! The results of startup parameters, remembered so that not every login needs to ask a server.
+//! A cache of the results of startup parameters, so that not every login has to try them on a server.
 
 use lru::LruCache;
 
@@ -7,9 +7,9 @@ use super::{Settings, Tracked};
 /// The result of a client's startup parameters.
 #[derive(Debug, Clone)]
 pub struct Startup {
-    /// The values in PostgreSQL's spelling, without those that every session has anyway.
+    /// The values in PostgreSQL's spelling, without those that every session has by default.
     pub base: Settings,
-    /// The values that every session has anyway.
+    /// The values that every session has by default.
     pub implied: Settings,
     /// The reported parameters that a client with these values receives.
     pub tracked: Tracked,
@@ -33,7 +33,7 @@ impl Default for Startups {
 impl Startups {
     /// The most results that are remembered in a pool.
     pub const MAX: usize = 200;
-    /// The most bytes of startup parameters that are remembered. Servers are asked for longer ones each time.
+    /// The most bytes of startup parameters that are remembered. Longer ones are tried at each login.
     const LONGEST: usize = 4096;
 
     /// Returns the result of these startup parameters.
@@ -52,7 +52,7 @@ impl Startups {
         }
     }
 
-    /// Forgets all results: PostgreSQL may give others now.
+    /// Forgets all results: PostgreSQL may give other results now.
     pub fn clear(&mut self) {
         self.known.clear();
     }

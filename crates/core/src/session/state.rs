@@ -22,8 +22,8 @@ pub struct State {
     pub named: Vec<Vec<u8>>,
     /// The number of protocol-level prepared statements under pgweir's names, as far as it is known.
     pub ours: Option<usize>,
-    /// Values that an inspection has shown one by one: those of [`SHOWN`](super::baseline::SHOWN), and the values that
-    /// these parameters would have if the session had not set them.
+    /// Values that an inspection has read one by one: those of [`SHOWN`](super::baseline::SHOWN), and the values that
+    /// these parameters have in a session that has not set them.
     pub shown: Vec<Vec<u8>>,
     /// The numbers of statements and channels, if an inspection has counted them.
     pub summary: Option<Summary>,
@@ -37,15 +37,15 @@ pub struct State {
     pub seed: bool,
     /// Whether a library was LOADed.
     pub library: bool,
-    /// Whether the session state is larger than a report has room for.
+    /// Whether the session state exceeds the size of a report.
     pub cut: bool,
     /// If `cut` is set: the names of the custom parameters that were set.
     pub custom_parameters: Vec<Vec<u8>>,
-    /// Whether the report is incomplete, since the server can't report everything.
+    /// Whether the report is incomplete, since the server can't report the whole state.
     pub unclear: bool,
 }
 
-/// The counts that an inspection asks for.
+/// The counts that an inspection reads.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Summary {
     /// Whether the session listens on a channel.

@@ -17,11 +17,11 @@ use super::{Certificates, Dialect, Effects, Fingerprint, Literals, interner::Int
 
 /// The prefix of the names under which pgweir prepares statements on servers.
 pub const RESERVED: &[u8] = b"PGWEIR_";
-/// A name that no statement ever has, on any server.
+/// A name that no statement has on any server.
 pub const NO_SUCH_NAME: &[u8] = b"PGWEIR_NONE";
 /// The number of locks: each protects its share of the statements, so that workers rarely contend.
 const SHARDS: usize = 16;
-/// A number that no version of a catalog has.
+/// The value of `verdict` before the text was scanned: no certificates have this number.
 const NO_VERDICT: u64 = u64::MAX;
 /// The low bits of a verdict hold the effects; the others identify the certificates under which they were found.
 const EFFECTS_BITS: u32 = 20;
@@ -32,11 +32,12 @@ pub struct Statement {
     name: Box<[u8]>,
     definition: Box<[u8]>,
     literals: Literals,
-    /// The effects that the scanner found for the text, and by which certificates: see [`Statement::effects`].
+    /// The effects that the scanner has found for the text, and the id of the certificates that it used: see
+    /// [`Statement::effects`].
     verdict: AtomicU64,
     /// The hash of the text's fingerprint; 0 until it is known.
     fingerprint: AtomicU64,
-    /// How many names clients have given to the statement, over all workers.
+    /// The number of names that the clients of all workers have given to the statement.
     names: AtomicU32,
 }
 
@@ -96,8 +97,8 @@ impl Statement {
     }
 
     /// Returns the effects that the text may have on a session, by [`scan`] and [`Certificates`]. Analysis and planning
-    /// run code, too, so the effects count from the statement's Parse on. The result is remembered for texts that are
-    /// read as the catalog is; others are rare.
+    /// run code, too, so the effects count from the statement's Parse on. The result is cached if the text is in the
+    /// encoding of the catalog, as almost all texts are.
     #[inline]
     pub fn effects(&self, dialect: Dialect, certificates: &Certificates) -> Effects {
         let verdict = self.verdict.load(Ordering::Relaxed);
@@ -133,18 +134,18 @@ impl Statement {
         fingerprint
     }
 
-    /// Returns whether a client has a name for the statement. Without one, only servers may have it.
+    /// Returns whether a client has a name for the statement. If none has, only servers may still have it.
     #[must_use]
     pub fn has_names(&self) -> bool {
         self.names.load(Ordering::Relaxed) > 0
     }
 
-    /// Notes that clients have one name more for the statement.
+    /// Counts one more name that a client has given to the statement.
     pub(super) fn add_name(&self) {
         self.names.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes that clients have one name less for the statement.
+    /// Counts one name less.
     pub(super) fn remove_name(&self) {
         self.names.fetch_sub(1, Ordering::Relaxed);
     }
@@ -195,8 +196,8 @@ impl Statements {
         })
     }
 
-    /// Returns the statement with this definition. If there is none yet, makes it with this id, under which servers of
-    /// the process before this one may have it.
+    /// Returns the statement with this definition. A new one gets this id, since servers may have it under this id from
+    /// the previous process of an online restart.
     #[must_use]
     pub fn intern_as(&self, definition: &[u8], id: u64) -> Arc<Statement> {
         self.intern_with(definition, || id)
@@ -228,7 +229,8 @@ impl Statements {
         Some(self.intern(definition))
     }
 
-    /// Removes the statements that nobody has. Otherwise these are removed once there are as many as others.
+    /// Removes the statements that are not in use. Without this call, they are removed when their number reaches that
+    /// of the others.
     pub fn sweep(&self) {
         for shard in &self.shards {
             shard.lock().sweep();
@@ -246,7 +248,7 @@ impl Statements {
         self.last_id.load(Ordering::Relaxed)
     }
 
-    /// Gives only ids above this one from now on.
+    /// Makes all further ids greater than this one.
     pub fn start_after(&self, id: u64) {
         self.last_id.fetch_max(id, Ordering::Relaxed);
     }

@@ -17,12 +17,12 @@ pub struct StatementDescription {
     /// Whether the statement's result has changed since the client received its description: the statement fails for
     /// the client until the client prepares it again.
     pub stale: bool,
-    /// The version of the schema for which the description was true ([`Catalog::schema`](crate::Catalog::schema)).
+    /// The schema number for which the description was valid ([`Catalog::schema`](crate::Catalog::schema)).
     pub schema: u32,
 }
 
 impl StatementDescription {
-    /// Makes the value for a statement of which the client has received no description.
+    /// Returns the value for a statement whose description the client has not received.
     #[must_use]
     pub fn not_described(schema: u32) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Lists of words, written as one string. They are taken apart at compile time.
+//! Lists of words, written as one string. They are split at compile time.
 
 /// Returns the words of a list, which are separated by single blanks. The compiler checks their number.
 pub(super) const fn words<const COUNT: usize>(list: &'static str) -> [&'static str; COUNT] {
@@ -33,7 +33,7 @@ pub(super) fn is_any(word: &[u8], words: &[&str]) -> bool {
     words.any(|known| known.as_bytes().eq_ignore_ascii_case(word))
 }
 
-/// Returns whether the text begins so, in upper or lower case.
+/// Returns whether the text begins with `with`, in upper or lower case.
 pub(super) fn begins(text: &[u8], with: &str) -> bool {
     let begin = text.get(..with.len());
     begin.is_some_and(|begin| begin.eq_ignore_ascii_case(with.as_bytes()))

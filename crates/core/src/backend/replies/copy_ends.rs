@@ -1,20 +1,20 @@
-//! CopyDone and CopyFail that were sent before the server said that it reads COPY data.
+//! CopyDone and CopyFail messages that were sent before the server's CopyInResponse.
 
 use std::collections::VecDeque;
 
-/// Where they stand among requests and marks. Those that stand at one place take one entry.
+/// The places of these messages among requests and marks. Messages at the same place take one entry.
 #[derive(Debug, Default)]
 pub(super) struct CopyEnds {
     places: VecDeque<Place>,
     count: usize,
 }
 
-/// Some of them, with nothing between them.
+/// A place, and the messages there.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
-    /// The number of the request that they stand before.
+    /// The number of the request that follows.
     pub(super) request: u64,
-    /// The number of the mark that they stand before.
+    /// The number of the mark that follows.
     pub(super) mark: u64,
     count: usize,
 }
@@ -41,12 +41,12 @@ impl CopyEnds {
         self.count == 0
     }
 
-    /// The place of the first one.
+    /// Returns the place of the first of these messages.
     pub(super) fn first(&self) -> Option<Place> {
         self.places.front().copied()
     }
 
-    /// The first one has ended a COPY.
+    /// Removes the first of these messages, which has ended a COPY.
     pub(super) fn take_first(&mut self) {
         if let Some(first) = self.places.front_mut() {
             self.count -= 1;

@@ -1,10 +1,10 @@
-//! A server begins to read COPY data, and ignores the Syncs that were sent before.
+//! COPY FROM STDIN: a server that begins to read COPY data ignores the Syncs that were sent before.
 
 use super::Replies;
 use crate::backend::Request;
 
 impl Replies {
-    /// The server said CopyInResponse.
+    /// Notes that the server has sent CopyInResponse.
     pub fn copy_in_started(&mut self) {
         self.copy.reads_data = true;
         self.copy.ignored_syncs = 0;
@@ -40,7 +40,8 @@ impl Replies {
         }
     }
 
-    /// A Query reads COPY data: the server ignores the Syncs behind it, up to the request with this number.
+    /// Removes the Syncs behind the present request, up to the request number `end`: the server ignores them, since it
+    /// reads COPY data.
     fn ignore_syncs(&mut self, end: u64) {
         let is_ignored = |replies: &Self| match (replies.requests.front(), replies.requests.get(1))
         {
@@ -52,7 +53,7 @@ impl Replies {
         let most = end.saturating_sub(self.answered + 1);
         while u64::from(self.copy.ignored_syncs) < most && is_ignored(self) {
             self.requests.remove(1);
-            // The numbers of those behind it stay: as if it had been answered.
+            // The removed Sync counts as answered, so that the numbers of the requests behind it stay.
             self.answered += 1;
             self.owed_to_client -= 1;
             self.copy.ignored_syncs += 1;

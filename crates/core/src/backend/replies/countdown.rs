@@ -6,7 +6,7 @@
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Countdown(u32);
 
-/// The request is being sent.
+/// The bit that is set while the request that ends the condition is still being sent.
 const BEGUN: u32 = 1 << 31;
 
 impl Countdown {
@@ -16,7 +16,7 @@ impl Countdown {
         all[0].0 | all[1].0 == 0
     }
 
-    /// The condition holds until the request that is being sent has been answered.
+    /// Makes the condition hold until the request that is being sent has been answered.
     pub(super) fn begin(&mut self) {
         self.0 |= BEGUN;
     }
@@ -26,7 +26,7 @@ impl Countdown {
         self.0 & BEGUN != 0
     }
 
-    /// Takes [`begin`](Self::begin) back: the request that is being sent does not matter.
+    /// Undoes [`begin`](Self::begin): the request that is being sent does not count.
     pub(super) fn forget_begun(&mut self) {
         self.0 &= !BEGUN;
     }
@@ -37,26 +37,25 @@ impl Countdown {
         self.0 & !BEGUN != 0
     }
 
-    /// The condition holds until this number of requests has been answered.
+    /// Makes the condition hold until this number of requests has been answered.
     pub(super) fn set(&mut self, requests: usize) {
         self.0 = self.0 & BEGUN | requests as u32 & !BEGUN;
     }
 
-    /// The request that was being sent is complete, and is the last of this number of outstanding
-    /// requests.
+    /// Notes that the request that was being sent is complete, and is the last of this number of outstanding requests.
     pub(super) fn request_sent(&mut self, requests: usize) {
         if self.has_begun() {
             self.0 = requests as u32 & !BEGUN;
         }
     }
 
-    /// So many have been answered.
+    /// Notes that this number of requests was answered.
     pub(super) fn requests_gone(&mut self, count: usize) {
         let left = (self.0 & !BEGUN) as usize;
         self.set(left.saturating_sub(count));
     }
 
-    /// So many requests behind the first were none.
+    /// Notes that the server ignores this number of requests behind the first one.
     pub(super) fn next_ignored(&mut self, count: u32) {
         if self.is_pending() {
             let left = (self.0 & !BEGUN).saturating_sub(count).max(1);
@@ -64,7 +63,7 @@ impl Countdown {
         }
     }
 
-    /// So many ends of requests were none: the request goes on.
+    /// Notes that this number of Syncs has ended no request, since the server ignores them.
     pub(super) fn ends_ignored(&mut self, count: usize) {
         let goes_on = self.is_pending() && (self.0 & !BEGUN) as usize <= count;
         self.requests_gone(count);

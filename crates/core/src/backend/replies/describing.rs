@@ -12,8 +12,8 @@ impl Replies {
         self.take_front_mark()
     }
 
-    /// Returns whether the reply to the Describe of a portal that is sent now can be told from those to earlier ones. If
-    /// not, or if there is nothing to note, the Describe gets no mark.
+    /// Returns whether the Describe of a portal that is sent now gets a mark. It gets none if its reply could be
+    /// mistaken for the reply to an earlier one, or if its description is not noted.
     #[inline]
     pub fn may_mark_portal(&mut self, is_noted: bool) -> bool {
         self.has_unmarked_portal |= !is_noted;

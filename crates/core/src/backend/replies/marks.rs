@@ -1,4 +1,4 @@
-//! The marks of all requests, in one queue with counters: no question about them walks through it.
+//! The marks of all requests, in one queue with counters, so that no query has to walk through the queue.
 
 use std::collections::VecDeque;
 
@@ -9,23 +9,23 @@ use super::super::mark::{Change, Mark};
 #[derive(Debug, Default)]
 pub(super) struct Marks {
     queue: VecDeque<Mark>,
-    /// The number of the next mark that is sent.
+    /// Returns the number of the next mark that is sent.
     next: u64,
-    /// Marks before this number belong to requests that were sent to their end.
+    /// Marks before this number belong to requests that were sent completely.
     ended: u64,
-    /// Names that marks before this number take away are gone anyway.
+    /// The names in marks before this number were dropped since: a failed Close does not restore them.
     gone: u64,
-    /// Changes of requests that were sent to their end.
+    /// Changes by requests that were sent completely.
     unsure: Changes,
-    /// Changes of the request that is being sent.
+    /// Changes by the request that is being sent.
     present: Changes,
-    /// Marks whose answers the client's next messages wait for.
+    /// The number of marks for whose replies the client's next messages wait.
     awaited: usize,
-    /// Parses of the unnamed statement.
+    /// The number of Parses of the unnamed statement.
     unnamed: usize,
 }
 
-/// How many marks change something.
+/// The numbers of marks with changes.
 #[derive(Debug, Default)]
 struct Changes {
     all: usize,
@@ -45,7 +45,7 @@ impl Changes {
 }
 
 impl Marks {
-    /// Gives memory back if nothing is outstanding.
+    /// Releases unused memory if no reply is outstanding.
     pub(super) fn shrink(&mut self) {
         if self.queue.is_empty() {
             self.queue = VecDeque::new();
@@ -67,7 +67,7 @@ impl Marks {
         self.queue.push_back(mark);
     }
 
-    /// The request that was being sent has come to its end.
+    /// Notes the end of the request that was being sent.
     #[inline]
     pub(super) fn end_request(&mut self) {
         self.ended = self.next;
@@ -84,25 +84,25 @@ impl Marks {
         self.queue.len()
     }
 
-    /// The number of the first mark that is not answered.
+    /// Returns the number of the first mark that is not answered.
     #[inline]
     pub(super) fn first(&self) -> u64 {
         self.next - self.queue.len() as u64
     }
 
-    /// The number of the next mark that is sent.
+    /// Returns the number of the next mark that is sent.
     #[inline]
     pub(super) fn next(&self) -> u64 {
         self.next
     }
 
-    /// The first mark, if its number is below `end`.
+    /// Returns the first mark, if its number is below `end`.
     #[inline]
     pub(super) fn front(&self, end: u64) -> Option<&Mark> {
         self.queue.front().filter(|_| self.first() < end)
     }
 
-    /// Takes the first mark out.
+    /// Removes the first mark.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Mark> {
         let number = self.first();
@@ -121,19 +121,19 @@ impl Marks {
         Some(mark)
     }
 
-    /// Takes out those with numbers below `end`.
+    /// Removes and returns the marks with numbers below `end`.
     pub(super) fn take(&mut self, end: u64) -> Vec<Mark> {
         let count = end.saturating_sub(self.first());
         (0..count).map_while(|_| self.pop()).collect()
     }
 
-    /// Drops those with numbers below `end`.
+    /// Removes the marks with numbers below `end`.
     #[inline]
     pub(super) fn forget(&mut self, end: u64) {
         while self.first() < end && self.pop().is_some() {}
     }
 
-    /// All statements are gone: no name that a mark takes away is to be given back.
+    /// Notes that all statements were dropped: a failed Close does not restore its name.
     pub(super) fn statements_gone(&mut self) {
         self.gone = self.next;
         self.unsure.forget_removals();
@@ -144,19 +144,19 @@ impl Marks {
         self.queue.iter()
     }
 
-    /// Do requests that were sent to their end change anything?
+    /// Returns whether requests that were sent completely have changes.
     #[inline]
     pub(super) fn are_unsure(&self) -> bool {
         self.unsure.all > 0
     }
 
-    /// Is one of them an answer that the client's next messages wait for?
+    /// Returns whether the client's next messages wait for the reply to one of the marks.
     #[inline]
     pub(super) fn are_awaited(&self) -> bool {
         self.awaited > 0
     }
 
-    /// Is one of them a Parse of the unnamed statement?
+    /// Returns whether one of the marks is a Parse of the unnamed statement.
     pub(super) fn make_unnamed(&self) -> bool {
         self.unnamed > 0
     }

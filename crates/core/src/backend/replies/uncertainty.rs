@@ -20,9 +20,8 @@ impl Replies {
         self.certainty.answering |= self.certainty.is_uncertain && tag != backend::READY_FOR_QUERY;
     }
 
-    /// Returns whether a ReadyForQuery that arrives now belongs to the client: it answers a Sync of
-    /// which pgweir assumed that the server would ignore it. No query of pgweir's is answered by a
-    /// ReadyForQuery alone.
+    /// Returns whether a ReadyForQuery that arrives now belongs to the client: it answers a Sync that pgweir expected
+    /// the server to ignore. The answer to a query of pgweir's own never consists of a ReadyForQuery alone.
     #[must_use]
     #[inline]
     pub fn owes_client_first(&self) -> bool {

@@ -18,7 +18,7 @@ pub struct InternalQueries {
     pub inspection: Option<Box<InspectionAnswers>>,
     /// The part of the catalog that was read on this server so far.
     pub catalog: Option<Box<CatalogRows>>,
-    /// The lookup of a user that the server is asked for.
+    /// The lookup of a user that runs on the server.
     pub lookup: Option<Box<Lookup>>,
     /// The row that the clean under way has returned so far; the outer `None` if no clean runs that returns one.
     pub cleaned: Option<Option<Cleaned>>,
@@ -106,8 +106,8 @@ fn columns(row: &[u8]) -> Option<[Vec<u8>; 4]> {
         .ok()
 }
 
-/// A baseline that did not explain what an inspection has found: the client has set these parameters unseen, or their
-/// defaults have changed.
+/// The parameters that differ from the baseline without a known reason: either the client has set them in a way that
+/// pgweir has not seen, or their defaults have changed.
 #[derive(Debug)]
 pub struct UnexplainedParameters {
     /// The baseline.
@@ -121,9 +121,9 @@ pub struct UnexplainedParameters {
 pub struct InspectionAnswers {
     /// The probe that was sent.
     pub probe: Probe,
-    /// The state that was answered, or was reported before.
+    /// The state from the answers so far, and from an earlier report of the extension.
     pub state: State,
-    /// Whether the rest of the state was reported.
+    /// Whether the extension has reported the rest of the state.
     pub reported: bool,
     /// The parameters that an earlier inspection could not explain.
     pub unexplained: Option<UnexplainedParameters>,

@@ -1,9 +1,9 @@
 //! Scans the bodies of SQL and PL/pgSQL functions for the effects of a call.
 //!
 //! The scanner knows no grammar. Each word counts wherever it stands, so a body that only names a function has that
-//! function's effects. Each place where a statement may begin has to hold a word of a closed list. The scanner finds
-//! more such places than PostgreSQL has (THEN and ELSE of an expression are among them), never fewer. A body that the
-//! scanner is not sure of may do anything, DDL included.
+//! function's effects. At each place where a statement may begin, there must be a word of a closed list. The scanner
+//! takes more places for beginnings than PostgreSQL does (also THEN and ELSE of an expression), never fewer. A body
+//! that the scanner does not understand counts as opaque code that may do DDL.
 
 use crate::session::{
     scan::{
@@ -63,9 +63,9 @@ pub(super) struct Verdict {
 
 /// Receives the words of a body.
 pub(super) trait Listener {
-    /// Takes a word or quoted identifier, and returns the effects of PostgreSQL's own function of that name.
+    /// Receives a word or quoted identifier, and returns the effects of PostgreSQL's own function of that name.
     fn name(&mut self, name: &[u8]) -> Effects;
-    /// Takes a custom parameter that the body names.
+    /// Receives the name of a custom parameter in the body.
     fn custom(&mut self, name: &[u8]);
 }
 
@@ -167,7 +167,7 @@ impl<'p> Reader<'p> {
     }
 
     fn unread(&mut self) {
-        self.add(ANYTHING, || "its body can't be read for certain".to_owned());
+        self.add(ANYTHING, || "its body is not understood".to_owned());
     }
 
     fn word(&mut self, at: usize, word: &'p [u8], utf8: bool, listener: &mut impl Listener) {
@@ -290,8 +290,8 @@ impl<'p> Reader<'p> {
             }
             let was = std::mem::replace(&mut start, Start::No);
             if piece.is("begin") {
-                // In a default or an expression the word is a name; then the scanner assumes more beginnings of
-                // statements than there are.
+                // In a default value or an expression this word may be a name. Then the scanner takes a place for the
+                // beginning of a statement that is none.
                 start = if was == Start::Yes {
                     Start::Yes
                 } else {

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-/// Lines of `extension: names`. Functions after a `!` run SQL or set parameters, but keep nothing beyond what a clean
-/// removes. The table covers contrib of PostgreSQL 15 and 18, pgvector and PostGIS 3.3. Functions that are not listed
-/// may do anything.
+/// Lines of `extension: names`. Functions after a `!` run SQL or set parameters, but leave only session state that a
+/// clean removes. The table covers contrib of PostgreSQL 15 and 18, pgvector and PostGIS 3.3. Functions that are not
+/// listed count as opaque.
 const TABLE: &str = include_str!("extensions.txt");
 
 /// The facts known about a C function.

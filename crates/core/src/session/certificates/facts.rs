@@ -1,9 +1,9 @@
 //! The facts of a database: takes the rows of `facts.sql` one by one and derives conclusions from them.
 //!
-//! Each row is evaluated when it arrives, and what is not needed any more is dropped: function bodies and stored trees
-//! are reduced to the functions and relations that they use. After the last row, opacity spreads along the uses. What a
-//! text reaches without naming it (casts, operators, types) counts for every text; the rest counts for the texts that
-//! name it.
+//! Each row is evaluated when it arrives: of function bodies and stored trees, only the list of functions and relations
+//! that they use is kept. After the last row, an object that uses an opaque object becomes opaque, too. Objects that a
+//! text can use without naming them (casts, operators, types) count for every text; all others count for the texts that
+//! name them.
 
 mod conclusions;
 mod objects;
@@ -21,7 +21,7 @@ use super::{
     serious, tree,
 };
 use crate::session::{
-    scan::{self, Effects, affects_compilation, builtin_traces, is_innocent, reads_session},
+    scan::{self, Effects, affects_compilation, builtin_effects, is_innocent, reads_session},
     word_list::words,
 };
 
@@ -29,7 +29,7 @@ use crate::session::{
 const GRAPH_MAX: usize = 4_000_000;
 /// The largest size of the facts in bytes. A database with more is not evaluated.
 const BYTES_MAX: usize = 512 * 1024 * 1024;
-/// The size in bytes above which the evaluation of the facts takes long.
+/// The size of the facts in bytes above which their evaluation is moved to another thread.
 const MANY_BYTES: usize = 1024 * 1024;
 /// The largest number of watched custom parameters. Further names are ignored.
 const CUSTOM_NAMES_MAX: usize = 256;
@@ -66,7 +66,7 @@ pub struct Facts {
     extensions: Option<Extensions>,
     /// The database.
     identity: DatabaseIdentity,
-    /// The size of what was read.
+    /// The size of the rows so far.
     size: FactsSize,
 }
 
@@ -121,7 +121,7 @@ impl Facts {
         }
     }
 
-    /// Takes one row. Returns `false` if the row is not understood; then the reading is discarded.
+    /// Adds one row. Returns `false` if the row is not understood: then all facts are to be discarded.
     pub fn take(&mut self, row: &[u8]) -> bool {
         self.size.bytes += row.len();
         self.size.too_much |= self.size.bytes > BYTES_MAX || self.graph.len() > GRAPH_MAX;
@@ -139,7 +139,7 @@ impl Facts {
         self.size.is_whole
     }
 
-    /// Returns whether their evaluation takes longer than a few milliseconds.
+    /// Returns whether the evaluation takes longer than a few milliseconds.
     #[must_use]
     pub fn are_many(&self) -> bool {
         self.size.bytes > MANY_BYTES
@@ -189,7 +189,7 @@ impl Facts {
             }
             "q" => {
                 let what = format!(
-                    "{}{} refers to functions in an unknown way",
+                    "{}{} calls functions in a way that pgweir does not know",
                     row.text(1),
                     row.text(2)
                 );
@@ -282,7 +282,7 @@ impl Facts {
     }
 
     fn add_builtin(&mut self, oid: u32, name: &str) {
-        let bits = match builtin_traces(name.as_bytes()) {
+        let bits = match builtin_effects(name.as_bytes()) {
             Some(traces) => traces.read,
             None if is_innocent(name) => return,
             None => {
@@ -328,7 +328,7 @@ impl Facts {
         if is_of_catalog {
             self.own.views.insert(hash);
         }
-        let Some(traces) = builtin_traces(name.as_bytes()).filter(|_| is_of_catalog) else {
+        let Some(traces) = builtin_effects(name.as_bytes()).filter(|_| is_of_catalog) else {
             self.graph.add_use(written, read);
             self.names.insert(hash);
             self.own.relations.push((oid, name.into()));
@@ -369,7 +369,7 @@ impl Facts {
         self.add_tree_from(user, if writes { 0 } else { u32::MAX }, tree);
     }
 
-    /// Does the same for a tree that may write relations whose OID is at least `least`.
+    /// Records that `user` runs a stored tree, which may write relations whose OID is at least `least`.
     fn add_tree_from(&mut self, user: At, least: u32, tree: &str) {
         for found in tree::references(tree.as_bytes()) {
             match found {
@@ -457,7 +457,7 @@ impl Facts {
             self.found(
                 at,
                 ANYTHING,
-                "it has a SET clause that is not certain to be taken back",
+                "it has a SET clause whose effect may outlast the call",
             );
         }
         match language {
@@ -510,7 +510,7 @@ impl Facts {
     fn add_body(&mut self, at: At, row: &Columns<'_>) {
         let (language, source) = (row.text(3), row.bytes(6));
         if source.is_empty() {
-            // The statements are stored as a tree, or the body is too long to be read.
+            // There is no body: the function's statements are stored as a tree, or the body is too long to be read.
             if row.text(7).is_empty() || language == "plpgsql" {
                 self.found(at, ANYTHING, "its body is not read");
             }
@@ -528,7 +528,8 @@ impl Facts {
         };
         let verdict = body::read(source, language, utf8, &mut words);
         if !verdict.found.is_empty() {
-            // The body may execute a string that has the name. One that ends with `$` includes the end of its string.
+            // The body may execute a string that contains the name. A name that ends with `$` includes the end of the
+            // string.
             let names = scan::custom_names(source);
             let names = names.iter().filter(|name| !name.ends_with(b"$"));
             names.for_each(|name| self.watch(name));
@@ -554,7 +555,7 @@ impl Listener for Words<'_> {
             let named = self.facts.graph.at(Node::Named(hash));
             self.facts.graph.add_use(self.function, named);
         }
-        let builtin = builtin_traces(name).unwrap_or_default();
+        let builtin = builtin_effects(name).unwrap_or_default();
         let found = builtin.read | builtin.write;
         if reads_session(name) || self.facts.own.views.contains(&hash) {
             return found | Effects::READS_SESSION;

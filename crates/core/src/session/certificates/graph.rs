@@ -8,7 +8,7 @@ use crate::session::scan::Effects;
 /// An object, and how it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Node {
-    /// Objects that any text may use without naming them: operators, casts, types.
+    /// All objects that a text may use without naming them: operators, casts, types.
     EveryText,
     /// A function that is called.
     Function(u32),

@@ -1,14 +1,14 @@
 //! Hashes of names, and a table of their effects.
 
-use super::Traces;
+use super::NameEffects;
 
 /// The hash of a name. ASCII letters of both cases have the same hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Name(u64);
 
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Sets the bit that distinguishes lower-case letters. The bit also merges other bytes of names (but no two bytes that
-/// an unquoted name can have), which can only unite the effects of two names.
+/// Sets the bit by which lower-case letters differ from upper-case letters. This also makes some other bytes equal, but
+/// no two bytes that an unquoted name can have; the worst result is that two names share the effects of both.
 const FOLD: u64 = 0x2020_2020_2020_2020;
 
 impl Name {
@@ -92,14 +92,14 @@ const fn short(bytes: &[u8]) -> u64 {
 #[derive(Clone, Debug)]
 pub(super) struct NameTable {
     /// A hash of zero marks a free slot.
-    slots: Box<[(u64, Traces)]>,
+    slots: Box<[(u64, NameEffects)]>,
     len: usize,
 }
 
 impl Default for NameTable {
     fn default() -> Self {
         Self {
-            slots: vec![(0, Traces::default()); 16].into(),
+            slots: vec![(0, NameEffects::default()); 16].into(),
             len: 0,
         }
     }
@@ -116,14 +116,14 @@ impl NameTable {
     }
 
     /// Adds effects to a name, if the name is in the table or the table has fewer than `len_max` names.
-    pub(super) fn add_up_to(&mut self, len_max: usize, name: Name, traces: Traces) {
+    pub(super) fn add_up_to(&mut self, len_max: usize, name: Name, traces: NameEffects) {
         if self.len < len_max || self.get(name).is_some() {
             self.add(name, traces);
         }
     }
 
     /// Adds effects to a name.
-    pub(super) fn add(&mut self, name: Name, traces: Traces) {
+    pub(super) fn add(&mut self, name: Name, traces: NameEffects) {
         if self.slots.len() < 2 * (self.len + 1) {
             self.grow();
         }
@@ -139,7 +139,7 @@ impl NameTable {
     }
 
     #[inline]
-    pub(super) fn get(&self, name: Name) -> Option<Traces> {
+    pub(super) fn get(&self, name: Name) -> Option<NameEffects> {
         let key = name.0.max(1);
         let (found, traces) = self.slots[self.place(key)];
         (found != 0).then_some(traces)
@@ -158,7 +158,7 @@ impl NameTable {
     }
 
     fn grow(&mut self) {
-        let slots = vec![(0, Traces::default()); 2 * self.slots.len()];
+        let slots = vec![(0, NameEffects::default()); 2 * self.slots.len()];
         let old = std::mem::replace(&mut self.slots, slots.into());
         for slot in old.into_iter().filter(|slot| slot.0 != 0) {
             let place = self.place(slot.0);
@@ -199,12 +199,12 @@ mod tests {
             let write = Effects::NONE;
             table.add(
                 Name::of(format!("name {number}").as_bytes()),
-                Traces { read, write },
+                NameEffects { read, write },
             );
         }
         table.add(
             Name::of(b"name 7"),
-            Traces {
+            NameEffects {
                 read: Effects::SEED,
                 write: Effects::LOCK,
             },

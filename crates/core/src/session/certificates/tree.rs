@@ -13,7 +13,7 @@ pub(super) enum Reference {
     Relation(u32),
     /// The next value of a sequence.
     NextValue,
-    /// The user, or another value of the session that has a key word.
+    /// The user, or another value of the session that SQL reads by a key word.
     SessionValue,
 }
 

@@ -1,5 +1,5 @@
-//! Parts of statements that count as values though they are no literals: long lists of constants, the value of SET, and
-//! names that clients make up for each use, such as those of savepoints and cursors.
+//! Parts of statements that count as values although they are not literals: long lists of constants, the value of SET,
+//! and names that clients make up for each use, such as those of savepoints and cursors.
 
 use super::{
     super::{

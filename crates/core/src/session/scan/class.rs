@@ -1,24 +1,25 @@
-//! Classes of texts, by what it takes to clean a session that has run them.
+//! Classes of texts, by the clean that a session needs after them.
 
 use super::Effects;
 
-/// The class of everything that ran on a server since its last clean, the least first. Errors and ROLLBACK do not lower
-/// it.
+/// The class of a text, or of all texts that ran on a server since its last clean: the highest counts. Errors and
+/// ROLLBACK do not lower it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// Nothing that can leave state.
+    /// The text leaves no session state.
     #[default]
     Pure,
-    /// Also texts that leave sequence values: DISCARD SEQUENCES removes them.
+    /// The text may leave sequence values, which DISCARD SEQUENCES removes.
     Sequences,
-    /// Also SET and RESET of parameters; [`touched_parameters`](super::touched_parameters) returns their names.
+    /// The text may also set or reset parameters; [`touched_parameters`](super::touched_parameters) returns their
+    /// names.
     Settings,
     /// Anything.
     Opaque,
 }
 
 impl Effects {
-    /// The effects that leave nothing in the session.
+    /// The effects that leave no session state.
     const HARMLESS: Self = Self::STATEMENTS_VIEW
         .and(Self::CHANNELS_VIEW)
         .and(Self::TERMINATES)

@@ -8,7 +8,7 @@ use super::{
     Effects,
     words::{self, CHANGE, Meaning},
 };
-use crate::session::certificates::{Name, Traces};
+use crate::session::certificates::{Name, NameEffects};
 
 /// Volatile and parallel-restricted functions of PostgreSQL 15 to 18 that were reviewed, one name a line, sorted: their
 /// effects end with the transaction, or lie outside of the session. A function of a newer PostgreSQL that is on neither
@@ -17,13 +17,13 @@ const INNOCENT: &str = include_str!("innocent.txt");
 
 /// Returns the effects that PostgreSQL's own function or relation of this name has on a session that uses it; `None` if
 /// the list does not contain it. System catalogs that DDL writes to are left out: see [`is_catalog`].
-pub(in crate::session) fn builtin_traces(name: &[u8]) -> Option<Traces> {
+pub(in crate::session) fn builtin_effects(name: &[u8]) -> Option<NameEffects> {
     let (read, write) = match words::meaning(Name::of(name), name, 0, name.len())? {
         Meaning::Name(_, CHANGE) | Meaning::Key(_) => return None,
         Meaning::Name(read, write) => (read, write),
         Meaning::SetConfig => (Effects::SETTING, Effects::NONE),
     };
-    Some(Traces { read, write })
+    Some(NameEffects { read, write })
 }
 
 /// Returns whether this is a system catalog. Writing to it is DDL.

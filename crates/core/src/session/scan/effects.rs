@@ -7,7 +7,8 @@ use std::{
 
 use crate::session::word_list::words;
 
-/// The effects that a text may have on the session that runs it. Empty if it is certain that the text leaves no trace.
+/// The effects that a text may have on the session that runs it. Empty if the text is certain to leave no session
+/// state.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct Effects(u32);
@@ -31,7 +32,7 @@ impl Effects {
     pub const CURSOR: Self = Self(1 << 6);
     /// Advisory locks of the session, taken or released.
     pub const LOCK: Self = Self(1 << 7);
-    /// setseed, which nothing reports and nothing undoes.
+    /// setseed, which no view reports and no statement undoes.
     pub const SEED: Self = Self(1 << 8);
     /// LOAD, and other effects that only end with the server connection: a replication origin of the session, a
     /// temporary replication slot, a backup, connections of dblink.
@@ -51,8 +52,8 @@ impl Effects {
     /// `pg_cancel_backend`.
     pub const CANCELS: Self = Self(1 << 15);
 
-    /// SAVEPOINT, RELEASE, ROLLBACK TO. They leave nothing themselves, but the text of a SET in the same transaction
-    /// does not show the SET's outcome any more.
+    /// SAVEPOINT, RELEASE, ROLLBACK TO. They leave no state themselves, but after them the text of a SET in the same
+    /// transaction does not show whether the SET is in force.
     pub const SAVEPOINT: Self = Self(1 << 16);
 
     /// The text reads a parameter, the user or the like. No text gets this effect; a function that has it and is

@@ -1,8 +1,8 @@
 //! SQL text as tokens, as PostgreSQL's lexer cuts it (`standard_conforming_strings` on). All other readers of SQL use
 //! this lexer.
 //!
-//! Where versions of PostgreSQL differ, or a mistake of this lexer could hide something (`1e''`, an escape string that
-//! may be continued, `U&`), the token is `Broken`: not understood.
+//! The token is `Broken` (not understood) where versions of PostgreSQL differ, or where a mistake of this lexer could
+//! hide a name: `1e''`, an escape string that may be continued, `U&`.
 
 use super::blocks;
 
@@ -73,7 +73,7 @@ impl Literals for () {
     fn skipped(&mut self, _: &[u8], _: usize, _: Token) {}
 }
 
-/// Cuts a text into tokens. A copy of the lexer looks ahead.
+/// Cuts a text into tokens. To look ahead, copy the lexer.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::session) struct Lexer<'a> {
     text: &'a [u8],
@@ -109,7 +109,7 @@ static CLASSES: [u8; 256] = {
 const STARTS_WORD: u8 = 1;
 const IS_OF_WORD: u8 = 2;
 const IS_SPACE: u8 = 4;
-/// A byte that is a token by itself, whatever stands before and behind it.
+/// A byte that is a token by itself, whatever the bytes around it are.
 const IS_SIGN: u8 = 8;
 
 /// Returns whether an identifier may begin with this byte.
@@ -434,7 +434,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// Skips digits; since PostgreSQL 16 they may have `_` between them. In older versions the `_` begins an alias,
-    /// which means nothing.
+    /// which has no effect.
     #[inline]
     fn skip_digits(&mut self) {
         loop {

@@ -1,4 +1,4 @@
-//! Texts whose effect on the session's parameters is known without asking the server.
+//! Texts that show which values they give to parameters, so that the server need not be queried.
 
 use super::{
     parameters::{self, NAME_MAX},
@@ -6,7 +6,7 @@ use super::{
     pieces::{Piece, pieces},
 };
 
-/// Longer texts are not read: asking the server for the values takes only a few bytes.
+/// Longer texts are not read: for these, a query for the values costs less.
 const TEXT_MAX: usize = 1024;
 /// A number with more digits may not fit an integer, and PostgreSQL writes such a number in another form.
 const DIGITS_MAX: usize = 9;

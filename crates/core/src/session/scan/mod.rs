@@ -1,9 +1,9 @@
-//! The scanner: the effects that a text of SQL may have on its session, found without asking the server.
+//! The scanner finds the effects that an SQL text may have on its session, without a query to the server.
 //!
 //! The rules: the text must be cut into tokens with certainty, and each of its statements must begin with a word of a
 //! closed list. Every word and quoted identifier is looked up wherever it stands: among the key words, among those
-//! functions of PostgreSQL's own that leave a trace, and in the certificates of the database. The scanner parses no
-//! grammar beyond that, so no place in a statement hides a name. It reads a text in one pass and allocates nothing.
+//! functions of PostgreSQL's own that leave session state, and in the certificates of the database. The scanner parses
+//! no grammar beyond that, so no place in a statement hides a name. It reads a text in one pass and allocates nothing.
 
 mod blocks;
 mod channel_command;
@@ -28,7 +28,7 @@ pub use channel_command::ChannelCommand;
 pub use class::Class;
 pub use ddl::DdlWords;
 pub(in crate::session) use ddl::NAME_MAX;
-pub(in crate::session) use denied::{builtin_traces, is_catalog, is_innocent};
+pub(in crate::session) use denied::{builtin_effects, is_catalog, is_innocent};
 pub use effects::Effects;
 use lexer::Literals;
 pub(in crate::session) use lexer::{Kind, Lexer, is_of_word};
@@ -46,14 +46,14 @@ pub use verdict_cache::{Verdict, VerdictCache};
 
 use super::certificates::Certificates;
 
-/// The way in which bytes form a text, by the settings of the session that reads it.
+/// The rules by which a server turns the bytes of a text into tokens; they depend on the settings of its session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
     /// Names beyond ASCII are written as the catalog writes them.
     Utf8,
     /// ASCII bytes mean ASCII characters; names beyond ASCII can't be compared.
     Ascii,
-    /// A byte that looks like a quote or a backslash may be something else: the text can't be scanned.
+    /// A byte with the value of a quote or a backslash may be part of another character, so the text can't be scanned.
     #[default]
     Unreadable,
 }

@@ -63,9 +63,9 @@ pub fn touched_parameters(text: &[u8], dialect: Dialect) -> Touched {
 
 /// Returns the effects that a parameter leaves although it was set for the transaction only.
 ///
-/// `seed` acts when it is set. Plans that were made under other costs stay with prepared statements, and so do the
-/// values of literals. The others change how later texts are read, and such texts may have been examined before the SET
-/// is known here.
+/// `seed` has its effect when it is set. Prepared statements keep plans that were made under other costs, and the
+/// values of literals. The other parameters change how the server reads later texts, and pgweir may have scanned such
+/// texts before it knows of the SET.
 pub(super) fn lasting(parameter: &[u8]) -> Effects {
     let is = |name: &str| parameter.eq_ignore_ascii_case(name.as_bytes());
     if is("seed") {
@@ -85,8 +85,7 @@ pub(super) fn lasting(parameter: &[u8]) -> Effects {
     }
 }
 
-/// The prefix of PL/pgSQL's parameters.
-/// Returns whether it is a parameter of PL/pgSQL. PL/pgSQL may compile functions differently under it
+/// Returns whether this is a parameter of PL/pgSQL. PL/pgSQL may compile functions differently under it
 /// (`plpgsql.variable_conflict`), and keeps the compiled functions for the lifetime of the session, even if the
 /// parameter is reset.
 #[must_use]
@@ -104,7 +103,8 @@ pub fn outlasts_reset(parameter: &[u8]) -> bool {
 /// lists under "Query Planning", and for those that decide what literals mean.
 #[must_use]
 pub fn shapes_plans(parameter: &[u8]) -> bool {
-    // Planning turns values into text, also within functions that are wrongly declared IMMUTABLE: hence the first seven.
+    // The first seven decide how values are turned into text. That also happens during planning, in functions that are
+    // wrongly declared IMMUTABLE.
     const NAMES: [&str; 19] = words(
         "bytea_output extra_float_digits quote_all_identifiers default_text_search_config \
          lc_numeric lc_time xmlbinary plan_cache_mode effective_cache_size constraint_exclusion \

@@ -1,8 +1,8 @@
-//! The phrases of a text: everything that the text says about its session's state, parsed in full. Only texts that may
-//! change the session are parsed in this way.
+//! Parses a text into phrases: the parts of its statements that concern session state. Only texts that may change the
+//! session are parsed in this way.
 //!
-//! A text shows what its client wanted; only the server knows the outcome. So phrases only decide what to ask the
-//! server, and which statement was prepared under a name.
+//! A text does not show whether the server carried it out. So phrases only decide which state to read from the server,
+//! and which statement was prepared under a name.
 
 mod custom;
 mod name;

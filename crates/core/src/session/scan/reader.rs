@@ -7,13 +7,13 @@ use super::{
     parameters::{self, NAME_MAX},
     words::{self, CHANGE, Key, Meaning},
 };
-use crate::session::certificates::{Certificates, Name, Traces};
+use crate::session::certificates::{Certificates, Name, NameEffects};
 
 /// The result of reading a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Look {
     pub(super) found: Effects,
-    /// Whether the same text with other numbers and strings in it might have another verdict.
+    /// Whether the same text with other numbers and strings could have another verdict.
     pub(super) by_literals: bool,
 }
 
@@ -50,8 +50,8 @@ pub(super) fn look(
     }
 }
 
-/// Returns the effects of a text that can't be cut into tokens, or that has code in a string. The text may do anything,
-/// but can't do DDL unless it contains a word for it.
+/// Returns the effects of a text that can't be cut into tokens, or that has code in a string. The text is opaque, but
+/// does no DDL unless it contains a DDL keyword.
 #[cold]
 pub(super) fn unreadable(text: &[u8]) -> Effects {
     match ddl::may_change_catalog(text) {
@@ -60,7 +60,7 @@ pub(super) fn unreadable(text: &[u8]) -> Effects {
     }
 }
 
-/// Stands for all tokens without a meaning.
+/// The token that stands for all tokens without a meaning.
 const OTHER: Token = Token {
     kind: Kind::Comma,
     start: 0,
@@ -140,7 +140,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Notes the effects of a beginning that no statement has.
+    /// Notes the effects of a statement with an unknown beginning.
     #[cold]
     fn not_a_statement(&mut self) {
         self.found |= CHANGE;
@@ -239,13 +239,13 @@ impl Reader<'_> {
         self.name(hash, name);
     }
 
-    /// Looks up an identifier, whatever it means here: an object of the database may have the same name.
+    /// Looks up an identifier, whatever its role in the statement: an object of the database may have the same name.
     #[inline]
     fn name(&mut self, hash: Name, name: &[u8]) {
         if name.len() > NAME_MAX || !self.utf8 && !name.is_ascii() {
             self.found |= Effects::OPAQUE;
         }
-        let Traces { read, write } = self.certificates.word(hash);
+        let NameEffects { read, write } = self.certificates.word(hash);
         self.found |= read;
         self.written |= write;
     }

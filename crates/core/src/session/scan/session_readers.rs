@@ -1,9 +1,9 @@
-//! PostgreSQL's own functions and key words that reveal something of the session in which they are used. If a plan
-//! keeps the result of a function that calls them, that plan must not be used by other clients.
+//! PostgreSQL's own functions and key words whose result depends on the session. If a plan keeps the result of a
+//! function that calls them, that plan must not be used by other clients.
 
 use crate::session::word_list::{begins, is_any, words};
 
-/// Returns whether a function of this name, or the key word, reveals something of the session in which it is used.
+/// Returns whether the result of a function of this name, or of the key word, depends on the session.
 pub(in crate::session) fn reads_session(name: &[u8]) -> bool {
     begins(name, "has_") || is_any(name, &SESSION_READERS)
 }

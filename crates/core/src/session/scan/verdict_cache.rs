@@ -1,4 +1,4 @@
-//! A cache of scan results, for the texts that were sent most often lately.
+//! A cache of scan results, for texts that were sent often in recent time.
 
 use super::{
     Dialect, Effects, blocks, look, scan,
@@ -18,7 +18,7 @@ const SET_BYTES: usize = 10 * 1024;
 /// texts that never occurred again. So texts that occur once are rarely added, and rarely compared with.
 const PATIENCE_MIN: u8 = 3;
 const PATIENCE_MAX: u8 = 8;
-/// The constants of a generator of numbers that takes all values in turn (Knuth's).
+/// The constants of Knuth's linear congruential generator, which has the full period.
 const STEP: u32 = 1_664_525;
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -50,7 +50,7 @@ struct Known {
     effects: Effects,
     /// Whether the verdict was used since it was last checked for removal.
     was_used: bool,
-    /// Whether the verdict was ever used.
+    /// Whether the verdict was used at least once.
     is_of_use: bool,
     template: Template,
     /// The hash of the text's fingerprint, once someone has asked for it. All texts that fit the template have the same.

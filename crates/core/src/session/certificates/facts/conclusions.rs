@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     super::{
-        Name, Suspect, Traces,
+        Name, NameEffects, Suspect,
         graph::{At, Node},
     },
     Facts,
@@ -26,7 +26,7 @@ pub(in crate::session::certificates) struct Conclusions {
     pub(in crate::session::certificates) logins_leave_state: bool,
     /// Effects of calls of users' functions by OID.
     pub(in crate::session::certificates) calls: HashMap<u32, Effects>,
-    /// The same of PostgreSQL's own functions.
+    /// Effects of calls of PostgreSQL's own functions by OID.
     pub(in crate::session::certificates) builtin_calls: HashMap<u32, Effects>,
     /// Functions, and the effects of a call.
     pub(in crate::session::certificates) functions: Vec<(Box<str>, Effects)>,
@@ -75,13 +75,13 @@ impl Facts {
         for (at, name) in &self.login_triggers {
             if self.graph.bits(*at).contains(Effects::OPAQUE) {
                 found.logins_leave_state = true;
-                let reason = || format!("login trigger {name} may keep something in each session");
+                let reason = || format!("login trigger {name} may leave state in each session");
                 found.unclean_reason.get_or_insert_with(reason);
             }
         }
         for name in &self.own.unknown {
             let reason = "pgweir does not know what this function of PostgreSQL does";
-            let traces = Traces::of_use(Effects::OPAQUE);
+            let traces = NameEffects::of_use(Effects::OPAQUE);
             found.remember("built-in", name, traces, || Some(reason.into()));
         }
         let builtin = self.own.effects.iter();
@@ -90,7 +90,7 @@ impl Facts {
             .collect();
         for (at, oid, name) in &self.functions {
             let read = self.graph.bits(*at);
-            let traces = Traces::of_use(read);
+            let traces = NameEffects::of_use(read);
             found.remember("function", name, traces, || self.explain(&names, *at));
             found.functions.push((name.clone(), read));
             found.calls.insert(*oid, read);
@@ -107,7 +107,7 @@ impl Facts {
         found
     }
 
-    /// Lets names stand for those of PostgreSQL's own relations to which somebody has attached code.
+    /// Adds the names of PostgreSQL's own relations to which somebody has attached code.
     fn name_altered_relations(&mut self) {
         for (oid, name) in &self.own.relations {
             if self.own.altered.contains(oid) {
@@ -129,7 +129,7 @@ impl Facts {
         let bits = |node| place(node).map_or(Effects::NONE, |at| self.graph.bits(at));
         let (read, write) = (bits(Node::Read(oid)), bits(Node::Written(oid)));
         let reason = || self.explain(names, place(Node::Written(oid))?);
-        found.remember("relation", name, Traces { read, write }, reason);
+        found.remember("relation", name, NameEffects { read, write }, reason);
         found.relations.push((name.into(), read, write));
     }
 
@@ -188,10 +188,10 @@ impl Conclusions {
         &mut self,
         kind: &'static str,
         name: &str,
-        traces: Traces,
+        traces: NameEffects,
         reason: impl FnOnce() -> Option<Box<str>>,
     ) {
-        if traces != Traces::default() && self.suspects.len() < SUSPECTS_MAX {
+        if traces != NameEffects::default() && self.suspects.len() < SUSPECTS_MAX {
             self.suspects.push(Suspect {
                 kind,
                 name: name.into(),

@@ -49,7 +49,7 @@ pub(in crate::session::certificates) struct DatabaseIdentity {
     pub(in crate::session::certificates) system: Option<u64>,
 }
 
-/// The size of what was read.
+/// The size of the facts.
 #[derive(Debug, Default)]
 pub(in crate::session::certificates) struct FactsSize {
     pub(in crate::session::certificates) bytes: usize,

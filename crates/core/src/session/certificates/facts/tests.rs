@@ -1,7 +1,7 @@
 //! Small databases, and what follows from them.
 
 use super::*;
-use crate::session::certificates::{Certificates, FACTS, Traces, row};
+use crate::session::certificates::{Certificates, FACTS, NameEffects, row};
 
 const CLEAN: &str = "BEGIN RETURN 1; END";
 const DIRTY: &str = "BEGIN EXECUTE 'x'; RETURN 1; END";
@@ -77,7 +77,7 @@ impl Database {
             certificates.opaque_reason()
         );
         for &(name, read, write) in expect {
-            let Traces {
+            let NameEffects {
                 read: found,
                 write: also,
             } = certificates.word(Name::of(name.as_bytes()));

@@ -1,7 +1,7 @@
 //! Finds names of custom parameters, in texts that arrive in pieces.
 //!
-//! This reader does not use the lexer: names also occur in strings, which may be bodies of functions, and a text that
-//! is longer than a buffer is forwarded without being held as a whole.
+//! This reader does not use the lexer, for two reasons: names also occur in strings, which may be bodies of functions;
+//! and a text that is longer than a buffer is forwarded in pieces.
 
 use std::collections::BTreeSet;
 
@@ -21,10 +21,10 @@ const REST_MAX: usize = 1024;
 
 /// Collects names of custom parameters (`app.tenant`) that a text mentions, in lower case: as the argument of
 /// `set_config` or `current_setting`, or after SET, SHOW, RESET; in strings too, which may be bodies of functions.
-/// There may be more names than the text means.
+/// There may be more names than the text refers to.
 ///
-/// Nothing in SQL lists such parameters; a server can only be asked for those with a known name. So texts that arrive
-/// in pieces are read as well.
+/// SQL has no list of such parameters, so a server can only be queried for known names. Therefore texts that arrive in
+/// pieces are read, too.
 #[derive(Debug, Default)]
 pub struct CustomNames {
     found: BTreeSet<Vec<u8>>,
@@ -52,7 +52,7 @@ impl CustomNames {
         text.extend_from_slice(bytes);
         text.drain(..self.read_words(&text, false));
         self.rest = match text.len() > WORD_MAX && text.iter().all(|&byte| is_of_word(byte)) {
-            // It stays a word that no name follows.
+            // The replacement is a word that no name can follow.
             true => vec![b'_'; WORD_MAX + 1],
             false => text,
         };

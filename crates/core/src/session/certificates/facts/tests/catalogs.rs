@@ -49,7 +49,7 @@ fn what_logins_leave() {
     };
     let found = of("login", "20002");
     assert!(found.logins_leave_state() && found.has_event_triggers());
-    let why = "login trigger t may keep something in each session";
+    let why = "login trigger t may leave state in each session";
     assert_eq!(found.unclean_reason(), Some(why));
     for (event, function) in [("login", "20001"), ("ddl_command_end", "20002")] {
         let found = of(event, function);
@@ -103,7 +103,7 @@ fn code_of_postgresqls_own_relations() {
         assert_eq!(found.counts().relations, usize::from(!rows.is_empty()));
         found.word(Name::of(name.as_bytes()))
     };
-    let none = Traces::default();
+    let none = NameEffects::default();
     assert_eq!((of(&[], "sql_features"), of(&[], "tables")), (none, none));
     let fires: &[&str] = &["u", "w", "13000", "20002"];
     assert_eq!(of(&[fires], "sql_features").write, ANYTHING);
