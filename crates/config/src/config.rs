@@ -390,7 +390,8 @@ impl Config {
         self.settings.keep_fixed(&running.settings);
     }
 
-    /// Returns the rows of SHOW CONFIG, by key.
+    /// Returns the rows of SHOW CONFIG, by key: the settings, and the share of a node (`fleet_share`), which follows from
+    /// two of them.
     #[must_use]
     pub fn rows(&self) -> Vec<ConfigRow> {
         let texts = self.settings.texts().into_iter();
@@ -402,6 +403,12 @@ impl Config {
                 changeable: info.reloadable,
             })
             .collect();
+        rows.push(ConfigRow {
+            key: "fleet_share",
+            value: Some(self.settings.fleet_share().to_string()),
+            default: Some("0"),
+            changeable: false,
+        });
         rows.sort_by_key(|row| row.key);
         rows
     }

@@ -10,6 +10,7 @@ mod check;
 mod config;
 mod connstr;
 pub mod docs;
+mod fleet;
 mod http;
 mod ini;
 mod kinds;

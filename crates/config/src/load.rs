@@ -99,6 +99,9 @@ impl Config {
         if !accepted.info.reloadable {
             return Err(ProblemKind::NeedsRestart(key.to_owned()));
         }
+        if let Some(problem) = fleet_problem(&changed) {
+            return Err(problem);
+        }
         Ok((changed, remark(&accepted)))
     }
 }
@@ -360,6 +363,16 @@ impl Loader<'_> {
     }
 
     fn finish(mut self, path: &Path) -> Result<Config, Problems> {
+        if let Some(kind) = fleet_problem(&self.config) {
+            let places = &self.config.places;
+            let place = ["max_server_conn", "fleet_nodes"].map(|key| places.get(key).cloned());
+            let of_file = || Place {
+                file: path.to_owned(),
+                line: 0,
+            };
+            let place = place.into_iter().flatten().next().unwrap_or_else(of_file);
+            self.problem(&place, kind);
+        }
         if !self.problems.is_empty() {
             return Err(Problems(self.problems));
         }
@@ -408,6 +421,17 @@ fn refusal(error: SetError, scope: Scope, key: &str, value: &str) -> ProblemKind
             },
         },
     }
+}
+
+/// Returns the problem of a fleet whose nodes would have no server each.
+fn fleet_problem(config: &Config) -> Option<ProblemKind> {
+    let settings = &config.settings;
+    let bad = settings.check_fleet().err()?;
+    Some(ProblemKind::BadValue {
+        key: "max_server_conn".to_owned(),
+        value: Some(settings.max_server_conn.show()),
+        expected: bad.expected,
+    })
 }
 
 /// Returns the message for the operator about a key that was set.

@@ -478,6 +478,24 @@ fn values_are_shown_as_pgbouncer_shows_them() {
 }
 
 #[test]
+fn nodes_of_a_fleet_share_the_limit() {
+    let config = settings("max_server_conn = 61\nfleet_nodes = 3\n").expect("a right file");
+    let share = config
+        .rows()
+        .into_iter()
+        .find(|row| row.key == "fleet_share");
+    assert_eq!(share.and_then(|row| row.value).as_deref(), Some("20"));
+    let problems = settings("max_server_conn = 2\nfleet_nodes = 3\n").expect_err("no server each");
+    let text = problems.to_string();
+    assert!(
+        text.starts_with("a.ini:2") && text.contains("fleet_nodes (3)"),
+        "{text}"
+    );
+    assert!(settings("fleet_nodes = 3\n").is_ok(), "no limit to share");
+    assert!(settings("fleet_nodes = 0\n").is_err());
+}
+
+#[test]
 fn own_settings() {
     let config = settings(
         "workers = 2\nfair_window = 0\nread_buffer = 65483\nabandoned_query_timeout = 1min\n",

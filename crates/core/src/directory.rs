@@ -557,7 +557,7 @@ pub(crate) fn cap_limits(config: &Config, database: &Database, user: &str) -> Ca
     CapLimits {
         database: config.max_db_connections(database),
         user: config.max_user_connections(user),
-        process: config.settings.max_server_conn,
+        process: config.settings.fleet_share(),
         weight: database.weight,
     }
 }

@@ -92,6 +92,13 @@ login_settings! { {
         /// have waited for half a second also gets the next server that becomes free in a pool above its share. The
         /// limit is shared in proportion to the databases' `weight`, among the pools that have or need servers.
         max_server_conn: u32 = "0", reloads, now;
+        /// The number of pgweir processes, with the same configuration, that open servers on the same PostgreSQL. Each
+        /// of them uses at most its share of `max_server_conn`: the limit divided by this number, rounded down, so that
+        /// the sum never exceeds the limit. The remainder is not used. `max_server_conn` must be 0 or at least this
+        /// number. The row `fleet_share` of SHOW CONFIG has the share. Before one more process starts, set the new
+        /// number on all others, and wait until they have no more servers than their new share: a lower share closes no
+        /// server, but idle ones end after `server_idle_timeout`. Servers of `bypass_users` are not counted.
+        fleet_nodes: u32 = "1", reloads, now, between::<1, 1_000>;
         /// Clients that get their own server when they log in, outside of all pools, until they disconnect: for
         /// administrators when a pool is exhausted. A list of `db/user`, `db/*` and `*/user`, with the names that
         /// clients log in with. The limits on clients and servers (`max_client_conn`, `pool_size`, the caps) don't

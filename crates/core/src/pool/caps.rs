@@ -35,7 +35,7 @@ pub enum Scope {
     Database,
     /// Servers of one user: `max_user_connections`.
     User,
-    /// Servers of the process: `max_server_conn`.
+    /// Servers of the process: its share of `max_server_conn`.
     Process,
 }
 

@@ -12,6 +12,7 @@ const LIMITS: &[&str] = &[
     "max_db_client_connections",
     "max_user_client_connections",
     "max_server_conn",
+    "fleet_share",
     "max_db_connections",
     "max_user_connections",
     "max_prepared_statements",
