@@ -178,6 +178,8 @@ def test_a_server_that_is_down(start):
     with pytest.raises(psycopg.OperationalError):
         pooler.connect()
     metrics = scrape(pooler.http)
+    assert metrics.value("pgweir_client_logins_total", result="no_server") == 1
+    assert metrics.value("pgweir_client_logins_total", result="protocol") == 0
     pool = {"database": "app", "user": "trusty"}
     assert metrics.value("pgweir_pool_server_login_failing", **pool) == 1
     assert metrics.value("pgweir_pool_server_logins_total", **pool, result="failed") >= 1

@@ -2,6 +2,8 @@
 
 use std::ops::AddAssign;
 
+use crate::base::fault::{Blame, Fault};
+
 /// The result of a client's login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -12,21 +14,24 @@ pub enum LoginResult {
     Denied,
     /// The database does not exist (class 3D).
     NoDatabase,
-    /// A limit on clients is reached (class 53).
+    /// A limit on clients is reached, or the server's limit on connections (class 53).
     TooMany,
+    /// No server could be reached, or the server has refused the login of pgweir.
+    NoServer,
     /// The client violated the protocol (class 08).
     Protocol,
-    /// Any other failure: an unreachable server, a timeout, a shutdown.
+    /// Any other failure: a timeout, a shutdown.
     Other,
 }
 
 impl LoginResult {
     /// All results.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Done,
         Self::Denied,
         Self::NoDatabase,
         Self::TooMany,
+        Self::NoServer,
         Self::Protocol,
         Self::Other,
     ];
@@ -39,19 +44,43 @@ impl LoginResult {
             Self::Denied => "denied",
             Self::NoDatabase => "no_database",
             Self::TooMany => "too_many",
+            Self::NoServer => "no_server",
             Self::Protocol => "protocol",
             Self::Other => "other",
         }
     }
 
-    /// Returns the result of a login that failed with this SQLSTATE.
+    /// Returns the words for the result in an event.
     #[must_use]
-    pub fn of_sqlstate(code: &str) -> Self {
-        match code.get(..2) {
-            Some("28") => Self::Denied,
-            Some("3D") => Self::NoDatabase,
-            Some("53") => Self::TooMany,
-            Some("08") => Self::Protocol,
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Done => "succeeded",
+            Self::Denied => "denied",
+            Self::NoDatabase => "no such database",
+            Self::TooMany => "too many clients",
+            Self::NoServer => "no server connection",
+            Self::Protocol => "violation of the protocol",
+            Self::Other => "another reason",
+        }
+    }
+
+    /// Returns the result of a login that failed for this reason. PgBouncer's SQLSTATE for several of these reasons is that
+    /// of a violated protocol, so the SQLSTATE alone does not tell.
+    #[must_use]
+    pub fn of(fault: &Fault) -> Self {
+        match fault {
+            Fault::TooManyClients
+            | Fault::TooManyClientsOfDatabase
+            | Fault::TooManyClientsOfUser => return Self::TooMany,
+            Fault::LoginTimeout => return Self::Other,
+            _ => {}
+        }
+        match (fault.sqlstate().get(..2), fault.blame()) {
+            (Some("28"), _) => Self::Denied,
+            (Some("3D"), _) => Self::NoDatabase,
+            (Some("53"), _) => Self::TooMany,
+            (_, Blame::Server) => Self::NoServer,
+            (Some("08"), Blame::Client) => Self::Protocol,
             _ => Self::Other,
         }
     }
@@ -101,16 +130,20 @@ mod tests {
 
     #[test]
     fn errors_are_counted_by_their_class() {
-        for (code, result) in [
-            ("28P01", LoginResult::Denied),
-            ("28000", LoginResult::Denied),
-            ("3D000", LoginResult::NoDatabase),
-            ("53300", LoginResult::TooMany),
-            ("08P01", LoginResult::Protocol),
-            ("57P01", LoginResult::Other),
-            ("", LoginResult::Other),
+        let unreachable = Fault::ServerLogin(Box::new(("connect failed".to_owned(), None)));
+        for (fault, result) in [
+            (Fault::Password, LoginResult::Denied),
+            (
+                Fault::NoSuchDatabase("x".to_owned()),
+                LoginResult::NoDatabase,
+            ),
+            (Fault::TooManyClients, LoginResult::TooMany),
+            (unreachable, LoginResult::NoServer),
+            (Fault::UnexpectedMessage(b'x'), LoginResult::Protocol),
+            (Fault::LoginTimeout, LoginResult::Other),
+            (Fault::ShuttingDown, LoginResult::Other),
         ] {
-            assert_eq!(LoginResult::of_sqlstate(code), result, "{code}");
+            assert_eq!(LoginResult::of(&fault), result, "{fault}");
         }
         let mut logins = Logins::default();
         logins.add(LoginResult::Denied);

@@ -85,7 +85,7 @@ impl Disconnect<'_> {
     /// Records a failed login: an event and an audit line. Failed logins of a user of the userlist are an event of their
     /// own. Anybody can choose other names, so these are one event, and stand beside the client's address only.
     fn record_failed_login(&mut self, conn: Token, fault: &Fault, out: &mut Actions) {
-        let result = LoginResult::of_sqlstate(fault.sqlstate());
+        let result = LoginResult::of(fault);
         self.logins.results_mut().add(result);
         let config = &self.env.snapshot.config;
         let Some(client) = self.connections.client(conn) else {
@@ -98,7 +98,7 @@ impl Disconnect<'_> {
         let user = if is_listed { user } else { "" };
         let text = format!(
             "login of a client failed: {}, SQLSTATE {}",
-            result.name(),
+            result.words(),
             fault.sqlstate()
         );
         let address = client.origin.remote.without_port();
