@@ -220,12 +220,13 @@ impl Lending<'_> {
         let Some(pool) = self.pools.get_mut(server.pool()) else {
             return out.report_missing("the pool of a server that is free");
         };
-        let terms = &pool.terms;
-        // The next check opens the successor, and closes the server later. In session mode there may be no check soon.
-        let needs_successor = terms.mode != PoolMode::Session && terms.needs_successor(server, now);
         // A lifetime of 0 means that the server is lent once.
-        if was_lent(server) && terms.server_end(server) <= now && !needs_successor {
-            return (self.effects).push(Effect::close(conn, "server lifetime over"));
+        if was_lent(server) && pool.terms.server_end(server) <= now {
+            // The next check opens the successor, and closes the server later. In session mode there may be no check soon.
+            let terms = &pool.terms;
+            if terms.mode == PoolMode::Session || !terms.needs_successor(server, now) {
+                return (self.effects).push(Effect::close(conn, "server lifetime over"));
+            }
         }
         if pool.orders.paused {
             let operator = self.env.directory.operator();

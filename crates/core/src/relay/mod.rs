@@ -216,10 +216,7 @@ impl Relay<'_> {
                     }
                     effect
                 }
-                Step::InspectHeld => {
-                    let message = server.stream.held().to_vec();
-                    self.handle_step(input, (&message, None), to, out)
-                }
+                Step::InspectHeld => self.handle_held(input, to, out),
                 Step::Overlong(tag) => self.passes_unread(input.server, tag, out),
                 Step::Pass { .. } | Step::PassHeld => None,
             };
@@ -265,9 +262,24 @@ impl Relay<'_> {
         }
     }
 
+    /// Handles a complete message that came in parts, and was buffered.
+    #[cold]
+    fn handle_held(
+        &mut self,
+        input: &mut ServerBytes<'_>,
+        to: Option<Token>,
+        out: &mut Actions,
+    ) -> Option<Effect> {
+        let message = (self.connections.server(input.server)?)
+            .stream
+            .held()
+            .to_vec();
+        self.handle_step(input, (&message, None), to, out)
+    }
+
     /// Handles a complete message, and forwards it. `place`: its position in the input; `None` if the message was
     /// buffered.
-    #[inline]
+    #[inline(always)]
     fn handle_step(
         &mut self,
         input: &mut ServerBytes<'_>,

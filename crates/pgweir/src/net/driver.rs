@@ -168,7 +168,9 @@ impl<P: Pooler> Driver<P> {
             self.dispatch(Key::of(event), event.flags);
             self.settle();
         }
-        self.dispatch_completed()?;
+        if self.io.poller.is_ring() {
+            self.dispatch_completed()?;
+        }
         self.serve_carried();
         self.serve_timers();
         if !once_read.is_empty() {
@@ -217,6 +219,8 @@ impl<P: Pooler> Driver<P> {
         Some(due.since(self.io.now))
     }
 
+    // Inlined for epoll's events, as it would be by itself if io_uring's did not need it, too.
+    #[inline(always)]
     pub(super) fn dispatch(&mut self, key: Key, flags: EventFlags) {
         match key {
             Key::Connection(token) => self.on_connection(token, flags),
@@ -226,6 +230,7 @@ impl<P: Pooler> Driver<P> {
         }
     }
 
+    #[inline(always)]
     fn on_connection(&mut self, token: Token, flags: EventFlags) {
         let Some(connection) = self.io.table.get(token) else {
             return self.io.on_connecting(token, flags);

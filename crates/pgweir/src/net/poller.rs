@@ -90,6 +90,7 @@ impl Poller {
     }
 
     /// Returns whether this is io_uring.
+    #[inline]
     pub(super) fn is_ring(&self) -> bool {
         self.ring.is_some()
     }

@@ -96,7 +96,8 @@ impl<P: Pooler> Driver<P> {
         if connection.input.receive.early {
             return self.read_early(token);
         }
-        if self.io.poller.stop_receiving(Key::Connection(token)) {
+        let is_ring = self.io.poller.is_ring();
+        if is_ring && self.io.poller.stop_receiving(Key::Connection(token)) {
             // Bytes that the ring has received come first. An event follows when the socket may be read.
             return;
         }
@@ -108,7 +109,9 @@ impl<P: Pooler> Driver<P> {
                 // A short read has emptied the socket, so more bytes will be a new edge. Only the end of the stream may
                 // have been reported already.
                 connection.input.readable = length == room || connection.input.hung_up;
-                connection.count_read(length == room);
+                if is_ring {
+                    connection.count_read(length == room);
+                }
                 let began = self.begin_slice(length);
                 let bytes = &self.buffer[..length];
                 self.pooler
@@ -116,7 +119,9 @@ impl<P: Pooler> Driver<P> {
                 self.io.execute(&mut self.actions, bytes);
                 self.end_slice(token, began);
                 self.queue_if_readable(token);
-                self.io.receive_soon(token);
+                if is_ring {
+                    self.io.receive_soon(token);
+                }
             }
             Err(Errno::AGAIN) if connection.output.failed.is_none() => {
                 connection.input.readable = false
@@ -127,11 +132,13 @@ impl<P: Pooler> Driver<P> {
     }
 
     /// Begins to process `length` bytes of one read. Returns the time if processing may take long.
+    #[inline(always)]
     pub(super) fn begin_slice(&self, length: usize) -> Option<Time> {
         (length >= READ_MIN).then(|| self.clock.now())
     }
 
     /// Ends the processing of the bytes.
+    #[inline]
     pub(super) fn end_slice(&mut self, token: Token, began: Option<Time>) {
         let Some(took_us) = began.map(|began| self.clock.now().since(began)) else {
             return;
@@ -148,6 +155,7 @@ impl<P: Pooler> Driver<P> {
         }
     }
 
+    #[inline(always)]
     pub(super) fn queue_if_readable(&mut self, token: Token) {
         if let Some(connection) = self.io.table.get(token)
             && connection.has_input()
