@@ -1,11 +1,12 @@
-//! The reasons why a client may not log in, other than a wrong password.
+//! The reasons why a client may not log in, other than a wrong password, and the result that a failed login is counted
+//! under.
 
 use std::fmt;
 
 use pgweir_wire::sqlstate;
 
-use super::Blame;
-use crate::base::auth_check::Service;
+use super::{Blame, Fault};
+use crate::base::{auth_check::Service, stats::LoginResult};
 
 /// The reason why a client may not log in. `Display` gives PgBouncer's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,5 +61,52 @@ impl fmt::Display for LoginFault {
             Self::Certificate => "certificate authentication failed",
             Self::Banned => "too many failed logins (auth_failure_limit)",
         })
+    }
+}
+
+impl Fault {
+    /// Returns the result of a login that failed for this reason. PgBouncer's SQLSTATE for several of these reasons is that
+    /// of a violated protocol, so the SQLSTATE alone does not tell.
+    #[must_use]
+    pub fn login_result(&self) -> LoginResult {
+        match self {
+            Self::TooManyClients | Self::TooManyClientsOfDatabase | Self::TooManyClientsOfUser => {
+                return LoginResult::TooMany;
+            }
+            Self::LoginTimeout => return LoginResult::Other,
+            _ => {}
+        }
+        match (self.sqlstate().get(..2), self.blame()) {
+            (Some("28"), _) => LoginResult::Denied,
+            (Some("3D"), _) => LoginResult::NoDatabase,
+            (Some("53"), _) => LoginResult::TooMany,
+            (_, Blame::Server) => LoginResult::NoServer,
+            (Some("08"), Blame::Client) => LoginResult::Protocol,
+            _ => LoginResult::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_logins_are_counted_by_their_reason() {
+        let unreachable = Fault::ServerLogin(Box::new(("connect failed".to_owned(), None)));
+        for (fault, result) in [
+            (Fault::Password, LoginResult::Denied),
+            (
+                Fault::NoSuchDatabase("x".to_owned()),
+                LoginResult::NoDatabase,
+            ),
+            (Fault::TooManyClients, LoginResult::TooMany),
+            (unreachable, LoginResult::NoServer),
+            (Fault::UnexpectedMessage(b'x'), LoginResult::Protocol),
+            (Fault::LoginTimeout, LoginResult::Other),
+            (Fault::ShuttingDown, LoginResult::Other),
+        ] {
+            assert_eq!(fault.login_result(), result, "{fault}");
+        }
     }
 }

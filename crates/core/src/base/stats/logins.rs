@@ -2,8 +2,6 @@
 
 use std::ops::AddAssign;
 
-use crate::base::fault::{Blame, Fault};
-
 /// The result of a client's login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -63,27 +61,6 @@ impl LoginResult {
             Self::Other => "another reason",
         }
     }
-
-    /// Returns the result of a login that failed for this reason. PgBouncer's SQLSTATE for several of these reasons is that
-    /// of a violated protocol, so the SQLSTATE alone does not tell.
-    #[must_use]
-    pub fn of(fault: &Fault) -> Self {
-        match fault {
-            Fault::TooManyClients
-            | Fault::TooManyClientsOfDatabase
-            | Fault::TooManyClientsOfUser => return Self::TooMany,
-            Fault::LoginTimeout => return Self::Other,
-            _ => {}
-        }
-        match (fault.sqlstate().get(..2), fault.blame()) {
-            (Some("28"), _) => Self::Denied,
-            (Some("3D"), _) => Self::NoDatabase,
-            (Some("53"), _) => Self::TooMany,
-            (_, Blame::Server) => Self::NoServer,
-            (Some("08"), Blame::Client) => Self::Protocol,
-            _ => Self::Other,
-        }
-    }
 }
 
 /// Logins and TLS handshakes of a worker, since the process began.
@@ -129,22 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_counted_by_their_class() {
-        let unreachable = Fault::ServerLogin(Box::new(("connect failed".to_owned(), None)));
-        for (fault, result) in [
-            (Fault::Password, LoginResult::Denied),
-            (
-                Fault::NoSuchDatabase("x".to_owned()),
-                LoginResult::NoDatabase,
-            ),
-            (Fault::TooManyClients, LoginResult::TooMany),
-            (unreachable, LoginResult::NoServer),
-            (Fault::UnexpectedMessage(b'x'), LoginResult::Protocol),
-            (Fault::LoginTimeout, LoginResult::Other),
-            (Fault::ShuttingDown, LoginResult::Other),
-        ] {
-            assert_eq!(LoginResult::of(&fault), result, "{fault}");
-        }
+    fn counts_are_added() {
         let mut logins = Logins::default();
         logins.add(LoginResult::Denied);
         logins += logins;

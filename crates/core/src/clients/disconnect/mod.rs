@@ -19,7 +19,7 @@ use pgweir_wire::{Severity, tag::frontend};
 
 use crate::{
     Action, Actions, Closed, Level, Shutdown, Token,
-    base::{fault::Fault, stats::LoginResult},
+    base::fault::Fault,
     connections::{Conn, Connections},
     effect::{ClientEffect, ConsoleEffect, Effect, Effects, Env, ServerEffect},
     frontend::{Client, ClientDuty},
@@ -85,7 +85,7 @@ impl Disconnect<'_> {
     /// Records a failed login: an event and an audit line. Failed logins of a user of the userlist are an event of their
     /// own. Anybody can choose other names, so these are one event, and stand beside the client's address only.
     fn record_failed_login(&mut self, conn: Token, fault: &Fault, out: &mut Actions) {
-        let result = LoginResult::of(fault);
+        let result = fault.login_result();
         self.logins.results_mut().add(result);
         let config = &self.env.snapshot.config;
         let Some(client) = self.connections.client(conn) else {
