@@ -18,10 +18,12 @@ mod load;
 mod number;
 mod otlp;
 mod own;
+mod patroni;
 mod problem;
 mod share;
 mod suggest;
 mod table;
+mod url;
 mod value;
 
 pub use bypass::BypassUsers;
@@ -34,6 +36,7 @@ pub use kinds::{
     TargetSession, TlsNegotiation, Unclean,
 };
 pub use otlp::{Collector, OtlpEndpoint, Ratio};
+pub use patroni::{PatroniUrl, PatroniUrls};
 pub use problem::{Note, Place, Problem, ProblemKind, Problems};
 pub use share::Share;
 pub use table::{

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::{
     number,
+    url::{UrlParts, authority},
     value::{BadValue, Value},
 };
 
@@ -45,10 +46,7 @@ impl Collector {
     /// Returns host and port, as an HTTP request names them.
     #[must_use]
     pub fn authority(&self) -> String {
-        match self.host.contains(':') {
-            true => format!("[{}]:{}", self.host, self.port),
-            false => format!("{}:{}", self.host, self.port),
-        }
+        authority(&self.host, self.port)
     }
 
     fn parse(text: &str) -> Result<Self, BadValue> {
@@ -59,39 +57,8 @@ impl Collector {
         }
         let rest = text.strip_prefix("http://");
         let rest = rest.ok_or_else(|| wrong("does not begin with http://"))?;
-        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'@');
-        if !rest.bytes().all(is_plain) {
-            return Err(wrong(
-                "has a user, a query, or a character that no address has",
-            ));
-        }
-        let (host, port) = match authority.strip_prefix('[') {
-            Some(bracketed) => {
-                let parts = bracketed.split_once(']');
-                let (host, port) = parts.ok_or_else(|| wrong("has no closing bracket"))?;
-                (host, port.strip_prefix(':'))
-            }
-            None => match authority.split_once(':') {
-                Some((host, port)) => (host, Some(port)),
-                None => (authority, None),
-            },
-        };
-        let port = match port {
-            None => PORT,
-            Some(port) => {
-                let port = port.parse().ok().filter(|port| *port != 0);
-                port.ok_or_else(|| wrong("has no port from 1 to 65535"))?
-            }
-        };
-        if host.is_empty() {
-            return Err(wrong("has no host"));
-        }
-        Ok(Self {
-            host: host.to_owned(),
-            port,
-            path: path.trim_end_matches('/').to_owned(),
-        })
+        let UrlParts { host, port, path } = UrlParts::parse(rest, PORT).map_err(wrong)?;
+        Ok(Self { host, port, path })
     }
 }
 

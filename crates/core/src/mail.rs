@@ -10,7 +10,7 @@ use crate::{
     listen::{ListenerEvent, ListenerRequest},
     metrics::Measurement,
     pool::Waiter,
-    shared::{cancel::CancelKey, pool::Search},
+    shared::{cancel::CancelKey, hosts::PatroniNews, pool::Search},
     signal::SignalOrder,
     takeover::TakeoverMail,
 };
@@ -100,6 +100,8 @@ pub enum Mail {
     /// The state or role of a host has changed, or is in doubt: close the servers of hosts that pools may not use any more, and
     /// begin the checks that are due.
     HostsChanged,
+    /// Patroni has reported something new about the hosts of databases, or does not answer any more.
+    PatroniNews(Box<PatroniNews>),
     /// The facts that a server of this worker had read from its catalog are evaluated.
     CatalogEvaluated(Box<Evaluated>),
     /// The operators' orders have changed: apply those that are now in [`Operator`](crate::shared::operator::Operator).

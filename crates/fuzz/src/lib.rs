@@ -6,6 +6,7 @@
 
 pub mod hba;
 pub mod ini;
+pub mod patroni;
 pub mod records;
 pub mod scan;
 pub mod scram;
@@ -17,9 +18,10 @@ pub mod worker;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     ("hba", hba::run),
     ("ini", ini::run),
+    ("patroni", patroni::run),
     ("records", records::run),
     ("scan", scan::run),
     ("scram", scram::run),

@@ -179,7 +179,9 @@ macro_rules! targets {
     };
 }
 
-targets!(hba, ini, records, scan, scram, takeover, userlist, worker);
+targets!(
+    hba, ini, patroni, records, scan, scram, takeover, userlist, worker
+);
 
 #[test]
 fn mutations_are_those_of_their_seed() {

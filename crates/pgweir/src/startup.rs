@@ -26,8 +26,8 @@ use crate::{
     cli::Cli,
     clock::Clock,
     control::{
-        Caught, HttpControl, Logging, Origin, Program, Request, Resolver, Restart, SlowWork,
-        StatsReport, Supervisor, load, net_options, stats_period_us,
+        Caught, HttpControl, Logging, Origin, Patroni, PatroniAccess, Program, Request, Resolver,
+        Restart, SlowWork, StatsReport, Supervisor, load, net_options, stats_period_us,
     },
     http::{self, Http},
     log::{Log, LogBuffer},
@@ -47,6 +47,8 @@ struct Plan {
     tls: Contexts,
     /// The tokens of the file `http_tokens`.
     http_tokens: Option<Arc<http::Tokens>>,
+    /// The files for Patroni's REST API.
+    patroni: PatroniAccess,
     changes: Changes,
     notes: Vec<String>,
     /// The psql command that connects to a quick start.
@@ -257,6 +259,7 @@ fn plan(cli: &Cli) -> Result<Plan, StartError> {
             snapshot: start.snapshot,
             tls: start.tls,
             http_tokens: None,
+            patroni: PatroniAccess::default(),
             changes: Changes::default(),
             notes: start.notes,
             psql: Some(start.psql),
@@ -274,6 +277,7 @@ fn plan(cli: &Cli) -> Result<Plan, StartError> {
         snapshot: loaded.snapshot,
         tls: loaded.tls,
         http_tokens: loaded.http_tokens,
+        patroni: loaded.patroni,
         changes: loaded.changes,
         psql: None,
         first_login: None,
@@ -367,6 +371,7 @@ impl Start {
         let stats = StatsReport::new(clock.now(), stats_period_us(settings));
         let supervisor = Supervisor {
             origin: plan.origin,
+            patroni: Patroni::start(&mailboxes, plan.patroni, &snapshot.config)?,
             directory,
             mailboxes,
             resolver,

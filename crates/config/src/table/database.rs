@@ -2,7 +2,7 @@
 
 use super::settings;
 use crate::{
-    LoadBalance, Micros, PoolMode, Ports, Secret, SessionState, Share, TargetSession,
+    LoadBalance, Micros, PatroniUrls, PoolMode, Ports, Secret, SessionState, Share, TargetSession,
     check::between,
 };
 
@@ -39,6 +39,11 @@ settings! {
         /// caught up: `prefer-standby` then uses another standby, or the primary. pgweir measures the lag every
         /// `host_check_interval`; for that, the list must have the primary, too. 0: no limit.
         max_replica_lag: Micros = "0", reloads, now;
+        /// Patroni's REST API, for a list of hosts with `target_session_attrs`: `http://HOST:PORT` or `https://HOST:PORT` of
+        /// each member of the cluster, separated by commas. pgweir asks one of them every `patroni_interval`, and the next
+        /// one if it does not answer. When Patroni reports another leader or another state of a member, pgweir checks
+        /// the hosts at once. What the servers report of themselves decides. `https` needs `patroni_tls_ca_file`.
+        patroni: PatroniUrls, reloads, now;
     }
 
     "Pools" {

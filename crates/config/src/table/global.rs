@@ -289,6 +289,14 @@ login_settings! { {
         /// can be used meanwhile. With each further failure the time doubles, up to 32 times this value; after ten
         /// minutes without a failure it is this value again. 0: no such wait.
         host_return_after: Micros = "5", reloads, now;
+        /// How often pgweir asks Patroni's REST API (`patroni` in `[databases]`), if hosts are checked (`host_check_interval`).
+        patroni_interval: Micros = "1", reloads, now, above_zero;
+        /// How long pgweir waits for an answer of Patroni's REST API, the connection included.
+        patroni_timeout: Micros = "2", reloads, now, above_zero;
+        /// A PEM file with the certificate authorities of REST APIs with `https`. Their certificates must name the URL's host.
+        patroni_tls_ca_file: Option<String>, reloads, now;
+        /// A file with the line `Bearer TOKEN` or `USER:PASSWORD`, by which pgweir authenticates to Patroni's REST API.
+        patroni_auth_file: Option<String>, reloads, now;
         /// Close servers that were idle for this time. 0: never.
         server_idle_timeout: Micros = "600", reloads, now;
         /// Replace servers that have been connected for longer than this (or up to a tenth less, so that they don't

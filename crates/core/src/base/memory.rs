@@ -437,7 +437,7 @@ mod tests {
         // A worker that does not exist changes nothing.
         memory.publish(WorkerId(9), MemoryKind::Client, usage(20));
         let sum = MemoryKind::ALL.map(|kind| memory.usage(kind).bytes);
-        assert_eq!(memory.total(), sum.iter().sum());
+        assert_eq!(memory.total(), sum.iter().sum::<usize>());
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! effects that close the servers of hosts that a pool must not use any more.
 
 mod answer;
+mod patroni;
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use pgweir_config::{Database, TargetSession};
 use pgweir_wire::{Body, HEADER_LEN, MessageWriter, Report, sqlstate, tag::backend};
 
 use self::answer::Answer;
+pub(crate) use self::patroni::take_news;
 use crate::{
     Action, Actions, Directory, Endpoint, Level, Token,
     backend::{Duty, InternalQuery, Server},
@@ -225,7 +227,11 @@ fn take(env: &Env<'_>, server: &mut Server, message: &[u8], out: &mut Actions) {
             let is_standby = answer.is_standby();
             let primary = is_standby.then(|| primary_position(env, &host)).flatten();
             let before = host.facts().lag;
-            let is_announced = update(env, &host, out, |facts| answer.apply(facts, primary));
+            let pause = env.snapshot.config.settings.target_session_retry.0;
+            let is_announced = update(env, &host, out, |facts| {
+                answer.apply(facts, primary);
+                facts.check_announced_primary(env.now, pause);
+            });
             if !is_announced && before != host.facts().lag && is_lag_limited(env) {
                 announce(env.directory, out);
             }

@@ -49,6 +49,10 @@ pub enum EventKind {
     Outage,
     /// A server has logged in after an outage.
     OutageEnded,
+    /// Patroni has reported another leader, or another state of a member.
+    PatroniReported,
+    /// Patroni does not answer any more, or with something that can't be used.
+    PatroniFailed,
     /// Clients of a pool wait for long.
     ClientsWait,
     /// A client's login has failed.
@@ -78,6 +82,8 @@ impl EventKind {
             Self::PoolError => "pool_error",
             Self::Outage => "outage",
             Self::OutageEnded => "outage_ended",
+            Self::PatroniReported => "patroni_reported",
+            Self::PatroniFailed => "patroni_failed",
             Self::ClientsWait => "clients_wait",
             Self::LoginFailed => "login_failed",
             Self::LoginBanned => "login_banned",
@@ -96,8 +102,10 @@ impl EventKind {
             | Self::Signal
             | Self::Restart
             | Self::MemoryFreed
-            | Self::OutageEnded => "info",
+            | Self::OutageEnded
+            | Self::PatroniReported => "info",
             Self::CommandFailed
+            | Self::PatroniFailed
             | Self::ClientsWait
             | Self::LoginFailed
             | Self::LoginBanned

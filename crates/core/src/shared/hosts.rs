@@ -3,7 +3,9 @@
 //! pgweir learns the state of a host from logins, from messages that servers send to clients, and from the checks of
 //! `host_check_interval`. Logins and checks take the locks of this module; queries do not.
 
+mod cluster_report;
 mod facts;
+mod reported;
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +17,11 @@ use std::{
 
 use parking_lot::Mutex;
 
-pub use self::facts::{HostExclusion, HostFacts, HostRequirements, HostState};
+pub use self::{
+    cluster_report::{ClusterReport, PatroniNews, ReportError, ReportedMember},
+    facts::{HostExclusion, HostFacts, HostRequirements, HostState},
+    reported::Reported,
+};
 use crate::{Endpoint, WorkerId};
 
 /// The most hosts that are remembered. Above that number, each new host replaces one without connections.

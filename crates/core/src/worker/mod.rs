@@ -467,6 +467,7 @@ impl Worker {
                     host_checks::check(&parts.env, parts.connections, parts.pools, out)
                 });
             }
+            Mail::PatroniNews(news) => host_checks::take_news(&self.env(now), &news, out),
             mail => debug_assert!(false, "no module takes {mail:?}"),
         }
     }

@@ -13,6 +13,7 @@ mod pam;
 #[cfg(not(feature = "pam"))]
 #[path = "no_pam.rs"]
 mod pam;
+mod patroni;
 mod reload;
 mod resolver;
 mod restart;
@@ -23,6 +24,7 @@ mod supervisor;
 mod threads;
 
 pub(crate) use change::{ChangeError, EntryChange};
+pub(crate) use patroni::{Access as PatroniAccess, Patroni};
 pub(crate) use reload::{LoadError, Loaded, Origin, credentials, http_tokens, load, net_options};
 pub(crate) use resolver::{Lookup, Resolver};
 pub(crate) use restart::{Program, Restart};

@@ -18,6 +18,7 @@ use pgweir_core::Snapshot;
 use super::{
     change::with_changes,
     pam,
+    patroni::{Access, AccessError},
     resolver::{LookupError, check_resolv_conf},
 };
 use crate::{
@@ -45,6 +46,8 @@ pub(crate) struct Loaded {
     pub(crate) tls: Contexts,
     /// The tokens of the file `http_tokens`.
     pub(crate) http_tokens: Option<Arc<http::Tokens>>,
+    /// The files of `patroni_tls_ca_file` and `patroni_auth_file`.
+    pub(crate) patroni: Access,
     /// The changes of the file `api_config_file`, which the snapshot has already.
     pub(crate) changes: Changes,
     /// Messages in addition to the notes of the ini file.
@@ -114,6 +117,9 @@ pub(crate) enum LoadError {
     /// Lines of `http_tokens` can't be parsed.
     #[error("{}", .0.join("\n"))]
     HttpTokenLines(Vec<String>),
+    /// The files for Patroni's REST API can't be used.
+    #[error("{0}")]
+    Patroni(#[from] AccessError),
     /// `resolv_conf` can't be read, or has no name server.
     #[error("\"resolv_conf\": {0}")]
     ResolvConf(LookupError),
@@ -141,6 +147,7 @@ impl LoadError {
     fn key(&self) -> Option<&str> {
         match self {
             Self::Tls(error) => Some(&error.key),
+            Self::Patroni(error) => error.key(),
             Self::AuthFile(..) => Some("auth_file"),
             Self::HttpTokens(..) => Some("http_tokens"),
             Self::ApiConfigFile(..) => Some("api_config_file"),
@@ -199,6 +206,7 @@ fn complete(config: Config, before: &Contexts) -> Result<Loaded, LoadError> {
     let tls = Contexts::load(&config.settings, before, &mut notes)?;
     let (users, rules) = credentials(&config, &mut notes)?;
     let http_tokens = http_tokens(&config.settings)?;
+    let patroni = Access::load(&config)?;
     notes.extend(files_open_to_all(&config.settings));
     check_resolv_conf(config.settings.resolv_conf.as_deref()).map_err(LoadError::ResolvConf)?;
     if config.databases.is_empty() && config.fallback.is_none() {
@@ -218,6 +226,7 @@ fn complete(config: Config, before: &Contexts) -> Result<Loaded, LoadError> {
         },
         tls,
         http_tokens,
+        patroni,
         changes: Changes::default(),
         notes,
     })
@@ -230,6 +239,7 @@ fn files_open_to_all(settings: &Settings) -> Vec<String> {
         ("client_tls_key_file", &settings.client_tls_key_file),
         ("server_tls_key_file", &settings.server_tls_key_file),
         ("http_tokens", &settings.http_tokens),
+        ("patroni_auth_file", &settings.patroni_auth_file),
     ];
     let is_open = |path: &str| {
         let file = fs::metadata(path);

@@ -18,8 +18,8 @@ use pgweir_core::{
 };
 
 use super::{
-    EntryChange, Origin, Resolver, Restart, Signal, StatsReport, credentials, http_tokens, load,
-    net_options,
+    EntryChange, Origin, Patroni, PatroniAccess, Resolver, Restart, Signal, StatsReport,
+    credentials, http_tokens, load, net_options,
 };
 use crate::{
     clock::Clock,
@@ -72,6 +72,7 @@ pub(crate) struct Supervisor {
     pub(crate) tls: Contexts,
     /// The HTTP thread.
     pub(crate) http: HttpControl,
+    pub(crate) patroni: Patroni,
     /// The pid file, which is removed at the end.
     pub(crate) pid_file: Option<PidFile>,
     pub(crate) restart: Restart,
@@ -380,7 +381,9 @@ impl Supervisor {
         };
         let opened = self.http.thread.prepare(&config.settings);
         let opened = opened.map_err(|error| failed(&error))?;
+        let patroni = PatroniAccess::load(&config).map_err(|error| failed(&error))?;
         self.http.tokens = http_tokens(&config.settings).map_err(|error| failed(&error))?;
+        self.patroni.access = patroni;
         let snapshot = Snapshot {
             config,
             users,
@@ -453,6 +456,7 @@ impl Supervisor {
         config.settings.verbose = config.settings.verbose.max(self.logging.verbose);
         self.tls = loaded.tls;
         self.http.tokens = loaded.http_tokens;
+        self.patroni.access = loaded.patroni;
         self.http.changes = loaded.changes;
         self.apply(Arc::new(loaded.snapshot), opened);
         Ok(())
@@ -479,6 +483,9 @@ impl Supervisor {
             .send_all(|| Parcel::Options(Arc::clone(&options)));
         self.mailboxes
             .send_all(|| Parcel::Mail(Mail::Config(Arc::clone(&snapshot))));
+        if let Err(error) = self.patroni.apply(&snapshot.config) {
+            self.say(Level::Error, format!("patroni: cannot start: {error}"));
+        }
     }
 
     /// Applies the settings of the log, and opens the log file again.

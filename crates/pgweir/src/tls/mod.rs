@@ -3,6 +3,7 @@
 //! - `names`: OpenSSL's names of protocols, ciphers and curves, and which of them are supported.
 //! - `files`: certificates, keys and authorities.
 //! - `context`: the contexts, replaced as a whole when settings or files change.
+//! - `http`: the configuration of a client of HTTP.
 //! - `verify`: checks of certificates. `certificate`: the contents of a certificate.
 //! - `session`: one encrypted connection: bytes in, bytes out. `handover`: its state on the way to another process.
 
@@ -11,10 +12,12 @@ mod context;
 mod files;
 mod handover;
 mod host;
+mod http;
 mod names;
 mod session;
 mod verify;
 
 pub(crate) use certificate::peer as peer_certificate;
 pub(crate) use context::{Contexts, TlsError};
+pub(crate) use http::http_client;
 pub(crate) use session::{SessionError, TlsSession};

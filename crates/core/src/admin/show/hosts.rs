@@ -12,7 +12,7 @@ use crate::{
 
 use Kind::{Int4, Int8, Text};
 
-const COLUMNS: [Column; 12] = [
+const COLUMNS: [Column; 13] = [
     ("host", Text),
     ("state", Text),
     ("role", Text),
@@ -25,6 +25,7 @@ const COLUMNS: [Column; 12] = [
     ("failures", Int8),
     ("settles_at", Text),
     ("databases", Text),
+    ("patroni", Text),
 ];
 
 /// The most databases that are named as users of a host.
@@ -52,6 +53,7 @@ pub(super) fn table(admin: &Admin<'_>) -> Table {
         let mut row = row(host);
         let databases = uses.get(&host.endpoint.to_string());
         row.push(databases.map(|names| list(names)).into());
+        row.push(host.facts().reported.text.into());
         row
     });
     (COLUMNS.into(), rows.collect())

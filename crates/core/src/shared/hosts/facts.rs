@@ -2,6 +2,7 @@
 
 use pgweir_config::TargetSession;
 
+use super::reported::Reported;
 use crate::{Time, shared::pool::ServerRole};
 
 /// Whether a host can be reached.
@@ -68,6 +69,8 @@ pub struct HostFacts {
     last_request_at: Option<Time>,
     /// The time of a check that was requested before its regular time.
     pub check_at: Option<Time>,
+    /// What Patroni reports of the host.
+    pub reported: Reported,
 }
 
 /// Microseconds after which the failures of a host that stays up no longer count.

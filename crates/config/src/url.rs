@@ -1,0 +1,59 @@
+//! The parts of URLs that begin with `http://` or `https://`.
+
+/// Where a URL leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct UrlParts {
+    /// A name, or an address without brackets.
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// The path without a slash at its end.
+    pub(crate) path: String,
+}
+
+impl UrlParts {
+    /// Parses a URL behind its scheme. `port`: the port of a URL without one.
+    ///
+    /// # Errors
+    /// What is wrong with the URL, as the end of a sentence of which the URL is the subject.
+    pub(crate) fn parse(rest: &str, port: u16) -> Result<Self, &'static str> {
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'@');
+        if !rest.bytes().all(is_plain) {
+            return Err("has a user, a query, or a character that no address has");
+        }
+        let (host, given) = match authority.strip_prefix('[') {
+            Some(bracketed) => {
+                let parts = bracketed.split_once(']');
+                let (host, given) = parts.ok_or("has no closing bracket")?;
+                (host, given.strip_prefix(':'))
+            }
+            None => match authority.split_once(':') {
+                Some((host, given)) => (host, Some(given)),
+                None => (authority, None),
+            },
+        };
+        let port = match given {
+            None => port,
+            Some(given) => {
+                let given = given.parse().ok().filter(|port| *port != 0);
+                given.ok_or("has no port from 1 to 65535")?
+            }
+        };
+        if host.is_empty() {
+            return Err("has no host");
+        }
+        Ok(Self {
+            host: host.to_owned(),
+            port,
+            path: path.trim_end_matches('/').to_owned(),
+        })
+    }
+}
+
+/// Returns host and port, as an HTTP request names them.
+pub(crate) fn authority(host: &str, port: u16) -> String {
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }
+}

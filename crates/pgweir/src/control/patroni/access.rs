@@ -1,0 +1,134 @@
+//! How pgweir verifies Patroni's REST API, and authenticates to it: `patroni_tls_ca_file` and `patroni_auth_file`.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use hyper::header::HeaderValue;
+use pgweir_config::{Config, Settings};
+use rustls::ClientConfig;
+use zeroize::Zeroizing;
+
+use crate::{
+    control::reload::read,
+    placed::{FileAccess, remedy},
+    tls::{TlsError, http_client},
+};
+
+/// The TLS settings and the authorization for requests.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Access {
+    /// The TLS settings, if `patroni_tls_ca_file` is set.
+    pub(super) tls: Option<Arc<ClientConfig>>,
+    /// The value of the header `Authorization`. Its `Debug` output shows nothing of it.
+    pub(super) authorization: Option<HeaderValue>,
+}
+
+/// Why a file can't be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AccessError {
+    /// `patroni_tls_ca_file` can't be used.
+    #[error("{0}")]
+    Tls(#[from] TlsError),
+    /// `patroni_auth_file` can't be read.
+    #[error("patroni_auth_file: {0}: cannot be read: {1}{hint}", hint = remedy(.1, FileAccess::Read))]
+    AuthFile(PathBuf, #[source] io::Error),
+    /// `patroni_auth_file` has another form.
+    #[error("patroni_auth_file: {0}: expected one line: \"Bearer TOKEN\" or \"USER:PASSWORD\"")]
+    AuthForm(PathBuf),
+    /// A URL begins with `https`, and no authorities are set.
+    #[error(
+        "database {0}: patroni has an https URL, which needs patroni_tls_ca_file: the certificate authority of Patroni's REST API"
+    )]
+    NoAuthorities(String),
+}
+
+impl AccessError {
+    /// Returns the setting that caused the error, unless it is one of a database.
+    pub(crate) fn key(&self) -> Option<&str> {
+        match self {
+            Self::Tls(error) => Some(&error.key),
+            Self::AuthFile(..) | Self::AuthForm(_) => Some("patroni_auth_file"),
+            Self::NoAuthorities(_) => None,
+        }
+    }
+}
+
+impl Access {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// The first problem.
+    pub(crate) fn load(config: &Config) -> Result<Self, AccessError> {
+        let settings: &Settings = &config.settings;
+        let tls = settings.patroni_tls_ca_file.as_deref();
+        let tls = tls
+            .map(|path| http_client("patroni_tls", path))
+            .transpose()?;
+        let mut databases = config.databases.values().chain(&config.fallback);
+        let needs = databases.find(|database| database.patroni.needs_tls());
+        if let (None, Some(database)) = (&tls, needs) {
+            return Err(AccessError::NoAuthorities(database.name.clone()));
+        }
+        let path = settings.patroni_auth_file.as_deref().map(Path::new);
+        let authorization = path.map(authorization).transpose()?;
+        Ok(Self { tls, authorization })
+    }
+}
+
+fn authorization(path: &Path) -> Result<HeaderValue, AccessError> {
+    let text = read(path).map_err(|error| AccessError::AuthFile(path.to_owned(), error))?;
+    let text = Zeroizing::new(text);
+    header(&text).ok_or_else(|| AccessError::AuthForm(path.to_owned()))
+}
+
+/// Returns the value of the header for the text of the file.
+fn header(text: &str) -> Option<HeaderValue> {
+    let line = text.trim();
+    if line.lines().count() != 1 {
+        return None;
+    }
+    let value = match line.strip_prefix("Bearer ") {
+        Some(token) if token.trim().is_empty() => return None,
+        Some(_) => Zeroizing::new(line.to_owned()),
+        None => {
+            let (user, _) = line.split_once(':')?;
+            if user.is_empty() {
+                return None;
+            }
+            let encoded = Zeroizing::new(BASE64_STANDARD.encode(line));
+            Zeroizing::new(format!("Basic {}", &**encoded))
+        }
+    };
+    let mut value = HeaderValue::from_str(&value).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_and_passwords() {
+        for (text, expect) in [
+            ("Bearer abc\n", Some("Bearer abc")),
+            ("user:pass\n", Some("Basic dXNlcjpwYXNz")),
+            ("user:\n", Some("Basic dXNlcjo=")),
+            ("", None),
+            ("Bearer \n", None),
+            (":pass", None),
+            ("abc", None),
+            ("Bearer a\nBearer b", None),
+            ("Bearer a\u{1}b", None),
+        ] {
+            let found = header(text);
+            let shown = found.as_ref().map(|value| value.to_str().unwrap());
+            assert_eq!(shown, expect, "{text:?}");
+            assert!(!format!("{found:?}").contains("abc"));
+        }
+    }
+}

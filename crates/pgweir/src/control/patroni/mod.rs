@@ -1,0 +1,268 @@
+//! Asks Patroni's REST API about the hosts of databases, on a thread of its own, and sends what has changed to a worker.
+//!
+//! Each cluster has a task. It asks one member every `patroni_interval`, and the next member if that one does not
+//! answer within `patroni_timeout`. No query waits for any of this.
+
+mod access;
+mod request;
+
+use std::{cell::RefCell, collections::BTreeMap, io, rc::Rc, thread, time::Duration};
+
+use pgweir_config::{Config, PatroniUrls};
+use pgweir_core::{
+    WorkerId,
+    mail::Mail,
+    shared::hosts::{ClusterReport, PatroniNews},
+};
+use tokio::{
+    runtime,
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    task::{self, JoinHandle, LocalSet},
+    time,
+};
+
+pub(crate) use self::access::{Access, AccessError};
+use self::request::Member;
+use crate::net::{Mailboxes, Parcel};
+
+/// The most bytes of an error that are passed on.
+const ERROR_MAX: usize = 300;
+/// The most threads that look up names of hosts.
+const LOOKUP_THREADS: usize = 4;
+
+/// What is asked, and how.
+#[derive(Debug, Clone)]
+struct Plan {
+    clusters: Vec<PatroniUrls>,
+    terms: Terms,
+}
+
+/// How members are asked.
+#[derive(Debug, Clone)]
+struct Terms {
+    interval: Duration,
+    timeout: Duration,
+    access: Access,
+}
+
+/// The control thread's handle of the thread that asks. The thread ends when the handle is dropped.
+#[derive(Debug)]
+pub(crate) struct Patroni {
+    mailboxes: Mailboxes,
+    plans: Option<UnboundedSender<Plan>>,
+    /// The CA certificates and the authorization of the configuration in force.
+    pub(crate) access: Access,
+}
+
+impl Patroni {
+    /// Starts the thread, if a database has `patroni`.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(crate) fn start(
+        mailboxes: &Mailboxes,
+        access: Access,
+        config: &Config,
+    ) -> io::Result<Self> {
+        let mut patroni = Self {
+            mailboxes: mailboxes.clone(),
+            plans: None,
+            access,
+        };
+        patroni.apply(config)?;
+        Ok(patroni)
+    }
+
+    /// Asks about the clusters of this configuration from now on, and about no others. Each cluster is reported anew.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(crate) fn apply(&mut self, config: &Config) -> io::Result<()> {
+        let settings = &config.settings;
+        let mut clusters = Vec::new();
+        // Where hosts are not checked, nothing would follow from an answer.
+        if !settings.host_check_interval.is_zero() {
+            let databases = config.databases.values().chain(&config.fallback);
+            let named = databases.map(|database| &database.patroni);
+            clusters.extend(named.filter(|urls| urls.is_set()).cloned());
+        }
+        clusters.sort();
+        clusters.dedup();
+        if clusters.is_empty() && self.plans.is_none() {
+            return Ok(());
+        }
+        let plan = Plan {
+            clusters,
+            terms: Terms {
+                interval: Duration::from_micros(settings.patroni_interval.0),
+                timeout: Duration::from_micros(settings.patroni_timeout.0),
+                access: self.access.clone(),
+            },
+        };
+        // The thread ends only after its sender was dropped.
+        let _ = self.sender()?.send(plan);
+        Ok(())
+    }
+
+    fn sender(&mut self) -> io::Result<&UnboundedSender<Plan>> {
+        if self.plans.is_none() {
+            let runtime = runtime::Builder::new_current_thread()
+                .enable_io()
+                .enable_time()
+                .max_blocking_threads(LOOKUP_THREADS)
+                .build()?;
+            let (sender, plans) = unbounded_channel();
+            let mailboxes = self.mailboxes.clone();
+            thread::Builder::new()
+                .name("patroni".to_owned())
+                .spawn(move || {
+                    LocalSet::new().block_on(&runtime, follow(plans, mailboxes));
+                    // A look-up that hangs must not keep the thread.
+                    runtime.shutdown_background();
+                })?;
+            self.plans = Some(sender);
+        }
+        self.plans
+            .as_ref()
+            .ok_or_else(|| io::Error::other("no thread"))
+    }
+}
+
+/// What the tasks share.
+struct Shared {
+    terms: RefCell<Terms>,
+    mailboxes: Mailboxes,
+}
+
+/// Runs one task for each cluster of the last plan.
+async fn follow(mut plans: UnboundedReceiver<Plan>, mailboxes: Mailboxes) {
+    let mut tasks: BTreeMap<PatroniUrls, JoinHandle<()>> = BTreeMap::new();
+    let mut shared: Option<Rc<Shared>> = None;
+    while let Some(plan) = plans.recv().await {
+        let known: Vec<_> = tasks.keys().cloned().collect();
+        for task in tasks.values() {
+            task.abort();
+        }
+        tasks.clear();
+        let shared = shared.get_or_insert_with(|| {
+            Rc::new(Shared {
+                terms: RefCell::new(plan.terms.clone()),
+                mailboxes: mailboxes.clone(),
+            })
+        });
+        shared.terms.replace(plan.terms);
+        for urls in plan.clusters {
+            let cluster = Cluster::new(&urls, known.contains(&urls));
+            let task = task::spawn_local(cluster.watch(Rc::clone(shared)));
+            tasks.insert(urls, task);
+        }
+    }
+}
+
+/// What is known of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Known {
+    Nothing,
+    Report(ClusterReport),
+    /// No member has given an answer that can be used.
+    Failure,
+}
+
+/// One cluster.
+struct Cluster {
+    urls: PatroniUrls,
+    members: Vec<Member>,
+    /// The member that has answered last.
+    at: usize,
+    known: Known,
+    /// Whether the same cluster was asked under the last configuration.
+    was_asked: bool,
+}
+
+impl Cluster {
+    fn new(urls: &PatroniUrls, was_asked: bool) -> Self {
+        Self {
+            members: urls.urls().iter().cloned().map(Member::new).collect(),
+            urls: urls.clone(),
+            at: 0,
+            known: Known::Nothing,
+            was_asked,
+        }
+    }
+
+    async fn watch(mut self, shared: Rc<Shared>) {
+        loop {
+            let terms = shared.terms.borrow().clone();
+            let found = self.ask_in_turn(&terms).await;
+            if let Some(news) = self.note(found) {
+                let parcel = Parcel::Mail(Mail::PatroniNews(Box::new(news)));
+                shared.mailboxes.send(WorkerId(0), parcel);
+            }
+            time::sleep(terms.interval).await;
+        }
+    }
+
+    /// Asks the member that has answered last, and the others until one answers.
+    async fn ask_in_turn(&mut self, terms: &Terms) -> Result<ClusterReport, String> {
+        let count = self.members.len();
+        let mut errors = Vec::new();
+        for offset in 0..count {
+            let at = (self.at + offset) % count;
+            let member = &mut self.members[at];
+            match member.ask(&terms.access, terms.timeout).await {
+                Ok(report) => {
+                    self.at = at;
+                    return Ok(report);
+                }
+                Err(error) => errors.push(format!("{}: {error}", member.url())),
+            }
+        }
+        let mut text = errors.join("; ");
+        text.truncate(text.floor_char_boundary(ERROR_MAX));
+        Err(text)
+    }
+
+    /// Returns the news, if this is any. A failure is news once, whatever its reasons are.
+    fn note(&mut self, found: Result<ClusterReport, String>) -> Option<PatroniNews> {
+        let known = match &found {
+            Ok(report) => Known::Report(report.clone()),
+            Err(_) => Known::Failure,
+        };
+        if known == self.known {
+            return None;
+        }
+        let is_first = self.known == Known::Nothing;
+        self.known = known;
+        Some(PatroniNews {
+            urls: self.urls.clone(),
+            report: found,
+            is_repeated: is_first && self.was_asked,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_not_changed_is_no_news() {
+        let report = |role: &str| {
+            let text = format!(r#"{{"members":[{{"name":"a","role":"{role}"}}]}}"#);
+            Ok(ClusterReport::parse(text.as_bytes()).unwrap())
+        };
+        let failure = |why: &str| Err(why.to_owned());
+        let mut cluster = Cluster::new(&PatroniUrls::default(), false);
+        let mut is_news = |found| cluster.note(found).is_some();
+        assert!(is_news(failure("a")));
+        assert!(!is_news(failure("b")));
+        assert!(is_news(report("leader")));
+        assert!(!is_news(report("leader")));
+        assert!(is_news(report("replica")));
+        assert!(is_news(failure("a")));
+        assert!(is_news(report("replica")));
+        let mut again = Cluster::new(&PatroniUrls::default(), true);
+        assert!(again.note(report("leader")).unwrap().is_repeated);
+        assert!(!again.note(report("replica")).unwrap().is_repeated);
+    }
+}
