@@ -17,7 +17,9 @@ const LONG: u64 = 1_000_000;
 /// The most bytes of a statement in a sentence.
 const STATEMENT_MAX: usize = 120;
 
-/// The most pools that a sentence names.
+/// Shorter waits, in microseconds, are usual in a pool that is well used.
+const BRIEF: u64 = 100_000;
+/// The most pools or hosts that a sentence names.
 const POOLS_MAX: usize = 3;
 
 /// A sentence about a trouble.
@@ -112,7 +114,8 @@ fn outages(sample: &Sample) -> Vec<Finding> {
         }
     }
     let sentence = |(error, pools): (&str, Vec<Row<'_>>)| {
-        let mut text = format!("{}: no login to the server: {error}", names(&pools));
+        let at = hosts(sample, &pools, error);
+        let mut text = format!("{}: no login to the server{at}: {error}", names(&pools));
         if let Some(seconds) = pools
             .iter()
             .filter_map(|pool| pool.number("retry_in"))
@@ -145,6 +148,21 @@ fn outages(sample: &Sample) -> Vec<Finding> {
     by_error.into_iter().map(sentence).collect()
 }
 
+/// Returns which hosts of these pools are not up, unless the error names them.
+fn hosts(sample: &Sample, pools: &[Row<'_>], error: &str) -> String {
+    let is_theirs = |row: &Row<'_>| {
+        let mut databases = row.text("databases").split(", ");
+        databases.any(|name| pools.iter().any(|pool| pool.text("database") == name))
+    };
+    let rows = sample.rows("HOSTS").filter(is_theirs);
+    let rows = rows.filter(|row| row.text("state") != "up");
+    let hosts: Vec<&str> = rows.map(|row| row.text("host")).take(POOLS_MAX).collect();
+    match hosts.iter().any(|host| error.contains(host)) || hosts.is_empty() {
+        true => String::new(),
+        false => format!(" at {}", hosts.join(", ")),
+    }
+}
+
 /// Returns the names of the first pools.
 fn names(pools: &[Row<'_>]) -> String {
     let shown: Vec<String> = pools.iter().take(POOLS_MAX).copied().map(name).collect();
@@ -163,6 +181,9 @@ pub(super) fn longest_wait(pool: Row<'_>) -> u64 {
 fn waiting(sample: &Sample, pool: Row<'_>) -> Option<Finding> {
     let clients = pool.number("cl_waiting").filter(|clients| *clients > 0)?;
     let wait = longest_wait(pool);
+    if wait < BRIEF {
+        return None;
+    }
     let verb = if clients == 1 { "waits" } else { "wait" };
     let mut text = format!(
         "{}: {} {verb}, the longest for {}",

@@ -179,6 +179,12 @@ fn a_dead_host_is_one_sentence() {
     let mut last = sample(2, 300, &[DOWN, other, apart]);
     let lost = "1|2026-11-25 11:59:58 UTC|2026-11-25 11:59:58 UTC|5|error|server_lost|app|ann|server conn crashed?|-";
     last.tables.insert("EVENTS", table(EVENTS, &[lost]));
+    let hosts = [
+        "10.0.0.9:5432|app, orders|down",
+        "10.0.0.8:5432|app, more|up",
+    ];
+    last.tables
+        .insert("HOSTS", table("host databases state", &hosts));
     let page = plain::page(&app(vec![last]), Some(View::Pools), None);
     let found: Vec<&str> = page.lines().filter(|line| line.starts_with('!')).collect();
     let helps = "What helps: repair the server or the way to it; pgweir connects again by itself";
@@ -186,7 +192,7 @@ fn a_dead_host_is_one_sentence() {
         found,
         [
             format!(
-                "! orders / bob, app / ann: no login to the server: connection refused; 4 clients wait, the longest for 9.0 s; \
+                "! orders / bob, app / ann: no login to the server at 10.0.0.9:5432: connection refused; 4 clients wait, the longest for 9.0 s; \
                  servers were lost, the last one at 11:59:58 UTC. {helps}"
             ),
             format!("! more / eve: no login to the server: no such role. {helps}"),
