@@ -237,6 +237,29 @@ def start_before(shop, start_pooler):
                                      server_connect_timeout=2, tcp_user_timeout=2000, outage_hold=hold)
 
 
+def test_what_the_rest_api_reports(shop, start_pooler):
+    """pgweir asks the REST APIs: SHOW HOSTS and SHOW EVENTS have the leader, before and after a switchover."""
+    hosts = ",".join(server.address for server in shop.servers)
+    # The first one does not exist: the next one is asked.
+    urls = ",".join(f"http://{address}:8008" for address in ("127.0.0.1", *hosts.split(",")))
+    entry = f"host={hosts} port=5432 dbname=app target_session_attrs=read-write patroni={urls}"
+    pooler = start_pooler(None, databases={"app": entry}, patroni_interval=0.2, host_check_interval=5, query_wait_notify=0)
+
+    def leader():
+        rows = pooler.console("SHOW HOSTS")
+        return [row["host"] for row in rows if (row["patroni"] or "").startswith("leader, running")]
+    with pooler.connect() as client:
+        for switches in (True, False):
+            primary = shop.primary
+            machine.wait_until(lambda: leader() == [f"{primary.address}:5432"], 30, "SHOW HOSTS has Patroni's leader")
+            machine.wait_until(lambda: client.execute("SELECT host(inet_server_addr())").fetchone()[0] == primary.address, 30)
+            latest = [row["event"] for row in pooler.console("SHOW EVENTS") if row["kind"] == "patroni_reported"][-1]
+            assert f"the leader is {primary.name} ({primary.address}:5432)" in latest
+            if switches:
+                shop.switchover()
+                shop.settled()
+
+
 @pytest.mark.parametrize("hold", [0, 60], ids=["plain", "held"])
 @pytest.mark.parametrize("fault", [switchover, killed_postmaster, killed_with_patroni, cut_network, etcd_gone])
 def test_failover(shop, start_before, record_property, fault, hold):
