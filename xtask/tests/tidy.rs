@@ -109,8 +109,9 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("auth", &[]),
     ("config", &[]),
+    ("fleet", &[]),
     ("core", &["wire", "auth", "config"]),
-    ("sim", &["core", "wire", "auth", "config"]),
+    ("sim", &["core", "wire", "auth", "config", "fleet"]),
     ("fuzz", &["core", "auth", "config"]),
     ("pgweir", &["core", "wire", "auth", "config"]),
 ];

@@ -17,6 +17,7 @@
 
 mod checks;
 mod client;
+mod fleet;
 mod network;
 mod postgres;
 mod scenario;
@@ -25,6 +26,7 @@ mod world;
 use std::{collections::BTreeMap, fmt};
 
 pub use checks::{Promise, Violation};
+pub use fleet::{FleetCensus, FleetFailure, FleetSabotage, FleetScenario, run_fleet};
 pub use scenario::{Sabotage, Scenario};
 use world::World;
 

@@ -1,0 +1,175 @@
+//! The account in the shared store: who holds how many of the servers above the floors.
+
+use std::collections::BTreeMap;
+
+/// A process of the fleet. Each start of a process draws a new number, so two processes with one name are two nodes.
+pub type NodeId = u64;
+
+/// What the store knows of one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record {
+    /// The store's revision at the last change of this record.
+    pub version: u64,
+    /// Servers above the floor that the node may have.
+    pub extra: u32,
+    /// How many times the node itself has written its record.
+    pub renewals: u64,
+    /// Servers that the node could use: those in use, and one for each waiting client.
+    pub wanted: u32,
+    /// The weight of the node's waiting clients, at least 1.
+    pub weight: u32,
+}
+
+/// One transaction on the account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// A node writes its own record, which renews its lease.
+    Write {
+        /// The node.
+        node: NodeId,
+        /// The version of the record that this change replaces; `None`: there is no record.
+        version: Option<u64>,
+        /// The servers above the floor from now on.
+        extra: u32,
+        /// Whether the node may have more servers than before. Otherwise, `extra` is at most what is recorded.
+        raises: bool,
+        /// See [`Record::wanted`].
+        wanted: u32,
+        /// See [`Record::weight`].
+        weight: u32,
+    },
+    /// A node corrects the record of another node whose lease is over.
+    Fence {
+        /// The node whose lease is over.
+        node: NodeId,
+        /// The version of the record that this change replaces; `None`: there is no record.
+        version: Option<u64>,
+        /// The servers above the floor from now on. With 0, the record is removed.
+        extra: u32,
+    },
+}
+
+/// Why the store refused a change. The account is as before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The record has another version than the change expects.
+    Outdated,
+    /// Fewer servers are free than the change takes.
+    Full,
+}
+
+/// The account. Each change keeps `free` plus the `extra` of all records constant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ledger {
+    /// Servers above the floors that no node holds. Negative after a fence has found more servers than were recorded.
+    pub free: i64,
+    /// The number of changes so far.
+    pub revision: u64,
+    /// The nodes.
+    pub records: BTreeMap<NodeId, Record>,
+}
+
+impl Ledger {
+    /// Creates the account of a fleet with `spare` servers above the floors.
+    #[must_use]
+    pub fn new(spare: u32) -> Self {
+        Self {
+            free: spare.into(),
+            revision: 0,
+            records: BTreeMap::new(),
+        }
+    }
+
+    /// Carries out a change as a whole. Returns the new record, or `None` if the change has removed it.
+    ///
+    /// # Errors
+    /// The change does not fit the account, and changes nothing.
+    pub fn apply(&mut self, change: &Change) -> Result<Option<Record>, Refusal> {
+        let &(Change::Write { node, version, .. } | Change::Fence { node, version, .. }) = change;
+        let before = self.records.get(&node).copied();
+        if before.map(|record| record.version) != version {
+            return Err(Refusal::Outdated);
+        }
+        let held = before.map_or(0, |record| record.extra);
+        let record = match *change {
+            Change::Write {
+                extra,
+                raises,
+                wanted,
+                weight,
+                ..
+            } => {
+                let is_more = raises || extra > held;
+                if is_more && i64::from(extra) - i64::from(held) > self.free {
+                    return Err(Refusal::Full);
+                }
+                Some(Record {
+                    version: 0,
+                    extra,
+                    renewals: before.map_or(0, |record| record.renewals) + 1,
+                    wanted,
+                    weight,
+                })
+            }
+            Change::Fence { extra: 0, .. } => None,
+            Change::Fence { extra, .. } => Some(Record {
+                version: 0,
+                extra,
+                renewals: before.map_or(0, |record| record.renewals),
+                wanted: 0,
+                weight: 1,
+            }),
+        };
+        self.revision += 1;
+        let extra = record.map_or(0, |record| record.extra);
+        self.free += i64::from(held) - i64::from(extra);
+        let record = record.map(|record| Record {
+            version: self.revision,
+            ..record
+        });
+        match record {
+            Some(record) => drop(self.records.insert(node, record)),
+            None => drop(self.records.remove(&node)),
+        }
+        Ok(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(node: NodeId, version: Option<u64>, extra: u32) -> Change {
+        Change::Write {
+            node,
+            version,
+            extra,
+            raises: false,
+            wanted: 0,
+            weight: 1,
+        }
+    }
+
+    #[test]
+    fn changes_keep_the_sum_and_refuse_what_is_outdated() {
+        let mut ledger = Ledger::new(10);
+        let one = ledger.apply(&write(1, None, 4)).unwrap().unwrap();
+        assert_eq!(ledger.apply(&write(2, None, 7)), Err(Refusal::Full));
+        assert_eq!(ledger.apply(&write(1, None, 1)), Err(Refusal::Outdated));
+        ledger.apply(&write(2, None, 6)).unwrap();
+        assert_eq!(ledger.free, 0);
+        let fence = |version, extra| Change::Fence {
+            node: 1,
+            version,
+            extra,
+        };
+        let found = ledger.apply(&fence(Some(one.version), 6)).unwrap().unwrap();
+        assert_eq!((ledger.free, found.extra), (-2, 6));
+        // Nothing is taken from a negative rest, but what is held may be renewed and returned.
+        let version = Some(ledger.records[&2].version);
+        assert_eq!(ledger.apply(&write(2, version, 7)), Err(Refusal::Full));
+        ledger.apply(&write(2, version, 5)).unwrap();
+        assert_eq!(ledger.apply(&fence(Some(found.version), 0)), Ok(None));
+        assert_eq!((ledger.free, ledger.records.len()), (5, 1));
+    }
+}

@@ -1,0 +1,227 @@
+//! The simulated fleet: nodes of `pgweir-fleet`, a store, a PostgreSQL that counts backends, and faults of all of them.
+//!
+//! The check: at no step, PostgreSQL has more backends than the fleet's budget. A seed determines the whole world.
+
+mod machine;
+mod store;
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+use pgweir_fleet::{NodeId, Terms};
+
+use machine::Machine;
+use store::Store;
+
+/// Microseconds of a step.
+const STEP: u64 = 20_000;
+/// The steps of a world: half a minute.
+const STEPS: u64 = 1_500;
+
+/// A fault that is planted in the world around the nodes. The check has to find it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FleetSabotage {
+    /// Whoever counts the backends of a silent node finds none, so that its servers are granted a second time.
+    BlindCount,
+    /// The clock stands still while a process is stopped.
+    StoppedClock,
+    /// Nobody notices that the store was restored from an old copy.
+    HiddenRestore,
+    /// The store carries out changes of records that have changed meanwhile.
+    IgnoredVersions,
+    /// A node gives servers back that it still has.
+    EarlyReturn,
+    /// Any number of logins to servers may be under way.
+    ManyLogins,
+}
+
+/// A world.
+#[derive(Debug, Clone, Copy)]
+pub struct FleetScenario {
+    /// The seed.
+    pub seed: u64,
+    /// A planted fault.
+    pub sabotage: Option<FleetSabotage>,
+    /// Whether nodes and store fail.
+    pub has_faults: bool,
+    /// The number of nodes; `None`: a few.
+    pub nodes: Option<u32>,
+}
+
+/// What happened in a world without a broken guarantee.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FleetCensus {
+    /// Events by their names.
+    pub events: BTreeMap<&'static str, u64>,
+    /// The most backends at one time.
+    pub backends_max: u32,
+    /// Microseconds until the share of a node with new demand had moved, for each move of the demand in a world without faults.
+    pub moves: Vec<u64>,
+    /// Changes that reached the store.
+    pub writes: u64,
+}
+
+/// The world in which the budget was exceeded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FleetFailure {
+    /// The seed.
+    pub seed: u64,
+    /// The step, of 20 ms.
+    pub step: u64,
+    /// Backends in PostgreSQL, by node.
+    pub backends: BTreeMap<NodeId, u32>,
+    /// The budget.
+    pub budget: u32,
+}
+
+/// Simulates a world.
+///
+/// # Errors
+/// The budget was exceeded.
+pub fn run_fleet(scenario: FleetScenario) -> Result<FleetCensus, Box<FleetFailure>> {
+    let mut world = FleetWorld::new(scenario);
+    for step in 0..STEPS {
+        world.step(step * STEP);
+        let count: u32 = world.postgres.values().sum();
+        world.census.backends_max = world.census.backends_max.max(count);
+        if count > world.terms.budget {
+            return Err(Box::new(FleetFailure {
+                seed: scenario.seed,
+                step,
+                backends: world.postgres,
+                budget: world.terms.budget,
+            }));
+        }
+    }
+    Ok(world.census)
+}
+
+struct FleetWorld {
+    scenario: FleetScenario,
+    rng: Rng,
+    terms: Terms,
+    machines: Vec<Machine>,
+    store: Store,
+    postgres: BTreeMap<NodeId, u32>,
+    census: FleetCensus,
+    next_id: NodeId,
+    /// The node with demand in a world without faults, and since when it waits for its share.
+    busy: (usize, Option<u64>),
+}
+
+impl FleetWorld {
+    fn new(scenario: FleetScenario) -> Self {
+        let mut rng = Rng::with_seed(scenario.seed);
+        let few = rng.u32(2..=5);
+        let nodes = scenario.nodes.unwrap_or(few);
+        let floor = rng.u32(1..=4);
+        let terms = Terms {
+            budget: nodes * floor + rng.u32(1..=40),
+            nodes,
+            floor,
+            lease: 2_100_000,
+            interval: 200_000,
+            timeout: 400_000,
+        };
+        assert_eq!(terms.check(), Ok(()), "the terms of seed {}", scenario.seed);
+        let machines = (1..=nodes.into()).map(|id| Machine::new(terms, id, &mut rng));
+        Self {
+            scenario,
+            terms,
+            machines: machines.collect(),
+            store: Store::new(terms.spare(), scenario.has_faults),
+            postgres: BTreeMap::new(),
+            census: FleetCensus::default(),
+            next_id: u64::from(nodes) + 1,
+            busy: (0, None),
+            rng,
+        }
+    }
+
+    fn count(&mut self, event: &'static str) {
+        *self.census.events.entry(event).or_default() += 1;
+    }
+
+    fn step(&mut self, now: u64) {
+        if self.scenario.has_faults {
+            self.fail_something(now);
+        } else {
+            self.move_demand(now);
+        }
+        self.store
+            .step(now, &self.postgres, self.scenario.sabotage, &mut self.rng);
+        self.census.writes = self.store.writes();
+        for at in 0..self.machines.len() {
+            let machine = &mut self.machines[at];
+            machine.move_servers(now, &mut self.postgres, &mut self.rng);
+            if machine.is_running(now) {
+                if self.scenario.has_faults && self.rng.u8(..50) == 0 {
+                    machine.wanted = self.rng.u32(..=self.terms.budget);
+                }
+                machine.run(now, &mut self.store, self.scenario.sabotage, &mut self.rng);
+            } else if machine.may_restart(now, &self.postgres) {
+                *machine = Machine::new(self.terms, self.next_id, &mut self.rng);
+                self.next_id += 1;
+                self.count("restart");
+            }
+        }
+    }
+
+    /// Lets one node have all the demand for some seconds, then the next one, and notes when the share has moved.
+    fn move_demand(&mut self, now: u64) {
+        let (at, since) = self.busy;
+        if now.is_multiple_of(5_000_000) {
+            let next = (at + 1) % self.machines.len();
+            for (other, machine) in self.machines.iter_mut().enumerate() {
+                machine.wanted = if other == next { self.terms.budget } else { 0 };
+            }
+            // The first lease has to pass before a node takes anything.
+            self.busy = (next, (now >= 5_000_000).then_some(now));
+        } else if let Some(since) = since
+            && self.machines[at].limit(now) == self.terms.floor + self.terms.spare()
+        {
+            self.census.moves.push(now - since);
+            self.busy.1 = None;
+        }
+    }
+
+    fn fail_something(&mut self, now: u64) {
+        let at = self.rng.usize(..self.machines.len());
+        let time = |rng: &mut Rng| now + rng.u64(100_000..8_000_000);
+        let event = match self.rng.u32(..3_000) {
+            0..10 => {
+                let until = time(&mut self.rng);
+                self.machines[at].stop(now, until);
+                "stop"
+            }
+            10..20 => {
+                self.machines[at].cut_until = time(&mut self.rng);
+                "cut off"
+            }
+            20..24 => {
+                let until = time(&mut self.rng);
+                self.machines[at].kill(until);
+                "kill"
+            }
+            24..27 => {
+                self.store.gone_until = time(&mut self.rng);
+                "store gone"
+            }
+            27..40 => {
+                self.store.copy();
+                "copy"
+            }
+            40..44 => {
+                self.store.restore();
+                "restore"
+            }
+            44..48 => {
+                // An operator frees what a node has.
+                self.postgres.remove(&self.machines[at].id());
+                "terminate"
+            }
+            _ => return,
+        };
+        self.count(event);
+    }
+}

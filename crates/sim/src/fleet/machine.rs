@@ -1,0 +1,198 @@
+//! A machine of a simulated fleet: a node, its clock, and its servers.
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+use pgweir_fleet::{Load, Node, NodeId, Terms};
+
+use super::{FleetSabotage, STEP, store::Store};
+
+/// Servers that are opened or closed within a step.
+const TURN_MAX: usize = 8;
+
+pub(super) struct Machine {
+    node: Node,
+    terms: Terms,
+    /// The clock's time at the world's time 0, and its rate in millionths of real time.
+    clock: (u64, u64),
+    /// Times of being stopped, for a clock that stands still meanwhile.
+    stood: u64,
+    stopped_until: u64,
+    dead_until: Option<u64>,
+    pub(super) cut_until: u64,
+    pub(super) wanted: u32,
+    /// Servers for which the node has decided to call connect().
+    decided: u32,
+    /// When logins under way reach PostgreSQL.
+    logins: Vec<u64>,
+    open: u32,
+    /// When PostgreSQL closes its side of servers that the node is closing.
+    closing: Vec<u64>,
+}
+
+impl Machine {
+    pub(super) fn new(terms: Terms, id: NodeId, rng: &mut Rng) -> Self {
+        Self {
+            node: Node::new(terms, id),
+            terms,
+            clock: (rng.u64(..1_000_000_000), rng.u64(990_500..=1_009_500)),
+            stood: 0,
+            stopped_until: 0,
+            dead_until: None,
+            cut_until: 0,
+            wanted: rng.u32(..=terms.budget),
+            decided: 0,
+            logins: Vec::new(),
+            open: 0,
+            closing: Vec::new(),
+        }
+    }
+
+    pub(super) fn id(&self) -> NodeId {
+        self.node.id()
+    }
+
+    pub(super) fn is_running(&self, now: u64) -> bool {
+        self.dead_until.is_none() && now >= self.stopped_until
+    }
+
+    /// Stops the process, as by SIGSTOP.
+    pub(super) fn stop(&mut self, now: u64, until: u64) {
+        let from = self.stopped_until.max(now);
+        self.stopped_until = self.stopped_until.max(until);
+        self.stood += self.stopped_until - from;
+    }
+
+    pub(super) fn kill(&mut self, until: u64) {
+        self.dead_until = Some(until);
+    }
+
+    pub(super) fn may_restart(&self, now: u64, postgres: &BTreeMap<NodeId, u32>) -> bool {
+        let is_gone = self.logins.is_empty() && !postgres.contains_key(&self.id());
+        is_gone && self.dead_until.is_some_and(|until| now >= until)
+    }
+
+    /// Returns the servers that exist, or are being opened or closed.
+    pub(super) fn servers(&self) -> u32 {
+        self.open + self.opening() + self.closing.len() as u32
+    }
+
+    /// Returns the most servers that the node may have.
+    pub(super) fn limit(&self, now: u64) -> u32 {
+        self.node.limit(self.read_clock(now, None))
+    }
+
+    fn opening(&self) -> u32 {
+        self.decided + self.logins.len() as u32
+    }
+
+    fn read_clock(&self, now: u64, sabotage: Option<FleetSabotage>) -> u64 {
+        let stands = sabotage == Some(FleetSabotage::StoppedClock);
+        let real = if stands {
+            now.saturating_sub(self.stood)
+        } else {
+            now
+        };
+        self.clock.0 + real / 1_000 * self.clock.1 / 1_000
+    }
+
+    /// What happens to the servers while the process may be stopped: the kernel and PostgreSQL go on.
+    pub(super) fn move_servers(
+        &mut self,
+        now: u64,
+        postgres: &mut BTreeMap<NodeId, u32>,
+        rng: &mut Rng,
+    ) {
+        let id = self.id();
+        let before = self.logins.len();
+        self.logins.retain(|&at| at > now);
+        let arrived = (before - self.logins.len()) as u32;
+        let before = self.closing.len();
+        self.closing.retain(|&at| at > now);
+        let closed = (before - self.closing.len()) as u32;
+        self.open += arrived;
+        let count = postgres.entry(id).or_default();
+        *count = (*count + arrived).saturating_sub(closed);
+        if self.dead_until.is_some() {
+            // The kernel has closed the sockets, and PostgreSQL notices one after the other.
+            self.decided = 0;
+            *count = count.saturating_sub(rng.u32(..=2));
+        }
+        if *count == 0 {
+            postgres.remove(&id);
+        }
+        if self.dead_until.is_none() && now >= self.stopped_until {
+            // The node reads that servers have ended.
+            let alive = postgres.get(&id).copied().unwrap_or(0);
+            self.open = self
+                .open
+                .min(alive.saturating_sub(self.closing.len() as u32));
+            self.closing.truncate((alive - self.open) as usize);
+        }
+    }
+
+    /// One step of a running process.
+    pub(super) fn run(
+        &mut self,
+        now: u64,
+        store: &mut Store,
+        sabotage: Option<FleetSabotage>,
+        rng: &mut Rng,
+    ) {
+        let clock = self.read_clock(now, sabotage);
+        let slow_login = if store.loses { 300 } else { 10 };
+        // What was decided in the last step is done in this one: the process may have been stopped between.
+        for _ in 0..std::mem::take(&mut self.decided) {
+            // Some logins take long: PostgreSQL's machine is busy, or packets get lost.
+            let steps = if rng.u8(..10) == 0 { slow_login } else { 10 };
+            self.logins.push(now + rng.u64(..steps * STEP));
+        }
+        let is_cut = now < self.cut_until;
+        while let Some(arrived) = store.receive(now, self.id()) {
+            if !is_cut {
+                let (number, instance) = (arrived.number, arrived.instance);
+                self.node.answer(clock, number, instance, arrived.answer);
+            }
+        }
+        self.close_surplus(now, clock, rng);
+        for _ in 0..TURN_MAX {
+            let opening = match sabotage {
+                Some(FleetSabotage::ManyLogins) => 0,
+                _ => self.opening(),
+            };
+            let servers = self.servers();
+            if servers < self.wanted && self.node.may_open(clock, servers, opening) {
+                self.decided += 1;
+            }
+        }
+        let servers = match sabotage {
+            Some(FleetSabotage::EarlyReturn) => self.servers().min(self.terms.floor),
+            _ => self.servers(),
+        };
+        let load = Load {
+            servers,
+            wanted: self.wanted,
+            weight: 1,
+        };
+        if let Some(request) = self.node.tick(clock, load)
+            && !is_cut
+        {
+            store.send(now, self.id(), request, rng);
+        }
+    }
+
+    /// Closes servers above the limit, and idle ones; some of them later.
+    fn close_surplus(&mut self, now: u64, clock: u64, rng: &mut Rng) {
+        let limit = self
+            .node
+            .limit(clock)
+            .min(self.wanted.max(self.terms.floor));
+        for _ in 0..TURN_MAX {
+            let rest = self.open + self.opening();
+            if self.open > 0 && rest > limit && rng.u8(..4) > 0 {
+                self.open -= 1;
+                self.closing.push(now + rng.u64(..10 * STEP));
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The store of a simulated fleet, and the network to it.
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+use pgweir_fleet::{Answer, Change, Ledger, NodeId, Request};
+
+use super::FleetSabotage;
+
+/// A request, or an answer, on its way.
+struct Message<T> {
+    at: u64,
+    node: NodeId,
+    number: u64,
+    instance: u64,
+    what: T,
+}
+
+/// An answer that has arrived.
+pub(super) struct Arrived {
+    pub(super) number: u64,
+    pub(super) instance: u64,
+    pub(super) answer: Answer,
+}
+
+/// The store. Requests and answers take any time, overtake each other, and get lost.
+pub(super) struct Store {
+    ledger: Ledger,
+    copy: Ledger,
+    instance: u64,
+    writes: u64,
+    pub(super) gone_until: u64,
+    /// Whether messages get lost or take long.
+    pub(super) loses: bool,
+    requests: Vec<Message<Request>>,
+    answers: Vec<Message<Answer>>,
+}
+
+impl Store {
+    pub(super) fn new(spare: u32, loses: bool) -> Self {
+        Self {
+            ledger: Ledger::new(spare),
+            copy: Ledger::new(spare),
+            instance: 0,
+            writes: 0,
+            gone_until: 0,
+            loses,
+            requests: Vec::new(),
+            answers: Vec::new(),
+        }
+    }
+
+    pub(super) fn writes(&self) -> u64 {
+        self.writes
+    }
+
+    pub(super) fn copy(&mut self) {
+        self.copy = self.ledger.clone();
+    }
+
+    /// Goes back to the last copy. Requests that are on their way are lost with their connections.
+    pub(super) fn restore(&mut self) {
+        self.ledger = self.copy.clone();
+        self.instance += 1;
+        self.requests.clear();
+    }
+
+    pub(super) fn send(
+        &mut self,
+        now: u64,
+        node: NodeId,
+        (number, what): (u64, Request),
+        rng: &mut Rng,
+    ) {
+        let delay = delay(self.loses, rng);
+        self.requests.extend(delay.map(|delay| Message {
+            at: now + delay,
+            node,
+            number,
+            instance: 0,
+            what,
+        }));
+    }
+
+    pub(super) fn step(
+        &mut self,
+        now: u64,
+        postgres: &BTreeMap<NodeId, u32>,
+        sabotage: Option<FleetSabotage>,
+        rng: &mut Rng,
+    ) {
+        if now < self.gone_until {
+            return self.requests.clear();
+        }
+        while let Some(due) = self.requests.iter().position(|request| request.at <= now) {
+            let request = self.requests.swap_remove(due);
+            let answer = match request.what {
+                Request::Read => Answer::Ledger(self.ledger.clone()),
+                Request::Change(mut change) => {
+                    if sabotage == Some(FleetSabotage::IgnoredVersions) {
+                        self.ignore_version(&mut change);
+                    }
+                    self.writes += 1;
+                    Answer::Changed(self.ledger.apply(&change))
+                }
+                Request::CountBackends => Answer::Backends(match sabotage {
+                    Some(FleetSabotage::BlindCount) => BTreeMap::new(),
+                    _ => postgres.clone(),
+                }),
+            };
+            let hides = sabotage == Some(FleetSabotage::HiddenRestore);
+            self.answers
+                .extend(delay(self.loses, rng).map(|delay| Message {
+                    at: now + delay,
+                    node: request.node,
+                    number: request.number,
+                    instance: if hides { 0 } else { self.instance },
+                    what: answer,
+                }));
+        }
+    }
+
+    /// Returns an answer that has arrived at a node.
+    pub(super) fn receive(&mut self, now: u64, node: NodeId) -> Option<Arrived> {
+        let is_due = |answer: &Message<Answer>| answer.at <= now && answer.node == node;
+        let due = self.answers.iter().position(is_due)?;
+        let answer = self.answers.swap_remove(due);
+        Some(Arrived {
+            number: answer.number,
+            instance: answer.instance,
+            answer: answer.what,
+        })
+    }
+
+    fn ignore_version(&self, change: &mut Change) {
+        let (Change::Write { node, version, .. } | Change::Fence { node, version, .. }) = change;
+        *version = self.ledger.records.get(node).map(|record| record.version);
+    }
+}
+
+/// Returns how long a message takes, or `None` if it gets lost.
+fn delay(has_faults: bool, rng: &mut Rng) -> Option<u64> {
+    match rng.u8(..100) {
+        0..2 if has_faults => None,
+        2..5 if has_faults => Some(rng.u64(300_000..4_000_000)),
+        _ => Some(rng.u64(1_000..40_000)),
+    }
+}
