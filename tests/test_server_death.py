@@ -1,5 +1,6 @@
 """Servers that end: the errors of their clients, and the next steps of the pool."""
 
+import contextlib
 import threading
 import time
 
@@ -9,6 +10,7 @@ import fakeserver as fake
 import machine
 import rawclient as wire
 from rawclient import LoginRefused, query
+from test_certificates import read
 
 BACKEND = "SELECT pg_backend_pid()"
 # SQLSTATEs of pgweir's own errors: PgBouncer's for all cases, PostgreSQL's for a lost server.
@@ -271,6 +273,52 @@ def test_the_outcome_of_a_commit_in_the_extended_protocol(start_pooler, start_se
     client.send(wire.parse(last, "s") + wire.bind(name="s") + wire.execute() + wire.SYNC)
     error = client.until("E")[-1]
     assert error.sqlstate == expect
+
+
+@pytest.mark.pgweir_only("has one SQLSTATE for all cases")
+def test_a_lost_query_has_changed_nothing(start_pooler, start_server, newest_pg):
+    """A SELECT outside of a transaction, of which the catalog shows that it calls nothing that may write."""
+    def behave(connection):
+        startup = connection.read_startup()
+        if startup is None:
+            return
+        with wire.RawClient.tcp(newest_pg.host, newest_pg.port) as server:
+            server.send(wire.u32(len(startup) + 4) + startup)
+            threading.Thread(target=forward, args=(server.sock, connection.sock), daemon=True).start()
+            while b"lost" not in (message := connection.read()).body:
+                server.send(wire.frame(message.kind, message.body))
+
+    newest_pg.run("CREATE DATABASE outcomes")
+    newest_pg.run("CREATE TABLE t (a int); CREATE VIEW v AS SELECT * FROM t; GRANT ALL ON t, v TO trusty;"
+                  "CREATE FUNCTION reads() RETURNS bigint STABLE LANGUAGE sql AS 'SELECT count(*) FROM t';"
+                  "CREATE FUNCTION notifies() RETURNS int STABLE LANGUAGE sql AS 'SELECT 1 FROM pg_notify(''a'', ''b'')';"
+                  "CREATE VIEW notified AS SELECT notifies();"
+                  "CREATE FUNCTION writes() RETURNS int LANGUAGE sql AS 'INSERT INTO public.t VALUES (1) RETURNING 1';"
+                  "CREATE VIEW written AS SELECT writes()", dbname="outcomes")
+    between = start_server(behave)
+    address = between.database.replace(" session_state=off", "").replace("dbname=app", "dbname=outcomes")
+    pooler = start_pooler(None, databases={"app": address}, users={"trusty": "", "admin": "admin password"})
+    assert read(pooler, user="trusty")["state"] == "known"
+    for sql, expect in [
+        ("SELECT * FROM v WHERE a = 'lost'::int", ROLLED_BACK),
+        ("SELECT reads(), 'lost'", ROLLED_BACK),
+        ("WITH lost AS (SELECT 1) TABLE lost", ROLLED_BACK),
+        ("SELECT writes(), 'lost'", UNKNOWN),
+        ("SELECT 'lost' FROM written", UNKNOWN),
+        ("SELECT 'lost' FROM notified", UNKNOWN),
+        ("WITH lost AS (INSERT INTO t VALUES (1) RETURNING *) TABLE lost", UNKNOWN),
+    ]:
+        for message in (query(sql), wire.parse(sql, "s") + wire.run("s") + wire.SYNC):
+            with pooler.raw(timeout=10) as client:
+                error = client.send(message).until("E")[-1]
+            assert error.sqlstate == expect, sql
+    newest_pg.run("DROP DATABASE outcomes WITH (FORCE)")
+
+
+def forward(source, target):
+    with contextlib.suppress(OSError):
+        while data := source.recv(1 << 16):
+            target.sendall(data)
 
 
 # -- PostgreSQL as a whole

@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from cluster import VERSIONS
 from rawclient import SYNC, bind, close, describe, errors, execute, parse, queries, query, rows, run
 from test_certificates import read
 from test_prepared import Mover, play_between
@@ -287,3 +288,32 @@ def test_a_statement_may_change_the_catalog(start_pooler, newest_pg, use, prepar
             assert one.value("SELECT current_setting('app.kept', true)") in (None, "")
     finally:
         newest_pg.run("DROP TABLE hit; DROP FUNCTION keeps(), traps()", dbname="app")
+
+
+GONE = queries("CREATE TEMP TABLE gone AS SELECT 1 AS x", "PREPARE g AS SELECT x + 1 FROM gone", "EXECUTE g",
+    "DROP TABLE gone")
+
+
+@pytest.fixture(params=[False, True], ids=["", "extension"])
+def pg_18(request, shared_clusters):
+    return shared_clusters(VERSIONS[-1], assist=request.param)
+
+
+@pytest.mark.parametrize("steps", [
+    queries("EXECUTE g", "EXECUTE g"),
+    queries("BEGIN", "EXECUTE g", "SELECT 1", "ROLLBACK", "EXECUTE g"),
+    queries("BEGIN", "CREATE TEMP TABLE gone AS SELECT 2 AS x", "EXECUTE g", "COMMIT", "EXECUTE g"),
+    [parse("EXECUTE g") + bind() + execute() + SYNC],
+], ids=["alone", "in a transaction", "made again", "in the extended protocol"])
+def test_a_table_is_gone(start_pooler, pg_18, steps):
+    """EXECUTE fails for the reason that PostgreSQL gives, also on a server where the statement could not be prepared."""
+    with pg_18.raw() as direct:
+        play_between(direct, GONE)
+        expected = play_between(direct, steps)
+    weir = start_pooler(pg_18, workers=1, default_pool_size=2)
+    with weir.raw() as other, weir.raw() as client:
+        play_between(client, GONE)
+        # The client's server is taken, so the client gets another one.
+        pid = client.value("SELECT pg_backend_pid()")
+        assert other.query("BEGIN") and other.value("SELECT pg_backend_pid()") == pid
+        assert play_between(client, steps) == expected

@@ -9,7 +9,7 @@ use super::{Entry, entry};
 
 /// The cause of the error of a transaction whose outcome is unknown.
 const OUTCOME_UNKNOWN: &str = "The server connection was lost while the server may have been committing: after a COMMIT, or a statement outside of a \
-    transaction block, was sent, and before it was confirmed. If `statement_statistics` is 0, pgweir does not know \
+    transaction block that may change something, was sent, and before it was confirmed. If `statement_statistics` is 0, pgweir does not know \
     which statements were sent, and any that was not answered counts. The reason is one of those that cause an error \
     08006 otherwise.";
 

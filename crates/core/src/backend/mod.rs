@@ -29,7 +29,7 @@ pub use server::{
 pub(crate) use server::{OUTDATED, REDEFINED};
 pub use session::{
     CatalogRows, ExtensionReports, FailedInspections, InspectionAnswers, Inspections,
-    InternalQueries, LastingState, SIGNALS, Sequences, ServerNotifications, ServerSession,
-    ServerSqlStatements, SessionSettings, TransactionState, UnexplainedParameters,
+    InternalQueries, LastingState, RejectedStatement, SIGNALS, Sequences, ServerNotifications,
+    ServerSession, ServerSqlStatements, SessionSettings, TransactionState, UnexplainedParameters,
 };
 pub use stream::{Downstream, Ends, Expected, Step, Violation};

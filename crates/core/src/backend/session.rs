@@ -8,6 +8,8 @@ use std::{collections::BTreeSet, sync::Arc};
 
 pub use self::queries::{CatalogRows, InspectionAnswers, InternalQueries, UnexplainedParameters};
 
+use pgweir_wire::Report;
+
 use super::{ClientNames, InternalQuery};
 use crate::{
     Connected, Ddl, Time,
@@ -120,6 +122,39 @@ pub struct ServerSqlStatements {
     pub held: SqlStatements,
     /// The id of the client that the statements were made for, and their settings; `None` if these are unknown.
     pub made_for: (u64, Option<Settings>),
+    /// The statements that the server could not make for the text that was sent last, with PostgreSQL's errors. There is at most
+    /// one for each statement of the client.
+    pub rejected: Vec<RejectedStatement>,
+}
+
+/// A SQL-prepared statement that a server could not make.
+#[derive(Debug)]
+pub struct RejectedStatement {
+    /// The client's name of the statement.
+    pub name: Box<[u8]>,
+    /// The error: a whole message for the client.
+    pub error: Vec<u8>,
+}
+
+impl ServerSqlStatements {
+    /// Returns the error that the client gets in place of `report`: the server does not have the statement that the client has
+    /// executed, since it could not make the statement.
+    pub fn take_rejection(&mut self, report: &Report<'_>) -> Option<Vec<u8>> {
+        let mut rejected = std::mem::take(&mut self.rejected).into_iter();
+        let found = match report.code {
+            b"26000" => rejected.find(|statement| {
+                let quoted = [b"\"", &*statement.name, b"\""].concat();
+                report
+                    .message
+                    .windows(quoted.len())
+                    .any(|part| part == quoted)
+            }),
+            // The rejection has failed the transaction.
+            b"25P02" => rejected.next(),
+            _ => None,
+        };
+        found.map(|statement| statement.error)
+    }
 }
 
 /// The possible effects of the texts of the present transaction.

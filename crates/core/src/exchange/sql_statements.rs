@@ -1,12 +1,13 @@
 //! Statements that a client has prepared by SQL's `PREPARE`: pgweir runs the text of the `PREPARE` again on the
 //! client's next server.
 
-use pgweir_wire::{MessageWriter, Report, tag::frontend};
+use pgweir_wire::{MessageWriter, Report, Severity, tag::frontend};
 
 use super::{Exchange, INSPECTED};
 use crate::{
     Actions, Token,
-    backend::{InternalQuery, Naming, Server, ServerSqlStatements},
+    backend::{InternalQuery, Naming, RejectedStatement, Server, ServerSqlStatements},
+    base::fault::{Fault, ServerError},
     connections::Connections,
     frontend::Client,
     session::{Context, SqlStatements, State},
@@ -121,6 +122,7 @@ pub(super) fn send_statements(
     server.session.sql_statements = ServerSqlStatements {
         held: context.sql.clone(),
         made_for: (client.origin.id, Some(context.wanted.clone())),
+        rejected: Vec::new(),
     };
 }
 
@@ -152,12 +154,19 @@ pub(super) fn statement_failed(
     let Some((client_conn, client, server)) = connections.pair_of(conn) else {
         return;
     };
-    if server.equips().or_else(|| server.relays_for()) == Some(client_conn)
+    let is_relaying = server.relays_for() == Some(client_conn);
+    if (is_relaying || server.equips() == Some(client_conn))
         && let Some(context) = &client.context
         && let Some(name) = context.sql.name(at)
     {
-        server.session.sql_statements.held =
-            server.session.sql_statements.held.without(&[name.to_vec()]);
+        let statements = &mut server.session.sql_statements;
+        statements.held = statements.held.without(&[name.to_vec()]);
+        if is_relaying {
+            let mut error = Vec::new();
+            Fault::ServerSaid(Box::new(ServerError::of(report))).write(Severity::Error, &mut error);
+            let name = name.into();
+            statements.rejected.push(RejectedStatement { name, error });
+        }
     }
 }
 

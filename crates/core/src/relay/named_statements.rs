@@ -124,14 +124,20 @@ impl ClientMessages<'_> {
 
     /// Prepares those statements of the text again that failed to be prepared when the client got the server: the
     /// objects that they use may exist by now.
+    ///
+    /// In a transaction this is done only for a text that begins with EXECUTE: if the statement can't be made, the transaction
+    /// fails, as it does with PostgreSQL.
     fn prepare_missing(&mut self, text: &[u8], out: &mut Actions) {
         let server = &mut *self.server;
+        server.session.sql_statements.rejected.clear();
         let sql = self.client.context.as_deref().map(|context| &context.sql);
         let Some(sql) = sql.filter(|sql| sql.len() > server.session.sql_statements.held.len())
         else {
             return;
         };
-        if server.status != b'I' || server.replies.is_unsynced() {
+        let begins_with_execute = || matches!(phrases(text).next(), Some(Phrase::Execute(_)));
+        let is_possible = server.status == b'I' || server.status == b'T' && begins_with_execute();
+        if !is_possible || server.replies.is_unsynced() {
             return;
         }
         let executed: Vec<_> = phrases(text)

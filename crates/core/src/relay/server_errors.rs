@@ -55,7 +55,11 @@ impl Relay<'_> {
         let Some(server) = self.connections.known_server(conn, out) else {
             return Treatment::Keep;
         };
-        if let Some(message) = message {
+        let rejection = match is_internal {
+            true => None,
+            false => server.session.sql_statements.take_rejection(&report),
+        };
+        if let Some(message) = message.or(rejection) {
             if let Some(client) = server.relays_for() {
                 out.send_made(client, |made| made.extend_from_slice(&message));
             }

@@ -17,9 +17,6 @@ use crate::{
     statement_statistics::{Ended, Extent, PartialText, StatementId, StatementStatistics},
 };
 
-/// The most bytes of a text that are kept until the rest has arrived.
-const PARTIAL_MAX: usize = 64 * 1024;
-
 /// Assigns one client's messages to the statements that they run.
 pub(super) struct Counting<'w> {
     pub(super) statistics: &'w mut StatementStatistics,
@@ -210,7 +207,7 @@ impl ClientMessages<'_> {
             .statement_names
             .keep_partial(PartialText {
                 name: name.map(Into::into),
-                text: text[..text.len().min(PARTIAL_MAX)].to_vec(),
+                text: text[..text.len().min(Fingerprint::READ_MAX)].to_vec(),
             });
         StatementId::NONE
     }
@@ -226,11 +223,12 @@ impl ClientMessages<'_> {
     #[cold]
     fn continue_partial(&mut self, mut partial: PartialText, bytes: &[u8]) {
         let (count, is_end) = self.client.socket.stream.left_of(bytes.len());
-        let room = PARTIAL_MAX - partial.text.len();
+        let room = Fingerprint::READ_MAX - partial.text.len();
         partial.text.extend_from_slice(&bytes[..count.min(room)]);
         if !is_end {
             return self.client.socket.statement_names.keep_partial(partial);
         }
+        let is_cut = partial.text.len() == Fingerprint::READ_MAX;
         let fingerprint = Fingerprint::of_any(until_nul(&partial.text));
         let pool = self.server.statement_pool();
         let statement = self
@@ -242,7 +240,11 @@ impl ClientMessages<'_> {
                 self.client.socket.statement_names.parsed(&name, statement);
                 self.server.statements.running.prepared(statement);
             }
-            None => self.server.statements.running.text_arrived(statement),
+            None => self
+                .server
+                .statements
+                .running
+                .text_arrived(statement, is_cut),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     loan::Loss,
     mail::Mail,
     pool::LoginOutcome,
-    session::Effects,
+    session::{Effects, Unanswered},
     shared::{events::EventKind, pool::Failure},
 };
 
@@ -110,7 +110,15 @@ impl ServerConnections<'_> {
         let has_own_words = matches!(fault, Fault::ServerSaid(_));
         let is_asked = !server.replies.is_settled();
         let running = &server.statements.running;
-        let fault = match running.may_have_committed(server.status, is_asked, statements) {
+        let pool = client.pool.and_then(|pool| self.pools.get(pool));
+        let certificates = pool.map(|pool| &pool.catalog.certificates);
+        let by = server.session.transaction.certified_by;
+        let unanswered = Unanswered {
+            status: server.status,
+            dialect: server.session.dialect,
+            certificates: certificates.filter(|known| by == Some(known.generation())),
+        };
+        let fault = match running.may_have_committed(unanswered, is_asked, statements) {
             true if !has_own_words => Fault::OutcomeUnknown(fault.to_string()),
             _ => fault,
         };

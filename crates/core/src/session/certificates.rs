@@ -90,8 +90,8 @@ struct Known {
     /// The effects that every text may have, whatever it contains.
     every_text: Effects,
     custom_names: BTreeSet<Box<[u8]>>,
-    /// Names of functions and relations whose result differs between sessions.
-    session_readers: Arc<HashSet<Name>>,
+    /// Names of the code that has effects which texts do not get.
+    names: CodeNames,
     /// Whether the catalog is in UTF8.
     utf8: bool,
     /// Whether the catalog has been read, and nothing may have changed since.
@@ -136,6 +136,15 @@ impl SharedBuiltins {
 /// Returns the bytes that a table of functions takes.
 fn bytes_of(table: &HashMap<u32, Effects>) -> usize {
     table.capacity() * (size_of::<(u32, Effects)>() + 1)
+}
+
+/// Names of functions and relations, by the effects of [`Effects::OF_CODE`].
+#[derive(Clone, Debug, Default)]
+struct CodeNames {
+    /// Those whose result differs between sessions.
+    session_readers: Arc<HashSet<Name>>,
+    /// Those whose use may change more than the session; `None` if every text may do so.
+    data_changers: Option<Arc<HashSet<Name>>>,
 }
 
 /// The code of a database that may do DDL.
@@ -184,11 +193,13 @@ impl Certificates {
     pub fn bytes(&self) -> usize {
         let known = &*self.known;
         let customs = known.custom_names.iter();
+        let changers = known.names.data_changers.as_ref();
+        let changers = changers.map_or(0, |names| names.capacity());
         let suspects = known.suspects.iter();
         size_of::<Known>()
             + known.words.bytes()
             + bytes_of(&known.calls)
-            + known.session_readers.capacity() * (size_of::<Name>() + 1)
+            + (known.names.session_readers.capacity() + changers) * (size_of::<Name>() + 1)
             + customs.map(|name| name.len() + 3 * OVERHEAD).sum::<usize>()
             + suspects
                 .map(|suspect| size_of::<Suspect>() + suspect.name.len() + 2 * OVERHEAD)
@@ -248,7 +259,8 @@ impl Certificates {
         }
         known.calls = Arc::new(found.calls);
         known.builtin_calls = Arc::new(found.builtin_calls);
-        known.session_readers = Arc::new(found.session_readers);
+        known.names.session_readers = Arc::new(found.session_readers);
+        known.names.data_changers = found.data_changers.map(Arc::new);
         known.add_to_every_text(found.every_text);
         known.utf8 = facts.utf8;
         known.is_read = facts.are_all_taken();
@@ -279,6 +291,10 @@ impl Certificates {
     pub fn from_rows<'a>(generation: u64, rows: impl IntoIterator<Item = [&'a [u8]; 4]>) -> Self {
         let mut known = Known {
             generation,
+            names: CodeNames {
+                data_changers: Some(Arc::default()),
+                ..CodeNames::default()
+            },
             ..Known::default()
         };
         for [kind, name, read, write] in rows {
@@ -363,7 +379,13 @@ impl Certificates {
     /// Returns whether a user's function or relation of this name reads a parameter, the user or the like, so that its
     /// result differs between sessions.
     pub(crate) fn reads_session(&self, name: &[u8]) -> bool {
-        self.known.session_readers.contains(&Name::of(name))
+        self.known.names.session_readers.contains(&Name::of(name))
+    }
+
+    /// Returns whether the use of a user's function or relation of this name may change more than the session.
+    pub(crate) fn changes_data(&self, name: Name) -> bool {
+        let names = self.known.names.data_changers.as_ref();
+        names.is_none_or(|names| names.contains(&name))
     }
 
     /// Returns whether a call of the function with this OID may do DDL.
@@ -514,7 +536,7 @@ fn serious(found: Effects) -> Effects {
         .and(Effects::CHANNELS_VIEW)
         .and(Effects::TERMINATES)
         .and(Effects::CANCELS)
-        .and(Effects::READS_SESSION);
+        .and(Effects::OF_CODE);
     if found.without(PLAIN).is_empty() {
         found
     } else {

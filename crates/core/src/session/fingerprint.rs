@@ -11,8 +11,8 @@ use super::scan::{Dialect, Kind, Lexer};
 
 /// The bytes of the text that are kept.
 const TEXT_MAX: usize = 512;
-/// The bytes of SQL that are read. Longer statements mostly consist of a list of values, which is folded.
-const READ_MAX: usize = 64 * 1024;
+/// Stands at the end of a text whose rest was not read.
+const REST: &str = " ...";
 
 /// A statement, identified by a hash of its text without literals and comments. Texts have the same fingerprint if they
 /// differ only in literals, comments, blanks, the case of words that are not quoted, or the length of a list of
@@ -21,11 +21,14 @@ const READ_MAX: usize = 64 * 1024;
 pub struct Fingerprint {
     /// FNV-1a of the tokens, up to the 65,536th byte of the statement.
     pub hash: u64,
-    /// The beginning of the text as it was written, with `?` for literals.
+    /// The beginning of the text as it was written, with `?` for literals, and ` ...` for a rest that was not read.
     pub text: Box<str>,
 }
 
 impl Fingerprint {
+    /// The bytes of SQL that are read. Longer statements mostly consist of a list of values, which is folded.
+    pub const READ_MAX: usize = 64 * 1024;
+
     /// Makes the fingerprint of a text of one or more statements, when the server's dialect is unknown. The part of the
     /// text after a literal whose end is not certain is neither shown nor hashed.
     #[must_use]
@@ -61,6 +64,16 @@ impl Fingerprint {
             true => Dialect::Unreadable,
             false => Dialect::Utf8,
         }
+    }
+
+    /// Returns whether a normalized text shows all words of its statement.
+    #[must_use]
+    pub fn shows_all(text: &str) -> bool {
+        /// The bytes of the longest character, of which a part may have been cut off.
+        const CHARACTER_MAX: usize = 4;
+        // A comma stands in front of the dots that are the rest of a list.
+        let is_cut = text.strip_suffix(REST);
+        text.len() < TEXT_MAX - CHARACTER_MAX && is_cut.is_none_or(|before| before.ends_with(','))
     }
 
     /// Returns the hash of [`Fingerprint::read`] without making the text.
@@ -134,6 +147,8 @@ struct Reader<'a> {
     normal: Normal,
     /// Whether a string with a backslash may end elsewhere.
     is_uncertain: bool,
+    /// Whether the rest of the statement is not read.
+    is_cut: bool,
     /// The end of the previous token.
     end: usize,
     /// Whether the previous token ends an operand, so that a sign behind it is an operator.
@@ -146,13 +161,14 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn new(sql: &'a [u8], dialect: Dialect, most: usize) -> Self {
         Self {
-            lexer: Lexer::new(&sql[..sql.len().min(READ_MAX)]),
+            lexer: Lexer::new(&sql[..sql.len().min(Fingerprint::READ_MAX)]),
             normal: Normal {
                 hash: 0xcbf2_9ce4_8422_2325,
                 text: Vec::new(),
                 most,
             },
             is_uncertain: dialect == Dialect::Unreadable,
+            is_cut: sql.len() >= Fingerprint::READ_MAX,
             end: 0,
             follows_operand: false,
             follows_string: false,
@@ -162,6 +178,9 @@ impl<'a> Reader<'a> {
 
     fn run(mut self) -> Normal {
         while self.step() {}
+        if self.is_cut {
+            self.normal.show(REST.trim_start().as_bytes(), true);
+        }
         self.normal
     }
 
@@ -178,6 +197,7 @@ impl<'a> Reader<'a> {
                 if !follows_string && !self.fold.is_in_value() {
                     self.normal.push(b"?", is_apart);
                 }
+                self.is_cut = true;
                 return false;
             }
             Kind::Text | Kind::OtherText | Kind::Number => {
@@ -186,7 +206,9 @@ impl<'a> Reader<'a> {
                     self.push_literal(is_apart);
                 }
                 self.follows_string = is_string;
-                return !(is_string && self.is_uncertain && has_uncertain_end(bytes));
+                let has_end = !(is_string && self.is_uncertain && has_uncertain_end(bytes));
+                self.is_cut |= !has_end;
+                return has_end;
             }
             Kind::Word | Kind::Quoted => self.push_name(token.kind, bytes, is_apart),
             Kind::Other(b'-' | b'+') if self.is_sign() => {

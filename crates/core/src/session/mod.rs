@@ -17,6 +17,7 @@ mod ids;
 mod interner;
 mod literals;
 mod names;
+mod outcome;
 mod plan;
 mod probe;
 pub(crate) mod quote;
@@ -46,6 +47,7 @@ pub use ddl::{Change, catalog_change};
 pub use fingerprint::Fingerprint;
 pub use literals::{Literals, affects_literals};
 pub use names::{BindingId, Bindings, Names};
+pub use outcome::Unanswered;
 
 pub use plan::{discards_plans, is_identity, login_plan, plan, shown};
 pub use probe::{AllSettings, Probe};

@@ -6,7 +6,6 @@
 
 mod client;
 mod entry;
-mod outcome;
 mod report;
 mod running;
 mod slow;

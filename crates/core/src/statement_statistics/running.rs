@@ -2,8 +2,11 @@
 
 use std::collections::VecDeque;
 
-use super::{Counts, SlowTransaction, StatementId, StatementStatistics, outcome, slow};
-use crate::Time;
+use super::{Counts, SlowTransaction, StatementId, StatementStatistics, slow};
+use crate::{
+    Time,
+    session::{Fingerprint, Unanswered},
+};
 
 /// The most statements of a transaction that its line in the log names.
 const LISTED_MAX: usize = 5;
@@ -36,6 +39,8 @@ struct Execution {
     rows: u64,
     extent: Extent,
     has_failed: bool,
+    /// Whether its text may be longer than what was read of it. Other texts have the same fingerprint.
+    is_cut: bool,
 }
 
 /// The part of a statement that a message runs.
@@ -136,18 +141,20 @@ impl RunningStatements {
             rows: 0,
             extent,
             has_failed: false,
+            is_cut: received >= Fingerprint::READ_MAX as u64,
         });
         self.latest = statement;
         self.transaction.statements = self.transaction.statements.saturating_add(1);
         self.transaction.list(statement);
     }
 
-    /// Notes the statement of a simple query whose text has arrived completely now.
+    /// Notes the statement of a simple query whose text has arrived completely now. `is_cut`: only its beginning was read.
     #[cold]
-    pub fn text_arrived(&mut self, statement: StatementId) {
+    pub fn text_arrived(&mut self, statement: StatementId, is_cut: bool) {
         self.latest = statement;
         if let Some(last) = self.outstanding.back_mut() {
             last.statement = statement;
+            last.is_cut |= is_cut;
         }
         self.transaction.list(statement);
     }
@@ -166,21 +173,20 @@ impl RunningStatements {
     }
 
     /// Returns whether the server may have committed something that it has not confirmed, if its connection is lost now.
-    /// `status`: of the last ReadyForQuery; `is_asked`: whether it owes replies at all, which counts where statements are not
-    /// followed.
+    /// `is_asked`: whether it owes replies at all, which counts where statements are not followed.
     #[must_use]
     pub fn may_have_committed(
         &self,
-        status: u8,
+        unanswered: Unanswered<'_>,
         is_asked: bool,
         statistics: &StatementStatistics,
     ) -> bool {
         let sent = self.outstanding.iter().map(|execution| {
             let text = statistics.text(execution.statement);
-            text.map(|(_, text)| &**text)
+            text.filter(|_| !execution.is_cut).map(|(_, text)| &**text)
         });
         match statistics.is_on() {
-            true => outcome::may_have_committed(status, sent),
+            true => unanswered.may_be_committed(sent),
             false => is_asked,
         }
     }

@@ -21,7 +21,10 @@ use super::{
     serious, tree,
 };
 use crate::session::{
-    scan::{self, Effects, affects_compilation, builtin_effects, is_innocent, reads_session},
+    scan::{
+        self, Effects, affects_compilation, builtin_effects, changes_data, is_innocent,
+        reads_session,
+    },
     word_list::words,
 };
 
@@ -284,6 +287,7 @@ impl Facts {
     fn add_builtin(&mut self, oid: u32, name: &str) {
         let bits = match builtin_effects(name.as_bytes()) {
             Some(traces) => traces.read,
+            None if changes_data(name.as_bytes()) => Effects::CHANGES_DATA,
             None if is_innocent(name) => return,
             None => {
                 self.own.unknown.push(name.to_owned());
@@ -428,6 +432,9 @@ impl Facts {
         let (name, language, kind, extension) =
             (row.text(2), row.text(3), row.text(4), row.text(5));
         let at = self.graph.at(Node::Function(oid));
+        if row.text(10) == "v" {
+            self.graph.add(at, Effects::CHANGES_DATA);
+        }
         if row.text(10) == "i" && !self.trust.certified.contains(name) {
             self.graph.keep_in_plans(at);
         }
@@ -554,6 +561,9 @@ impl Listener for Words<'_> {
         if self.facts.names.contains(&hash) {
             let named = self.facts.graph.at(Node::Named(hash));
             self.facts.graph.add_use(self.function, named);
+        }
+        if changes_data(name) {
+            self.facts.graph.add(self.function, Effects::CHANGES_DATA);
         }
         let builtin = builtin_effects(name).unwrap_or_default();
         let found = builtin.read | builtin.write;

@@ -111,16 +111,12 @@ impl Graph {
 
     /// Returns the effects of a node's use; complete after [`spread`](Self::spread).
     pub(super) fn bits(&self, at: At) -> Effects {
-        self.nodes[at.0 as usize]
-            .bits
-            .without(Effects::READS_SESSION)
+        self.nodes[at.0 as usize].bits.without(Effects::OF_CODE)
     }
 
-    /// Returns whether the result of a node differs between sessions.
-    pub(super) fn reads_session(&self, at: At) -> bool {
-        self.nodes[at.0 as usize]
-            .bits
-            .contains(Effects::READS_SESSION)
+    /// Returns whether a node has this effect of [`Effects::OF_CODE`].
+    pub(super) fn has(&self, at: At, effect: Effects) -> bool {
+        self.nodes[at.0 as usize].bits.contains(effect)
     }
 
     /// Returns the chain of nodes that makes a node opaque, starting with the node itself.

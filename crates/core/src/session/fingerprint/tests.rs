@@ -22,10 +22,10 @@ fn texts() {
         "CREATE TEMP TABLE t(n int); SELECT $1x",
         "CREATE TEMP TABLE t(n int); SELECT $1x",
     );
-    check("SELECT 'open", "SELECT ?");
-    check("SELECT $$open", "SELECT ?");
-    check("SELECT U&'\\0061'", "SELECT ?");
-    check("SELECT /* open", "SELECT ?");
+    check("SELECT 'open", "SELECT ? ...");
+    check("SELECT $$open", "SELECT ? ...");
+    check("SELECT U&'\\0061'", "SELECT ? ...");
+    check("SELECT /* open", "SELECT ? ...");
     check("SELECT 1_000, 0x1F, 0b01", "SELECT ?, ?, ?");
     check("SELECT 'a'\n'b', 'c'", "SELECT ?, ?");
     check("", "");
@@ -33,13 +33,13 @@ fn texts() {
 
 #[test]
 fn strings_whose_end_is_not_certain() {
-    check_dialects("SELECT 'a\\', 'secret'", "SELECT ?", "SELECT ?, ?");
+    check_dialects("SELECT 'a\\', 'secret'", "SELECT ? ...", "SELECT ?, ?");
     // In some encodings, this backslash is a part of the character before it.
-    assert_eq!(text("SELECT E'\u{8868}\\', 'secret'"), "SELECT ?");
+    assert_eq!(text("SELECT E'\u{8868}\\', 'secret'"), "SELECT ? ...");
     check_dialects("SELECT 'c:\\dir', a", "SELECT ?, a", "SELECT ?, a");
     check_dialects(
         "SELECT a IN ('\\\\', 'x'), b",
-        "SELECT a IN (?",
+        "SELECT a IN (? ...",
         "SELECT a IN (?, ...), b",
     );
 }
@@ -223,5 +223,23 @@ fn no_value_is_shown() {
             let hash = Fingerprint::hash_of(sql.as_bytes(), dialect);
             assert_eq!(hash, shown.hash);
         }
+    }
+}
+
+#[test]
+fn texts_that_are_not_shown_to_their_end() {
+    let long = "b".repeat(600);
+    for (sql, shows_all) in [
+        ("SELECT a", true),
+        ("SELECT 'a\\'; COMMIT; --'", false),
+        ("SELECT 'open", false),
+        ("INSERT INTO t VALUES (1), (2), (3)", true),
+        (&format!("SELECT a{long}"), false),
+        (
+            &format!("SELECT 1{}; COMMIT", " ".repeat(Fingerprint::READ_MAX)),
+            false,
+        ),
+    ] {
+        assert_eq!(Fingerprint::shows_all(&text(sql)), shows_all, "{sql}");
     }
 }

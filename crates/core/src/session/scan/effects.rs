@@ -67,10 +67,17 @@ impl Effects {
     /// The text reads the session's channels. On a server of pgweir's, these differ from the client's.
     pub const CHANNELS_VIEW: Self = Self(1 << 19);
 
-    const NAMES: [&str; 20] = words(
+    /// The code changes more than the session, or may do so: a function that is declared VOLATILE. No text gets this effect;
+    /// see [`may_change_data`](super::may_change_data).
+    pub(in crate::session) const CHANGES_DATA: Self = Self(1 << 20);
+
+    /// Effects that are only known of the database's code, and that no text gets.
+    pub(in crate::session) const OF_CODE: Self = Self::READS_SESSION.and(Self::CHANGES_DATA);
+
+    const NAMES: [&str; 21] = words(
         "SETTING LISTEN PREPARE EXECUTE DISCARD TEMP CURSOR LOCK SEED LIBRARY SEQUENCE \
          READS_SEQUENCE OPAQUE STATEMENTS_VIEW TERMINATES CANCELS SAVEPOINT READS_SESSION ROLE \
-         CHANNELS_VIEW",
+         CHANNELS_VIEW CHANGES_DATA",
     );
 
     /// Returns whether these effects include all of `other`.

@@ -8,6 +8,7 @@
 mod blocks;
 mod channel_command;
 mod class;
+mod data_changes;
 mod ddl;
 mod denied;
 mod effects;
@@ -26,6 +27,7 @@ mod words;
 
 pub use channel_command::ChannelCommand;
 pub use class::Class;
+pub(in crate::session) use data_changes::{changes_data, may_change_data};
 pub use ddl::DdlWords;
 pub(in crate::session) use ddl::NAME_MAX;
 pub(in crate::session) use denied::{builtin_effects, is_catalog, is_innocent};

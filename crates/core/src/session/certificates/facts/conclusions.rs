@@ -36,6 +36,9 @@ pub(in crate::session::certificates) struct Conclusions {
     pub(in crate::session::certificates) suspects: Vec<Suspect>,
     /// Names of the users' functions and relations whose result differs between sessions.
     pub(in crate::session::certificates) session_readers: HashSet<Name>,
+    /// Names of the users' functions and relations whose use may change more than the session; `None` if every text may
+    /// do so.
+    pub(in crate::session::certificates) data_changers: Option<HashSet<Name>>,
 }
 
 impl Facts {
@@ -86,7 +89,7 @@ impl Facts {
         }
         let builtin = self.own.effects.iter();
         found.builtin_calls = builtin
-            .map(|(&oid, bits)| (oid, bits.without(Effects::READS_SESSION)))
+            .map(|(&oid, bits)| (oid, bits.without(Effects::OF_CODE)))
             .collect();
         for (at, oid, name) in &self.functions {
             let read = self.graph.bits(*at);
@@ -103,7 +106,11 @@ impl Facts {
                 self.conclude_relation(*oid, name, &names, &mut found);
             }
         }
-        found.session_readers = self.names_of_session_readers();
+        found.session_readers = self.names_with(Effects::READS_SESSION);
+        let every_text = self.graph.known(Node::EveryText);
+        if every_text.is_none_or(|at| !self.graph.has(at, Effects::CHANGES_DATA)) {
+            found.data_changers = Some(self.names_with(Effects::CHANGES_DATA));
+        }
         found
     }
 
@@ -133,14 +140,16 @@ impl Facts {
         found.relations.push((name.into(), read, write));
     }
 
-    /// Returns the names of the users' functions and relations whose result differs between sessions.
-    fn names_of_session_readers(&self) -> HashSet<Name> {
+    /// Returns the names of functions, and of relations that are read, with this effect of [`Effects::OF_CODE`].
+    fn names_with(&self, effect: Effects) -> HashSet<Name> {
         let functions = self.functions.iter().map(|(at, _, name)| (Some(*at), name));
-        let relations = self.relations.iter();
+        let altered = self.own.relations.iter();
+        let altered = altered.filter(|(oid, _)| self.own.altered.contains(oid));
+        let relations = self.relations.iter().chain(altered);
         let relations = relations.map(|(oid, name)| (self.graph.known(Node::Read(*oid)), name));
         functions
             .chain(relations)
-            .filter(|(at, _)| at.is_some_and(|at| self.graph.reads_session(at)))
+            .filter(|(at, _)| at.is_some_and(|at| self.graph.has(at, effect)))
             .map(|(_, name)| Name::of(name.as_bytes()))
             .collect()
     }
