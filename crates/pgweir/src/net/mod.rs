@@ -6,8 +6,8 @@
 //! - `driver`: the event loop, which distributes the events.
 //! - `secure`: the layer between sockets and core for encrypted connections.
 //! - `execute`: the core's actions. `read`, `send`, `closing`, `connect`, `accept`: one direction each.
-//! - `poller`: either `epoll`, or `ring` (io_uring) with `ring_queue`, `ring_buffers` and `ring_request`. `receive`: bytes
-//!   that a ring has received; `fall_back`: from io_uring to epoll.
+//! - `poller`: either `epoll`, or `ring` (io_uring) with its `queue`, `buffers` and `request`. `receive`: bytes that a
+//!   ring has received; `fall_back`: from io_uring to epoll.
 //! - `heap`: the memory that the sockets take, and the return of freed memory to the system.
 //! - `table`, `mailbox`, `timers`, `listener`, `inherited`, `holder`, `options`: the parts of the driver.
 
@@ -30,9 +30,6 @@ mod pooler;
 mod read;
 mod receive;
 mod ring;
-mod ring_buffers;
-mod ring_queue;
-mod ring_request;
 mod secure;
 mod send;
 mod table;

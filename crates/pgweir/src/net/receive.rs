@@ -8,8 +8,13 @@ use pgweir_core::{ReadMode, Token};
 use rustix::io::Errno;
 
 use super::{
-    driver::Driver, io::Io, poller::Key, pooler::Pooler, read::error_text, ring::Completed,
-    ring_request::Filled, table::Connection,
+    driver::Driver,
+    io::Io,
+    poller::Key,
+    pooler::Pooler,
+    read::error_text,
+    ring::{Completed, Filled},
+    table::Connection,
 };
 
 /// The number of reads in a row that have emptied the socket, after which the kernel receives the bytes of a server. The

@@ -11,6 +11,10 @@
 //! [`forget`](Ring::forget) before closing it. Each request has a number: late completions of an earlier request for the
 //! same subject are recognised.
 
+mod buffers;
+mod queue;
+mod request;
+
 use std::{
     io, mem,
     os::fd::{AsRawFd, BorrowedFd, RawFd},
@@ -21,15 +25,16 @@ use io_uring::{cqueue, opcode, squeue, types};
 use pgweir_core::{Token, shared::occupancy::RingCounts};
 use rustix::event::epoll::EventFlags;
 
-use super::{
-    poller::Key,
-    ring_buffers::{Buffers, GROUP},
-    ring_queue::{QUEUE_BYTES, Queue, ROUNDS_MAX},
-    ring_request::{
-        CANCEL, Completion, DONE, Filled, POLL, RECEIVE, SLOT_MAX, filled, is_restart, next_number,
+pub(super) use self::request::Filled;
+use self::{
+    buffers::{Buffers, GROUP},
+    queue::{QUEUE_BYTES, Queue, ROUNDS_MAX},
+    request::{
+        CANCEL, Completion, DONE, POLL, RECEIVE, SLOT_MAX, filled, is_restart, next_number,
         refusal, request, subject,
     },
 };
+use super::poller::Key;
 
 /// How a subject is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

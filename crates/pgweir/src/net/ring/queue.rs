@@ -6,7 +6,7 @@ use std::{collections::VecDeque, io};
 
 use io_uring::{EnterFlags, IoUring, Submitter, cqueue, opcode, squeue, types};
 
-use super::ring_request::Completion;
+use super::request::Completion;
 
 /// The number of requests that can be queued before they are submitted.
 const REQUESTS: u32 = 1024;

@@ -5,7 +5,8 @@ use std::io;
 use io_uring::cqueue;
 use pgweir_core::Token;
 
-use super::{poller::Key, ring_buffers::BUFFER_BYTES};
+use super::buffers::BUFFER_BYTES;
+use crate::net::poller::Key;
 
 /// The kinds of requests, in the upper bits of a slot.
 pub(super) const POLL: u32 = 0;
@@ -27,16 +28,16 @@ pub(super) struct Completion {
     pub(super) flags: u32,
 }
 
-/// A buffer with received bytes. [`Ring::take`](super::ring::Ring::take) has to take it.
+/// A buffer with received bytes. [`Ring::take`](super::Ring::take) has to take it.
 #[derive(Debug)]
-pub(super) struct Filled {
+pub(in crate::net) struct Filled {
     pub(super) id: u16,
     pub(super) length: usize,
 }
 
 impl Filled {
     /// Returns whether more bytes of the same message may be on their way.
-    pub(super) fn is_full(&self) -> bool {
+    pub(in crate::net) fn is_full(&self) -> bool {
         self.length >= BUFFER_BYTES
     }
 }
