@@ -195,7 +195,7 @@ impl CancelRequests {
         if let CancelTarget::Server(server) = goal
             && let Some(server) = connections.server(server)
         {
-            server.retirement.reason = Some(OVERDUE);
+            server.retirement.replace_reason(OVERDUE);
         }
         // A request in the queue has no socket yet.
         if passage != CancelState::Queued {

@@ -156,7 +156,7 @@ impl Exchange<'_> {
     #[cold]
     pub(super) fn cleaned_for_client(&mut self, conn: Token, out: &mut Actions) -> Option<Effect> {
         let (client_conn, client, server) = self.connections.pair_of(conn)?;
-        if let Some(why) = server.retirement.reason {
+        if let Some(why) = server.retirement.reason() {
             return Some(Effect::Server(ServerEffect::FailCheck(conn, why)));
         }
         if client.is_unproven() {

@@ -97,7 +97,9 @@ pub(crate) fn internal_query_failed(
         }
         (InternalQuery::Restore, Some(Phase::Settling(_)), Some(client)) => {
             // The client must not continue without the startup values that RESET has removed.
-            server.retirement.reason = Some("its client's startup parameters are refused");
+            server
+                .retirement
+                .replace_reason("its client's startup parameters are refused");
             let fault = Fault::SettingRefused(Box::new(ServerError::of(report)));
             return Some(Effect::refuse(client, fault));
         }
@@ -116,7 +118,7 @@ pub(crate) fn internal_query_failed(
         (InternalQuery::Catalog, _, _) => server.session.reading_failed(),
         (InternalQuery::Lookup | InternalQuery::Neutral, _, _) => {
             if own == InternalQuery::Neutral {
-                server.retirement.reason = Some("reset failed");
+                server.retirement.replace_reason("reset failed");
             }
             if let Some(lookup) = &mut server.session.queries.lookup {
                 lookup.fail(String::from_utf8_lossy(report.message).into_owned());
@@ -142,7 +144,7 @@ pub(crate) fn internal_query_failed(
         }
         _ => {
             let message = String::from_utf8_lossy(report.message).into_owned();
-            server.retirement.reason = Some(match own {
+            server.retirement.replace_reason(match own {
                 InternalQuery::Check => "server check failed",
                 _ => "reset failed",
             });
@@ -176,7 +178,7 @@ fn parameters_refused(
     }
     let Some(context) = &mut client.context else {
         // PgBouncer disconnects such a client, too: no server accepts its parameters.
-        server.retirement.reason = Some("invalid server parameter");
+        server.retirement.replace_reason("invalid server parameter");
         return Some(Effect::refuse(client_conn, Fault::ServerSaid(words)));
     };
     if server.session.lasting.has_run_opaque_text

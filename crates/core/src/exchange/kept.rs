@@ -110,7 +110,7 @@ impl Exchange<'_> {
         if !is_pinned && server.uncount_pinned() {
             server.retirement.require("above pool_size");
         }
-        let is_retired = server.retirement.reason.is_some();
+        let is_retired = server.retirement.is_required();
         let is_settled = matches!(server.duty().phase(), Some(Phase::Settled));
         server.session.inspections.turn_until = turn_until;
         let is_wanted = demand != ServerDemand::None && turn_until.is_none();

@@ -93,7 +93,7 @@ impl Exchange<'_> {
             return None;
         }
         let shared = Arc::clone(&server.shared);
-        let is_redefined = server.retirement.reason == Some(REDEFINED);
+        let is_redefined = server.retirement.reason() == Some(REDEFINED);
         let give_back = Effect::Server(ServerEffect::GiveBack(server_conn));
         let context = out.known(client.context.as_deref_mut(), LOGS_IN)?;
         if is_redefined {

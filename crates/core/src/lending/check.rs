@@ -84,7 +84,7 @@ impl Lending<'_> {
         let Some(client) = server.client() else {
             return;
         };
-        if let Some(why) = server.retirement.reason {
+        if let Some(why) = server.retirement.reason() {
             return self.replace_server(conn, why);
         }
         if server.status != b'I' {
@@ -132,7 +132,7 @@ impl Lending<'_> {
             return;
         };
         let is_quiet = server.replies.is_settled() && server.status == b'I';
-        if server.retirement.reason != Some(OUTDATED) || !is_quiet {
+        if server.retirement.reason() != Some(OUTDATED) || !is_quiet {
             return;
         }
         let pool = self.pools.get(server.pool());

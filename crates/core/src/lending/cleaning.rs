@@ -148,7 +148,7 @@ impl Lending<'_> {
         if server.session.report_requires_close() {
             server.retirement.require("its session can't be cleaned");
         }
-        if let Some(why) = server.retirement.reason {
+        if let Some(why) = server.retirement.reason() {
             return self.effects.push(Effect::close(conn, why));
         }
         if server.status != b'I' {

@@ -40,7 +40,7 @@ impl Lending<'_> {
         }
         let generation = server.shared.catalog.generation();
         server.session.check_certificates(generation);
-        let is_retired = server.retirement.reason.is_some();
+        let is_retired = server.retirement.is_required();
         let is_uninspected = server.session.inspections.is_missing;
         let is_costly = server.session.changes.needs_clean()
             || server.session.inspections.turn_until.is_some()
@@ -193,7 +193,7 @@ impl Lending<'_> {
         }
         server.session.transaction.ddl = None;
         server.become_idle();
-        if let Some(why) = server.retirement.reason {
+        if let Some(why) = server.retirement.reason() {
             return self.effects.push(Effect::close(conn, why));
         }
         if self.env.waits_for_servers() {

@@ -300,7 +300,7 @@ impl Listeners {
         let deadline = |listener: &Listener| {
             let is_retired = connections
                 .server(listener.conn)
-                .is_some_and(|server| server.retirement.reason.is_some());
+                .is_some_and(|server| server.retirement.is_required());
             match is_retired {
                 true => Some(Time(0)),
                 false => Some(listener.end(env)?.0),

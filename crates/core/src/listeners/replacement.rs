@@ -117,7 +117,7 @@ impl Listener {
             debug_assert!(false, "{NO_CONNECTION}");
             return None;
         };
-        if server.retirement.reason != Some(OUTDATED) {
+        if server.retirement.reason() != Some(OUTDATED) {
             return None;
         }
         let endpoint = Arc::clone(&server.link.endpoint);

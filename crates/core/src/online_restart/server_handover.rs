@@ -71,7 +71,7 @@ pub(super) fn server_to_hand_over(
     let can_move = server.link.addresses.is_some()
         && !server.link.blocked
         && server.next_loan.cancels == 0
-        && server.retirement.reason.is_none();
+        && !server.retirement.is_required();
     (keeps && stays && is_quiet && can_move).then_some(conn)
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn apply(
     let mut effects = Vec::new();
     for id in pools.ids() {
         effects.extend(apply_to_pool(env, connections, pools, id, out));
-        effects.extend(retire_outdated(connections, pools, id));
+        effects.extend(retire_outdated(connections, pools, id, out));
         effects.push(Effect::Pool(id, PoolEffect::RetireRedefined));
     }
     // The order that a console waits for may have been taken back.
@@ -57,7 +57,7 @@ pub(crate) fn apply_to_pool(
     id: PoolId,
     out: &mut Actions,
 ) -> Vec<Effect> {
-    let Some(pool) = pools.get_mut(id) else {
+    let Some(pool) = pools.known(id, out) else {
         return Vec::new();
     };
     let shared = Arc::clone(&pool.shared);
@@ -89,10 +89,14 @@ pub(crate) fn retire_outdated(
     connections: &Connections,
     pools: &mut LocalPools,
     id: PoolId,
+    out: &mut Actions,
 ) -> Vec<Effect> {
+    let Some(pool) = pools.known(id, out) else {
+        return Vec::new();
+    };
     let outdated = outdated_servers(
         connections,
-        pools.get_mut(id),
+        pool,
         |shared| shared.epochs.lock().present(),
         |pool| &mut pool.orders.epoch,
         |server| server.retirement.epoch,
@@ -105,14 +109,11 @@ pub(crate) fn retire_outdated(
 /// the value when a server was opened.
 pub(crate) fn outdated_servers(
     connections: &Connections,
-    pool: Option<&mut LocalPool>,
+    pool: &mut LocalPool,
     present: fn(&SharedPool) -> u32,
     known: fn(&mut LocalPool) -> &mut u32,
     at_login: fn(&Server) -> u32,
 ) -> Vec<Token> {
-    let Some(pool) = pool else {
-        return Vec::new();
-    };
     let (id, present) = (pool.shared.id, present(&pool.shared));
     if std::mem::replace(known(pool), present) == present {
         return Vec::new();
@@ -155,7 +156,7 @@ pub(crate) fn retire(
     why: &'static str,
 ) -> Option<Effect> {
     let server = connections.server(conn)?;
-    server.retirement.reason = Some(why);
+    server.retirement.replace_reason(why);
     if server.purpose.listens.is_some()
         && listeners.stays_until_replaced(connections, conn, why, env.now)
     {

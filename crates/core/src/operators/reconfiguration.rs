@@ -24,10 +24,11 @@ pub(crate) fn apply(
     env: &Env<'_>,
     connections: &mut Connections,
     pools: &mut LocalPools,
+    out: &mut Actions,
 ) -> Vec<Effect> {
     let mut effects = Vec::new();
     for id in pools.ids() {
-        effects.extend(apply_to_pool(env, connections, pools, id));
+        effects.extend(apply_to_pool(env, connections, pools, id, out));
     }
     connections.schedule(env.now);
     effects
@@ -38,8 +39,9 @@ fn apply_to_pool(
     connections: &mut Connections,
     pools: &mut LocalPools,
     id: PoolId,
+    out: &mut Actions,
 ) -> Vec<Effect> {
-    let Some(pool) = pools.get_mut(id) else {
+    let Some(pool) = pools.known(id, out) else {
         return Vec::new();
     };
     let shared = Arc::clone(&pool.shared);
@@ -56,7 +58,7 @@ fn apply_to_pool(
     }
     // A failure with old passwords does not predict one with new passwords, either.
     shared.ledger.lock().allow_next_login();
-    let mut effects = orders::retire_outdated(connections, pools, id);
+    let mut effects = orders::retire_outdated(connections, pools, id, out);
     effects.push(Effect::Pool(id, PoolEffect::ApplyLimits));
     effects
 }
@@ -64,11 +66,11 @@ fn apply_to_pool(
 /// Applies the limits of a pool, after its outdated servers were closed.
 pub(crate) fn apply_limits(
     env: &Env<'_>,
-    pools: &LocalPools,
+    pools: &mut LocalPools,
     id: PoolId,
     out: &mut Actions,
 ) -> Vec<Effect> {
-    let Some(pool) = pools.get(id) else {
+    let Some(pool) = pools.known(id, out) else {
         return Vec::new();
     };
     let Some(entry) = pool.terms.entry.clone() else {

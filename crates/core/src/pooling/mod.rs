@@ -22,7 +22,7 @@ pub(crate) use self::{
     terms::Terms,
 };
 use crate::{
-    SharedPool, Token, WorkerId,
+    Actions, SharedPool, Token, WorkerId,
     backend::Server,
     connections::Connections,
     effect::{Effect, Env, ServerEffect},
@@ -89,9 +89,16 @@ impl LocalPools {
         }
     }
 
+    /// Returns this worker's part of a pool that the caller has opened in the same event: only the tick removes pools. A
+    /// lost one is reported.
+    #[track_caller]
+    pub(crate) fn known(&mut self, id: PoolId, out: &mut Actions) -> Option<&mut LocalPool> {
+        out.known(self.get_mut(id), "the pool that an effect names")
+    }
+
     /// Places each idle server of a pool again, after a change that may leave the pool with too many.
-    pub(crate) fn place_idle_again(&mut self, id: PoolId) -> Vec<Effect> {
-        let Some(pool) = self.get_mut(id) else {
+    pub(crate) fn place_idle_again(&mut self, id: PoolId, out: &mut Actions) -> Vec<Effect> {
+        let Some(pool) = self.known(id, out) else {
             return Vec::new();
         };
         pool.offers_to_ledger = true;
@@ -110,14 +117,15 @@ impl LocalPools {
         }
     }
 
-    /// Removes a client that waits from the queue of its pool.
+    /// Removes a client from the queue of its pool, if it waits there.
     pub(crate) fn leave_queue(
         &self,
         worker: WorkerId,
         connections: &mut Connections,
         client: Token,
+        out: &mut Actions,
     ) {
-        let Some(client) = connections.client(client) else {
+        let Some(client) = connections.known_client(client, out) else {
             return;
         };
         let ClientDuty::Waiting { ticket, .. } = *client.duty() else {
@@ -132,7 +140,7 @@ impl LocalPools {
     /// Counts a server that is about to be retired because no clean restores its session.
     #[cold]
     pub(crate) fn count_unclean_close(&mut self, server: &Server) {
-        if server.retirement.reason.is_none()
+        if !server.retirement.is_required()
             && let Some(pool) = self.get_mut(server.pool())
         {
             pool.stats.now.unclean_close_count += 1;

@@ -459,8 +459,9 @@ impl Relay<'_> {
             stats.xact_time += now.since(transaction_at);
             pool.times.transaction.observe(now.since(transaction_at));
         } else if pool.terms.mode == PoolMode::Statement && !is_native {
-            server.retirement.reason =
-                Some("transaction blocks not allowed in statement pooling mode");
+            server
+                .retirement
+                .replace_reason("transaction blocks not allowed in statement pooling mode");
             return Some(Effect::refuse(client_conn, Fault::StatementMode));
         }
         exchange::inspection_due(server, conn)

@@ -93,8 +93,9 @@ impl ServerConnections<'_> {
                     if let Some(server) = self.connections.server(conn) {
                         server.link.key = key;
                         if rest {
-                            server.retirement.reason =
-                                Some("it sent more after its login than it should");
+                            server
+                                .retirement
+                                .replace_reason("it sent more after its login than it should");
                         }
                     }
                     return self.ready(conn, server_parameters, out);
@@ -142,7 +143,7 @@ impl ServerConnections<'_> {
         server.session.connected = Some(server.shared.catalog.connected());
         server.times.freed_at = now;
         let is_for_one = server.purpose.owner.is_some() || server.purpose.is_own();
-        if let (true, Some(why)) = (is_for_one, server.retirement.reason) {
+        if let (true, Some(why)) = (is_for_one, server.retirement.reason()) {
             // Any bytes that the server sent after its login are discarded.
             out.list.push(Action::Close(conn));
             return self.drop_login(conn, Failure::unreachable(why), out);

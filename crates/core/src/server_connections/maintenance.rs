@@ -53,7 +53,7 @@ fn due(
     let terms = &pool.terms;
     let settings = &env.snapshot.config.settings;
     let is_outdated =
-        server.retirement.reason.is_some() && server.retirement.reason != Some(REDEFINED);
+        server.retirement.is_required() && server.retirement.reason() != Some(REDEFINED);
     if settings.server_fast_close && is_outdated && server.client().is_some() {
         // The client's session is ended, since with this setting pgweir does not wait for the session's end.
         return Some(Effect::Server(ServerEffect::CloseIfOutdated(token)));

@@ -65,10 +65,14 @@ pub(crate) fn retire_redefined(
     connections: &Connections,
     pools: &mut LocalPools,
     id: PoolId,
+    out: &mut Actions,
 ) -> Vec<Effect> {
+    let Some(pool) = pools.known(id, out) else {
+        return Vec::new();
+    };
     let redefined = orders::outdated_servers(
         connections,
-        pools.get_mut(id),
+        pool,
         |shared| shared.defaults.load(Ordering::Acquire),
         |pool| &mut pool.orders.defaults,
         |server| server.retirement.defaults,
@@ -88,11 +92,11 @@ pub(crate) fn retire_server(connections: &mut Connections, conn: Token) -> Optio
     if server.client().is_none() {
         return Some(Effect::close(conn, REDEFINED));
     }
-    server.retirement.reason.get_or_insert(REDEFINED);
+    server.retirement.require(REDEFINED);
     Some(Effect::Settle(conn))
 }
 
 /// Returns whether a client that logs in on this server would get outdated session defaults.
 pub(crate) fn is_redefined(server: &Server) -> bool {
-    server.retirement.reason == Some(REDEFINED)
+    server.retirement.reason() == Some(REDEFINED)
 }

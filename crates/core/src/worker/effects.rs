@@ -416,10 +416,10 @@ impl Worker {
         let effects = match effect {
             PoolEffect::ApplyOrders => orders::apply_to_pool(&env, connections, pools, pool, out),
             PoolEffect::ApplyLimits => reconfiguration::apply_limits(&env, pools, pool, out),
-            PoolEffect::PlaceIdleAgain => pools.place_idle_again(pool),
-            PoolEffect::RetireOutdated => orders::retire_outdated(connections, pools, pool),
+            PoolEffect::PlaceIdleAgain => pools.place_idle_again(pool, out),
+            PoolEffect::RetireOutdated => orders::retire_outdated(connections, pools, pool, out),
             PoolEffect::RetireRedefined => {
-                role_settings::retire_redefined(connections, pools, pool)
+                role_settings::retire_redefined(connections, pools, pool, out)
             }
             PoolEffect::OfferWhileClientsWait => {
                 Vec::from_iter(maintenance::offer_servers(&env, pools, pool, out))

@@ -520,8 +520,8 @@ impl Worker {
     pub(crate) fn reconfigure(&mut self, snapshot: Arc<Snapshot>, now: Time, out: &mut Actions) {
         self.sampler = Sampler::of(&snapshot.config.settings, self.id);
         self.snapshot = snapshot;
-        self.dispatch(now, out, |parts, _| {
-            reconfiguration::apply(&parts.env, parts.connections, parts.pools)
+        self.dispatch(now, out, |parts, out| {
+            reconfiguration::apply(&parts.env, parts.connections, parts.pools, out)
         });
     }
 

@@ -112,13 +112,7 @@ impl<P: Pooler> Driver<P> {
                 if is_ring {
                     connection.count_read(length == room);
                 }
-                let began = self.begin_slice(length);
-                let bytes = &self.buffer[..length];
-                self.pooler
-                    .received(token, bytes, self.io.now, &mut self.actions);
-                self.io.execute(&mut self.actions, bytes);
-                self.end_slice(token, began);
-                self.queue_if_readable(token);
+                self.process_read(token, length);
                 if is_ring {
                     self.io.receive_soon(token);
                 }
@@ -129,6 +123,18 @@ impl<P: Pooler> Driver<P> {
             Err(Errno::INTR) => self.io.queue(token),
             Err(error) => self.end(token, error_text(error)),
         }
+    }
+
+    /// Passes the first `length` bytes of the buffer to core, and carries out the resulting actions.
+    #[inline(always)]
+    pub(super) fn process_read(&mut self, token: Token, length: usize) {
+        let began = self.begin_slice(length);
+        let bytes = &self.buffer[..length];
+        self.pooler
+            .received(token, bytes, self.io.now, &mut self.actions);
+        self.io.execute(&mut self.actions, bytes);
+        self.end_slice(token, began);
+        self.queue_if_readable(token);
     }
 
     /// Begins to process `length` bytes of one read. Returns the time if processing may take long.

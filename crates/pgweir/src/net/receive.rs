@@ -1,6 +1,6 @@
 //! Receives of io_uring: the kernel reads a server's bytes before the core asks for them.
 //!
-//! The core notices no difference. Bytes that it does not want yet are kept, and come first when it does.
+//! The core does not know of this. Bytes that it does not want yet are kept, and are the first that it gets later.
 
 use std::io;
 
@@ -17,8 +17,8 @@ use super::{
     table::Connection,
 };
 
-/// The number of reads in a row that have emptied the socket, after which the kernel receives the bytes of a server. The
-/// replies before TLS begins are fewer.
+/// The number of consecutive reads that have emptied the socket, after which the kernel receives the bytes of a server.
+/// It is above the number of replies before TLS begins.
 const SHORT_READS: u8 = 4;
 
 impl<P: Pooler> Driver<P> {
@@ -70,13 +70,7 @@ impl<P: Pooler> Driver<P> {
             return self.serve(token);
         }
         connection.output.answered = false;
-        let began = self.begin_slice(length);
-        let bytes = &self.buffer[..length];
-        self.pooler
-            .received(token, bytes, self.io.now, &mut self.actions);
-        self.io.execute(&mut self.actions, bytes);
-        self.end_slice(token, began);
-        self.queue_if_readable(token);
+        self.process_read(token, length);
     }
 
     /// Passes bytes to the core that were kept for it.
@@ -113,7 +107,7 @@ impl Io {
         self.table.early.get(&token)?.first().copied()
     }
 
-    /// Lets the kernel receive the bytes of a server from now on, if its messages are short.
+    /// Makes the kernel receive the bytes of a server from now on, if its messages are short.
     pub(super) fn receive_soon(&mut self, token: Token) {
         let Some(ring) = &mut self.poller.ring else {
             return;

@@ -1,4 +1,4 @@
-//! A wrapper of io_uring, one ring per worker.
+//! A wrapper of io_uring. Each worker has one ring.
 //!
 //! Sockets are watched by polls that stay in force. A server that has sent a few short messages is received from
 //! instead: the kernel puts its bytes into buffers of this ring, which saves a call for each message. So a connection is
@@ -7,9 +7,9 @@
 //!
 //! Input: descriptors to watch, and requests to receive. Output: [`Completed`] events.
 //!
-//! Requests keep a socket open after its descriptor was closed. So the owner of a descriptor calls
-//! [`forget`](Ring::forget) before closing it. Each request has a number: late completions of an earlier request for the
-//! same subject are recognised.
+//! A request keeps a socket open after its descriptor was closed. So the owner of a descriptor calls
+//! [`forget`](Ring::forget) before closing it. Each request has a number, by which a late completion of an earlier
+//! request for the same subject is recognized.
 
 mod buffers;
 mod queue;
@@ -36,7 +36,7 @@ use self::{
 };
 use super::poller::Key;
 
-/// How a subject is watched.
+/// The way in which a subject is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum State {
     #[default]

@@ -352,7 +352,7 @@ fn server_row(server: &Server, state: &'static str, link: Option<u64>) -> Vec<Ce
         Cell::Int(0),
     ]);
     row.extend([
-        server.retirement.reason.is_some().into(),
+        server.retirement.is_required().into(),
         pointer(server.id),
         link.map_or_else(|| "".into(), pointer),
     ]);

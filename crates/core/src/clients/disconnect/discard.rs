@@ -18,7 +18,7 @@ impl Disconnect<'_> {
         if !client.is_some_and(|client| client.waits_with_request()) {
             return;
         }
-        (self.pools).leave_queue(self.env.worker, self.connections, conn);
+        (self.pools).leave_queue(self.env.worker, self.connections, conn, out);
         let Some(client) = self.connections.known_client(conn, out) else {
             return;
         };

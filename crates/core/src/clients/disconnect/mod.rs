@@ -194,7 +194,7 @@ impl Disconnect<'_> {
     /// Removes a client connection. The effects release the client's part of other modules' state.
     pub(crate) fn forget(&mut self, conn: Token, out: &mut Actions) {
         let (env, directory) = (self.env, self.env.directory);
-        (self.pools).leave_queue(env.worker, self.connections, conn);
+        (self.pools).leave_queue(env.worker, self.connections, conn, out);
         let Some(Conn::Client(mut client)) = self.connections.remove(conn) else {
             return;
         };
