@@ -454,6 +454,7 @@ impl ClientMessages<'_> {
     /// Handles a Close of a named statement. The statement stays on the servers, for other clients that have prepared
     /// it, too.
     fn close(&mut self, name: &[u8], out: &mut Actions) {
+        self.forget_missing(name);
         let known = self.client.statements.remove(self.bindings, name);
         let is_hidden = known.is_some() || name.starts_with(RESERVED);
         if !is_hidden && self.is_of_sql(name) {

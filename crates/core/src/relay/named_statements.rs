@@ -122,6 +122,18 @@ impl ClientMessages<'_> {
             && self.change_to_own_names(sees_all, out)
     }
 
+    /// Removes a SQL-prepared statement that the client closes, if the server does not have it because it could not make it. Behind
+    /// an unanswered request, which may fail, the statement stays: the server may skip the Close.
+    pub(super) fn forget_missing(&mut self, name: &[u8]) {
+        let Some(context) = self.client.context.as_deref_mut() else {
+            return;
+        };
+        let is_held = self.server.session.sql_statements.held.has(name);
+        if !is_held && context.sql.has(name) && self.server.replies.is_settled() {
+            context.sql = context.sql.without(&[name.to_vec()]);
+        }
+    }
+
     /// Prepares those statements of the text again that failed to be prepared when the client got the server: the
     /// objects that they use may exist by now.
     ///
