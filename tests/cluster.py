@@ -173,9 +173,10 @@ class Cluster:
                 [*within, self.binaries.path("postgres"), "-D", str(self.data), *arguments],
                 stdout=out, stderr=subprocess.STDOUT, cwd=self.folder, **({} if within else machine.as_service()),
             )
-        machine.wait_until(self._answers, 30, f"PostgreSQL {self.version} starts ({self.log})")
+        machine.wait_until(self.answers, 30, f"PostgreSQL {self.version} starts ({self.log})")
 
-    def _answers(self):
+    def answers(self):
+        """Whether the server accepts connections."""
         if self._process.poll() is not None:
             raise RuntimeError(f"PostgreSQL {self.version} ended:\n{machine.tail(self.log)}")
         try:

@@ -217,6 +217,20 @@ impl Config {
         database.outage_hold.unwrap_or(self.settings.outage_hold)
     }
 
+    /// Returns the most bytes of a request of `user` that is repeated on another host of `database` when a standby is lost
+    /// before it replied. Zero: none is repeated, since the database has a single host or asks for no standby, or since
+    /// clients keep their servers.
+    #[must_use]
+    pub fn read_repeat_buffer(&self, database: &Database, user: &str) -> u32 {
+        let has_standbys = database.host.len() > 1
+            && database.target_session_attrs.prefers_standbys()
+            && self.pool_mode(database, user) != PoolMode::Session;
+        match has_standbys {
+            true => (database.read_repeat_buffer).unwrap_or(self.settings.read_repeat_buffer),
+            false => 0,
+        }
+    }
+
     /// Returns how long a query of `user` may run. Zero is no limit.
     #[must_use]
     pub fn query_timeout(&self, user: &str) -> Micros {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::{
     Action, Actions, Endpoint, Search, SharedPool, Shutdown, Time, Token, WorkerId,
-    backend::{InternalQuery, Mark, Settling},
+    backend::{InternalQuery, Mark, RepeatableRequest, Settling},
     base::{fault::Fault, memory::WorkerMemory, pin::Pins, stats::Stats},
     console::WorkerRound,
     directory::{Directory, Snapshot},
@@ -140,6 +140,8 @@ pub(crate) enum Effect {
     Console(ConsoleEffect),
     /// Report to a client that its server connection is lost.
     ReportServerLoss(Token, Box<Loss>),
+    /// Repeat the request of a client whose server connection is lost for this reason.
+    RepeatRequest(Token, Box<(RepeatableRequest, Fault)>),
     /// Undo the changes of these messages, which a server that is lost has not answered.
     UndoMarks(Token, Vec<Mark>),
     /// Do this with the session on a server connection.

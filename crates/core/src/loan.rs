@@ -3,6 +3,9 @@
 //!
 //! The moves of [`crate::connections`] begin and end the phases of a loan.
 
+mod repeat;
+
+pub(crate) use self::repeat::{RepeatFit, keep_request, repeat_fit, take_request};
 use crate::{
     Actions, ReadMode, Token,
     backend::Server,

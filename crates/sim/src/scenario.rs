@@ -105,6 +105,8 @@ pub struct Scenario {
     pub(crate) tls: TlsTerms,
     /// Whether PostgreSQL supports TLS.
     pub(crate) server_tls: bool,
+    /// Whether all servers are standbys of a list of hosts, so that requests are repeated.
+    pub(crate) standbys: bool,
     settings: String,
     databases: String,
 }
@@ -277,9 +279,28 @@ impl Scenario {
                 ][rng.usize(..3)],
             },
             server_tls: rng.bool(),
+            standbys: false,
             settings,
             databases,
         }
+    }
+
+    /// Creates a world as that of the seed, in which all servers are standbys of three hosts and are often killed.
+    #[must_use]
+    pub fn standbys(seed: u64) -> Self {
+        const HOST: &str = "host=10.0.0.1 port=5432";
+        let mut scenario = match seed % 3 {
+            0 => Self::wild(seed),
+            _ => Self::of(seed),
+        };
+        let hosts = "host=10.0.0.1,10.0.0.2,10.0.0.3 port=5432 target_session_attrs=standby";
+        scenario.databases = scenario.databases.replace(HOST, hosts);
+        // The model knows no checks of hosts.
+        scenario.settings += "host_check_interval = 0\ntarget_session_retry = 1\n";
+        scenario.settings += "read_repeat_buffer = 2000\n";
+        scenario.standbys = true;
+        scenario.mishaps.server_killed = scenario.mishaps.server_killed.max(40);
+        scenario
     }
 
     /// Creates a world as that of the seed, in which some clients send messages in any order and disconnect, and the
@@ -352,6 +373,7 @@ impl Scenario {
             eager_reports: self.eager_reports,
             tls: self.server_tls,
             sabotage: self.sabotage,
+            standbys: self.standbys,
             checks_all: self.mode != PoolMode::Statement,
             statements_max: match self.mode {
                 PoolMode::Session => usize::MAX,

@@ -59,6 +59,18 @@ fn wild_clients() {
     check((0..seeds()).map(Scenario::wild));
 }
 
+/// Standbys that end: clients get each reply once, whether their request is repeated or not.
+#[test]
+fn standbys_that_end() {
+    let mut repeated = 0;
+    for seed in 0..seeds() {
+        let census =
+            run_scenario(&Scenario::standbys(seed)).unwrap_or_else(|failure| panic!("{failure}"));
+        repeated += census.get("read repeated").unwrap_or(&0);
+    }
+    assert!(4 * repeated > seeds(), "{repeated} requests were repeated");
+}
+
 /// Seeds in which faults were found earlier.
 #[test]
 fn faults_of_before() {

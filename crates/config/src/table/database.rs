@@ -44,6 +44,9 @@ settings! {
         /// one if it does not answer. When Patroni reports another leader or another state of a member, pgweir checks
         /// the hosts at once. What the servers report of themselves decides. `https` needs `patroni_tls_ca_file`.
         patroni: PatroniUrls, reloads, now;
+        /// The longest request that is sent to another host when a standby is lost before it replied. If not set, the global
+        /// `read_repeat_buffer`.
+        read_repeat_buffer: Option<u32>, reloads, now;
     }
 
     "Pools" {

@@ -297,6 +297,10 @@ login_settings! { {
         patroni_tls_ca_file: Option<String>, reloads, now;
         /// A file with the line `Bearer TOKEN` or `USER:PASSWORD`, by which pgweir authenticates to Patroni's REST API.
         patroni_auth_file: Option<String>, reloads, now;
+        /// The longest request, in bytes, that is sent to another host when a standby is lost before it replied, for databases whose
+        /// `target_session_attrs` asks for standbys. pgweir keeps the request until the reply begins, and each server in use
+        /// may keep this much. A request is sent at most as often as there are hosts. 0: clients get an error.
+        read_repeat_buffer: u32 = "65536", reloads, now, between::<0, 16_777_216>;
         /// Close servers that were idle for this time. 0: never.
         server_idle_timeout: Micros = "600", reloads, now;
         /// Replace servers that have been connected for longer than this (or up to a tenth less, so that they don't

@@ -8,6 +8,7 @@ mod login_failure;
 mod lookup;
 mod mark;
 mod prepared;
+mod repeatable;
 mod replies;
 mod request;
 mod server;
@@ -20,6 +21,8 @@ pub use login::{BackendKey, Credentials, LoginError, Progress, ServerLogin, TlsA
 pub use lookup::Lookup;
 pub use mark::{Change, Mark, MarkKind};
 pub use prepared::{Prepared, Version};
+pub(crate) use repeatable::ends_sessions;
+pub use repeatable::{LostHosts, RepeatableRequest};
 pub use replies::{Front, Replies};
 pub use request::{InternalQuery, Request};
 pub use server::{

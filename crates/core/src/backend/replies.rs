@@ -533,6 +533,14 @@ impl Replies {
             && !self.copy.reads_data
     }
 
+    /// Returns whether the next message begins a request of the client, before which only the replies to pgweir's own
+    /// queries may be outstanding, for example those at the beginning of a loan.
+    #[must_use]
+    #[inline]
+    pub fn owe_client_nothing(&self) -> bool {
+        self.is_settled() || self.owed_to_client == 0 && self.is_synced()
+    }
+
     /// Returns the number of outstanding requests of the client.
     #[must_use]
     #[inline]

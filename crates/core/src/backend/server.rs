@@ -4,8 +4,8 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use super::{
-    BackendKey, Downstream, InternalQuery, Phase, Prepared, Replies, ServerLogin, ServerSession,
-    Settling,
+    BackendKey, Downstream, InternalQuery, Phase, Prepared, RepeatableRequest, Replies,
+    ServerLogin, ServerSession, Settling,
 };
 use crate::{
     Address, Endpoint, Replication, SharedPool, Time, TlsFacts, Token,
@@ -183,6 +183,8 @@ pub struct ServerLink {
     pub last_words: Option<ServerError>,
     /// The position of the server within a message at the last check.
     pub progress: Option<Progress>,
+    /// The client's request, if it can be repeated on another host; `None` in pools that repeat no requests.
+    pub repeatable: Option<Box<RepeatableRequest>>,
 }
 
 impl ServerLink {
@@ -271,6 +273,16 @@ pub struct NextLoan {
     pub destined: Option<Waiter>,
 }
 
+impl ServerLink {
+    /// Notes that the client gets a part of the reply, so that its request can't be repeated.
+    #[inline]
+    pub(crate) fn close_repeatable(&mut self) {
+        if let Some(request) = &mut self.repeatable {
+            request.close();
+        }
+    }
+}
+
 impl Server {
     /// Creates a server connection that is being opened.
     #[must_use]
@@ -304,6 +316,7 @@ impl Server {
                 blocked: false,
                 last_words: None,
                 progress: None,
+                repeatable: None,
             },
             stream: Downstream::default(),
             replies: Replies::default(),

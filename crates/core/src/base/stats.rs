@@ -100,6 +100,8 @@ counters! {
     server_move_count,
     /// Idle server connections that were closed to make room for another pool.
     eviction_count,
+    /// Requests that were sent to another host, since a standby was lost before it replied.
+    repeated_read_count,
     /// Successful logins to servers.
     server_login_count,
     /// Failed logins to servers.

@@ -9,6 +9,7 @@ use crate::{Actions, Token, backend::Server};
 pub(crate) fn send_early(client: Token, server: &mut Server, out: &mut Actions) {
     let count = server.replies.take_early();
     if count > 0 {
+        server.link.close_repeatable();
         out.send_made(client, |made| {
             for _ in 0..count {
                 made.extend_from_slice(&[backend::PARSE_COMPLETE, 0, 0, 0, 4]);

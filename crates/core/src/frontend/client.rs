@@ -8,6 +8,7 @@ use pgweir_wire::Header;
 
 use crate::{
     Address, Audit, ExclusiveServer, Replication, Time, TlsFacts, Token,
+    backend::LostHosts,
     base::{fault::Fault, progress::Progress},
     console::Console,
     listen::Listening,
@@ -136,6 +137,8 @@ pub struct RequestTimes {
     pub wait_notice_was_sent: bool,
     /// The recorded data of the present transaction, while transactions are traced.
     pub recording: Option<Box<Recording>>,
+    /// The hosts that were lost before they replied to the request, which waits for another one.
+    pub lost_hosts: Option<Box<LostHosts>>,
 }
 
 /// The origin of a client connection, and its age.
@@ -196,6 +199,7 @@ impl Client {
                 transaction_at: now,
                 wait_notice_was_sent: false,
                 recording: None,
+                lost_hosts: None,
             },
         }
     }

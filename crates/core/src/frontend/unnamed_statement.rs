@@ -105,6 +105,19 @@ impl UnnamedStatement {
         self.former = None;
     }
 
+    /// Restores the statement that the client had before a request that is about to be repeated: all else is gone.
+    pub fn restore(&mut self, definition: Option<Box<[u8]>>) {
+        self.forget();
+        self.forget_former();
+        self.definition = definition;
+    }
+
+    /// Returns whether the client may have a statement of which no definition is kept, so that no other server can get it.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        self.is_opaque && self.definition.is_none()
+    }
+
     /// Removes and returns the statement that is in force after the server has skipped all Parses.
     pub fn take_former(&mut self) -> Option<Box<[u8]>> {
         self.former.take()

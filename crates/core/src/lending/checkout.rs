@@ -27,6 +27,9 @@ impl Lending<'_> {
         };
         client.request.sent_at = self.env.now;
         let Some(pool) = client.pool else { return };
+        if client.request.lost_hosts.is_some() {
+            return self.check_out_elsewhere(conn, pool, out);
+        }
         let table = &*self.connections;
         let context = match table.get(conn) {
             Some(Conn::Client(client)) => client.context.as_deref(),
@@ -155,7 +158,9 @@ impl Lending<'_> {
             return true;
         }
         if !at_login {
-            self.lend(server, client, out);
+            if !self.wait_for_other(client, server, out) {
+                self.lend(server, client, out);
+            }
             return true;
         }
         let is_outdated = self.connections.server(server);
@@ -179,7 +184,7 @@ impl Lending<'_> {
 
     /// Lends an idle server to an idle client.
     #[inline]
-    fn lend(&mut self, server: Token, client: Token, out: &mut Actions) {
+    pub(super) fn lend(&mut self, server: Token, client: Token, out: &mut Actions) {
         if self.is_stale(server) {
             return self.check_first(server, client, out);
         }

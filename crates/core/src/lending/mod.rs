@@ -18,6 +18,7 @@ mod cleaning;
 mod equip;
 mod join;
 mod release;
+mod repeat;
 mod scheduling_log;
 mod sharing;
 

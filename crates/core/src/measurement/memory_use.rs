@@ -60,8 +60,11 @@ impl Usages {
         let statements = &server.statements;
         self.servers
             .add(size_of::<Server>() + SERVER_COST + statements.prepared.bytes());
-        let buffered =
-            server.stream.capacity() + server.replies.bytes() + statements.running.bytes();
+        let repeatable = server.link.repeatable.as_ref();
+        let buffered = server.stream.capacity()
+            + server.replies.bytes()
+            + statements.running.bytes()
+            + repeatable.map_or(0, |request| request.memory());
         self.server_buffers.add_filled(buffered);
     }
 }

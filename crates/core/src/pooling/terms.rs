@@ -43,6 +43,8 @@ pub(crate) struct Terms {
     pub(crate) is_forced: bool,
     /// Whether idle servers are lent in turn.
     pub(crate) round_robin: bool,
+    /// The most bytes of a request that is repeated on another host when a standby is lost; 0: none is repeated.
+    pub(crate) repeat_max: usize,
     /// Whether the pool comes from the entry `*`: it is removed when it has been empty for `autodb_idle_timeout`.
     pub(crate) is_auto: bool,
 }
@@ -82,6 +84,7 @@ impl Terms {
                 min_pool_size: 0,
                 is_forced: false,
                 round_robin: false,
+                repeat_max: 0,
                 is_auto: true,
             };
         };
@@ -114,6 +117,7 @@ impl Terms {
             min_pool_size: config.min_pool_size(database),
             is_forced: database.user.as_deref() == Some(&*shared.key.user),
             round_robin: config.settings.server_round_robin,
+            repeat_max: config.read_repeat_buffer(database, &shared.key.user) as usize,
             is_auto: !config.databases.contains_key(&*shared.key.database),
         }
     }

@@ -26,6 +26,9 @@ impl ClientMessages<'_> {
         bytes.extend_from_slice(rest);
         // The bytes are counted when they are read again.
         self.stats.received = self.stats.received.saturating_sub(bytes.len() as u64);
+        if let Some(request) = &mut self.server.link.repeatable {
+            request.take_back(bytes.len());
+        }
         self.client.socket.stream = Upstream::default();
         self.client.socket.unread = None;
         self.client.socket.early = Some(Box::new(bytes));

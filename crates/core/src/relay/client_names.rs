@@ -270,6 +270,7 @@ impl ClientMessages<'_> {
     pub(super) fn answer_query(&mut self, out: &mut Actions, answer: impl FnOnce(&mut Vec<u8>)) {
         // Any simple query drops the unnamed statement.
         self.client.unnamed.forget();
+        self.server.link.close_repeatable();
         let status = self.server.status;
         self.stats.query_count += 1;
         self.stats.xact_count += u64::from(status == b'I');

@@ -424,6 +424,9 @@ impl ClientMessages<'_> {
         if is_good && replies.is_fresh() {
             prepared.touch(statement.id());
             self.stats.statement_hit_count += 1;
+            if let Some(request) = &mut server.link.repeatable {
+                request.answered_early(name);
+            }
             return replies.answered_early();
         }
         if prepared.touch(statement.id()) {

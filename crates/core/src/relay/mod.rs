@@ -23,6 +23,7 @@ mod named;
 mod named_statements;
 mod outdated_statements;
 mod rejection;
+mod repeat;
 mod server_bytes;
 mod server_errors;
 mod server_loss;
@@ -54,6 +55,7 @@ use crate::{
     effect::{ClientEffect, Effect, Env, ServerEffect, SessionEffect},
     exchange,
     frontend::ClientDuty,
+    loan::keep_request,
     measurement::recording,
     operators::orders::retire_servers_of_database,
     pooling::LocalPools,
@@ -120,10 +122,7 @@ impl Relay<'_> {
         pool.use_current_catalog();
         // An exclusive server keeps the statements that its client prepares.
         let is_shared = server.purpose.owner.is_none();
-        // The replies to pgweir's own queries at the beginning of the loan may be outstanding before the client's first
-        // request.
-        let replies = &server.replies;
-        if replies.is_settled() || replies.owed_to_client() == 0 && replies.is_synced() {
+        if server.replies.owe_client_nothing() {
             client.request.sent_at = now;
             if server.status == b'I' {
                 // In session mode the last transaction may have ended long ago.
@@ -141,6 +140,7 @@ impl Relay<'_> {
                 .certified_by
                 .get_or_insert(generation);
         }
+        keep_request(conn, (client, server), bytes, pool.terms.repeat_max);
         let mut messages = ClientMessages {
             client_conn: conn,
             client,
@@ -222,6 +222,7 @@ impl Relay<'_> {
             };
             if effect.is_some() {
                 input.run.flush(out);
+                self.close_if_sent(input);
                 return effect;
             }
         }
@@ -236,6 +237,9 @@ impl Relay<'_> {
         input.run.flush(out);
         if let Some(pool) = input.counts_in.and_then(|pool| self.pools.get_mut(pool)) {
             pool.stats.now.sent += input.bytes.len() as u64;
+            if pool.terms.repeat_max > 0 {
+                self.close_if_sent(&input);
+            }
         }
         let conn = input.server;
         let server = self.connections.server(conn)?;

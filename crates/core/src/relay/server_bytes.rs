@@ -23,6 +23,8 @@ pub(crate) struct ServerBytes<'b> {
     pub(super) counts_in: Option<PoolId>,
     /// Whether the server was lent to a client when the bytes arrived.
     pub(super) was_lent: bool,
+    /// Bytes that were held back when they arrived, and that come before these.
+    pub(crate) earlier: Option<Vec<u8>>,
 }
 
 impl<'b> ServerBytes<'b> {
@@ -36,6 +38,13 @@ impl<'b> ServerBytes<'b> {
     ) -> Option<Self> {
         let server = connections.server(conn)?;
         let was_lent = server.relays_for().or(server.holds_client()).is_some();
+        let mut earlier = None;
+        if let Some(request) = &mut server.link.repeatable {
+            earlier = request.take_held_back();
+            if earlier.is_none() && server.stream.is_at_boundary() && request.holds_back(bytes) {
+                return None;
+            }
+        }
         if let Some(client) = server.relays_for() {
             send_early(client, server, out);
         }
@@ -47,6 +56,7 @@ impl<'b> ServerBytes<'b> {
             run: Run::default(),
             counts_in: server.client().map(|_| server.pool()),
             was_lent,
+            earlier,
         })
     }
 

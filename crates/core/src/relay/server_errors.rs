@@ -61,6 +61,7 @@ impl Relay<'_> {
         };
         if let Some(message) = message.or(rejection) {
             if let Some(client) = server.relays_for() {
+                server.link.close_repeatable();
                 out.send_made(client, |made| made.extend_from_slice(&message));
             }
             return Treatment::Keep;

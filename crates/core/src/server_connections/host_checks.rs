@@ -15,7 +15,7 @@ mod patroni;
 use std::sync::Arc;
 
 use pgweir_config::{Database, TargetSession};
-use pgweir_wire::{Body, HEADER_LEN, MessageWriter, Report, sqlstate, tag::backend};
+use pgweir_wire::{Body, HEADER_LEN, MessageWriter, Report, Severity, sqlstate, tag::backend};
 
 use self::answer::Answer;
 pub(crate) use self::patroni::take_news;
@@ -290,6 +290,20 @@ pub(crate) fn note_error(
         write_refused(env, server, &host, out);
     } else if report.ends_session() {
         ends_sessions(env, server, report, out);
+    }
+}
+
+/// Notes the words of a server that is lost which were held back.
+pub(crate) fn note_farewell(env: &Env<'_>, server: &mut Server, out: &mut Actions) {
+    let Some(request) = &server.link.repeatable else {
+        return;
+    };
+    if let Some(report) = request.farewell() {
+        ends_sessions(env, server, &report, out);
+        server.link.last_words = Some(ServerError {
+            severity: Severity::Fatal.as_str().to_owned(),
+            ..ServerError::of(&report)
+        });
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
     base::fault::Fault,
     clients::early_answers::send_early,
     effect::{ClientEffect, Effect, ServerEffect},
-    loan::Loss,
+    loan::{Loss, take_request},
     mail::Mail,
     pool::LoginOutcome,
     session::{Effects, Unanswered},
@@ -30,7 +30,11 @@ impl ServerConnections<'_> {
     /// Handles a server connection that pgweir has not closed itself.
     pub(crate) fn gone(&mut self, conn: Token, why: &Closed, out: &mut Actions) {
         let server = self.connections.server(conn);
-        let fault = match server.and_then(|server| server.link.last_words.take()) {
+        let words = server.and_then(|server| {
+            host_checks::note_farewell(&self.env, server, out);
+            server.link.last_words.take()
+        });
+        let fault = match words {
             Some(words) => Fault::ServerSaid(Box::new(words)),
             None => Fault::ServerCrashed,
         };
@@ -104,6 +108,19 @@ impl ServerConnections<'_> {
             out.report_missing("the client of a server that is lent");
             return self.drop_server(conn, text, out);
         };
+        let pool = self.pools.get(server.pool());
+        let hosts = pool.map_or(0, |pool| pool.terms.endpoints.len());
+        let names = self.env.directory.names();
+        if let Some(request) =
+            take_request(names, client_conn, server, &fault, (hosts, self.env.now))
+        {
+            let marks = server.replies.take_all_marks();
+            return self.effects.extend([
+                Effect::UndoMarks(conn, marks),
+                Effect::Server(ServerEffect::Drop(conn, text.into())),
+                Effect::RepeatRequest(client_conn, Box::new((*request, fault))),
+            ]);
+        }
         let is_pinned = (client.context.as_ref()).is_some_and(|context| context.is_pinned());
         let holds_client = server.holds_client().is_some();
         let ready_was_sent = (server.settling()).is_some_and(|settling| settling.ready_was_sent);

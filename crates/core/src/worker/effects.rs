@@ -125,6 +125,11 @@ impl Worker {
             Effect::ReportServerLoss(client, loss) => self.dispatch(now, out, |parts, out| {
                 report_server_loss(parts.connections, parts.pools, client, *loss, out)
             }),
+            Effect::RepeatRequest(client, lost) => {
+                let (request, fault) = *lost;
+                let effect = self.relay(now).repeat(client, request, &fault, out);
+                self.carry_out(effect, now, out);
+            }
             Effect::AskForPrivileges(server) => {
                 self.signal_clients(now, out, |event, out| event.ask_for_rights(server, out));
             }
@@ -479,6 +484,9 @@ impl Worker {
         let Some(mut input) = ServerBytes::begin(&mut self.table, conn, bytes, out) else {
             return;
         };
+        if let Some(earlier) = input.earlier.take() {
+            self.relay_again(conn, &earlier, now, out);
+        }
         while let Some(effect) = self.relay(now).pass_on(&mut input, out) {
             self.carry_out_one(effect, now, out);
         }
@@ -508,12 +516,15 @@ impl Worker {
         }
     }
 
-    /// Relays bytes that were read before their client had a server.
+    /// Relays bytes that were read before: those of a client that had no server, or of a server that seemed to end.
     #[cold]
     fn relay_again(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
         let outer = out.early.replace(out.scratch.len());
         out.scratch.extend_from_slice(bytes);
-        self.relay_up(conn, bytes, now, out);
+        match self.table.client(conn).is_some() {
+            true => self.relay_up(conn, bytes, now, out),
+            false => self.relay_down(conn, bytes, now, out),
+        }
         out.early = outer;
     }
 

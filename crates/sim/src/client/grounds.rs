@@ -12,6 +12,12 @@ pub(super) const CANCELED: &str = "canceling statement due to user request";
 /// The error for a client whose server was lost while it may have been committing.
 const UNKNOWN: &str = "the outcome of the transaction is unknown: server conn crashed?";
 
+/// The error for a client whose server was closed, since logins to its host have failed.
+const HOST_LEFT: &str = "server is not used any more: its host does not answer checks";
+
+/// The same while it may have been committing.
+const HOST_LEFT_UNKNOWN: &str = "the outcome of the transaction is unknown: server is not used any more: its host does not answer checks";
+
 /// The faults in this world so far, which are the pooler's possible reasons for an error.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Grounds {
@@ -40,6 +46,7 @@ impl Client {
                 self.listens() && (grounds.servers_lost || grounds.logins_failed)
             }
             "server conn crashed?" | LAST_WORDS | UNKNOWN => grounds.servers_lost,
+            HOST_LEFT | HOST_LEFT_UNKNOWN => grounds.servers_lost || grounds.logins_failed,
             "login failed" => self.is_native() && (grounds.logins_failed || grounds.servers_lost),
             "query_wait_timeout" => grounds.wait_timeout,
             "pooler is shutting down" | "server shutting down" | "database removed" => {

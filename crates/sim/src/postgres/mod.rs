@@ -52,6 +52,8 @@ pub(crate) struct Conduct {
     pub(crate) tls: bool,
     /// A planted fault in the model.
     pub(crate) sabotage: Option<Sabotage>,
+    /// Whether all backends are those of standbys.
+    pub(crate) standbys: bool,
     /// Whether settings that are not reported are compared, too.
     pub(crate) checks_all: bool,
     /// The largest number of named statements that a server may have.
@@ -381,6 +383,11 @@ impl Cluster {
         for name in REPORTED {
             let value = &settings[&name.to_ascii_lowercase()];
             writer.parameter_status(name.as_bytes(), value.as_bytes());
+        }
+        if self.conduct.standbys {
+            writer
+                .parameter_status(b"in_hot_standby", b"on")
+                .parameter_status(b"default_transaction_read_only", b"off");
         }
         writer
             .parameter_status(b"server_version", b"18.0")

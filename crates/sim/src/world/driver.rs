@@ -235,6 +235,9 @@ impl World {
             Action::Mail { to, mail } | Action::MailAfterPending { to, mail } => {
                 self.send_mail(host, to, mail);
             }
+            Action::Log(line) if line.text.contains("the request is repeated") => {
+                self.count("read repeated");
+            }
             Action::Log(_) | Action::WriteLog | Action::Export(_) => {}
             Action::Control(control) => self.control(control)?,
             Action::Finished => self.stop(host),

@@ -23,6 +23,7 @@ impl Disconnect<'_> {
             return;
         };
         client.begin_discarding();
+        client.request.lost_hosts = None;
         let early = client.socket.early.take();
         out.read(conn, ReadMode::Deliver);
         if let Some(bytes) = early {

@@ -21,7 +21,7 @@ use crate::http::exposition::{Exposition, Kind};
 /// A counter of a pool: its name, its help, and the function that reads it.
 type PoolCounter = (&'static str, &'static str, fn(&Stats) -> u64);
 
-const POOL_COUNTERS: [PoolCounter; 13] = [
+const POOL_COUNTERS: [PoolCounter; 14] = [
     ("received_bytes", "Bytes from clients.", |stats| {
         stats.received
     }),
@@ -73,6 +73,11 @@ const POOL_COUNTERS: [PoolCounter; 13] = [
         "server_evictions",
         "Idle servers that were closed for the sake of another pool.",
         |stats| stats.eviction_count,
+    ),
+    (
+        "repeated_reads",
+        "Requests that were sent to another host, since a standby was lost before it replied.",
+        |stats| stats.repeated_read_count,
     ),
     (
         "client_logins",

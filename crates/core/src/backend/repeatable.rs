@@ -1,0 +1,351 @@
+//! A client's request to a standby, kept until the first byte of the reply: if the standby is lost before, the request is
+//! sent to another host.
+
+use std::sync::Arc;
+
+use pgweir_wire::{HEADER_LEN, Header, Report, sqlstate, tag::backend};
+
+use crate::{Endpoint, Time, Token};
+
+/// The most servers that may be lost without a word during one request. A request with which another one is lost may be what
+/// ends them.
+const SILENT_LOSSES_MAX: usize = 1;
+
+/// The hosts that have lost a request before they replied.
+#[derive(Debug, Default)]
+pub struct LostHosts {
+    /// The hosts, and when each was lost.
+    hosts: Vec<(Arc<Endpoint>, Time)>,
+    /// How many of the servers were lost without a word.
+    silent: usize,
+}
+
+impl LostHosts {
+    /// Adds a host. `is_silent`: the server did not say why it ends.
+    pub(crate) fn add(&mut self, host: &Arc<Endpoint>, is_silent: bool, now: Time) {
+        self.hosts.push((Arc::clone(host), now));
+        self.silent += usize::from(is_silent);
+    }
+
+    /// Returns whether the request may be sent once more, if the pool has so many hosts.
+    #[must_use]
+    pub(crate) fn allow_repeat(&self, hosts: usize) -> bool {
+        self.hosts.len() < hosts && self.silent <= SILENT_LOSSES_MAX
+    }
+
+    /// Returns whether a host is among them.
+    #[must_use]
+    pub(crate) fn contain(&self, host: &Arc<Endpoint>) -> bool {
+        self.hosts.iter().any(|(lost, _)| lost == host)
+    }
+
+    /// Returns whether a server must not get the request: it was connected to one of the hosts before the loss, so it may
+    /// end, too. A server that replaces the lost one may be connected at the same time.
+    #[must_use]
+    pub(crate) fn exclude(&self, host: &Arc<Endpoint>, connected_at: Time) -> bool {
+        let mut hosts = self.hosts.iter();
+        hosts.any(|(lost, at)| lost == host && connected_at < *at)
+    }
+}
+
+/// The bytes of a client's request of whose reply the client has got nothing yet.
+#[derive(Debug, Default)]
+pub struct RepeatableRequest {
+    /// The client.
+    client: Option<Token>,
+    /// The bytes that the client has sent, except those that wait for their turn elsewhere.
+    bytes: Vec<u8>,
+    /// Whether the request can still be repeated.
+    is_open: bool,
+    /// The number of the request among those of the server.
+    first: u64,
+    /// The names of prepared statements whose Parse pgweir has answered itself.
+    early_names: Vec<Box<[u8]>>,
+    /// The client's unnamed statement before the request, if pgweir keeps one for the client.
+    unnamed: Option<Box<[u8]>>,
+    /// The server's last bytes, if their last message says that the server is about to end.
+    held_back: Option<Vec<u8>>,
+    /// The hosts that have lost the request before.
+    lost_hosts: LostHosts,
+}
+
+/// The bytes of a buffer that is kept for the next request. A longer buffer is freed.
+const BUFFER_KEPT: usize = 4096;
+
+impl RepeatableRequest {
+    /// Begins to keep a request of this client, in place of the former one: the next bytes belong to it. `first`: the number
+    /// of the next request that is sent to the server; `unnamed`: the client's unnamed statement, if pgweir keeps it;
+    /// `lost_hosts`: the hosts that have lost the request, if it is repeated.
+    pub(crate) fn begin(
+        &mut self,
+        client: Token,
+        first: u64,
+        unnamed: Option<&[u8]>,
+        lost_hosts: Option<Box<LostHosts>>,
+    ) {
+        // A request that has waited for a query of pgweir's begins again.
+        let goes_on = self.is_open && self.client == Some(client) && self.bytes.is_empty();
+        match lost_hosts {
+            Some(lost_hosts) => self.lost_hosts = *lost_hosts,
+            None if goes_on => {}
+            None => self.lost_hosts = LostHosts::default(),
+        }
+        self.close();
+        (self.client, self.first, self.is_open) = (Some(client), first, true);
+        self.unnamed = unnamed.map(Into::into);
+        self.held_back = None;
+    }
+
+    /// Returns the memory that is used, in bytes.
+    #[must_use]
+    pub(crate) fn memory(&self) -> usize {
+        let names: usize = self.early_names.iter().map(|name| name.len()).sum();
+        let unnamed = self.unnamed.as_ref().map_or(0, |text| text.len());
+        size_of::<Self>() + self.bytes.capacity() + names + unnamed
+    }
+
+    /// Adds bytes that the client has sent. A request of more than `most` bytes is not kept.
+    pub(crate) fn add(&mut self, bytes: &[u8], most: usize) {
+        if self.is_open && self.bytes.len() + bytes.len() > most {
+            self.close();
+        }
+        if self.is_open {
+            self.bytes.extend_from_slice(bytes);
+        }
+    }
+
+    /// Removes the last bytes: they wait for their turn elsewhere, and are added when it comes.
+    pub(crate) fn take_back(&mut self, count: usize) {
+        let len = self.bytes.len().saturating_sub(count);
+        self.bytes.truncate(len);
+    }
+
+    /// Notes a prepared statement whose Parse pgweir has answered itself.
+    pub(crate) fn answered_early(&mut self, name: &[u8]) {
+        if self.is_open {
+            self.early_names.push(name.into());
+        }
+    }
+
+    /// Notes that the request can't be repeated, for example since the client gets the reply.
+    pub(crate) fn close(&mut self) {
+        self.is_open = false;
+        self.bytes.clear();
+        self.bytes.shrink_to(BUFFER_KEPT);
+        self.early_names = Vec::new();
+        self.unnamed = None;
+    }
+
+    /// Holds back the first bytes of the reply if their last message says that the server is about to end. Returns whether it
+    /// does.
+    pub(crate) fn holds_back(&mut self, bytes: &[u8]) -> bool {
+        let holds = self.is_open && farewell(bytes).is_some();
+        if holds {
+            self.held_back = Some(bytes.to_vec());
+        }
+        holds
+    }
+
+    /// Takes the bytes that were held back, since the server goes on after all: the reply has begun.
+    #[inline]
+    pub(crate) fn take_held_back(&mut self) -> Option<Vec<u8>> {
+        let held_back = self.held_back.take();
+        if held_back.is_some() {
+            self.close();
+        }
+        held_back
+    }
+
+    /// Returns the words with which the server has announced its end.
+    #[must_use]
+    pub(crate) fn farewell(&self) -> Option<Report<'_>> {
+        farewell(self.held_back.as_deref()?)
+    }
+
+    /// Returns whether this is a request of the client that nobody has answered. `present`: the number of the request
+    /// whose reply comes next.
+    #[must_use]
+    pub(crate) fn is_unanswered(&self, client: Token, present: u64) -> bool {
+        self.is_open
+            && self.client == Some(client)
+            && !self.bytes.is_empty()
+            && present <= self.first
+    }
+
+    /// The hosts that have lost the request.
+    pub(crate) fn lost_hosts_mut(&mut self) -> &mut LostHosts {
+        &mut self.lost_hosts
+    }
+
+    /// Returns the bytes, the names whose Parse pgweir has answered itself, the client's unnamed statement before the
+    /// request, and the hosts that have lost the request.
+    pub(crate) fn into_parts(self) -> RepeatableParts {
+        RepeatableParts {
+            bytes: self.bytes,
+            early_names: self.early_names,
+            unnamed: self.unnamed,
+            lost_hosts: self.lost_hosts,
+        }
+    }
+}
+
+/// The last bytes of a reply in which the words are looked for by which a server announces its end.
+const FAREWELL_MAX: usize = 1024;
+
+/// The beginning of the SQLSTATEs for that, in its field of the message.
+const FAREWELL: &[u8] = b"C57P0";
+
+/// Returns the words with which a server ends its sessions, if they are the last message in these bytes, which begin a message.
+/// A backend sends what it has of a reply before them, and a backend that ends since another one has crashed sends a notice.
+fn farewell(bytes: &[u8]) -> Option<Report<'_>> {
+    let tail = &bytes[bytes.len().saturating_sub(FAREWELL_MAX)..];
+    if !tail.windows(FAREWELL.len()).any(|part| part == FAREWELL) {
+        return None;
+    }
+    let mut rest = bytes;
+    loop {
+        let header = Header::parse(rest).ok()??;
+        let len = header.message_len();
+        match header.tag {
+            backend::READY_FOR_QUERY => return None,
+            backend::ERROR_RESPONSE | backend::NOTICE_RESPONSE if len == rest.len() => {
+                let report = Report::parse(&rest[HEADER_LEN..]).ok()?;
+                let code = std::str::from_utf8(report.code).ok()?;
+                return ends_sessions(code).then_some(report);
+            }
+            // The client's request has failed.
+            backend::ERROR_RESPONSE => return None,
+            _ => rest = rest.get(len..)?,
+        }
+    }
+}
+
+/// Returns whether a server that reports this SQLSTATE ends since its session, or all of them, were terminated.
+pub(crate) fn ends_sessions(code: &str) -> bool {
+    matches!(
+        code,
+        sqlstate::ADMIN_SHUTDOWN | sqlstate::CRASH_SHUTDOWN | sqlstate::CANNOT_CONNECT_NOW
+    )
+}
+
+/// What is needed to repeat a request.
+#[derive(Debug)]
+pub(crate) struct RepeatableParts {
+    /// The client's bytes.
+    pub(crate) bytes: Vec<u8>,
+    /// The names of prepared statements whose Parse pgweir has answered itself.
+    pub(crate) early_names: Vec<Box<[u8]>>,
+    /// The client's unnamed statement before the request.
+    pub(crate) unnamed: Option<Box<[u8]>>,
+    /// The hosts that have lost the request.
+    pub(crate) lost_hosts: LostHosts,
+}
+
+#[cfg(test)]
+mod tests {
+    use pgweir_wire::{MessageWriter, Severity};
+
+    use super::*;
+
+    const CLIENT: Token = Token {
+        slot: 1,
+        generation: 1,
+    };
+    const OTHER: Token = Token {
+        slot: 1,
+        generation: 2,
+    };
+
+    fn request(bytes: &[u8], most: usize) -> Box<RepeatableRequest> {
+        let mut kept = Box::<RepeatableRequest>::default();
+        kept.begin(CLIENT, 7, None, None);
+        kept.add(bytes, most);
+        kept
+    }
+
+    #[test]
+    fn a_request_is_kept_until_the_reply_begins() {
+        let mut kept = request(b"abc", 5);
+        assert!(kept.is_unanswered(CLIENT, 7));
+        assert!(
+            !kept.is_unanswered(OTHER, 7),
+            "the server has another client"
+        );
+        assert!(!kept.is_unanswered(CLIENT, 8), "its ReadyForQuery has come");
+        kept.add(b"de", 5);
+        kept.take_back(4);
+        assert!(kept.is_unanswered(CLIENT, 7));
+        kept.add(b"xy", 5);
+        assert_eq!(kept.bytes, b"axy");
+        kept.take_back(9);
+        assert!(!kept.is_unanswered(CLIENT, 7), "nothing was sent");
+        kept.close();
+        kept.add(b"z", 5);
+        assert!(!kept.is_unanswered(CLIENT, 7));
+    }
+
+    #[test]
+    fn a_request_that_is_too_long_is_not_kept() {
+        let mut kept = request(b"abcdef", 5);
+        assert!(!kept.is_open && kept.bytes.is_empty());
+        kept.add(b"a", 5);
+        assert!(kept.bytes.is_empty());
+    }
+
+    #[test]
+    fn last_words_are_held_back_with_what_comes_before() {
+        let report = |severity: Severity, code: &str| {
+            let mut bytes = Vec::new();
+            let mut message = MessageWriter::new(&mut bytes);
+            match severity {
+                Severity::Warning => message.notice(severity, code, "ends"),
+                _ => message.error(severity, code, "ends", None, None),
+            };
+            bytes
+        };
+        let fatal = report(Severity::Fatal, "57P01");
+        let code = |bytes: &[u8]| farewell(bytes).map(|report| report.code.to_vec());
+        assert_eq!(code(&fatal), Some(b"57P01".to_vec()));
+        let parsed: &[u8] = b"1\0\0\0\x04";
+        assert_eq!(code(&[parsed, &fatal].concat()), Some(b"57P01".to_vec()));
+        let warning = report(Severity::Warning, "57P02");
+        assert_eq!(code(&[parsed, &warning].concat()), Some(b"57P02".to_vec()));
+        for other in [
+            [&fatal, parsed].concat(),
+            [b"Z\0\0\0\x05I".as_slice(), &fatal].concat(),
+            [report(Severity::Error, "42601"), fatal.clone()].concat(),
+            fatal[..fatal.len() - 1].to_vec(),
+            report(Severity::Fatal, "57P05"),
+            report(Severity::Fatal, "08P01"),
+            parsed.to_vec(),
+            Vec::new(),
+        ] {
+            assert_eq!(code(&other), None, "{other:?}");
+        }
+        let mut kept = request(b"abc", 9);
+        assert!(!kept.holds_back(parsed) && kept.holds_back(&warning));
+        assert!(kept.farewell().is_some() && kept.is_unanswered(CLIENT, 7));
+        // The server goes on.
+        assert_eq!(kept.take_held_back(), Some(warning.clone()));
+        assert!(!kept.is_open && !kept.holds_back(&warning));
+    }
+
+    #[test]
+    fn repeats_are_bounded_and_silence_counts() {
+        let [a, b, c] = [1, 2, 3].map(|port| Arc::new(Endpoint::of("h", port)));
+        let mut lost = LostHosts::default();
+        lost.add(&a, false, Time(10));
+        assert!(lost.allow_repeat(2) && !lost.allow_repeat(1));
+        assert!(lost.exclude(&a, Time(9)) && !lost.exclude(&a, Time(10)));
+        assert!(lost.contain(&a) && !lost.contain(&b));
+        assert!(!lost.exclude(&b, Time(1)));
+        lost.add(&b, true, Time(20));
+        assert!(!lost.allow_repeat(2) && lost.allow_repeat(3));
+        assert!(lost.exclude(&b, Time(15)) && !lost.exclude(&a, Time(15)));
+        lost.add(&c, true, Time(30));
+        assert!(
+            !lost.allow_repeat(9),
+            "the request may be what ends servers"
+        );
+    }
+}

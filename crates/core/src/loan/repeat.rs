@@ -1,0 +1,117 @@
+//! Requests to standbys that are repeated on another host: pgweir keeps the bytes of a request until the client gets the
+//! first byte of the reply. When the server is lost before, the client has noticed nothing, and a standby can't have
+//! committed anything.
+
+use crate::{
+    Time, Token,
+    backend::{RepeatableRequest, SIGNALS, Server, ends_sessions},
+    base::fault::Fault,
+    frontend::Client,
+    session::TrackedNames,
+    shared::pool::ServerRole,
+};
+
+/// Keeps the bytes of a client that are about to be relayed, if the client's request can be repeated. `most`: the longest
+/// request that is kept, in bytes; 0 if the pool repeats none.
+#[inline]
+pub(crate) fn keep_request(
+    client_conn: Token,
+    (client, server): (&mut Client, &mut Server),
+    bytes: &[u8],
+    most: usize,
+) {
+    if most > 0 {
+        keep(client_conn, client, server, bytes, most);
+    }
+}
+
+#[inline(never)]
+fn keep(client_conn: Token, client: &mut Client, server: &mut Server, bytes: &[u8], most: usize) {
+    let is_first = server.status == b'I'
+        && server.replies.owe_client_nothing()
+        && client.socket.stream.is_between_messages()
+        && client.socket.held.is_none();
+    if is_first {
+        let lost_hosts = client.request.lost_hosts.take();
+        let first = server.replies.next_request();
+        let request = server.link.repeatable.get_or_insert_default();
+        request.begin(client_conn, first, client.unnamed.definition(), lost_hosts);
+        if !may_move(client, server) {
+            server.link.close_repeatable();
+        }
+    }
+    if let Some(request) = &mut server.link.repeatable {
+        request.add(bytes, most);
+    }
+}
+
+/// Returns whether the client would find its session on another server as well.
+fn may_move(client: &Client, server: &Server) -> bool {
+    let session = &server.session;
+    let is_carried = client.context.as_ref().is_none_or(|context| {
+        !context.is_pinned()
+            && !session.changes.needs_inspection()
+            && !session.inspections.is_missing
+            && session.transaction.effects.is_empty()
+    });
+    is_carried && !client.unnamed.is_unknown() && server.purpose.owner.is_none()
+}
+
+/// Takes the request of a client whose server is lost with this error now, if the request can be repeated on one of the
+/// `hosts` hosts of its pool: the server was a standby, so it has committed nothing, and the client got nothing of the reply.
+#[cold]
+pub(crate) fn take_request(
+    names: &TrackedNames,
+    client: Token,
+    server: &mut Server,
+    fault: &Fault,
+    (hosts, now): (usize, Time),
+) -> Option<Box<RepeatableRequest>> {
+    let mut request = server.link.repeatable.take()?;
+    let role = ServerRole::of(names, &server.tracked);
+    // The servers of a host that pgweir leaves are not to blame.
+    let is_silent = matches!(fault, Fault::ServerCrashed);
+    let ends_with_host = match fault {
+        Fault::ServerCrashed | Fault::HostLeft(_) => true,
+        Fault::ServerSaid(words) => ends_sessions(&words.code),
+        _ => false,
+    };
+    let lost = request.lost_hosts_mut();
+    lost.add(&server.link.endpoint, is_silent, now);
+    let may_repeat = ends_with_host
+        && lost.allow_repeat(hosts)
+        && role.is_some_and(ServerRole::is_standby)
+        && server.relays_for().is_some()
+        && server.next_loan.cancels == 0
+        && !server.session.transaction.effects.intersects(SIGNALS);
+    let is_unanswered = request.is_unanswered(client, server.replies.present_request());
+    (may_repeat && is_unanswered).then_some(request)
+}
+
+/// Whether a server may get a request that is repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RepeatFit {
+    /// The server may get it.
+    Fit,
+    /// The server's host has lost the request since the server was connected, so the server may end, too.
+    Doubtful,
+    /// The host was a standby when it lost the request, and is none now: if the request has several transactions, one of them
+    /// may have been committed there.
+    Promoted,
+}
+
+/// Returns whether a server may get the request of this client, if it is one that is repeated.
+pub(crate) fn repeat_fit(names: &TrackedNames, client: &Client, server: &Server) -> RepeatFit {
+    let Some(lost) = &client.request.lost_hosts else {
+        return RepeatFit::Fit;
+    };
+    let endpoint = &server.link.endpoint;
+    let role = ServerRole::of(names, &server.tracked);
+    if lost.exclude(endpoint, server.times.connected_at) {
+        return RepeatFit::Doubtful;
+    }
+    match lost.contain(endpoint) && !role.is_some_and(ServerRole::is_standby) {
+        true => RepeatFit::Promoted,
+        false => RepeatFit::Fit,
+    }
+}

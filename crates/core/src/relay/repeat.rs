@@ -1,0 +1,58 @@
+//! Repeats the request of a client on another host: see [`crate::loan`] for which requests.
+
+use super::{Relay, ServerBytes};
+use crate::{
+    Actions, Level, ReadMode, Token,
+    backend::RepeatableRequest,
+    base::fault::Fault,
+    effect::{ClientEffect, Effect},
+    frontend::Upstream,
+};
+
+impl Relay<'_> {
+    /// Notes that a client's request can't be repeated, if a part of the reply was sent to the client.
+    pub(super) fn close_if_sent(&mut self, input: &ServerBytes<'_>) {
+        if input.run.sent
+            && let Some(server) = self.connections.server(input.server)
+        {
+            server.link.close_repeatable();
+        }
+    }
+
+    /// Sends a client's request to another server, as if it came now. The marks of the lost server are undone.
+    #[cold]
+    pub(crate) fn repeat(
+        &mut self,
+        conn: Token,
+        request: RepeatableRequest,
+        fault: &Fault,
+        out: &mut Actions,
+    ) -> Option<Effect> {
+        let client = self.connections.known_client(conn, out)?;
+        let parts = request.into_parts();
+        for name in &parts.early_names {
+            client.statements.remove(self.bindings, name);
+        }
+        client.unnamed.restore(parts.unnamed);
+        let socket = &mut client.socket;
+        socket.stream = Upstream::default();
+        (socket.held, socket.unread) = (None, None);
+        let mut bytes = parts.bytes;
+        if let Some(pool) = client.pool.and_then(|pool| self.pools.get_mut(pool)) {
+            let stats = &mut pool.stats.now;
+            // The bytes are counted when they are relayed again.
+            stats.received = stats.received.saturating_sub(bytes.len() as u64);
+            stats.repeated_read_count += 1;
+        }
+        if let Some(early) = socket.early.take() {
+            bytes.extend_from_slice(&early);
+        }
+        socket.early = Some(Box::new(bytes));
+        client.request.lost_hosts = Some(Box::new(parts.lost_hosts));
+        client.become_idle();
+        let text = format!("standby lost before it replied, the request is repeated: {fault}");
+        out.log(Level::Log, client.subject(), text);
+        out.read(conn, ReadMode::Hold);
+        Some(Effect::Client(ClientEffect::CheckOut(conn)))
+    }
+}
