@@ -92,12 +92,10 @@ login_settings! { {
         /// have waited for half a second also gets the next server that becomes free in a pool above its share. The
         /// limit is shared in proportion to the databases' `weight`, among the pools that have or need servers.
         max_server_conn: u32 = "0", reloads, now;
-        /// The number of pgweir processes, with the same configuration, that open servers on the same PostgreSQL. Each
-        /// of them uses at most its share of `max_server_conn`: the limit divided by this number, rounded down, so that
-        /// the sum never exceeds the limit. The remainder is not used. `max_server_conn` must be 0 or at least this
-        /// number. The row `fleet_share` of SHOW CONFIG has the share. Before one more process starts, set the new
-        /// number on all others, and wait until they have no more servers than their new share: a lower share closes no
-        /// server, but idle ones end after `server_idle_timeout`. Servers of `bypass_users` are not counted.
+        /// The number of pgweir processes with the same configuration that open servers on the same PostgreSQL. Each of them uses at
+        /// most `max_server_conn` divided by this number, rounded down (`fleet_share` of SHOW CONFIG). `max_server_conn` must be 0 or
+        /// at least this number. Before one more process starts, set the new number on all others, and wait until they have no more
+        /// servers than their new share: only idle ones are closed, after `server_idle_timeout`. Servers of `bypass_users` don't count.
         fleet_nodes: u32 = "1", reloads, now, between::<1, 1_000>;
         /// Clients that get their own server when they log in, outside of all pools, until they disconnect: for
         /// administrators when a pool is exhausted. A list of `db/user`, `db/*` and `*/user`, with the names that
@@ -259,13 +257,11 @@ login_settings! { {
         cancel_wait_timeout: Micros = "10", reloads, now;
         /// A server connection must be open and logged in within this time. 0: no limit.
         server_connect_timeout: Micros = "15", reloads, now;
-        /// After a failed login to a server, pgweir waits this long before the next attempt. As long as the pool has
-        /// never had a server, clients that log in meanwhile get the error at once, and a client that waits for the
-        /// first attempt gets it unless the next attempt comes within `server_connect_timeout` of the client's
-        /// login. All other clients wait, up to `query_wait_timeout`. RELOAD and RECONNECT cause the next attempt at
-        /// once. If PostgreSQL itself refuses the login and the pool has no server left, clients that log in get
-        /// PostgreSQL's error at once; so do all waiting clients if the user may not log in or the database does not
-        /// exist.
+        /// After a failed login to a server, pgweir waits this long before the next attempt; RELOAD and RECONNECT cause one at once.
+        /// Clients wait for it, up to `query_wait_timeout`, with these exceptions. As long as the pool has never had a server, clients
+        /// that log in meanwhile get the error at once, and a client that waits for the first attempt gets it unless the next attempt
+        /// comes within `server_connect_timeout` of the client's login. If PostgreSQL itself refuses the login and the pool has no
+        /// server left, clients that log in get its error at once; so do all if the user may not log in or the database does not exist.
         server_login_retry: Micros = "15", reloads, now;
         /// Like `server_login_retry`, for databases with a list of hosts and `target_session_attrs`, if it is shorter:
         /// after a failover, pgweir finds the new primary within this time after its promotion. Errors of servers that
