@@ -68,7 +68,7 @@ def test_a_flood_of_statements_is_refused(limited):
         assert "SHOW MEM" in errors[0].fields["H"] and "memory_limit" in errors[0].fields["H"]
         assert pooler.memory_kb() << 10 < base + 1.4 * LIMIT * MB
         machine.wait_until(lambda: "memory_full" in events(pooler), what="the event")
-        # What is there goes on: transactions, known statements, statements without a name, and the clients of the flood.
+        # Clients that are connected can still use transactions, statements that they have prepared, and unnamed statements.
         assert in_transaction.value("SELECT 1") == "1"
         in_transaction.query("COMMIT")
         for one in (in_transaction, *clients):

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.full, pytest.mark.pgweir_only("PgBouncer doesn't look 
               pytest.mark.timeout(600)]
 
 BUSY, IDLE, LISTENING = 100, 100, 25
-# What pgweir may add to the failover's own pause, in seconds.
+# The most seconds for which clients may wait beyond the pause of Patroni's own failover.
 ADDED = 1.0
 # Seconds in which a failover must be over.
 OVER = 60
@@ -205,7 +205,7 @@ def play(shop, pooler, fault, setter=ledger.SETTER):
           ledger.Load(BUSY, IDLE, LISTENING, pause=0.05, setter=setter, host=pooler.host, port=pooler.port, user="trusty",
                       dbname="app") as load):
         machine.wait_until(lambda: len(load.answered) > 1000, 60, "transactions run")
-        # Whose session has not been looked at keeps its server, and is lost with it.
+        # A client whose session pgweir has not inspected yet keeps its server, and is disconnected when that server is lost.
         machine.wait_until(lambda: not unsettled(pooler), 20, "the sessions of idle clients are settled")
         began = time.monotonic()
         with struck(fault, shop, probe) as check:

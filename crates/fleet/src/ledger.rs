@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// A process of the fleet. Each start of a process draws a new number, so two processes with one name are two nodes.
 pub type NodeId = u64;
 
-/// What the store knows of one node.
+/// One node's entry in the store's account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
     /// The store's revision at the last change of this record.

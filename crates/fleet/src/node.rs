@@ -31,7 +31,7 @@ pub enum Request {
 pub enum Answer {
     /// The account.
     Ledger(Ledger),
-    /// What became of a change.
+    /// The node's record after a change, or why the store has refused the change.
     Changed(Result<Option<Record>, Refusal>),
     /// The backends of each node that has some.
     Backends(BTreeMap<NodeId, u32>),
@@ -74,7 +74,7 @@ struct Trust {
     is_checked: bool,
 }
 
-/// What was seen of another node.
+/// When another node last renewed its record, as far as this node has read it.
 #[derive(Debug)]
 struct Seen {
     renewals: u64,

@@ -42,7 +42,7 @@ pub fn divide(spare: u32, demands: &[Demand]) -> Vec<u32> {
         shares[at] = u32::try_from(part).unwrap_or(u32::MAX);
         left -= part;
     }
-    // What rounding has left goes to the first nodes, one each.
+    // Rounding down leaves fewer servers than there are nodes. The first nodes get one more each.
     for &at in open.iter().take(usize::try_from(left).unwrap_or(0)) {
         shares[at] += 1;
     }

@@ -1,4 +1,4 @@
-//! What all nodes of a fleet have to agree on before they start.
+//! The settings that must be the same on all nodes of a fleet: the budget, the floor, the times of a lease.
 
 use std::fmt;
 

@@ -228,7 +228,7 @@ pub(crate) fn ends_sessions(code: &str) -> bool {
     )
 }
 
-/// What is needed to repeat a request.
+/// The parts of a kept request with which it is sent to another host.
 #[derive(Debug)]
 pub(crate) struct RepeatableParts {
     /// The client's bytes.

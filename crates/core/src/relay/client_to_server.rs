@@ -71,7 +71,7 @@ pub(super) enum ResolvedName {
     Missing,
 }
 
-/// What the relay has done with a message.
+/// The result of handling one message of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MessageOutcome {
     /// The message is still to be forwarded unchanged.

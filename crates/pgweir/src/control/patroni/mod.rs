@@ -6,7 +6,7 @@
 mod access;
 mod request;
 
-use std::{cell::RefCell, collections::BTreeMap, io, rc::Rc, thread, time::Duration};
+use std::{collections::BTreeMap, io, rc::Rc, thread, time::Duration};
 
 use pgweir_config::{Config, PatroniUrls};
 use pgweir_core::{
@@ -128,38 +128,25 @@ impl Patroni {
     }
 }
 
-/// What the tasks share.
-struct Shared {
-    terms: RefCell<Terms>,
-    mailboxes: Mailboxes,
-}
-
 /// Runs one task for each cluster of the last plan.
 async fn follow(mut plans: UnboundedReceiver<Plan>, mailboxes: Mailboxes) {
     let mut tasks: BTreeMap<PatroniUrls, JoinHandle<()>> = BTreeMap::new();
-    let mut shared: Option<Rc<Shared>> = None;
     while let Some(plan) = plans.recv().await {
         let known: Vec<_> = tasks.keys().cloned().collect();
         for task in tasks.values() {
             task.abort();
         }
         tasks.clear();
-        let shared = shared.get_or_insert_with(|| {
-            Rc::new(Shared {
-                terms: RefCell::new(plan.terms.clone()),
-                mailboxes: mailboxes.clone(),
-            })
-        });
-        shared.terms.replace(plan.terms);
+        let terms = Rc::new(plan.terms);
         for urls in plan.clusters {
             let cluster = Cluster::new(&urls, known.contains(&urls));
-            let task = task::spawn_local(cluster.watch(Rc::clone(shared)));
+            let task = task::spawn_local(cluster.watch(Rc::clone(&terms), mailboxes.clone()));
             tasks.insert(urls, task);
         }
     }
 }
 
-/// What is known of a cluster.
+/// The last answer of a cluster's members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Known {
     Nothing,
@@ -190,13 +177,12 @@ impl Cluster {
         }
     }
 
-    async fn watch(mut self, shared: Rc<Shared>) {
+    async fn watch(mut self, terms: Rc<Terms>, mailboxes: Mailboxes) {
         loop {
-            let terms = shared.terms.borrow().clone();
             let found = self.ask_in_turn(&terms).await;
             if let Some(news) = self.note(found) {
                 let parcel = Parcel::Mail(Mail::PatroniNews(Box::new(news)));
-                shared.mailboxes.send(WorkerId(0), parcel);
+                mailboxes.send(WorkerId(0), parcel);
             }
             time::sleep(terms.interval).await;
         }
