@@ -82,6 +82,7 @@ impl Sampler {
         }
     }
 
+    #[inline]
     fn is_chosen(&self) -> bool {
         // xorshift64*
         let mut random = self.random.get();
@@ -95,6 +96,7 @@ impl Sampler {
 
     /// Begins to record a transaction of a client that asked for a server at `asked_at`. Returns the trace of the
     /// client's last transaction if that trace is still to be exported.
+    #[inline]
     pub(crate) fn begin(
         &self,
         recording: &mut Option<Box<Recording>>,
@@ -102,18 +104,24 @@ impl Sampler {
     ) -> Option<Box<TransactionTrace>> {
         let recording = recording.get_or_insert_default();
         let last = recording.last.take();
-        **recording = Recording {
-            is_open: true,
-            is_sampled: self.is_chosen(),
-            asked_at,
-            lent_at,
-            ..Recording::default()
-        };
+        recording.is_open = true;
+        recording.is_sampled = self.is_chosen();
+        recording.is_used = false;
+        recording.was_searched = false;
+        recording.parent = None;
+        recording.asked_at = asked_at;
+        recording.lent_at = lent_at;
+        recording.relayed_at = None;
+        recording.requests = 0;
+        recording.server_us = 0;
+        recording.sqlstate = None;
+        recording.inspecting_since = None;
         last
     }
 
     /// Notes that a request goes to the server of the client, and begins to record a transaction on a server that
     /// the client has kept. Returns the same as [`Self::begin`].
+    #[inline]
     pub(crate) fn relay(
         &self,
         recording: &mut Option<Box<Recording>>,
@@ -154,12 +162,26 @@ pub struct Recording {
 }
 
 impl Recording {
+    /// Returns whether the transaction will not be traced: it was not chosen, and its first text names no parent that is
+    /// sampled. Most transactions are such, and nothing more is recorded of them.
+    #[inline]
+    pub(crate) fn is_unwanted(&self) -> bool {
+        self.was_searched && !self.is_sampled
+    }
+
+    /// Ends a transaction that is not traced.
+    #[inline]
+    pub(crate) fn end_unwanted(&mut self) {
+        self.is_open = false;
+    }
+
     /// Notes that the client has sent a message that goes to the server.
     pub(crate) fn note_message(&mut self) {
         self.is_used = true;
     }
 
     /// Reads the first text of the transaction, which may name a parent.
+    #[inline]
     pub(crate) fn read_text(&mut self, text: &[u8]) {
         if !self.is_open || std::mem::replace(&mut self.was_searched, true) {
             return;
@@ -238,12 +260,20 @@ impl Recording {
 }
 
 /// Finds the parent in a comment at the end or at the beginning of a text.
+#[inline]
 fn parent_in(text: &[u8]) -> Option<TraceParent> {
     let is_closing = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b';' | 0);
     let end = text.iter().rposition(|byte| !is_closing(byte))? + 1;
-    let last = &text[end.saturating_sub(SEARCHED)..end];
-    let first = text.trim_ascii_start();
-    let first = &first[..first.len().min(SEARCHED)];
+    let text = text[..end].trim_ascii_start();
+    // Most texts have no comment at either end.
+    let has_comment = text.ends_with(b"*/") || text.starts_with(b"/*");
+    has_comment.then(|| parent_in_comments(text)).flatten()
+}
+
+#[cold]
+fn parent_in_comments(text: &[u8]) -> Option<TraceParent> {
+    let last = &text[text.len().saturating_sub(SEARCHED)..];
+    let first = &text[..text.len().min(SEARCHED)];
     let at_end = last.strip_suffix(b"*/").and_then(|rest| {
         let begin = rest.windows(2).rposition(|pair| pair == b"/*")?;
         parent_in_comment(&rest[begin + 2..])

@@ -28,10 +28,31 @@ pub(crate) fn relayed(env: &Env<'_>, client: &mut Client, out: &mut Actions) {
     }
 }
 
-/// Records that a client's request, sent at `request_at`, was answered. If that ended a sampled transaction, its trace is
+/// Records that a client's request, sent at `request_at`, was answered.
+#[inline]
+pub(crate) fn answered(
+    env: &Env<'_>,
+    client: &mut Client,
+    server: &Server,
+    request_at: Time,
+    out: &mut Actions,
+) {
+    let Some(recording) = &mut client.request.recording else {
+        return;
+    };
+    if env.sampler.is_some() && recording.is_unwanted() && server.replies.is_settled() {
+        if server.status == b'I' {
+            recording.end_unwanted();
+        }
+        return;
+    }
+    record_answer(env, client, server, request_at, out);
+}
+
+/// Records an answer for a transaction that may be traced. If the answer ended a sampled transaction, its trace is
 /// exported, at once or after the inspection of the session.
 #[cold]
-pub(crate) fn answered(
+fn record_answer(
     env: &Env<'_>,
     client: &mut Client,
     server: &Server,

@@ -125,7 +125,8 @@ impl ClientMessages<'_> {
                 cursor.flush(self.server_conn, &message, out);
                 return Err(stopped);
             }
-            if self.client.request.recording.is_some() {
+            let recording = self.client.request.recording.as_ref();
+            if recording.is_some_and(|recording| !recording.is_unwanted()) {
                 self.record_text(&message);
             }
             let mut outcome = MessageOutcome::Forward;

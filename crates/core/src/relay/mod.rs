@@ -450,9 +450,7 @@ impl Relay<'_> {
             let (env, statistics) = (&self.env, &mut self.pools.statements);
             statement_hooks::transaction_ended(env, client, server, duration, statistics, out);
         }
-        if client.request.recording.is_some() {
-            recording::answered(&self.env, client, server, request_at, out);
-        }
+        recording::answered(&self.env, client, server, request_at, out);
         let pool = self.pools.get_mut(pool_id)?;
         let stats = &mut pool.stats.now;
         stats.query_count += 1;

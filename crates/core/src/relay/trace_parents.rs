@@ -6,7 +6,6 @@ use super::{client_to_server::ClientMessages, message::Message};
 
 impl ClientMessages<'_> {
     /// Reads the text of a Query or Parse: a comment in it may contain the span of the application (`traceparent`).
-    #[cold]
     pub(super) fn record_text(&mut self, message: &Message<'_>) {
         let Some(recording) = &mut self.client.request.recording else {
             return;
