@@ -71,21 +71,37 @@ struct Transaction {
     errors: u32,
     wait: u64,
     server: u64,
+    /// The statements that the log names: the first `listed_count` elements.
     listed: [StatementId; LISTED_MAX],
+    listed_count: u8,
 }
 
 impl Transaction {
+    /// Begins anew, after the client has waited for so many microseconds.
+    #[inline]
+    fn begin(&mut self, wait: u64) {
+        self.statements = 0;
+        self.errors = 0;
+        self.wait = wait;
+        self.server = 0;
+        self.listed_count = 0;
+    }
+
     /// Adds a statement to those that the log names.
     #[inline]
     fn list(&mut self, statement: StatementId) {
-        for place in &mut self.listed {
-            if *place == StatementId::NONE {
-                *place = statement;
-            }
-            if *place == statement {
-                return;
-            }
+        let count = usize::from(self.listed_count);
+        if statement != StatementId::NONE
+            && count < LISTED_MAX
+            && !self.listed[..count].contains(&statement)
+        {
+            self.listed[count] = statement;
+            self.listed_count += 1;
         }
+    }
+
+    fn listed(&self) -> &[StatementId] {
+        &self.listed[..usize::from(self.listed_count)]
     }
 }
 
@@ -101,10 +117,7 @@ impl RunningStatements {
     pub fn begin_loan(&mut self, waited: u64) {
         self.latest = StatementId::NONE;
         self.wait = waited;
-        self.transaction = Transaction {
-            wait: waited,
-            ..Transaction::default()
-        };
+        self.transaction.begin(waited);
     }
 
     /// Returns the statement that the present client has sent last.
@@ -348,7 +361,7 @@ impl RunningStatements {
     #[must_use]
     pub fn describe(&self, duration: u64, statistics: &StatementStatistics) -> SlowTransaction {
         let transaction = &self.transaction;
-        let listed = transaction.listed.iter();
+        let listed = transaction.listed().iter();
         SlowTransaction {
             duration: self.length(duration),
             wait: transaction.wait,
@@ -365,7 +378,7 @@ impl RunningStatements {
     /// Notes the end of the transaction.
     #[inline]
     pub fn end_transaction(&mut self) {
-        self.transaction = Transaction::default();
+        self.transaction.begin(0);
     }
 }
 
