@@ -1,7 +1,8 @@
 //! The only module that reads a clock. All other modules receive the time.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use nix::time::{ClockId, clock_gettime};
 use pgweir_core::Time;
 
 /// The smallest difference between the process's time and the system's clock by which times in the log are corrected,
@@ -11,9 +12,8 @@ const NOTICED: u64 = 100_000;
 /// Wall-clock time at the start of the process, advanced by the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
-    start: Instant,
-    /// Microseconds since the Unix epoch at `start`.
-    epoch_us: u64,
+    /// The difference between microseconds since the Unix epoch and those of the monotonic clock.
+    offset_us: u64,
 }
 
 impl Clock {
@@ -24,21 +24,25 @@ impl Clock {
     )]
     pub(crate) fn start() -> Self {
         Self {
-            start: Instant::now(),
-            epoch_us: since_epoch(SystemTime::now()),
+            offset_us: since_epoch(SystemTime::now()).wrapping_sub(monotonic_us()),
         }
     }
 
     /// Returns the present time.
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "this is the clock module that the ban names"
-    )]
+    #[inline]
     pub(crate) fn now(&self) -> Time {
-        let elapsed_us =
-            u64::try_from((Instant::now() - self.start).as_micros()).unwrap_or(u64::MAX);
-        Time(self.epoch_us.saturating_add(elapsed_us))
+        Time(self.offset_us.wrapping_add(monotonic_us()))
     }
+}
+
+/// Reads the monotonic clock. `Instant` would take three times as many instructions for a difference in microseconds,
+/// and the event loop reads the clock for each wait.
+#[inline]
+fn monotonic_us() -> u64 {
+    let Ok(time) = clock_gettime(ClockId::CLOCK_MONOTONIC) else {
+        unreachable!("Linux has always had a monotonic clock");
+    };
+    (time.tv_sec() as u64) * 1_000_000 + (time.tv_nsec() as u64) / 1_000
 }
 
 /// Returns the time of the system's clock at `now`. The two differ if the clock was set since the process began.
