@@ -44,7 +44,7 @@ pub enum Source {
     Scratch(Range<usize>),
 }
 
-/// One action for the driver.
+/// One action for the driver. It is copied several times, so the rare large parts are boxed: an action takes 32 bytes.
 #[derive(Debug)]
 pub enum Action {
     /// Write these bytes to the connection. If the socket does not take all of them at once, the driver keeps the rest
@@ -98,7 +98,7 @@ pub enum Action {
         /// The connection whose SCRAM exchange waits for the keys.
         conn: Token,
         /// Password, salt and iteration count.
-        job: scram::DeriveJob,
+        job: Box<scram::DeriveJob>,
     },
     /// Check a password by LDAP or PAM, or look up the name of a user id, off the event loop. The driver reports to
     /// [`Worker::auth_checked`](crate::Worker::auth_checked).
@@ -106,7 +106,7 @@ pub enum Action {
         /// The client.
         conn: Token,
         /// The check or the look-up.
-        auth_check: AuthCheck,
+        auth_check: Box<AuthCheck>,
     },
     /// Evaluate the facts of a database off the event loop (a database with 100,000 functions takes up to a second),
     /// and send this worker [`Mail::CatalogEvaluated`].
@@ -129,7 +129,7 @@ pub enum Action {
         /// The client's state, for the new process.
         record: Box<ClientRecord>,
         /// The server connection that goes with the client, in session mode.
-        server: Option<HandedOverServer>,
+        server: Option<Box<HandedOverServer>>,
     },
     /// Online restart: send the other process a note about a client that listens, behind the clients that this worker
     /// has handed over before.
@@ -137,7 +137,7 @@ pub enum Action {
         /// The client's key.
         key: Box<CancelKey>,
         /// The note.
-        note: ListenNote,
+        note: Box<ListenNote>,
     },
     /// The online restart has failed. Send this worker
     /// [`TakeoverMail::AllBack`](crate::takeover::TakeoverMail::AllBack) once the new process has given back all
@@ -148,7 +148,7 @@ pub enum Action {
         /// The worker that gets the message.
         to: WorkerId,
         /// The message.
-        mail: Mail,
+        mail: Box<Mail>,
     },
     /// Like `Mail`, but the driver first reads all bytes that have arrived on any connection by now, and reports these
     /// events.
@@ -156,16 +156,16 @@ pub enum Action {
         /// The worker that gets the message.
         to: WorkerId,
         /// The message.
-        mail: Mail,
+        mail: Box<Mail>,
     },
     /// Write a line to the log, at the latest at the end of this turn of the event loop.
-    Log(LogLine),
+    Log(Box<LogLine>),
     /// Write all log lines so far before the driver carries out the next action.
     WriteLog,
     /// Pass the trace of a transaction to the exporter. If the exporter's queue is full, the trace is dropped.
     Export(Box<TransactionTrace>),
     /// A request to the control thread.
-    Control(Control),
+    Control(Box<Control>),
     /// The process is shutting down and this worker has no connections left to wait for: its thread can end.
     Finished,
 }
@@ -249,6 +249,17 @@ impl Actions {
         found
     }
 
+    /// Sends mail to a worker.
+    pub(crate) fn mail(&mut self, to: WorkerId, mail: Mail) {
+        let mail = Box::new(mail);
+        self.list.push(Action::Mail { to, mail });
+    }
+
+    /// Adds a request to the control thread.
+    pub(crate) fn control(&mut self, request: Control) {
+        self.list.push(Action::Control(Box::new(request)));
+    }
+
     /// Adds a line for the log.
     pub(crate) fn log(
         &mut self,
@@ -257,18 +268,18 @@ impl Actions {
         text: impl Into<String>,
     ) {
         self.list
-            .push(Action::Log(LogLine::new(level, subject, text)));
+            .push(Action::Log(Box::new(LogLine::new(level, subject, text))));
     }
 
     /// Adds an audit line to the log.
     pub(crate) fn audit(&mut self, subject: String, audit: Audit) {
-        self.list.push(Action::Log(LogLine {
+        self.list.push(Action::Log(Box::new(LogLine {
             level: Level::Log,
             subject,
             text: audit.text(),
             audit: Some(Box::new(audit)),
             slow: None,
-        }));
+        })));
     }
 }
 
@@ -365,4 +376,14 @@ pub enum Control {
     Lend(PoolNote),
     /// Online restart: pass a cancel request on to the other process, which may have the client of this key.
     CancelElsewhere(CancelKey),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_action_is_copied_in_registers() {
+        assert_eq!(size_of::<Action>(), 32);
+    }
 }

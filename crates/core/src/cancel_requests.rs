@@ -108,7 +108,7 @@ impl CancelRequests {
             let outcome = if is_elsewhere { PASSED_ON } else { WRONG_KEY };
             if is_elsewhere {
                 let elsewhere = Control::CancelElsewhere(key.clone());
-                out.list.push(Action::Control(elsewhere));
+                out.control(elsewhere);
             }
             tell_outcome(from, request, outcome, out);
             return None;
@@ -330,7 +330,7 @@ pub(crate) fn send(connections: &mut Connections, conn: Token, out: &mut Actions
     cancel.passage = CancelState::Sent;
     if let Some((to, request)) = cancel.from {
         let mail = Mail::CancelSent(request);
-        out.list.push(Action::Mail { to, mail });
+        out.mail(to, mail);
     }
     out.send_made(conn, |bytes| {
         pgweir_wire::cancel_request(bytes, cancel.key.pid, &cancel.key.secret)
@@ -359,7 +359,7 @@ pub(crate) fn done(
 /// Informs the worker that received a request of its outcome.
 fn tell_outcome(to: WorkerId, request: Token, outcome: &'static str, out: &mut Actions) {
     let mail = Mail::CancelDone(request, outcome);
-    out.list.push(Action::Mail { to, mail });
+    out.mail(to, mail);
 }
 
 impl Env<'_> {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::{
-    Action, Actions, Endpoint, Search, SharedPool, Shutdown, Time, Token, WorkerId,
+    Actions, Endpoint, Search, SharedPool, Shutdown, Time, Token, WorkerId,
     backend::{InternalQuery, Mark, RepeatableRequest, Settling},
     base::{fault::Fault, memory::WorkerMemory, pin::Pins, stats::Stats},
     console::WorkerRound,
@@ -529,6 +529,6 @@ pub(crate) enum RestartEffect {
 pub(crate) fn wake_waiting_consoles(directory: &Directory, out: &mut Actions) {
     for (to, console) in directory.operator().waits() {
         let mail = Mail::Awaited(console);
-        out.list.push(Action::Mail { to, mail });
+        out.mail(to, mail);
     }
 }

@@ -227,7 +227,7 @@ impl World {
                 self.mail.push_back(Mail::CatalogEvaluated(evaluated));
             }
             Action::Mail { mail, .. } | Action::MailAfterPending { mail, .. } => {
-                self.mail.push_back(mail)
+                self.mail.push_back(*mail)
             }
             Action::Freeze(_) | Action::Thaw(_) | Action::Accept(_) => {}
             Action::Peek(_)

@@ -4,7 +4,7 @@
 
 use super::Admin;
 use crate::{
-    Action, Actions, Control, Level, ReadMode, Token,
+    Actions, Control, Level, ReadMode, Token,
     admin::show,
     base::fault::Fault,
     console::{
@@ -110,7 +110,7 @@ impl Admin<'_> {
                     worker,
                     console: conn,
                 };
-                out.list.push(Action::Control(asked));
+                out.control(asked);
             }
         }
     }

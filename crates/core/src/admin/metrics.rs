@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{Admin, show};
 use crate::{
-    Action, Actions, Control, Endpoint, Halt, Time, WorkerId,
+    Actions, Control, Endpoint, Halt, Time, WorkerId,
     base::{memory::MemoryRefusal, pin::Pin, stats::Stats},
     connections::Conn,
     console::{Show, VERSION},
@@ -236,10 +236,10 @@ impl Admin<'_> {
         if measurement.visited < workers {
             let to = WorkerId(((self.env.worker.index() + 1) % workers) as u8);
             let mail = Mail::Measure(Box::new(measurement));
-            return out.list.push(Action::Mail { to, mail });
+            return out.mail(to, mail);
         }
         let metrics = Box::new(measurement.finish(self, self.env.now));
-        out.list.push(Action::Control(Control::Measured(metrics)));
+        out.control(Control::Measured(metrics));
     }
 }
 

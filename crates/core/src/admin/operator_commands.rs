@@ -7,7 +7,7 @@ use pgweir_config::is_console;
 
 use super::Admin;
 use crate::{
-    Action, Actions, Control, Halt, Level, SharedPool, Shutdown, Token,
+    Actions, Control, Halt, Level, SharedPool, Shutdown, Token,
     base::fault::Fault,
     console::{Awaiting, Command, RoundTask, shown_setting, write_done},
     operators::orders,
@@ -23,7 +23,7 @@ impl Admin<'_> {
             Command::Set { key, value } => return self.ask_for_set(conn, key, value, out),
             Command::Reload => return self.ask_for_reload(conn, out),
             Command::Restart => {
-                out.list.push(Action::Control(Control::Restart));
+                out.control(Control::Restart);
                 out.send_made(conn, |bytes| write_done("RESTART", bytes));
                 Ok(())
             }
@@ -153,7 +153,7 @@ impl Admin<'_> {
             };
             pooling::deliver(&self.env, &notes, &pool, out);
         }
-        out.list.push(Action::Control(Control::RefreshNames));
+        out.control(Control::RefreshNames);
         self.begin_round(conn, RoundTask::Settle("RECONNECT".to_owned()), out);
         Ok(())
     }
@@ -297,21 +297,21 @@ impl Admin<'_> {
 
     fn ask_for_set(&mut self, conn: Token, key: String, value: String, out: &mut Actions) {
         self.await_control(conn, shown_setting(&key, &value));
-        out.list.push(Action::Control(Control::Set {
+        out.control(Control::Set {
             worker: self.env.worker,
             console: conn,
             key,
             value,
-        }));
+        });
     }
 
     fn ask_for_reload(&mut self, conn: Token, out: &mut Actions) {
         issued("RELOAD", "", out);
         self.await_control(conn, "RELOAD".to_owned());
-        out.list.push(Action::Control(Control::Reload {
+        out.control(Control::Reload {
             worker: self.env.worker,
             console: conn,
-        }));
+        });
     }
 
     fn ask_for_shutdown(&mut self, conn: Token, how: Shutdown, out: &mut Actions) {
@@ -322,7 +322,7 @@ impl Admin<'_> {
         };
         issued(words, "", out);
         self.env.directory.operator().begin_end();
-        out.list.push(Action::Control(Control::Shutdown(how)));
+        out.control(Control::Shutdown(how));
         if how != Shutdown::Immediate {
             out.send_made(conn, |bytes| write_done("SHUTDOWN", bytes));
         }

@@ -2,7 +2,7 @@
 
 use super::{Admin, show};
 use crate::{
-    Action, Actions, Token, WorkerId,
+    Actions, Token, WorkerId,
     base::fault::Fault,
     console::{RoundTask, WorkerRound},
     effect::{ConsoleEffect, Effect},
@@ -66,10 +66,7 @@ impl Admin<'_> {
             round.origin
         };
         if round.visited < workers || to != worker {
-            return out.list.push(Action::Mail {
-                to,
-                mail: Mail::ConsoleRound(Box::new(round)),
-            });
+            return out.mail(to, Mail::ConsoleRound(Box::new(round)));
         }
         self.end_round(round, out);
     }

@@ -46,7 +46,7 @@ pub(crate) fn route(
     if own == 0 || own == peer {
         let to = key.worker(workers);
         let mail = Mail::Cancel { from, request, key };
-        out.list.push(Action::Mail { to, mail });
+        out.mail(to, mail);
         return None;
     }
     if !key.take_hop() {
@@ -62,7 +62,7 @@ pub(crate) fn route(
     }
     let to = WorkerId((peer as usize % workers) as u8);
     let mail = Mail::CancelForPeer { from, request, key };
-    out.list.push(Action::Mail { to, mail });
+    out.mail(to, mail);
     None
 }
 

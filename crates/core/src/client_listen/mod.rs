@@ -18,7 +18,7 @@ pub(crate) use self::{
     delivery::{keep_direct_notification, send_backlog, send_backlog_if_idle},
 };
 use crate::{
-    Action, Actions, SharedPool, Time, Token,
+    Actions, SharedPool, Time, Token,
     backend::Request,
     base::fault::Fault,
     connections::{Conn, Connections},
@@ -379,7 +379,7 @@ fn post(env: &Env<'_>, request: ListenerRequest, out: &mut Actions) {
     let (ListenerRequest::Ask { key, .. } | ListenerRequest::Leave { key, .. }) = &request;
     let to = listeners::owner(env.directory, key.pool);
     let mail = Mail::ListenerRequest(Box::new(request));
-    out.list.push(Action::Mail { to, mail });
+    out.mail(to, mail);
 }
 
 fn listening_of(connections: &mut Connections, conn: Token) -> Option<&mut Listening> {

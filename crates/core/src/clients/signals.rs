@@ -9,7 +9,7 @@
 use pgweir_wire::MessageWriter;
 
 use crate::{
-    Action, Actions, ReadMode, Token,
+    Actions, ReadMode, Token,
     backend::{InternalQuery, Phase},
     base::fault::Fault,
     cancel_requests::{CancelRequests, busy_server, stop_query},
@@ -133,7 +133,7 @@ impl ClientSignals<'_> {
                 self.signal(&order, out);
             } else {
                 let mail = Mail::Signal(Box::new(order));
-                out.list.push(Action::Mail { to, mail });
+                out.mail(to, mail);
             }
         }
     }

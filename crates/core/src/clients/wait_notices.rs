@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use crate::{
-    Action, Actions, Level, Token, WorkerId,
+    Actions, Level, Token, WorkerId,
     base::fault::{Fault, Reason},
     clients::timeouts::Timeouts,
     connections::{Conn, Connections},
@@ -89,7 +89,7 @@ impl WaitNotices<'_> {
         };
         if diagnosis.visited < workers || to != self.env.worker {
             let mail = Mail::Diagnose(Box::new(diagnosis));
-            return out.list.push(Action::Mail { to, mail });
+            return out.mail(to, mail);
         }
         let reason = diagnosis.reason(self.env.now);
         let id = diagnosis.pool.id;

@@ -10,7 +10,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use super::Lending;
 use crate::{
-    Action, Actions, SharedPool,
+    Actions, SharedPool,
     connections::Conn,
     effect::{Effect, PoolEffect},
     mail::Mail,
@@ -48,7 +48,7 @@ impl Lending<'_> {
         let workers = self.env.directory.worker_ids();
         for to in workers.filter(|&to| to != self.env.worker) {
             let mail = Mail::SharingChanged(Arc::clone(shared));
-            out.list.push(Action::Mail { to, mail });
+            out.mail(to, mail);
         }
         self.update_sharing(shared.id);
     }

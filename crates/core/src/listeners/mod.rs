@@ -20,7 +20,7 @@ use self::{
     resumption::{Interrupted, Interruption, give_up},
 };
 use crate::{
-    Action, Actions, Directory, SharedPool, Time, Token, WorkerId,
+    Actions, Directory, SharedPool, Time, Token, WorkerId,
     backend::{Credentials, Duty, InternalQuery, OUTDATED},
     connections::Connections,
     effect::{Effect, Env},
@@ -471,7 +471,7 @@ fn answer(request: PendingRequest, granted: bool, out: &mut Actions) {
 
 fn post_event(to: WorkerId, event: ListenerEvent, out: &mut Actions) {
     let mail = Mail::ListenerEvent(Box::new(event));
-    out.list.push(Action::Mail { to, mail });
+    out.mail(to, mail);
 }
 
 /// Returns the key of the listener that a connection was opened for.

@@ -52,7 +52,10 @@ impl LoginStep<'_> {
         {
             let conn = self.conn;
             self.out.read(conn, ReadMode::Hold);
-            self.out.list.push(Action::Derive { conn, job });
+            self.out.list.push(Action::Derive {
+                conn,
+                job: Box::new(job),
+            });
             return Ok(Next::Awaited);
         }
         let delay = match fault.is_failed_proof() {

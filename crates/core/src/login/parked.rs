@@ -69,7 +69,7 @@ impl ParkedLogins {
         self.admissions = env.directory.client_counts().admissions();
         for to in (0..self.awaited).map(|index| WorkerId(index as u8)) {
             let mail = Mail::ProcessPending(env.worker);
-            out.list.push(Action::Mail { to, mail });
+            out.mail(to, mail);
         }
     }
 
@@ -86,7 +86,7 @@ impl ParkedLogins {
 
 /// Confirms to another worker, which has parked logins, that this worker has processed all bytes that had arrived.
 pub(crate) fn confirm_pending_processed(from: WorkerId, out: &mut Actions) {
-    let mail = Mail::PendingProcessed;
+    let mail = Box::new(Mail::PendingProcessed);
     out.list.push(Action::MailAfterPending { to: from, mail });
 }
 

@@ -253,11 +253,17 @@ impl LoginStep<'_> {
             Proof::More => {}
             Proof::Derive(job) => {
                 self.out.read(conn, ReadMode::Hold);
-                self.out.list.push(Action::Derive { conn, job });
+                self.out.list.push(Action::Derive {
+                    conn,
+                    job: Box::new(job),
+                });
             }
             Proof::Inquire(auth_check) => {
                 self.out.read(conn, ReadMode::Hold);
-                self.out.list.push(Action::CheckAuth { conn, auth_check });
+                self.out.list.push(Action::CheckAuth {
+                    conn,
+                    auth_check: Box::new(auth_check),
+                });
             }
             Proof::Accepted(keys) => return self.complete(keys),
         }

@@ -51,7 +51,7 @@ pub(crate) fn cache_limits(settings: &Config) -> CacheLimits {
 /// Reports the loss of a server that was answering a query about a user to the worker's own mail.
 pub(crate) fn note_lost_lookup(to: WorkerId, lookup: &backend::Lookup, out: &mut Actions) {
     let mail = Mail::LookUpAgain(lookup.client);
-    out.list.push(Action::Mail { to, mail });
+    out.mail(to, mail);
 }
 
 /// Records that the server's session is as it was after its login.

@@ -4,7 +4,7 @@
 //! worker, and SHOW. Output: effects that close idle servers, and an event when the limit is reached or left.
 
 use crate::{
-    Action, Actions, Control, Level, WorkerId,
+    Actions, Control, Level, WorkerId,
     backend::{Duty, Server},
     base::memory::{LOGIN_ALLOWANCE, MemoryKind, MemoryUsage, OVERHEAD},
     connections::{Conn, Connections},
@@ -145,7 +145,7 @@ pub(crate) fn check(
     measure(env, connections, pools, bindings);
     report_change(env, out);
     if env.worker == WorkerId(0) && memory.has_freed_much() {
-        out.list.push(Action::Control(Control::ReturnMemory));
+        out.control(Control::ReturnMemory);
     }
     ends
 }

@@ -487,6 +487,6 @@ fn arriving_of(client: &mut Client) -> Option<&mut TakenOverListener> {
 pub(crate) fn send_listen_note(key: &CancelKey, note: ListenNote, out: &mut Actions) {
     out.list.push(Action::ForwardToNewProcess {
         key: Box::new(key.clone()),
-        note,
+        note: Box::new(note),
     });
 }

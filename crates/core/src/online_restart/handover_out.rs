@@ -120,8 +120,7 @@ impl OnlineRestart {
         if handover.empty_looks >= EMPTY_LOOKS {
             handover.empty_looks = 0;
             if !std::mem::replace(&mut handover.has_reported, true) {
-                out.list
-                    .push(Action::Control(Control::Departed(env.worker)));
+                out.control(Control::Departed(env.worker));
             }
         }
     }
@@ -179,7 +178,7 @@ impl OnlineRestart {
         out.list.push(Action::HandOverClient {
             conn,
             record,
-            server,
+            server: server.map(Box::new),
         });
         self.begin_forwarding(connections, pools, conn);
     }
@@ -220,7 +219,7 @@ pub(crate) fn request_server_place(env: &Env<'_>, shared: &Arc<SharedPool>, out:
     }
     // A place can be requested only once the number of servers is known.
     if let Some(note) = env.directory.retained().note(shared) {
-        out.list.push(Action::Control(Control::Want(note)));
+        out.control(Control::Want(note));
     }
 }
 
@@ -375,7 +374,7 @@ pub(crate) fn report_server_places(env: &Env<'_>, out: &mut Actions) {
         let held = pool.ledger.lock().servers();
         let mut keeping = env.directory.retained();
         if let Some(note) = keeping.report(&pool, held, env.now) {
-            out.list.push(Action::Control(Control::Held(note)));
+            out.control(Control::Held(note));
         }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) use self::{
     server_handover::take_over_server,
 };
 use crate::{
-    Action, Actions, TakeoverMail, Token,
+    Actions, TakeoverMail, Token,
     client_listen::ListeningClients,
     connections::Connections,
     effect::{Effect, Env, RestartEffect},
@@ -72,7 +72,7 @@ impl OnlineRestart {
         let (env, connections) = (&parts.env, &*parts.connections);
         if let Some(next) = word.passes_on(env.worker, env.directory.workers()) {
             let mail = word.into();
-            out.list.push(Action::Mail { to: next, mail });
+            out.mail(next, mail);
             return Vec::new();
         }
         match word {

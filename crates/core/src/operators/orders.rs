@@ -12,7 +12,7 @@ use std::{
 use pgweir_config::Config;
 
 use crate::{
-    Action, Actions, Address, Directory, Endpoint, Level, SharedPool, Time, Token, WorkerId,
+    Actions, Address, Directory, Endpoint, Level, SharedPool, Time, Token, WorkerId,
     backend::{OUTDATED, Server},
     base::fault::Fault,
     connections::{Conn, Connections},
@@ -291,6 +291,6 @@ pub(crate) fn resume_without_console(
 pub(crate) fn announce(directory: &Directory, out: &mut Actions) {
     for to in directory.worker_ids() {
         let mail = Mail::OperatorOrders;
-        out.list.push(Action::Mail { to, mail });
+        out.mail(to, mail);
     }
 }

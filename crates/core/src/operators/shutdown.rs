@@ -124,7 +124,7 @@ impl ShutdownState {
 pub(crate) fn announce(worker: WorkerId, directory: &Directory, how: Shutdown, out: &mut Actions) {
     for to in directory.worker_ids().filter(|&to| to != worker) {
         let mail = Mail::Shutdown(how);
-        out.list.push(Action::Mail { to, mail });
+        out.mail(to, mail);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::LocalPools;
 use crate::{
-    Action, Actions, Search, SharedPool, WorkerId,
+    Actions, Search, SharedPool, WorkerId,
     backend::{Duty, Server},
     connections::Connections,
     effect::{Effect, Env, PoolEffect},
@@ -29,7 +29,7 @@ pub(crate) fn begin_search(
         found: None,
     };
     let mail = Mail::Search(Box::new(search));
-    out.list.push(Action::Mail { to: worker, mail });
+    out.mail(worker, mail);
 }
 
 impl LocalPools {
@@ -65,12 +65,12 @@ impl LocalPools {
         if search.visited < workers {
             let to = WorkerId(((env.worker.index() + 1) % workers) as u8);
             let mail = Mail::Search(Box::new(search));
-            return out.list.push(Action::Mail { to, mail });
+            return out.mail(to, mail);
         }
         match search.found {
             Some(Found { worker: to, .. }) => {
                 let mail = Mail::Evict(Box::new(search));
-                out.list.push(Action::Mail { to, mail });
+                out.mail(to, mail);
             }
             None => end_search(env, search, out),
         }

@@ -4,22 +4,22 @@ use std::sync::Arc;
 
 use super::eviction::begin_search;
 use crate::{
-    Action, Actions, Control, SharedPool, effect::Env, mail::Mail, pool::Notes, takeover::PoolNote,
+    Actions, Control, SharedPool, effect::Env, mail::Mail, pool::Notes, takeover::PoolNote,
 };
 
 /// Sends the notes of a pool's ledger to the workers, to searches, and to the old process of an online restart.
 pub(crate) fn deliver(env: &Env<'_>, notes: &Notes, pool: &Arc<SharedPool>, out: &mut Actions) {
     for to in notes.wanted.iter() {
         let mail = Mail::ServersWanted(Arc::clone(pool));
-        out.list.push(Action::Mail { to, mail });
+        out.mail(to, mail);
     }
     if let Some((to, waiter)) = notes.exclusive {
         let mail = Mail::OpenFor(Arc::clone(pool), waiter);
-        out.list.push(Action::Mail { to, mail });
+        out.mail(to, mail);
     }
     if let Some(to) = notes.open {
         let mail = Mail::Open(Arc::clone(pool));
-        out.list.push(Action::Mail { to, mail });
+        out.mail(to, mail);
     }
     if notes.lend {
         let note = PoolNote {
@@ -29,7 +29,7 @@ pub(crate) fn deliver(env: &Env<'_>, notes: &Notes, pool: &Arc<SharedPool>, out:
             lent: 0,
             keys: None,
         };
-        out.list.push(Action::Control(Control::Lend(note)));
+        out.control(Control::Lend(note));
     }
     // A server that has just gone has given its slot back already.
     let pools_with_room = notes
@@ -38,10 +38,7 @@ pub(crate) fn deliver(env: &Env<'_>, notes: &Notes, pool: &Arc<SharedPool>, out:
         .filter_map(|&id| env.directory.pool_of(id));
     for pool in pools_with_room {
         let mail = Mail::CapHasRoom(pool);
-        out.list.push(Action::Mail {
-            to: env.worker,
-            mail,
-        });
+        out.mail(env.worker, mail);
     }
     for &scope in &notes.search {
         begin_search(env.worker, Arc::clone(pool), scope, out);

@@ -295,8 +295,8 @@ fn log_slow_transaction(
     };
     let transaction = server.statements.running.describe(duration, statistics);
     let message = transaction.message(not_logged);
-    out.list.push(Action::Log(LogLine {
+    out.list.push(Action::Log(Box::new(LogLine {
         slow: Some(Box::new(transaction)),
         ..LogLine::new(Level::Log, client.subject(), message)
-    }));
+    })));
 }

@@ -20,7 +20,7 @@ use pgweir_wire::{Body, HEADER_LEN, MessageWriter, Report, Severity, sqlstate, t
 use self::answer::Answer;
 pub(crate) use self::patroni::take_news;
 use crate::{
-    Action, Actions, Directory, Endpoint, Level, Token,
+    Actions, Directory, Endpoint, Level, Token,
     backend::{Duty, InternalQuery, Server},
     base::fault::{Fault, ServerError},
     connections::{Conn, Connections},
@@ -416,7 +416,7 @@ pub(crate) fn update(
 fn announce(directory: &Directory, out: &mut Actions) {
     for to in directory.worker_ids() {
         let mail = Mail::HostsChanged;
-        out.list.push(Action::Mail { to, mail });
+        out.mail(to, mail);
     }
 }
 

@@ -83,7 +83,10 @@ impl ServerConnections<'_> {
                     out.log(Level::Warning, self.subject(conn), text);
                 }
                 Ok(Some(Progress::Derive(job))) => {
-                    return out.list.push(Action::Derive { conn, job });
+                    return out.list.push(Action::Derive {
+                        conn,
+                        job: Box::new(job),
+                    });
                 }
                 Ok(Some(Progress::Ready {
                     server_parameters,

@@ -237,7 +237,7 @@ impl ServerConnections<'_> {
         if is_final && has_none {
             for to in directory.worker_ids() {
                 let mail = Mail::Failed(Arc::clone(shared));
-                out.list.push(Action::Mail { to, mail });
+                out.mail(to, mail);
             }
         }
     }

@@ -12,8 +12,8 @@ use pgweir_auth::scram::DerivedKeys;
 
 pub(crate) use self::parts::Parts;
 use crate::{
-    Action, Actions, Address, AuthCheckResult, Closed, ConnectError, Control, Directory, Peer,
-    ReadMode, Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
+    Actions, Address, AuthCheckResult, Closed, ConnectError, Control, Directory, Peer, ReadMode,
+    Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
     backend::{Duty, Server},
     base::fault::Fault,
     cancel_requests::{self, CancelRequests},
@@ -423,7 +423,7 @@ impl Worker {
             }
             Mail::Count => {
                 let counted = self.statistics.sum(&self.pools);
-                out.list.push(Action::Control(Control::Counted(counted)));
+                out.control(Control::Counted(counted));
             }
             Mail::Shutdown(how) => self.begin_shutdown(how, now, out),
             mail => self.take_pool_mail(mail, now, out),

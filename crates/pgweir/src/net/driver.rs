@@ -187,6 +187,7 @@ impl<P: Pooler> Driver<P> {
             return self.io.turn.once_read.extend(letters);
         }
         for (to, mail) in letters {
+            let mail = Box::new(mail);
             self.actions.list.push(Action::Mail { to, mail });
         }
         self.io.execute(&mut self.actions, &[]);

@@ -94,16 +94,17 @@ impl Io {
             Action::StartTls { conn, role } => self.start_tls(conn, role),
             Action::Close(conn) => self.close(conn),
             Action::Derive { conn, job } => {
-                if let Err(Overloaded) = self.threads.slow_work.deriver.submit(self.id, conn, job) {
+                if let Err(Overloaded) = self.threads.slow_work.deriver.submit(self.id, conn, *job)
+                {
                     self.pending.push_back(Pending::Underived(conn));
                 }
             }
             Action::CheckAuth { conn, auth_check } => {
-                if let Err(Overloaded) = self
-                    .threads
-                    .slow_work
-                    .auth_checker
-                    .submit(self.id, conn, auth_check)
+                if let Err(Overloaded) =
+                    self.threads
+                        .slow_work
+                        .auth_checker
+                        .submit(self.id, conn, *auth_check)
                 {
                     self.pending.push_back(Pending::Unanswered(conn));
                 }
@@ -121,25 +122,25 @@ impl Io {
                 conn,
                 record,
                 server,
-            } => self.depart(conn, record, server),
+            } => self.depart(conn, record, server.map(|server| *server)),
             Action::ForwardToNewProcess { key, note } => {
                 // The receiver lives as long as the process.
                 let _ = self
                     .threads
                     .departures
-                    .send(Outgoing::Listening(*key, note));
+                    .send(Outgoing::Listening(*key, *note));
             }
             Action::AwaitReturns => {
                 let _ = self.threads.departures.send(Outgoing::NoMore(self.id));
             }
             Action::MoveServer { conn, to, server } => self.hand_over(conn, to, server),
             Action::Mail { to, mail } if to == self.id => {
-                self.pending.push_back(Pending::Mail(mail))
+                self.pending.push_back(Pending::Mail(*mail))
             }
-            Action::Mail { to, mail } => self.threads.mailboxes.send(to, Parcel::Mail(mail)),
-            Action::MailAfterPending { to, mail } => self.turn.once_read.push((to, mail)),
+            Action::Mail { to, mail } => self.threads.mailboxes.send(to, Parcel::Mail(*mail)),
+            Action::MailAfterPending { to, mail } => self.turn.once_read.push((to, *mail)),
             Action::Export(trace) => self.threads.traces.push(trace),
-            Action::Control(control) => self.ask(Request::Core(control)),
+            Action::Control(control) => self.ask(Request::Core(*control)),
             Action::WriteLog => self.log.flush(),
             Action::Finished => self.finished = true,
             Action::Send { .. } | Action::Read { .. } | Action::Log(_) => {}

@@ -224,7 +224,7 @@ impl World {
                 conn,
                 record,
                 server,
-            } => self.depart(host, conn, record, server)?,
+            } => self.depart(host, conn, record, server.map(|server| *server))?,
             // The receiver does not exist any more.
             Action::ForwardToNewProcess { .. } => {}
             Action::AwaitReturns => {
@@ -233,13 +233,13 @@ impl World {
             }
             // Chance decides when a worker reads this, as with all mail.
             Action::Mail { to, mail } | Action::MailAfterPending { to, mail } => {
-                self.send_mail(host, to, mail);
+                self.send_mail(host, to, *mail);
             }
             Action::Log(line) if line.text.contains("the request is repeated") => {
                 self.count("read repeated");
             }
             Action::Log(_) | Action::WriteLog | Action::Export(_) => {}
-            Action::Control(control) => self.control(control)?,
+            Action::Control(control) => self.control(*control)?,
             Action::Finished => self.stop(host),
             Action::Send { .. } | Action::Read { .. } => {}
         }

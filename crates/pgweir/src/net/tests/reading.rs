@@ -185,7 +185,7 @@ fn a_letter_waits_until_what_had_come_was_read() {
     let mut client = world.client();
     for to in [WorkerId(0), WorkerId(1)] {
         write(&mut client, b"X");
-        let mail = Mail::PendingProcessed;
+        let mail = Box::new(Mail::PendingProcessed);
         world.act(Action::MailAfterPending { to, mail });
         assert_eq!(world.seen(), []);
         let seen = |world: &World, to: WorkerId| {
