@@ -82,6 +82,18 @@ impl<'a> Startup<'a> {
     /// # Errors
     /// See [`StartupError`]; `limit` is the largest length of a packet in bytes.
     pub fn parse(bytes: &'a [u8], limit: usize) -> Result<Option<(Self, usize)>, StartupError> {
+        let Some(len) = Self::length(bytes, limit)? else {
+            return Ok(None);
+        };
+        Ok(Some((Self::parse_packet(&bytes[4..len])?, len)))
+    }
+
+    /// Returns the length of the packet at the start of `bytes`, or `None` while the packet is incomplete. The packet
+    /// itself is not read.
+    ///
+    /// # Errors
+    /// [`StartupError::Length`]; `limit` is the largest length of a packet in bytes.
+    pub fn length(bytes: &[u8], limit: usize) -> Result<Option<usize>, StartupError> {
         let Some((length, _)) = bytes.split_first_chunk::<4>() else {
             return Ok(None);
         };
@@ -92,10 +104,7 @@ impl<'a> Startup<'a> {
         if len < 8 || len > limit {
             return Err(StartupError::Length(length));
         }
-        let Some(packet) = bytes.get(4..len) else {
-            return Ok(None);
-        };
-        Ok(Some((Self::parse_packet(packet)?, len)))
+        Ok((len <= bytes.len()).then_some(len))
     }
 
     fn parse_packet(packet: &'a [u8]) -> Result<Self, StartupError> {

@@ -42,8 +42,7 @@ impl LoginStep<'_> {
                 Stage::Handshake { .. } => break,
                 Stage::Startup => {
                     let rest = self.login.inbox.rest();
-                    let Some((_, len)) = Startup::parse(rest, limit).map_err(Fault::Startup)?
-                    else {
+                    let Some(len) = Startup::length(rest, limit).map_err(Fault::Startup)? else {
                         break;
                     };
                     // The packet is copied: the inbox is needed for what follows it.

@@ -16,10 +16,11 @@ pub struct TrackedNames {
     tracked: usize,
 }
 
-/// A value for each reported name that has one. Cloning is cheap, and so is the comparison with a clone.
+/// A value for each reported name that has one. Cloning is cheap, and so is the comparison with a clone. Clients share
+/// their values with the server's defaults where they are equal.
 #[derive(Debug, Clone)]
 pub struct Tracked {
-    values: Arc<[Option<Box<[u8]>>]>,
+    values: Arc<[Option<Arc<[u8]>>]>,
 }
 
 impl TrackedNames {
