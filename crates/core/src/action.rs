@@ -87,7 +87,7 @@ pub enum Action {
         /// The connection.
         conn: Token,
         /// Whether this process is the TLS client or the TLS server.
-        role: TlsRole,
+        role: Box<TlsRole>,
     },
     /// Close the connection once its unsent bytes are written, or after a bounded time. The core has removed the token:
     /// no event may follow.
@@ -247,6 +247,12 @@ impl Actions {
             self.report_missing(what);
         }
         found
+    }
+
+    /// Begins TLS on a connection.
+    pub(crate) fn start_tls(&mut self, conn: Token, role: TlsRole) {
+        let role = Box::new(role);
+        self.list.push(Action::StartTls { conn, role });
     }
 
     /// Sends mail to a worker.

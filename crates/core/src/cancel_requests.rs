@@ -223,7 +223,7 @@ impl CancelRequests {
                 let endpoint = Arc::clone(endpoint);
                 cancel.passage = CancelState::Handshake;
                 let role = TlsRole::Connect { endpoint };
-                out.list.push(Action::StartTls { conn, role });
+                out.start_tls(conn, role);
                 None
             }
             (CancelState::Sent, ..) => None,
@@ -314,7 +314,7 @@ pub(crate) fn opened(env: &Env<'_>, connections: &mut Connections, conn: Token, 
     if env.snapshot.tls.servers.is_some_and(|terms| terms.direct) {
         cancel.passage = CancelState::Handshake;
         let role = TlsRole::Connect { endpoint };
-        out.list.push(Action::StartTls { conn, role });
+        out.start_tls(conn, role);
     } else {
         cancel.passage = CancelState::Asked;
         out.send_made(conn, ssl_request);

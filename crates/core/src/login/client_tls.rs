@@ -1,7 +1,7 @@
 //! TLS on client connections: asked for by the client, or begun at once.
 
 use super::{LoginStep, Next};
-use crate::{Action, Address, TlsFacts, TlsFault, TlsRole, base::fault::Fault, frontend::Stage};
+use crate::{Address, TlsFacts, TlsFault, TlsRole, base::fault::Fault, frontend::Stage};
 
 /// The first byte of a TLS handshake: the type of its first record. As the first byte of a startup packet it would
 /// stand for a length of 352 MB.
@@ -48,7 +48,7 @@ impl LoginStep<'_> {
     fn start_tls(&mut self, direct: bool, early: Vec<u8>) {
         self.login.stage = Stage::Handshake { direct };
         let (conn, role) = (self.conn, TlsRole::Accept { early });
-        self.out.list.push(Action::StartTls { conn, role });
+        self.out.start_tls(conn, role);
     }
 
     /// Takes the facts about the TLS session: the handshake has ended.

@@ -25,7 +25,7 @@ impl ServerConnections<'_> {
                 Some(terms) if terms.direct => {
                     login.await_tls(nonce);
                     let role = TlsRole::Connect { endpoint };
-                    out.list.push(Action::StartTls { conn, role });
+                    out.start_tls(conn, role);
                 }
                 Some(terms) => out.send_made(conn, |bytes| {
                     login.ask_for_tls(nonce, terms.required, bytes);
@@ -51,7 +51,7 @@ impl ServerConnections<'_> {
             Ok(TlsAnswer::Awaited) => true,
             Ok(TlsAnswer::Yes) => {
                 let role = TlsRole::Connect { endpoint };
-                out.list.push(Action::StartTls { conn, role });
+                out.start_tls(conn, role);
                 true
             }
             Ok(TlsAnswer::No) => {

@@ -197,6 +197,9 @@ fn seconds(micros: u64) -> String {
 }
 
 fn escape(text: &str, into: &mut String) {
+    if !text.contains(['\\', '"', '\n']) {
+        return into.push_str(text);
+    }
     for char in text.chars() {
         match char {
             '\\' => into.push_str("\\\\"),

@@ -91,7 +91,7 @@ impl Io {
             Action::Accept(accept) => self.set_accepting(accept),
             Action::Peek(conn) => self.pending.push_back(Pending::Peek(conn)),
             Action::Connect { conn, endpoint } => self.connect(conn, endpoint),
-            Action::StartTls { conn, role } => self.start_tls(conn, role),
+            Action::StartTls { conn, role } => self.start_tls(conn, *role),
             Action::Close(conn) => self.close(conn),
             Action::Derive { conn, job } => {
                 if let Err(Overloaded) = self.threads.slow_work.deriver.submit(self.id, conn, *job)
