@@ -240,11 +240,11 @@ login_settings! { {
         client_login_timeout: Micros = "60", reloads, now;
         /// How long a query may wait for a server before its client is disconnected. 0: no limit.
         query_wait_timeout: Micros = "120", reloads, now;
-        /// How long clients wait for a server while their pool is in an outage: it has no server, and the last logins
-        /// to all its hosts have failed, because no host answers, or none has a role that `target_session_attrs` asks
-        /// for. Clients that log in wait as well, clients that LISTEN keep their connection, and `query_wait_timeout`
-        /// counts again from the end of the outage. 0: clients that are logged in wait up to `query_wait_timeout`,
-        /// clients that log in get the reason as an error at once, and clients that LISTEN are disconnected.
+        /// How long clients wait during an outage of their pool. A pool has an outage if it has no server, and the last login
+        /// to each of its hosts has failed or has found a role that `target_session_attrs` excludes. Clients that log in wait,
+        /// too, clients that LISTEN stay connected, and `query_wait_timeout` starts anew at the end of the outage. With 0,
+        /// clients that are logged in wait up to `query_wait_timeout`, clients that log in get the reason as an error at
+        /// once, and clients that LISTEN are disconnected.
         outage_hold: Micros = "0", reloads, now;
         /// The most clients of one pool that wait in an outage under `outage_hold`. Any other client that needs a server
         /// then is disconnected with the reason of the outage. 0: no limit but `max_client_conn`.
@@ -257,11 +257,11 @@ login_settings! { {
         cancel_wait_timeout: Micros = "10", reloads, now;
         /// A server connection must be open and logged in within this time. 0: no limit.
         server_connect_timeout: Micros = "15", reloads, now;
-        /// After a failed login to a server, pgweir waits this long before the next attempt; RELOAD and RECONNECT cause one at once.
-        /// Clients wait for it, up to `query_wait_timeout`, with these exceptions. As long as the pool has never had a server, clients
-        /// that log in meanwhile get the error at once, and a client that waits for the first attempt gets it unless the next attempt
-        /// comes within `server_connect_timeout` of the client's login. If PostgreSQL itself refuses the login and the pool has no
-        /// server left, clients that log in get its error at once; so do all if the user may not log in or the database does not exist.
+        /// The pause after a failed login to a server. RELOAD and RECONNECT end it. Clients that are logged in wait for the next login,
+        /// up to `query_wait_timeout`. Clients that log in get the error at once if PostgreSQL has refused the login and the pool has
+        /// no server left, or if the pool has never had a server and the next login to the server comes later than
+        /// `server_connect_timeout` after the client's login. All clients get the error at once if PostgreSQL says that the user may
+        /// not log in, or that the database does not exist.
         server_login_retry: Micros = "15", reloads, now;
         /// Like `server_login_retry`, for databases with a list of hosts and `target_session_attrs`, if it is shorter:
         /// after a failover, pgweir finds the new primary within this time after its promotion. Errors of servers that

@@ -20,10 +20,10 @@ macro_rules! login_settings {
                 auth_file: Option<String>, reloads, now;
                 /// The number of iterations for SCRAM secrets that pgweir makes from clear-text passwords.
                 scram_iterations: u32 = "4096", reloads, now, between::<1, 2_147_483_647>;
-                /// The file with the key from which pgweir makes salts for users who do not exist, and for users with a
-            /// clear-text password. If it does not exist, pgweir creates it with a random key and the mode 0600. Without
-            /// this file the key changes with each start that is no online restart, and with it these salts: so a client
-            /// that compares them can tell which users have a SCRAM secret.
+                /// The file with the key for the salts of users who do not exist, and of users with a clear-text password. If
+            /// the file does not exist, pgweir creates it with a random key and the mode 0600. Without this setting, these
+            /// salts change with each start except an online restart, whereas the salts of SCRAM secrets never change. So a
+            /// client that compares salts can find out which users have a SCRAM secret.
             auth_key_file: Option<String> = "", restarts, now;
             /// The number of threads that derive SCRAM keys from clear-text passwords, of clients and of servers. A
                 /// derivation takes a core for a millisecond or more; logins wait for it, queries don't.

@@ -1,4 +1,5 @@
-//! Exclusive servers: opened for one client, used by that client alone, and closed with it.
+//! Exclusive servers. pgweir opens an exclusive server for one client, lends it to no other client, and closes it when its
+//! client leaves.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::{
 };
 
 impl ServerConnections<'_> {
-    /// Opens an exclusive server for a client, since the ledger has room for it.
+    /// Opens an exclusive server for a waiting client, after the ledger has reserved a place for the server.
     pub(crate) fn open_exclusive(
         &mut self,
         shared: &Arc<SharedPool>,
@@ -120,7 +121,7 @@ impl ServerConnections<'_> {
         why: &str,
         out: &mut Actions,
     ) {
-        if self.takes_server_away(server, owner, out) {
+        if self.release_owner(server, owner, out) {
             let fault = Fault::OwnServer(why.to_owned());
             self.effects
                 .push(Effect::Client(ClientEffect::Refuse(owner, Box::new(fault))));
@@ -130,13 +131,14 @@ impl ServerConnections<'_> {
     /// Handles the login of an exclusive server that pgweir has ended (PAUSE, RECONNECT): the client, if it is still
     /// there, gets another server.
     pub(super) fn exclusive_given_up(&mut self, server: &Server, owner: Token, out: &mut Actions) {
-        if self.takes_server_away(server, owner, out) {
+        if self.release_owner(server, owner, out) {
             self.wait_again(owner, &server.shared);
         }
     }
 
-    /// Makes the client idle whose exclusive server will not be available. Returns `false` if the client has gone, too.
-    fn takes_server_away(&mut self, server: &Server, owner: Token, out: &mut Actions) -> bool {
+    /// Makes the owner of an exclusive server idle, because the server did not become ready. Returns `false` if the owner
+    /// has left, too.
+    fn release_owner(&mut self, server: &Server, owner: Token, out: &mut Actions) -> bool {
         if !server.purpose.bypass {
             self.note_exclusive_connected(&server.shared, false, out);
         }

@@ -1,5 +1,5 @@
-//! Logins to servers. The connection is open, and the server asks for a proof, is ready, refuses the login, or does not
-//! answer.
+//! pgweir's logins to servers: the steps from an open connection to a server that is ready, and the handling of refused,
+//! lost and overdue logins.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -108,7 +108,7 @@ impl ServerConnections<'_> {
         }
     }
 
-    /// Takes the keys that [`Action::Derive`] asked for.
+    /// Continues a login with the keys that [`Action::Derive`] has asked for.
     pub(crate) fn keys_derived(&mut self, conn: Token, keys: &DerivedKeys, out: &mut Actions) {
         let Some(login) = self.login(conn) else {
             return;
@@ -184,7 +184,7 @@ impl ServerConnections<'_> {
         self.effects.push(Effect::Server(ServerEffect::Place(conn)));
     }
 
-    /// Begins to use a connection that checks its host.
+    /// Starts the check of a host on a connection that has logged in for that check.
     fn check_ready(
         &mut self,
         conn: Token,
@@ -204,7 +204,7 @@ impl ServerConnections<'_> {
         host_checks::begin_checking(&self.env, self.connections, conn, out);
     }
 
-    /// Closes a server that is none of those that `target_session_attrs` asks for.
+    /// Closes a server whose role does not match `target_session_attrs`.
     fn dismiss_server(
         &mut self,
         conn: Token,

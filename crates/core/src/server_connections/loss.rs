@@ -1,5 +1,5 @@
-//! Lost and closed server connections: what their clients are sent, and whether a client can go on without its
-//! server.
+//! Lost and closed server connections: the error that a client gets when its server is lost, and the conditions under which
+//! the client keeps its session and gets another server.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ use crate::{
     shared::{events::EventKind, pool::Failure},
 };
 
-/// The most servers that may be lost in a row while they get a client's settings. With one more, the client is
-/// disconnected.
+/// How many servers in a row may be lost while pgweir sets a client's parameters on them. After one more loss, the client
+/// is disconnected: its settings may be the cause.
 const LOSSES_MAX: u8 = 2;
 /// The class of SQLSTATEs for an operator's intervention.
 const OPERATOR_INTERVENTION: &str = "57";

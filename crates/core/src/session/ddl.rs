@@ -1,31 +1,37 @@
-//! Texts that may change the functions and relations in a catalog.
+//! Decides whether a text may change the functions and relations of a database.
 //!
-//! Most DDL invalidates a database's certificates until its catalog has been read again ([`Change::Any`]). Some DDL
-//! can't make anything opaque that is not, and leaves the certificates in force ([`Change::Quiet`]). A statement is
-//! quiet if it is of one of the kinds below, if nothing in the database is opaque by itself (no event trigger, no
-//! opaque operator, cast or type), and if, except for DROP, every word in it is *innocent*: by the present
-//! certificates, it stands for no object that leaves session state.
+//! Most DDL invalidates the certificates of a database until pgweir has read its catalog again ([`Change::Any`]). Some DDL
+//! can't make a certified object uncertified, and leaves the certificates valid ([`Change::Quiet`]). A statement is quiet
+//! if all of these conditions hold:
 //!
-//! - DROP of anything. A dropped object can't be reached any more; and since certificates go by names, not by the
-//!   object to which a name is resolved, it makes no difference which object another one hid.
-//! - CREATE TABLE, INDEX, VIEW, MATERIALIZED VIEW, SEQUENCE and SCHEMA (alone), ALTER TABLE. Such a statement names
-//!   everything that the object can fire: functions in defaults, checks, generated columns and expressions; parents,
-//!   partitions, and tables of foreign keys; tables under a view. All these words are innocent, so the object is, and
-//!   so are those that it is linked with. A serial or identity column leaves values of sequences in the session:
-//!   the words that declare one are not quiet. Neither is `LIKE` of a table that has one, since the name of that
-//!   table is not innocent. The new name is a word of the text, too, so that nothing opaque is renamed, and nothing
-//!   gets an opaque name.
-//! - COMMENT, GRANT, REVOKE; VACUUM, ANALYZE, REINDEX, CLUSTER and REFRESH, whose functions might do DDL: all these
-//!   functions are certified if the words are innocent; statements that name no table are quiet where no function is
-//!   opaque.
-//! - CREATE and ALTER of ROLE, USER, GROUP and DATABASE, to which no function belongs.
+//! 1. The statement has one of the kinds listed below.
+//! 2. The database has nothing that makes every text opaque: no event trigger, and no uncertified operator, cast or type.
+//! 3. Every word of the statement is *innocent*: by the present certificates, no object with this name can leave session
+//!    state. DROP needs no innocent words.
 //!
-//! Never quiet: functions, procedures, aggregates, triggers, rules, policies, operators, casts, types, domains,
-//! extensions, languages, foreign tables, DO, CALL, COMMIT PREPARED, anything that is not listed here, and anything
-//! that can't be read for certain.
+//! The kinds, and the reasons why they are quiet:
 //!
-//! Other DDL may make a word of a quiet text opaque after the text was examined and before its transaction ends: the
-//! catalog then counts the quiet transaction as DDL (`Catalog::quiet_begins`).
+//! - **DROP** of any object. No statement can use a dropped object. The object may have hidden another one with the same
+//!   name in a later schema; but a certificate covers all objects of a name, so it covers that one, too.
+//! - **CREATE** TABLE, INDEX, VIEW, MATERIALIZED VIEW, SEQUENCE, and SCHEMA without elements; **ALTER TABLE**. The
+//!   statement names all objects whose code the new object can run: functions in defaults, checks, generated columns and
+//!   expressions; parents, partitions and tables of foreign keys; tables under a view. All these names are innocent, so
+//!   the new object and the objects that refer to it are innocent, too. The new name itself is a word of the statement:
+//!   so no uncertified object gets another name, and no object gets the name of an uncertified one.
+//!   A serial or identity column is not quiet, since an INSERT then leaves the sequence's value in the session. `LIKE` of
+//!   a table with such a column is not quiet either, since the name of that table is not innocent.
+//! - **COMMENT, GRANT, REVOKE** change no code.
+//! - **VACUUM, ANALYZE, REINDEX, CLUSTER, REFRESH** run the functions of indexes and views, which could do DDL. If all words
+//!   are innocent, these functions are certified. A statement without a table's name runs the functions of all tables: it
+//!   is quiet only if the database has no uncertified function.
+//! - **CREATE** and **ALTER** of ROLE, USER, GROUP and DATABASE. No function belongs to these objects.
+//!
+//! Never quiet are functions, procedures, aggregates, triggers, rules, policies, operators, casts, types, domains,
+//! extensions, languages, foreign tables, DO, CALL and COMMIT PREPARED; any statement that is not listed; and any text that
+//! pgweir can't split into tokens with certainty.
+//!
+//! Between the examination of a quiet text and the end of its transaction, other DDL may make one of its words
+//! uncertified. The catalog then counts the quiet transaction as DDL (`Catalog::quiet_begins`).
 
 use super::{
     Certificates, Dialect,
