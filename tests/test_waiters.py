@@ -54,6 +54,23 @@ def test_an_idle_transaction(start_pooler, newest_pg, workers):
     assert pooler.console("SHOW WAITERS") == []
 
 
+def test_holders_of_one_program(start_pooler, newest_pg, workers):
+    """Where several clients of one program are stuck in the same way, the advice names the program."""
+    pooler = start_pooler(newest_pg, default_pool_size=3, workers=workers)
+    basket = [pooler.raw(application_name="basket") for _ in range(2)]
+    other, waiter = pooler.raw(application_name="report"), pooler.raw()
+    for client in [*basket, other]:
+        client.query("BEGIN")
+    waiter.send(wire.query("SELECT 1"))
+    waiters(pooler, 1)
+    row = held_for(pooler, 1_000_000)[0]
+    assert (row["holders"], row["holders_alike"], row["holder_application_name"]) == (3, 2, "basket")
+    assert row["advice"] == ("make application basket end its 2 idle transactions, and set idle_transaction_timeout, "
+                             "which ends them")
+    basket[0].query("COMMIT")
+    assert wire.value(waiter.until_ready()) == "1"
+
+
 def test_a_long_request(start_pooler, newest_pg, workers):
     pooler = start_pooler(newest_pg, default_pool_size=1, workers=workers)
     holder, waiter = pooler.raw(), pooler.raw()

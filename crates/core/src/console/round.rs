@@ -1,6 +1,9 @@
 //! A console command that visits all workers (a round), and the data that it collects.
 
-use std::{collections::BTreeMap, ops::AddAssign};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    ops::AddAssign,
+};
 
 use super::{Awaiting, command::Show, rows::Cell};
 use crate::{
@@ -222,9 +225,19 @@ pub(crate) struct WaitingClient {
 /// The clients of a pool that have server connections.
 #[derive(Debug, Default)]
 pub(crate) struct Holders {
+    /// Clients of one program are often stuck in the same way, so they are counted together.
+    pub(crate) groups: BTreeMap<HolderGroupKey, HolderGroup>,
+}
+
+/// What the holders of a group have in common: user, `application_name`, and state.
+pub(crate) type HolderGroupKey = (Box<str>, Box<str>, &'static str);
+
+/// Clients with server connections that have the same user, `application_name` and state.
+#[derive(Debug)]
+pub(crate) struct HolderGroup {
     pub(crate) count: usize,
     /// The client that has had its server connection for longest.
-    pub(crate) longest: Option<LongestHolder>,
+    pub(crate) longest: LongestHolder,
 }
 
 /// A client that has had its server connection for long.
@@ -245,13 +258,30 @@ pub(crate) struct LongestHolder {
     pub(crate) statement: Option<(String, String)>,
 }
 
+impl LongestHolder {
+    /// Returns the group that the client belongs to.
+    pub(crate) fn group(&self) -> HolderGroupKey {
+        (self.user.clone(), self.application.clone(), self.state)
+    }
+}
+
 impl Holders {
     /// Adds a holder.
     pub(crate) fn add(&mut self, holder: LongestHolder) {
-        self.count += 1;
-        let longest = self.longest.as_ref();
-        if longest.is_none_or(|longest| longest.held < holder.held) {
-            self.longest = Some(holder);
+        match self.groups.entry(holder.group()) {
+            Entry::Vacant(place) => {
+                place.insert(HolderGroup {
+                    count: 1,
+                    longest: holder,
+                });
+            }
+            Entry::Occupied(mut group) => {
+                let group = group.get_mut();
+                group.count += 1;
+                if group.longest.held < holder.held {
+                    group.longest = holder;
+                }
+            }
         }
     }
 }

@@ -204,7 +204,7 @@ fn waiting(sample: &Sample, pool: Row<'_>) -> Option<Finding> {
     Some(found(text))
 }
 
-/// Adds what a row of SHOW WAITERS says of the limit, the holder and what to do.
+/// Adds what a row of SHOW WAITERS says of the limit, the holders and what to do.
 fn describe_holder(waiter: Row<'_>, text: &mut String) {
     if let Some(limit) = waiter.get("limit") {
         text.push_str(&format!(" ({limit})"));
@@ -213,14 +213,25 @@ fn describe_holder(waiter: Row<'_>, text: &mut String) {
         (waiter.get("holder_client_id"), waiter.get("holder_state"))
     {
         let held = span(waiter.count("holder_us"));
-        let application = waiter.get("holder_application_name");
-        let application =
-            application.map(|application| format!("application \"{}\", ", shortened(application)));
-        let application = application.unwrap_or_default();
-        text.push_str(&format!(
-            "; of {} client {client} ({application}{state}) has had its server for longest: {held}",
-            things(waiter.count("holders"), "holder")
-        ));
+        let holders = waiter.count("holders");
+        let application = waiter.get("holder_application_name").map(shortened);
+        let program = application.map(|application| format!("application \"{application}\""));
+        let described = match (waiter.count("holders_alike"), program) {
+            (alike @ 2.., program) => {
+                let user = || format!("user {}", shortened(waiter.text("holder_user")));
+                let program = program.unwrap_or_else(user);
+                let servers = things(holders, "server");
+                format!("{alike} of {servers} are held by {program} ({state}), one for {held}")
+            }
+            (_, program) => {
+                let program = program.map_or_else(String::new, |program| format!("{program}, "));
+                let holders = things(holders, "holder");
+                format!(
+                    "of {holders} client {client} ({program}{state}) has had its server for longest: {held}"
+                )
+            }
+        };
+        text.push_str(&format!("; {described}"));
         if let Some(statement) = waiter.get("statement") {
             text.push_str(&format!(", by {}", shortened(statement)));
         }

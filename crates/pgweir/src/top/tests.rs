@@ -155,6 +155,32 @@ fn a_quiet_pool() {
 }
 
 #[test]
+fn holders_that_are_alike_are_counted() {
+    let mut app = busy();
+    let columns = "database user wait_us limit holders holder_client_id holder_user holder_application_name holder_us holder_state \
+                   statement advice holders_alike";
+    let mut sentence_for = |application: &str| {
+        let waiter = format!(
+            "app|ann|4500000|pool_size|10|5|ann|{application}|60000000|idle in transaction|UPDATE stock|-|9"
+        );
+        let mut last = sample(4, 300, &[QUIET, BUSY]);
+        last.tables.insert("POOLS", table(POOLS, &[BUSY]));
+        last.tables.insert("WAITERS", table(columns, &[&waiter]));
+        app.add(last);
+        text(&frame(&app, 200, 30)).join(" ")
+    };
+    let named = sentence_for("basket");
+    let held = "(idle in transaction), one for 1 min 0 s, by UPDATE stock";
+    let expected = format!("9 of 10 servers are held by application \"basket\" {held}");
+    assert!(named.contains(&expected), "{named}");
+    let unnamed = sentence_for("-");
+    assert!(
+        unnamed.contains(&format!("9 of 10 servers are held by user ann {held}")),
+        "{unnamed}"
+    );
+}
+
+#[test]
 fn what_needs_a_look_comes_first() {
     let lines = text(&frame(&busy(), 100, 30)).join("\n");
     let squeezed = lines.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -16,7 +16,7 @@ use crate::{
 
 use Kind::{Int4, Int8, Text};
 
-const COLUMNS: [Column; 17] = [
+const COLUMNS: [Column; 18] = [
     ("database", Text),
     ("user", Text),
     ("client_id", Int8),
@@ -34,6 +34,7 @@ const COLUMNS: [Column; 17] = [
     ("fingerprint", Text),
     ("statement", Text),
     ("advice", Text),
+    ("holders_alike", Int4),
 ];
 
 /// The microseconds after which a request is so long that its statement deserves attention.
@@ -110,7 +111,7 @@ pub(super) fn table(admin: &Admin<'_>, collection: &Collection, now: Time) -> Ta
     let row = |waiter: &WaitingClient| {
         let reason = reasons.get(&waiter.pool).copied();
         let reason = reason.unwrap_or(WaitReason::None);
-        let holders = holders(&collection.holders, &waiter.pool, reason);
+        let holders = HoldersUnderLimit::of(&collection.holders, &waiter.pool, reason);
         let mut row: Vec<Cell> = vec![
             (*waiter.pool.database).into(),
             (*waiter.user).into(),
@@ -119,40 +120,48 @@ pub(super) fn table(admin: &Admin<'_>, collection: &Collection, now: Time) -> Ta
             now.since(waiter.since).into(),
             waiting[&waiter.pool].into(),
             reason.name().into(),
-            holders.0.into(),
+            holders.count.into(),
         ];
-        row.extend(of_holder(holders.1));
-        row.push(advice(reason, holders.1).into());
+        row.extend(of_holder(holders.longest));
+        row.push(advice(reason, &holders).into());
+        row.push(holders.alike.into());
         row
     };
     (COLUMNS.into(), waiters.into_iter().map(row).collect())
 }
 
-/// Returns the number of servers in use under the limit for which clients of this pool wait, and the client that has
-/// had its server for longest.
-fn holders<'h>(
-    all: &'h BTreeMap<PoolKey, Holders>,
-    pool: &PoolKey,
-    reason: WaitReason,
-) -> (usize, Option<&'h LongestHolder>) {
-    let is_under_limit = |key: &PoolKey| match reason {
-        WaitReason::Cap { by, .. } => match by {
-            Scope::Process => true,
-            Scope::Database => key.database == pool.database,
-            Scope::User => key.user == pool.user,
-        },
-        _ => key == pool,
-    };
-    let held = all.iter().filter(|(key, _)| is_under_limit(key));
-    let (mut count, mut longest) = (0, None::<&LongestHolder>);
-    for (_, holders) in held {
-        count += holders.count;
-        longest = longest
-            .into_iter()
-            .chain(&holders.longest)
-            .max_by_key(|holder| holder.held);
+/// The clients that have the servers under the limit for which clients of a pool wait.
+#[derive(Debug, Default)]
+struct HoldersUnderLimit<'h> {
+    count: usize,
+    /// The client that has had its server for longest.
+    longest: Option<&'h LongestHolder>,
+    /// The number of clients with the user, `application_name` and state of that client.
+    alike: usize,
+}
+
+impl<'h> HoldersUnderLimit<'h> {
+    fn of(all: &'h BTreeMap<PoolKey, Holders>, pool: &PoolKey, reason: WaitReason) -> Self {
+        let is_under_limit = |key: &PoolKey| match reason {
+            WaitReason::Cap { by, .. } => match by {
+                Scope::Process => true,
+                Scope::Database => key.database == pool.database,
+                Scope::User => key.user == pool.user,
+            },
+            _ => key == pool,
+        };
+        let pools = || all.iter().filter(|(key, _)| is_under_limit(key));
+        let groups = || pools().flat_map(|(_, holders)| holders.groups.values());
+        let longest = groups().map(|group| &group.longest);
+        let longest = longest.max_by_key(|holder| holder.held);
+        let group = longest.map(LongestHolder::group);
+        let alike = pools().filter_map(|(_, holders)| holders.groups.get(group.as_ref()?));
+        Self {
+            count: groups().map(|group| group.count).sum(),
+            longest,
+            alike: alike.map(|group| group.count).sum(),
+        }
     }
-    (count, longest)
 }
 
 fn of_holder(holder: Option<&LongestHolder>) -> [Cell; 8] {
@@ -174,8 +183,9 @@ fn of_holder(holder: Option<&LongestHolder>) -> [Cell; 8] {
     ]
 }
 
-/// Returns the advice that helps most.
-fn advice(reason: WaitReason, holder: Option<&LongestHolder>) -> String {
+/// Returns the advice that helps most. It names the program rather than the client where several clients of one program
+/// are in the same state, since ending one of them frees one server.
+fn advice(reason: WaitReason, holders: &HoldersUnderLimit<'_>) -> String {
     let limit = match reason {
         WaitReason::Paused => return "give RESUME: an operator has paused the pool".to_owned(),
         WaitReason::Failed(_) => {
@@ -186,32 +196,39 @@ fn advice(reason: WaitReason, holder: Option<&LongestHolder>) -> String {
         WaitReason::Size | WaitReason::Cap { .. } => reason.name().unwrap_or_default(),
     };
     let raise = format!("raise {limit}: short requests keep all servers busy");
-    let Some(LongestHolder {
-        client,
-        state,
-        held,
-        ..
-    }) = holder
-    else {
+    let Some(holder) = holders.longest.filter(|holder| holder.held >= LONG) else {
         return raise;
     };
-    match *state {
-        _ if *held < LONG => raise,
-        "idle in transaction" => format!(
-            "end the idle transaction of client {client} (KILL_CLIENT {client}), and set idle_transaction_timeout"
+    let (client, alike) = (holder.client, holders.alike);
+    let program = match &*holder.application {
+        "" => format!("user {}", holder.user),
+        application => format!("application {application}"),
+    };
+    let kill = format!("KILL_CLIENT {client}");
+    match (holder.state, alike) {
+        ("idle in transaction", ..=1) => format!(
+            "end the idle transaction of client {client} ({kill}), and set idle_transaction_timeout"
         ),
-        "idle and pinned" => {
-            format!(
-                "end the session of client {client} (KILL_CLIENT {client}), and set pin_timeout"
-            )
+        ("idle in transaction", _) => format!(
+            "make {program} end its {alike} idle transactions, and set idle_transaction_timeout, which ends them"
+        ),
+        ("idle and pinned", ..=1) => {
+            format!("end the session of client {client} ({kill}), and set pin_timeout")
         }
-        "idle in session" => format!(
-            "end the idle session of client {client} (KILL_CLIENT {client}), or use pool_mode = transaction"
+        ("idle and pinned", _) => format!(
+            "make {program} end its {alike} pinned sessions, and set pin_timeout, which ends them"
         ),
-        "busy" => {
-            format!(
-                "make the long request of client {client} faster, or end it (KILL_CLIENT {client})"
-            )
+        ("idle in session", ..=1) => format!(
+            "end the idle session of client {client} ({kill}), or use pool_mode = transaction"
+        ),
+        ("idle in session", _) => format!(
+            "make {program} close its {alike} idle sessions, or use pool_mode = transaction"
+        ),
+        ("busy", ..=1) => {
+            format!("make the long request of client {client} faster, or end it ({kill})")
+        }
+        ("busy", _) => {
+            format!("make the {alike} long requests of {program} faster, or raise {limit}")
         }
         _ => raise,
     }
@@ -243,8 +260,23 @@ mod tests {
     #[test]
     fn the_one_thing_to_do() {
         let check = |state, held, expect: &str| {
-            let text = advice(WaitReason::Size, Some(&holder(7, state, held)));
-            assert!(text.starts_with(expect), "{text}");
+            let holder = holder(7, state, held);
+            let advice = |alike| {
+                let holders = HoldersUnderLimit {
+                    count: 10,
+                    longest: Some(&holder),
+                    alike,
+                };
+                advice(WaitReason::Size, &holders)
+            };
+            let (one, several) = (advice(1), advice(10));
+            assert!(one.starts_with(expect), "{one}");
+            if held >= LONG {
+                assert!(
+                    several.contains("10") && !several.contains("client 7"),
+                    "{several}"
+                );
+            }
         };
         check(
             State::IdleInTransaction,
@@ -261,9 +293,10 @@ mod tests {
         check(State::Busy, 5, "raise pool_size");
         let by = Scope::Database;
         let cap = WaitReason::Cap { by, limit: 3 };
-        assert!(advice(cap, None).starts_with("raise max_db_connections"));
-        assert!(advice(WaitReason::Paused, None).starts_with("give RESUME"));
-        assert!(advice(WaitReason::Failed(Time(0)), None).starts_with("repair the connection"));
+        let none = HoldersUnderLimit::default();
+        assert!(advice(cap, &none).starts_with("raise max_db_connections"));
+        assert!(advice(WaitReason::Paused, &none).starts_with("give RESUME"));
+        assert!(advice(WaitReason::Failed(Time(0)), &none).starts_with("repair the connection"));
     }
 
     #[test]
@@ -280,13 +313,14 @@ mod tests {
             all.insert(key(database, user), holders);
         }
         let check = |reason, expect| {
-            let (count, longest) = holders(&all, &key("a", "ann"), reason);
-            assert_eq!((count, longest.map(|holder| holder.client)), expect);
+            let found = HoldersUnderLimit::of(&all, &key("a", "ann"), reason);
+            let longest = found.longest.map(|holder| holder.client);
+            assert_eq!((found.count, longest, found.alike), expect);
         };
         let cap = |by| WaitReason::Cap { by, limit: 1 };
-        check(WaitReason::Size, (2, Some(1)));
-        check(cap(Scope::Database), (4, Some(2)));
-        check(cap(Scope::User), (4, Some(3)));
-        check(cap(Scope::Process), (6, Some(3)));
+        check(WaitReason::Size, (2, Some(1), 2));
+        check(cap(Scope::Database), (4, Some(2), 4));
+        check(cap(Scope::User), (4, Some(3), 4));
+        check(cap(Scope::Process), (6, Some(3), 6));
     }
 }
