@@ -1,5 +1,5 @@
-//! A client's request to a standby, kept until the first byte of the reply: if the standby is lost before, the request is
-//! sent to another host.
+//! A buffer for a client's request to a standby. pgweir keeps the request until the client gets the first byte of the
+//! reply. If the standby is lost before that, pgweir sends the request to another host.
 
 use std::sync::Arc;
 
@@ -7,40 +7,40 @@ use pgweir_wire::{HEADER_LEN, Header, Report, sqlstate, tag::backend};
 
 use crate::{Endpoint, Time, Token};
 
-/// The most servers that may be lost without a word during one request. A request with which another one is lost may be what
-/// ends them.
+/// How many servers may be lost during one request without an error message. If one more is lost, the request itself may be
+/// the cause, so it is not repeated.
 const SILENT_LOSSES_MAX: usize = 1;
 
-/// The hosts that have lost a request before they replied.
+/// The hosts whose connection was lost during a request, before they replied.
 #[derive(Debug, Default)]
 pub struct LostHosts {
     /// The hosts, and when each was lost.
     hosts: Vec<(Arc<Endpoint>, Time)>,
-    /// How many of the servers were lost without a word.
+    /// How many of the servers were lost without an error message.
     silent: usize,
 }
 
 impl LostHosts {
-    /// Adds a host. `is_silent`: the server did not say why it ends.
+    /// Adds a host. `is_silent`: the server has sent no error message before its end.
     pub(crate) fn add(&mut self, host: &Arc<Endpoint>, is_silent: bool, now: Time) {
         self.hosts.push((Arc::clone(host), now));
         self.silent += usize::from(is_silent);
     }
 
-    /// Returns whether the request may be sent once more, if the pool has so many hosts.
+    /// Returns whether the request may be sent once more in a pool with this number of hosts.
     #[must_use]
     pub(crate) fn allow_repeat(&self, hosts: usize) -> bool {
         self.hosts.len() < hosts && self.silent <= SILENT_LOSSES_MAX
     }
 
-    /// Returns whether a host is among them.
+    /// Returns whether the list contains a host.
     #[must_use]
     pub(crate) fn contain(&self, host: &Arc<Endpoint>) -> bool {
         self.hosts.iter().any(|(lost, _)| lost == host)
     }
 
-    /// Returns whether a server must not get the request: it was connected to one of the hosts before the loss, so it may
-    /// end, too. A server that replaces the lost one may be connected at the same time.
+    /// Returns whether a server must not get the request, since it may end, too: it was connected to one of these hosts
+    /// before the loss. A server that replaces the lost one may have been connected at the same time as the loss.
     #[must_use]
     pub(crate) fn exclude(&self, host: &Arc<Endpoint>, connected_at: Time) -> bool {
         let mut hosts = self.hosts.iter();
@@ -48,16 +48,16 @@ impl LostHosts {
     }
 }
 
-/// The bytes of a client's request of whose reply the client has got nothing yet.
+/// The bytes of a client's request, as long as the client has received nothing of the reply.
 #[derive(Debug, Default)]
 pub struct RepeatableRequest {
     /// The client.
     client: Option<Token>,
-    /// The bytes that the client has sent, except those that wait for their turn elsewhere.
+    /// The bytes that the client has sent. Messages that wait for replies to earlier ones are not among them.
     bytes: Vec<u8>,
     /// Whether the request can still be repeated.
     is_open: bool,
-    /// The number of the request among those of the server.
+    /// The request's number, counted by the server connection.
     first: u64,
     /// The names of prepared statements whose Parse pgweir has answered itself.
     early_names: Vec<Box<[u8]>>,
@@ -65,17 +65,17 @@ pub struct RepeatableRequest {
     unnamed: Option<Box<[u8]>>,
     /// The server's last bytes, if their last message says that the server is about to end.
     held_back: Option<Vec<u8>>,
-    /// The hosts that have lost the request before.
+    /// The hosts whose connection was lost during this request.
     lost_hosts: LostHosts,
 }
 
-/// The bytes of a buffer that is kept for the next request. A longer buffer is freed.
+/// A buffer of up to this many bytes is reused for the next request; a longer one is freed.
 const BUFFER_KEPT: usize = 4096;
 
 impl RepeatableRequest {
-    /// Begins to keep a request of this client, in place of the former one: the next bytes belong to it. `first`: the number
-    /// of the next request that is sent to the server; `unnamed`: the client's unnamed statement, if pgweir keeps it;
-    /// `lost_hosts`: the hosts that have lost the request, if it is repeated.
+    /// Begins to keep a new request of this client and drops the former one. `first`: the number of the next request that is
+    /// sent to the server; `unnamed`: the client's unnamed statement, if pgweir has a copy; `lost_hosts`: the hosts whose
+    /// connection was lost during the request, if the request is repeated.
     pub(crate) fn begin(
         &mut self,
         client: Token,
@@ -114,7 +114,8 @@ impl RepeatableRequest {
         }
     }
 
-    /// Removes the last bytes: they wait for their turn elsewhere, and are added when it comes.
+    /// Removes the last bytes. They belong to messages that wait for replies to earlier ones; [`Self::add`] adds them again
+    /// when they are sent.
     pub(crate) fn take_back(&mut self, count: usize) {
         let len = self.bytes.len().saturating_sub(count);
         self.bytes.truncate(len);
@@ -127,7 +128,7 @@ impl RepeatableRequest {
         }
     }
 
-    /// Notes that the request can't be repeated, for example since the client gets the reply.
+    /// Notes that the request can't be repeated, for example because the client gets a part of the reply.
     pub(crate) fn close(&mut self) {
         self.is_open = false;
         self.bytes.clear();
@@ -136,8 +137,8 @@ impl RepeatableRequest {
         self.unnamed = None;
     }
 
-    /// Holds back the first bytes of the reply if their last message says that the server is about to end. Returns whether it
-    /// does.
+    /// Holds back the first bytes of the reply if their last message announces the end of the server. Returns whether that is
+    /// so.
     pub(crate) fn holds_back(&mut self, bytes: &[u8]) -> bool {
         let holds = self.is_open && farewell(bytes).is_some();
         if holds {
@@ -146,7 +147,7 @@ impl RepeatableRequest {
         holds
     }
 
-    /// Takes the bytes that were held back, since the server goes on after all: the reply has begun.
+    /// Takes the bytes that were held back. The server has sent more bytes after them, so the reply has begun.
     #[inline]
     pub(crate) fn take_held_back(&mut self) -> Option<Vec<u8>> {
         let held_back = self.held_back.take();
@@ -156,14 +157,14 @@ impl RepeatableRequest {
         held_back
     }
 
-    /// Returns the words with which the server has announced its end.
+    /// Returns the error message with which the server has announced its end.
     #[must_use]
     pub(crate) fn farewell(&self) -> Option<Report<'_>> {
         farewell(self.held_back.as_deref()?)
     }
 
-    /// Returns whether this is a request of the client that nobody has answered. `present`: the number of the request
-    /// whose reply comes next.
+    /// Returns whether the buffer has a request of this client that has not been answered. `present`: the number of the
+    /// request whose reply comes next.
     #[must_use]
     pub(crate) fn is_unanswered(&self, client: Token, present: u64) -> bool {
         self.is_open
@@ -172,7 +173,7 @@ impl RepeatableRequest {
             && present <= self.first
     }
 
-    /// The hosts that have lost the request.
+    /// The hosts whose connection was lost during the request.
     pub(crate) fn lost_hosts_mut(&mut self) -> &mut LostHosts {
         &mut self.lost_hosts
     }
@@ -189,14 +190,14 @@ impl RepeatableRequest {
     }
 }
 
-/// The last bytes of a reply in which the words are looked for by which a server announces its end.
+/// pgweir searches this many bytes at the end of a read for the message that announces the server's end.
 const FAREWELL_MAX: usize = 1024;
 
-/// The beginning of the SQLSTATEs for that, in its field of the message.
+/// The SQLSTATE field of such a message: `C`, and the class 57P.
 const FAREWELL: &[u8] = b"C57P0";
 
-/// Returns the words with which a server ends its sessions, if they are the last message in these bytes, which begin a message.
-/// A backend sends what it has of a reply before them, and a backend that ends since another one has crashed sends a notice.
+/// Returns the last message in these bytes, if it announces the end of the session. The bytes begin at the beginning of a message.
+/// Before such a message, PostgreSQL may send parts of the reply. If another backend has crashed, the message is a notice.
 fn farewell(bytes: &[u8]) -> Option<Report<'_>> {
     let tail = &bytes[bytes.len().saturating_sub(FAREWELL_MAX)..];
     if !tail.windows(FAREWELL.len()).any(|part| part == FAREWELL) {
@@ -220,7 +221,7 @@ fn farewell(bytes: &[u8]) -> Option<Report<'_>> {
     }
 }
 
-/// Returns whether a server that reports this SQLSTATE ends since its session, or all of them, were terminated.
+/// Returns whether this SQLSTATE means that the session, or all sessions, were terminated.
 pub(crate) fn ends_sessions(code: &str) -> bool {
     matches!(
         code,
@@ -228,7 +229,7 @@ pub(crate) fn ends_sessions(code: &str) -> bool {
     )
 }
 
-/// The parts of a kept request with which it is sent to another host.
+/// The parts of a kept request that are needed to send it to another host.
 #[derive(Debug)]
 pub(crate) struct RepeatableParts {
     /// The client's bytes.
@@ -237,7 +238,7 @@ pub(crate) struct RepeatableParts {
     pub(crate) early_names: Vec<Box<[u8]>>,
     /// The client's unnamed statement before the request.
     pub(crate) unnamed: Option<Box<[u8]>>,
-    /// The hosts that have lost the request.
+    /// The hosts whose connection was lost during the request.
     pub(crate) lost_hosts: LostHosts,
 }
 

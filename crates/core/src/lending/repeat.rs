@@ -1,4 +1,5 @@
-//! Servers for requests that are repeated: not those of a host that has lost the request, unless they were connected since.
+//! Chooses servers for repeated requests. A server to a host whose connection was lost during the request is excluded, unless
+//! it was connected after the loss.
 
 use super::Lending;
 use crate::{
@@ -32,8 +33,9 @@ impl Lending<'_> {
         }
     }
 
-    /// Makes a client whose request is repeated wait for another server than this one, which its queue has offered, if it must
-    /// not get this one. The server is closed, since it may end at any moment. Returns `false` if the client may get it.
+    /// Checks a server that the queue offers to a client whose request is repeated. If the client must not get the server,
+    /// the server is closed, since it may end at any moment, and the client waits for another one. Returns `false` if the
+    /// client may get the server.
     pub(super) fn wait_for_other(
         &mut self,
         client: Token,

@@ -1,6 +1,6 @@
-//! Requests to standbys that are repeated on another host: pgweir keeps the bytes of a request until the client gets the
-//! first byte of the reply. When the server is lost before, the client has noticed nothing, and a standby can't have
-//! committed anything.
+//! Decides which requests are repeated on another host. pgweir keeps the bytes of a request to a standby until the client
+//! gets the first byte of the reply. If the server is lost before that, the request can be repeated: the client has
+//! received nothing, and a standby has committed nothing.
 
 use crate::{
     Time, Token,
@@ -11,8 +11,8 @@ use crate::{
     shared::pool::ServerRole,
 };
 
-/// Keeps the bytes of a client that are about to be relayed, if the client's request can be repeated. `most`: the longest
-/// request that is kept, in bytes; 0 if the pool repeats none.
+/// Keeps bytes of a client that are about to be relayed, if the client's request can be repeated. `most`: the longest request
+/// that is kept, in bytes; 0 if the pool repeats no requests.
 #[inline]
 pub(crate) fn keep_request(
     client_conn: Token,
@@ -45,7 +45,7 @@ fn keep(client_conn: Token, client: &mut Client, server: &mut Server, bytes: &[u
     }
 }
 
-/// Returns whether the client would find its session on another server as well.
+/// Returns whether the client's session state can be moved to another server.
 fn may_move(client: &Client, server: &Server) -> bool {
     let session = &server.session;
     let is_carried = client.context.as_ref().is_none_or(|context| {
@@ -57,8 +57,8 @@ fn may_move(client: &Client, server: &Server) -> bool {
     is_carried && !client.unnamed.is_unknown() && server.purpose.owner.is_none()
 }
 
-/// Takes the request of a client whose server is lost with this error now, if the request can be repeated on one of the
-/// `hosts` hosts of its pool: the server was a standby, so it has committed nothing, and the client got nothing of the reply.
+/// Takes the kept request of a client whose server is lost with this error, if the request can be repeated on one of the
+/// `hosts` hosts of the pool. The server must have been a standby, and the client must have received nothing of the reply.
 #[cold]
 pub(crate) fn take_request(
     names: &TrackedNames,
@@ -93,14 +93,15 @@ pub(crate) fn take_request(
 pub(crate) enum RepeatFit {
     /// The server may get it.
     Fit,
-    /// The server's host has lost the request since the server was connected, so the server may end, too.
+    /// Another connection to the server's host was lost during the request, after this server was connected: the server may
+    /// end, too.
     Doubtful,
-    /// The host was a standby when it lost the request, and is none now: if the request has several transactions, one of them
-    /// may have been committed there.
+    /// The host was a standby when its connection was lost, and has been promoted since. If the request has several
+    /// transactions, the host may have committed one of them.
     Promoted,
 }
 
-/// Returns whether a server may get the request of this client, if it is one that is repeated.
+/// Returns whether a server may get the repeated request of this client.
 pub(crate) fn repeat_fit(names: &TrackedNames, client: &Client, server: &Server) -> RepeatFit {
     let Some(lost) = &client.request.lost_hosts else {
         return RepeatFit::Fit;

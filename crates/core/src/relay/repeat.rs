@@ -1,4 +1,4 @@
-//! Repeats the request of a client on another host: see [`crate::loan`] for which requests.
+//! Repeats the request of a client on another host. [`crate::loan`] decides which requests are repeated.
 
 use super::{Relay, ServerBytes};
 use crate::{
@@ -19,7 +19,8 @@ impl Relay<'_> {
         }
     }
 
-    /// Sends a client's request to another server, as if it came now. The marks of the lost server are undone.
+    /// Sends a client's request to another server, as if the client sent it now. The changes that the lost server was to
+    /// confirm are undone.
     #[cold]
     pub(crate) fn repeat(
         &mut self,

@@ -1,4 +1,4 @@
-//! Whether statements that a server has not answered may have been committed.
+//! Decides whether a lost server may have committed statements that it has not answered.
 
 use super::{
     Certificates, Dialect, Fingerprint,
@@ -9,7 +9,7 @@ use super::{
 /// Statements that change nothing outside of a transaction.
 const HARMLESS: [&str; 9] =
     words("show set reset discard rollback abort listen unlisten deallocate");
-/// Statements that change nothing if neither they nor what they call writes.
+/// Statements that change nothing if they write nothing and the functions that they call write nothing.
 const QUERIES: [&str; 4] = words("select values table with");
 
 /// The statements that a server was sent since its last ReadyForQuery, and has not answered.
@@ -27,8 +27,8 @@ impl Unanswered<'_> {
     /// Returns whether the server may have committed something before it was lost. `texts`: the texts of the statements, as
     /// [`Fingerprint`] makes them; `None` for one that is unknown.
     ///
-    /// Where the texts leave a doubt, the answer is `true`: a client that checks in vain loses less than one that repeats a
-    /// transaction.
+    /// The answer is `true` if the texts do not decide it: a client that checks without need loses less than a client that
+    /// repeats a committed transaction.
     #[must_use]
     pub fn may_be_committed<'t>(self, mut texts: impl Iterator<Item = Option<&'t str>>) -> bool {
         let mut transaction = match self.status {
@@ -44,7 +44,7 @@ impl Unanswered<'_> {
         })
     }
 
-    /// Follows the statements of a text. Returns whether one of them may commit something.
+    /// Reads the statements of a text in order. Returns whether one of them may commit something.
     fn is_committed_by(self, transaction: &mut Transaction, text: &[u8]) -> bool {
         let mut lexer = Lexer::new(text);
         loop {
@@ -100,7 +100,7 @@ enum Transaction {
 }
 
 impl Transaction {
-    /// Follows a statement that begins with these words. Returns whether it may commit something.
+    /// Reads one statement, which begins with these words. Returns whether it may commit something.
     fn is_committed_by(&mut self, words: [Option<&[u8]>; WORDS_MAX]) -> bool {
         let is = |at: usize, known: &[&str]| words[at].is_some_and(|word| is_any(word, known));
         let ends = is(0, &["commit", "end"]) || is(0, &["prepare"]) && is(1, &["transaction"]);

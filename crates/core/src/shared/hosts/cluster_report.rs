@@ -34,7 +34,7 @@ pub struct ReportedMember {
 /// Why an answer can't be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportError {
-    /// The answer is no JSON.
+    /// The answer is not JSON.
     NotJson,
     /// The answer is JSON, but has no list of members as Patroni writes them.
     NotPatroni,
@@ -59,7 +59,7 @@ impl ClusterReport {
     /// Parses the body of an answer. Fields that are not needed may have any form.
     ///
     /// # Errors
-    /// The body is none that Patroni writes, or has several leaders.
+    /// Patroni does not write such a body, or the body has several leaders.
     pub fn parse(body: &[u8]) -> Result<Self, ReportError> {
         let answer: Value = serde_json::from_slice(body).map_err(|_| ReportError::NotJson)?;
         let listed = answer.get("members").and_then(Value::as_array);
@@ -138,14 +138,15 @@ impl std::fmt::Display for ReportedMember {
     }
 }
 
-/// The news of a Patroni cluster: another report than the last one, or the reason why there is none any more.
+/// A change in what pgweir knows of a Patroni cluster: a report that differs from the last one, or the reason why the
+/// cluster's members no longer report.
 #[derive(Debug)]
 pub struct PatroniNews {
     /// The addresses of the cluster's REST API: the value of `patroni` of its databases.
     pub urls: PatroniUrls,
     /// The report, or an error message.
     pub report: Result<ClusterReport, String>,
-    /// Whether this is the first report after a RELOAD: then it is no event.
+    /// Whether this is the first report after a RELOAD. Such a report is not listed as an event.
     pub is_repeated: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Asks Patroni's REST API about the hosts of databases, on a thread of its own, and sends what has changed to a worker.
 //!
-//! Each cluster has a task. It asks one member every `patroni_interval`, and the next member if that one does not
-//! answer within `patroni_timeout`. No query waits for any of this.
+//! Each cluster has a task. The task asks one member every `patroni_interval`, and the next member if the first does not
+//! answer within `patroni_timeout`. Queries of clients do not wait for these requests.
 
 mod access;
 mod request;
@@ -30,14 +30,14 @@ const ERROR_MAX: usize = 300;
 /// The most threads that look up names of hosts.
 const LOOKUP_THREADS: usize = 4;
 
-/// What is asked, and how.
+/// The clusters that are asked, and the settings of the requests.
 #[derive(Debug, Clone)]
 struct Plan {
     clusters: Vec<PatroniUrls>,
     terms: Terms,
 }
 
-/// How members are asked.
+/// The settings of the requests.
 #[derive(Debug, Clone)]
 struct Terms {
     interval: Duration,
@@ -58,7 +58,7 @@ impl Patroni {
     /// Starts the thread, if a database has `patroni`.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system refuses a new thread.
     pub(crate) fn start(
         mailboxes: &Mailboxes,
         access: Access,
@@ -73,10 +73,10 @@ impl Patroni {
         Ok(patroni)
     }
 
-    /// Asks about the clusters of this configuration from now on, and about no others. Each cluster is reported anew.
+    /// Replaces the clusters that are asked by those of this configuration. Each cluster is reported again.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system refuses a new thread.
     pub(crate) fn apply(&mut self, config: &Config) -> io::Result<()> {
         let settings = &config.settings;
         let mut clusters = Vec::new();
@@ -151,7 +151,7 @@ async fn follow(mut plans: UnboundedReceiver<Plan>, mailboxes: Mailboxes) {
 enum Known {
     Nothing,
     Report(ClusterReport),
-    /// No member has given an answer that can be used.
+    /// No member has sent a usable answer.
     Failure,
 }
 
@@ -162,7 +162,7 @@ struct Cluster {
     /// The member that has answered last.
     at: usize,
     known: Known,
-    /// Whether the same cluster was asked under the last configuration.
+    /// Whether the last configuration had the same cluster.
     was_asked: bool,
 }
 
@@ -208,7 +208,8 @@ impl Cluster {
         Err(text)
     }
 
-    /// Returns the news, if this is any. A failure is news once, whatever its reasons are.
+    /// Returns the change, if the answer differs from the last one. Consecutive failures count as one change, whatever their
+    /// reasons are.
     fn note(&mut self, found: Result<ClusterReport, String>) -> Option<PatroniNews> {
         let known = match &found {
             Ok(report) => Known::Report(report.clone()),
