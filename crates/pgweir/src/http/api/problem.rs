@@ -105,7 +105,12 @@ impl Problem {
 
 /// Returns an answer that no cache keeps.
 pub(super) fn json_answer(status: StatusCode, body: &Value, kind: &'static str) -> Answer {
-    let mut answer = Response::new(Full::new(Bytes::from(body.to_string())));
+    text_answer(status, body.to_string(), kind)
+}
+
+/// Returns an answer that no cache keeps, whose body is a text already.
+pub(super) fn text_answer(status: StatusCode, body: String, kind: &'static str) -> Answer {
+    let mut answer = Response::new(Full::new(Bytes::from(body)));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));

@@ -1,13 +1,13 @@
 //! The console's tables as JSON.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, fmt::Write};
 
 use hyper::StatusCode;
 use percent_encoding::percent_decode_str;
 use pgweir_core::console::{TableInfo, tables};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::problem::{Problem, json_answer};
+use super::problem::{Problem, json_answer, text_answer};
 use crate::http::{
     access::Role,
     console_link::{ColumnType, LinkError, Reply},
@@ -78,8 +78,8 @@ impl Selection {
         Ok(selection)
     }
 
-    /// Returns the rows that are asked for, and the number of all rows that match.
-    fn answer(&self, mut reply: Reply) -> Result<Value, Problem> {
+    /// Returns the rows that are asked for, and the number of all rows that match, as JSON.
+    fn answer(&self, mut reply: Reply) -> Result<String, Problem> {
         let at = |name: &str| {
             let mut columns = reply.columns.iter();
             columns
@@ -118,38 +118,51 @@ impl Selection {
         }
         let total = reply.rows.len();
         reply.rows.truncate(self.limit);
-        let columns: Vec<Value> = reply
-            .columns
-            .iter()
-            .map(|(name, kind)| json!({"name": name, "type": kind.name()}))
-            .collect();
-        let rows: Vec<Value> = reply
-            .rows
-            .into_iter()
-            .map(|row| object(&reply.columns, row))
-            .collect();
-        Ok(json!({"columns": columns, "rows": rows, "total": total}))
+        Ok(table_as_json(&reply, total))
+    }
+}
+
+/// Writes a table as JSON. A table may have thousands of rows, so no values of a JSON library are made of them.
+fn table_as_json(reply: &Reply, total: usize) -> String {
+    let columns = reply.columns.iter();
+    let columns = columns.map(|(name, kind)| json!({"name": name, "type": kind.name()}));
+    let mut text = format!("{{\"columns\":{},\"rows\":[", Value::from_iter(columns));
+    let kinds = reply.columns.iter();
+    let members: Vec<(String, ColumnType)> = kinds
+        .map(|(name, kind)| (format!("{}:", json!(name)), *kind))
+        .collect();
+    for (at, row) in reply.rows.iter().enumerate() {
+        text.push_str(if at == 0 { "{" } else { ",{" });
+        for (at, ((name, kind), value)) in members.iter().zip(row).enumerate() {
+            text.push_str(if at == 0 { "" } else { "," });
+            text.push_str(name);
+            push_value(value.as_deref(), *kind, &mut text);
+        }
+        text.push('}');
+    }
+    // Writing to a String can't fail.
+    let _ = write!(text, "],\"total\":{total}}}");
+    text
+}
+
+/// Appends a value of a table as JSON.
+fn push_value(value: Option<&str>, kind: ColumnType, text: &mut String) {
+    let Some(value) = value else {
+        return text.push_str("null");
+    };
+    let is_number = kind == ColumnType::Number;
+    if is_number && let Ok(number) = value.parse::<u64>() {
+        text.push_str(&number.to_string());
+    } else if is_number && let Ok(number) = value.parse::<f64>() {
+        text.push_str(&json!(number).to_string());
+    } else {
+        text.push_str(&json!(value).to_string());
     }
 }
 
 fn number(text: Option<&str>) -> f64 {
     text.and_then(|text| text.parse().ok())
         .unwrap_or(f64::NEG_INFINITY)
-}
-
-fn object(columns: &[(String, ColumnType)], row: Vec<Option<String>>) -> Value {
-    let members = columns.iter().zip(row).map(|((name, kind), value)| {
-        let value = match value {
-            None => Value::Null,
-            Some(text) if *kind == ColumnType::Number => match text.parse::<u64>() {
-                Ok(number) => number.into(),
-                Err(_) => text.parse::<f64>().map_or(Value::String(text), Value::from),
-            },
-            Some(text) => Value::String(text),
-        };
-        (name.clone(), value)
-    });
-    Value::Object(members.collect::<Map<_, _>>())
 }
 
 impl ColumnType {
@@ -206,7 +219,7 @@ pub(super) async fn table(
         other => Problem::unavailable(other.to_string()),
     })?;
     let body = selection.answer(reply)?;
-    Ok(json_answer(StatusCode::OK, &body, "application/json"))
+    Ok(text_answer(StatusCode::OK, body, "application/json"))
 }
 
 #[cfg(test)]
@@ -230,7 +243,8 @@ mod tests {
     }
 
     fn ask(query: &str) -> Result<Value, Problem> {
-        Selection::parse(query)?.answer(reply())
+        let text = Selection::parse(query)?.answer(reply())?;
+        Ok(serde_json::from_str(&text).expect("JSON"))
     }
 
     #[test]
@@ -243,6 +257,23 @@ mod tests {
             all["columns"][1],
             json!({"name": "count", "type": "number"})
         );
+    }
+
+    #[test]
+    fn any_text_is_a_valid_value() {
+        let check = |value: &str, kind, expect: Value| {
+            let mut text = String::new();
+            push_value(Some(value), kind, &mut text);
+            assert_eq!(serde_json::from_str::<Value>(&text).expect("JSON"), expect);
+        };
+        for value in ["", "a\"b", "\\", "\u{1}\n\u{7f}", "\u{202e}x", "12", "null"] {
+            check(value, ColumnType::Text, json!(value));
+        }
+        check("007", ColumnType::Number, json!(7));
+        check("1.5", ColumnType::Number, json!(1.5));
+        check("-3", ColumnType::Number, json!(-3.0));
+        check("NaN", ColumnType::Number, Value::Null);
+        check("many", ColumnType::Number, json!("many"));
     }
 
     #[test]
@@ -273,6 +304,7 @@ mod tests {
             reply.rows.push(vec![text("a"), text("9")]);
             let selection = Selection::parse(query).expect("a selection");
             let table = selection.answer(reply).expect("a table");
+            let table: Value = serde_json::from_str(&table).expect("JSON");
             (table["total"].as_u64(), table["rows"].clone())
         };
         let (total, rows) = ask("distinct=name&sort=-count");
