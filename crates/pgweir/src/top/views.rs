@@ -87,7 +87,7 @@ const HOSTS: &[Field] = &[
     ("lag_us", "lag", Micros, 2),
     ("connections", "connections", Number, 1),
     ("databases", "databases", Long, 3),
-    ("last_answer", "last answer", Clock, 4),
+    ("last_answer", "last login or check", Clock, 4),
     ("last_error_at", "error at", Clock, 5),
     ("last_error", "last error", Long, 0),
 ];
