@@ -266,8 +266,9 @@ def test_entries_are_bounded(start):  # noqa: F811
 def test_series(start):  # noqa: F811
     pooler = start(workers=2, metrics_max_statements=2)
     with pooler.raw() as client:
-        for number in range(5):
-            client.query(f"SELECT pg_sleep(0.0{number}) AS \"n\"\"{number}\"")
+        # Far apart, so that the order is the same on a busy machine.
+        for number, seconds in enumerate([0, 0, 0, 0.3, 0.7]):
+            client.query(f"SELECT pg_sleep({seconds}) AS \"n\"\"{number}\"")
             client.error(f"SELECT 1 / 0 AS n{number}")
     metrics = scrape(pooler.http)
     slowest = [row for row in pooler.console("SHOW STATEMENTS") if row["user"] == "trusty"][:2]
