@@ -20,6 +20,11 @@
 //!    begins none after its lease while it has `floor` servers. The check of the lease and the call that opens the
 //!    connection are two steps, and a process may be stopped between them: such a server is one of the logins under way.
 //!    To get the servers of a stopped node back, an operator or a role that may do so terminates its backends.
+//!
+//!    PostgreSQL shows the address that a backend's connection comes from, and no number of a node. So each node records its
+//!    addresses, and a backend counts for *each* node that it may belong to ([`attribute`]): `n` may be too large, which frees
+//!    servers later, but never too small. A node that asks leaves out the backends that it knows to be its own, by their process
+//!    ids. So a node that was started anew at the address of a lost one can free what that one had.
 //! 3. *A lease is over for the others later than for its node.* The node counts from the moment at which it sent the
 //!    renewal, and takes [`Terms::usable`]; the others count from the moment at which they saw the renewal, and take
 //!    [`Terms::patience`]. No clock is compared with another one; but their rates must differ from real time by less than
@@ -35,17 +40,22 @@
 //! - A node counts a server from before its opening until PostgreSQL has closed its side, and PostgreSQL closes a server whose
 //!   node has died. A network that fails between a node and PostgreSQL leaves backends that the node no longer counts, until
 //!   PostgreSQL notices (`tcp_keepalives_idle`, `tcp_user_timeout`). The same holds for the limit of a single process.
-//! - The number of a node can be read from each of its backends.
+//! - All servers of a node come from addresses that it has recorded, or it has recorded none.
+//! - After the store was restored from an old copy: a node that it has forgotten, and that is silent, has no address in common
+//!   with a node that runs. Otherwise nobody could tell that its backends are those of two nodes.
+//! - PostgreSQL gives the process id of a backend that a node has not yet seen to end to no backend of another node.
 //! - A store that goes back in time is noticed: connections to it break, or the cluster's id, its term or its
 //!   revision shows it. A request that was sent to the store before does not reach the store as it is afterwards.
 //!
 //! The simulator (`crates/sim/src/fleet`) tries to break the claim, and has to find faults that are planted.
 
+mod backends;
 mod ledger;
 mod node;
 mod shares;
 mod terms;
 
+pub use backends::{Source, attribute};
 pub use ledger::{Change, Ledger, NodeId, Record, Refusal};
 pub use node::{Answer, Load, Node, Request};
 pub use shares::{Demand, divide};

@@ -129,6 +129,27 @@ impl Node {
         }
     }
 
+    /// Returns the most servers that the node may have while its lease holds, and when the lease ends.
+    #[must_use]
+    pub fn grant(&self) -> (u32, u64) {
+        let until = self
+            .leased_from
+            .map_or(0, |from| from + self.terms.usable());
+        (self.terms.floor + self.extra.min(self.goal), until)
+    }
+
+    /// Returns the account as it was read last, unless the node has changed it since.
+    #[must_use]
+    pub fn account(&self) -> Option<&Ledger> {
+        self.view.as_ref()
+    }
+
+    /// Returns the node's part of the spare servers by the demands of all.
+    #[must_use]
+    pub fn goal(&self) -> u32 {
+        self.goal
+    }
+
     /// Returns whether the lease holds.
     #[must_use]
     pub fn is_leased(&self, now: u64) -> bool {

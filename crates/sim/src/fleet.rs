@@ -5,10 +5,13 @@
 mod machine;
 mod store;
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+};
 
 use fastrand::Rng;
-use pgweir_fleet::{NodeId, Terms};
+use pgweir_fleet::{NodeId, Source, Terms};
 
 use machine::Machine;
 use store::Store;
@@ -31,6 +34,8 @@ pub enum FleetSabotage {
     IgnoredVersions,
     /// A node gives servers back that it still has.
     EarlyReturn,
+    /// A backend counts for the first node with its address only.
+    FirstMatch,
     /// Any number of logins to servers may be under way.
     ManyLogins,
 }
@@ -96,11 +101,17 @@ pub fn run_fleet(scenario: FleetScenario) -> Result<FleetCensus, Box<FleetFailur
     Ok(world.census)
 }
 
+fn address(number: u32) -> Source {
+    Source::Address(Ipv4Addr::from(0x0A00_0000 | number).into())
+}
+
 struct FleetWorld {
     scenario: FleetScenario,
     rng: Rng,
     terms: Terms,
     machines: Vec<Machine>,
+    /// The address of each machine.
+    hosts: Vec<Source>,
     store: Store,
     postgres: BTreeMap<NodeId, u32>,
     census: FleetCensus,
@@ -125,17 +136,38 @@ impl FleetWorld {
         };
         assert_eq!(terms.check(), Ok(()), "the terms of seed {}", scenario.seed);
         let machines = (1..=nodes.into()).map(|id| Machine::new(terms, id, &mut rng));
+        let machines: Vec<_> = machines.collect();
+        let mut store = Store::new(terms.spare(), scenario.has_faults);
+        // In some worlds, several nodes have one address.
+        let shares_address = rng.u8(..3) == 0;
+        let addresses = if shares_address {
+            rng.u32(1..=nodes)
+        } else {
+            nodes
+        };
+        let hosts = (0..nodes)
+            .map(|at| address(at % addresses))
+            .collect::<Vec<_>>();
+        for (machine, host) in machines.iter().zip(&hosts) {
+            store.note_address(machine.id(), *host);
+        }
         Self {
             scenario,
             terms,
-            machines: machines.collect(),
-            store: Store::new(terms.spare(), scenario.has_faults),
+            machines,
+            hosts,
+            store,
             postgres: BTreeMap::new(),
             census: FleetCensus::default(),
             next_id: u64::from(nodes) + 1,
             busy: (0, None),
             rng,
         }
+    }
+
+    fn has_own_addresses(&self) -> bool {
+        let distinct: BTreeSet<_> = self.hosts.iter().collect();
+        distinct.len() == self.hosts.len()
     }
 
     fn count(&mut self, event: &'static str) {
@@ -161,6 +193,7 @@ impl FleetWorld {
                 machine.run(now, &mut self.store, self.scenario.sabotage, &mut self.rng);
             } else if machine.may_restart(now, &self.postgres) {
                 *machine = Machine::new(self.terms, self.next_id, &mut self.rng);
+                self.store.note_address(self.next_id, self.hosts[at]);
                 self.next_id += 1;
                 self.count("restart");
             }
@@ -211,7 +244,8 @@ impl FleetWorld {
                 self.store.copy();
                 "copy"
             }
-            40..44 => {
+            // A node that the store has forgotten has no address in common with another one: see what the argument assumes.
+            40..44 if self.has_own_addresses() => {
                 self.store.restore();
                 "restore"
             }

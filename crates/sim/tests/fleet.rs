@@ -50,6 +50,7 @@ fn the_budget_is_never_exceeded() {
 fn planted_faults_are_found() {
     for sabotage in [
         FleetSabotage::BlindCount,
+        FleetSabotage::FirstMatch,
         FleetSabotage::StoppedClock,
         FleetSabotage::HiddenRestore,
         FleetSabotage::IgnoredVersions,

@@ -1,9 +1,9 @@
 //! The store of a simulated fleet, and the network to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
-use pgweir_fleet::{Answer, Change, Ledger, NodeId, Request};
+use pgweir_fleet::{Answer, Change, Ledger, NodeId, Request, Source, attribute};
 
 use super::FleetSabotage;
 
@@ -34,6 +34,8 @@ pub(super) struct Store {
     pub(super) loses: bool,
     requests: Vec<Message<Request>>,
     answers: Vec<Message<Answer>>,
+    /// The address of each node that has ever run, which its record names.
+    addresses: BTreeMap<NodeId, Source>,
 }
 
 impl Store {
@@ -47,7 +49,13 @@ impl Store {
             loses,
             requests: Vec::new(),
             answers: Vec::new(),
+            addresses: BTreeMap::new(),
         }
+    }
+
+    /// Notes where a node's connections come from.
+    pub(super) fn note_address(&mut self, node: NodeId, address: Source) {
+        self.addresses.insert(node, address);
     }
 
     pub(super) fn writes(&self) -> u64 {
@@ -103,10 +111,9 @@ impl Store {
                     self.writes += 1;
                     Answer::Changed(self.ledger.apply(&change))
                 }
-                Request::CountBackends => Answer::Backends(match sabotage {
-                    Some(FleetSabotage::BlindCount) => BTreeMap::new(),
-                    _ => postgres.clone(),
-                }),
+                Request::CountBackends => {
+                    Answer::Backends(self.count(request.node, postgres, sabotage, rng))
+                }
             };
             let hides = sabotage == Some(FleetSabotage::HiddenRestore);
             self.answers
@@ -117,6 +124,47 @@ impl Store {
                     instance: if hides { 0 } else { self.instance },
                     what: answer,
                 }));
+        }
+    }
+
+    /// Counts the backends as a node can see them: by their addresses, without those that it knows to be its own.
+    fn count(
+        &self,
+        by: NodeId,
+        postgres: &BTreeMap<NodeId, u32>,
+        sabotage: Option<FleetSabotage>,
+        rng: &mut Rng,
+    ) -> BTreeMap<NodeId, u32> {
+        let mut backends = BTreeMap::<Source, u32>::new();
+        for (node, &count) in postgres {
+            // Its list may be older than the latest of its own backends.
+            let known = if *node == by { rng.u32(..=count) } else { 0 };
+            *backends.entry(self.addresses[node]).or_default() += count - known;
+        }
+        let sources_of = |id: &NodeId| -> BTreeSet<Source> {
+            let mut known = self.addresses.iter();
+            let reserved = known.find(|(_, source)| source.reserved_id() == *id);
+            let own = self.addresses.get(id).copied();
+            own.or(reserved.map(|(_, source)| *source))
+                .into_iter()
+                .collect()
+        };
+        let nodes = self.ledger.records.keys();
+        let nodes: BTreeMap<_, _> = nodes.map(|id| (*id, sources_of(id))).collect();
+        match sabotage {
+            Some(FleetSabotage::BlindCount) => BTreeMap::new(),
+            Some(FleetSabotage::FirstMatch) => {
+                let owner = |source: &Source| {
+                    let mut nodes = nodes.iter();
+                    let first = nodes.find(|(_, sources)| sources.contains(source));
+                    first.map_or(source.reserved_id(), |(id, _)| *id)
+                };
+                let found = backends.iter();
+                found
+                    .map(|(source, count)| (owner(source), *count))
+                    .collect()
+            }
+            _ => attribute(&backends, &nodes),
         }
     }
 
