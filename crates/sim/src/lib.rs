@@ -100,7 +100,7 @@ impl fmt::Display for Failure {
         write!(
             f,
             "again: PGWEIR_SIM_SEED={}{} cargo test -p pgweir-sim replay -- --nocapture",
-            if self.scenario.is_wild { "wild:" } else { "" },
+            self.scenario.kind(),
             self.seed
         )
     }

@@ -303,6 +303,15 @@ impl Scenario {
         scenario
     }
 
+    /// Returns the prefix of the seed by which the test `replay` finds the world.
+    pub(crate) fn kind(&self) -> &'static str {
+        match (self.standbys, self.is_wild) {
+            (true, _) => "standbys:",
+            (false, true) => "wild:",
+            (false, false) => "",
+        }
+    }
+
     /// Creates a world as that of the seed, in which some clients send messages in any order and disconnect, and the
     /// others mostly change session state.
     #[must_use]

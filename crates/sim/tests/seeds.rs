@@ -78,19 +78,21 @@ fn faults_of_before() {
         [512, 540, 618, 744, 1206, 1284, 1486]
             .into_iter()
             .map(Scenario::of)
-            .chain([Scenario::wild(214)]),
+            .chain([Scenario::wild(214), Scenario::standbys(1148)]),
     );
 }
 
 /// Runs the seed in `PGWEIR_SIM_SEED`, with a trace if it fails. For a range like `480..600`, prints what fails in each
-/// of the seeds. In `wild:70` the clients of seed 70 send messages in any order.
+/// of the seeds. In `wild:70` the clients of seed 70 send messages in any order; `standbys:70` has standbys that end.
 #[test]
 fn replay() {
     let Ok(wanted) = std::env::var("PGWEIR_SIM_SEED") else {
         return;
     };
-    let (of, seeds): (fn(u64) -> Scenario, _) = match wanted.strip_prefix("wild:") {
-        Some(seeds) => (Scenario::wild, seeds),
+    let (of, seeds): (fn(u64) -> Scenario, _) = match wanted.split_once(':') {
+        Some(("wild", seeds)) => (Scenario::wild, seeds),
+        Some(("standbys", seeds)) => (Scenario::standbys, seeds),
+        Some((kind, _)) => panic!("no such kind of seeds: {kind}"),
         None => (Scenario::of, &*wanted),
     };
     if let Some(range) = range_of(seeds) {
