@@ -78,6 +78,17 @@ impl CapMembership {
         self.caps.with(|book| book.take_spare(self.pool))
     }
 
+    /// Like [`take_spare`](Self::take_spare), for a connection that is not counted as a login under way.
+    pub(super) fn take_without_login(&self) -> bool {
+        self.caps.with(|book| {
+            let is_taken = book.take_spare(self.pool);
+            if is_taken {
+                book.forget_login();
+            }
+            is_taken
+        })
+    }
+
     pub(super) fn take_anyway(&self) -> Option<Scope> {
         self.caps.with(|book| book.take_anyway(self.pool))
     }
@@ -92,6 +103,18 @@ impl CapMembership {
 
     pub(super) fn give_back(&self) -> Vec<PoolId> {
         self.caps.with(|book| book.give_back(self.pool))
+    }
+
+    pub(super) fn end_login(&self) -> Vec<PoolId> {
+        self.caps.with(Caps::end_login)
+    }
+
+    pub(super) fn begin_closing(&self) {
+        self.caps.with(|book| book.begin_closing(self.pool));
+    }
+
+    pub(super) fn end_closing(&self) -> Vec<PoolId> {
+        self.caps.with(|book| book.end_closing(self.pool))
     }
 
     pub(super) fn withdraw(&self) {

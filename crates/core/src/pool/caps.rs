@@ -68,6 +68,8 @@ pub struct Caps {
     /// The pools, by [`PoolId`].
     holders: Vec<Option<Holder>>,
     short: usize,
+    /// The lease of this process, if it shares the process's cap with other processes.
+    lease: Option<Lease>,
 }
 
 type Name = (Scope, Arc<str>);
@@ -156,6 +158,7 @@ impl Caps {
         let Some(by) = full else {
             self.withdraw(pool);
             self.change(pool, |holder| holder.slots += 1);
+            self.note_login();
             return Ok(());
         };
         let before = self.holder(pool).and_then(|holder| holder.denied);
@@ -183,6 +186,7 @@ impl Caps {
         let free = self.full(pool).is_none();
         if free {
             self.change(pool, |holder| holder.slots += 1);
+            self.note_login();
         }
         free
     }
@@ -268,6 +272,7 @@ impl Caps {
                         holder.slots += 1;
                         holder.granted += 1;
                     });
+                    self.note_login();
                 }
                 told.push(next);
             }
@@ -282,6 +287,9 @@ impl Caps {
         let Some(holder) = self.holder(pool) else {
             return false;
         };
+        if self.surplus() > 0 {
+            return true;
+        }
         let needed_of = |name: &Name| {
             let Some(cap) = self.caps.get(name).filter(|cap| cap.is_full()) else {
                 return false;
@@ -330,10 +338,11 @@ impl Caps {
         is_needed && (found || cap.denied_since) && cap.begin_search()
     }
 
-    /// Returns the number of denied pools.
+    /// Returns the number of denied pools, plus 1 if the process has more servers than its lease allows. While this is not 0,
+    /// servers that become free may have to be closed.
     #[must_use]
     pub fn short(&self) -> usize {
-        self.short
+        self.short + usize::from(self.surplus() > 0)
     }
 
     /// Returns the slots taken under the pool's cap of this scope, and the limit; 0 is no limit.
@@ -353,7 +362,10 @@ impl Caps {
     /// Returns the first cap of the pool that has no room.
     fn full(&self, pool: PoolId) -> Option<Scope> {
         let names = &self.holder(pool)?.names;
-        let full = |name: &&Name| self.caps.get(*name).is_some_and(Cap::is_full);
+        let full = |name: &&Name| {
+            let cap = self.caps.get(*name);
+            cap.is_some_and(|cap| cap.is_full() || self.is_refused(name.0, cap))
+        };
         names.iter().find(full).map(|name| name.0)
     }
 
@@ -361,7 +373,7 @@ impl Caps {
     /// cap has room now.
     fn neediest(&self, pool: PoolId, scope: Scope) -> Option<PoolId> {
         let cap = self.caps.get(self.name(pool, scope)?)?;
-        if cap.is_full() {
+        if cap.is_full() || self.is_refused(scope, cap) {
             return None;
         }
         let denied = cap.denied.iter().copied();
@@ -374,7 +386,11 @@ impl Caps {
 
     fn limit(&mut self, pool: PoolId, limits: CapLimits) {
         self.change(pool, |holder| holder.weight = limits.weight.max(1));
-        let limits = [limits.database, limits.user, limits.process];
+        let process = match &self.lease {
+            Some(lease) => lease.limit(),
+            None => limits.process,
+        };
+        let limits = [limits.database, limits.user, process];
         for (scope, limit) in Scope::ALL.into_iter().zip(limits) {
             if let Some(cap) = self.cap_mut(pool, scope) {
                 cap.limit = limit;
@@ -471,6 +487,10 @@ impl Holder {
         if is_active { u64::from(self.weight) } else { 0 }
     }
 }
+
+mod lease;
+use lease::Lease;
+pub use lease::LeaseClock;
 
 #[cfg(test)]
 mod tests;

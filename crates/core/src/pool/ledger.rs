@@ -266,7 +266,7 @@ impl Ledger {
         self.servers.unasked -= u32::from(unasked);
         let mut notes = Notes::default();
         if !self.open || self.paused || self.waiting == 0 && !unasked {
-            self.servers.connecting -= 1;
+            self.end_login(&mut notes);
             self.forget(worker, &mut notes);
             return Opening::Not(notes);
         }
@@ -293,8 +293,8 @@ impl Ledger {
 
     /// Notes that a server of `worker` has logged in, or that its login has failed and the server is gone.
     pub fn connected(&mut self, worker: WorkerId, outcome: LoginOutcome, now: Time) -> Notes {
-        self.servers.connecting -= 1;
         let mut notes = Notes::default();
+        self.end_login(&mut notes);
         let ready = match outcome {
             LoginOutcome::Done => {
                 self.retry_at = Time(0);
@@ -340,13 +340,28 @@ impl Ledger {
     /// Takes a slot under the caps for a connection that is never lent and does not count towards the pool's size.
     /// Returns `false` if there is no room.
     pub fn take_extra_place(&mut self) -> bool {
-        self.open && !self.paused && self.caps.take_spare()
+        self.open && !self.paused && self.caps.take_without_login()
     }
 
     /// Gives back the slot of such a connection.
     pub fn give_back_extra_place(&mut self, now: Time) -> Notes {
         let mut notes = Notes {
             room: self.caps.give_back(),
+            ..Notes::default()
+        };
+        self.plan(0, false, &mut notes, now);
+        notes
+    }
+
+    /// Keeps the slot of a server that the caller is about to close, until [`end_closing`](Self::end_closing).
+    pub fn begin_closing(&self) {
+        self.caps.begin_closing();
+    }
+
+    /// Notes that PostgreSQL has closed such a server.
+    pub fn end_closing(&mut self, now: Time) -> Notes {
+        let mut notes = Notes {
+            room: self.caps.end_closing(),
             ..Notes::default()
         };
         self.plan(0, false, &mut notes, now);
@@ -364,7 +379,10 @@ impl Ledger {
                     self.count_opening_for(client, &mut notes, now);
                     notes.search.extend(self.caps.search_again());
                 }
-                None => notes.room = self.caps.give_back(),
+                None => {
+                    notes.room = self.caps.end_login();
+                    notes.room.extend(self.caps.give_back());
+                }
             }
         } else {
             self.plan(0, false, &mut notes, now);
@@ -534,7 +552,13 @@ impl Ledger {
     fn forget(&mut self, worker: WorkerId, notes: &mut Notes) {
         self.servers.all -= 1;
         self.servers.owned[worker.index()] -= 1;
-        notes.room = self.caps.give_back();
+        notes.room.extend(self.caps.give_back());
+    }
+
+    /// Notes that a login to a server has ended.
+    fn end_login(&mut self, notes: &mut Notes) {
+        self.servers.connecting -= 1;
+        notes.room.extend(self.caps.end_login());
     }
 
     /// Notes that one client less waits.

@@ -59,7 +59,7 @@ impl Ledger {
     pub fn set_elsewhere(&mut self, count: u32, lent: u32, now: Time) -> Notes {
         self.elsewhere.servers = count.saturating_add(self.elsewhere.lends.saturating_sub(lent));
         let mut notes = Notes::default();
-        while self.elsewhere.slots < self.elsewhere.servers && self.caps.take_spare() {
+        while self.elsewhere.slots < self.elsewhere.servers && self.caps.take_without_login() {
             self.elsewhere.slots += 1;
         }
         while self.elsewhere.slots > self.elsewhere.servers {
@@ -114,6 +114,8 @@ impl Ledger {
         self.elsewhere.servers += 1;
         self.elsewhere.slots += 1;
         self.elsewhere.lends += 1;
+        // The old process logs in.
+        notes.room.extend(self.caps.end_login());
         notes.lend = true;
     }
 

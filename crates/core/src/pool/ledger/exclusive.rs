@@ -105,9 +105,9 @@ impl Ledger {
     /// Notes that the exclusive server of a client of `worker` has logged in, or that its login has failed. A failure
     /// does not affect other logins, since the client may have caused it.
     pub fn exclusive_connected(&mut self, worker: WorkerId, is_ready: bool, now: Time) -> Notes {
-        self.servers.connecting -= 1;
         self.exclusive.connecting -= 1;
         let mut notes = Notes::default();
+        self.end_login(&mut notes);
         if !is_ready {
             self.forget(worker, &mut notes);
         }
