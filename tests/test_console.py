@@ -61,6 +61,7 @@ COLUMNS = {
     "DNS_HOSTS": "hostname ttl addrs",
     "DNS_ZONES": "zonename serial count",
     "STATE": "key value",
+    "FLEET": "node state addresses share extra wanted version last_contact",
 }
 # Columns whose type is not the usual one of their name.
 TYPES = {
@@ -75,7 +76,7 @@ TEXTS = set("""version database user pool_mode load_balance_hosts type replicati
     local_addr connect_time request_time ptr link tls application_name name host force_user
     key value default changeable list hostname addrs zonename task client_encoding std_strings
     datestyle timezone password mode pin_reason pinned_since reason fingerprint statement
-    wait_reason last_error activity""".split())
+    wait_reason last_error activity node addresses last_contact""".split())
 
 
 @pytest.mark.pgweir_only("1.18 has fewer columns")

@@ -91,8 +91,8 @@ def test_each_series_exists(start):
         db.execute("DROP TABLE t")
     named = {name for expression in expressions() for name in NAME.findall(expression)}
     assert len(named) > 60
-    # Nobody waits here, and there is no standby.
-    rare = {"pgweir_pool_clients_waiting", "pgweir_host_lag_seconds"}
+    # Nobody waits here, and there is no standby, and no fleet.
+    rare = {"pgweir_pool_clients_waiting", "pgweir_host_lag_seconds", "pgweir_fleet_lease_age_seconds"}
     assert named - metrics.names - rare == set()
     assert rare <= set(metrics.types)
 

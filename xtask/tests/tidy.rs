@@ -113,7 +113,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("core", &["wire", "auth", "config"]),
     ("sim", &["core", "wire", "auth", "config", "fleet"]),
     ("fuzz", &["core", "auth", "config"]),
-    ("pgweir", &["core", "wire", "auth", "config"]),
+    ("pgweir", &["core", "wire", "auth", "config", "fleet"]),
 ];
 
 fn root() -> PathBuf {

@@ -74,6 +74,16 @@ pub(crate) fn port_to_listen_on(value: &u16) -> Verdict {
     }
 }
 
+/// Checks that a name can be a part of a key in etcd.
+#[allow(clippy::ptr_arg, reason = "the value of a setting, as it is")]
+pub(crate) fn fleet_name(value: &String) -> Verdict {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    match (1..=63).contains(&value.len()) && value.bytes().all(is_plain) {
+        true => Verdict::Fine,
+        false => Verdict::Wrong("1 to 63 letters, digits, and any of - _ .".to_owned()),
+    }
+}
+
 /// Adds a message about an unknown facility.
 #[allow(clippy::ptr_arg, reason = "the value of a setting, as it is")]
 pub(crate) fn facility(value: &String) -> Verdict {

@@ -1,16 +1,113 @@
 //! The part of `max_server_conn` that one node of a fleet may use.
 //!
-//! All nodes have the same configuration and do not know of each other, so each of the `fleet_nodes` nodes gets the same
+//! Without `fleet_etcd`, the nodes do not know of each other, so each of the `fleet_nodes` nodes gets the same
 //! whole number of servers: `max_server_conn / fleet_nodes`, rounded down. The sum over the nodes never exceeds the limit.
-//! The remainder, fewer servers than there are nodes, is used by no node.
+//! The remainder, fewer servers than there are nodes, is used by no node. With `fleet_etcd`, each node always has
+//! `fleet_floor` servers, and more by demand.
 
-use crate::{Settings, value::BadValue};
+use std::fmt;
+
+use crate::{
+    Config, Settings,
+    url::{UrlParts, authority},
+    value::{BadValue, Value},
+};
+
+/// The port of etcd's clients.
+const PORT: u16 = 2379;
+/// The most addresses of a list.
+const URLS_MAX: usize = 32;
+/// The shortest lease, in microseconds.
+const LEASE_MIN: u64 = 1_000_000;
+/// The longest lease, in microseconds: a lost node's servers stay reserved for that time.
+const LEASE_MAX: u64 = 600_000_000;
+
+/// The client URLs of an etcd cluster, such as `https://10.0.0.5:2379`; none is set by default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EtcdUrls(Vec<String>);
+
+impl EtcdUrls {
+    /// Returns the URLs.
+    #[must_use]
+    pub fn urls(&self) -> &[String] {
+        &self.0
+    }
+
+    /// Returns whether there is one.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Returns whether one of the URLs begins with `https://`.
+    #[must_use]
+    pub fn needs_tls(&self) -> bool {
+        self.0.iter().any(|url| url.starts_with("https://"))
+    }
+
+    fn parse_url(text: &str) -> Result<String, BadValue> {
+        let wrong = |why: &str| {
+            let expected = "http://HOST:PORT or https://HOST:PORT, or a list of these";
+            BadValue::new(format!("{expected} (\"{text}\" {why})"))
+        };
+        let schemes = ["http://", "https://"];
+        let found = schemes
+            .iter()
+            .find_map(|scheme| Some((scheme, text.strip_prefix(scheme)?)));
+        let (scheme, rest) =
+            found.ok_or_else(|| wrong("does not begin with http:// or https://"))?;
+        let UrlParts { host, port, path } = UrlParts::parse(rest, PORT).map_err(wrong)?;
+        match path.is_empty() {
+            true => Ok(format!("{scheme}{}", authority(&host, port))),
+            false => Err(wrong("has a path")),
+        }
+    }
+}
+
+impl fmt::Display for EtcdUrls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join(","))
+    }
+}
+
+impl Value for EtcdUrls {
+    const KIND: &'static str = "URL, or a list of URLs";
+
+    fn parse(text: &str) -> Result<Self, BadValue> {
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        let urls = text.split(',').map(|url| Self::parse_url(url.trim()));
+        let urls: Vec<_> = urls.collect::<Result<_, _>>()?;
+        match urls.len() > URLS_MAX {
+            true => Err(BadValue::new(format!("at most {URLS_MAX} URLs"))),
+            false => Ok(Self(urls)),
+        }
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+
+    fn absent() -> Option<Self> {
+        Some(Self::default())
+    }
+}
 
 impl Settings {
-    /// Returns the most servers of this process: its share of `max_server_conn`. 0 is no limit.
+    /// Returns the most servers of this process: its equal share of `max_server_conn`. 0 is no limit.
     #[must_use]
     pub fn fleet_share(&self) -> u32 {
         self.max_server_conn / self.fleet_nodes.max(1)
+    }
+
+    /// Returns the servers that this process may always have, if it shares the limit by demand.
+    #[must_use]
+    pub fn floor_of_node(&self) -> u32 {
+        match self.fleet_floor {
+            0 => (self.fleet_share() / 2).max(1),
+            floor => floor,
+        }
     }
 
     /// Checks that each node of the fleet has at least one server: a share of 0 would be no limit.
@@ -28,6 +125,73 @@ impl Settings {
     }
 }
 
+impl Config {
+    /// Checks what `fleet_etcd` needs. Returns the setting that is wrong, its value, and what is expected.
+    pub(crate) fn fleet_problem(&self) -> Option<(&'static str, String, String)> {
+        let settings = &self.settings;
+        if let Err(bad) = settings.check_fleet() {
+            let value = settings.max_server_conn.to_string();
+            return Some(("max_server_conn", value, bad.expected));
+        }
+        if !settings.fleet_etcd.is_set() {
+            return None;
+        }
+        let problem = |key, value: String, expected: &str| Some((key, value, expected.to_owned()));
+        if settings.max_server_conn == 0 {
+            return problem(
+                "max_server_conn",
+                "0".to_owned(),
+                "a limit, since fleet_etcd is set",
+            );
+        }
+        if settings.floor_of_node() > settings.fleet_share() {
+            let text = format!(
+                "at most max_server_conn / fleet_nodes ({})",
+                settings.fleet_share()
+            );
+            return problem("fleet_floor", settings.fleet_floor.to_string(), &text);
+        }
+        if !(LEASE_MIN..=LEASE_MAX).contains(&settings.fleet_lease.0) {
+            return problem(
+                "fleet_lease",
+                settings.fleet_lease.show(),
+                "1 to 600 seconds",
+            );
+        }
+        let tls = [
+            &settings.fleet_etcd_tls_cert_file,
+            &settings.fleet_etcd_tls_key_file,
+        ];
+        if tls[0].is_some() != tls[1].is_some() {
+            let value = tls[0].clone().unwrap_or_default();
+            return problem(
+                "fleet_etcd_tls_cert_file",
+                value,
+                "also fleet_etcd_tls_key_file",
+            );
+        }
+        if settings.fleet_etcd.needs_tls() && settings.fleet_etcd_tls_ca_file.is_none() {
+            let value = settings.fleet_etcd.to_string();
+            return problem(
+                "fleet_etcd",
+                value,
+                "fleet_etcd_tls_ca_file, for a URL with https",
+            );
+        }
+        // One PostgreSQL is asked for the backends of a lost node.
+        let mut databases = self.databases.values().chain(&self.fallback);
+        let first = databases.next().map(|entry| (&entry.host, &entry.port));
+        let is_same = |entry: &crate::Database| first == Some((&entry.host, &entry.port));
+        let is_single = first.is_none_or(|(host, _)| host.len() < 2);
+        if !is_single || !databases.all(is_same) {
+            let value = settings.fleet_etcd.to_string();
+            let text = "databases that all have the same host and port, and no list of hosts";
+            return problem("fleet_etcd", value, text);
+        }
+        None
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -38,6 +202,23 @@ mod tests {
             max_server_conn: limit,
             fleet_nodes: nodes,
             ..Settings::default()
+        }
+    }
+
+    #[test]
+    fn urls_of_etcd() {
+        for (text, shown) in [
+            ("", ""),
+            ("http://a", "http://a:2379"),
+            ("http://a:1, https://[::1]", "http://a:1,https://[::1]:2379"),
+        ] {
+            let urls = EtcdUrls::parse(text).unwrap();
+            assert_eq!(urls.show(), shown, "{text}");
+            assert_eq!(urls.needs_tls(), text.contains("https"));
+            assert_eq!(urls.is_set(), !text.is_empty());
+        }
+        for text in ["a:2379", "http://a,", "http://a/v3", "https://u:p@a"] {
+            assert!(EtcdUrls::parse(text).is_err(), "{text}");
         }
     }
 

@@ -365,7 +365,8 @@ impl Loader<'_> {
     fn finish(mut self, path: &Path) -> Result<Config, Problems> {
         if let Some(kind) = fleet_problem(&self.config) {
             let places = &self.config.places;
-            let place = ["max_server_conn", "fleet_nodes"].map(|key| places.get(key).cloned());
+            let keys = ["fleet_etcd", "max_server_conn", "fleet_nodes"];
+            let place = keys.map(|key| places.get(key).cloned());
             let of_file = || Place {
                 file: path.to_owned(),
                 line: 0,
@@ -423,14 +424,13 @@ fn refusal(error: SetError, scope: Scope, key: &str, value: &str) -> ProblemKind
     }
 }
 
-/// Returns the problem of a fleet whose nodes would have no server each.
+/// Returns the problem of a fleet whose nodes can't share the limit.
 fn fleet_problem(config: &Config) -> Option<ProblemKind> {
-    let settings = &config.settings;
-    let bad = settings.check_fleet().err()?;
+    let (key, value, expected) = config.fleet_problem()?;
     Some(ProblemKind::BadValue {
-        key: "max_server_conn".to_owned(),
-        value: Some(settings.max_server_conn.show()),
-        expected: bad.expected,
+        key: key.to_owned(),
+        value: Some(value),
+        expected,
     })
 }
 

@@ -8,7 +8,7 @@ use pgweir_auth::scram;
 use pgweir_wire::MessageWriter;
 
 use crate::{
-    AuthCheck, Evaluation, Token, WorkerId,
+    AuthCheck, Evaluation, SharedPool, Token, WorkerId,
     backend::{InternalQuery, Server},
     base::{
         address::{Address, Endpoint},
@@ -18,7 +18,11 @@ use crate::{
     log::{Audit, Level, LogLine},
     mail::Mail,
     metrics::Metrics,
-    shared::{cancel::CancelKey, operator::Shutdown},
+    shared::{
+        cancel::CancelKey,
+        fleet::{FleetCounted, FleetRound},
+        operator::Shutdown,
+    },
     takeover::{ClientRecord, HandedOverServer, ListenNote, PoolNote},
     transaction_trace::TransactionTrace,
 };
@@ -92,6 +96,15 @@ pub enum Action {
     /// Close the connection once its unsent bytes are written, or after a bounded time. The core has removed the token:
     /// no event may follow.
     Close(Token),
+    /// Close the connection to a server like `Close`, without a limit on the time that the server takes to close its side.
+    /// When it has, or the connection fails, put [`FleetMail::ServerClosed`](crate::mail::FleetMail::ServerClosed) into this
+    /// worker's mailbox.
+    CloseServer {
+        /// The connection.
+        conn: Token,
+        /// The server's pool.
+        pool: Arc<SharedPool>,
+    },
     /// Derive SCRAM keys from a password off the event loop (PBKDF2 takes milliseconds), and
     /// report to [`Worker::derived`](crate::Worker::derived).
     Derive {
@@ -370,6 +383,11 @@ pub enum Control {
     Counted(Stats),
     /// The counters of all workers for metrics: the answer to [`Mail::Measure`].
     Measured(Box<Metrics>),
+    /// What the nodes of a fleet need to know of this one: the answer to
+    /// [`FleetMail::Round`](crate::mail::FleetMail::Round).
+    FleetRound(Box<FleetRound>),
+    /// The backends in PostgreSQL: the answer to [`FleetMail::Count`](crate::mail::FleetMail::Count).
+    FleetCounted(Box<FleetCounted>),
     /// Begin an online restart: start a new process that takes over from this one.
     Restart,
     /// Online restart: this worker has handed over its last client.

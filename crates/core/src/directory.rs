@@ -36,6 +36,7 @@ use crate::{
         catalog::{Catalog, Catalogs},
         client_counts::ClientCounts,
         events::{EventKind, Events, Occurrence},
+        fleet::Fleet,
         hosts::Hosts,
         occupancy::Occupancies,
         operator::Operator,
@@ -115,12 +116,13 @@ struct ClientTotals {
     room: AtomicUsize,
 }
 
-/// The hosts of servers, and the clients that servers work for.
+/// The hosts of servers, the clients that servers work for, and the other processes that share the limit on servers.
 #[derive(Debug, Default)]
 struct KnownServers {
     /// The client for which each server works.
     holders: Holders,
     hosts: Hosts,
+    fleet: Fleet,
 }
 
 /// The secrets that logins have shown or made.
@@ -226,6 +228,12 @@ impl Directory {
     /// Returns the ids of all workers.
     pub(crate) fn worker_ids(&self) -> impl Iterator<Item = WorkerId> + use<> {
         (0..self.workers).map(|index| WorkerId(index as u8))
+    }
+
+    /// Returns what this process knows of its fleet.
+    #[must_use]
+    pub fn fleet(&self) -> &Fleet {
+        &self.servers.fleet
     }
 
     /// Returns the parameters that PostgreSQL reports.

@@ -57,6 +57,7 @@ pub use shared::bypass::Bypass;
 pub use shared::catalog::{
     Catalog, CatalogReport, Catalogs, Connected, Ddl, Evaluated, Evaluation, Reading,
 };
+pub use shared::fleet::{FleetCount, FleetCounted, FleetRound};
 pub use shared::operator::{Halt, Operator, Shutdown};
 pub use shared::pool::{Search, ServerFacts, SharedPool};
 pub use takeover::{HandedOverServer, TakeoverMail};

@@ -10,7 +10,12 @@ use crate::{
     listen::{ListenerEvent, ListenerRequest},
     metrics::Measurement,
     pool::Waiter,
-    shared::{cancel::CancelKey, hosts::PatroniNews, pool::Search},
+    shared::{
+        cancel::CancelKey,
+        fleet::{FleetCount, FleetRound},
+        hosts::PatroniNews,
+        pool::Search,
+    },
     signal::SignalOrder,
     takeover::TakeoverMail,
 };
@@ -123,10 +128,24 @@ pub enum Mail {
     Takeover(Box<TakeoverMail>),
     /// A measurement for metrics, which visits each worker.
     Measure(Box<Measurement>),
+    /// A message about the limit that this process shares with other ones.
+    Fleet(FleetMail),
     /// Send this worker's counters to the control thread.
     Count,
     /// End the process.
     Shutdown(Shutdown),
+}
+
+/// A message about the limit that the processes of a fleet share.
+#[derive(Debug)]
+pub enum FleetMail {
+    /// Add this worker's idle servers, close those that the limit does not allow any more, and pass the message on to the next
+    /// worker. The last worker sends it to the control thread.
+    Round(Box<FleetRound>),
+    /// Let a server that is idle, or the next one that becomes free, count the backends in PostgreSQL.
+    Count(Arc<FleetCount>),
+    /// PostgreSQL has closed a server of this pool that pgweir had closed.
+    ServerClosed(Arc<SharedPool>),
 }
 
 impl From<TakeoverMail> for Mail {

@@ -11,7 +11,7 @@ use crate::{
     },
     console::{Collection, KnownNames, Show, Table},
     pool::PoolKey,
-    shared::{bans::BanCounts, pool::HostCounts},
+    shared::{bans::BanCounts, fleet::FleetView, pool::HostCounts},
     statement_statistics::StatementRow,
 };
 
@@ -44,13 +44,15 @@ pub(crate) struct ClientGroup {
     pub(crate) state: &'static str,
 }
 
-/// The logins to hosts, and the roles of hosts.
+/// The logins to hosts, the roles of hosts, and the fleet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostMetrics {
     /// The results of logins to servers, by database and endpoint.
     pub logins: Vec<(Box<str>, String, HostCounts)>,
     /// The role of each host, as logins and checks have found it.
     pub roles: Vec<HostRole>,
+    /// The fleet; its floor is 0 without `fleet_etcd`.
+    pub fleet: FleetView,
 }
 
 /// The role of a host, as logins and checks have found it.

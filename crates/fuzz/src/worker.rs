@@ -188,7 +188,7 @@ impl World {
                 );
                 self.modes.insert(conn, mode);
             }
-            Action::Close(conn) => {
+            Action::Close(conn) | Action::CloseServer { conn, .. } => {
                 assert!(self.modes.remove(&conn).is_some(), "closed twice");
                 self.servers.retain(|&server| server != conn);
             }

@@ -45,6 +45,14 @@ fn monotonic_us() -> u64 {
     (time.tv_sec() as u64) * 1_000_000 + (time.tv_nsec() as u64) / 1_000
 }
 
+/// Returns the microseconds since the machine was started. This clock also counts while the machine is suspended.
+pub(crate) fn since_boot_us() -> u64 {
+    let Ok(time) = clock_gettime(ClockId::CLOCK_BOOTTIME) else {
+        unreachable!("Linux has had this clock since version 2.6.39");
+    };
+    (time.tv_sec() as u64) * 1_000_000 + (time.tv_nsec() as u64) / 1_000
+}
+
 /// Returns the time of the system's clock at `now`. The two differ if the clock was set since the process began.
 #[allow(
     clippy::disallowed_methods,

@@ -26,8 +26,8 @@ use crate::{
     cli::Cli,
     clock::Clock,
     control::{
-        Caught, HttpControl, Logging, Origin, Patroni, PatroniAccess, Program, Request, Resolver,
-        Restart, SlowWork, StatsReport, Supervisor, load, net_options, stats_period_us,
+        Caught, Fleet, FleetAccess, HttpControl, Logging, Origin, Patroni, PatroniAccess, Program,
+        Request, Resolver, Restart, SlowWork, Supervisor, load, net_options,
     },
     http::{self, Http},
     log::{Log, LogBuffer},
@@ -49,6 +49,7 @@ struct Plan {
     http_tokens: Option<Arc<http::Tokens>>,
     /// The files for Patroni's REST API.
     patroni: PatroniAccess,
+    fleet: FleetAccess,
     changes: Changes,
     notes: Vec<String>,
     /// The psql command that connects to a quick start.
@@ -260,6 +261,7 @@ fn plan(cli: &Cli) -> Result<Plan, StartError> {
             tls: start.tls,
             http_tokens: None,
             patroni: PatroniAccess::default(),
+            fleet: FleetAccess::default(),
             changes: Changes::default(),
             notes: start.notes,
             psql: Some(start.psql),
@@ -278,6 +280,7 @@ fn plan(cli: &Cli) -> Result<Plan, StartError> {
         tls: loaded.tls,
         http_tokens: loaded.http_tokens,
         patroni: loaded.patroni,
+        fleet: loaded.fleet,
         changes: loaded.changes,
         psql: None,
         first_login: None,
@@ -368,15 +371,15 @@ impl Start {
         let http = Http::start(around, self.http, settings, &plan.tls, &plan.http_tokens)?;
         let notifier = Notifier::new(std::env::var_os("NOTIFY_SOCKET").as_deref());
         notifier.ready();
-        let stats = StatsReport::new(clock.now(), stats_period_us(settings));
         let supervisor = Supervisor {
             origin: plan.origin,
             patroni: Patroni::start(&mailboxes, plan.patroni, &snapshot.config)?,
+            fleet: Fleet::start(plan.fleet, &directory, &mailboxes, (log.buffer(), clock))?,
             directory,
             mailboxes,
             resolver,
             listeners,
-            logging: Logging::new(log, lines, self.verbose, stats),
+            logging: Logging::new(log, lines, self.verbose, (clock.now(), settings)),
             clock,
             requests,
             notifier,
@@ -447,10 +450,13 @@ fn directory(
 ) -> Directory {
     let snapshot = Arc::clone(snapshot);
     let Some(left) = inheritance else {
-        return Directory::new(workers, snapshot, key.unwrap_or_else(rand::random));
+        let directory = Directory::new(workers, snapshot, key.unwrap_or_else(rand::random));
+        Fleet::begin(&directory);
+        return directory;
     };
     let directory = Directory::new(workers, snapshot, key.unwrap_or(left.begin.process_key))
         .succeeding(left.generation, &left.begin);
+    Fleet::begin(&directory);
     left.pass_to(&directory);
     directory
 }

@@ -2,12 +2,12 @@
 
 use super::login::login_settings;
 use crate::{
-    AuthType, BypassUsers, Bytes, FairWindow, FileMode, HandoverClean, HttpListen, HttpTls,
-    IoDriver, LogFormat, Micros, OtlpEndpoint, PoolMode, Ratio, Secret, SessionState, Share,
-    SslMode, TlsNegotiation, Unclean,
+    AuthType, BypassUsers, Bytes, EtcdUrls, FairWindow, FileMode, HandoverClean, HttpListen,
+    HttpTls, IoDriver, LogFormat, Micros, OtlpEndpoint, PoolMode, Ratio, Secret, SessionState,
+    Share, SslMode, TlsNegotiation, Unclean,
     check::{
-        above_zero, allow_prefers, between, extension_names, facility, not_console, packet_size,
-        port_to_listen_on,
+        above_zero, allow_prefers, between, extension_names, facility, fleet_name, not_console,
+        packet_size, port_to_listen_on,
     },
 };
 

@@ -104,6 +104,31 @@ macro_rules! login_settings {
                 stats_users: Vec<String> = "", reloads, now;
             }
 
+            "One limit for several processes" {
+                /// The client URLs of an etcd cluster, separated by commas: the `fleet_nodes` processes with the same configuration share
+                /// `max_server_conn` by demand, instead of equal shares. A process asks one member, and the next one if that fails. While none
+                /// answers, the process uses its last share until its lease ends, and then `fleet_floor` servers. All databases must name the
+                /// same single `host` and `port`. The users of the servers need the role `pg_read_all_stats`. An online restart
+                /// counts as one more process.
+                fleet_etcd: EtcdUrls, restarts, now;
+                /// The name of the fleet: its keys in etcd begin with `/pgweir/NAME/`.
+                fleet_name: String = "pgweir", restarts, now, fleet_name;
+                /// The servers that each process may always have, without asking etcd, and the most logins to servers that it has under way.
+                /// 0: half of its equal share of `max_server_conn`.
+                fleet_floor: u32 = "0", restarts, now;
+                /// How long a process may use more servers than `fleet_floor` without an answer of etcd, at least 1 second. Each process renews
+                /// its lease three times in this time, and reads the demands of the others fifteen times.
+                fleet_lease: Micros = "5", restarts, now;
+                /// A PEM file with the certificate authorities of etcd, for URLs with `https`.
+                fleet_etcd_tls_ca_file: Option<String>, restarts, now;
+                /// A PEM file with the client certificate for etcd; needs `fleet_etcd_tls_key_file`.
+                fleet_etcd_tls_cert_file: Option<String>, restarts, now;
+                /// The PEM file with the key of the client certificate for etcd.
+                fleet_etcd_tls_key_file: Option<String>, restarts, now;
+                /// A file with the line `USER:PASSWORD`, by which a process authenticates to etcd.
+                fleet_etcd_auth_file: Option<String>, restarts, now;
+            }
+
             $($after)*
         }
     };

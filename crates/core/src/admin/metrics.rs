@@ -141,6 +141,7 @@ impl Measurement {
             hosts: HostMetrics {
                 logins: host_logins(admin),
                 roles: host_roles(admin),
+                fleet: admin.env.directory.fleet().view(),
             },
             logins: LoginMetrics {
                 results: self.logins,

@@ -53,6 +53,8 @@ pub enum InternalQuery {
     Startup,
     /// Read the catalog, for certificates of functions and relations.
     Catalog,
+    /// Count the backends in PostgreSQL by their addresses, for the limit of a fleet.
+    Backends,
     /// Read the cluster's system identifier and the database's OID.
     System,
     /// Reset what clients have set, before a lookup of a user.
@@ -91,6 +93,7 @@ impl InternalQuery {
             Self::Baseline => "asking for the parameters' values",
             Self::Sequences => "DISCARD SEQUENCES",
             Self::Catalog | Self::System => "reading the catalog",
+            Self::Backends => "counting the backends",
             Self::Startup => "trying the client's startup parameters",
             Self::Neutral => "resetting the settings of clients",
             Self::Lookup => "auth_query",

@@ -62,6 +62,7 @@ pub(crate) enum Show {
     DnsZones,
     Events,
     Fds,
+    Fleet,
     Help,
     Hosts,
     Internal,
@@ -148,6 +149,11 @@ impl Show {
             "The latest events: reloads, commands, lost servers, failed logins",
         ),
         ("FDS", Self::Fds, "Connections with their file descriptors"),
+        (
+            "FLEET",
+            Self::Fleet,
+            "The processes that share max_server_conn, and what each holds",
+        ),
         ("HELP", Self::Help, "This text"),
         (
             "HOSTS",
@@ -241,6 +247,7 @@ impl Show {
             | Self::Catalog
             | Self::Config
             | Self::Events
+            | Self::Fleet
             | Self::Help
             | Self::Hosts
             | Self::Opaque

@@ -4,7 +4,7 @@ use pgweir_wire::{Report, Severity};
 
 use super::{Exchange, cleaning::adopt_baseline, sql_statements::statement_failed};
 use crate::{
-    Actions, Level, Token,
+    Actions, Control, Level, Token,
     backend::{InternalQuery, Phase, ServerSession},
     base::fault::{Fault, ServerError},
     connections::Connections,
@@ -70,6 +70,13 @@ impl Exchange<'_> {
             InternalQuery::Probe => server.session.queries.inspection = None,
             InternalQuery::Rights => server.session.signals = None,
             InternalQuery::Catalog => catalog_reading::finish(&self.env, server, out),
+            InternalQuery::Backends => {
+                let counted = server.session.queries.backends.take();
+                // The count 0 has made room for the one of another worker.
+                if let Some(counted) = counted.filter(|counted| counted.number > 0) {
+                    out.control(Control::FleetCounted(counted));
+                }
+            }
             InternalQuery::Neutral => note_neutral_session(server),
             InternalQuery::Clean => self.session_cleaned(conn),
             InternalQuery::Baseline => adopt_baseline(&self.env, server),
@@ -116,6 +123,11 @@ pub(crate) fn internal_query_failed(
         ) => {}
         (InternalQuery::Sql(at), _, _) => statement_failed(connections, conn, at, report),
         (InternalQuery::Catalog, _, _) => server.session.reading_failed(),
+        (InternalQuery::Backends, _, _) => {
+            if let Some(counted) = &mut server.session.queries.backends {
+                counted.fail(&String::from_utf8_lossy(report.message));
+            }
+        }
         (InternalQuery::Lookup | InternalQuery::Neutral, _, _) => {
             if own == InternalQuery::Neutral {
                 server.retirement.replace_reason("reset failed");

@@ -353,21 +353,6 @@ impl Ledger {
         notes
     }
 
-    /// Keeps the slot of a server that the caller is about to close, until [`end_closing`](Self::end_closing).
-    pub fn begin_closing(&self) {
-        self.caps.begin_closing();
-    }
-
-    /// Notes that PostgreSQL has closed such a server.
-    pub fn end_closing(&mut self, now: Time) -> Notes {
-        let mut notes = Notes {
-            room: self.caps.end_closing(),
-            ..Notes::default()
-        };
-        self.plan(0, false, &mut notes, now);
-        notes
-    }
-
     /// Notes that a cap that denied the pool a server has room.
     pub fn room(&mut self, now: Time) -> Notes {
         self.denied = None;
@@ -555,12 +540,6 @@ impl Ledger {
         notes.room.extend(self.caps.give_back());
     }
 
-    /// Notes that a login to a server has ended.
-    fn end_login(&mut self, notes: &mut Notes) {
-        self.servers.connecting -= 1;
-        notes.room.extend(self.caps.end_login());
-    }
-
     /// Notes that one client less waits.
     fn served_or_gone(&mut self) {
         if !self.is_short() {
@@ -603,6 +582,7 @@ impl Ledger {
 
 mod allowance;
 mod capacity;
+mod closing;
 mod counts;
 mod exclusive;
 #[cfg(test)]

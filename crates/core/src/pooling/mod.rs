@@ -28,6 +28,7 @@ use crate::{
     effect::{Effect, Env, ServerEffect},
     frontend::ClientDuty,
     pool::PoolId,
+    shared::fleet::FleetCount,
     statement_statistics::StatementStatistics,
 };
 
@@ -38,6 +39,8 @@ pub(crate) struct LocalPools {
     pools: Vec<Option<Box<LocalPool>>>,
     /// The statistics of the pools' statements.
     pub(crate) statements: StatementStatistics,
+    /// The count of the backends in PostgreSQL that waits for a server.
+    pub(crate) fleet_count: Option<Arc<FleetCount>>,
 }
 
 impl LocalPools {

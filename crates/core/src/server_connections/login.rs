@@ -148,7 +148,7 @@ impl ServerConnections<'_> {
         let is_for_one = server.purpose.owner.is_some() || server.purpose.is_own();
         if let (true, Some(why)) = (is_for_one, server.retirement.reason()) {
             // Any bytes that the server sent after its login are discarded.
-            out.list.push(Action::Close(conn));
+            self.close_connection(conn, out);
             return self.drop_login(conn, Failure::unreachable(why), out);
         }
         if let Some(key) = &server.link.key {
@@ -220,7 +220,7 @@ impl ServerConnections<'_> {
         out.send_made(conn, |bytes| {
             MessageWriter::new(bytes).terminate();
         });
-        out.list.push(Action::Close(conn));
+        self.close_connection(conn, out);
         self.end_login(conn, why, HostLogin::WrongRole, out);
     }
 
@@ -245,7 +245,7 @@ impl ServerConnections<'_> {
             false => &failure.text,
         };
         self.log_end(conn, why, out);
-        out.list.push(Action::Close(conn));
+        self.close_connection(conn, out);
         let login = HostLogin::of(error, &failure);
         self.end_login(conn, failure, login, out);
     }
@@ -288,7 +288,7 @@ impl ServerConnections<'_> {
         };
         let detail = format!("{}: no answer within {limit}", server.link.endpoint);
         self.log_end(conn, why, out);
-        out.list.push(Action::Close(conn));
+        self.close_connection(conn, out);
         let failure = Failure::unreachable(why).with_detail(detail);
         self.drop_login(conn, failure, out);
     }

@@ -8,7 +8,7 @@ use pgweir_wire::MessageWriter;
 
 use super::{ServerConnections, host_checks};
 use crate::{
-    Action, Actions, Closed, Level, SharedPool, Token,
+    Actions, Closed, Level, SharedPool, Token,
     backend::{Duty, Phase},
     base::fault::Fault,
     clients::early_answers::send_early,
@@ -56,11 +56,17 @@ impl ServerConnections<'_> {
         self.lose(conn, fault, &text, out);
     }
 
+    /// Closes an idle server that has sent a fatal error.
+    pub(crate) fn end_failed(&mut self, conn: Token, out: &mut Actions) {
+        self.close_connection(conn, out);
+        self.gone(conn, &Closed::Eof, out);
+    }
+
     /// Closes a server that is no longer usable, before it can send anything else.
     #[cold]
     pub(crate) fn close_for(&mut self, conn: Token, fault: Fault, out: &mut Actions) {
         let text = fault.to_string();
-        out.list.push(Action::Close(conn));
+        self.close_connection(conn, out);
         self.lose(conn, fault, &text, out);
     }
 
@@ -262,7 +268,7 @@ impl ServerConnections<'_> {
                 MessageWriter::new(bytes).terminate();
             });
         }
-        out.list.push(Action::Close(conn));
+        self.close_connection(conn, out);
         if is_login {
             self.give_up_login(conn, out);
         } else {

@@ -12,6 +12,7 @@
 
 pub(crate) mod catalog_reading;
 mod exclusive;
+pub(crate) mod fleet_rounds;
 pub(crate) mod host_checks;
 mod login;
 mod loss;
@@ -23,7 +24,7 @@ mod tls;
 use std::sync::Arc;
 
 use crate::{
-    Actions, Level, SharedPool, Token,
+    Action, Actions, Level, SharedPool, Token,
     backend::{Duty, Server},
     base::stats::Logins,
     connections::{Conn, Connections},
@@ -74,6 +75,19 @@ impl ServerConnections<'_> {
             let text = format!("closing because: {why} (age={age}s)");
             out.log(Level::Log, server.subject(), text);
         }
+    }
+
+    /// Closes the connection to a server. In a fleet, the server keeps its slot under the caps until PostgreSQL has closed its
+    /// side.
+    pub(crate) fn close_connection(&mut self, conn: Token, out: &mut Actions) {
+        let is_in_fleet = self.env.snapshot.config.settings.fleet_etcd.is_set();
+        let server = match self.connections.get(conn) {
+            Some(Conn::Server(server)) if is_in_fleet && !server.purpose.bypass => server,
+            _ => return out.list.push(Action::Close(conn)),
+        };
+        let pool = Arc::clone(&server.shared);
+        pool.ledger.lock().begin_closing();
+        out.list.push(Action::CloseServer { conn, pool });
     }
 
     /// Reports the end of a connection that listens, or was to listen.

@@ -53,6 +53,12 @@ pub enum EventKind {
     PatroniReported,
     /// Patroni does not answer any more, or with something that can't be used.
     PatroniFailed,
+    /// etcd does not answer this node of a fleet, or with something that can't be used.
+    FleetFailed,
+    /// etcd answers again.
+    FleetInContact,
+    /// The lease of this node has ended: it has its floor of servers.
+    FleetLeaseLost,
     /// Clients of a pool wait for long.
     ClientsWait,
     /// A client's login has failed.
@@ -84,6 +90,9 @@ impl EventKind {
             Self::OutageEnded => "outage_ended",
             Self::PatroniReported => "patroni_reported",
             Self::PatroniFailed => "patroni_failed",
+            Self::FleetFailed => "fleet_failed",
+            Self::FleetInContact => "fleet_in_contact",
+            Self::FleetLeaseLost => "fleet_lease_lost",
             Self::ClientsWait => "clients_wait",
             Self::LoginFailed => "login_failed",
             Self::LoginBanned => "login_banned",
@@ -103,9 +112,12 @@ impl EventKind {
             | Self::Restart
             | Self::MemoryFreed
             | Self::OutageEnded
+            | Self::FleetInContact
             | Self::PatroniReported => "info",
             Self::CommandFailed
             | Self::PatroniFailed
+            | Self::FleetFailed
+            | Self::FleetLeaseLost
             | Self::ClientsWait
             | Self::LoginFailed
             | Self::LoginBanned

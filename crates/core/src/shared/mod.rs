@@ -8,6 +8,7 @@ pub mod cancel;
 pub(crate) mod catalog;
 pub(crate) mod client_counts;
 pub mod events;
+pub mod fleet;
 pub mod hosts;
 pub mod occupancy;
 pub(crate) mod operator;

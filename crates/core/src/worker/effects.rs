@@ -2,7 +2,7 @@
 
 use super::{Parts, Worker};
 use crate::{
-    Action, Actions, Closed, Time, Token,
+    Actions, Time, Token,
     base::fault::Fault,
     clients::timeouts,
     effect::{
@@ -15,7 +15,7 @@ use crate::{
     pool::PoolId,
     pooling,
     relay::{ServerBytes, report_server_loss},
-    server_connections::{catalog_reading, maintenance, role_settings},
+    server_connections::{catalog_reading, fleet_rounds, maintenance, role_settings},
     takeover::ListenNote,
 };
 
@@ -313,8 +313,7 @@ impl Worker {
                 self.use_servers(now, out, |event, out| event.close_for(server, *fault, out));
             }
             ServerEffect::EndFailed(server) => {
-                out.list.push(Action::Close(server));
-                self.use_servers(now, out, |event, out| event.gone(server, &Closed::Eof, out));
+                self.use_servers(now, out, |event, out| event.end_failed(server, out));
             }
             ServerEffect::Drop(server, why) => {
                 self.use_servers(now, out, |event, out| event.drop_server(server, &why, out));
@@ -363,7 +362,9 @@ impl Worker {
             SessionEffect::ReadCatalogOrLend => {
                 let parts = self.parts(now);
                 let (env, connections) = (&parts.env, parts.connections);
-                if !catalog_reading::begin_if_due(env, connections, parts.pools, server, out) {
+                if !fleet_rounds::begin_if_asked(env, connections, parts.pools, server, out)
+                    && !catalog_reading::begin_if_due(env, connections, parts.pools, server, out)
+                {
                     self.lend(now, out, |event, out| event.place_ready_server(server, out));
                 }
                 return;

@@ -30,7 +30,7 @@ use crate::{
     online_restart::OnlineRestart,
     operators::{orders, reconfiguration, shutdown::ShutdownState, suspension::Suspension},
     pooling::{self, LocalPools},
-    server_connections::{catalog_reading, host_checks, maintenance},
+    server_connections::{catalog_reading, fleet_rounds, host_checks, maintenance},
     session::Bindings,
     timers,
     transaction_trace::Sampler,
@@ -467,6 +467,9 @@ impl Worker {
                     host_checks::check(&parts.env, parts.connections, parts.pools, out)
                 });
             }
+            Mail::Fleet(mail) => self.dispatch(now, out, |parts, out| {
+                fleet_rounds::take(&parts.env, parts.connections, parts.pools, mail, out)
+            }),
             Mail::PatroniNews(news) => host_checks::take_news(&self.env(now), &news, out),
             mail => debug_assert!(false, "no module takes {mail:?}"),
         }
@@ -478,14 +481,6 @@ impl Worker {
         let token = self.lend(now, out, |event, out| event.adopt(server, out));
         self.check_shutdown(now, out);
         token
-    }
-
-    /// Records that a new client came to another listener of this process by TLS, which passes the client's bytes on
-    /// over a local socket. Channel binding is impossible for such a client.
-    pub fn came_by_tls(&mut self, conn: Token, facts: TlsFacts) {
-        if let Some(client) = self.table.client(conn) {
-            client.tls = Some(Box::new(facts));
-        }
     }
 
     /// Ends an event: freezes connections at SUSPEND, hands clients over, and checks whether a shutdown is complete.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::Worker;
 use crate::{
-    Actions, Time, Token,
+    Actions, Time, TlsFacts, Token,
     admin::Admin,
     cancel_requests::CancelRequests,
     client_listen::ListeningClients,
@@ -66,6 +66,14 @@ impl<'w> Parts<'w> {
 }
 
 impl Worker {
+    /// Records that a new client came to another listener of this process by TLS, which passes the client's bytes on
+    /// over a local socket. Channel binding is impossible for such a client.
+    pub fn came_by_tls(&mut self, conn: Token, facts: TlsFacts) {
+        if let Some(client) = self.table.client(conn) {
+            client.tls = Some(Box::new(facts));
+        }
+    }
+
     /// Returns what modules may read of the worker.
     #[inline]
     pub(crate) fn env(&self, now: Time) -> Env<'_> {

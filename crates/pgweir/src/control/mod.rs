@@ -6,6 +6,7 @@ mod auth_check;
 mod change;
 mod derive;
 mod evaluate;
+mod fleet;
 mod ldap;
 mod ldap_conf;
 #[cfg(feature = "pam")]
@@ -24,6 +25,7 @@ mod supervisor;
 mod threads;
 
 pub(crate) use change::{ChangeError, EntryChange};
+pub(crate) use fleet::{Fleet, FleetAccess};
 pub(crate) use patroni::{Access as PatroniAccess, Patroni};
 pub(crate) use reload::{LoadError, Loaded, Origin, credentials, http_tokens, load, net_options};
 pub(crate) use resolver::{Lookup, Resolver};
@@ -31,7 +33,7 @@ pub(crate) use restart::{Program, Restart};
 pub(crate) use signals::{Caught, Signal};
 pub(crate) use slow_work::SlowWork;
 pub(crate) use stats_report::StatsReport;
-pub(crate) use supervisor::{HttpControl, Logging, Request, Supervisor, stats_period_us};
+pub(crate) use supervisor::{HttpControl, Logging, Request, Supervisor};
 
 /// Too many jobs wait for a thread: this one is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,6 +17,7 @@ use pgweir_core::Snapshot;
 
 use super::{
     change::with_changes,
+    fleet::{FleetAccess, FleetAccessError},
     pam,
     patroni::{Access, AccessError},
     resolver::{LookupError, check_resolv_conf},
@@ -48,6 +49,8 @@ pub(crate) struct Loaded {
     pub(crate) http_tokens: Option<Arc<http::Tokens>>,
     /// The files of `patroni_tls_ca_file` and `patroni_auth_file`.
     pub(crate) patroni: Access,
+    /// The files for etcd.
+    pub(crate) fleet: FleetAccess,
     /// The changes of the file `api_config_file`, which the snapshot has already.
     pub(crate) changes: Changes,
     /// Messages in addition to the notes of the ini file.
@@ -120,6 +123,9 @@ pub(crate) enum LoadError {
     /// The files for Patroni's REST API can't be used.
     #[error("{0}")]
     Patroni(#[from] AccessError),
+    /// A file for etcd can't be used.
+    #[error("{0}")]
+    Fleet(#[from] FleetAccessError),
     /// `resolv_conf` can't be read, or has no name server.
     #[error("\"resolv_conf\": {0}")]
     ResolvConf(LookupError),
@@ -148,6 +154,7 @@ impl LoadError {
         match self {
             Self::Tls(error) => Some(&error.key),
             Self::Patroni(error) => error.key(),
+            Self::Fleet(error) => Some(error.key()),
             Self::AuthFile(..) => Some("auth_file"),
             Self::HttpTokens(..) => Some("http_tokens"),
             Self::ApiConfigFile(..) => Some("api_config_file"),
@@ -207,6 +214,7 @@ fn complete(config: Config, before: &Contexts) -> Result<Loaded, LoadError> {
     let (users, rules) = credentials(&config, &mut notes)?;
     let http_tokens = http_tokens(&config.settings)?;
     let patroni = Access::load(&config)?;
+    let fleet = FleetAccess::load(&config.settings)?;
     notes.extend(files_open_to_all(&config.settings));
     check_resolv_conf(config.settings.resolv_conf.as_deref()).map_err(LoadError::ResolvConf)?;
     if config.databases.is_empty() && config.fallback.is_none() {
@@ -227,6 +235,7 @@ fn complete(config: Config, before: &Contexts) -> Result<Loaded, LoadError> {
         tls,
         http_tokens,
         patroni,
+        fleet,
         changes: Changes::default(),
         notes,
     })
@@ -240,6 +249,8 @@ fn files_open_to_all(settings: &Settings) -> Vec<String> {
         ("server_tls_key_file", &settings.server_tls_key_file),
         ("http_tokens", &settings.http_tokens),
         ("patroni_auth_file", &settings.patroni_auth_file),
+        ("fleet_etcd_auth_file", &settings.fleet_etcd_auth_file),
+        ("fleet_etcd_tls_key_file", &settings.fleet_etcd_tls_key_file),
     ];
     let is_open = |path: &str| {
         let file = fs::metadata(path);

@@ -1,6 +1,9 @@
 //! The line of `log_stats`: what all workers counted since the last line.
 
+use pgweir_config::Settings;
 use pgweir_core::{Stats, Time};
+
+use super::supervisor::stats_period_us;
 
 /// The sums that are being collected, and those of the last line.
 #[derive(Debug)]
@@ -14,13 +17,18 @@ pub(crate) struct StatsReport {
 
 impl StatsReport {
     /// Creates the report. The first line is due after `period_us`.
-    pub(crate) fn new(now: Time, period_us: u64) -> Self {
+    fn new(now: Time, period_us: u64) -> Self {
         Self {
             due: now.after(period_us),
             gathering: None,
             before: Stats::default(),
             since: now,
         }
+    }
+
+    /// Creates the report with the period of the settings.
+    pub(crate) fn of(now: Time, settings: &Settings) -> Self {
+        Self::new(now, stats_period_us(settings))
     }
 
     /// Returns when the workers have to be asked again.

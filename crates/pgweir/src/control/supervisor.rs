@@ -11,14 +11,14 @@ use std::{
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use pgweir_config::{AuthType, Changes, Settings};
 use pgweir_core::{
-    Control, Directory, Halt, Level, Shutdown, Snapshot, Stats, Token, WorkerId,
+    Control, Directory, Halt, Level, Shutdown, Snapshot, Stats, Time, Token, WorkerId,
     base::fault::Fault,
     mail::{Mail, Note},
     shared::events::EventKind,
 };
 
 use super::{
-    EntryChange, Origin, Patroni, PatroniAccess, Resolver, Restart, Signal, StatsReport,
+    EntryChange, Fleet, Origin, Patroni, PatroniAccess, Resolver, Restart, Signal, StatsReport,
     credentials, http_tokens, load, net_options,
 };
 use crate::{
@@ -73,6 +73,7 @@ pub(crate) struct Supervisor {
     /// The HTTP thread.
     pub(crate) http: HttpControl,
     pub(crate) patroni: Patroni,
+    pub(crate) fleet: Fleet,
     /// The pid file, which is removed at the end.
     pub(crate) pid_file: Option<PidFile>,
     pub(crate) restart: Restart,
@@ -89,12 +90,13 @@ pub(crate) struct Logging {
 }
 
 impl Logging {
-    pub(crate) fn new(log: Log, lines: LogBuffer, verbose: i32, stats: StatsReport) -> Self {
+    /// `began`: when the process began, and with which settings.
+    pub(crate) fn new(log: Log, lines: LogBuffer, verbose: i32, began: (Time, &Settings)) -> Self {
         Self {
             log,
             lines,
             verbose,
-            stats,
+            stats: StatsReport::of(began.0, began.1),
         }
     }
 }
@@ -163,6 +165,9 @@ impl Supervisor {
                 Ok(Request::Core(Control::Counted(stats))) => self.counted(&stats),
                 Ok(Request::Core(Control::Measured(metrics))) => self.http.thread.measured(metrics),
                 Ok(Request::Core(Control::Restart)) => self.restart(),
+                Ok(Request::Core(
+                    control @ (Control::FleetRound(_) | Control::FleetCounted(_)),
+                )) => self.fleet.heard(control),
                 Ok(Request::Core(
                     control @ (Control::Departed(_)
                     | Control::Held(_)
@@ -511,7 +516,7 @@ impl Supervisor {
 }
 
 /// Returns the time between two lines of statistics, in microseconds: at least a second.
-pub(crate) fn stats_period_us(settings: &Settings) -> u64 {
+pub(super) fn stats_period_us(settings: &Settings) -> u64 {
     settings.stats_period.0.max(1_000_000)
 }
 

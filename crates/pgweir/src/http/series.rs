@@ -1,5 +1,6 @@
 //! Makes series from counts: those of pgbouncer_exporter, by its names, and pgweir's own.
 
+mod fleet;
 mod own;
 mod pgbouncer;
 mod rows;

@@ -4,16 +4,19 @@
 //! read yet. So after the last byte is written, the driver shuts down its sending side, and reads and drops further
 //! input for a short and bounded time.
 
-use std::{mem::MaybeUninit, os::fd::OwnedFd};
+use std::{mem::MaybeUninit, os::fd::OwnedFd, sync::Arc};
 
-use pgweir_core::Token;
+use pgweir_core::{
+    SharedPool, Token,
+    mail::{FleetMail, Mail},
+};
 use rustix::{
     io::Errno,
     net::{RecvFlags, Shutdown, recv, shutdown},
 };
 
 use super::{
-    io::Io,
+    io::{Io, Pending},
     poller::Key,
     send::Unsent,
     table::{Connection, Removed},
@@ -21,6 +24,8 @@ use super::{
 
 /// The time in microseconds that the peer has to close after pgweir did.
 const LINGER_US: u64 = 1_000_000;
+/// The number of no timer.
+const NO_TIMER: u32 = u32::MAX;
 /// The largest number of bytes that are read from the peer meanwhile.
 const LINGER_BYTES_MAX: usize = 1 << 20;
 /// The number of bytes that are read and dropped at once.
@@ -37,6 +42,9 @@ pub(super) struct Lingering {
     dropped: usize,
     /// Distinguishes the timer of this stage from older ones.
     serial: u32,
+    /// The pool that is told when the peer, a server, has closed its side. There is no limit on the time that this takes: the
+    /// server counts until then.
+    report_to: Option<Arc<SharedPool>>,
 }
 
 impl Lingering {
@@ -56,21 +64,32 @@ enum Fate {
 impl Io {
     /// Closes a connection that the core has forgotten already.
     pub(super) fn close(&mut self, token: Token) {
+        self.close_and_report(token, None);
+    }
+
+    /// Closes such a connection, and reports to the core when the peer has closed its side, or nothing can be waited for.
+    pub(super) fn close_and_report(&mut self, token: Token, report_to: Option<Arc<SharedPool>>) {
         self.close_notify(token);
         let Some(Removed::Open(mut connection)) = self.remove_watched(token) else {
-            return;
+            return self.report_closed(report_to);
         };
         let finish = connection.output.failed.is_none()
             && (connection.output.answered || connection.output.unsent.is_some());
         if !finish || self.closing.len() >= LINGERING_MAX {
             self.poller.forget(Key::Connection(token));
+            self.report_closed(report_to);
             return self.let_go(connection);
         }
         if connection.client {
             self.load.remove(self.id);
             connection.client = false;
         }
-        self.linger(token, connection);
+        self.linger(token, connection, report_to);
+    }
+
+    fn report_closed(&mut self, report_to: Option<Arc<SharedPool>>) {
+        let mail = report_to.map(|pool| Mail::Fleet(FleetMail::ServerClosed(pool)));
+        self.pending.extend(mail.map(Pending::Mail));
     }
 
     /// Handles an event of a connection that is being closed.
@@ -81,9 +100,13 @@ impl Io {
         let flushed = lingering.unsent.is_some();
         let fate = lingering.advance(buffer);
         let shut_down = flushed && lingering.unsent.is_none();
+        if shut_down && lingering.report_to.is_some() {
+            // The timer of the flush must not end the wait for the server.
+            lingering.serial = NO_TIMER;
+        }
         if fate == Fate::Gone {
             self.gone(slot);
-        } else if shut_down {
+        } else if shut_down && lingering.report_to.is_none() {
             lingering.serial = self.timers.add_linger(self.now.after(LINGER_US), slot);
         }
     }
@@ -101,11 +124,12 @@ impl Io {
 
     fn gone(&mut self, slot: u32) {
         self.poller.forget(Key::Closing(slot));
-        self.closing.remove(slot as usize);
+        let lingering = self.closing.remove(slot as usize);
+        self.report_closed(lingering.report_to);
         self.resume_accepting();
     }
 
-    fn linger(&mut self, token: Token, connection: Connection) {
+    fn linger(&mut self, token: Token, connection: Connection, report_to: Option<Arc<SharedPool>>) {
         let hung_up = connection.input.hung_up;
         let unsent = connection.output.unsent;
         let unsent_left = unsent.is_some();
@@ -113,10 +137,12 @@ impl Io {
             fd: connection.fd,
             unsent,
             dropped: 0,
-            serial: 0,
+            serial: NO_TIMER,
+            report_to,
         };
         if !unsent_left && lingering.is_done(hung_up) {
             self.poller.forget(Key::Connection(token));
+            self.report_closed(lingering.report_to.take());
             drop(lingering);
             return self.resume_accepting();
         }
@@ -131,6 +157,10 @@ impl Io {
             )
             .is_err()
         {
+            return self.report_closed(lingering.report_to.take());
+        }
+        if !unsent_left && lingering.report_to.is_some() {
+            entry.insert(lingering);
             return;
         }
         let patience_us = if unsent_left {

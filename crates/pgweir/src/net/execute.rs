@@ -93,6 +93,7 @@ impl Io {
             Action::Connect { conn, endpoint } => self.connect(conn, endpoint),
             Action::StartTls { conn, role } => self.start_tls(conn, *role),
             Action::Close(conn) => self.close(conn),
+            Action::CloseServer { conn, pool } => self.close_and_report(conn, Some(pool)),
             Action::Derive { conn, job } => {
                 if let Err(Overloaded) = self.threads.slow_work.deriver.submit(self.id, conn, *job)
                 {

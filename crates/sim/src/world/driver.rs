@@ -194,6 +194,7 @@ impl World {
                 }
             }
             Action::Close(conn) => self.close(host, conn),
+            Action::CloseServer { conn, pool } => self.close_server(host, conn, pool),
             Action::Derive { conn, job } => {
                 self.count("derivation");
                 let keys = job.run();
@@ -465,7 +466,7 @@ impl World {
         self.execute(host, Call::default())
     }
 
-    fn close(&mut self, host: usize, token: Token) {
+    pub(super) fn close(&mut self, host: usize, token: Token) {
         if let Some(Conn::Open(open)) = self.hosts[host].table.remove(&token) {
             self.net.let_go(open.link, &open.unsent);
             self.forget_said(open.link);

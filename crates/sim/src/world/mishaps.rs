@@ -3,7 +3,10 @@
 
 use std::sync::Arc;
 
-use pgweir_core::{Peer, ReadMode, Snapshot, Time, mail::Mail};
+use pgweir_core::{
+    Peer, ReadMode, SharedPool, Snapshot, Time, Token,
+    mail::{FleetMail, Mail},
+};
 
 use super::{
     World,
@@ -24,6 +27,13 @@ pub(super) struct Outage {
 }
 
 impl World {
+    /// Closes a connection to PostgreSQL, which closes its side at once.
+    pub(super) fn close_server(&mut self, host: usize, conn: Token, pool: Arc<SharedPool>) {
+        self.close(host, conn);
+        let mail = Mail::Fleet(FleetMail::ServerClosed(pool));
+        self.post(self.hosts.len(), host, Parcel::Mail(mail));
+    }
+
     /// A client connects to a random worker.
     pub(super) fn arrive(&mut self) -> Result<(), Violation> {
         let index = self.clients.len();

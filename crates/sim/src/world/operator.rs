@@ -104,6 +104,8 @@ impl World {
             | Control::Held(_)
             | Control::Want(_)
             | Control::Lend(_)
+            | Control::FleetRound(_)
+            | Control::FleetCounted(_)
             | Control::CancelElsewhere(_) => {}
         }
         Ok(())

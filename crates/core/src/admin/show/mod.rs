@@ -5,6 +5,7 @@ mod catalog;
 mod events;
 mod fds;
 mod few;
+mod fleet;
 mod group;
 mod hosts;
 mod internal;
@@ -100,6 +101,7 @@ pub(super) fn table(admin: &Admin<'_>, mut collection: Collection, now: Time) ->
         Show::State => few::state(admin),
         Show::AuthCache => few::auth_cache(admin, now),
         Show::Bans => bans::table(admin, now),
+        Show::Fleet => fleet::table(admin),
         Show::Hosts => hosts::table(admin),
         Show::DnsHosts => few::dns_hosts(&collection, now),
         Show::DnsZones => few::dns_zones(&collection),

@@ -8,6 +8,7 @@ use super::super::{InternalQuery, Lookup};
 use crate::{
     Reading,
     session::{Baseline, Cleaned, Facts, Probe, State},
+    shared::fleet::FleetCounted,
     signal::{Rights, Signals},
 };
 
@@ -18,6 +19,8 @@ pub struct InternalQueries {
     pub inspection: Option<Box<InspectionAnswers>>,
     /// The part of the catalog that was read on this server so far.
     pub catalog: Option<Box<CatalogRows>>,
+    /// The count of the backends that runs on the server.
+    pub backends: Option<Box<FleetCounted>>,
     /// The lookup of a user that runs on the server.
     pub lookup: Option<Box<Lookup>>,
     /// The row that the clean under way has returned so far; the outer `None` if no clean runs that returns one.
@@ -35,6 +38,7 @@ impl InternalQueries {
     pub fn awaits_rows(&self) -> bool {
         self.inspection.is_some()
             || self.catalog.is_some()
+            || self.backends.is_some()
             || self.lookup.is_some()
             || self.cleaned.is_some()
             || self.baseline_rows.is_some()
@@ -63,7 +67,9 @@ impl InternalQueries {
             }
             _ => {}
         }
-        if let Some(catalog) = &mut self.catalog {
+        if let (Some(InternalQuery::Backends), Some(counted)) = (own, &mut self.backends) {
+            counted.take(row);
+        } else if let Some(catalog) = &mut self.catalog {
             catalog.take(row);
         } else if let Some(lookup) = &mut self.lookup {
             lookup.take(row);

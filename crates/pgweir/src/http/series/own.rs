@@ -258,9 +258,7 @@ fn write_servers(source: Source<'_>, kept: &LabelledNames<String>, text: &mut Ex
     for (values, value) in sums.iter() {
         family.add(&zip(["database", "endpoint"], values), value);
     }
-    let help = "The most server connections of this process, by max_server_conn and fleet_nodes; 0 is no limit.";
-    let share = source.snapshot.config.settings.fleet_share();
-    text.gauge("pgweir_server_connections_limit", help, share.into());
+    super::fleet::write(source, text);
 }
 
 /// Writes the results of logins to each host. A database without series of its own adds to those of the same host under

@@ -1,0 +1,409 @@
+//! Drives the node: carries out its requests one after the other, and puts its limit in force.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use pgweir_core::{
+    Control, Directory, FleetCount, FleetCounted, FleetRound, Level, Time, WorkerId,
+    mail::{FleetMail, Mail},
+    shared::{
+        events::EventKind,
+        fleet::{FleetNode, FleetNodeState, FleetView},
+    },
+};
+use pgweir_fleet::{Answer, Change, Load, Node, NodeId, Request, Source, Terms, attribute};
+use tokio::{sync::mpsc::UnboundedReceiver, time};
+
+use super::{
+    access::FleetAccess,
+    record::{parse_source, show_source},
+    store::Store,
+};
+use crate::{
+    clock::{Clock, since_boot_us},
+    log::LogBuffer,
+    net::{Mailboxes, Parcel},
+};
+
+/// The most requests in one interval.
+const REQUESTS_MAX: usize = 10;
+
+pub(super) struct Actor {
+    name: String,
+    terms: Terms,
+    node: Node,
+    store: Store,
+    answers: UnboundedReceiver<Control>,
+    directory: Arc<Directory>,
+    mailboxes: Mailboxes,
+    log: LogBuffer,
+    clock: Clock,
+    /// Servers that no client needs, by the last round of the workers.
+    idle: u32,
+    counts: u64,
+    sources: Sources,
+    report: Report,
+}
+
+/// Where backends come from.
+#[derive(Default)]
+struct Sources {
+    /// Where the servers of this process come from, as PostgreSQL has seen so far.
+    own: BTreeSet<Source>,
+    /// Sources that no node has recorded, by the numbers under which their backends are reserved.
+    unknown: BTreeMap<NodeId, Source>,
+}
+
+/// What was logged last, and what SHOW FLEET and metrics say.
+#[derive(Default)]
+struct Report {
+    /// The request that has failed and has not succeeded since: a full etcd still answers reads.
+    failure: Option<Failure>,
+    is_leased: bool,
+    count_error: Option<String>,
+    errors: u64,
+    /// The renewals of each node, and when the last one was seen.
+    renewals: BTreeMap<NodeId, (u64, Time)>,
+    reserved: BTreeSet<NodeId>,
+}
+
+/// The kind of a request that has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Failure {
+    Read,
+    Change,
+}
+
+impl Actor {
+    pub(super) fn new(
+        access: FleetAccess,
+        (name, id): (String, NodeId),
+        terms: Terms,
+        answers: UnboundedReceiver<Control>,
+        (directory, mailboxes): (Arc<Directory>, Mailboxes),
+        (log, clock): (LogBuffer, Clock),
+    ) -> Self {
+        Self {
+            store: Store::new(access, &name, terms),
+            node: Node::new(terms, id),
+            name,
+            terms,
+            answers,
+            directory,
+            mailboxes,
+            log,
+            clock,
+            idle: 0,
+            counts: 0,
+            sources: Sources::default(),
+            report: Report::default(),
+        }
+    }
+
+    /// Runs until the control thread has dropped its handle.
+    pub(super) async fn run(mut self) {
+        let interval = Duration::from_micros(self.terms.interval);
+        while !self.answers.is_closed() {
+            if let Some(round) = self.round(false).await {
+                self.idle = round.idle;
+            }
+            for _ in 0..REQUESTS_MAX {
+                let Some((number, request)) = self.turn() else {
+                    break;
+                };
+                self.perform(number, request).await;
+            }
+            self.publish();
+            time::sleep(interval).await;
+        }
+    }
+
+    /// Visits all workers.
+    async fn round(&mut self, wants_pids: bool) -> Option<FleetRound> {
+        let round = FleetMail::Round(Box::new(FleetRound::new(wants_pids)));
+        let parcel = Parcel::Mail(Mail::Fleet(round));
+        self.mailboxes.send(WorkerId(0), parcel);
+        let patience = Duration::from_micros(self.terms.timeout);
+        let answer = async {
+            loop {
+                match self.answers.recv().await? {
+                    Control::FleetRound(round) if round.wants_pids == wants_pids => {
+                        return Some(*round);
+                    }
+                    // An answer to an earlier request that came too late.
+                    _ => {}
+                }
+            }
+        };
+        time::timeout(patience, answer).await.ok().flatten()
+    }
+
+    /// Asks the node for its next request, and puts its limit in force, both under the lock of the caps.
+    fn turn(&mut self) -> Option<(u64, Request)> {
+        let (waiting, weight) = self.waiting();
+        let caps = self.directory.caps();
+        let (request, room) = caps.with(|caps| {
+            let servers = caps.process_servers();
+            let wanted = servers.saturating_sub(self.idle).saturating_add(waiting);
+            let load = Load {
+                servers,
+                wanted,
+                weight,
+            };
+            let now = since_boot_us();
+            let request = self.node.tick(now, load);
+            let (limit, until) = self.node.grant();
+            let limit = match self.node.is_leased(now) {
+                true => limit,
+                false => self.terms.floor,
+            };
+            (request, caps.renew_lease(limit, until))
+        });
+        for pool in room.into_iter().filter_map(|id| self.directory.pool_of(id)) {
+            let parcel = Parcel::Mail(Mail::CapHasRoom(pool));
+            self.mailboxes.send(WorkerId(0), parcel);
+        }
+        self.note_lease();
+        request
+    }
+
+    /// Returns how many clients wait, and the mean weight of their pools.
+    fn waiting(&self) -> (u32, u32) {
+        let snapshot = self.directory.snapshot();
+        let (mut waiting, mut weights) = (0_u64, 0_u64);
+        for pool in self.directory.pools() {
+            let count = pool.ledger.lock().waiting() as u64;
+            let entry = snapshot.config.database(&pool.key.database);
+            waiting += count;
+            weights += count * entry.map_or(1, |entry| u64::from(entry.weight));
+        }
+        let weight = weights.checked_div(waiting).unwrap_or(1).max(1);
+        let small = |number| u32::try_from(number).unwrap_or(u32::MAX);
+        (small(waiting), small(weight))
+    }
+
+    async fn perform(&mut self, number: u64, request: Request) {
+        let patience = Duration::from_micros(self.terms.timeout);
+        if request == Request::CountBackends {
+            return match self.count(patience).await {
+                Some(backends) => {
+                    let (now, instance) = (since_boot_us(), self.store.instance());
+                    let answer = Answer::Backends(backends);
+                    self.node.answer(now, number, instance, answer);
+                }
+                None => self.node.fail(since_boot_us(), number),
+            };
+        }
+        let asked = match &request {
+            Request::Change(change) => {
+                let sources = self.sources_of(change);
+                time::timeout(patience, self.store.change(change, &sources)).await
+            }
+            Request::Read | Request::CountBackends => {
+                time::timeout(patience, self.store.read()).await
+            }
+        };
+        let kind = match request {
+            Request::Change(_) => Failure::Change,
+            Request::Read | Request::CountBackends => Failure::Read,
+        };
+        let error = match asked {
+            Ok(Ok((instance, answer))) => {
+                self.node.answer(since_boot_us(), number, instance, answer);
+                return self.note_contact(kind);
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => {
+                let patience = patience.as_secs_f64();
+                format!("no answer within {patience} s (a fifth of fleet_lease)")
+            }
+        };
+        self.store.disconnect();
+        self.node.fail(since_boot_us(), number);
+        self.note_failure(kind, &error);
+    }
+
+    /// Returns where the servers of the node come from that a change is about.
+    fn sources_of(&self, change: &Change) -> BTreeSet<Source> {
+        match change {
+            Change::Write { .. } => self.sources.own.clone(),
+            Change::Fence { node, .. } => {
+                let recorded = self.store.nodes().get(node);
+                let unknown = self.sources.unknown.get(node).copied();
+                let recorded = recorded.map(|value| value.sources.clone());
+                recorded.unwrap_or_else(|| unknown.into_iter().collect())
+            }
+        }
+    }
+
+    /// Counts the backends in PostgreSQL, without those that this process knows to be its own.
+    async fn count(&mut self, patience: Duration) -> Option<BTreeMap<NodeId, u32>> {
+        let pids = self.round(true).await?.pids;
+        self.counts += 1;
+        let number = self.counts;
+        let count = Arc::new(FleetCount::new(number, &pids));
+        let mail = || FleetMail::Count(Arc::clone(&count));
+        self.mailboxes
+            .send_all(|| Parcel::Mail(Mail::Fleet(mail())));
+        let answer = async {
+            loop {
+                match self.answers.recv().await? {
+                    Control::FleetCounted(counted) if counted.number == number => {
+                        return Some(*counted);
+                    }
+                    _ => {}
+                }
+            }
+        };
+        let counted = time::timeout(patience, answer).await.ok().flatten()?;
+        self.take_count(counted)
+    }
+
+    fn take_count(&mut self, counted: FleetCounted) -> Option<BTreeMap<NodeId, u32>> {
+        let mut backends = BTreeMap::new();
+        for (text, count) in &counted.backends {
+            backends.insert(parse_source(text)?, *count);
+        }
+        let user = &counted.user;
+        let error = match (&counted.error, backends.get(&Source::Hidden)) {
+            (Some(error), _) => Some(format!("cannot count the servers of lost nodes: {error}")),
+            (None, Some(count)) => Some(format!(
+                "the role {user} cannot see where {count} sessions come from, so that servers of lost nodes \
+                 may stay reserved: GRANT pg_read_all_stats TO {user}"
+            )),
+            (None, None) => None,
+        };
+        if let Some(error) = error.as_ref().filter(|_| error != self.report.count_error) {
+            self.say(Level::Warning, error);
+        }
+        self.report.count_error = error;
+        if counted.error.is_some() {
+            return None;
+        }
+        self.sources.own.insert(parse_source(&counted.own)?);
+        let nodes = self.store.nodes().iter();
+        let nodes: BTreeMap<_, _> = nodes
+            .map(|(&id, node)| (id, node.sources.clone()))
+            .collect();
+        self.sources.unknown = backends
+            .keys()
+            .map(|source| (source.reserved_id(), *source))
+            .collect();
+        Some(attribute(&backends, &nodes))
+    }
+
+    /// Logs the beginning and the end of the lease.
+    fn note_lease(&mut self) {
+        let now = since_boot_us();
+        let is_leased = self.node.is_leased(now);
+        let limit = self.node.limit(now);
+        if is_leased == self.report.is_leased {
+            return;
+        }
+        self.report.is_leased = is_leased;
+        if is_leased {
+            let text = format!("has a lease, for {limit} of {} servers", self.terms.budget);
+            return self.say(Level::Log, &text);
+        }
+        let text = format!(
+            "the lease has ended: this node has its floor of {limit} servers until etcd answers"
+        );
+        self.say(Level::Warning, &text);
+        self.note_event(EventKind::FleetLeaseLost, &text);
+    }
+
+    fn note_contact(&mut self, kind: Failure) {
+        let is_over = |failure: &mut Failure| *failure == Failure::Read || kind == Failure::Change;
+        if self.report.failure.take_if(is_over).is_some() {
+            self.say(Level::Log, "etcd answers again");
+            self.note_event(EventKind::FleetInContact, "etcd answers again");
+        }
+    }
+
+    fn note_failure(&mut self, kind: Failure, error: &str) {
+        self.report.errors += 1;
+        if self.report.failure.is_some() {
+            return;
+        }
+        self.report.failure = Some(kind);
+        let text = format!(
+            "etcd: {error}; this node uses its last share until its lease ends, and then its floor of {} servers",
+            self.terms.floor
+        );
+        self.say(Level::Warning, &text);
+        self.note_event(EventKind::FleetFailed, &text);
+    }
+
+    /// Publishes what SHOW FLEET and metrics say, and logs for whom servers are reserved.
+    fn publish(&mut self) {
+        let now = self.clock.now();
+        let mut nodes = Vec::new();
+        let mut reserved = BTreeSet::new();
+        for (&id, value) in self.store.nodes() {
+            let seen = self
+                .report
+                .renewals
+                .entry(id)
+                .or_insert((value.renewals, now));
+            if seen.0 != value.renewals {
+                *seen = (value.renewals, now);
+            }
+            let sources = value.sources.iter().map(|source| show_source(*source));
+            let addresses = sources.collect::<Vec<_>>().join(",");
+            if Source::is_reserved_id(id) {
+                reserved.insert(id);
+            }
+            nodes.push(FleetNode {
+                id,
+                addresses,
+                state: match now.since(seen.1) < self.terms.patience() {
+                    _ if id == self.node.id() => FleetNodeState::This,
+                    _ if Source::is_reserved_id(id) => FleetNodeState::Unknown,
+                    true => FleetNodeState::Active,
+                    false => FleetNodeState::Lost,
+                },
+                extra: value.extra,
+                wanted: value.wanted,
+                version: value.version.clone(),
+                last_contact: seen.1,
+            });
+        }
+        let known = self.store.nodes();
+        self.report.renewals.retain(|id, _| known.contains_key(id));
+        let new: Vec<_> = nodes
+            .iter()
+            .filter(|node| reserved.contains(&node.id) && !self.report.reserved.contains(&node.id))
+            .map(|node| (node.extra, node.addresses.clone()))
+            .collect();
+        for (count, addresses) in new {
+            let text = format!(
+                "{count} servers are reserved for sessions from {addresses}, which belong to no known node"
+            );
+            self.say(Level::Log, &text);
+        }
+        self.report.reserved = reserved;
+        let clock = since_boot_us();
+        let (_, until) = self.node.grant();
+        let lease_age = (clock + self.terms.usable()).saturating_sub(until);
+        self.directory.fleet().publish(FleetView {
+            nodes,
+            limit: self.node.limit(clock),
+            floor: self.terms.floor,
+            lease_age: self.node.is_leased(clock).then_some(lease_age),
+            errors: self.report.errors,
+        });
+    }
+
+    fn note_event(&self, kind: EventKind, text: &str) {
+        self.directory
+            .note_event(kind, ("", ""), text, self.clock.now());
+    }
+
+    fn say(&mut self, level: Level, text: &str) {
+        let text = format!("fleet {}: {text}", self.name);
+        self.log.say(self.clock.now(), level, text);
+    }
+}

@@ -1,0 +1,115 @@
+//! Shares `max_server_conn` with the other processes of a fleet through etcd (`fleet_etcd`), on a thread of its own.
+//!
+//! `crates/fleet` decides, and argues why the limit is never exceeded. This module reads the clock, asks etcd and PostgreSQL,
+//! and puts the node's limit in force in the caps that all workers share. A node is asked for its next request under the lock
+//! of the caps, so that no worker opens a server between the count of the servers and the limit that follows from it.
+
+mod access;
+mod actor;
+mod record;
+mod store;
+
+use std::{io, sync::Arc, thread};
+
+use pgweir_config::Settings;
+use pgweir_core::{Control, Directory};
+use pgweir_fleet::Terms;
+use tokio::{
+    runtime,
+    sync::mpsc::{UnboundedSender, unbounded_channel},
+    task::LocalSet,
+};
+
+pub(crate) use self::access::{FleetAccess, FleetAccessError};
+use self::actor::Actor;
+use crate::{
+    clock::{Clock, since_boot_us},
+    log::LogBuffer,
+    net::Mailboxes,
+};
+
+/// The control thread's handle of the thread. The thread ends when the handle is dropped.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    answers: Option<UnboundedSender<Control>>,
+}
+
+impl Fleet {
+    /// Puts the process's cap under a lease, if the settings say so, before a worker opens a server.
+    pub(crate) fn begin(directory: &Directory) {
+        let settings = &directory.snapshot().config.settings;
+        if settings.fleet_etcd.is_set() {
+            let floor = settings.floor_of_node();
+            let caps = directory.caps();
+            caps.with(|caps| caps.begin_leases(floor, since_boot_us));
+        }
+    }
+
+    /// Starts the thread, if the settings say so.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(crate) fn start(
+        access: FleetAccess,
+        directory: &Arc<Directory>,
+        mailboxes: &Mailboxes,
+        (log, clock): (LogBuffer, Clock),
+    ) -> io::Result<Self> {
+        let snapshot = directory.snapshot();
+        let settings = &snapshot.config.settings;
+        if !settings.fleet_etcd.is_set() {
+            return Ok(Self { answers: None });
+        }
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .max_blocking_threads(1)
+            .build()?;
+        let (answers, receiver) = unbounded_channel();
+        let name = settings.fleet_name.clone();
+        let terms = terms(settings);
+        let (directory, mailboxes) = (Arc::clone(directory), mailboxes.clone());
+        // The highest bit distinguishes numbers of sources from those of nodes.
+        let id = rand::random::<u64>() >> 1;
+        let spawn = move || {
+            let actor = Actor::new(
+                access,
+                (name, id),
+                terms,
+                receiver,
+                (directory, mailboxes),
+                (log, clock),
+            );
+            LocalSet::new().block_on(&runtime, actor.run());
+            // A look-up of a name that hangs must not keep the thread.
+            runtime.shutdown_background();
+        };
+        thread::Builder::new()
+            .name("fleet".to_owned())
+            .spawn(spawn)?;
+        Ok(Self {
+            answers: Some(answers),
+        })
+    }
+
+    /// Passes an answer of the workers on.
+    pub(crate) fn heard(&self, control: Control) {
+        if let Some(answers) = &self.answers {
+            // The thread ends only after its sender was dropped.
+            let _ = answers.send(control);
+        }
+    }
+}
+
+/// Returns the numbers that all nodes have in common.
+fn terms(settings: &Settings) -> Terms {
+    let lease = settings.fleet_lease.0;
+    Terms {
+        budget: settings.max_server_conn,
+        nodes: settings.fleet_nodes,
+        floor: settings.floor_of_node(),
+        lease,
+        interval: lease / 15,
+        timeout: lease / 5,
+    }
+}

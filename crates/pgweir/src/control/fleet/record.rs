@@ -1,0 +1,154 @@
+//! The values of the fleet's keys in etcd, as JSON.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use pgweir_fleet::{Source, Terms};
+use serde_json::{Value, json};
+
+/// What the key of a node has besides its account.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct NodeValue {
+    pub(super) extra: u32,
+    pub(super) renewals: u64,
+    pub(super) wanted: u32,
+    pub(super) weight: u32,
+    pub(super) sources: BTreeSet<Source>,
+    pub(super) version: String,
+}
+
+impl NodeValue {
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+        let value: Value = serde_json::from_slice(text).ok()?;
+        let number = |key: &str| value.get(key)?.as_u64();
+        let small = |key: &str| u32::try_from(number(key)?).ok();
+        let sources = value.get("sources")?.as_array()?.iter();
+        let sources = sources.map(|source| parse_source(source.as_str()?));
+        Some(Self {
+            extra: small("extra")?,
+            renewals: number("renewals")?,
+            wanted: small("wanted")?,
+            weight: small("weight")?,
+            sources: sources.collect::<Option<_>>()?,
+            version: value.get("version")?.as_str()?.to_owned(),
+        })
+    }
+
+    pub(super) fn write(&self) -> Vec<u8> {
+        let sources: Vec<_> = self
+            .sources
+            .iter()
+            .map(|source| show_source(*source))
+            .collect();
+        let value = json!({
+            "extra": self.extra,
+            "renewals": self.renewals,
+            "wanted": self.wanted,
+            "weight": self.weight,
+            "sources": sources,
+            "version": self.version,
+        });
+        value.to_string().into_bytes()
+    }
+}
+
+/// The value of the key `free`: the servers above the floors that no node holds, and the terms that all nodes have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FreeValue {
+    pub(super) free: i64,
+    budget: u32,
+    nodes: u32,
+    floor: u32,
+    lease: u64,
+}
+
+impl FreeValue {
+    pub(super) fn new(free: i64, terms: &Terms) -> Self {
+        Self {
+            free,
+            budget: terms.budget,
+            nodes: terms.nodes,
+            floor: terms.floor,
+            lease: terms.lease,
+        }
+    }
+
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+        let value: Value = serde_json::from_slice(text).ok()?;
+        let small = |key: &str| u32::try_from(value.get(key)?.as_u64()?).ok();
+        Some(Self {
+            free: value.get("free")?.as_i64()?,
+            budget: small("max_server_conn")?,
+            nodes: small("fleet_nodes")?,
+            floor: small("fleet_floor")?,
+            lease: value.get("fleet_lease_us")?.as_u64()?,
+        })
+    }
+
+    pub(super) fn write(&self) -> Vec<u8> {
+        let value = json!({
+            "free": self.free,
+            "max_server_conn": self.budget,
+            "fleet_nodes": self.nodes,
+            "fleet_floor": self.floor,
+            "fleet_lease_us": self.lease,
+        });
+        value.to_string().into_bytes()
+    }
+
+    /// Returns whether the fleet has these terms.
+    pub(super) fn has_terms(&self, terms: &Terms) -> bool {
+        *self == Self::new(self.free, terms)
+    }
+}
+
+/// Reads where a connection comes from: an address, `socket` or `hidden`.
+pub(super) fn parse_source(text: &str) -> Option<Source> {
+    match text {
+        "socket" => Some(Source::Socket),
+        "hidden" => Some(Source::Hidden),
+        text => Some(Source::Address(text.parse::<IpAddr>().ok()?)),
+    }
+}
+
+pub(super) fn show_source(source: Source) -> String {
+    match source {
+        Source::Address(address) => address.to_string(),
+        Source::Socket => "socket".to_owned(),
+        Source::Hidden => "hidden".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_come_back_as_they_were_written() {
+        let sources = ["10.0.0.1", "fe80::1", "socket", "hidden"];
+        let node = NodeValue {
+            extra: 5,
+            renewals: u64::MAX,
+            wanted: 9,
+            weight: 1,
+            sources: sources.map(|source| parse_source(source).unwrap()).into(),
+            version: "0.1".to_owned(),
+        };
+        assert_eq!(NodeValue::parse(&node.write()), Some(node));
+        let terms = Terms {
+            budget: 60,
+            nodes: 3,
+            floor: 5,
+            lease: 3_000_000,
+            interval: 200_000,
+            timeout: 600_000,
+        };
+        let free = FreeValue::new(-3, &terms);
+        assert_eq!(FreeValue::parse(&free.write()), Some(free));
+        assert!(free.has_terms(&terms));
+        assert!(!free.has_terms(&Terms { floor: 4, ..terms }));
+        for text in ["", "{}", "[]", r#"{"extra":-1}"#, "\u{0}"] {
+            assert_eq!(NodeValue::parse(text.as_bytes()), None);
+            assert_eq!(FreeValue::parse(text.as_bytes()), None);
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! The fleet's account in etcd: the key `free`, and one key for each node. Each change is one transaction.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use etcd_client::{Client, Compare, CompareOp, GetOptions, ResponseHeader, Txn, TxnOp};
+use pgweir_fleet::{Answer, Change, Ledger, NodeId, Record, Refusal, Source, Terms};
+
+use super::{
+    access::FleetAccess,
+    record::{FreeValue, NodeValue},
+};
+
+/// Why etcd has not carried out a request.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StoreError {
+    /// etcd can't be reached, or refuses the request.
+    #[error("{0}: {1}")]
+    Etcd(String, #[source] etcd_client::Error),
+    /// An answer has no header.
+    #[error("{0}: an answer without a header")]
+    NoHeader(String),
+    /// A key has a value that no node writes.
+    #[error(
+        "the key {0} has a value that pgweir does not understand: delete the key if no node writes it"
+    )]
+    Garbage(String),
+    /// The nodes have different settings.
+    #[error(
+        "the fleet has other values of max_server_conn, fleet_nodes, fleet_floor or fleet_lease: see the key {0}; to change them, stop all nodes and delete the fleet's keys"
+    )]
+    OtherTerms(String),
+}
+
+/// The account in etcd, over a connection to one member.
+pub(super) struct Store {
+    access: FleetAccess,
+    prefix: String,
+    terms: Terms,
+    version: &'static str,
+    client: Option<Client>,
+    /// The member that is asked.
+    at: usize,
+    /// The number of connections so far, and of times that the revision has gone back.
+    serial: u64,
+    revision: i64,
+    /// The number of the instance that was asked last: it changes when the store may have gone back in time.
+    instance: u64,
+    known: Known,
+}
+
+/// The account as it was read last.
+#[derive(Default)]
+struct Known {
+    /// The value of `free`, and the revision of its last change.
+    free: Option<(FreeValue, i64)>,
+    nodes: BTreeMap<NodeId, NodeValue>,
+    /// The revisions of the nodes' last changes.
+    versions: BTreeMap<NodeId, i64>,
+}
+
+impl Store {
+    pub(super) fn new(access: FleetAccess, name: &str, terms: Terms) -> Self {
+        Self {
+            access,
+            prefix: format!("/pgweir/{name}/"),
+            terms,
+            version: env!("CARGO_PKG_VERSION"),
+            client: None,
+            at: 0,
+            serial: 0,
+            revision: 0,
+            instance: 0,
+            known: Known::default(),
+        }
+    }
+
+    /// Returns the nodes as they were read last.
+    pub(super) fn nodes(&self) -> &BTreeMap<NodeId, NodeValue> {
+        &self.known.nodes
+    }
+
+    /// Ends the connection: the next request goes to the next member, over a new one.
+    pub(super) fn disconnect(&mut self) {
+        self.client = None;
+        self.at += 1;
+    }
+
+    /// Reads the account, with the number of the store's instance. The first node of a fleet makes it.
+    ///
+    /// # Errors
+    /// etcd can't be asked, or the account can't be used.
+    pub(super) async fn read(&mut self) -> Result<(u64, Answer), StoreError> {
+        loop {
+            let instance = self.read_once().await?;
+            let Some((free, _)) = self.known.free else {
+                self.create().await?;
+                continue;
+            };
+            let key = format!("{}free", self.prefix);
+            if !free.has_terms(&self.terms) {
+                return Err(StoreError::OtherTerms(key));
+            }
+            return Ok((instance, Answer::Ledger(self.ledger(free.free))));
+        }
+    }
+
+    async fn read_once(&mut self) -> Result<u64, StoreError> {
+        let prefix = self.prefix.clone();
+        let options = GetOptions::new().with_prefix();
+        let answer = self.client().await?.get(prefix, Some(options)).await;
+        let answer = answer.map_err(|error| self.failed(error))?;
+        let instance = self.note_instance(answer.header())?;
+        let mut known = Known::default();
+        self.known = Known::default();
+        for pair in answer.kvs() {
+            let key = String::from_utf8_lossy(pair.key()).into_owned();
+            let garbage = || StoreError::Garbage(key.clone());
+            let name = key.strip_prefix(&self.prefix).unwrap_or_default();
+            if name == "free" {
+                let value = FreeValue::parse(pair.value()).ok_or_else(garbage)?;
+                known.free = Some((value, pair.mod_revision()));
+            } else {
+                let id = name.strip_prefix("node/");
+                let id = id.and_then(|id| NodeId::from_str_radix(id, 16).ok());
+                let value = NodeValue::parse(pair.value());
+                let (id, value) = id.zip(value).ok_or_else(garbage)?;
+                known.versions.insert(id, pair.mod_revision());
+                known.nodes.insert(id, value);
+            }
+        }
+        self.known = known;
+        Ok(instance)
+    }
+
+    fn ledger(&self, free: i64) -> Ledger {
+        let records = self.known.nodes.iter().map(|(&id, value)| {
+            let record = Record {
+                version: self
+                    .known
+                    .versions
+                    .get(&id)
+                    .map_or(0, |version| version.cast_unsigned()),
+                extra: value.extra,
+                renewals: value.renewals,
+                wanted: value.wanted,
+                weight: value.weight,
+            };
+            (id, record)
+        });
+        Ledger {
+            free,
+            revision: self.revision.cast_unsigned(),
+            records: records.collect(),
+        }
+    }
+
+    /// Writes the free number of a new fleet.
+    async fn create(&mut self) -> Result<(), StoreError> {
+        let held: i64 = self
+            .known
+            .nodes
+            .values()
+            .map(|node| i64::from(node.extra))
+            .sum();
+        let value = FreeValue::new(i64::from(self.terms.spare()) - held, &self.terms);
+        let key = format!("{}free", self.prefix);
+        let absent = Compare::create_revision(key.clone(), CompareOp::Equal, 0);
+        let put = TxnOp::put(key, value.write(), None);
+        let txn = Txn::new().when([absent]).and_then([put]);
+        let answer = self.client().await?.txn(txn).await;
+        answer.map_err(|error| self.failed(error))?;
+        Ok(())
+    }
+
+    /// Carries out a change. `sources`: where the servers of the node come from.
+    ///
+    /// # Errors
+    /// etcd can't be asked. Nobody knows then whether the change was made.
+    pub(super) async fn change(
+        &mut self,
+        change: &Change,
+        sources: &BTreeSet<Source>,
+    ) -> Result<(u64, Answer), StoreError> {
+        let &(Change::Write {
+            node,
+            version,
+            extra,
+            ..
+        }
+        | Change::Fence {
+            node,
+            version,
+            extra,
+        }) = change;
+        let before = self.known.nodes.get(&node);
+        let held = before.map_or(0, |node| node.extra);
+        let mut value = NodeValue {
+            extra,
+            renewals: before.map_or(0, |node| node.renewals),
+            weight: 1,
+            sources: sources.clone(),
+            version: before.map_or_else(String::new, |node| node.version.clone()),
+            wanted: 0,
+        };
+        let (mut raises, mut removes) = (false, extra == 0);
+        if let &Change::Write {
+            raises: is_raised,
+            wanted,
+            weight,
+            ..
+        } = change
+        {
+            value.renewals += 1;
+            (value.wanted, value.weight) = (wanted, weight);
+            value.version = self.version.to_owned();
+            (raises, removes) = (is_raised, false);
+        }
+        let key = format!("{}node/{node:016x}", self.prefix);
+        let mut compares = vec![match version {
+            None => Compare::create_revision(key.clone(), CompareOp::Equal, 0),
+            Some(version) => {
+                let version = version.cast_signed();
+                Compare::mod_revision(key.clone(), CompareOp::Equal, version)
+            }
+        }];
+        let mut operations = vec![match removes {
+            true => TxnOp::delete(key, None),
+            false => TxnOp::put(key, value.write(), None),
+        }];
+        if extra != held || raises {
+            let Some((free, revision)) = self.known.free else {
+                return Err(StoreError::Garbage(format!("{}free", self.prefix)));
+            };
+            let left = free.free + i64::from(held) - i64::from(extra);
+            let is_full = (raises || extra > held) && left < 0;
+            let is_write = matches!(change, Change::Write { .. });
+            if is_write && is_full {
+                return Ok((self.instance, Answer::Changed(Err(Refusal::Full))));
+            }
+            let free_key = format!("{}free", self.prefix);
+            let same = Compare::mod_revision(free_key.clone(), CompareOp::Equal, revision);
+            compares.push(same);
+            let value = FreeValue::new(left, &self.terms).write();
+            operations.push(TxnOp::put(free_key, value, None));
+        }
+        let txn = Txn::new().when(compares).and_then(operations);
+        let answer = self.client().await?.txn(txn).await;
+        let answer = answer.map_err(|error| self.failed(error))?;
+        let instance = self.note_instance(answer.header())?;
+        let record = Record {
+            version: self.revision.cast_unsigned(),
+            extra,
+            renewals: value.renewals,
+            wanted: value.wanted,
+            weight: value.weight,
+        };
+        let changed = match answer.succeeded() {
+            true => Ok((!removes).then_some(record)),
+            false => Err(Refusal::Outdated),
+        };
+        Ok((instance, Answer::Changed(changed)))
+    }
+
+    /// Returns the number of the instance that was asked last.
+    pub(super) fn instance(&self) -> u64 {
+        self.instance
+    }
+
+    /// Returns a connection to a member.
+    async fn client(&mut self) -> Result<&mut Client, StoreError> {
+        if self.client.is_none() {
+            let url = self.url();
+            let connected = Client::connect([&url], Some(self.access.options())).await;
+            let client = connected.map_err(|error| StoreError::Etcd(url, error))?;
+            self.serial += 1;
+            return Ok(self.client.insert(client));
+        }
+        let url = self.url();
+        self.client.as_mut().ok_or(StoreError::NoHeader(url))
+    }
+
+    fn url(&self) -> String {
+        let urls = &self.access.urls;
+        urls[self.at % urls.len()].clone()
+    }
+
+    fn failed(&self, error: etcd_client::Error) -> StoreError {
+        StoreError::Etcd(self.url(), error)
+    }
+
+    /// Notes which instance has answered.
+    fn note_instance(&mut self, header: Option<&ResponseHeader>) -> Result<u64, StoreError> {
+        let header = header.ok_or_else(|| StoreError::NoHeader(self.url()))?;
+        if header.revision() < self.revision {
+            self.serial += 1;
+        }
+        self.revision = header.revision();
+        let mut hasher = DefaultHasher::new();
+        (header.cluster_id(), header.raft_term(), self.serial).hash(&mut hasher);
+        self.instance = hasher.finish();
+        Ok(self.instance)
+    }
+}
