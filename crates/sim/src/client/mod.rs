@@ -8,6 +8,7 @@ mod pipeline;
 mod script;
 mod sessions;
 mod tags;
+mod undelivered;
 mod wild;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -396,14 +397,7 @@ impl Client {
         if tag != backend::ERROR_RESPONSE || said.get(unheard).is_some_and(is_servers) {
             said.drain(..unheard);
         }
-        // The same for a server that was lost. The client has received an error, and receives the following messages; or its
-        // request was repeated, since nothing of the reply had reached it, and another server begins the same COPY.
-        let is_undelivered = |tag| own::is_description(tag) || tag == backend::COPY_IN_RESPONSE;
-        let is_lost = |said: &&Said| said.is_last && is_undelivered(said.message[0]);
-        let lost = said.iter().take_while(is_lost).count();
-        if said.get(lost).is_some_and(|said| said.message == message) {
-            said.drain(..lost);
-        }
+        undelivered::forget(said, message);
         if said.front().is_some_and(|said| said.message == message) {
             said.pop_front();
             return self.server_message(tag, body);

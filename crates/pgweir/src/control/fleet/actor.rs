@@ -15,7 +15,7 @@ use pgweir_core::{
     },
 };
 use pgweir_fleet::{Answer, Change, Load, Node, NodeId, Request, Source, Terms, attribute};
-use tokio::{sync::mpsc::UnboundedReceiver, time};
+use tokio::{sync::mpsc::Receiver, time};
 
 use super::{
     access::FleetAccess,
@@ -36,7 +36,7 @@ pub(super) struct Actor {
     terms: Terms,
     node: Node,
     store: Store,
-    answers: UnboundedReceiver<Control>,
+    answers: Receiver<Control>,
     directory: Arc<Directory>,
     mailboxes: Mailboxes,
     log: LogBuffer,
@@ -82,7 +82,7 @@ impl Actor {
         access: FleetAccess,
         (name, id): (String, NodeId),
         terms: Terms,
-        answers: UnboundedReceiver<Control>,
+        answers: Receiver<Control>,
         (directory, mailboxes): (Arc<Directory>, Mailboxes),
         (log, clock): (LogBuffer, Clock),
     ) -> Self {

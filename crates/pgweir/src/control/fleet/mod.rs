@@ -16,7 +16,7 @@ use pgweir_core::{Control, Directory};
 use pgweir_fleet::Terms;
 use tokio::{
     runtime,
-    sync::mpsc::{UnboundedSender, unbounded_channel},
+    sync::mpsc::{Sender, channel},
     task::LocalSet,
 };
 
@@ -28,10 +28,13 @@ use crate::{
     net::Mailboxes,
 };
 
+/// The most answers of workers that wait for the thread. There are two for each interval.
+const ANSWERS_MAX: usize = 16;
+
 /// The control thread's handle of the thread. The thread ends when the handle is dropped.
 #[derive(Debug)]
 pub(crate) struct Fleet {
-    answers: Option<UnboundedSender<Control>>,
+    answers: Option<Sender<Control>>,
 }
 
 impl Fleet {
@@ -65,7 +68,7 @@ impl Fleet {
             .enable_time()
             .max_blocking_threads(1)
             .build()?;
-        let (answers, receiver) = unbounded_channel();
+        let (answers, receiver) = channel(ANSWERS_MAX);
         let name = settings.fleet_name.clone();
         let terms = terms(settings);
         let (directory, mailboxes) = (Arc::clone(directory), mailboxes.clone());
@@ -95,8 +98,8 @@ impl Fleet {
     /// Passes an answer of the workers on.
     pub(crate) fn heard(&self, control: Control) {
         if let Some(answers) = &self.answers {
-            // The thread ends only after its sender was dropped.
-            let _ = answers.send(control);
+            // With a full queue, the thread is busy with etcd. It asks again after an answer that it did not get.
+            let _ = answers.try_send(control);
         }
     }
 }
