@@ -1,6 +1,6 @@
 //! The keys of section `[pgbouncer]`.
 
-use super::login::login_settings;
+use super::process::process_settings;
 use crate::{
     AuthType, BypassUsers, Bytes, EtcdUrls, FairWindow, FileMode, HandoverClean, HttpListen,
     HttpTls, IoDriver, LogFormat, Micros, OtlpEndpoint, PoolMode, Ratio, Secret, SessionState,
@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-login_settings! { {
+process_settings! { {
     /// Section `[pgbouncer]`: the settings of the whole process.
     pub struct Settings(Global)
 
@@ -527,24 +527,7 @@ login_settings! { {
         /// The name of this service in traces and metrics.
         otlp_service_name: String = "pgweir", reloads, now;
     }
-
-    "Process" {
-        /// The number of threads that serve connections. 0: as many as there are cores.
-        workers: u32 = "0", restarts, now, between::<0, 64>;
-        /// The Unix user to switch to after a start as root.
-        user: Option<String>, restarts, now;
-        /// The file that has pgweir's process id while it runs.
-        pidfile: Option<String> = "", restarts, now;
-        /// The ini file that the next RELOAD reads. If not set, the file on the command line.
-        conffile: Option<String>, reloads, now;
-        /// Name of a Windows service.
-        service_name: Option<String>, restarts, never;
-        /// Another name for `service_name`.
-        job_name: String = "pgbouncer", restarts, never;
-        /// The number of this process among the `[peers]`. 0: no peers.
-        peer_id: u32 = "0", reloads, now, between::<0, 16_383>;
-    }
-
+} {
     "Network" {
         /// Use TCP keepalive to detect peers that are gone. The next three settings adjust it.
         tcp_keepalive: bool = "1", reloads, now;

@@ -4,6 +4,7 @@ pub mod database;
 pub mod global;
 mod login;
 pub mod peer;
+mod process;
 pub mod user;
 
 use crate::{
