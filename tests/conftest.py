@@ -15,6 +15,7 @@ import machine
 import pooler as poolers
 from fakeserver import FakeServer
 from restarting import Line
+from fleetfixtures import etcd, fleet_folder, fleet_pg, load_script, start_node  # noqa: F401 (fixtures)
 from tlsfixtures import certificates, tls_pg  # noqa: F401 (fixtures)
 
 RUN_FOLDER = "PGWEIR_TEST_RUN"

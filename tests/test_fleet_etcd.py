@@ -1,10 +1,8 @@
 """Several poolers share one limit on server connections by demand, through a real etcd."""
 
-import itertools
 import shutil
 import signal
 import ssl
-import subprocess
 import threading
 import time
 
@@ -12,7 +10,8 @@ import pytest
 
 import certs
 import machine
-from etcd import Etcd, Proxy
+from etcd import Etcd
+from fleetfixtures import BUDGET, FLOOR, LEASE
 from httpfixtures import http_port  # noqa: F401 (a fixture)
 from scraping import scrape
 
@@ -20,10 +19,6 @@ pytestmark = [
     pytest.mark.pgweir_only("PgBouncer has no limit over several processes"),
     pytest.mark.skipif(shutil.which("etcd") is None, reason="needs etcd: tools/install-deps full"),
 ]
-
-BUDGET, FLOOR, LEASE = 60, 5, 2
-PGBENCH = "/usr/lib/postgresql/15/bin/pgbench"
-
 
 class Sampler:
     """Counts the servers in PostgreSQL, each 50 ms."""
@@ -50,98 +45,6 @@ class Sampler:
         self._thread.join(10)
 
 
-class Node:
-    """A pooler whose servers have an address of their own, and that reaches etcd through a proxy."""
-
-    def __init__(self, number, pg, etcd, new_pooler, **settings):
-        self.to_pg = Proxy(pg.port, f"127.0.1.{number}")
-        self.to_etcd = Proxy(etcd.port)
-        databases = {"app": f"host=127.0.0.1 port={self.to_pg.port} dbname=app"}
-        settings = {"max_server_conn": BUDGET, "fleet_nodes": 3, "fleet_floor": FLOOR, "fleet_lease": LEASE,
-                    "fleet_etcd": f"http://127.0.0.1:{self.to_etcd.port}", "default_pool_size": 100,
-                    "log_connections": 0, "log_disconnections": 0} | settings
-        self.pooler = new_pooler(pg, databases=databases, **settings)
-        self._loads = []
-
-    def start(self):
-        self.pooler.start()
-        return self
-
-    def load(self, clients, script):
-        """Lets this many clients run transactions until `relax`."""
-        bench = [PGBENCH, "-n", "-h", "127.0.0.1", "-p", str(self.pooler.port), "-U", "trusty", "-f", str(script),
-                 "-c", str(clients), "-T", "600", "app"]
-        self._loads.append(subprocess.Popen(bench, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-
-    def relax(self):
-        for load in self._loads:
-            load.kill()
-            load.wait()
-        self._loads = []
-
-    def stop(self):
-        self.relax()
-        if self.pooler.alive():
-            self.pooler.signal(signal.SIGCONT)
-        self.to_pg.stop()
-        self.to_etcd.stop()
-
-    @property
-    def servers(self):
-        return len(self.pooler.console("SHOW SERVERS"))
-
-
-_numbers = itertools.count(1)
-
-
-@pytest.fixture
-def folder(run_folder):
-    """A folder of the test that poolers can read."""
-    made = run_folder / f"fleet-{next(_numbers)}"
-    made.mkdir()
-    return machine.give_to_service(made)
-
-
-@pytest.fixture
-def etcd(folder):
-    made = Etcd(folder).start()
-    yield made
-    made.remove()
-
-
-@pytest.fixture
-def fleet_pg(start_cluster):
-    """A PostgreSQL that lets servers in from all addresses of the loopback network."""
-    pg = start_cluster(15, f"fleet-pg-{next(_numbers)}")
-    with open(pg.data / "pg_hba.conf", "a") as file:
-        file.write("host all trusty 127.0.0.0/8 trust\n")
-    pg.run("SELECT pg_reload_conf()")
-    pg.run("GRANT pg_read_all_stats TO trusty")
-    yield pg
-    pg.stop()
-    pg.remove()
-
-
-@pytest.fixture
-def start_node(fleet_pg, etcd, new_pooler):
-    nodes = []
-
-    def start(**settings):
-        nodes.append(Node(len(nodes) + 1, fleet_pg, etcd, new_pooler, **settings))
-        return nodes[-1].start()
-
-    yield start
-    for node in nodes:
-        node.stop()
-
-
-@pytest.fixture
-def script(folder):
-    path = folder / "load.sql"
-    path.write_text("SELECT pg_sleep(0.02);\n")
-    return path
-
-
 def _reaches(node, count, seconds):
     begun = time.monotonic()
     machine.wait_until(lambda: node.servers >= count, seconds, f"{count} servers ({node.pooler.log_path})")
@@ -149,13 +52,13 @@ def _reaches(node, count, seconds):
 
 
 @pytest.mark.shows("fleet_etcd", "fleet_floor", "fleet_lease")
-def test_shares_follow_demand_and_never_exceed_the_limit(start_node, fleet_pg, script):
+def test_shares_follow_demand_and_never_exceed_the_limit(start_node, fleet_pg, load_script):
     nodes = [start_node() for _ in range(3)]
     with Sampler(fleet_pg) as sampler:
-        nodes[0].load(60, script)
+        nodes[0].load(60, load_script)
         _reaches(nodes[0], 40, 15)
         nodes[0].relax()
-        nodes[1].load(60, script)
+        nodes[1].load(60, load_script)
         took = _reaches(nodes[1], 40, 5)
     assert sampler.most <= BUDGET
     assert took <= 2
@@ -193,18 +96,18 @@ def _disturb(nodes, fleet_pg, script, pause):
     return sampler
 
 
-def test_a_node_that_dies_or_stops_or_is_cut_off_costs_no_limit(start_node, fleet_pg, script):
+def test_a_node_that_dies_or_stops_or_is_cut_off_costs_no_limit(start_node, fleet_pg, load_script):
     nodes = [start_node() for _ in range(3)]
-    sampler = _disturb(nodes, fleet_pg, script, 0)
+    sampler = _disturb(nodes, fleet_pg, load_script, 0)
     assert sampler.most <= BUDGET, sampler.samples
 
 
 @pytest.mark.full
 @pytest.mark.timeout(400)
-def test_the_limit_holds_for_a_long_time(start_node, fleet_pg, script):
+def test_the_limit_holds_for_a_long_time(start_node, fleet_pg, load_script):
     nodes = [start_node() for _ in range(3)]
     for _ in range(5):
-        sampler = _disturb(nodes, fleet_pg, script, 4)
+        sampler = _disturb(nodes, fleet_pg, load_script, 4)
         assert sampler.most <= BUDGET, sampler.samples
         nodes[0] = start_node()
 
@@ -219,9 +122,9 @@ def _falls_back(node, text):
     assert node.pooler.raw().query("SELECT 7")
 
 
-def test_while_etcd_is_gone_each_node_has_its_floor(start_node, etcd, script):
+def test_while_etcd_is_gone_each_node_has_its_floor(start_node, etcd, load_script):
     node = start_node()
-    node.load(20, script)
+    node.load(20, load_script)
     _reaches(node, 20, 15)
     etcd.pause()
     _falls_back(node, "etcd: no answer within 0.4 s")
@@ -236,9 +139,9 @@ def test_while_etcd_is_gone_each_node_has_its_floor(start_node, etcd, script):
 
 
 @pytest.mark.parametrize("key", ["node/0000000000000007", "other", "free"])
-def test_garbage_in_a_key_costs_the_lease_and_no_more(start_node, etcd, script, key):
+def test_garbage_in_a_key_costs_the_lease_and_no_more(start_node, etcd, load_script, key):
     node = start_node()
-    node.load(20, script)
+    node.load(20, load_script)
     _reaches(node, 20, 15)
     key = f"/pgweir/pgweir/{key}"
     before = etcd.post("/v3/kv/range", key)
@@ -249,18 +152,18 @@ def test_garbage_in_a_key_costs_the_lease_and_no_more(start_node, etcd, script, 
     assert before is not None
 
 
-def test_nodes_with_other_settings_have_their_floors(start_node, script):
+def test_nodes_with_other_settings_have_their_floors(start_node, load_script):
     start_node()
     other = start_node(max_server_conn=90)
     other.pooler.expect_log("the fleet has other values of max_server_conn, fleet_nodes, fleet_floor or fleet_lease")
-    other.load(20, script)
+    other.load(20, load_script)
     machine.stays_true(lambda: other.servers <= FLOOR, 2 * LEASE, "the node has its floor")
 
 
-def test_the_console_and_metrics_show_the_fleet(start_node, http_port, script):  # noqa: F811 (a fixture)
+def test_the_console_and_metrics_show_the_fleet(start_node, http_port, load_script):  # noqa: F811 (a fixture)
     node, other = start_node(http_listen=f"127.0.0.1:{http_port}"), start_node()
     for one in (node, other):
-        one.load(8, script)
+        one.load(8, load_script)
         _reaches(one, 8, 15)
     def shown():
         return {row["state"]: row for row in node.pooler.console("SHOW FLEET")}
@@ -291,10 +194,10 @@ def test_the_console_and_metrics_show_the_fleet(start_node, http_port, script): 
 
 
 @pytest.mark.shows("fleet_name")
-def test_fleets_with_different_names_share_nothing(start_node, etcd, script):
+def test_fleets_with_different_names_share_nothing(start_node, etcd, load_script):
     for name in ("a", "b"):
         node = start_node(fleet_name=name, fleet_nodes=1, max_server_conn=20, server_idle_timeout=0.5)
-        node.load(30, script)
+        node.load(30, load_script)
         _reaches(node, 20, 15)
         node.relax()
         # Sessions of others are reserved when a node starts.
@@ -304,11 +207,11 @@ def test_fleets_with_different_names_share_nothing(start_node, etcd, script):
     assert [keys[f"/pgweir/{name}/free"]["max_server_conn"] for name in "ab"] == [20, 20]
 
 
-def test_a_full_etcd(start_node, folder, script):
-    full = Etcd(_made(folder / "full"), "--quota-backend-bytes", "200000").start()
+def test_a_full_etcd(start_node, fleet_folder, load_script):
+    full = Etcd(_made(fleet_folder / "full"), "--quota-backend-bytes", "200000").start()
     try:
         node = start_node(fleet_etcd=full.url)
-        node.load(20, script)
+        node.load(20, load_script)
         _reaches(node, 20, 15)
         while full.post("/v3/kv/put", "/big", "x" * 100_000) is not None:
             pass
@@ -323,7 +226,7 @@ def _made(folder):
 
 
 @pytest.mark.shows("fleet_etcd_auth_file")
-def test_etcd_with_passwords(start_node, etcd, folder, script):
+def test_etcd_with_passwords(start_node, etcd, fleet_folder, load_script):
     for path, body in (
         ("user/add", {"name": "root", "password": "r"}), ("user/grant", {"user": "root", "role": "root"}),
         ("role/add", {"name": "fleet"}), ("user/add", {"name": "weir", "password": "se:cret"}),
@@ -333,23 +236,23 @@ def test_etcd_with_passwords(start_node, etcd, folder, script):
         assert etcd.request(f"/v3/auth/{path}", body)[0] == 200, path
     nodes = []
     for password in ("se:cret", "wrong"):
-        path = folder / password.replace(":", "")
+        path = fleet_folder / password.replace(":", "")
         path.write_text(f"weir:{password}\n")
         path.chmod(0o600)
         nodes.append(start_node(fleet_etcd_auth_file=machine.give_to_service(path)))
     good, bad = nodes
-    good.load(20, script)
+    good.load(20, load_script)
     _reaches(good, 20, 15)
     bad.pooler.expect_log("authentication failed, invalid user ID or password")
     assert bad.pooler.log().count("WARNING fleet") == 1
     assert "wrong" not in bad.pooler.log() and "se:cret" not in good.pooler.log()
-    bad.load(20, script)
+    bad.load(20, load_script)
     machine.stays_true(lambda: bad.servers <= FLOOR, LEASE, "the node has its floor")
 
 
 @pytest.mark.shows("fleet_etcd_tls_ca_file", "fleet_etcd_tls_cert_file", "fleet_etcd_tls_key_file")
-def test_etcd_with_tls(start_node, folder, script):
-    folder = machine.give_to_service(_made(folder / "tls"))
+def test_etcd_with_tls(start_node, fleet_folder, load_script):
+    folder = machine.give_to_service(_made(fleet_folder / "tls"))
     ours, others = certs.Authority(folder, "ours"), certs.Authority(folder, "others")
     site, client = ours.issue("etcd", names=["IP:127.0.0.1"]), ours.issue("node")
     context = ssl.create_default_context(cafile=ours.cert)
@@ -359,7 +262,7 @@ def test_etcd_with_tls(start_node, folder, script):
     try:
         settings = {"fleet_etcd": secure.url, "fleet_etcd_tls_cert_file": client.cert, "fleet_etcd_tls_key_file": client.key}
         node = start_node(fleet_etcd_tls_ca_file=ours.cert, **settings)
-        node.load(20, script)
+        node.load(20, load_script)
         _reaches(node, 20, 15)
         stranger = start_node(fleet_etcd_tls_ca_file=others.cert, **settings)
         stranger.pooler.expect_log("WARNING fleet pgweir: etcd: https://127.0.0.1")
