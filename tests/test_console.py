@@ -50,7 +50,7 @@ COLUMNS = {
     "TOTALS": "name value",
     "SOCKETS": _PEERS + _BUFFERS,
     "ACTIVE_SOCKETS": _PEERS + _BUFFERS,
-    "PEERS": "peer_id host port pool_size",
+    "PEERS": "peer_id host port pool_size source",
     "PEER_POOLS": "peer_id cl_active_cancel_req cl_waiting_cancel_req sv_active_cancel sv_login",
     "LISTS": "list items",
     "USERS": """name pool_size reserve_pool_size pool_mode max_user_connections current_connections

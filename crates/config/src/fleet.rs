@@ -5,7 +5,7 @@
 //! The remainder, fewer servers than there are nodes, is used by no node. With `fleet_etcd`, each node always has
 //! `fleet_floor` servers, and more by demand.
 
-use std::fmt;
+use std::{fmt, net::IpAddr};
 
 use crate::{
     Config, Settings,
@@ -17,6 +17,8 @@ use crate::{
 const PORT: u16 = 2379;
 /// The most addresses of a list.
 const URLS_MAX: usize = 32;
+/// The longest host name, as in DNS.
+const HOST_LENGTH_MAX: usize = 253;
 /// The shortest lease, in microseconds.
 const LEASE_MIN: u64 = 1_000_000;
 /// The longest lease, in microseconds: a lost node's servers stay reserved for that time.
@@ -94,7 +96,76 @@ impl Value for EtcdUrls {
     }
 }
 
+/// Where the other nodes of a fleet reach a process: `HOST` or `HOST:PORT`; not set by default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeAddress(Option<(String, Option<u16>)>);
+
+impl NodeAddress {
+    /// Returns whether a text is a host name or an address.
+    #[must_use]
+    pub fn is_host(text: &str) -> bool {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:%".contains(&byte);
+        (1..=HOST_LENGTH_MAX).contains(&text.len()) && text.bytes().all(is_plain)
+    }
+}
+
+impl Value for NodeAddress {
+    const KIND: &'static str = "HOST, or HOST:PORT";
+
+    fn parse(text: &str) -> Result<Self, BadValue> {
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        let wrong = |why: &str| {
+            BadValue::new(format!(
+                "HOST, HOST:PORT or [ADDRESS]:PORT (\"{text}\" {why})"
+            ))
+        };
+        // An IPv6 address may stand without brackets.
+        if text.parse::<IpAddr>().is_ok() {
+            return Ok(Self(Some((text.to_owned(), None))));
+        }
+        let UrlParts { host, port, path } = UrlParts::parse(text, 0).map_err(wrong)?;
+        match path.is_empty() && Self::is_host(&host) {
+            true => Ok(Self(Some((host, (port != 0).then_some(port))))),
+            false => Err(wrong("has a character that no host name has")),
+        }
+    }
+
+    fn show(&self) -> String {
+        match &self.0 {
+            None => String::new(),
+            Some((host, None)) => host.clone(),
+            Some((host, Some(port))) => authority(host, *port),
+        }
+    }
+
+    fn absent() -> Option<Self> {
+        Some(Self::default())
+    }
+}
+
 impl Settings {
+    /// Returns the host and port at which the other nodes of the fleet reach this process: `fleet_address`, or else the first
+    /// address of `listen_addr` that another machine may know.
+    #[must_use]
+    pub fn address_in_fleet(&self) -> Option<(String, u16)> {
+        let (host, port) = match &self.fleet_address.0 {
+            Some((host, port)) => (host.clone(), *port),
+            None => {
+                let addresses = self.listen_addr.iter();
+                let addresses =
+                    addresses.filter_map(|text| text.trim_matches(['[', ']']).parse().ok());
+                let is_known_elsewhere =
+                    |address: &IpAddr| !address.is_loopback() && !address.is_unspecified();
+                let mut addresses = addresses.filter(is_known_elsewhere);
+                (addresses.next()?.to_string(), None)
+            }
+        };
+        let port = port.unwrap_or(self.listen_port);
+        (port != 0).then_some((host, port))
+    }
+
     /// Returns the most servers of this process: its equal share of `max_server_conn`. 0 is no limit.
     #[must_use]
     pub fn fleet_share(&self) -> u32 {
@@ -219,6 +290,37 @@ mod tests {
         }
         for text in ["a:2379", "http://a,", "http://a/v3", "https://u:p@a"] {
             assert!(EtcdUrls::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_nodes() {
+        let mut settings = Settings {
+            listen_addr: ["*", "0.0.0.0", "::", "127.0.0.1", "localhost", "[fd00::1]"]
+                .map(str::to_owned)
+                .into(),
+            ..Settings::default()
+        };
+        let own = Some(("fd00::1".to_owned(), 6432));
+        assert_eq!(settings.address_in_fleet(), own);
+        settings.listen_addr.pop();
+        assert_eq!(settings.address_in_fleet(), None);
+        for (text, shown, host, port) in [
+            ("db-1", "db-1", "db-1", 6432),
+            ("db-1:7", "db-1:7", "db-1", 7),
+            ("fd00::1", "fd00::1", "fd00::1", 6432),
+            ("[fd00::1]:7", "[fd00::1]:7", "fd00::1", 7),
+            ("127.0.0.1", "127.0.0.1", "127.0.0.1", 6432),
+        ] {
+            settings.fleet_address = NodeAddress::parse(text).unwrap();
+            assert_eq!(settings.fleet_address.show(), shown);
+            assert_eq!(settings.address_in_fleet(), Some((host.to_owned(), port)));
+        }
+        // The system chooses the port of each address that pgweir listens on.
+        settings.listen_port = 0;
+        assert_eq!(settings.address_in_fleet(), None);
+        for text in ["/tmp", "a/b", "a:0", "a b", ":7", "u@a", "a;b"] {
+            assert!(NodeAddress::parse(text).is_err(), "{text}");
         }
     }
 

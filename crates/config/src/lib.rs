@@ -29,7 +29,7 @@ mod value;
 pub use bypass::BypassUsers;
 pub use changes::{Changes, entry_pairs, entry_text};
 pub use config::{Config, ConfigRow, RESERVED_DATABASES, is_console};
-pub use fleet::EtcdUrls;
+pub use fleet::{EtcdUrls, NodeAddress};
 pub use http::{HttpAddress, HttpListen};
 pub use kinds::{
     AuthType, Bytes, FairWindow, FileMode, HandoverClean, HttpTls, IoDriver, LoadBalance,

@@ -3,8 +3,8 @@
 use super::process::process_settings;
 use crate::{
     AuthType, BypassUsers, Bytes, EtcdUrls, FairWindow, FileMode, HandoverClean, HttpListen,
-    HttpTls, IoDriver, LogFormat, Micros, OtlpEndpoint, PoolMode, Ratio, Secret, SessionState,
-    Share, SslMode, TlsNegotiation, Unclean,
+    HttpTls, IoDriver, LogFormat, Micros, NodeAddress, OtlpEndpoint, PoolMode, Ratio, Secret,
+    SessionState, Share, SslMode, TlsNegotiation, Unclean,
     check::{
         above_zero, allow_prefers, between, extension_names, facility, fleet_name, not_console,
         packet_size, port_to_listen_on,

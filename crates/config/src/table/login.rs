@@ -119,6 +119,10 @@ macro_rules! login_settings {
                 /// How long a process may use more servers than `fleet_floor` without an answer of etcd, at least 1 second. Each process renews
                 /// its lease three times in this time, and reads the demands of the others fifteen times.
                 fleet_lease: Micros = "5", restarts, now;
+                /// Where the other processes reach this one, with a `peer_id`, to pass on cancel requests: `HOST` or `HOST:PORT`; without a port
+                /// `listen_port`. Each process writes its `peer_id` and this address into etcd, so `[peers]` need not name them. If empty, the first
+                /// address of `listen_addr` that is neither a name, nor all addresses, nor this machine's own (`127.0.0.1`).
+                fleet_address: NodeAddress = "", reloads, now;
                 /// A PEM file with the certificate authorities of etcd, for URLs with `https`.
                 fleet_etcd_tls_ca_file: Option<String>, restarts, now;
                 /// A PEM file with the client certificate for etcd; needs `fleet_etcd_tls_key_file`.

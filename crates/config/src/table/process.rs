@@ -21,7 +21,7 @@ macro_rules! process_settings {
                 service_name: Option<String>, restarts, never;
                 /// Another name for `service_name`.
                 job_name: String = "pgbouncer", restarts, never;
-                /// The number of this process among the `[peers]`. 0: no peers.
+                /// The number of this process among the `[peers]`, or among the processes of `fleet_etcd`. 0: no peers.
                 peer_id: u32 = "0", reloads, now, between::<0, 16_383>;
             }
 

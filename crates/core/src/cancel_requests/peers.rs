@@ -31,6 +31,16 @@ pub(super) struct PeerPool {
     queue: VecDeque<Token>,
 }
 
+/// A peer, by the configuration or by etcd.
+pub(crate) struct KnownPeer {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// The most requests that are being sent to the peer; 0 is no limit.
+    pub(crate) pool_size: u32,
+    /// Whether an entry of `[peers]` names the peer.
+    pub(crate) is_configured: bool,
+}
+
 /// Handles a client's wish to cancel a query: finds the worker, or the peer, whose client the key names.
 pub(crate) fn route(
     env: &Env<'_>,
@@ -52,7 +62,7 @@ pub(crate) fn route(
     if !key.take_hop() {
         return Some(Effect::Client(ClientEffect::Dismiss(request, EXHAUSTED)));
     }
-    if !config.peers.contains_key(&peer) {
+    if env.peer(peer).is_none() {
         return Some(Effect::Client(ClientEffect::Dismiss(request, NO_PEER)));
     }
     if env.is_verbose() {
@@ -99,15 +109,13 @@ impl CancelRequests {
         peer: u32,
         out: &mut Actions,
     ) {
-        let config = &env.snapshot.config;
         let Some(pool) = self.peers.get_mut(&peer) else {
             return;
         };
-        // Requests for a peer that is no longer in the configuration end by their timeout.
-        if let Some(entry) = config.peers.get(&peer) {
-            let host = entry.host.as_deref().unwrap_or_default();
-            let endpoint = Arc::new(Endpoint::of(host, entry.port));
-            let size = match entry.pool_size.unwrap_or(config.settings.default_pool_size) {
+        // Requests for a peer that is no longer known end by their timeout.
+        if let Some(peer) = env.peer(peer) {
+            let endpoint = Arc::new(Endpoint::of(&peer.host, peer.port));
+            let size = match peer.pool_size {
                 0 => u32::MAX,
                 size => size,
             };
@@ -143,5 +151,35 @@ impl CancelRequests {
             pool.under_way -= u32::from(passage != CancelState::Queued);
         }
         self.serve_peer(env, connections, peer, out);
+    }
+}
+
+impl Env<'_> {
+    /// Returns the peer with this number: its entry of `[peers]`, or else what it has written into etcd itself.
+    fn peer(&self, id: u32) -> Option<KnownPeer> {
+        let config = &self.snapshot.config;
+        let default_size = config.settings.default_pool_size;
+        if let Some(entry) = config.peers.get(&id) {
+            return Some(KnownPeer {
+                host: entry.host.clone().unwrap_or_default(),
+                port: entry.port,
+                pool_size: entry.pool_size.unwrap_or(default_size),
+                is_configured: true,
+            });
+        }
+        let peers = self.directory.fleet().peers();
+        peers.get(&id).map(|peer| KnownPeer {
+            host: peer.host.clone(),
+            port: peer.port,
+            pool_size: default_size,
+            is_configured: false,
+        })
+    }
+
+    /// Returns all peers by number.
+    pub(crate) fn peers(&self) -> BTreeMap<u32, KnownPeer> {
+        let fleet = self.directory.fleet().peers();
+        let ids = self.snapshot.config.peers.keys().chain(fleet.keys());
+        ids.filter_map(|&id| Some((id, self.peer(id)?))).collect()
     }
 }

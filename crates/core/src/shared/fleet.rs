@@ -2,6 +2,8 @@
 
 mod rounds;
 
+use std::{collections::BTreeMap, sync::Arc};
+
 use parking_lot::Mutex;
 
 pub use self::rounds::{FleetCount, FleetCounted, FleetRound};
@@ -11,6 +13,19 @@ use crate::Time;
 #[derive(Debug, Default)]
 pub struct Fleet {
     view: Mutex<FleetView>,
+    peers: Mutex<Arc<FleetPeers>>,
+}
+
+/// The nodes that cancel requests can be passed on to, by `peer_id`.
+pub type FleetPeers = BTreeMap<u32, FleetPeer>;
+
+/// Where cancel requests for a node's clients are passed on to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FleetPeer {
+    /// The node's host name or address.
+    pub host: String,
+    /// The node's port.
+    pub port: u16,
 }
 
 /// The fleet, as this process has read it last.
@@ -84,5 +99,16 @@ impl Fleet {
     /// Replaces what is known.
     pub fn publish(&self, view: FleetView) {
         *self.view.lock() = view;
+    }
+
+    /// Returns the nodes that cancel requests can be passed on to. Those in `[peers]` come first.
+    #[must_use]
+    pub fn peers(&self) -> Arc<FleetPeers> {
+        Arc::clone(&self.peers.lock())
+    }
+
+    /// Replaces the nodes that cancel requests can be passed on to.
+    pub fn publish_peers(&self, peers: FleetPeers) {
+        *self.peers.lock() = Arc::new(peers);
     }
 }

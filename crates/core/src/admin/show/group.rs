@@ -9,11 +9,12 @@ use crate::{
 
 use Kind::{Int4, Text};
 
-const PEER_COLUMNS: [Column; 4] = [
+const PEER_COLUMNS: [Column; 5] = [
     ("peer_id", Int4),
     ("host", Text),
     ("port", Int4),
     ("pool_size", Int4),
+    ("source", Text),
 ];
 
 const PEER_POOL_COLUMNS: [Column; 5] = [
@@ -43,22 +44,24 @@ pub(super) fn add(admin: &Admin<'_>, collection: &mut Collection) {
 }
 
 pub(super) fn peers(admin: &Admin<'_>) -> Table {
-    let config = &admin.env.snapshot.config;
-    let rows = config.peers.iter().map(|(&id, peer)| {
-        let size = peer.pool_size.unwrap_or(config.settings.default_pool_size);
+    let rows = admin.env.peers().into_iter().map(|(id, peer)| {
+        let source = match peer.is_configured {
+            true => "peers",
+            false => "fleet_etcd",
+        };
         vec![
             id.into(),
-            peer.host.as_deref().into(),
+            peer.host.into(),
             u32::from(peer.port).into(),
-            size.into(),
+            peer.pool_size.into(),
+            source.into(),
         ]
     });
     (PEER_COLUMNS.into(), rows.collect())
 }
 
 pub(super) fn peer_pools(admin: &Admin<'_>, collection: &Collection) -> Table {
-    let peers = admin.env.snapshot.config.peers.keys();
-    let rows = peers.map(|&id| {
+    let rows = admin.env.peers().into_keys().map(|id| {
         let PeerCount {
             queued,
             opening,

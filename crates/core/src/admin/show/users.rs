@@ -68,14 +68,14 @@ fn names<'a>(admin: &'a Admin<'_>) -> BTreeSet<&'a str> {
 }
 
 pub(in crate::admin) fn lists(admin: &Admin<'_>, collection: &Collection) -> Table {
-    let config = &admin.env.snapshot.config;
+    let peers = admin.env.peers().len();
     // The console counts as a database, and has a pool.
     let rows = [
         ("databases", known_databases(admin, collection).len() + 1),
         ("users", names(admin).len()),
-        ("peers", config.peers.len()),
+        ("peers", peers),
         ("pools", collection.pools.len() + 1),
-        ("peer_pools", config.peers.len()),
+        ("peer_pools", peers),
         // No memory is kept for closed connections.
         ("free_clients", 0),
         ("used_clients", collection.clients),

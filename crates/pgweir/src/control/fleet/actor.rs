@@ -19,7 +19,8 @@ use tokio::{sync::mpsc::Receiver, time};
 
 use super::{
     access::FleetAccess,
-    record::{parse_source, show_source},
+    record::{PeerValue, parse_source, show_source},
+    registration::{Outcome, Registration, others},
     store::Store,
 };
 use crate::{
@@ -45,6 +46,11 @@ pub(super) struct Actor {
     idle: u32,
     counts: u64,
     sources: Sources,
+    /// Whether the store was read in this interval.
+    is_read: bool,
+    registration: Registration,
+    /// When the registration may be tried again: requests that fail must not delay those for the lease for long.
+    next_registration: u64,
     report: Report,
 }
 
@@ -68,6 +74,10 @@ struct Report {
     /// The renewals of each node, and when the last one was seen.
     renewals: BTreeMap<NodeId, (u64, Time)>,
     reserved: BTreeSet<NodeId>,
+    /// The last line about this process as a peer.
+    peer_problem: Option<String>,
+    /// The key of a peer that is ignored.
+    garbage: Option<String>,
 }
 
 /// The kind of a request that has failed.
@@ -99,6 +109,9 @@ impl Actor {
             idle: 0,
             counts: 0,
             sources: Sources::default(),
+            is_read: false,
+            registration: Registration::default(),
+            next_registration: 0,
             report: Report::default(),
         }
     }
@@ -115,6 +128,13 @@ impl Actor {
                     break;
                 };
                 self.perform(number, request).await;
+            }
+            if std::mem::take(&mut self.is_read) {
+                if since_boot_us() >= self.next_registration {
+                    self.keep_registered().await;
+                }
+                let peers = others(&self.store, self.node.id());
+                self.directory.fleet().publish_peers(peers);
             }
             self.publish();
             time::sleep(interval).await;
@@ -203,7 +223,9 @@ impl Actor {
                 time::timeout(patience, self.store.change(change, &sources)).await
             }
             Request::Read | Request::CountBackends => {
-                time::timeout(patience, self.store.read()).await
+                let asked = time::timeout(patience, self.store.read()).await;
+                self.is_read = matches!(asked, Ok(Ok(_)));
+                asked
             }
         };
         let kind = match request {
@@ -293,6 +315,69 @@ impl Actor {
             .map(|source| (source.reserved_id(), *source))
             .collect();
         Some(attribute(&backends, &nodes))
+    }
+
+    /// Registers this process as a peer.
+    async fn keep_registered(&mut self) {
+        let directory = Arc::clone(&self.directory);
+        let snapshot = directory.snapshot();
+        let settings = &snapshot.config.settings;
+        let (id, node) = (settings.peer_id, self.node.id());
+        let address = settings.address_in_fleet().filter(|_| id > 0);
+        let value = address.map(|(host, port)| PeerValue { node, host, port });
+        let shown = value.as_ref().map(ToString::to_string).unwrap_or_default();
+        let has_no_address = id > 0 && value.is_none();
+        let wanted = value.map(|value| (id, value));
+        let patience = Duration::from_micros(self.terms.timeout);
+        let seconds = self.terms.lease.div_ceil(1_000_000).cast_signed();
+        let now = since_boot_us();
+        let kept = self
+            .registration
+            .keep(&mut self.store, wanted, seconds, now);
+        let kept = time::timeout(patience, kept).await;
+        if !matches!(kept, Ok(Ok(_))) {
+            self.next_registration = since_boot_us() + self.terms.lease;
+        }
+        let problem = match kept {
+            _ if has_no_address => Some(format!(
+                "this node is not registered as peer {id}: set fleet_address to where the other nodes reach it"
+            )),
+            Ok(Ok(Outcome::Registered)) => {
+                self.say(Level::Log, &format!("registered as peer {id} at {shown}"));
+                None
+            }
+            Ok(Ok(Outcome::Taken(other))) => Some(format!(
+                "this node is not registered as peer {id} at {shown}: the node at {other} has this peer_id, too; \
+                 set another peer_id on one of them"
+            )),
+            Ok(Ok(Outcome::Nothing | Outcome::Kept | Outcome::Outdated)) => None,
+            Ok(Err(error)) => Some(format!(
+                "cannot register as peer {id} at {shown}: etcd: {error}"
+            )),
+            Err(_) => Some(format!(
+                "cannot register as peer {id} at {shown}: no answer of etcd"
+            )),
+        };
+        self.note_peer_problem(problem);
+    }
+
+    /// Logs why this process is no peer, and which key of a peer is ignored.
+    fn note_peer_problem(&mut self, problem: Option<String>) {
+        let garbage = self.store.peers().garbage.clone();
+        let ignored = garbage.as_ref().map(|key| {
+            format!("the key {key} has a value that pgweir does not understand, and is ignored: delete it if no node writes it")
+        });
+        let new = [
+            problem
+                .clone()
+                .filter(|_| problem != self.report.peer_problem),
+            ignored.filter(|_| garbage != self.report.garbage),
+        ];
+        (self.report.peer_problem, self.report.garbage) = (problem, garbage);
+        for text in new.into_iter().flatten() {
+            self.say(Level::Warning, &text);
+            self.note_event(EventKind::FleetFailed, &text);
+        }
     }
 
     /// Logs the beginning and the end of the lease.

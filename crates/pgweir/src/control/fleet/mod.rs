@@ -3,10 +3,13 @@
 //! `crates/fleet` decides, and argues why the limit is never exceeded. This module reads the clock, asks etcd and PostgreSQL,
 //! and puts the node's limit in force in the caps that all workers share. A node is asked for its next request under the lock
 //! of the caps, so that no worker opens a server between the count of the servers and the limit that follows from it.
+//!
+//! The thread also registers this process as a peer, and reads which peers there are (`registration`).
 
 mod access;
 mod actor;
 mod record;
+mod registration;
 mod store;
 
 use std::{io, sync::Arc, thread};

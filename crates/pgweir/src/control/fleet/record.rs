@@ -1,8 +1,9 @@
 //! The values of the fleet's keys in etcd, as JSON.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{collections::BTreeSet, fmt, net::IpAddr};
 
-use pgweir_fleet::{Source, Terms};
+use pgweir_config::NodeAddress;
+use pgweir_fleet::{NodeId, Source, Terms};
 use serde_json::{Value, json};
 
 /// What the key of a node has besides its account.
@@ -101,6 +102,48 @@ impl FreeValue {
     }
 }
 
+/// The value of the key of a peer: the node that has this `peer_id`, and where other nodes reach it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PeerValue {
+    pub(super) node: NodeId,
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+impl PeerValue {
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+        let value: Value = serde_json::from_slice(text).ok()?;
+        let host = value.get("host")?.as_str()?;
+        let port = u16::try_from(value.get("port")?.as_u64()?).ok()?;
+        let is_valid = NodeAddress::is_host(host) && port != 0;
+        is_valid.then_some(Self {
+            node: NodeId::from_str_radix(value.get("node")?.as_str()?, 16).ok()?,
+            host: host.to_owned(),
+            port,
+        })
+    }
+
+    pub(super) fn write(&self) -> Vec<u8> {
+        let node = format!("{:016x}", self.node);
+        let value = json!({ "node": node, "host": self.host, "port": self.port });
+        value.to_string().into_bytes()
+    }
+
+    /// Returns whether both are reached at the same address.
+    pub(super) fn has_address_of(&self, other: &Self) -> bool {
+        (&self.host, self.port) == (&other.host, other.port)
+    }
+}
+
+impl fmt::Display for PeerValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
 /// Reads where a connection comes from: an address, `socket` or `hidden`.
 pub(super) fn parse_source(text: &str) -> Option<Source> {
     match text {
@@ -149,6 +192,24 @@ mod tests {
         for text in ["", "{}", "[]", r#"{"extra":-1}"#, "\u{0}"] {
             assert_eq!(NodeValue::parse(text.as_bytes()), None);
             assert_eq!(FreeValue::parse(text.as_bytes()), None);
+        }
+        let peer = PeerValue {
+            node: 7,
+            host: "fd00::1".to_owned(),
+            port: 6432,
+        };
+        assert_eq!(PeerValue::parse(&peer.write()), Some(peer.clone()));
+        assert_eq!(peer.to_string(), "[fd00::1]:6432");
+        // Neither the folder of a Unix socket nor a port that no process can have.
+        for (host, port) in [
+            ("/tmp", "1"),
+            ("", "1"),
+            ("a\\nb", "1"),
+            ("a", "0"),
+            ("a", "65536"),
+        ] {
+            let text = format!(r#"{{"node":"7","host":"{host}","port":{port}}}"#);
+            assert_eq!(PeerValue::parse(text.as_bytes()), None, "{text}");
         }
     }
 }

@@ -1,16 +1,19 @@
-//! The fleet's account in etcd: the key `free`, and one key for each node. Each change is one transaction.
+//! The fleet's keys in etcd. The account is the key `free`, and one key for each node; each change of it is one transaction.
+//! Besides the account, there is one key for each peer, which ends with the etcd lease of its node.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use etcd_client::{Client, Compare, CompareOp, GetOptions, ResponseHeader, Txn, TxnOp};
+use etcd_client::{
+    Client, Compare, CompareOp, GetOptions, KeyValue, PutOptions, ResponseHeader, Txn, TxnOp,
+};
 use pgweir_fleet::{Answer, Change, Ledger, NodeId, Record, Refusal, Source, Terms};
 
 use super::{
     access::FleetAccess,
-    record::{FreeValue, NodeValue},
+    record::{FreeValue, NodeValue, PeerValue},
 };
 
 /// Why etcd has not carried out a request.
@@ -49,6 +52,24 @@ pub(super) struct Store {
     /// The number of the instance that was asked last: it changes when the store may have gone back in time.
     instance: u64,
     known: Known,
+    peers: Peers,
+}
+
+/// The keys of peers as they were read last. They stay known while the account can't be used.
+#[derive(Default)]
+pub(super) struct Peers {
+    /// The peers by `peer_id`, with the revisions of their last changes.
+    pub(super) by_id: BTreeMap<u32, (PeerValue, i64)>,
+    /// A key with a value that no node writes: it is ignored.
+    pub(super) garbage: Option<String>,
+}
+
+/// The lease of a peer's key in etcd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct EtcdLease {
+    pub(super) id: i64,
+    /// How long the lease lasts without renewal, in seconds. etcd may give a longer time than it was asked for.
+    pub(super) seconds: u64,
 }
 
 /// The account as it was read last.
@@ -74,6 +95,7 @@ impl Store {
             revision: 0,
             instance: 0,
             known: Known::default(),
+            peers: Peers::default(),
         }
     }
 
@@ -113,9 +135,14 @@ impl Store {
         let answer = self.client().await?.get(prefix, Some(options)).await;
         let answer = answer.map_err(|error| self.failed(error))?;
         let instance = self.note_instance(answer.header())?;
+        let (peers, account): (Vec<_>, Vec<_>) = answer
+            .kvs()
+            .iter()
+            .partition(|pair| self.peer_number(pair).is_some());
+        self.peers = self.parse_peers(&peers);
         let mut known = Known::default();
         self.known = Known::default();
-        for pair in answer.kvs() {
+        for pair in account {
             let key = String::from_utf8_lossy(pair.key()).into_owned();
             let garbage = || StoreError::Garbage(key.clone());
             let name = key.strip_prefix(&self.prefix).unwrap_or_default();
@@ -133,6 +160,96 @@ impl Store {
         }
         self.known = known;
         Ok(instance)
+    }
+
+    /// Returns the text behind `peer/` in a key, if it is one of a peer.
+    fn peer_number<'a>(&self, pair: &'a KeyValue) -> Option<&'a [u8]> {
+        pair.key()
+            .strip_prefix(self.prefix.as_bytes())?
+            .strip_prefix(b"peer/")
+    }
+
+    fn parse_peers(&self, pairs: &[&KeyValue]) -> Peers {
+        let mut peers = Peers::default();
+        for pair in pairs {
+            let number = self.peer_number(pair).unwrap_or_default();
+            let number = str::from_utf8(number).ok().and_then(|id| id.parse().ok());
+            match number.zip(PeerValue::parse(pair.value())) {
+                Some((id, value)) => {
+                    peers.by_id.insert(id, (value, pair.mod_revision()));
+                }
+                None => peers.garbage = Some(String::from_utf8_lossy(pair.key()).into_owned()),
+            }
+        }
+        peers
+    }
+
+    /// Returns the peers as they were read last.
+    pub(super) fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    /// Asks for a lease of this many seconds.
+    ///
+    /// # Errors
+    /// etcd can't be asked.
+    pub(super) async fn grant_lease(&mut self, seconds: i64) -> Result<EtcdLease, StoreError> {
+        let answer = self.client().await?.lease_grant(seconds, None).await;
+        let answer = answer.map_err(|error| self.failed(error))?;
+        Ok(EtcdLease {
+            id: answer.id(),
+            seconds: answer.ttl().max(1).unsigned_abs(),
+        })
+    }
+
+    /// Renews a lease. Returns whether the lease was still there.
+    ///
+    /// # Errors
+    /// etcd can't be asked.
+    pub(super) async fn renew_lease(&mut self, lease: EtcdLease) -> Result<bool, StoreError> {
+        match self.client().await?.lease_keep_alive(lease.id).await {
+            Ok(_) => Ok(true),
+            Err(etcd_client::Error::LeaseKeepAliveError(_)) => Ok(false),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// Ends a lease, and removes its key.
+    ///
+    /// # Errors
+    /// etcd can't be asked.
+    pub(super) async fn revoke_lease(&mut self, lease: EtcdLease) -> Result<(), StoreError> {
+        let answer = self.client().await?.lease_revoke(lease.id).await;
+        answer.map_err(|error| self.failed(error))?;
+        Ok(())
+    }
+
+    /// Writes the key of a peer, if its last change is still the one that was read. Returns whether it was.
+    ///
+    /// # Errors
+    /// etcd can't be asked. Nobody knows then whether the key was written.
+    pub(super) async fn put_peer(
+        &mut self,
+        id: u32,
+        value: &PeerValue,
+        lease: EtcdLease,
+    ) -> Result<bool, StoreError> {
+        let key = format!("{}peer/{id}", self.prefix);
+        let same = match self.peers.by_id.get(&id) {
+            None => Compare::create_revision(key.clone(), CompareOp::Equal, 0),
+            Some((_, revision)) => Compare::mod_revision(key.clone(), CompareOp::Equal, *revision),
+        };
+        let options = PutOptions::new().with_lease(lease.id);
+        let put = TxnOp::put(key, value.write(), Some(options));
+        let txn = Txn::new().when([same]).and_then([put]);
+        let answer = self.client().await?.txn(txn).await;
+        let answer = answer.map_err(|error| self.failed(error))?;
+        self.note_instance(answer.header())?;
+        if answer.succeeded() {
+            let known = (value.clone(), self.revision);
+            self.peers.by_id.insert(id, known);
+        }
+        Ok(answer.succeeded())
     }
 
     fn ledger(&self, free: i64) -> Ledger {

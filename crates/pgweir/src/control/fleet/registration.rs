@@ -1,0 +1,142 @@
+//! Registers this process in etcd as a peer, so that other nodes can pass on cancel requests for its clients.
+//!
+//! The key `peer/PEER_ID` has the address of the node, and ends with an etcd lease that the node renews. A node never takes the key
+//! of a node with another address: both have the same `peer_id` then. The new process of an online restart has the address of
+//! the old one, and takes its key.
+
+use pgweir_core::shared::fleet::{FleetPeer, FleetPeers};
+use pgweir_fleet::NodeId;
+
+use super::{
+    record::PeerValue,
+    store::{EtcdLease, Store, StoreError},
+};
+
+/// How many times a lease is renewed while it lasts.
+const RENEWALS_PER_LEASE: u64 = 3;
+
+/// The key of this process.
+#[derive(Default)]
+pub(super) struct Registration {
+    held: Option<Held>,
+    /// A later process with the same address has taken the key: it is not taken back.
+    is_succeeded: bool,
+}
+
+/// A key that this process has written.
+struct Held {
+    id: u32,
+    value: PeerValue,
+    lease: EtcdLease,
+    /// When the lease was renewed last, in microseconds.
+    renewed: u64,
+}
+
+/// What has become of the registration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The process has no `peer_id`, or its successor is registered.
+    Nothing,
+    /// The key was written now.
+    Registered,
+    /// The key is this process's, as before.
+    Kept,
+    /// Another node has the `peer_id`, at this address.
+    Taken(String),
+    /// Another node has changed the key at the same time; the next read shows it.
+    Outdated,
+}
+
+impl Registration {
+    /// Registers the process under this `peer_id`, or renews the registration. `seconds`: how long it lasts without this process.
+    /// The store must have been read since the last call.
+    ///
+    /// # Errors
+    /// etcd can't be asked. The registration lasts until its lease ends.
+    pub(super) async fn keep(
+        &mut self,
+        store: &mut Store,
+        wanted: Option<(u32, PeerValue)>,
+        seconds: i64,
+        now: u64,
+    ) -> Result<Outcome, StoreError> {
+        let is_wanted = |held: &Held| wanted.as_ref() == Some(&(held.id, held.value.clone()));
+        if self.held.as_ref().is_some_and(|held| !is_wanted(held)) {
+            self.is_succeeded = false;
+            self.release(store).await;
+        }
+        let Some((id, value)) = wanted else {
+            return Ok(Outcome::Nothing);
+        };
+        let known = store.peers().by_id.get(&id).map(|(known, _)| known.clone());
+        let is_own = known.as_ref().is_some_and(|it| it.node == value.node);
+        if let Some(held) = &mut self.held {
+            if !is_own {
+                // The lease has ended, somebody has deleted the key, or this process has a successor.
+                self.is_succeeded = known.is_some_and(|it| it.has_address_of(&value));
+                self.release(store).await;
+                return Ok(Outcome::Outdated);
+            }
+            let pause = held.lease.seconds * 1_000_000 / RENEWALS_PER_LEASE;
+            if now.saturating_sub(held.renewed) >= pause {
+                if store.renew_lease(held.lease).await? {
+                    held.renewed = now;
+                } else {
+                    self.held = None;
+                    return Ok(Outcome::Outdated);
+                }
+            }
+            return Ok(Outcome::Kept);
+        }
+        if let Some(other) = known.filter(|_| !is_own) {
+            match other.has_address_of(&value) {
+                false => return Ok(Outcome::Taken(other.to_string())),
+                true if self.is_succeeded => return Ok(Outcome::Nothing),
+                true => {}
+            }
+        }
+        self.register(store, (id, value), seconds, now).await
+    }
+
+    async fn register(
+        &mut self,
+        store: &mut Store,
+        (id, value): (u32, PeerValue),
+        seconds: i64,
+        now: u64,
+    ) -> Result<Outcome, StoreError> {
+        let lease = store.grant_lease(seconds).await?;
+        if !store.put_peer(id, &value, lease).await? {
+            store.revoke_lease(lease).await?;
+            return Ok(Outcome::Outdated);
+        }
+        self.is_succeeded = false;
+        self.held = Some(Held {
+            id,
+            value,
+            lease,
+            renewed: now,
+        });
+        Ok(Outcome::Registered)
+    }
+
+    /// Gives the registration up.
+    async fn release(&mut self, store: &mut Store) {
+        if let Some(held) = self.held.take() {
+            // The lease may be over, or etcd may not answer: then the key goes with the end of the lease.
+            let _ = store.revoke_lease(held.lease).await;
+        }
+    }
+}
+
+/// Returns the peers of this node.
+pub(super) fn others(store: &Store, own: NodeId) -> FleetPeers {
+    let peers = store.peers().by_id.iter();
+    let others = peers.filter(|(_, (value, _))| value.node != own);
+    let shown = others.map(|(&id, (value, _))| {
+        let host = value.host.clone();
+        let port = value.port;
+        (id, FleetPeer { host, port })
+    });
+    shown.collect()
+}
