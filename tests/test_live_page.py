@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 import threading
 
 import psycopg
@@ -233,3 +234,38 @@ def test_a_wrong_password(start, tab):
     tab.wait("document.getElementById('login-error').textContent")
     tab.screenshot(PICTURES / "login.png")
     reload(pooler, stats_users="")
+
+
+@pytest.mark.full
+@pytest.mark.skipif(shutil.which("etcd") is None, reason="needs etcd: tools/install-deps full")
+def test_the_nodes_of_a_fleet(start, start_node, etcd, http_port, tab):  # noqa: F811 (a fixture)
+    """What nodes have written into etcd is text, also if it looks like markup."""
+    pooler = start_node(http_listen=f"127.0.0.1:{http_port}").pooler
+    pooler.http = http_port
+    start_node()
+    hostile = "<img src=x onerror=document.title='injected'><b>v</b>"
+    stop = threading.Event()
+
+    def renew():
+        renewals = 0
+        while not stop.wait(0.3):
+            renewals += 1
+            etcd.put("/pgweir/pgweir/node/0000000000000007", json.dumps(
+                {"extra": 0, "renewals": renewals, "wanted": 3, "weight": 1, "sources": [], "version": hostile}))
+    stranger = threading.Thread(target=renew)
+    stranger.start()
+    try:
+        machine.wait_until(lambda: len(pooler.console("SHOW FLEET")) == 3, what="three nodes are known")
+        log_in(tab, pooler)
+        tab.wait("document.querySelectorAll('#fleet-body tbody tr').length == 3", 30)
+    finally:
+        stop.set()
+        stranger.join()
+    head = tab.evaluate("[...document.querySelectorAll('#fleet-body th')].map((th) => th.textContent).join()")
+    assert head == "node,state,addresses,share,extra,wanted,version,last contact"
+    cells = "[...document.querySelectorAll('#fleet-body td:nth-child({})')].map((td) => td.textContent).join('|')"
+    assert tab.evaluate(cells.format(2)) == "this|active|active"
+    assert hostile in tab.evaluate(cells.format(7)).split("|")
+    assert tab.evaluate("document.querySelectorAll('#fleet-body img, #fleet-body b').length") == 0
+    assert tab.evaluate("document.title") == "pgweir"
+    nothing_is_wrong(tab)
