@@ -105,13 +105,18 @@ def _decoded(text):
 
 
 class Proxy:
-    """Passes connections on to a port, from an address of its own; a cut one passes nothing, and closes nothing."""
+    """Passes connections on to a port, from an address of its own; a cut one passes nothing, and closes nothing.
+
+    `delay` is how many seconds a new connection takes.
+    """
 
     def __init__(self, target, source="127.0.0.1"):
         self.port = machine.free_port()
+        self.delay = 0
         self._target, self._source = target, source
         self._loop = asyncio.new_event_loop()
         self._flows = None
+        self._writers = set()
         started = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(started,), daemon=True)
         self._thread.start()
@@ -132,12 +137,16 @@ class Proxy:
         self._loop.close()
 
     async def _serve(self, reader, writer):
+        is_due = asyncio.Event()
+        self._loop.call_later(self.delay, is_due.set)
+        await is_due.wait()
         await self._flows.wait()
         try:
             there = await asyncio.open_connection("127.0.0.1", self._target, local_addr=(self._source, 0))
         except OSError:
             writer.close()
             return
+        self._writers = {one for one in self._writers if not one.is_closing()} | {writer, there[1]}
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.gather(self._pump(reader, there[1]), self._pump(there[0], writer))
 
@@ -149,6 +158,10 @@ class Proxy:
                 await writer.drain()
         with contextlib.suppress(OSError, RuntimeError):
             writer.close()
+
+    def drop(self):
+        """Closes all connections."""
+        self._loop.call_soon_threadsafe(lambda: [writer.close() for writer in self._writers])
 
     def cut(self):
         self._loop.call_soon_threadsafe(self._flows.clear)

@@ -72,7 +72,7 @@ TYPES = {
     ("FDS", "link"): 23, ("PINS", "duration_us"): 20, ("PINS", "idle_us"): 20,
     ("PIN_STATS", "total_pins"): 20,
 }
-TEXTS = set("""version database user pool_mode load_balance_hosts type replication state addr
+TEXTS = set("""version source database user pool_mode load_balance_hosts type replication state addr
     local_addr connect_time request_time ptr link tls application_name name host force_user
     key value default changeable list hostname addrs zonename task client_encoding std_strings
     datestyle timezone password mode pin_reason pinned_since reason fingerprint statement

@@ -138,6 +138,17 @@ def test_while_etcd_is_gone_each_node_has_its_floor(start_node, etcd, load_scrip
     _reaches(node, 20, 15)
 
 
+def test_a_connection_to_etcd_may_take_longer_than_a_request(start_node, load_script):
+    node = start_node()
+    node.load(20, load_script)
+    _reaches(node, 20, 15)
+    # Each new connection takes longer than `fleet_lease`, as with a slow check of the password.
+    node.to_etcd.delay = 1.5 * LEASE
+    node.to_etcd.drop()
+    machine.wait_until(lambda: node.servers <= FLOOR, 5 * LEASE, "the node has its floor")
+    _reaches(node, 20, 30)
+
+
 @pytest.mark.parametrize("key", ["node/0000000000000007", "other", "free"])
 def test_garbage_in_a_key_costs_the_lease_and_no_more(start_node, etcd, load_script, key):
     node = start_node()
@@ -265,8 +276,8 @@ def test_etcd_with_tls(start_node, fleet_folder, load_script):
         node.load(20, load_script)
         _reaches(node, 20, 15)
         stranger = start_node(fleet_etcd_tls_ca_file=others.cert, **settings)
-        stranger.pooler.expect_log("WARNING fleet pgweir: etcd: https://127.0.0.1")
+        stranger.pooler.expect_log("WARNING fleet pgweir: etcd: https://127.0.0.1", 20)
         stranger = start_node(fleet_etcd_tls_ca_file=ours.cert, fleet_etcd=secure.url)
-        stranger.pooler.expect_log("WARNING fleet pgweir: etcd: https://127.0.0.1")
+        stranger.pooler.expect_log("WARNING fleet pgweir: etcd: https://127.0.0.1", 20)
     finally:
         secure.remove()

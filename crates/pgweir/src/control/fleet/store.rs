@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash, Hasher},
+    pin::Pin,
 };
 
 use etcd_client::{
@@ -15,6 +16,10 @@ use super::{
     access::FleetAccess,
     record::{FreeValue, NodeValue, PeerValue},
 };
+use crate::clock::since_boot_us;
+
+/// The most time that a connection may take, in microseconds.
+const CONNECT_TIME_MAX: u64 = 10_000_000;
 
 /// Why etcd has not carried out a request.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +49,9 @@ pub(super) struct Store {
     terms: Terms,
     version: &'static str,
     client: Option<Client>,
+    connecting: Option<Connecting>,
+    /// How long the next connection may take, in microseconds.
+    connect_time: u64,
     /// The member that is asked.
     at: usize,
     /// The number of connections so far, and of times that the revision has gone back.
@@ -53,6 +61,14 @@ pub(super) struct Store {
     instance: u64,
     known: Known,
     peers: Peers,
+}
+
+/// A connection that is being opened. With TLS and a password, which etcd checks slowly on purpose, that may take longer than a
+/// request may; so it goes on with the next request.
+struct Connecting {
+    /// When the connection was begun, in microseconds.
+    since: u64,
+    connects: Pin<Box<dyn Future<Output = Result<Client, etcd_client::Error>>>>,
 }
 
 /// The keys of peers as they were read last. They stay known while the account can't be used.
@@ -90,6 +106,8 @@ impl Store {
             terms,
             version: env!("CARGO_PKG_VERSION"),
             client: None,
+            connecting: None,
+            connect_time: terms.timeout,
             at: 0,
             serial: 0,
             revision: 0,
@@ -104,10 +122,20 @@ impl Store {
         &self.known.nodes
     }
 
-    /// Ends the connection: the next request goes to the next member, over a new one.
+    /// Ends the connection: the next request goes to the next member, over a new one. A connection that is being opened is
+    /// given up when it has taken too long; each time that all members have, the next ones get twice the time.
     pub(super) fn disconnect(&mut self) {
+        let pending = self
+            .connecting
+            .take_if(|it| since_boot_us() - it.since >= self.connect_time);
+        if self.connecting.is_some() {
+            return;
+        }
         self.client = None;
         self.at += 1;
+        if pending.is_some() && self.at.is_multiple_of(self.access.urls.len()) {
+            self.connect_time = (self.connect_time * 2).min(CONNECT_TIME_MAX);
+        }
     }
 
     /// Reads the account, with the number of the store's instance. The first node of a fleet makes it.
@@ -390,8 +418,24 @@ impl Store {
     async fn client(&mut self) -> Result<&mut Client, StoreError> {
         if self.client.is_none() {
             let url = self.url();
-            let connected = Client::connect([&url], Some(self.access.options())).await;
+            let connecting = self.connecting.get_or_insert_with(|| {
+                let (options, urls) = (self.access.options(), [url.clone()]);
+                let key = format!("{}free", self.prefix);
+                let connects = async move {
+                    let mut client = Client::connect(urls, Some(options)).await?;
+                    // Without a password, the client connects with its first request.
+                    client.get(key, None).await?;
+                    Ok(client)
+                };
+                Connecting {
+                    since: since_boot_us(),
+                    connects: Box::pin(connects),
+                }
+            });
+            let connected = connecting.connects.as_mut().await;
+            self.connecting = None;
             let client = connected.map_err(|error| StoreError::Etcd(url, error))?;
+            self.connect_time = self.terms.timeout;
             self.serial += 1;
             return Ok(self.client.insert(client));
         }
