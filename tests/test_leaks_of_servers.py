@@ -8,6 +8,7 @@ import random
 import pytest
 
 import cluster as clusters
+import machine
 import rawclient as wire
 from leaks import line as lines
 from leaks import stage as stages
@@ -33,7 +34,7 @@ def stage(cluster, start_pooler):
     """Makes a database with these objects, and a pooler with one server for it."""
     made = []
 
-    def make(*setups, **settings):
+    def make(*setups, warms=True, **settings):
         name = f"apart{next(_numbers)}"
         made.append(name)
         stages.make_database(cluster, name, setups)
@@ -43,7 +44,8 @@ def stage(cluster, start_pooler):
         pooler = start_pooler(cluster, databases={name: where, f"{name}_session": f"{where} pool_mode=session"},
                               **(usual | settings))
         one = stages.Stage(cluster, pooler, name)
-        one.warm()
+        if warms:
+            one.warm()
         return one
 
     yield make
@@ -182,6 +184,62 @@ def test_what_a_login_trigger_leaves_is_one_clients(stage, cluster):
             assert client.value("SELECT current_setting('app.login', true)") == "yes"
             assert client.value("SELECT count(*) FROM session_data") == "0"
             assert not wire.errors(client.query("INSERT INTO session_data VALUES ('secret')"))
+
+
+def test_a_login_before_the_catalog_was_read(stage, cluster):
+    """The first server has logged in before pgweir knows of the trigger."""
+    if cluster.version < 17:
+        pytest.skip("PostgreSQL has no login triggers before 17")
+    one = stage(LEAVES, warms=False)
+    with one.pooled() as client, one.pooled() as other:
+        assert not wire.errors(client.query("INSERT INTO session_data VALUES ('secret')"))
+        assert other.value("SELECT count(*) FROM session_data") == "0"
+
+
+def test_a_login_while_the_trigger_is_made(stage, cluster):
+    """A server logs in while the catalog is not known, and another one reads the catalog before the first is lent."""
+    if cluster.version < 17:
+        pytest.skip("PostgreSQL has no login triggers before 17")
+    one = stage(min_pool_size=1)
+    name, own = one.database, "SELECT pid FROM pg_stat_activity WHERE datname = %s AND usename = %s"
+    with one.pooler.raw(clusters.SUPERUSER, f"{name}_session") as maker, one.pooled() as client, one.pooled() as other:
+        assert not wire.errors(maker.query("BEGIN; CREATE FUNCTION unrelated() RETURNS int LANGUAGE sql AS 'SELECT 1'"))
+        with cluster.connect(dbname=name) as db:
+            db.execute(LEAVES)
+        (before,) = one._admin.execute(own, (name, stages.USER)).fetchall()
+        one._admin.execute("SELECT pg_terminate_backend(%s, 5000)", before)
+        machine.wait_until(lambda: one._admin.execute(own, (name, stages.USER)).fetchall(), 10, "a server logs in")
+        assert not wire.errors(maker.query("COMMIT"))
+        assert read(one.pooler, name, clusters.SUPERUSER)["state"] == "known"
+        assert not wire.errors(client.query("INSERT INTO session_data VALUES ('secret')"))
+        assert other.value("SELECT count(*) FROM session_data") == "0"
+
+
+def test_a_login_trigger_that_leaves_nothing_costs_nothing(stage, cluster):
+    """One that only writes to a table: its servers are shared like others."""
+    if cluster.version < 17:
+        pytest.skip("PostgreSQL has no login triggers before 17")
+    one = stage("CREATE TABLE logins (id int GENERATED ALWAYS AS IDENTITY, who text, at timestamptz DEFAULT now());"
+                "CREATE FUNCTION at_login() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER AS $k$ BEGIN"
+                " IF pg_is_in_recovery() THEN RETURN; END IF; INSERT INTO logins (who) VALUES (session_user); END $k$;"
+                "CREATE EVENT TRIGGER l ON login EXECUTE FUNCTION at_login()")
+    with one.pooled() as client, one.pooled() as other:
+        pids = {user.value("SELECT pg_backend_pid()") for user in (client, other, client, other)}
+        assert not wire.errors(client.query("DO $$ BEGIN PERFORM set_config('app.x', 'A', false); END $$"))
+        pids.add(other.value("SELECT pg_backend_pid()"))
+        assert len(pids) == 1
+
+
+def test_a_function_is_not_trusted_any_more(stage, cluster):
+    """RELOAD makes pgweir read the catalog again."""
+    one = stage("CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1 FROM pg_advisory_lock(77)'", certified_functions="f")
+    with one.pooled() as client, one.pooled() as other:
+        client.query("SELECT f()")
+        # The extension reports the lock, whatever is trusted.
+        assert other.value(LOCKS) == ("1" if cluster.assist is None else "0")
+        one.pooler.console("SET certified_functions = ''")
+        client.query("SELECT f()")
+        assert other.value(LOCKS) == "0"
 
 
 # -- which database it is

@@ -2,6 +2,7 @@
 
 import pytest
 
+import machine
 from rawclient import SYNC, bind, close, describe, errors, execute, kinds, parse, query, rows
 
 UNKNOWN = "prepared statement did not exist"
@@ -53,3 +54,30 @@ def test_of_a_database_and_by_reload(start_pooler, newest_pg):
         assert kinds(client.send(describe("S", "S_1") + SYNC).until_ready()) == "EZ"
         weir.console("SET session_state = off")
         assert kinds(client.send(describe("S", "S_1") + SYNC).rest()) == "E"
+
+
+SHOWS = "SELECT concat_ws('|', current_setting('app.' || 'x', true), current_setting('work_mem'), current_setting('app.' || 'y', true))"
+BEFORE = {
+    "session mode without a reset": {"pool_mode": "session", "server_reset_query": ""},
+    "session mode": {"pool_mode": "session", "server_reset_query": "DISCARD ALL"},
+    "off": {"session_state": "off"},
+}
+
+
+@pytest.mark.parametrize("stays", [False, True], ids=["left", "stays"])
+@pytest.mark.parametrize("before", BEFORE)
+def test_what_earlier_clients_have_left_when_it_is_switched_on(start_pooler, newest_pg, before, stays):
+    """A client that logged in before shares the servers, and its session state is not recorded."""
+    weir = start_pooler(newest_pg, workers=1, default_pool_size=1, query_wait_timeout=3, **BEFORE[before])
+    with weir.raw() as old:
+        assert not errors(old.query("SET app.x = 'A'; SET work_mem = '77MB'"))
+        if not stays:
+            old.close()
+            machine.wait_until(lambda: weir.console("SHOW POOLS")[0]["cl_active"] == 0, 5, "the client has left")
+        for name, value in {"pool_mode": "transaction", "session_state": "transparent"}.items():
+            weir.console(f"SET {name} = '{value}'")
+        for _ in range(2):
+            if stays:
+                assert not errors(old.query("SET app.y = 'A'; PREPARE p AS SELECT 1"))
+            with weir.raw() as new:
+                assert new.value(SHOWS).strip("|") == "4MB"

@@ -264,13 +264,29 @@ impl Directory {
     pub fn replace(&self, snapshot: Arc<Snapshot>) {
         let before = std::mem::replace(&mut *self.snapshot.write(), Arc::clone(&snapshot));
         for pool in self.pools() {
-            let name = &pool.key.database;
+            let (name, user) = (&pool.key.database, &pool.key.user);
             let entries = (before.config.database(name), snapshot.config.database(name));
-            if let (Some(old), Some(new)) = entries
-                && !(opens_like(old, new) && before.tls.servers == snapshot.tls.servers)
-            {
+            let (Some(old), Some(new)) = entries else {
+                continue;
+            };
+            let opens_alike = opens_like(old, new) && before.tls.servers == snapshot.tls.servers;
+            // What clients have left on the pool's servers before was not recorded.
+            let begins_to_carry = snapshot.config.carries_sessions(new, user)
+                && !before.config.carries_sessions(old, user);
+            if !opens_alike || begins_to_carry {
                 pool.epochs.lock().renew();
             }
+        }
+        let trust = |of: &Snapshot| {
+            let settings = &of.config.settings;
+            (
+                settings.certified_functions.clone(),
+                settings.pin_extensions.clone(),
+            )
+        };
+        if trust(&before) != trust(&snapshot) {
+            let catalogs = Arc::clone(&self.pools.lock().all_catalogs);
+            catalogs.doubt();
         }
         let memory_limit = snapshot.config.settings.memory_limit;
         self.interned.memory.set_limit(memory_limit.0);

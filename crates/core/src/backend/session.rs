@@ -99,8 +99,8 @@ pub struct LastingState {
     /// Whether the session may have state that no clean removes: a library, or functions that were compiled under
     /// another setting.
     pub outlives_clean: bool,
-    /// Whether a login event trigger may have left state in the session. The first client gets that state.
-    pub is_from_login: bool,
+    /// The number of changes of the catalog at login, until the first loan to a client whose session state is carried.
+    pub changes_at_login: Option<u64>,
 }
 
 /// The reasons for the next clean of a session.

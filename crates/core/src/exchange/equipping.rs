@@ -2,6 +2,7 @@
 
 use super::{
     Exchange,
+    cleaning::major_version,
     sql_statements::{send_statements, take_statements_of},
 };
 use crate::{
@@ -29,8 +30,8 @@ impl Exchange<'_> {
         client.request.transaction_at = now;
         recording::equipped(&self.env, client, out);
         server.times.lent_at = now;
-        if std::mem::take(&mut server.session.lasting.is_from_login) {
-            server.session.changes.raise(Class::Opaque);
+        if server.session.lasting.changes_at_login.is_some() && client.context.is_some() {
+            note_login_state(server);
         }
         server.session.notifications.has_listening_client = client.listening.is_some();
         server.session.notifications.pending.clear();
@@ -41,6 +42,10 @@ impl Exchange<'_> {
             return self.equip_session(server_conn, client_conn, waited, out);
         }
         let pool = server.pool();
+        if self.pools.get(pool).is_some_and(|pool| pool.terms.engine) {
+            // The client logged in before its pool carried session state, so what it changes is not recorded.
+            server.session.changes.raise(Class::Opaque);
+        }
         let start = out.scratch.len();
         let names = self.env.directory.names();
         if names.plan(&client.tracked, &server.tracked, &mut out.scratch) {
@@ -209,6 +214,21 @@ impl Exchange<'_> {
         }
         client.request.transaction_at = self.env.now;
         relay(client_conn, client, server_conn, server, out)
+    }
+}
+
+/// The version of PostgreSQL that introduced login event triggers.
+const LOGIN_TRIGGERS: u32 = 17;
+
+/// Notes at the first loan of a server whether a login trigger may have left session state.
+#[cold]
+fn note_login_state(server: &mut Server) {
+    let Some(changes) = server.session.lasting.changes_at_login.take() else {
+        return;
+    };
+    let has_no_triggers = (1..LOGIN_TRIGGERS).contains(&major_version(server));
+    if !has_no_triggers && server.shared.catalog.login_may_have_left_state(changes) {
+        server.session.changes.raise(Class::Opaque);
     }
 }
 

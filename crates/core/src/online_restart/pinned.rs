@@ -61,7 +61,6 @@ fn facts_of(client: &Client, server: &Server) -> u16 {
         (facts::MAY_HAVE_MISREAD, lasting.may_have_misread_bodies),
         (facts::HAS_RUN_OPAQUE, lasting.has_run_opaque_text),
         (facts::OUTLIVES_CLEAN, lasting.outlives_clean),
-        (facts::IS_FROM_LOGIN, lasting.is_from_login),
         (facts::OWN_NAMES, naming == Naming::Own),
         (facts::MIXED_NAMES, naming == Naming::Mixed),
         (facts::HIDDEN_NAMES, session.client_names.has_hidden()),
@@ -118,7 +117,6 @@ pub(super) fn restore_session(
     lasting.may_have_misread_bodies |= pinned.has(facts::MAY_HAVE_MISREAD);
     lasting.has_run_opaque_text = pinned.has(facts::HAS_RUN_OPAQUE);
     lasting.outlives_clean = pinned.has(facts::OUTLIVES_CLEAN);
-    lasting.is_from_login = pinned.has(facts::IS_FROM_LOGIN);
     let names = &mut session.client_names;
     match (pinned.has(facts::OWN_NAMES), pinned.has(facts::MIXED_NAMES)) {
         (true, _) => names.naming = Naming::Own,

@@ -76,7 +76,9 @@ fn send_queries(
     reading: Reading,
     out: &mut Actions,
 ) {
-    let settings = &env.snapshot.config.settings;
+    // A new configuration makes the catalogs stale before this worker has it.
+    let newest = env.directory.snapshot();
+    let settings = &newest.config.settings;
     let names = |list: &[String]| list.iter().map(|name| name.as_str().into()).collect();
     let trust = Trust {
         certified: names(&settings.certified_functions),

@@ -174,7 +174,7 @@ impl ServerConnections<'_> {
             return;
         };
         let shared = Arc::clone(&server.shared);
-        server.session.lasting.is_from_login = shared.catalog.certificates().logins_leave_state();
+        server.session.lasting.changes_at_login = Some(shared.catalog.changes());
         server.become_idle();
         keep_parameters(server, server_parameters);
         end_outage(&self.env, &shared);

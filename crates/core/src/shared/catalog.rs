@@ -12,6 +12,7 @@
 
 mod connected;
 mod evaluation;
+mod login_state;
 mod state;
 mod usage;
 
@@ -183,6 +184,14 @@ impl Catalogs {
         list.retain(|known| known.strong_count() > 0);
         list.push(Arc::downgrade(&catalog));
         catalog
+    }
+
+    /// Makes all certificates invalid until the catalogs have been read again: other functions are trusted now.
+    pub(crate) fn doubt(&self) {
+        for catalog in self.living() {
+            catalog.begin_ddl();
+            catalog.end_ddl();
+        }
     }
 
     fn living(&self) -> Vec<Arc<Catalog>> {
@@ -378,14 +387,14 @@ impl Catalog {
 
     /// Replaces another catalog from now on.
     fn take_over(self: &Arc<Self>, other: &Self) {
-        let (ddl, has_changed, servers, generation) = {
+        let (ddl, count, servers, generation) = {
             let state = other.state.lock();
             if other.same.set(Arc::clone(self)).is_err() {
                 return;
             }
             (
                 state.changes.ddl + state.changes.quiet,
-                state.changes.count > 0,
+                state.changes.count,
                 state.servers,
                 other.generation.load(Ordering::Acquire),
             )
@@ -394,8 +403,10 @@ impl Catalog {
         state.servers += servers;
         state.changes.ddl += ddl;
         // DDL through the other entry may have ended while this catalog was read.
-        let is_doubtful = ddl > 0 || has_changed;
+        let is_doubtful = ddl > 0 || count > 0;
         if is_doubtful {
+            // Both catalogs have had smaller numbers so far.
+            state.changes.count = state.changes.count.max(count);
             state.doubt();
         }
         // Workers that have seen the other catalog's generation notice the change.

@@ -44,8 +44,7 @@ pub mod facts {
     pub const HAS_RUN_OPAQUE: u16 = 1 << 3;
     /// The server may have state that no clean removes.
     pub const OUTLIVES_CLEAN: u16 = 1 << 4;
-    /// A login event trigger may have left something in the session.
-    pub const IS_FROM_LOGIN: u16 = 1 << 5;
+    // Earlier versions used bit 5.
     /// The server has the client's statements under the client's names.
     pub const OWN_NAMES: u16 = 1 << 6;
     /// The server may have some statements under the client's names.

@@ -273,3 +273,48 @@ fn ddl_through_another_entry_during_a_reading_counts() {
     assert!(two.is_alias());
     assert!(!is_certified(&one), "what was read is older than the DDL");
 }
+
+#[test]
+fn what_a_login_may_have_left() {
+    let catalogs = Arc::<Catalogs>::default();
+    let catalog = catalogs.add();
+    let early = catalog.changes();
+    assert!(catalog.login_may_have_left_state(early), "not read yet");
+    read(&catalog, 1, at(0));
+    assert!(!catalog.login_may_have_left_state(early));
+    let ddl = catalog.ddl_begins();
+    let meanwhile = catalog.changes();
+    drop(ddl);
+    let late = catalog.changes();
+    assert!(catalog.login_may_have_left_state(late), "not read again");
+    read(&catalog, 1, at(1000));
+    assert!(catalog.login_may_have_left_state(early));
+    assert!(catalog.login_may_have_left_state(meanwhile));
+    assert!(!catalog.login_may_have_left_state(late));
+}
+
+#[test]
+fn a_login_through_an_entry_that_was_merged() {
+    let catalogs = Arc::<Catalogs>::default();
+    let [known, other] = [(); 2].map(|()| catalogs.add());
+    drop(other.ddl_begins());
+    read(&known, 1, at(0));
+    drop(other.ddl_begins());
+    let login = other.changes();
+    read(&other, 1, at(1000));
+    assert!(other.is_alias());
+    read(&known, 1, at(2000));
+    assert!(other.login_may_have_left_state(login), "counted elsewhere");
+}
+
+#[test]
+fn other_functions_are_trusted() {
+    let catalogs = Arc::<Catalogs>::default();
+    let [one, other] = [(); 2].map(|()| catalogs.add());
+    read(&one, 1, at(0));
+    read(&other, 2, at(0));
+    catalogs.doubt();
+    assert!(!is_certified(&one) && !is_certified(&other));
+    read(&one, 1, at(1000));
+    assert!(is_certified(&one) && !is_certified(&other));
+}
