@@ -60,6 +60,8 @@ CASES = {
     **{name: ("SET ROLE insider", NOTHING, f"SELECT {name}()") for name in ("who", "who_in_body", "who_in_tree", "may")},
     "quote_ident": ("SET quote_all_identifiers = on", NOTHING, "SELECT quote_ident('a')"),
     "a SET clause of the caller": ("SELECT in_tokyo()", NOTHING, "SELECT point()"),
+    "a SET clause in DO": ("DO $$ BEGIN SET LOCAL TimeZone = 'Asia/Tokyo'; PERFORM point(); END $$", NOTHING, "SELECT point()"),
+    "a SET clause in EXECUTE": ("DO $$ BEGIN EXECUTE 'SET LOCAL Time' || 'Zone = 5'; PERFORM point(); END $$", NOTHING, "SELECT point()"),
     "a body under standard_conforming_strings": ("SET standard_conforming_strings = off", NOTHING, "SELECT backslashes()"),
     "a body under it, for a transaction": ("BEGIN; SET LOCAL standard_conforming_strings = off", NOTHING,
                                            "SELECT and_others()"),

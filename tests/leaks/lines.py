@@ -1,8 +1,8 @@
 """The table: classes of what keeps session state without saying so, a line for each text or object."""
 
-from leaks import attack, bodies, changed, forms, late, newer, objects, protocol, texts, undone
+from leaks import attack, bodies, changed, forms, late, newer, objects, protocol, tenants, texts, undone
 
 CLASSES = (texts.CLASSES | bodies.CLASSES | objects.CLASSES | protocol.CLASSES | changed.CLASSES
            | forms.CLASSES | newer.CLASSES | attack.CLASSES | late.CLASSES
-           | undone.CLASSES)
-RARE = (set(forms.CLASSES) | set(attack.CLASSES)) - forms.FOUND - attack.FOUND
+           | undone.CLASSES | tenants.CLASSES)
+RARE = (set(forms.CLASSES) | set(attack.CLASSES) | set(tenants.CLASSES)) - forms.FOUND - attack.FOUND - tenants.USUAL

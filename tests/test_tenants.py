@@ -1,0 +1,179 @@
+"""Two tenants on one server: whatever one does, the other gets the answers of a session of its own.
+
+`test_leaks.py` reads session state by name. Here the second tenant tries to reach what the first has left: its statements,
+portals, cursors, notifications, rows and timeouts.
+"""
+
+import itertools
+
+import pytest
+
+import cluster as clusters
+import machine
+import rawclient as wire
+from leaks import stage as stages
+from rawclient import SYNC, bind, close, describe, execute, parse, query, run
+
+pytestmark = pytest.mark.pgweir_only("it carries no session state in transaction mode")
+CELLS = [(version, assist) for version in clusters.VERSIONS for assist in (False, True)]
+_numbers = itertools.count(1)
+SECRET = "secret of the first tenant"
+STATEMENT = f"SELECT '{SECRET}'"
+SETUP = """
+CREATE VIEW shown AS SELECT name || statement AS text FROM pg_prepared_statements;
+CREATE FUNCTION of_c() RETURNS SETOF text LANGUAGE sql AS 'SELECT name || statement FROM pg_catalog.pg_prepared_statement()';
+"""
+
+
+@pytest.fixture(scope="module", params=CELLS, ids=lambda cell: f"pg{cell[0]}-{'assisted' if cell[1] else 'plain'}")
+def place(request, shared_clusters):
+    """A cluster, and a database in it."""
+    version, assist = request.param
+    cluster = shared_clusters(version, assist=assist)
+    name = f"tenants{next(_numbers)}"
+    stages.make_database(cluster, name, [SETUP])
+    yield cluster, name
+    cluster.run(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def tenants(place, start_pooler):
+    """Logs in tenants of a pool with one server."""
+    cluster, name = place
+    where = f"host={cluster.host} port={cluster.port} dbname={name}"
+    pooler = start_pooler(cluster, databases={name: where}, default_pool_size=1, workers=1, query_wait_timeout=3)
+
+    def login(**parameters):
+        return pooler.raw(stages.USER, name, **parameters)
+
+    with login() as first:
+        first.query("SELECT 1")
+    return login
+
+
+def shown(messages):
+    """Everything that a client gets to see, as one text."""
+    return " ".join(message.body.decode(errors="replace") for message in messages)
+
+
+# Dynamic SQL sees more: docs/prepared.md says so.
+READ_STATEMENTS = [
+    'EXECUTE "PGWEIR_1"', 'EXPLAIN (VERBOSE) EXECUTE "PGWEIR_1"', 'EXPLAIN ANALYZE VERBOSE EXECUTE "PGWEIR_1"', 'BEGIN; EXECUTE "PGWEIR_1"; COMMIT',
+    'CREATE TEMP TABLE made AS EXECUTE "PGWEIR_1"; TABLE made', 'PREPARE mine AS SELECT 1; EXECUTE "PGWEIR_1"', "EXECUTE s",
+    "SELECT * FROM pg_prepared_statements", "SELECT * FROM pg_prepared_statement()", "TABLE pg_catalog.pg_prepared_statements",
+    "BEGIN; DECLARE c CURSOR FOR TABLE pg_prepared_statements; FETCH ALL c; COMMIT", "COPY (TABLE pg_prepared_statements) TO STDOUT",
+    "TABLE shown", "SELECT of_c()",
+    "DO $$ DECLARE r record; BEGIN FOR r IN EXECUTE 'TABLE pg_prepared_statements' LOOP RAISE NOTICE '%', r; END LOOP; END $$",
+    "DEALLOCATE \"PGWEIR_1\"", "SELECT query FROM pg_stat_activity WHERE pid = pg_backend_pid()",
+]
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "left"])
+def test_the_statements_of_another(tenants, leaves):
+    seen = []
+    for text in READ_STATEMENTS:
+        with tenants() as first, tenants() as second:
+            assert not wire.errors(first.ask(parse(STATEMENT, "s") + bind(name="s") + execute() + SYNC))
+            if leaves:
+                first.close()
+            if SECRET in shown(second.query(text)):
+                seen.append(text)
+    assert not seen
+
+
+MESSAGES = {
+    "Bind of the unnamed statement": bind() + execute() + SYNC, "Describe of the unnamed statement": describe("S") + SYNC,
+    "Execute of the unnamed portal": execute() + SYNC, "Describe of the unnamed portal": describe("P") + SYNC,
+    "Bind of a name": run("s") + SYNC, "Bind of pgweir's name": run("PGWEIR_1") + SYNC, "Describe of pgweir's name": describe("S", "PGWEIR_1") + SYNC,
+    "Execute of a portal": execute(portal="p") + SYNC, "Close and Bind of a name": close("S", "s") + run("s") + SYNC,
+    "FETCH of a cursor": query("FETCH c"), "CLOSE of a cursor": query("CLOSE c"), "EXECUTE of PREPARE": query("EXECUTE q"),
+    "DEALLOCATE of PREPARE": query("DEALLOCATE q"), "Bind of PREPARE": run("q") + SYNC, "a held cursor": query("FETCH h"),
+    "a temporary table": query("TABLE t"), "a temporary function": query("SELECT pg_temp.f()"), "RELEASE": query("RELEASE s"),
+    "ROLLBACK TO": query("ROLLBACK TO s"), "lastval": query("SELECT lastval()"),
+}
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "left"])
+def test_names_of_another(tenants, leaves):
+    """Each of the messages ends with an error, as on a server of one's own."""
+    good = []
+    for words, raw in MESSAGES.items():
+        with tenants() as first, tenants() as second:
+            first.ask(parse(STATEMENT) + SYNC + parse(STATEMENT, "s") + SYNC + query("BEGIN") + parse(STATEMENT) + bind() + bind(portal="p") + SYNC
+                      + query("SAVEPOINT s") + query("DECLARE c CURSOR FOR SELECT 1"))
+            if not leaves:
+                first.query("COMMIT")
+            if leaves:
+                first.close()
+            answer = second.ask(raw)
+            if not wire.errors(answer) or SECRET in shown(answer):
+                good.append(words)
+        with tenants() as first, tenants() as second:
+            first.ask(query("PREPARE q AS SELECT 1") + query("DECLARE h CURSOR WITH HOLD FOR SELECT 1") + query("CREATE TEMP TABLE t (a int)")
+                      + query("CREATE FUNCTION pg_temp.f() RETURNS int LANGUAGE sql AS 'SELECT 1'"))
+            first.close()
+            if not wire.errors(second.ask(raw)):
+                good.append(words)
+    assert not good
+
+
+TIMEOUTS = ("idle_session_timeout = '30ms'", "idle_in_transaction_session_timeout = '30ms'", "statement_timeout = '30ms'", "lock_timeout = '1ms'")
+
+
+@pytest.mark.parametrize("hidden", [False, True], ids=["SET", "DO"])
+def test_timeouts_of_another(tenants, hidden):
+    for setting in TIMEOUTS:
+        for leaves in (False, True):
+            with tenants() as first, tenants() as second:
+                first.query(f"DO $$ BEGIN SET {setting}; END $$" if hidden else f"SET {setting}")
+                if leaves:
+                    first.close()
+                assert second.value("SELECT 1 FROM pg_sleep(0.05)") == "1"
+                second.query("BEGIN")
+                machine.stays_true(lambda: True, 0.06)
+                assert second.value("SELECT 2") == "2"
+                second.query("COMMIT")
+
+
+LISTENS = ("LISTEN c", "DO $$ BEGIN EXECUTE 'LISTEN c'; END $$", "BEGIN; LISTEN c; COMMIT", "DO $$ BEGIN EXECUTE 'LI' || 'STEN \"c\"'; END $$")
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "left"])
+def test_notifications_of_another(tenants, place, leaves):
+    cluster, name = place
+    for text in LISTENS:
+        with tenants() as first, tenants() as second:
+            assert not wire.errors(first.query(text))
+            if leaves:
+                first.close()
+            cluster.run(f"NOTIFY c, '{SECRET}'", dbname=name)
+            answer = second.query("SELECT 1") + second.query("BEGIN; SELECT 1") + second.query("COMMIT")
+            cluster.run(f"NOTIFY c, '{SECRET}'", dbname=name)
+            answer += second.query("SELECT 2")
+            assert not [message for message in answer if message.kind == "A"], text
+            if not leaves:
+                assert SECRET in shown(first.query("SELECT 1")) or SECRET in shown(first.until("A")), text
+
+
+SLOW = {
+    "a large result": query(f"SELECT '{SECRET}', repeat('x', 1000) FROM generate_series(1, 30000)"),
+    "COPY TO": query(f"COPY (SELECT '{SECRET}', repeat('x', 1000) FROM generate_series(1, 30000)) TO STDOUT"),
+    "a pipeline": (parse(STATEMENT) + bind() + execute()) * 3000 + SYNC, "Queries": query(STATEMENT) * 500,
+    "a pipeline without Sync": (parse(STATEMENT) + bind() + execute()) * 3000, "an error, then more": query(f"SELECT '{SECRET}'::int") * 200,
+    "notices": query(f"DO $$ BEGIN FOR i IN 1..3000 LOOP RAISE NOTICE '{SECRET}'; END LOOP; END $$"),
+    "COPY FROM": query("COPY shown FROM STDIN") + query(STATEMENT) * 20,
+    "a portal by parts": parse(f"SELECT '{SECRET}' FROM generate_series(1, 3000)") + bind() + execute(1) * 3000 + SYNC,
+}
+
+
+def test_answers_of_another_that_left(tenants):
+    """The answers that a client has not waited for reach nobody else."""
+    for words, raw in SLOW.items():
+        for reset in (False, True):
+            with tenants() as first, tenants() as second:
+                first.send(raw)
+                (first.reset if reset else first.close)()
+                for number in range(3):
+                    answer = second.query(f"SELECT {number}")
+                    assert SECRET not in shown(answer), words
+                    assert wire.rows(answer) == [(str(number),)], words
