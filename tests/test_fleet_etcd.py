@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 class Sampler:
-    """Counts the servers in PostgreSQL, each 50 ms."""
+    """Counts the backends in PostgreSQL every 50 ms, and remembers the maximum."""
 
     def __init__(self, pg):
         self.most, self.samples = 0, 0
@@ -65,7 +65,7 @@ def test_shares_follow_demand_and_never_exceed_the_limit(start_node, fleet_pg, l
 
 
 def _disturb(nodes, fleet_pg, script, pause):
-    """Kills, stops and cuts off nodes under changing load; returns the most servers that were seen."""
+    """Kills, stops and cuts off nodes under changing load. Returns the sampler."""
     one, two, three = nodes
     with Sampler(fleet_pg) as sampler:
         def is_within():
@@ -73,7 +73,7 @@ def _disturb(nodes, fleet_pg, script, pause):
         two.load(40, script)
         three.load(40, script)
         _reaches(two, 15, 15)
-        # Stopped for longer than a lease, with all its servers open: nobody gets them.
+        # Stopped for longer than a lease, with all its servers open: no other node uses them.
         two.pooler.signal(signal.SIGSTOP)
         two.relax()
         one.load(60, script)
@@ -96,7 +96,7 @@ def _disturb(nodes, fleet_pg, script, pause):
     return sampler
 
 
-def test_a_node_that_dies_or_stops_or_is_cut_off_costs_no_limit(start_node, fleet_pg, load_script):
+def test_the_limit_holds_when_nodes_die_stop_or_are_cut_off(start_node, fleet_pg, load_script):
     nodes = [start_node() for _ in range(3)]
     sampler = _disturb(nodes, fleet_pg, load_script, 0)
     assert sampler.most <= BUDGET, sampler.samples
@@ -113,12 +113,12 @@ def test_the_limit_holds_for_a_long_time(start_node, fleet_pg, load_script):
 
 
 def _falls_back(node, text):
-    """The node has its floor and says why, once."""
+    """Waits until the node has its floor, and checks that it logs the reason once."""
     node.pooler.expect_log(text)
     node.pooler.expect_log("the lease has ended: this node has its floor of 5 servers", 3 * LEASE)
     machine.wait_until(lambda: node.servers <= FLOOR, 5, "the node has its floor")
     machine.stays_true(lambda: node.pooler.log().count("WARNING fleet") == 2, LEASE, "it says so once")
-    # Clients go on.
+    # Clients are still served.
     assert node.pooler.raw().query("SELECT 7")
 
 
@@ -179,7 +179,7 @@ def test_the_console_and_metrics_show_the_fleet(start_node, http_port, load_scri
     def shown():
         return {row["state"]: row for row in node.pooler.console("SHOW FLEET")}
 
-    # Before a node has recorded its address, its sessions are unknown ones.
+    # Before a node has recorded its address, its sessions count as those of an unknown node.
     def is_complete():
         rows = shown()
         return rows.keys() == {"this", "active"} and all(row["addresses"] and row["share"] >= 8 for row in rows.values())
@@ -211,7 +211,7 @@ def test_fleets_with_different_names_share_nothing(start_node, etcd, load_script
         node.load(30, load_script)
         _reaches(node, 20, 15)
         node.relax()
-        # Sessions of others are reserved when a node starts.
+        # A node that starts reserves servers for sessions that belong to no known node.
         machine.wait_until(lambda: node.servers == 0, 5, "the servers are closed")
     keys = etcd.keys()
     assert {key.split("/")[2] for key in keys} == {"a", "b"}

@@ -1,4 +1,4 @@
-//! Which node a backend in PostgreSQL may belong to, by the address that its connection comes from.
+//! Finds the nodes that a backend in PostgreSQL may belong to, by the address that its connection comes from.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,14 +7,14 @@ use std::{
 
 use crate::NodeId;
 
-/// Where PostgreSQL says that a backend's connection comes from.
+/// The origin of a backend's connection, as PostgreSQL shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
     /// An address: `client_addr` of `pg_stat_activity`.
     Address(IpAddr),
     /// A Unix socket.
     Socket,
-    /// PostgreSQL does not show it: the role that asks has no right to see it.
+    /// PostgreSQL does not show the origin: the role that runs the query has no privilege to see it.
     Hidden,
 }
 
@@ -22,15 +22,16 @@ pub enum Source {
 const OF_SOURCE: NodeId = 1 << 63;
 
 impl Source {
-    /// Returns the number under which the account reserves servers for backends from here, that may belong to a
-    /// forgotten node. No node has such a number: theirs are below 2^63.
+    /// Returns the number under which the account reserves servers for backends from this source that may belong to a
+    /// forgotten node. No node has such a number: the numbers of nodes are below 2^63.
     #[must_use]
     pub fn reserved_id(self) -> NodeId {
         let number = match self {
             Self::Address(IpAddr::V4(address)) => u64::from(u32::from(address)),
             Self::Address(IpAddr::V6(address)) => {
                 let bits = u128::from(address);
-                // Two sources with one number are counted together, which reserves too many servers rather than too few.
+                // Two sources with one number are counted together, which reserves too many servers rather than too
+                // few.
                 (1 << 62) | ((bits >> 64) as u64 ^ bits as u64) & ((1 << 62) - 1)
             }
             Self::Socket => 1 << 40,
@@ -46,9 +47,10 @@ impl Source {
     }
 }
 
-/// Attributes backends to nodes. `nodes` has the sources that each node has recorded; a node that has recorded none may be
-/// anywhere. A backend counts for *each* node that it may belong to. Where no node has recorded the source, the backend also
-/// counts for the reserved number of the source, since it may belong to a node that the store has forgotten.
+/// Attributes backends to nodes. `nodes` has the sources that each node has recorded. The backends of a node that has
+/// recorded none may come from any source. A backend counts for *each* node that it may belong to. If no node has
+/// recorded a source, its backends also count for the reserved number of the source, since they may belong to a node
+/// that the store has forgotten.
 #[must_use]
 pub fn attribute(
     backends: &BTreeMap<Source, u32>,

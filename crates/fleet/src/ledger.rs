@@ -1,4 +1,4 @@
-//! The account in the shared store: who holds how many of the servers above the floors.
+//! The account in the shared store: how many of the spare servers each node holds.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub enum Change {
         version: Option<u64>,
         /// The servers above the floor from now on.
         extra: u32,
-        /// Whether the node may have more servers than before. Otherwise, `extra` is at most what is recorded.
+        /// Whether the node may have more servers after this change. If not, `extra` is at most the recorded number.
         raises: bool,
         /// See [`Record::wanted`].
         wanted: u32,
@@ -39,17 +39,17 @@ pub enum Change {
         weight: u32,
     },
     /// A node corrects the record of another node whose lease is over.
-    Fence {
+    Correct {
         /// The node whose lease is over.
         node: NodeId,
         /// The version of the record that this change replaces; `None`: there is no record.
         version: Option<u64>,
-        /// The servers above the floor from now on. With 0, the record is removed.
+        /// The servers above the floor from now on. 0 removes the record.
         extra: u32,
     },
 }
 
-/// Why the store refused a change. The account is as before.
+/// Why the store refused a change. A refused change leaves the account unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// The record has another version than the change expects.
@@ -61,7 +61,8 @@ pub enum Refusal {
 /// The account. Each change keeps `free` plus the `extra` of all records constant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ledger {
-    /// Servers above the floors that no node holds. Negative after a fence has found more servers than were recorded.
+    /// Spare servers that no node holds. The number is negative after a correction that found more servers than were
+    /// recorded.
     pub free: i64,
     /// The number of changes so far.
     pub revision: u64,
@@ -85,7 +86,7 @@ impl Ledger {
     /// # Errors
     /// The change does not fit the account, and changes nothing.
     pub fn apply(&mut self, change: &Change) -> Result<Option<Record>, Refusal> {
-        let &(Change::Write { node, version, .. } | Change::Fence { node, version, .. }) = change;
+        let &(Change::Write { node, version, .. } | Change::Correct { node, version, .. }) = change;
         let before = self.records.get(&node).copied();
         if before.map(|record| record.version) != version {
             return Err(Refusal::Outdated);
@@ -111,8 +112,8 @@ impl Ledger {
                     weight,
                 })
             }
-            Change::Fence { extra: 0, .. } => None,
-            Change::Fence { extra, .. } => Some(Record {
+            Change::Correct { extra: 0, .. } => None,
+            Change::Correct { extra, .. } => Some(Record {
                 version: 0,
                 extra,
                 renewals: before.map_or(0, |record| record.renewals),
@@ -158,18 +159,21 @@ mod tests {
         assert_eq!(ledger.apply(&write(1, None, 1)), Err(Refusal::Outdated));
         ledger.apply(&write(2, None, 6)).unwrap();
         assert_eq!(ledger.free, 0);
-        let fence = |version, extra| Change::Fence {
+        let correct = |version, extra| Change::Correct {
             node: 1,
             version,
             extra,
         };
-        let found = ledger.apply(&fence(Some(one.version), 6)).unwrap().unwrap();
+        let found = ledger
+            .apply(&correct(Some(one.version), 6))
+            .unwrap()
+            .unwrap();
         assert_eq!((ledger.free, found.extra), (-2, 6));
-        // Nothing is taken from a negative rest, but what is held may be renewed and returned.
+        // While `free` is negative, no node takes servers, but nodes renew and give back the servers that they hold.
         let version = Some(ledger.records[&2].version);
         assert_eq!(ledger.apply(&write(2, version, 7)), Err(Refusal::Full));
         ledger.apply(&write(2, version, 5)).unwrap();
-        assert_eq!(ledger.apply(&fence(Some(found.version), 0)), Ok(None));
+        assert_eq!(ledger.apply(&correct(Some(found.version), 0)), Ok(None));
         assert_eq!((ledger.free, ledger.records.len()), (5, 1));
     }
 }

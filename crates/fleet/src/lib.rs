@@ -1,53 +1,62 @@
-//! How several pgweir processes (nodes) share one limit on server connections, through a store such as etcd: without I/O.
+//! How several pgweir processes (nodes) share one limit on server connections through a store such as etcd. No I/O.
 //!
-//! Each node always has its *floor*. The servers above the floors, `budget - nodes * floor`, are the *spare* ones. An account
-//! in the store says which node holds how many of them (its *extra*). A node uses its extra only while it has a lease.
+//! The shared limit is the *budget*. Each node may always have a fixed number of servers, its *floor*. The servers of
+//! the budget that are left, `budget - nodes * floor`, are the *spare* servers. The store has an account of the spare
+//! servers: how many each node holds (its *extra*), and how many are *free*. A node uses its extra only while it has a
+//! *lease*, which it renews by writing its record in the account.
 //!
 //! # Why the budget is never exceeded
 //!
-//! Claim: at any moment, a node has at most `floor + extra` servers, where `extra` is what the store says of it. Each
-//! transaction keeps the sum of all `extra` and of what is free equal to the spare servers, and nothing is taken
-//! from a rest below one. So the fleet has at most `budget` servers.
+//! Claim: at any moment, a node has at most `floor + extra` servers, where `extra` is the number in the node's record.
+//! Each transaction keeps the sum of `free` and the `extra` of all records equal to the spare servers, and no node may
+//! take more than is free. So the fleet has at most `budget` servers.
 //!
-//! 1. *A node raises its own limit only after the store has said that the raise is recorded*: by the answer to a write of its
-//!    own, never by what it reads. *It lowers its own limit, and waits until it has no more servers, before it writes
-//!    less.* A write that is delayed in the network fails once a later one has succeeded, since each names
-//!    the version that it replaces.
-//! 2. *Other nodes lower the record of a node only to what PostgreSQL says.* They cannot know whether a silent node is
-//!    dead, cut off, or stopped with all its servers open, as by SIGSTOP. So they wait until its lease must be over, then count its
-//!    backends in PostgreSQL, and record that number `n`. From then on the silent node has at most `floor + n`
-//!    servers: those that were counted, and those whose opening it had begun. It never has more than `floor` logins under way, and
-//!    begins none after its lease while it has `floor` servers. The check of the lease and the call that opens the
-//!    connection are two steps, and a process may be stopped between them: such a server is one of the logins under way.
-//!    To get the servers of a stopped node back, an operator or a role that may do so terminates its backends.
+//! 1. *A node raises its own limit only after the store has confirmed the higher `extra`* in its answer to the node's
+//!    own write. What the node reads never raises its limit. *Before a node writes a lower `extra`, it lowers its own
+//!    limit and waits until it has no more servers than that.* Each write names the version of the record that it
+//!    replaces, so a write that is delayed in the network fails if a later write has succeeded before.
+//! 2. *Other nodes lower the record of a node only to the number of its backends in PostgreSQL.* They cannot know
+//!    whether a silent node is dead, cut off, or stopped with all its servers open, as by SIGSTOP. So they wait until
+//!    its lease must be over, then count its backends in PostgreSQL, and record that number `n`. From then on the
+//!    silent node has at most `floor + n` servers: the counted ones, and those that it had begun to open. A node never
+//!    has more than `floor` logins to servers under way, and after its lease it begins no login while it has `floor`
+//!    servers or more. The check of the lease and the call that opens the connection are two steps, and a process may
+//!    be stopped between them: such a server counts as one of the logins under way. A stopped node's servers become
+//!    free when an operator, or a role with the privilege, terminates its backends.
 //!
-//!    PostgreSQL shows the address that a backend's connection comes from, and no number of a node. So each node records its
-//!    addresses, and a backend counts for *each* node that it may belong to ([`attribute`]): `n` may be too large, which frees
-//!    servers later, but never too small. A node that asks leaves out the backends that it knows to be its own, by their process
-//!    ids. So a node that was started anew at the address of a lost one can free what that one had.
-//! 3. *A lease is over for the others later than for its node.* The node counts from the moment at which it sent the
-//!    renewal, and takes [`Terms::usable`]; the others count from the moment at which they saw the renewal, and take
-//!    [`Terms::patience`]. No clock is compared with another one; but their rates must differ from real time by less than
-//!    [`DRIFT_PER_MILLE`], and time must pass while the process or the machine is suspended (`CLOCK_BOOTTIME`).
-//! 4. *A store that was restored from an old copy is not trusted.* Each node holds its own record against what it has,
-//!    and uses the smaller one. For the time of a lease, no node takes anything. Then those records that were not renewed since
-//!    are set to what PostgreSQL counts, and so are nodes that the store has forgotten. A node renews only when
+//!    PostgreSQL shows the address that a backend's connection comes from, but not the node. So each node records its
+//!    addresses, and a backend counts for *each* node that it may belong to ([`attribute`]). Therefore `n` is never too
+//!    small. If `n` is too large, servers become free later than they could. The node that counts leaves out its own
+//!    backends, which it knows by their process ids. So a node that starts at the address of a lost node can free the
+//!    servers of that node.
+//! 3. *A node ends its lease before other nodes consider it over.* The node measures the lease from the moment at which
+//!    it sent the renewal, and the lease lasts for [`Terms::usable`]. The other nodes measure from the moment at which
+//!    they read the renewal, and wait for [`Terms::patience`]. Clocks of different nodes are never compared. But the
+//!    rate of each clock must differ from real time by less than [`DRIFT_PER_MILLE`], and the clock must go on while
+//!    the process or the machine is suspended (`CLOCK_BOOTTIME`).
+//! 4. *After the store was restored from an old copy, its records are checked first.* Each node compares its own record
+//!    with the `extra` that it has, and uses the smaller number. For the time of a lease, no node takes a free server.
+//!    Then the nodes correct each record that was not renewed since the restore to the number of backends in
+//!    PostgreSQL, and add records for backends of nodes that the store has forgotten. A node renews its lease only when
 //!    it has no more servers than its record allows.
 //!
 //! # What this assumes
 //!
-//! - At most `nodes` processes run with these terms, and a process starts after the servers of its predecessor have gone.
-//! - A node counts a server from before its opening until PostgreSQL has closed its side, and PostgreSQL closes a server whose
-//!   node has died. A network that fails between a node and PostgreSQL leaves backends that the node no longer counts, until
-//!   PostgreSQL notices (`tcp_keepalives_idle`, `tcp_user_timeout`). The same holds for the limit of a single process.
-//! - All servers of a node come from addresses that it has recorded, or it has recorded none.
-//! - After the store was restored from an old copy: a node that it has forgotten, and that is silent, has no address in common
-//!   with a node that runs. Otherwise nobody could tell that its backends are those of two nodes.
-//! - PostgreSQL gives the process id of a backend that a node has not yet seen to end to no backend of another node.
-//! - A store that goes back in time is noticed: connections to it break, or the cluster's id, its term or its
-//!   revision shows it. A request that was sent to the store before does not reach the store as it is afterwards.
+//! - At most `nodes` processes run with these terms, and a process starts after the servers of its predecessor have
+//!   ended.
+//! - A node counts a server from before its opening until PostgreSQL has closed its side of the connection. PostgreSQL
+//!   closes the servers of a node that has died. If the network between a node and PostgreSQL fails, PostgreSQL keeps
+//!   backends that the node no longer counts, until PostgreSQL notices the failure (`tcp_keepalives_idle`,
+//!   `tcp_user_timeout`). A single process with a limit has the same gap.
+//! - A node has recorded all addresses that its servers come from, or none.
+//! - After the store was restored from an old copy, a silent node that the store has forgotten shares no address with a
+//!   running node. Otherwise no node could find out that the backends from this address belong to two nodes.
+//! - While a node does not know that one of its backends has ended, PostgreSQL gives the process id of that backend to
+//!   no backend of another node.
+//! - Nodes notice when the store goes back in time: their connections break, or the cluster's id, the raft term or the
+//!   revision shows it. A request that was sent before does not reach the restored store.
 //!
-//! The simulator (`crates/sim/src/fleet`) tries to break the claim, and has to find faults that are planted.
+//! The simulator (`crates/sim/src/fleet`) tries to break the claim. It must find each fault that is planted in it.
 
 mod backends;
 mod ledger;

@@ -1,4 +1,4 @@
-//! One node: what it asks of the store and of PostgreSQL, and how many servers it may have.
+//! One node: its requests to the store and to PostgreSQL, and how many servers it may have.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub struct Load {
     pub weight: u32,
 }
 
-/// What a node asks for. It has one request under way at a time.
+/// A request of a node. A node has at most one request under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// Read the account: a linearizable read.
@@ -33,7 +33,7 @@ pub enum Answer {
     Ledger(Ledger),
     /// The node's record after a change, or why the store has refused the change.
     Changed(Result<Option<Record>, Refusal>),
-    /// The backends of each node that has some.
+    /// The number of backends of each node that has any.
     Backends(BTreeMap<NodeId, u32>),
 }
 
@@ -42,35 +42,36 @@ pub enum Answer {
 pub struct Node {
     terms: Terms,
     id: NodeId,
-    /// The most servers above the floor, while there is a lease: never more than the store has recorded.
+    /// How many servers above the floor the node may have during its lease. The number never exceeds `extra` in the
+    /// store's record.
     extra: u32,
-    /// What the node should have above the floor, by the demands of all.
+    /// How many servers above the floor the node should have, computed from the demands of all nodes.
     goal: u32,
-    /// The load for which `goal` was computed, since the last read.
+    /// The load for which `goal` was computed. `None` after each read.
     goal_for: Option<Load>,
     /// When the renewal of the present lease was sent.
     leased_from: Option<u64>,
     trust: Trust,
-    /// The account as it was read, until the node changes it.
+    /// The account as the node has read it last. `None` after each change.
     view: Option<Ledger>,
-    /// The other nodes, as this instance of the store has shown them.
+    /// When each other node was last seen to renew its record in this instance of the store.
     seen: BTreeMap<NodeId, Seen>,
     flight: Option<Flight>,
     requests: u64,
     /// Corrections of other nodes' records that are to be made.
-    fences: Vec<Change>,
+    corrections: Vec<Change>,
     next_read: u64,
     next_count: u64,
 }
 
-/// How far the store can be believed.
+/// Whether the records of the store can be trusted.
 #[derive(Debug, Default)]
 struct Trust {
-    /// Which store it is: changes when the store may have gone back in time.
+    /// The instance of the store. It changes when the store may have gone back in time.
     instance: Option<u64>,
     /// When all leases that the store may have forgotten are over.
     from: u64,
-    /// Whether the records of this instance were held against PostgreSQL's backends.
+    /// Whether the records of this instance were compared with the backends in PostgreSQL.
     is_checked: bool,
 }
 
@@ -78,7 +79,7 @@ struct Trust {
 #[derive(Debug)]
 struct Seen {
     renewals: u64,
-    /// When this number was seen first.
+    /// When this node first read this number of renewals.
     since: u64,
     /// Whether the node has written its record in this instance.
     has_renewed: bool,
@@ -107,7 +108,7 @@ impl Node {
             seen: BTreeMap::new(),
             flight: None,
             requests: 0,
-            fences: Vec::new(),
+            corrections: Vec::new(),
             next_read: 0,
             next_count: 0,
         }
@@ -119,8 +120,8 @@ impl Node {
         self.id
     }
 
-    /// Returns the most servers that the node may have now. A node with more closes idle ones, and ends those in use
-    /// when its lease is over.
+    /// Returns how many servers the node may have now. A node with more servers closes those that are idle, and each
+    /// other one when it becomes free.
     #[must_use]
     pub fn limit(&self, now: u64) -> u32 {
         match self.is_leased(now) {
@@ -129,7 +130,7 @@ impl Node {
         }
     }
 
-    /// Returns the most servers that the node may have while its lease holds, and when the lease ends.
+    /// Returns how many servers the node may have until its lease ends, and when the lease ends.
     #[must_use]
     pub fn grant(&self) -> (u32, u64) {
         let until = self
@@ -138,13 +139,13 @@ impl Node {
         (self.terms.floor + self.extra.min(self.goal), until)
     }
 
-    /// Returns the account as it was read last, unless the node has changed it since.
+    /// Returns the account as the node has read it last, or `None` if the node has changed it since.
     #[must_use]
     pub fn account(&self) -> Option<&Ledger> {
         self.view.as_ref()
     }
 
-    /// Returns the node's part of the spare servers by the demands of all.
+    /// Returns how many of the spare servers the node should have, computed from the demands of all nodes.
     #[must_use]
     pub fn goal(&self) -> u32 {
         self.goal
@@ -157,8 +158,8 @@ impl Node {
             .is_some_and(|from| now.saturating_sub(from) < self.terms.usable())
     }
 
-    /// Returns whether the node may begin to open a server, if it has this many `servers`, of which it is opening
-    /// `opening`. To be asked with a clock that was read just before.
+    /// Returns whether a node that has this many `servers`, of which `opening` are being opened, may open one more. The
+    /// caller reads the clock just before this call.
     #[must_use]
     pub fn may_open(&self, now: u64, servers: u32, opening: u32) -> bool {
         servers < self.limit(now) && opening < self.terms.floor
@@ -170,15 +171,15 @@ impl Node {
             if now.saturating_sub(flight.sent) < self.terms.timeout {
                 return None;
             }
-            // Nobody knows whether the request is carried out, now or later.
+            // The store may still carry out the request.
             self.flight = None;
             self.forget_view(now);
         }
         let request = match &self.view {
             _ if now >= self.next_read => Request::Read,
             None => return None,
-            Some(_) => match self.fences.pop() {
-                Some(fence) => Request::Change(fence),
+            Some(_) => match self.corrections.pop() {
+                Some(correction) => Request::Change(correction),
                 None if self.must_count(now) => {
                     self.next_count = now + self.terms.lease / 3;
                     Request::CountBackends
@@ -196,8 +197,8 @@ impl Node {
         Some((self.requests, request))
     }
 
-    /// Takes the answer to the request of this number. `instance` changes when the store may have gone back in time. Late
-    /// answers change nothing.
+    /// Processes the answer to the request of this number. `instance` changes when the store may have gone back in
+    /// time. An answer that arrives after its request was given up is ignored.
     pub fn answer(&mut self, now: u64, number: u64, instance: u64, answer: Answer) {
         let Some(flight) = self.flight.take_if(|flight| flight.number == number) else {
             return;
@@ -209,7 +210,7 @@ impl Node {
                 is_checked: false,
             };
             self.seen.clear();
-            // Only an account that is read after this is compared with what the node has.
+            // This answer came from the former instance, or with the change of instance. Read the account again.
             return self.forget_view(now);
         }
         match answer {
@@ -220,18 +221,19 @@ impl Node {
                 self.forget_view(now);
             }
             Answer::Changed(Ok(_)) => {
-                // A new count, when it finds nothing to correct, ends the check of the records.
-                if self.fences.is_empty() {
+                // The check of the records ends with a count that finds nothing to correct.
+                if self.corrections.is_empty() {
                     self.forget_view(now);
                     self.next_count = now;
                 }
             }
             Answer::Changed(Err(_)) => self.forget_view(now),
-            Answer::Backends(backends) => self.plan_fences(flight.sent, &backends),
+            Answer::Backends(backends) => self.plan_corrections(flight.sent, &backends),
         }
     }
 
-    /// Takes a request as failed: the store is gone or has refused it. The next one is a read.
+    /// Records that a request has failed, since the store can't be reached or has refused it. The next request is a
+    /// read.
     pub fn fail(&mut self, now: u64, number: u64) {
         if self
             .flight
@@ -245,7 +247,7 @@ impl Node {
 
     fn forget_view(&mut self, now: u64) {
         self.view = None;
-        self.fences.clear();
+        self.corrections.clear();
         self.next_read = now;
     }
 
@@ -268,10 +270,11 @@ impl Node {
         let held = ledger.records.get(&self.id).map_or(0, |own| own.extra);
         self.extra = match self.is_leased(now) {
             true => self.extra.min(held),
-            // The record may be a count of servers that others have found; what it grants has to be taken anew.
+            // Other nodes may have set the record to a count of this node's backends. The node must take servers above
+            // the floor anew.
             false => 0,
         };
-        self.fences.clear();
+        self.corrections.clear();
         self.goal_for = None;
         self.view = Some(ledger);
         self.next_read = now + self.terms.interval;
@@ -292,8 +295,8 @@ impl Node {
             .map(|(&id, &record)| (id, record))
     }
 
-    /// Returns whether each other node has renewed its record in this instance of the store, or has lost its lease, so that
-    /// the count of its backends holds.
+    /// Returns whether each other node has either renewed its record in this instance of the store, or lost its lease.
+    /// The count of a lost node's backends is final.
     fn are_records_sound(&self, now: u64) -> bool {
         let is_over = |seen: &Seen| now.saturating_sub(seen.since) >= self.terms.patience();
         self.seen
@@ -306,8 +309,8 @@ impl Node {
         now >= self.trust.from && now >= self.next_count && is_due
     }
 
-    /// Plans how to correct the account. `asked`: when PostgreSQL was asked, at the earliest.
-    fn plan_fences(&mut self, asked: u64, backends: &BTreeMap<NodeId, u32>) {
+    /// Plans the corrections of the account. `asked` is a time before PostgreSQL counted the backends.
+    fn plan_corrections(&mut self, asked: u64, backends: &BTreeMap<NodeId, u32>) {
         let count = |id: NodeId| backends.get(&id).copied().unwrap_or(0);
         let of_lost = self.lost(asked).filter_map(|(id, record)| {
             let extra = match self.trust.is_checked {
@@ -324,13 +327,13 @@ impl Node {
             .iter()
             .filter(|&(&id, &count)| !self.trust.is_checked && count > 0 && is_unknown(id))
             .map(|(&id, &count)| (id, None, count));
-        let fence = |(node, version, extra)| Change::Fence {
+        let correct = |(node, version, extra)| Change::Correct {
             node,
             version,
             extra,
         };
-        self.fences = of_lost.chain(of_unknown).map(fence).collect();
-        self.trust.is_checked |= self.fences.is_empty() && self.are_records_sound(asked);
+        self.corrections = of_lost.chain(of_unknown).map(correct).collect();
+        self.trust.is_checked |= self.corrections.is_empty() && self.are_records_sound(asked);
     }
 
     /// Returns the change of the node's own record that is due.
@@ -344,7 +347,7 @@ impl Node {
         let held = own.map_or(0, |record| record.extra);
         let used = load.servers.saturating_sub(self.terms.floor);
         if used > held {
-            // The store allows less than the node has. It closes servers first.
+            // The record allows fewer servers than the node has. The node closes servers before it renews.
             return None;
         }
         let available = u32::try_from((i64::from(held) + view.free).max(0)).unwrap_or(u32::MAX);
@@ -353,7 +356,7 @@ impl Node {
             false => self.goal.min(self.extra),
         };
         let raises = extra > self.extra;
-        // Servers in use keep their place until they are closed.
+        // The node holds each of its servers until the server is closed.
         let extra = extra.max(used);
         let renews = self
             .leased_from
@@ -388,7 +391,7 @@ impl Node {
             ids.push(id);
             demands.push(demand(record.wanted, record.weight));
         }
-        // In the order of the numbers, so that all nodes round alike.
+        // Sorted by node, so that all nodes round in the same way.
         let mut order: Vec<usize> = (0..ids.len()).collect();
         order.sort_by_key(|&at| ids[at]);
         let sorted: Vec<_> = order.iter().map(|&at| demands[at]).collect();

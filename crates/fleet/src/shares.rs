@@ -1,24 +1,24 @@
-//! How the servers above the floors are divided among nodes that want them.
+//! Divides the spare servers among the nodes that want servers.
 
-/// What one node wants.
+/// The demand of one node for servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demand {
     /// Servers above the floor that the node could use.
     pub wanted: u32,
-    /// The node's share in relation to the others, while not all can have what they want. 0 counts as 1.
+    /// The weight of the node's share while the demands of all nodes exceed the spare servers. 0 counts as 1.
     pub weight: u32,
 }
 
-/// Divides `spare` servers. No node gets more than it wants; while some want more, the others' shares are in proportion to
-/// their weights, to within one server. The result has the order of `demands`, and depends on nothing else, so all nodes
-/// that know the same demands find the same shares.
+/// Divides `spare` servers. No node gets more than it wants. Nodes that want more than their share get servers in
+/// proportion to their weights, to within one server. The result has the order of `demands`. All nodes that know the
+/// same demands compute the same shares.
 #[must_use]
 pub fn divide(spare: u32, demands: &[Demand]) -> Vec<u32> {
     let mut shares = vec![0_u32; demands.len()];
     let mut left = u64::from(spare);
     let weight = |at: usize| u64::from(demands[at].weight.max(1));
     let mut open: Vec<usize> = (0..demands.len()).collect();
-    // Nodes that want no more than their part get what they want, which makes the part of the others larger.
+    // Nodes that want no more than their share get all that they want. The shares of the other nodes become larger.
     loop {
         let weights: u64 = open.iter().map(|&at| weight(at)).sum();
         let fits = |at: usize| {

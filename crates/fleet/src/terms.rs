@@ -8,26 +8,27 @@ pub const DRIFT_PER_MILLE: u64 = 10;
 /// The numbers that all nodes of a fleet have in common. Times are in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// The most servers of all nodes together.
+    /// The maximum number of servers of all nodes together.
     pub budget: u32,
-    /// The most nodes.
+    /// The maximum number of nodes.
     pub nodes: u32,
-    /// The servers that each node may have at any time, and the most logins to servers that it has under way.
+    /// How many servers each node may always have. It is also the maximum number of logins to servers that a node has
+    /// under way.
     pub floor: u32,
     /// How long a node may use its servers above the floor without renewing its lease.
     pub lease: u64,
     /// How often a node reads the account.
     pub interval: u64,
-    /// When a node gives up a request to the store.
+    /// How long a node waits for the answer to a request to the store.
     pub timeout: u64,
 }
 
-/// Why terms can't be kept.
+/// Why terms are not valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TermsError {
     /// The floors alone exceed the budget.
     FloorsExceedBudget,
-    /// The floor is 0: a node opens no more servers at a time than its floor.
+    /// The floor is 0: a node could open no server, since it has at most its floor of logins under way.
     NoFloor,
     /// The lease leaves no time for three attempts to renew it.
     LeaseTooShort,
@@ -49,7 +50,7 @@ impl Terms {
     /// Checks the terms.
     ///
     /// # Errors
-    /// The terms can't be kept; see [`TermsError`].
+    /// The terms are not valid; see [`TermsError`].
     pub fn check(&self) -> Result<(), TermsError> {
         if self.floor == 0 {
             return Err(TermsError::NoFloor);
@@ -70,13 +71,14 @@ impl Terms {
             .saturating_sub(self.floor.saturating_mul(self.nodes))
     }
 
-    /// Returns how long after it sent a renewal a node may use its servers above the floor, on its own clock.
+    /// Returns how long a node may use its servers above the floor after it sent a renewal, by its own clock.
     #[must_use]
     pub fn usable(&self) -> u64 {
         self.lease / 1_000 * (1_000 - DRIFT_PER_MILLE)
     }
 
-    /// Returns how long after it saw a renewal a node waits until it holds the lease for over, on its own clock. Rounded up.
+    /// Returns how long other nodes wait after they read a renewal, by their own clocks, before they consider the lease
+    /// over. Rounded up.
     #[must_use]
     pub fn patience(&self) -> u64 {
         (self.lease / 1_000 + 1) * (1_000 + DRIFT_PER_MILLE)
@@ -114,7 +116,8 @@ mod tests {
         for (terms, error) in wrong {
             assert_eq!(terms.check(), Err(error), "{terms:?}");
         }
-        // A clock that is slow by the bound ends a lease before one that is fast by it.
+        // If the node's clock is as slow as allowed and the other's as fast as allowed, the node still ends its lease
+        // first.
         let real = |own: u64, per_mille: u64| own as f64 / per_mille as f64;
         let node = real(good.usable(), 1_000 - DRIFT_PER_MILLE);
         assert!(node <= real(good.patience(), 1_000 + DRIFT_PER_MILLE));

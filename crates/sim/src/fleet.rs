@@ -1,6 +1,7 @@
-//! The simulated fleet: nodes of `pgweir-fleet`, a store, a PostgreSQL that counts backends, and faults of all of them.
+//! A simulated fleet: nodes of `pgweir-fleet`, a store, a PostgreSQL that counts backends, and their faults.
 //!
-//! The check: at no step, PostgreSQL has more backends than the fleet's budget. A seed determines the whole world.
+//! At each step, the simulator checks that PostgreSQL has no more backends than the fleet's budget. A seed determines
+//! the whole world.
 
 mod machine;
 mod store;
@@ -24,7 +25,7 @@ const STEPS: u64 = 1_500;
 /// A fault that is planted in the world around the nodes. The check has to find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FleetSabotage {
-    /// Whoever counts the backends of a silent node finds none, so that its servers are granted a second time.
+    /// A count finds no backends of a silent node, so that its servers are granted a second time.
     BlindCount,
     /// The clock stands still while a process is stopped.
     StoppedClock,
@@ -32,11 +33,11 @@ pub enum FleetSabotage {
     HiddenRestore,
     /// The store carries out changes of records that have changed meanwhile.
     IgnoredVersions,
-    /// A node gives servers back that it still has.
+    /// A node gives servers back before they are closed.
     EarlyReturn,
-    /// A backend counts for the first node with its address only.
+    /// A backend counts only for the first node with its address.
     FirstMatch,
-    /// Any number of logins to servers may be under way.
+    /// The number of logins to servers under way is not limited.
     ManyLogins,
 }
 
@@ -53,14 +54,15 @@ pub struct FleetScenario {
     pub nodes: Option<u32>,
 }
 
-/// What happened in a world without a broken guarantee.
+/// The events and figures of a world in which the budget was not exceeded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FleetCensus {
     /// Events by their names.
     pub events: BTreeMap<&'static str, u64>,
-    /// The most backends at one time.
+    /// The maximum number of backends at one time.
     pub backends_max: u32,
-    /// Microseconds until the share of a node with new demand had moved, for each move of the demand in a world without faults.
+    /// In a world without faults, for each move of the demand: the microseconds until the node with new demand might
+    /// use all spare servers.
     pub moves: Vec<u64>,
     /// Changes that reached the store.
     pub writes: u64,
@@ -116,7 +118,7 @@ struct FleetWorld {
     postgres: BTreeMap<NodeId, u32>,
     census: FleetCensus,
     next_id: NodeId,
-    /// The node with demand in a world without faults, and since when it waits for its share.
+    /// In a world without faults: the node with all the demand, and since when it waits for its share.
     busy: (usize, Option<u64>),
 }
 
@@ -200,7 +202,7 @@ impl FleetWorld {
         }
     }
 
-    /// Lets one node have all the demand for some seconds, then the next one, and notes when the share has moved.
+    /// Gives all the demand to one node for 5 s, then to the next one. Notes when a node may use all spare servers.
     fn move_demand(&mut self, now: u64) {
         let (at, since) = self.busy;
         if now.is_multiple_of(5_000_000) {
@@ -244,13 +246,14 @@ impl FleetWorld {
                 self.store.copy();
                 "copy"
             }
-            // A node that the store has forgotten has no address in common with another one: see what the argument assumes.
+            // The argument assumes that a node which a restored store has forgotten shares no address with another
+            // node.
             40..44 if self.has_own_addresses() => {
                 self.store.restore();
                 "restore"
             }
             44..48 => {
-                // An operator frees what a node has.
+                // An operator terminates the backends of a node.
                 self.postgres.remove(&self.machines[at].id());
                 "terminate"
             }

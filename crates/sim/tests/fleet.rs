@@ -1,4 +1,5 @@
-//! Nodes of a fleet share a budget: lease faults in many worlds, and planted faults that the check has to find.
+//! Nodes of a fleet share a budget: worlds with failures, worlds with moving demand, and planted faults that the check
+//! must find.
 
 #![allow(clippy::print_stdout, reason = "figures for whoever runs it by hand")]
 

@@ -1,5 +1,5 @@
-//! What the processes of a fleet need from this process's servers: how many are idle, that those above the node's share are
-//! closed, and how many backends PostgreSQL has.
+//! The worker's part in a fleet: counts its idle servers, closes idle servers above the node's share, and runs the
+//! query that counts the backends in PostgreSQL.
 //!
 //! Input: mail of the control thread. Output: effects that close idle servers and release kept ones, and answers to the control
 //! thread. A count runs on an idle server, or on the next one that becomes free, so it needs no server of its own.
@@ -21,7 +21,7 @@ const PATIENCE: u64 = 30_000_000;
 /// The reason for which servers are closed, for the log.
 const ABOVE_SHARE: &str = "above this node's share of max_server_conn";
 
-/// Takes mail of the control thread, or of the driver.
+/// Handles the fleet's mail from the control thread or the driver.
 pub(crate) fn take(
     env: &Env<'_>,
     connections: &mut Connections,
@@ -40,7 +40,7 @@ pub(crate) fn take(
     Vec::new()
 }
 
-/// Visits this worker.
+/// Adds this worker's numbers to the round, and passes it to the next worker.
 fn visit(
     env: &Env<'_>,
     connections: &mut Connections,
@@ -72,8 +72,8 @@ fn visit(
     effects
 }
 
-/// Closes idle servers above the node's share. If there are too few, those that clients keep without need become free, and each
-/// server that becomes free is closed.
+/// Closes idle servers above the node's share. If the idle servers are too few, kept servers are released, and each
+/// server is closed when it becomes free.
 fn close_surplus(env: &Env<'_>, pools: &mut LocalPools) -> Vec<Effect> {
     let surplus = env.directory.caps().with(|caps| caps.surplus()) as usize;
     if surplus == 0 {
@@ -95,7 +95,8 @@ fn close_surplus(env: &Env<'_>, pools: &mut LocalPools) -> Vec<Effect> {
     effects
 }
 
-/// Lets an idle server of this worker count the backends, or the next one that becomes free.
+/// Begins the count of the backends on an idle server of this worker. If none is idle, the next server that becomes
+/// free counts.
 fn begin_count(
     env: &Env<'_>,
     connections: &mut Connections,
@@ -115,7 +116,7 @@ fn begin_count(
     match idle {
         Some(conn) => ask(env, connections, conn, &count, out),
         None => {
-            // Servers that become free come past `begin_if_asked` when their pool's catalog is due.
+            // `begin_if_asked` is called for a server that becomes free only while the catalog of its pool is due.
             for id in pools.ids() {
                 if let Some(pool) = pools.get_mut(id) {
                     pool.catalog.due = Time(0);
@@ -126,7 +127,7 @@ fn begin_count(
     }
 }
 
-/// Returns whether this server, which has become free, counts the backends before any client gets it.
+/// Begins the requested count on a server that has become free. Returns false if no count is requested.
 pub(crate) fn begin_if_asked(
     env: &Env<'_>,
     connections: &mut Connections,
@@ -154,7 +155,8 @@ fn ask(
     let Some(server) = connections.begin_cleaning(conn, env.now.after(PATIENCE), env.now) else {
         return out.report_missing("an idle server");
     };
-    // If another worker's server counts already, this one becomes free again with the answer to an empty query.
+    // If a server of another worker has begun to count, this server runs an empty query, after which it becomes free
+    // again.
     let query = match count.is_begun.swap(true, Ordering::Relaxed) {
         true => "",
         false => &count.query,

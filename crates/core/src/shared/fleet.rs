@@ -1,4 +1,4 @@
-//! What this process knows of its fleet, for the console and metrics.
+//! The fleet as this process has read it last, for the console and metrics.
 
 mod rounds;
 
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 pub use self::rounds::{FleetCount, FleetCounted, FleetRound};
 use crate::Time;
 
-/// What the process knows of its fleet; empty without `fleet_etcd`.
+/// The fleet as this process has read it last. Empty without `fleet_etcd`.
 #[derive(Debug, Default)]
 pub struct Fleet {
     view: Mutex<FleetView>,
@@ -33,17 +33,17 @@ pub struct FleetPeer {
 pub struct FleetView {
     /// The nodes. Some are lost nodes whose servers are reserved.
     pub nodes: Vec<FleetNode>,
-    /// The servers that this process may have now, and those that it may always have.
+    /// How many servers this process may have now.
     pub limit: u32,
-    /// See [`limit`](Self::limit).
+    /// How many servers this process may always have.
     pub floor: u32,
-    /// Microseconds since this process has renewed its lease; `None` without one.
+    /// Microseconds since this process has renewed its lease; `None` if it has no lease.
     pub lease_age: Option<u64>,
-    /// Requests to etcd that have failed since the start of the process.
+    /// How many requests to etcd have failed since the start of the process.
     pub errors: u64,
 }
 
-/// What is known of a node.
+/// The state of a node, as this process knows it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FleetNodeState {
     /// The node is this process.
@@ -51,9 +51,9 @@ pub enum FleetNodeState {
     /// The node has renewed its lease lately.
     #[default]
     Active,
-    /// The lease of the node is over. Its servers stay reserved until PostgreSQL says that they have gone.
+    /// The lease of the node is over. Its servers stay reserved until PostgreSQL shows that they have ended.
     Lost,
-    /// No node: servers are reserved for sessions that belong to no known node.
+    /// Not a node: an entry that reserves servers for sessions which belong to no known node.
     Unknown,
 }
 
@@ -73,30 +73,30 @@ impl FleetNodeState {
 /// A node of the fleet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FleetNode {
-    /// Its number in etcd.
+    /// The node's number in etcd.
     pub id: u64,
-    /// The addresses that its servers come from.
+    /// The addresses that the node's servers come from.
     pub addresses: String,
-    /// What is known of it.
+    /// The state of the node.
     pub state: FleetNodeState,
-    /// The servers above the floor that it holds.
+    /// How many servers above the floor the node holds.
     pub extra: u32,
-    /// The servers that it could use.
+    /// How many servers the node could use.
     pub wanted: u32,
-    /// Its version of pgweir.
+    /// The node's version of pgweir.
     pub version: String,
-    /// When this process has seen its last renewal.
+    /// When this process has read the node's last renewal.
     pub last_contact: Time,
 }
 
 impl Fleet {
-    /// Returns what is known.
+    /// Returns the fleet as it was published last.
     #[must_use]
     pub fn view(&self) -> FleetView {
         self.view.lock().clone()
     }
 
-    /// Replaces what is known.
+    /// Publishes the fleet as it was just read.
     pub fn publish(&self, view: FleetView) {
         *self.view.lock() = view;
     }

@@ -1,4 +1,4 @@
-//! Messages of lost servers that the pooler has read and the client never gets.
+//! Messages of lost servers that the pooler has read but that the client never receives.
 
 use std::collections::VecDeque;
 
@@ -7,10 +7,11 @@ use pgweir_wire::tag::backend;
 use super::own;
 use crate::checks::Said;
 
-/// Forgets messages of lost servers in front of `message`, which the client gets now. The client has received an error in
-/// their place; or its request was repeated, since nothing of the reply had reached it.
+/// Forgets messages of lost servers that should have come before `message`, which the client receives now. There are
+/// two cases: the client has received an error instead of the messages, or the pooler has repeated the client's request
+/// on another server, since the client had received nothing of the reply.
 pub(super) fn forget(said: &mut VecDeque<Said>, message: &[u8]) {
-    // Another server may say the same when the request is repeated: a description, or the beginning of a COPY.
+    // When a request is repeated, the other server may send the same description or CopyInResponse again.
     let is_said_again = |tag| own::is_description(tag) || tag == backend::COPY_IN_RESPONSE;
     forget_up_to(said, message, |said| {
         said.is_last && is_said_again(said.message[0])
@@ -21,7 +22,7 @@ pub(super) fn forget(said: &mut VecDeque<Said>, message: &[u8]) {
     }
 }
 
-/// Forgets the first messages that satisfy `is_lost`, if `message` comes behind them.
+/// Forgets the first messages that satisfy `is_lost`, if `message` follows them.
 fn forget_up_to(said: &mut VecDeque<Said>, message: &[u8], is_lost: impl Fn(&Said) -> bool) {
     let lost = said.iter().take_while(|said| is_lost(said)).count();
     if said.get(lost).is_some_and(|said| said.message == message) {

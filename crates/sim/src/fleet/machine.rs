@@ -15,18 +15,18 @@ pub(super) struct Machine {
     terms: Terms,
     /// The clock's time at the world's time 0, and its rate in millionths of real time.
     clock: (u64, u64),
-    /// Times of being stopped, for a clock that stands still meanwhile.
+    /// How long the process was stopped in total, for a clock that stands still meanwhile.
     stood: u64,
     stopped_until: u64,
     dead_until: Option<u64>,
     pub(super) cut_until: u64,
     pub(super) wanted: u32,
-    /// Servers for which the node has decided to call connect().
+    /// Servers that the node has decided to open, before it calls connect().
     decided: u32,
-    /// When logins under way reach PostgreSQL.
+    /// The times at which logins under way reach PostgreSQL.
     logins: Vec<u64>,
     open: u32,
-    /// When PostgreSQL closes its side of servers that the node is closing.
+    /// The times at which PostgreSQL closes its side of servers that the node has closed.
     closing: Vec<u64>,
 }
 
@@ -96,7 +96,7 @@ impl Machine {
         self.clock.0 + real / 1_000 * self.clock.1 / 1_000
     }
 
-    /// What happens to the servers while the process may be stopped: the kernel and PostgreSQL go on.
+    /// Lets logins and closes proceed in the kernel and in PostgreSQL, whether the process runs or is stopped.
     pub(super) fn move_servers(
         &mut self,
         now: u64,
@@ -141,7 +141,7 @@ impl Machine {
     ) {
         let clock = self.read_clock(now, sabotage);
         let slow_login = if store.loses { 300 } else { 10 };
-        // What was decided in the last step is done in this one: the process may have been stopped between.
+        // The node opens the servers that it decided on in its last step. The process may have been stopped in between.
         for _ in 0..std::mem::take(&mut self.decided) {
             // Some logins take long: PostgreSQL's machine is busy, or packets get lost.
             let steps = if rng.u8(..10) == 0 { slow_login } else { 10 };
@@ -181,7 +181,7 @@ impl Machine {
         }
     }
 
-    /// Closes servers above the limit, and idle ones; some of them later.
+    /// Closes servers above the limit, and idle ones. A random choice leaves some of them for later steps.
     fn close_surplus(&mut self, now: u64, clock: u64, rng: &mut Rng) {
         let limit = self
             .node

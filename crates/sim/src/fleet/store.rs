@@ -34,7 +34,7 @@ pub(super) struct Store {
     pub(super) loses: bool,
     requests: Vec<Message<Request>>,
     answers: Vec<Message<Answer>>,
-    /// The address of each node that has ever run, which its record names.
+    /// The address of each node that has ever run. The record of the node has the address.
     addresses: BTreeMap<NodeId, Source>,
 }
 
@@ -127,7 +127,7 @@ impl Store {
         }
     }
 
-    /// Counts the backends as a node can see them: by their addresses, without those that it knows to be its own.
+    /// Counts the backends as a node sees them: by address, without the node's own backends as far as it knows them.
     fn count(
         &self,
         by: NodeId,
@@ -137,7 +137,7 @@ impl Store {
     ) -> BTreeMap<NodeId, u32> {
         let mut backends = BTreeMap::<Source, u32>::new();
         for (node, &count) in postgres {
-            // Its list may be older than the latest of its own backends.
+            // The node may not know its latest backends yet.
             let known = if *node == by { rng.u32(..=count) } else { 0 };
             *backends.entry(self.addresses[node]).or_default() += count - known;
         }
@@ -181,7 +181,7 @@ impl Store {
     }
 
     fn ignore_version(&self, change: &mut Change) {
-        let (Change::Write { node, version, .. } | Change::Fence { node, version, .. }) = change;
+        let (Change::Write { node, version, .. } | Change::Correct { node, version, .. }) = change;
         *version = self.ledger.records.get(node).map(|record| record.version);
     }
 }

@@ -1,9 +1,12 @@
-//! The lease of a process that shares the process's cap with other processes, the nodes of a fleet.
+//! The lease of a process in a fleet: several processes (nodes) that share one limit on servers.
 //!
-//! Such a node has at most its floor of servers, unless it holds a lease for more. Its argument for the common limit (at the
-//! head of `crates/fleet/src/lib.rs`) needs two rules of the caps: no slot above the floor is taken after the lease,
-//! by a clock that is read when the slot is taken; and a node never has more logins to servers under way than its floor.
-//! A slot counts as a login from the moment it is taken.
+//! A node may have more servers than its floor only until its lease ends. `crates/fleet/src/lib.rs` argues that the
+//! fleet never exceeds its limit. The argument needs two rules, which the caps enforce here:
+//!
+//! 1. A ledger takes no slot above the floor after the end of the lease, by a clock that is read when the slot is
+//!    taken.
+//! 2. A node never has more logins to servers under way than its floor. A slot counts as a login from the moment at
+//!    which it is taken.
 
 use std::sync::Arc;
 
@@ -12,19 +15,19 @@ use super::{Cap, Caps, Name, PoolId, Scope};
 /// Reads the clock by which leases end, in microseconds. The driver passes it, since core reads no clock.
 pub type LeaseClock = fn() -> u64;
 
-/// What the process may use.
+/// How many servers the process may have, and until when.
 #[derive(Debug)]
 pub(super) struct Lease {
-    /// The servers that it may have without a lease, and the logins that it may have under way.
+    /// How many servers the process may have without a lease, and how many logins it may have under way.
     floor: u32,
-    /// The servers that it may have until the lease ends.
+    /// How many servers the process may have until the lease ends.
     limit: u32,
     /// When the lease ends.
     until: u64,
     clock: LeaseClock,
     /// Slots whose servers have not logged in yet.
     logins: u32,
-    /// Slots of servers that pgweir has closed, and PostgreSQL has not.
+    /// Slots of servers whose connection pgweir has closed but PostgreSQL has not.
     ending: u32,
 }
 
@@ -35,7 +38,7 @@ impl Lease {
 }
 
 impl Caps {
-    /// Puts the process's cap under a lease, which allows no more than `floor` servers at first.
+    /// Puts the process's cap under a lease. Until the first renewal, the process may have `floor` servers.
     pub fn begin_leases(&mut self, floor: u32, clock: LeaseClock) {
         self.lease = Some(Lease {
             floor,
@@ -78,7 +81,7 @@ impl Caps {
         taken.saturating_sub(lease.limit)
     }
 
-    /// Notes that a login to a server has ended, whether it went well or not. Returns the pools whose
+    /// Notes that a login to a server has succeeded or failed. Returns the pools whose
     /// [`Ledger::room`](crate::pool::Ledger::room) is to be called.
     #[must_use = "a pool that is not told waits for nothing"]
     pub fn end_login(&mut self) -> Vec<PoolId> {
@@ -89,15 +92,15 @@ impl Caps {
         }
     }
 
-    /// Counts one login less.
+    /// Subtracts one from the logins under way.
     pub fn forget_login(&mut self) {
         if let Some(lease) = &mut self.lease {
             lease.logins = lease.logins.saturating_sub(1);
         }
     }
 
-    /// Keeps the slot of a server of this pool that pgweir closes, until [`end_closing`](Self::end_closing). The caller
-    /// gives the server's own slot back.
+    /// Takes a slot for a server of this pool that pgweir closes. The slot stays taken until
+    /// [`end_closing`](Self::end_closing). The caller gives the server's own slot back.
     pub fn begin_closing(&mut self, pool: PoolId) {
         if let Some(lease) = &mut self.lease {
             lease.ending += 1;

@@ -1,4 +1,4 @@
-//! News of Patroni clusters. They cause checks; the answers of the servers decide which host is used.
+//! Handles news of Patroni clusters: checks the hosts concerned. The answers of the servers decide which host is used.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Notes what Patroni reports of the hosts of its databases, and checks these hosts.
+/// Records the reports about the hosts of the cluster's databases, and checks these hosts.
 pub(crate) fn take_news(env: &Env<'_>, news: &PatroniNews, out: &mut Actions) {
     let config = &env.snapshot.config;
     let mut hosts: Vec<Arc<Host>> = Vec::new();
@@ -39,8 +39,8 @@ pub(crate) fn take_news(env: &Env<'_>, news: &PatroniNews, out: &mut Actions) {
     if !news.is_repeated {
         write_down(env, news, out);
     }
-    // One request checks all hosts of the lists. If the last request was too short a while ago, this host is checked
-    // later: the one that Patroni calls the leader, for its role has changed.
+    // Requests a check of the reported leader, since its role has changed. The request also checks all other hosts of
+    // its lists, unless hosts were checked a short time ago.
     if let (Ok(_), Some(host)) = (&news.report, leader.or(hosts.first())) {
         let _ = request_check(env, host, out);
     }

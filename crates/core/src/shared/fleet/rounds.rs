@@ -1,13 +1,14 @@
-//! What the control thread asks the workers for: idle servers, process ids, and the backends in PostgreSQL.
+//! Requests of the control thread to the workers: count idle servers, list process ids of backends, count the backends
+//! in PostgreSQL.
 
 use std::sync::atomic::AtomicBool;
 
 use pgweir_wire::Body;
 
-/// A visit of all workers.
+/// A request that visits all workers and collects their numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FleetRound {
-    /// Servers that no client needs now.
+    /// How many servers no client needs now.
     pub idle: u32,
     /// The process ids of this process's backends, if `wants_pids`.
     pub pids: Vec<u32>,
@@ -17,29 +18,30 @@ pub struct FleetRound {
     pub(crate) visited: usize,
 }
 
-/// A count of the backends that is wanted.
+/// A request to count the backends in PostgreSQL.
 #[derive(Debug)]
 pub struct FleetCount {
     /// The number of the count.
     pub number: u64,
     /// The query: see [`FleetCount::new`].
     pub(crate) query: String,
-    /// Whether a server runs the query.
+    /// Whether a server has begun to run the query.
     pub(crate) is_begun: AtomicBool,
 }
 
-/// The backends in PostgreSQL.
+/// The result of a count of the backends in PostgreSQL.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FleetCounted {
     /// The number of the count.
     pub number: u64,
-    /// The address from which the asking server's connection comes: an address, or `socket`.
+    /// The origin of the connection that has counted: an address, or `socket`.
     pub own: String,
-    /// The backends by where they come from: an address, `socket`, or `hidden` if the role has no right to see it.
+    /// The number of backends by origin: an address, `socket`, or `hidden` if the role has no privilege to see the
+    /// origin.
     pub backends: Vec<(String, u32)>,
-    /// Why there is no answer.
+    /// The reason why the count has failed.
     pub error: Option<String>,
-    /// The role that has counted.
+    /// The role that has run the query.
     pub user: String,
 }
 
@@ -55,9 +57,9 @@ impl FleetRound {
 }
 
 impl FleetCount {
-    /// Creates a count that leaves out the backends with these process ids. All names in the query have their schema: the
-    /// client that had the server before may have set another search_path. Without the right to see a session, its `backend_type` is
-    /// null, while the `usesysid` of a client's session never is.
+    /// Creates a count that leaves out the backends with these process ids. All names in the query are qualified, since
+    /// the previous client of the server may have set another search_path. If the role has no privilege to see a
+    /// session, `backend_type` of the session is null. `usesysid` of a client's session is never null.
     #[must_use]
     pub fn new(number: u64, without: &[u32]) -> Self {
         let pids: Vec<_> = without.iter().map(ToString::to_string).collect();
@@ -79,7 +81,7 @@ impl FleetCount {
 }
 
 impl FleetCounted {
-    /// Takes a row of the answer.
+    /// Adds a row of the answer.
     pub fn take(&mut self, row: &[u8]) {
         match parse(row) {
             Some((true, own, _)) => self.own = own,
@@ -88,7 +90,7 @@ impl FleetCounted {
         }
     }
 
-    /// Notes why there is no answer.
+    /// Records why the count has failed.
     pub fn fail(&mut self, why: &str) {
         self.error = Some(why.to_owned());
     }

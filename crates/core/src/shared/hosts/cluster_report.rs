@@ -1,13 +1,13 @@
 //! Answers of Patroni's REST API (`GET /cluster`): the members of a cluster, and which of them is the leader.
 //!
-//! An answer is a hint. It makes pgweir check its hosts; it never decides which host is used.
+//! An answer only makes pgweir check the hosts. The answers of the servers decide which host is used.
 
 use pgweir_config::PatroniUrls;
 use serde_json::{Map, Value};
 
-/// The most members of a cluster.
+/// The maximum number of members of a cluster.
 const MEMBERS_MAX: usize = 100;
-/// The most bytes of a name, a host or a state.
+/// The maximum number of bytes of a name, a host or a state.
 const WORD_MAX: usize = 255;
 
 /// The members of a cluster, as one of them reports them.
@@ -75,7 +75,7 @@ impl ClusterReport {
         if members.iter().filter(|member| member.is_leader()).count() > 1 {
             return Err(ReportError::SeveralLeaders);
         }
-        // The order of members is no change.
+        // Sorted, so that reports with another order are equal.
         members.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(Self { members })
     }

@@ -1,23 +1,23 @@
-//! What Patroni reports of one host, and the checks that follow a report.
+//! Patroni's report about one host, and the checks that follow a report.
 
 use super::{HostFacts, ReportedMember};
 use crate::{Time, shared::pool::ServerRole};
 
-/// What Patroni reports of a host.
+/// Patroni's report about a host.
 #[derive(Debug, Clone, Default)]
 pub struct Reported {
-    /// Role, state and timeline in Patroni's words, for SHOW HOSTS; `None` if Patroni reports nothing of the host.
+    /// Role, state and timeline in Patroni's words, for SHOW HOSTS; `None` if Patroni does not report the host.
     pub text: Option<String>,
-    /// The number of further checks before the regular time, while the host that Patroni calls the primary does not
-    /// say so itself.
+    /// How many early checks may still follow, while Patroni calls the host the primary but the host says that it is a
+    /// standby.
     checks_left: u32,
 }
 
-/// The most checks before the regular time for one report of Patroni: a new leader is promoted soon after it is reported.
+/// The maximum number of early checks after one report. Patroni reports a new leader shortly before it is promoted.
 const CHECKS_PER_REPORT: u32 = 20;
 
 impl HostFacts {
-    /// Records what Patroni reports of the host; `None`: nothing.
+    /// Records Patroni's report about the host; `None` if Patroni does not report the host.
     pub fn note_reported(&mut self, member: Option<&ReportedMember>) {
         let is_primary = member.is_some_and(ReportedMember::is_primary);
         self.reported = Reported {
@@ -30,8 +30,9 @@ impl HostFacts {
         };
     }
 
-    /// After a check: if Patroni calls the host the primary and the host says that it is a standby, it may be about to be
-    /// promoted. Then the next check begins `pause` microseconds from now, a limited number of times.
+    /// Called after a check. If Patroni calls the host the primary and the host says that it is a standby, the host may
+    /// be about to be promoted. Then the next check begins `pause` microseconds from now. The number of such early
+    /// checks is limited.
     pub fn check_announced_primary(&mut self, now: Time, pause: u64) {
         let is_standby = self.role.is_some_and(ServerRole::is_standby);
         if is_standby && self.reported.checks_left > 0 {
@@ -70,7 +71,7 @@ mod tests {
         facts.role = Some(ServerRole::new(false, false));
         facts.check_announced_primary(Time(15), 5);
         assert_eq!(facts.check_at, None);
-        // Patroni may be wrong for ever.
+        // Patroni may be wrong permanently.
         facts.role = Some(ServerRole::new(true, true));
         let checks = (0..100).filter(|_| {
             facts.note_check(Time(20), None);

@@ -1,4 +1,5 @@
-//! How a node finds and verifies etcd, and authenticates to it: `fleet_etcd` and the files beside it.
+//! The addresses of etcd, its CA certificates, and the node's certificate and password: `fleet_etcd` and the settings
+//! of its files.
 
 use std::{fmt, io, path::Path};
 
@@ -8,7 +9,7 @@ use zeroize::Zeroizing;
 
 use crate::control::reload::read;
 
-/// The members of etcd, and what a connection to one needs.
+/// The members of etcd, and the TLS options, user and password for connections to them.
 #[derive(Clone, Default)]
 pub(crate) struct FleetAccess {
     pub(super) urls: Vec<String>,
@@ -22,7 +23,7 @@ pub(crate) enum FleetAccessError {
     /// A file can't be read.
     #[error("{0}: {1}: cannot be read: {2}")]
     File(&'static str, String, #[source] io::Error),
-    /// `fleet_etcd_auth_file` has another form.
+    /// `fleet_etcd_auth_file` does not have the form `USER:PASSWORD`.
     #[error("fleet_etcd_auth_file: {0}: expected one line: USER:PASSWORD")]
     AuthForm(String),
 }
@@ -84,7 +85,7 @@ impl FleetAccess {
         })
     }
 
-    /// Returns what a connection needs.
+    /// Returns the options of a connection.
     pub(super) fn options(&self) -> ConnectOptions {
         let mut options = ConnectOptions::new().with_require_leader(true);
         if let Some((user, password)) = &self.user {

@@ -1,4 +1,4 @@
-//! Drives the node: carries out its requests one after the other, and puts its limit in force.
+//! Carries out the node's requests one after the other, and sets the node's limit in the caps.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,7 +29,7 @@ use crate::{
     net::{Mailboxes, Parcel},
 };
 
-/// The most requests in one interval.
+/// The maximum number of requests in one interval.
 const REQUESTS_MAX: usize = 10;
 
 pub(super) struct Actor {
@@ -42,7 +42,7 @@ pub(super) struct Actor {
     mailboxes: Mailboxes,
     log: LogBuffer,
     clock: Clock,
-    /// Servers that no client needs, by the last round of the workers.
+    /// Servers that no client needs, as counted by the last round of the workers.
     idle: u32,
     counts: u64,
     sources: Sources,
@@ -54,19 +54,20 @@ pub(super) struct Actor {
     report: Report,
 }
 
-/// Where backends come from.
+/// The addresses that backends come from.
 #[derive(Default)]
 struct Sources {
-    /// Where the servers of this process come from, as PostgreSQL has seen so far.
+    /// The addresses of this process's servers that PostgreSQL has shown so far.
     own: BTreeSet<Source>,
     /// Sources that no node has recorded, by the numbers under which their backends are reserved.
     unknown: BTreeMap<NodeId, Source>,
 }
 
-/// What was logged last, and what SHOW FLEET and metrics say.
+/// The state that was logged last, and the data for SHOW FLEET and metrics.
 #[derive(Default)]
 struct Report {
-    /// The request that has failed and has not succeeded since: a full etcd still answers reads.
+    /// The kind of request that failed last, until a request of this kind succeeds. Reads and changes differ, since a
+    /// full etcd still answers reads.
     failure: Option<Failure>,
     is_leased: bool,
     count_error: Option<String>,
@@ -141,7 +142,7 @@ impl Actor {
         }
     }
 
-    /// Visits all workers.
+    /// Collects the workers' counts of idle servers, and their process ids if `wants_pids`.
     async fn round(&mut self, wants_pids: bool) -> Option<FleetRound> {
         let round = FleetMail::Round(Box::new(FleetRound::new(wants_pids)));
         let parcel = Parcel::Mail(Mail::Fleet(round));
@@ -248,11 +249,11 @@ impl Actor {
         self.note_failure(kind, &error);
     }
 
-    /// Returns where the servers of the node come from that a change is about.
+    /// Returns the addresses of the servers of the node whose record a change replaces.
     fn sources_of(&self, change: &Change) -> BTreeSet<Source> {
         match change {
             Change::Write { .. } => self.sources.own.clone(),
-            Change::Fence { node, .. } => {
+            Change::Correct { node, .. } => {
                 let recorded = self.store.nodes().get(node);
                 let unknown = self.sources.unknown.get(node).copied();
                 let recorded = recorded.map(|value| value.sources.clone());

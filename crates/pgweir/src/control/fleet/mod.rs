@@ -1,10 +1,11 @@
 //! Shares `max_server_conn` with the other processes of a fleet through etcd (`fleet_etcd`), on a thread of its own.
 //!
-//! `crates/fleet` decides, and argues why the limit is never exceeded. This module reads the clock, asks etcd and PostgreSQL,
-//! and puts the node's limit in force in the caps that all workers share. A node is asked for its next request under the lock
-//! of the caps, so that no worker opens a server between the count of the servers and the limit that follows from it.
+//! `crates/fleet` has the decisions, and the argument why the limit is never exceeded. This module reads the clock,
+//! sends requests to etcd and PostgreSQL, and sets the node's limit in the caps that all workers share. The module
+//! holds the lock of the caps while it asks the node for its next request. So no worker opens a server between the
+//! count of the servers and the limit that is computed from this count.
 //!
-//! The thread also registers this process as a peer, and reads which peers there are (`registration`).
+//! The thread also registers this process as a peer, and reads the list of peers (`registration`).
 
 mod access;
 mod actor;
@@ -31,7 +32,7 @@ use crate::{
     net::Mailboxes,
 };
 
-/// The most answers of workers that wait for the thread. There are two for each interval.
+/// The maximum number of workers' answers in the queue to the thread. Each interval brings at most two.
 const ANSWERS_MAX: usize = 16;
 
 /// The control thread's handle of the thread. The thread ends when the handle is dropped.
@@ -41,7 +42,7 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// Puts the process's cap under a lease, if the settings say so, before a worker opens a server.
+    /// With `fleet_etcd`, puts the process's cap under a lease. Called before a worker opens a server.
     pub(crate) fn begin(directory: &Directory) {
         let settings = &directory.snapshot().config.settings;
         if settings.fleet_etcd.is_set() {
@@ -51,10 +52,10 @@ impl Fleet {
         }
     }
 
-    /// Starts the thread, if the settings say so.
+    /// Starts the thread, if `fleet_etcd` is set.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system refuses a new thread.
     pub(crate) fn start(
         access: FleetAccess,
         directory: &Arc<Directory>,
@@ -75,7 +76,7 @@ impl Fleet {
         let name = settings.fleet_name.clone();
         let terms = terms(settings);
         let (directory, mailboxes) = (Arc::clone(directory), mailboxes.clone());
-        // The highest bit distinguishes numbers of sources from those of nodes.
+        // The highest bit is 0: reserved numbers of sources have 1 there.
         let id = rand::random::<u64>() >> 1;
         let spawn = move || {
             let actor = Actor::new(
@@ -87,7 +88,7 @@ impl Fleet {
                 (log, clock),
             );
             LocalSet::new().block_on(&runtime, actor.run());
-            // A look-up of a name that hangs must not keep the thread.
+            // The thread must end even if a look-up of a name hangs.
             runtime.shutdown_background();
         };
         thread::Builder::new()
@@ -98,10 +99,11 @@ impl Fleet {
         })
     }
 
-    /// Passes an answer of the workers on.
+    /// Passes an answer of the workers to the thread.
     pub(crate) fn heard(&self, control: Control) {
         if let Some(answers) = &self.answers {
-            // With a full queue, the thread is busy with etcd. It asks again after an answer that it did not get.
+            // The queue is full only while the thread waits for etcd. The thread repeats a request whose answer is
+            // lost.
             let _ = answers.try_send(control);
         }
     }

@@ -6,7 +6,7 @@ use pgweir_config::NodeAddress;
 use pgweir_fleet::{NodeId, Source, Terms};
 use serde_json::{Value, json};
 
-/// What the key of a node has besides its account.
+/// The value of a node's key: its record, its addresses and its version of pgweir.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct NodeValue {
     pub(super) extra: u32,
@@ -52,7 +52,7 @@ impl NodeValue {
     }
 }
 
-/// The value of the key `free`: the servers above the floors that no node holds, and the terms that all nodes have in common.
+/// The value of the key `free`: the spare servers that no node holds, and the terms of the fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FreeValue {
     pub(super) free: i64,
@@ -144,7 +144,7 @@ impl fmt::Display for PeerValue {
     }
 }
 
-/// Reads where a connection comes from: an address, `socket` or `hidden`.
+/// Parses the source of a connection: an address, `socket` or `hidden`.
 pub(super) fn parse_source(text: &str) -> Option<Source> {
     match text {
         "socket" => Some(Source::Socket),

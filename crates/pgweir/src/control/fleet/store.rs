@@ -30,7 +30,7 @@ pub(super) enum StoreError {
     /// An answer has no header.
     #[error("{0}: an answer without a header")]
     NoHeader(String),
-    /// A key has a value that no node writes.
+    /// A key has a value that nodes do not write.
     #[error(
         "the key {0} has a value that pgweir does not understand: delete the key if no node writes it"
     )]
@@ -52,12 +52,12 @@ pub(super) struct Store {
     connecting: Option<Connecting>,
     /// How long the next connection may take, in microseconds.
     connect_time: u64,
-    /// The member that is asked.
+    /// The index of the member to which the client is connected.
     at: usize,
-    /// The number of connections so far, and of times that the revision has gone back.
+    /// How many connections were opened, plus how often the revision has gone back.
     serial: u64,
     revision: i64,
-    /// The number of the instance that was asked last: it changes when the store may have gone back in time.
+    /// The number of the instance that answered last. It changes when the store may have gone back in time.
     instance: u64,
     known: Known,
     peers: Peers,
@@ -122,8 +122,9 @@ impl Store {
         &self.known.nodes
     }
 
-    /// Ends the connection: the next request goes to the next member, over a new one. A connection that is being opened is
-    /// given up when it has taken too long; each time that all members have, the next ones get twice the time.
+    /// Closes the connection. The next request goes to the next member over a new connection. A connection that is being
+    /// opened is given up when it has taken too long. Each time this has happened with all members, the next
+    /// connections get twice the time.
     pub(super) fn disconnect(&mut self) {
         let pending = self
             .connecting
@@ -138,10 +139,11 @@ impl Store {
         }
     }
 
-    /// Reads the account, with the number of the store's instance. The first node of a fleet makes it.
+    /// Reads the account. Returns it with the number of the store's instance. The first node of a fleet creates the
+    /// account.
     ///
     /// # Errors
-    /// etcd can't be asked, or the account can't be used.
+    /// etcd does not answer, or the account is not valid.
     pub(super) async fn read(&mut self) -> Result<(u64, Answer), StoreError> {
         loop {
             let instance = self.read_once().await?;
@@ -320,10 +322,10 @@ impl Store {
         Ok(())
     }
 
-    /// Carries out a change. `sources`: where the servers of the node come from.
+    /// Carries out a change. `sources` has the addresses that the node's servers come from.
     ///
     /// # Errors
-    /// etcd can't be asked. Nobody knows then whether the change was made.
+    /// etcd does not answer. Then the change may have been made or not.
     pub(super) async fn change(
         &mut self,
         change: &Change,
@@ -335,7 +337,7 @@ impl Store {
             extra,
             ..
         }
-        | Change::Fence {
+        | Change::Correct {
             node,
             version,
             extra,
@@ -409,7 +411,7 @@ impl Store {
         Ok((instance, Answer::Changed(changed)))
     }
 
-    /// Returns the number of the instance that was asked last.
+    /// Returns the number of the instance that answered last.
     pub(super) fn instance(&self) -> u64 {
         self.instance
     }

@@ -1,4 +1,5 @@
-//! How pgweir verifies Patroni's REST API, and authenticates to it: `patroni_tls_ca_file` and `patroni_auth_file`.
+//! The CA certificates and the authorization for requests to Patroni's REST API: `patroni_tls_ca_file` and
+//! `patroni_auth_file`.
 
 use std::{
     io,
@@ -23,7 +24,7 @@ use crate::{
 pub(crate) struct Access {
     /// The TLS settings, if `patroni_tls_ca_file` is set.
     pub(super) tls: Option<Arc<ClientConfig>>,
-    /// The value of the header `Authorization`. Its `Debug` output shows nothing of it.
+    /// The value of the header `Authorization`. `Debug` does not print it.
     pub(super) authorization: Option<HeaderValue>,
 }
 
@@ -36,7 +37,7 @@ pub(crate) enum AccessError {
     /// `patroni_auth_file` can't be read.
     #[error("patroni_auth_file: {0}: cannot be read: {1}{hint}", hint = remedy(.1, FileAccess::Read))]
     AuthFile(PathBuf, #[source] io::Error),
-    /// `patroni_auth_file` has another form.
+    /// `patroni_auth_file` has neither a bearer token nor a user and a password.
     #[error("patroni_auth_file: {0}: expected one line: \"Bearer TOKEN\" or \"USER:PASSWORD\"")]
     AuthForm(PathBuf),
     /// A URL begins with `https`, and no authorities are set.
@@ -47,7 +48,7 @@ pub(crate) enum AccessError {
 }
 
 impl AccessError {
-    /// Returns the setting that caused the error, unless it is one of a database.
+    /// Returns the setting that caused the error; `None` if it is a setting of a database.
     pub(crate) fn key(&self) -> Option<&str> {
         match self {
             Self::Tls(error) => Some(&error.key),

@@ -1,7 +1,8 @@
-//! Asks Patroni's REST API about the hosts of databases, on a thread of its own, and sends what has changed to a worker.
+//! Polls Patroni's REST API for the state of clusters, on a separate thread, and sends changes to a worker.
 //!
-//! Each cluster has a task. The task asks one member every `patroni_interval`, and the next member if the first does not
-//! answer within `patroni_timeout`. Queries of clients do not wait for these requests.
+//! Each cluster has a task. The task sends a request to one member every `patroni_interval`. If this member does not
+//! answer within `patroni_timeout`, the task sends a request to the next member. Queries of clients do not wait for
+//! these requests.
 
 mod access;
 mod request;
@@ -25,12 +26,12 @@ pub(crate) use self::access::{Access, AccessError};
 use self::request::Member;
 use crate::net::{Mailboxes, Parcel};
 
-/// The most bytes of an error that are passed on.
+/// The maximum number of bytes of an error in the log and the event.
 const ERROR_MAX: usize = 300;
-/// The most threads that look up names of hosts.
+/// The maximum number of threads that look up names of hosts.
 const LOOKUP_THREADS: usize = 4;
 
-/// The clusters that are asked, and the settings of the requests.
+/// The clusters to poll, and the settings of the requests.
 #[derive(Debug, Clone)]
 struct Plan {
     clusters: Vec<PatroniUrls>,
@@ -45,7 +46,7 @@ struct Terms {
     access: Access,
 }
 
-/// The control thread's handle of the thread that asks. The thread ends when the handle is dropped.
+/// The control thread's handle of the polling thread. The thread ends when the handle is dropped.
 #[derive(Debug)]
 pub(crate) struct Patroni {
     mailboxes: Mailboxes,
@@ -73,14 +74,14 @@ impl Patroni {
         Ok(patroni)
     }
 
-    /// Replaces the clusters that are asked by those of this configuration. Each cluster is reported again.
+    /// Polls the clusters of this configuration instead of the former ones. Each cluster is reported again.
     ///
     /// # Errors
     /// The system refuses a new thread.
     pub(crate) fn apply(&mut self, config: &Config) -> io::Result<()> {
         let settings = &config.settings;
         let mut clusters = Vec::new();
-        // Where hosts are not checked, nothing would follow from an answer.
+        // An answer only triggers checks of hosts. With `host_check_interval` 0, there are none.
         if !settings.host_check_interval.is_zero() {
             let databases = config.databases.values().chain(&config.fallback);
             let named = databases.map(|database| &database.patroni);
@@ -117,7 +118,7 @@ impl Patroni {
                 .name("patroni".to_owned())
                 .spawn(move || {
                     LocalSet::new().block_on(&runtime, follow(plans, mailboxes));
-                    // A look-up that hangs must not keep the thread.
+                    // The thread must end even if a look-up hangs.
                     runtime.shutdown_background();
                 })?;
             self.plans = Some(sender);
@@ -159,7 +160,7 @@ enum Known {
 struct Cluster {
     urls: PatroniUrls,
     members: Vec<Member>,
-    /// The member that has answered last.
+    /// The index of the member that answered last.
     at: usize,
     known: Known,
     /// Whether the last configuration had the same cluster.
@@ -188,7 +189,7 @@ impl Cluster {
         }
     }
 
-    /// Asks the member that has answered last, and the others until one answers.
+    /// Sends a request to the member that answered last, and then to the others until one answers.
     async fn ask_in_turn(&mut self, terms: &Terms) -> Result<ClusterReport, String> {
         let count = self.members.len();
         let mut errors = Vec::new();
@@ -208,8 +209,8 @@ impl Cluster {
         Err(text)
     }
 
-    /// Returns the change, if the answer differs from the last one. Consecutive failures count as one change, whatever their
-    /// reasons are.
+    /// Returns the news, if the answer differs from the last one. Consecutive failures are one piece of news, even with
+    /// different reasons.
     fn note(&mut self, found: Result<ClusterReport, String>) -> Option<PatroniNews> {
         let known = match &found {
             Ok(report) => Known::Report(report.clone()),

@@ -1,4 +1,4 @@
-//! One request to the REST API of a member: `GET /cluster`, each on a connection of its own.
+//! Sends a request to the REST API of a member: `GET /cluster`, on a new connection.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -23,9 +23,9 @@ use tokio_rustls::TlsConnector;
 
 use super::Access;
 
-/// The most bytes of an answer's body.
+/// The maximum number of bytes of an answer's body.
 const BODY_MAX: usize = 64 * 1024;
-/// The most bytes of an answer's headers.
+/// The maximum number of bytes of an answer's headers.
 const HEADERS_MAX: usize = 16 * 1024;
 
 /// Why a member has given no report.
@@ -46,7 +46,7 @@ pub(super) enum AskError {
     /// The body is cut off, or longer than 64 kB.
     #[error("the answer is cut off, or longer than {BODY_MAX} bytes")]
     Body,
-    /// The body is none of Patroni.
+    /// Patroni does not write such a body.
     #[error("{0}")]
     Report(ReportError),
     /// The answer took longer than `patroni_timeout`.
@@ -72,7 +72,8 @@ impl Drop for AbortOnDrop {
 /// A member of a cluster.
 pub(super) struct Member {
     url: PatroniUrl,
-    /// The look-up of the host's name. It can't be ended, so no other one begins before it has ended.
+    /// The look-up of the host's name. A look-up can't be aborted, so the next one begins only after this one has
+    /// ended.
     lookup: Option<JoinHandle<io::Result<Vec<SocketAddr>>>>,
 }
 
@@ -88,7 +89,7 @@ impl Member {
     /// Asks the member for its cluster.
     ///
     /// # Errors
-    /// There is no answer in time, or none that can be used.
+    /// The member does not answer in time, or its answer is not usable.
     pub(super) async fn ask(
         &mut self,
         access: &Access,
@@ -136,7 +137,7 @@ impl Member {
         let mut builder = Builder::new();
         builder.max_buf_size(HEADERS_MAX);
         let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
-        // A failure makes the request fail.
+        // If the connection fails, `send_request` returns the error.
         let _connection = AbortOnDrop(task::spawn_local(async move { drop(connection.await) }));
         let mut request = Request::get(format!("{}/cluster", self.url.path))
             .header(HOST, self.url.authority())
