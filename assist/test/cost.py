@@ -33,7 +33,7 @@ CREATE TABLE plain_table (x int);
 CASES = {
     "select 1": ("", "SELECT 1"),
     "set local": ("", "SELECT set_config('app.tenant', '1', true)"),
-    "a function of one's own": ("", "SELECT plain_function()"),
+    "a user-defined function": ("", "SELECT plain_function()"),
     "select 1, with 3 settings": ("SET work_mem = 100; SET a.b = 'c'; SET search_path = public", "SELECT 1"),
     "select 1, with a temp table": ("CREATE TEMP TABLE t (x int)", "SELECT 1"),
     "insert, with a temp table": ("CREATE TEMP TABLE t (x int)", "INSERT INTO plain_table VALUES (1)"),
