@@ -51,17 +51,17 @@ pub(super) fn entries() -> Vec<Entry> {
         entry(
             command("invalid client pointer supplied"),
             "`KILL_CLIENT` takes an id as `SHOW CLIENTS` (`ptr`) and the log (`C-0x...`) show it.",
-            "Copy it from there.",
+            "Copy the id from there.",
         ),
         entry(
             command("client not found"),
             "The client that `KILL_CLIENT` names has disconnected meanwhile.",
-            "Nothing, or take another id from `SHOW CLIENTS`.",
+            "Nothing to do, or use another id from `SHOW CLIENTS`.",
         ),
         entry(
             command("no failed logins of: NAME"),
             "`UNBAN` names an address or a user that `SHOW BANS` does not show.",
-            "`SHOW BANS` has the addresses and users. IPv6 addresses stand there as networks: any address in one will do.",
+            "`SHOW BANS` has the addresses and users. `SHOW BANS` shows IPv6 addresses as networks; `UNBAN` takes any address of a network.",
         ),
         entry(
             command("already suspended/paused"),
@@ -81,7 +81,7 @@ pub(super) fn entries() -> Vec<Entry> {
         entry(
             Fault::ReloadFailed(String::new()),
             "The configuration has a mistake. The DETAIL and the log have its file and line.",
-            "Correct it and `RELOAD` again. Until then the old configuration holds; `pgweir check` finds mistakes before.",
+            "Correct it and `RELOAD` again. Until then the old configuration stays in effect. `pgweir check` finds mistakes before a RELOAD.",
         ),
         entry(
             Fault::SetFailed(String::new()),

@@ -48,7 +48,7 @@ fn passwords() -> Vec<Entry> {
         entry(
             Fault::Login(LoginFault::Rejected),
             "A line of `auth_hba_file` with the method `reject` matches the client.",
-            "If the client should get in, put a line that accepts it above this one.",
+            "To accept the client, put a line for it above this one.",
         ),
         entry(
             Fault::Login(LoginFault::Peer),
@@ -76,12 +76,12 @@ fn passwords() -> Vec<Entry> {
         ),
         entry(
             Fault::Login(LoginFault::AuthDatabaseDisabled("NAME".to_owned())),
-            "Users are looked up in a database that an operator has disabled.",
+            "`auth_query` runs in a database that an operator has disabled.",
             "`ENABLE NAME` on the console.",
         ),
         entry(
             Fault::NoForcedUser,
-            "With `auth_type = any` clients have no name of their own, so that pgweir needs one for the server.",
+            "With `auth_type = any` pgweir does not log in to servers with the client's name, so it needs another name for them.",
             "Give the database's entry a `user=`.",
         ),
     ]
@@ -94,14 +94,14 @@ fn services() -> impl Iterator<Item = Entry> {
         entry(
             Fault::Login(LoginFault::Service(Service::Ldap(Arc::new(options)))),
             "The LDAP server has refused the password, or could not be asked.",
-            "The line before it in the log says which. See [who may log in](authentication.md#ldap).",
+            "The line before this error in the log has the reason. See [who may log in](authentication.md#ldap).",
         )
     });
     let pam = PamOptions::parse([].into_iter()).map(|options| {
         entry(
             Fault::Login(LoginFault::Service(Service::Pam(Arc::new(options)))),
             "PAM has refused the password, or its service is not set up.",
-            "The line before it in the log says which. See [who may log in](authentication.md#pam).",
+            "The line before this error in the log has the reason. See [who may log in](authentication.md#pam).",
         )
     });
     ldap.into_iter().chain(pam)
@@ -171,30 +171,30 @@ fn places() -> Vec<Entry> {
         entry(
             Fault::TooManyClients,
             "As many clients as `max_client_conn` are connected.",
-            "Raise it, and the limit of open files with it (`pgweir check` tells how many are needed); or close clients \
-             that nobody uses: `SHOW CLIENTS`.",
+            "Raise `max_client_conn` and the limit of open files (`pgweir check` shows how many are needed), or close \
+             unused clients (`SHOW CLIENTS`).",
         ),
         entry(
             Fault::TooManyClientsOfDatabase,
             "As many clients as `max_db_client_connections` are connected to this database.",
-            "Raise it, or close clients that nobody uses.",
+            "Raise the limit, or close unused clients (`SHOW CLIENTS`).",
         ),
         entry(
             Fault::TooManyClientsOfUser,
             "As many clients as `max_user_client_connections` are connected as this user.",
-            "Raise it, or close clients that nobody uses.",
+            "Raise the limit, or close unused clients (`SHOW CLIENTS`).",
         ),
         entry(
             Fault::TooManyLogins,
             "More connections than `max_login_clients`, or than `max_login_clients_per_address` from one address, had not \
-             authenticated, and this one had sent nothing for longest.",
+             authenticated, and pgweir had waited longest for a message of this one.",
             "Look in the log where they come from. If they are clients that are slow to log in, raise these settings.",
         ),
         entry(
             Fault::LoginMemory,
-            "The messages of clients that log in at the same time take more than `login_memory`, and this client has sent \
-             more than 4 kB before it had proven who it is.",
-            "Look in the log where the logins come from. If many clients have very long passwords (tokens), raise it.",
+            "The messages of clients that log in at the same time take more than `login_memory`, and this client has \
+             sent more than 4 kB before it had authenticated.",
+            "Look in the log where the logins come from. If many clients have very long passwords (tokens), raise `login_memory`.",
         ),
         entry(
             Fault::Overloaded,
@@ -241,7 +241,7 @@ pub(super) fn protocol() -> Vec<Entry> {
             Fault::Tls(TlsFault::NoAlpn),
             "The client began with TLS at once (`sslnegotiation=direct`) without naming PostgreSQL's \
              protocol (ALPN).",
-            "Use a client library of PostgreSQL 17 or newer for it, or `sslnegotiation=postgres`.",
+            "Use a client library of PostgreSQL 17 or newer, or `sslnegotiation=postgres`.",
         ),
         entry(
             Fault::MalformedSasl("malformed SCRAM message".to_owned()),

@@ -10,8 +10,8 @@ use super::{Entry, entry};
 /// The cause of the error of a transaction whose outcome is unknown.
 const OUTCOME_UNKNOWN: &str = "The server connection was lost while the server may have been committing: after a COMMIT, or a statement outside of a \
     transaction block that may change something, was sent, and before it was confirmed. If `statement_statistics` is 0, pgweir does not know \
-    which statements were sent, and any that was not answered counts. The reason is one of those that cause an error \
-    08006 otherwise.";
+    which statements were sent, and counts each unanswered statement as one that may have changed something. REASON \
+    is the message of an error with SQLSTATE 08006.";
 
 /// Errors of clients that get no server in time.
 pub(super) fn waiting() -> Vec<Entry> {
@@ -71,8 +71,8 @@ pub(super) fn servers() -> Vec<Entry> {
             refused("wrong password type"),
             "The server asks for a password, and pgweir has no suitable one: SCRAM needs more than an md5 secret, and pgweir has \
              no password of a client that logged in without one.",
-            "Put the password in clear text into `auth_file`, or `user=` and `password=` into the database's entry. See \
-             [what a server gets](authentication.md#servers).",
+            "Put the password in clear text into `auth_file`, or `user=` and `password=` into the database's entry. \
+             See [passwords for servers](authentication.md#servers).",
         ),
         entry(
             Fault::OwnServer("REASON".to_owned()),
@@ -133,11 +133,11 @@ pub(super) fn limits() -> Vec<Entry> {
         entry(
             Fault::ClientIdle,
             "The client was idle for longer than `client_idle_timeout`.",
-            "Let the application's own pool close idle connections earlier, or raise it.",
+            "Let the application's own pool close idle connections earlier, or raise `client_idle_timeout`.",
         ),
         entry(
             Fault::PartialMessage,
-            "The client stopped in the middle of a message for longer than `partial_message_timeout`: it, or the network, has failed.",
+            "The client stopped in the middle of a message for longer than `partial_message_timeout`: the client or the network has failed.",
             "Look for lost connections between client and pgweir. A program that fills a libpq pipeline slowly has to call `PQflush`.",
         ),
         entry(
@@ -148,12 +148,12 @@ pub(super) fn limits() -> Vec<Entry> {
         entry(
             Fault::TransactionTimeout,
             "The transaction lasted longer than `transaction_timeout`.",
-            "Make transactions shorter, or raise it for this user under `[users]`.",
+            "Make transactions shorter, or raise `transaction_timeout` for this user under `[users]`.",
         ),
         entry(
             Fault::QueryTimeout,
             "The query ran longer than `query_timeout`; it was cancelled.",
-            "Make the query faster, or raise it for this user under `[users]`.",
+            "Make the query faster, or raise `query_timeout` for this user under `[users]`.",
         ),
         entry(
             Fault::PinTimeout(Pins::default()),
@@ -163,27 +163,28 @@ pub(super) fn limits() -> Vec<Entry> {
         ),
         entry(
             Fault::NotificationBacklog,
-            "The notifications that wait for this client take more than `notification_backlog`: it does not read, or is in \
-             a long transaction.",
-            "Read notifications faster, keep the transactions of clients that listen short, or raise it.",
+            "The notifications that wait for this client take more than `notification_backlog`: the client does not \
+             read, or is in a long transaction.",
+            "Read notifications faster, keep the transactions of clients that listen short, or raise `notification_backlog`.",
         ),
         entry(
             Fault::TooManyStatements,
             "The client's prepared statements take more than `max_client_prepared_bytes`.",
-            "An application that prepares a new text each time should use parameters, or close statements; else raise it.",
+            "If the application prepares a new text each time, use parameters, or close statements. Otherwise raise `max_client_prepared_bytes`.",
         ),
         entry(
             Fault::StatementTooLong,
             "A single prepared statement is longer than `max_client_prepared_bytes`.",
-            "Raise it, or use `COPY` for large amounts of data.",
+            "Raise `max_client_prepared_bytes`, or use `COPY` for large amounts of data.",
         ),
         entry(
             Fault::OutOfMemory,
-            "What clients and servers take has reached `memory_limit`, and this was a login, or a Parse of a statement that \
-             pgweir does not have yet. A statement of more than 64 kB for which there is no room ends its connection. \
-             Whatever else runs goes on; what was refused is possible again below 90 % of the limit.",
-            "`SHOW MEM` says what takes the memory, `SHOW EVENTS` since when. Mostly it is prepared statements: use \
-             parameters instead of new texts, close statements, lower `max_client_prepared_bytes`, or raise `memory_limit`.",
+            "The memory of clients and servers has reached `memory_limit`, and the client has logged in, or sent a \
+             Parse of a statement that pgweir does not have yet. If the statement has more than 64 kB, the client is \
+             disconnected. Everything else continues. Logins and statements are possible again below 90 % of the limit.",
+            "`SHOW MEM` shows the memory by kind, and `SHOW EVENTS` when the limit was reached. The most frequent \
+             cause is prepared statements: use parameters instead of new texts, close statements, lower \
+             `max_client_prepared_bytes`, or raise `memory_limit`.",
         ),
     ]
 }
@@ -211,7 +212,7 @@ pub(super) fn ended() -> Vec<Entry> {
         ),
         entry(
             Fault::SuspendTimeout,
-            "After `SUSPEND` the connection was in the middle of something for longer than `suspend_timeout`.",
+            "After `SUSPEND` the connection did not finish its message within `suspend_timeout`.",
             again,
         ),
         entry(
@@ -245,7 +246,7 @@ pub(super) fn statements() -> Vec<Entry> {
         entry(
             Fault::SettingRefused(Box::new(refused)),
             "The server no longer accepts a setting of the session, because a role was dropped or a privilege was revoked. pgweir never runs statements without a setting that the client has made, so it disconnects the client.",
-            "Connect again. Don't drop roles while sessions use them.",
+            "Connect again. Do not drop roles while sessions use them.",
         ),
         entry(
             Fault::StalePlan,
@@ -273,7 +274,7 @@ pub(super) fn statements() -> Vec<Entry> {
         entry(
             Fault::NotSupported("WHAT"),
             "PostgreSQL supports this, but pgweir does not yet.",
-            "Connect to PostgreSQL directly for it.",
+            "Connect to PostgreSQL directly.",
         ),
     ]
 }

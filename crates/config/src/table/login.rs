@@ -105,16 +105,18 @@ macro_rules! login_settings {
             }
 
             "One limit for several processes" {
-                /// The client URLs of an etcd cluster, separated by commas: the `fleet_nodes` processes with the same configuration share
-                /// `max_server_conn` by demand, instead of equal shares. A process asks one member, and the next one if that fails. While none
-                /// answers, the process uses its last share until its lease ends, and then `fleet_floor` servers. All databases must name the
-                /// same single `host` and `port`. The users of the servers need the role `pg_read_all_stats`. An online restart
-                /// counts as one more process.
+                /// The client URLs of an etcd cluster, separated by commas: the `fleet_nodes` processes with the same
+                /// configuration share `max_server_conn` by demand, instead of in equal shares. A process sends its
+                /// requests to one member of etcd, and to the next one after a failure. While no member answers, the
+                /// process keeps its last share until its lease ends, and then has `fleet_floor` servers. All databases
+                /// must name the same single `host` and `port`. The users of the servers need the role
+                /// `pg_read_all_stats`. An online restart counts as one more process.
                 fleet_etcd: EtcdUrls, restarts, now;
                 /// The name of the fleet: its keys in etcd begin with `/pgweir/NAME/`.
                 fleet_name: String = "pgweir", restarts, now, fleet_name;
-                /// The servers that each process may always have, without asking etcd, and the most logins to servers that it has under way.
-                /// 0: half of its equal share of `max_server_conn`.
+                /// The number of servers that each process may always have, without asking etcd. It is also the largest
+                /// number of logins to servers that a process has under way. 0: half of an equal share of
+                /// `max_server_conn`.
                 fleet_floor: u32 = "0", restarts, now;
                 /// How long a process may use more servers than `fleet_floor` without an answer of etcd, at least 1 second. Each process renews
                 /// its lease three times in this time, and reads the demands of the others fifteen times.

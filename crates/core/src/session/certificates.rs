@@ -48,8 +48,8 @@ impl NameEffects {
     }
 }
 
-/// The statements that read the facts from a server, as one simple query. They work under any settings; [`Facts`] takes
-/// the rows.
+/// The statements that read the facts from a server, as one simple query. The statements work under any settings.
+/// [`Facts`] takes the rows.
 pub const FACTS: &str = include_str!("certificates/facts.sql");
 /// The statement before [`FACTS`] that identifies the cluster. The server's user may lack the privilege.
 pub const SYSTEM: &str = "SELECT 's', system_identifier FROM pg_catalog.pg_control_system()";
@@ -58,7 +58,7 @@ pub const SYSTEM: &str = "SELECT 's', system_identifier FROM pg_catalog.pg_contr
 pub const IDENTITY: &str = "SELECT 'd', oid, pg_catalog.current_setting('server_encoding') FROM pg_catalog.pg_database \
     WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database();SELECT 'end'";
 
-/// Functions and extensions that the configuration trusts or distrusts.
+/// Functions that the configuration certifies, and extensions whose functions pin clients.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
     /// Functions with these names are certified (`certified_functions`).
@@ -90,7 +90,7 @@ struct Known {
     /// The effects that every text may have, whatever it contains.
     every_text: Effects,
     custom_names: BTreeSet<Box<[u8]>>,
-    /// Names of the code that has effects which texts do not get.
+    /// Names of code with effects that are tracked for code but not for texts.
     names: CodeNames,
     /// Whether the catalog is in UTF8.
     utf8: bool,
@@ -141,9 +141,9 @@ fn bytes_of(table: &HashMap<u32, Effects>) -> usize {
 /// Names of functions and relations, by the effects of [`Effects::OF_CODE`].
 #[derive(Clone, Debug, Default)]
 struct CodeNames {
-    /// Those whose result differs between sessions.
+    /// Names of code whose result differs between sessions.
     session_readers: Arc<HashSet<Name>>,
-    /// Those whose use may change more than the session; `None` if every text may do so.
+    /// Names of code whose use may change more than the session; `None` if every text may change more.
     data_changers: Option<Arc<HashSet<Name>>>,
 }
 
@@ -400,7 +400,8 @@ impl Certificates {
         self.known.ddl.has_code
     }
 
-    /// Returns whether such an object may have a name that is not found when a text is split into words.
+    /// Returns whether a function or relation that may do DDL has a name that is not found when a text is split into
+    /// words.
     #[must_use]
     pub fn has_odd_ddl_name(&self) -> bool {
         self.known.ddl.has_odd_name
@@ -462,7 +463,7 @@ impl Certificates {
         self.known.counts
     }
 
-    /// Returns whether the database has a function of its own named `set_config` that has effects.
+    /// Returns whether the database has a user's function named `set_config` that has effects.
     pub(crate) fn redefines_set_config(&self) -> bool {
         self.word(Name::of(b"set_config")) != NameEffects::default()
     }

@@ -13,7 +13,7 @@ use super::{
     scan::{LiteralSets, Touched, shapes_plans, touched_parameters},
 };
 
-/// The most parameters that are inspected by name. Above that number, all parameters are inspected.
+/// The largest number of parameters that are inspected by name. If there are more, all parameters are inspected.
 const NAMES_MAX: usize = 64;
 
 /// The changes of the session of one server connection.
@@ -29,7 +29,7 @@ pub struct SessionChanges {
     names: BTreeSet<Box<[u8]>>,
     /// Whether parameters were set that `names` does not contain.
     has_unknown_names: bool,
-    /// Whether more than the channels of LISTEN and UNLISTEN must be inspected.
+    /// Whether an inspection must read other state than the channels of LISTEN and UNLISTEN.
     beyond_channels: bool,
     /// Whether a role or the session's user was set since the last clean.
     affects_role: bool,
@@ -44,7 +44,7 @@ pub struct SessionChanges {
 }
 
 impl SessionChanges {
-    /// Notes that a text is sent to the server. `class`: the highest class of all texts of the transaction so far.
+    /// Notes that a text is sent to the server. `class` is the highest class of all texts of the transaction so far.
     pub fn note(&mut self, effects: Effects, class: Class, text: &[u8], dialect: Dialect) {
         let beyond_channels = self.beyond_channels;
         self.raise_to(class);
@@ -148,7 +148,7 @@ impl SessionChanges {
     }
 
     /// Returns whether the session must be cleaned before another client, or pgweir itself, uses the server. Sequence
-    /// values need no clean: they are discarded in front of the next client's statements.
+    /// values need no clean: they are discarded before the next client's statements.
     #[must_use]
     #[inline]
     pub fn needs_clean(&self) -> bool {

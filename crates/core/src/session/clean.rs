@@ -13,7 +13,8 @@ pub struct Clean {
     pub changes_plans: bool,
     /// Whether `random()` must get a new random seed. With the extension, the server reports whether this is needed.
     pub reseeds: bool,
-    /// Whether code that pgweir has not read may have run since the last clean.
+    /// Whether code that pgweir has not read may have run since the last clean. Then the clean also queries what the
+    /// user may have left.
     pub asks_rights: bool,
     /// PostgreSQL's major version.
     pub version: u32,
@@ -77,9 +78,9 @@ const SEED: &str = "SELECT pg_catalog.setseed(pg_catalog.float8(\
 /// pgweir's.
 const LOCKS_AND_COUNTS: &str = "SELECT pg_catalog.pg_advisory_unlock_all();SELECT pg_catalog.count(*) FILTER (WHERE from_sql),pg_catalog.count(*) FILTER (WHERE NOT from_sql),";
 const FROM_STATEMENTS: &str = " FROM pg_catalog.pg_prepared_statement()";
-/// Whether the session may have state that no clean removes and no query shows. That is so if it has a temporary
-/// replication slot, or if its user may load libraries (superusers), set up a replication origin (the function with OID
-/// 6006) or start a backup (OID 2172).
+/// Whether the session may have state that no clean removes and no query shows. A session may have such state if it has
+/// a temporary replication slot, or if its user may load libraries (superusers), set up a replication origin (the
+/// function with OID 6006) or start a backup (OID 2172).
 pub const MAY_KEEP_STATE: &str = "EXISTS (SELECT FROM pg_catalog.pg_get_replication_slots() WHERE temporary \
     AND active_pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()) \
     OR EXISTS (SELECT FROM pg_catalog.pg_roles WHERE pg_catalog.pg_has_role(SESSION_USER, oid, 'MEMBER') \

@@ -11,7 +11,7 @@ pub struct Context {
     pub base: Settings,
     /// `base`, overlaid with the settings of the session.
     pub wanted: Settings,
-    /// Settings of the startup packet that equal the server's defaults, so that servers need not be sent them.
+    /// Settings of the startup packet that equal the server's defaults. pgweir does not send them to servers.
     pub implied: Settings,
     /// The client's SQL-prepared statements.
     pub sql: SqlStatements,
@@ -38,8 +38,8 @@ pub struct Context {
     pub turns: Turns,
 }
 
-/// Decides whether a client gets a turn: it may then continue with its server for a while although other clients wait,
-/// if it sends its next query soon. A client that has not used its turn gets none for a number of times, which doubles
+/// Decides whether a client gets a turn. During its turn, the client keeps its server although other clients wait, if
+/// it sends its next query soon. A client that has not used its turn gets none for a number of times, which doubles
 /// each time.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Turns {
@@ -48,7 +48,7 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// The binary logarithm of the most turns in a row for which a client is passed over.
+    /// The binary logarithm of the largest number of turns that a client misses in a row.
     const MISSED_MAX: u8 = 6;
 
     /// Counts a turn that the client could have now, and returns whether the client gets it.

@@ -26,8 +26,8 @@ impl Default for CustomParameters {
 }
 
 impl CustomParameters {
-    /// The most names from clients' texts; above that number, the name whose use is longest ago is dropped. There are
-    /// fewer names from the catalog, and they are never dropped.
+    /// The largest number of names from clients' texts. If there are more, the least recently used name is dropped.
+    /// Names from the catalog are fewer, and never dropped.
     pub const MAX: usize = 1000;
 
     /// Adds a name, in any case. A name that is not ASCII is added only if `is_utf8`: client and server are known to

@@ -76,7 +76,8 @@ const OF_TABLES: [&str; 5] = words("vacuum analyze reindex cluster refresh");
 const NOISY: [&str; 9] =
     words("security serial bigserial smallserial serial2 serial4 serial8 identity execute");
 
-/// Returns the change that a text makes which is sent as a whole to a server with these certificates.
+/// Returns the change that a text makes to the catalog. The text is sent as a whole to a server with these
+/// certificates.
 #[must_use]
 pub fn catalog_change(text: &[u8], dialect: Dialect, certificates: &Certificates) -> Change {
     if dialect == Dialect::Unreadable {
@@ -174,7 +175,7 @@ impl Reader<'_> {
             && !(is_view && pieces.iter().any(|piece| self.tells_of_session(piece)))
     }
 
-    /// Returns whether this may be a function, key word or view whose result depends on the session.
+    /// Returns whether the word may be a function, key word or view whose result depends on the session.
     fn tells_of_session(&self, piece: &Piece<'_>) -> bool {
         piece.name().is_some_and(|name| {
             reads_session(name) || begins(name, "pg_") || self.certificates.reads_session(name)

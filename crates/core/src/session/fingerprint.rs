@@ -11,7 +11,7 @@ use super::scan::{Dialect, Kind, Lexer};
 
 /// The bytes of the text that are kept.
 const TEXT_MAX: usize = 512;
-/// Stands at the end of a text whose rest was not read.
+/// The end of a normalized text whose rest was not read.
 const REST: &str = " ...";
 
 /// A statement, identified by a hash of its text without literals and comments. Texts have the same fingerprint if they
@@ -71,7 +71,7 @@ impl Fingerprint {
     pub fn shows_all(text: &str) -> bool {
         /// The bytes of the longest character, of which a part may have been cut off.
         const CHARACTER_MAX: usize = 4;
-        // A comma stands in front of the dots that are the rest of a list.
+        // If the rest of a list was not read, there is a comma before the dots.
         let is_cut = text.strip_suffix(REST);
         text.len() < TEXT_MAX - CHARACTER_MAX && is_cut.is_none_or(|before| before.ends_with(','))
     }
@@ -89,8 +89,9 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// Returns whether the end of this string depends on settings: on `standard_conforming_strings`, which makes a backslash
-/// an escape in plain strings; and on the encoding, in some of which a backslash may be a part of another character.
+/// Returns whether the end of this string depends on settings. `standard_conforming_strings` decides whether a
+/// backslash is an escape in plain strings. In some encodings, a byte that looks like a backslash is a part of another
+/// character.
 fn has_uncertain_end(bytes: &[u8]) -> bool {
     match bytes.first() {
         Some(b'$') => false,
@@ -109,7 +110,7 @@ struct Normal {
 }
 
 impl Normal {
-    /// Adds a token. `is_apart`: whether blanks stand in front of it.
+    /// Adds a token. `is_apart` means that there is white space before the token.
     fn push(&mut self, bytes: &[u8], is_apart: bool) {
         self.hash_byte(0);
         for byte in bytes {
@@ -151,7 +152,7 @@ struct Reader<'a> {
     is_cut: bool,
     /// The end of the previous token.
     end: usize,
-    /// Whether the previous token ends an operand, so that a sign behind it is an operator.
+    /// Whether the previous token ends an operand. Then a sign that follows is an operator.
     follows_operand: bool,
     /// Whether the previous token was a string: one in the next line continues it.
     follows_string: bool,
@@ -246,7 +247,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns whether a sign belongs to the number behind it.
+    /// Returns whether a sign belongs to the number that follows.
     fn is_sign(&self) -> bool {
         !self.follows_operand && self.lexer.peek().kind == Kind::Number
     }

@@ -18,13 +18,13 @@ pub(super) struct Interner<T: ?Sized> {
     /// The bytes of a value.
     bytes_of: fn(&T) -> usize,
     usage: MemoryUsage,
-    /// Counts what the values take, as this kind.
+    /// Counts the memory of the values under this kind.
     memory: Arc<Memory>,
     kind: MemoryKind,
 }
 
 impl<T: ?Sized> Interner<T> {
-    /// Creates a table without values. `bytes_of` returns the bytes of a value, which `memory` counts as this kind.
+    /// Creates a table without values. `bytes_of` returns the bytes of a value. `memory` counts them under this kind.
     pub(super) fn new(bytes_of: fn(&T) -> usize, memory: &Arc<Memory>, kind: MemoryKind) -> Self {
         Self {
             table: HashTable::new(),

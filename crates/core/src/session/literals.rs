@@ -64,7 +64,7 @@ impl Literals {
         }
     }
 
-    /// Returns whether a text with these literals is analysed alike under both settings.
+    /// Returns whether PostgreSQL analyses a text with these literals in the same way under both settings.
     #[must_use]
     pub fn mean_the_same(self, one: &Settings, other: &Settings) -> bool {
         let is_equal = |name: &&str| one.get(name.as_bytes()) == other.get(name.as_bytes());

@@ -236,7 +236,7 @@ impl Names {
         bindings.statement(self.find(bindings, name)?)
     }
 
-    /// Gives a name to a statement that is made under this schema. Returns `false` if the name is taken.
+    /// Gives a name to a statement that is prepared under this schema number. Returns `false` if the name is taken.
     pub fn define(
         &mut self,
         bindings: &mut Bindings,
@@ -374,7 +374,7 @@ fn place_of(slots: &[Option<Binding>], id: u32) -> u64 {
     slot.map_or(0, |slot| mix(slot.hash, slot.statement.id()))
 }
 
-/// Hashes name and statement. The hash table needs good top bits.
+/// Hashes name and statement. The upper bits must differ well, since the hash table uses them.
 fn mix(hash: u32, id: u64) -> u64 {
     (u64::from(hash) ^ id.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

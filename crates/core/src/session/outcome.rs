@@ -9,7 +9,7 @@ use super::{
 /// Statements that change nothing outside of a transaction.
 const HARMLESS: [&str; 9] =
     words("show set reset discard rollback abort listen unlisten deallocate");
-/// Statements that change nothing if they write nothing and the functions that they call write nothing.
+/// Statements that change nothing unless they contain a verb that writes, or call a function that writes.
 const QUERIES: [&str; 4] = words("select values table with");
 
 /// The statements that a server was sent since its last ReadyForQuery, and has not answered.
@@ -27,8 +27,8 @@ impl Unanswered<'_> {
     /// Returns whether the server may have committed something before it was lost. `texts`: the texts of the statements, as
     /// [`Fingerprint`] makes them; `None` for one that is unknown.
     ///
-    /// The answer is `true` if the texts do not decide it: a client that checks without need loses less than a client that
-    /// repeats a committed transaction.
+    /// If the texts are not enough to decide, returns `true`: a client that checks without need loses less than a
+    /// client that repeats a committed transaction.
     #[must_use]
     pub fn may_be_committed<'t>(self, mut texts: impl Iterator<Item = Option<&'t str>>) -> bool {
         let mut transaction = match self.status {
@@ -54,7 +54,7 @@ impl Unanswered<'_> {
                     self.may_change_data(text)
                 }
                 Some(_) => transaction.is_committed_by(words),
-                // An empty statement, or one that begins with something else than a word.
+                // The statement is empty, or does not begin with a word.
                 None => end != Kind::End && end != Kind::Semicolon,
             };
             if is_committed || end == Kind::Broken {
@@ -72,7 +72,7 @@ impl Unanswered<'_> {
     }
 }
 
-/// The most words at the beginning of a statement that matter: `ROLLBACK WORK AND NO CHAIN`.
+/// The number of words at the beginning of a statement that are enough to decide: `ROLLBACK WORK AND NO CHAIN`.
 const WORDS_MAX: usize = 5;
 
 /// Reads a statement to its end. Returns its first words, and the token behind it: a semicolon, the end of the text, or

@@ -2,8 +2,8 @@
 
 use super::{Settings, quote, scan::shapes_plans};
 
-/// The role, like the session user, is reset first and set last: other settings are made with the rights of the login
-/// user.
+/// The role is reset first and set last, and so is the session user: other settings are made with the rights of the
+/// login user.
 pub(super) const ROLE: &[u8] = b"role";
 const AUTHORIZATION: &[u8] = b"session_authorization";
 
@@ -40,7 +40,7 @@ pub fn login_plan(wanted: &Settings, held: &Settings) -> Option<Vec<u8>> {
     }
 }
 
-/// Returns the plan for the log: with the values of the parameters for which `is_open` is true, and no other values.
+/// Returns the plan as it is logged: only with the values of parameters for which `is_open` is true.
 #[must_use]
 pub fn shown(wanted: &Settings, held: &Settings, is_open: impl Fn(&[u8]) -> bool) -> String {
     let text = plan_with(wanted, held, |text, name, value| match is_open(name) {
@@ -95,7 +95,7 @@ impl<'s> Difference<'s> {
         }
     }
 
-    /// Returns whether a parameter changes by which parse analysis or planning turns literals into constants.
+    /// Returns whether the plan changes a parameter on which PostgreSQL's conversion of literals to constants depends.
     fn changes_constants(&self) -> bool {
         let sets = self.sets.iter().map(|(name, _)| *name);
         let mut names = self.resets.iter().copied().chain(sets);

@@ -14,9 +14,9 @@ pub enum AllSettings {
     /// The probe does not read all parameters.
     #[default]
     Unasked,
-    /// The probe reads those whose values differ from these.
+    /// The probe reads the parameters whose values differ from the baseline.
     Compared(Arc<Baseline>),
-    /// The probe reads those that the session has set according to `pg_settings`.
+    /// The probe reads the parameters that the session has set according to `pg_settings`.
     Listed,
 }
 
@@ -65,8 +65,7 @@ const SUMMARY: &str = "SELECT CASE WHEN pg_catalog.pg_my_temp_schema() OPERATOR(
     pg_catalog.count(*) FILTER (WHERE NOT from_sql AND pg_catalog.starts_with(name, 'PGWEIR_')) \
     FROM pg_catalog.pg_prepared_statement()";
 const VALUE: &str = "pg_catalog.current_setting(name, true)";
-/// Divides by zero if the value is too long. No part of the expression is constant, so that the planner does not
-/// evaluate it.
+/// Divides by zero if the value is too long. The expression has no constant part that the planner could evaluate.
 const VALUE_THAT_FITS: &str = "CASE WHEN \
     pg_catalog.length(pg_catalog.current_setting(name, true)) OPERATOR(pg_catalog.>) 8000 \
     THEN (1 OPERATOR(pg_catalog./) (0 OPERATOR(pg_catalog.*) \

@@ -1,5 +1,4 @@
-//! The last texts that may have changed a session. They are kept so that operators can see which text has pinned a
-//! client.
+//! Keeps the last texts that may have changed a session, so that operators can see which text has pinned a client.
 
 use super::{Effects, Fingerprint};
 use crate::base::pin::Pin;
@@ -64,7 +63,7 @@ impl RecentTexts {
     }
 }
 
-/// Returns the effects of a text that pins a client for this reason.
+/// Returns the effects by which a text that causes this pin is recognized.
 fn sign(pin: Pin) -> Effects {
     match pin {
         Pin::Temporary => Effects::TEMP,

@@ -117,7 +117,7 @@ impl TrackedNames {
         }
     }
 
-    /// Returns the names whose values differ, with both values, where both sides have one.
+    /// Returns the names for which both sides have values that differ, with both values.
     pub fn respelled<'t>(
         &'t self,
         before: &'t Tracked,
@@ -182,7 +182,7 @@ impl Tracked {
         self.values = values.into();
     }
 
-    /// Copies the values of `defaults` where there is none.
+    /// Takes the values of `defaults` for names that have no value.
     pub fn fill(&mut self, defaults: &Self) {
         if self.values.iter().all(Option::is_none) {
             self.values = Arc::clone(&defaults.values);

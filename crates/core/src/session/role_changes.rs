@@ -5,8 +5,8 @@ use super::schema::words_of;
 /// The most names that are kept for one transaction.
 pub const NAMES_MAX: usize = 1000;
 
-/// Returns the names of roles and databases whose session defaults a text may change, and of roles that it may drop. A
-/// surplus name only makes pgweir open new server connections without need, so words are not parsed by a grammar.
+/// Returns the names of roles and databases whose session defaults a text may change, and of roles that it may drop.
+/// The words are not parsed by a grammar: a name too many only makes pgweir open new server connections without need.
 #[must_use]
 pub fn changed_roles(text: &[u8]) -> Vec<String> {
     let words = words_of(text, usize::MAX);

@@ -6,8 +6,9 @@ use super::{
     word_list::{begins, is_any, words},
 };
 
-/// Returns whether a text with these effects may change the result columns of statements that were prepared before. The
-/// listed beginnings do not: a dropped object has no result columns, and a temporary object belongs to its session.
+/// Returns whether a text with these effects may change the result columns of statements that were prepared before.
+/// Texts with the beginnings listed below do not: a dropped object has no result columns, and a temporary object
+/// belongs to its session.
 #[must_use]
 pub fn changes_schema(text: &[u8], effects: Effects) -> bool {
     const HARMLESS: [&str; 8] =
@@ -54,7 +55,7 @@ pub fn left_database(text: &[u8]) -> Option<String> {
 
 /// Returns the words of a text in lower case, and quoted identifiers as they are written. Words in strings are
 /// included, since settings decide where a string ends, and so are all words behind a place that can't be cut into
-/// tokens. Ends behind the string or word with which there are `most` words.
+/// tokens. Ends after the string or word with which the list has at least `most` words.
 pub(super) fn words_of(text: &[u8], most: usize) -> Vec<String> {
     let mut lexer = Lexer::new(text);
     let mut found = Vec::new();

@@ -1,6 +1,6 @@
 //! The applications that read sequence values (`currval`, `lastval`) in a later transaction than that of the `nextval`
-//! call. Such values can't be moved to another server, so clients of these applications keep their servers; clients of
-//! other applications of the same user do not.
+//! call. Sequence values can't be moved to another server, so clients of these applications keep their servers. Clients
+//! of other applications of the same user do not keep theirs.
 
 use std::{
     collections::BTreeSet,
@@ -18,7 +18,7 @@ pub struct SequenceReaders {
 }
 
 impl SequenceReaders {
-    /// The most names. Above that number, every application counts as a reader.
+    /// The largest number of names. If there are more, every application counts as a reader.
     const MAX: usize = 64;
 
     /// Notes the `application_name` of a client that has read such a value.

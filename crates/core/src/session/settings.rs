@@ -17,7 +17,7 @@ type Name = Box<[u8]>;
 /// A value, in the server's encoding.
 type Value = Box<[u8]>;
 
-/// Values of parameters, in the order of their names. Cheap to clone. Two that come from the same [`SettingsTable`] are
+/// Values of parameters, in the order of their names. Cheap to clone. Two `Settings` of the same [`SettingsTable`] are
 /// equal if and only if they have the same address.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Settings {
@@ -90,7 +90,7 @@ fn bytes_of(entries: &[(Name, Value)]) -> usize {
 }
 
 impl SettingsTable {
-    /// Creates the table. `memory` counts what the settings take.
+    /// Creates the table. `memory` counts the bytes of the settings.
     #[must_use]
     pub fn new(memory: Arc<Memory>) -> Self {
         Self {
@@ -99,8 +99,8 @@ impl SettingsTable {
         }
     }
 
-    /// Removes the settings that are not in use. Without this call, they are removed when their number reaches that of
-    /// the others.
+    /// Removes the settings that are not in use. Without this call, they are removed when the table has doubled since
+    /// the last removal.
     pub fn sweep(&self) {
         self.shelf.lock().sweep();
     }

@@ -89,7 +89,7 @@ impl SqlStatements {
         self.find(name).map(|entry| &*entry.text)
     }
 
-    /// Returns the text of the prepared statement: what stands behind AS.
+    /// Returns the text of the prepared statement: the text after AS.
     #[must_use]
     pub fn prepared(&self, name: &[u8]) -> Option<&[u8]> {
         let text = self.text(name)?;
@@ -132,8 +132,8 @@ impl SqlStatements {
     }
 
     /// Appends the messages that give these statements to a server in place of those in `held`. Returns, for each Sync
-    /// among the messages, the position of the statement that is made before it, if there is one. Each statement is made
-    /// by itself, so that a failing one does not affect the next.
+    /// among the messages, the position of the statement that is made before it, if there is one. Each statement is
+    /// prepared in a request of its own, so that a failure does not affect the next one.
     pub fn write_plan(&self, held: &Self, out: &mut Vec<u8>) -> Vec<Option<u32>> {
         for entry in held.iter() {
             MessageWriter::new(out).statement(frontend::CLOSE, &entry.name);

@@ -21,8 +21,8 @@ pub struct ResetParameters {
 }
 
 impl ResetParameters {
-    /// Notes a text that goes to the server. `base` are its client's startup values. Returns whether the text resets
-    /// some.
+    /// Notes a text that is sent to the server. `base` has the client's startup values. Returns whether the text resets
+    /// any of them.
     #[cold]
     pub fn note(&mut self, text: &[u8], base: &Settings) -> bool {
         if base.is_empty() {

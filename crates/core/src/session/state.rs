@@ -37,7 +37,7 @@ pub struct State {
     pub seed: bool,
     /// Whether a library was LOADed.
     pub library: bool,
-    /// Whether the session state exceeds the size of a report.
+    /// Whether the session state exceeds the size of a report, so that the report is incomplete.
     pub cut: bool,
     /// If `cut` is set: the names of the custom parameters that were set.
     pub custom_parameters: Vec<Vec<u8>>,

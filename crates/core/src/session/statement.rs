@@ -145,7 +145,7 @@ impl Statement {
         self.names.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts one name less.
+    /// Subtracts one from the number of names.
     pub(super) fn remove_name(&self) {
         self.names.fetch_sub(1, Ordering::Relaxed);
     }
@@ -174,7 +174,7 @@ impl fmt::Debug for Statement {
 }
 
 impl Statements {
-    /// Creates the table. `memory` counts what the statements take.
+    /// Creates the table. `memory` counts the bytes of the statements.
     #[must_use]
     pub fn new(memory: Arc<Memory>) -> Self {
         Self {
@@ -229,8 +229,8 @@ impl Statements {
         Some(self.intern(definition))
     }
 
-    /// Removes the statements that are not in use. Without this call, they are removed when their number reaches that
-    /// of the others.
+    /// Removes the statements that are not in use. Without this call, they are removed when the table has doubled since
+    /// the last removal.
     pub fn sweep(&self) {
         for shard in &self.shards {
             shard.lock().sweep();

@@ -7,7 +7,7 @@ use pgweir_wire::{Body, Malformed};
 /// The bytes of a column's fixed part in RowDescription, without the format, which belongs to the portal.
 const COLUMN_LEN: usize = 16;
 
-/// Digests of the descriptions that a client has last received of a statement's parameters and columns.
+/// The last description of a statement's parameters and columns that a client has received, as digests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct StatementDescription {
     /// The digest of ParameterDescription; `None` if the client has not received it.

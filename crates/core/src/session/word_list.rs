@@ -1,4 +1,4 @@
-//! Lists of words, written as one string. They are split at compile time.
+//! Lists of words, written as one string, which is split at compile time.
 
 /// Returns the words of a list, which are separated by single blanks. The compiler checks their number.
 pub(super) const fn words<const COUNT: usize>(list: &'static str) -> [&'static str; COUNT] {

@@ -16,7 +16,7 @@ use crate::session::{
 
 /// Any effect, DDL included.
 pub(super) const ANYTHING: Effects = Effects::OPAQUE.and(Effects::TEMP);
-/// Any effect, and functions that are compiled differently for the rest of the session.
+/// Any effect, also on how PL/pgSQL compiles functions for the rest of the session.
 pub(super) const COMPILES: Effects = ANYTHING.and(Effects::LIBRARY);
 
 /// Statements of a body that have no effects by themselves. The words in them are inspected.
@@ -290,8 +290,8 @@ impl<'p> Reader<'p> {
             }
             let was = std::mem::replace(&mut start, Start::No);
             if piece.is("begin") {
-                // In a default value or an expression this word may be a name. Then the scanner takes a place for the
-                // beginning of a statement that is none.
+                // In a default value or an expression this word may be a name. Then the scanner assumes the beginning
+                // of a statement where there is none, which is safe.
                 start = if was == Start::Yes {
                     Start::Yes
                 } else {

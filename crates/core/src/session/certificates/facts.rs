@@ -311,7 +311,7 @@ impl Facts {
             self.graph.add(written, Effects::SEQUENCE);
         }
         if row.text(5) == "t" {
-            // Which row security policies apply to this relation depends on the user.
+            // The row security policies that apply to this relation depend on the user.
             self.graph.add(read, Effects::READS_SESSION);
         }
         let hash = Name::of(name.as_bytes());
@@ -358,7 +358,7 @@ impl Facts {
         }
     }
 
-    /// Adds a function's body and the defaults of its arguments, as trees. A function that changes no row only reads
+    /// Adds a function's body and the defaults of its arguments, as trees. If a function changes no rows, it only reads
     /// the system catalogs that it names.
     fn add_code(&mut self, user: At, tree: &str) {
         let least = match tree::changes_rows(tree.as_bytes()) {

@@ -18,7 +18,7 @@ pub(super) enum Node {
     Written(u32),
     /// All objects of this name.
     Named(Name),
-    /// An object that no text names: the one that a row of facts describes.
+    /// An object that no text names. A row of facts describes it.
     Unnamed(usize),
 }
 

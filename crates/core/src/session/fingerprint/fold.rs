@@ -9,7 +9,7 @@ use super::{
     has_uncertain_end,
 };
 
-/// Key words that an operand may follow. A sign behind one of them belongs to a number.
+/// Key words that an operand may follow. A sign after one of them belongs to a number.
 const KEY_WORDS: [&str; 31] = words(
     "all and any array as between by case default distinct else from ilike in is like limit not offset on or returning \
      row select set then to using values when where",
@@ -171,8 +171,8 @@ impl Statement {
     }
 }
 
-/// Skips a list of at least two constants, whose opening sign was read. Returns the lexer in front of its closing sign,
-/// or `None` if there is no such list.
+/// Skips a list of at least two constants, whose opening sign was read. Returns the lexer before the closing sign, or
+/// `None` if there is no such list.
 pub(super) fn skip_list(lexer: Lexer<'_>, close: Kind, is_uncertain: bool) -> Option<Lexer<'_>> {
     let (count, before_close, _) = constants(lexer, close, is_uncertain)?;
     (count > 1).then_some(before_close)
@@ -194,8 +194,8 @@ pub(super) fn skip_rows(mut lexer: Lexer<'_>, is_uncertain: bool) -> Option<Lexe
     has_more.then_some(lexer)
 }
 
-/// Reads constants that are separated by commas. Returns their number, the lexer in front of the closing sign, and the
-/// lexer behind it. A list that the text ends in is closed by that.
+/// Reads constants that are separated by commas. Returns their number, the lexer before the closing sign, and the lexer
+/// after it. The end of the text closes the list, too.
 fn constants(
     mut lexer: Lexer<'_>,
     close: Kind,

@@ -11,8 +11,8 @@ const NAME_MAX: usize = 63;
 /// Longer texts are sent to the server.
 const TEXT_MAX: usize = 256;
 
-/// Key words that PostgreSQL 14 to 18 does not accept as the name of a channel unless they are quoted: those that it
-/// calls reserved, also where functions and types may have the name.
+/// Key words that PostgreSQL 14 to 18 accepts as the name of a channel only if they are quoted: the reserved ones,
+/// including those that functions and types may have as their names.
 const NOT_NAMES: [&str; 101] = words(
     "all analyse analyze and any array as asc asymmetric authorization binary both case cast check \
      collate collation column concurrently constraint create cross current_catalog current_date \

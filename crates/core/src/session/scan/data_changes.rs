@@ -6,8 +6,8 @@ use crate::session::{
     word_list::{is_any, words},
 };
 
-/// PostgreSQL's own functions without effects on the session, but with effects that others see. All others that have such
-/// effects may leave session state as well.
+/// PostgreSQL's own functions that have no effect on the session, but effects that other sessions see. All other
+/// functions with such effects may leave session state as well.
 const CHANGERS: [&str; 10] = words(
     "pg_log_standby_snapshot pg_logical_emit_message pg_notify pg_stat_reset pg_stat_reset_backend_stats \
      pg_stat_reset_shared pg_stat_reset_single_function_counters pg_stat_reset_single_table_counters \
@@ -21,8 +21,9 @@ pub(in crate::session) fn changes_data(name: &[u8]) -> bool {
     is_any(name, &CHANGERS)
 }
 
-/// Returns whether a text of queries may change more than rows of temporary tables: by a verb, or by a function that is
-/// called for it, by name or not. Functions of users that are declared STABLE or IMMUTABLE can't change data themselves.
+/// Returns whether a text of queries may change more than rows of temporary tables: by a verb, or by a function that
+/// the text calls by its name, through an operator or in another way. Functions of users that are declared STABLE or
+/// IMMUTABLE can't change data themselves.
 pub(in crate::session) fn may_change_data(
     text: &[u8],
     dialect: Dialect,

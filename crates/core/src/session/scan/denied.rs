@@ -10,8 +10,8 @@ use super::{
 };
 use crate::session::certificates::{Name, NameEffects};
 
-/// Volatile and parallel-restricted functions of PostgreSQL 15 to 18 that were reviewed, one name a line, sorted: their
-/// effects end with the transaction, or lie outside of the session. A function of a newer PostgreSQL that is on neither
+/// Volatile and parallel-restricted functions of PostgreSQL 15 to 18 that were reviewed, one name a line, sorted. Their
+/// effects end with the transaction, or do not concern the session. A function of a newer PostgreSQL that is on neither
 /// list is opaque.
 const INNOCENT: &str = include_str!("innocent.txt");
 

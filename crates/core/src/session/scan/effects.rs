@@ -47,7 +47,7 @@ impl Effects {
     /// The text reads the session's prepared statements. On a server of pgweir's, these differ from the client's.
     pub const STATEMENTS_VIEW: Self = Self(1 << 13);
 
-    /// `pg_terminate_backend`: of no consequence for its own session, but perhaps for another client.
+    /// `pg_terminate_backend`: no effect on its own session, but perhaps on another client.
     pub const TERMINATES: Self = Self(1 << 14);
     /// `pg_cancel_backend`.
     pub const CANCELS: Self = Self(1 << 15);
@@ -60,8 +60,8 @@ impl Effects {
     /// declared IMMUTABLE is opaque, since PostgreSQL keeps its result in plans.
     pub(in crate::session) const READS_SESSION: Self = Self(1 << 17);
 
-    /// A role or another user is set: until the end of the transaction, if there is no other effect. Statements that
-    /// are analysed meanwhile can't be shared with other clients.
+    /// A role or another user is set, until the end of the transaction if there is no other effect. Statements that are
+    /// analysed meanwhile can't be shared with other clients.
     pub const ROLE: Self = Self(1 << 18);
 
     /// The text reads the session's channels. On a server of pgweir's, these differ from the client's.
@@ -119,7 +119,7 @@ impl Effects {
         self.0
     }
 
-    /// Returns the effects of a number. Bits without a meaning are an unknown kind, which stands for any effect.
+    /// Returns the effects of a number. A bit without a meaning counts as an unknown effect, and so as any effect.
     pub const fn from_bits(bits: u32) -> Self {
         if bits >> Self::NAMES.len() == 0 {
             Self(bits)

@@ -6,7 +6,7 @@ use super::{
     pieces::{Piece, pieces},
 };
 
-/// Longer texts are not read: for these, a query for the values costs less.
+/// Longer texts are not read: for a longer text, a query for the values costs less.
 const TEXT_MAX: usize = 1024;
 /// A number with more digits may not fit an integer, and PostgreSQL writes such a number in another form.
 const DIGITS_MAX: usize = 9;
@@ -18,8 +18,8 @@ pub type LiteralSets = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 /// [SESSION] a.b {= | TO} constant` and `RESET a.b`, BEGIN and COMMIT. The constant is a plain string in ASCII, or a
 /// number that PostgreSQL writes as it reads it.
 ///
-/// PostgreSQL stores any string for a custom parameter unchanged. For a parameter of its own it does not: `work_mem =
-/// '1024'` reads `1MB`.
+/// PostgreSQL stores any string for a custom parameter unchanged. It changes the values of its own parameters: after
+/// `work_mem = '1024'`, SHOW returns `1MB`.
 #[must_use]
 pub fn literal_sets(text: &[u8]) -> Option<LiteralSets> {
     // The meaning of a backslash depends on the server, and bytes beyond ASCII are converted.

@@ -61,7 +61,7 @@ pub fn touched_parameters(text: &[u8], dialect: Dialect) -> Touched {
     }
 }
 
-/// Returns the effects that a parameter leaves although it was set for the transaction only.
+/// Returns the effects that a parameter leaves even if it was set only for the transaction.
 ///
 /// `seed` has its effect when it is set. Prepared statements keep plans that were made under other costs, and the
 /// values of literals. The other parameters change how the server reads later texts, and pgweir may have scanned such
@@ -103,8 +103,8 @@ pub fn outlasts_reset(parameter: &[u8]) -> bool {
 /// lists under "Query Planning", and for those that decide what literals mean.
 #[must_use]
 pub fn shapes_plans(parameter: &[u8]) -> bool {
-    // The first seven decide how values are turned into text. That also happens during planning, in functions that are
-    // wrongly declared IMMUTABLE.
+    // The first seven decide how values are turned into text. Planning, too, turns values into text, in functions that
+    // are wrongly declared IMMUTABLE.
     const NAMES: [&str; 19] = words(
         "bytea_output extra_float_digits quote_all_identifiers default_text_search_config \
          lc_numeric lc_time xmlbinary plan_cache_mode effective_cache_size constraint_exclusion \
@@ -166,7 +166,7 @@ pub(super) fn set_config<'a>(mut lexer: Lexer<'a>) -> Option<(Effects, Lexer<'a>
     }
 }
 
-/// Returns whether the alias is plain. It is not looked up, so it must not be long enough to be truncated.
+/// Returns whether the alias is plain. The alias is not looked up, so it must not be long enough to be truncated.
 fn is_plain_alias(alias: &[u8]) -> bool {
     alias.len() <= NAME_MAX && alias.is_ascii()
 }
@@ -208,7 +208,7 @@ fn call(lexer: &mut Lexer<'_>) -> Option<Effects> {
     (lexer.next().kind == Kind::Close).then_some(scope | lasting(name))
 }
 
-/// Returns whether it is a parameter's name: one of PostgreSQL's own, or a custom one in two parts.
+/// Returns whether the text is a parameter's name: one of PostgreSQL's own, or a custom one in two parts.
 pub(in crate::session) fn is_parameter_name(name: &[u8]) -> bool {
     let is_letter = |byte: &u8| byte.is_ascii_alphabetic() || *byte == b'_';
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';

@@ -302,8 +302,8 @@ impl Reader<'_> {
     }
 
     /// Returns whether an INSERT or MERGE within a statement is a verb. Otherwise, it may be the alias before `SELECT
-    /// .. INTO`, which makes a table. A verb is the body of a common table expression, or follows all of them; and in
-    /// PREPARE there is no SELECT INTO.
+    /// .. INTO`, which makes a table. An INSERT or MERGE is a verb if it begins the body of a common table expression,
+    /// or follows all common table expressions. In PREPARE there is no SELECT INTO.
     fn is_verb(&self) -> bool {
         match self.before.kind {
             Kind::Open => true,
@@ -315,7 +315,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Handles a call of `set_config`, or a name like it.
+    /// Handles a call of `set_config`, or an object named `set_config`.
     fn set_config(&mut self) {
         self.by_literals = true;
         let begin = match self.statement.key {
@@ -334,7 +334,7 @@ impl Reader<'_> {
     }
 }
 
-/// The effects of a call of `set_config` that is not understood any further.
+/// The effects of a call of `set_config` whose arguments the scanner does not understand.
 const SETS: Effects = Effects::SETTING.and(Effects::OPAQUE);
 
 /// The words with which a statement begins.

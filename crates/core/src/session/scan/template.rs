@@ -8,16 +8,16 @@ use super::{
     lexer::{Kind as TokenKind, Literals, Token, is_of_word},
 };
 
-/// The most holes of a template. The text behind the last hole is compared as it is.
+/// The largest number of holes of a template. The text after the last hole is compared as it is.
 const HOLES_MAX: usize = 256;
 
-/// The bytes that such texts have in common, and the holes between them, where the texts may differ.
+/// The bytes that all texts of the template have in common, and the holes between them, where the texts may differ.
 ///
-/// A text that fits is cut into the same tokens as the one from which the template was made: the same words, names and
-/// signs, and literals of the same kinds. The reason is that a hole only stands for the text between the quotes of a
-/// plain string, for the text between the ends of a comment that contains no other, or for a plain decimal number that
-/// touches no letter, quote or dot: the content of a hole neither begins nor ends a token. Strings of other kinds,
-/// numbers in other spellings, comments of other kinds, and quoted names have to be the same.
+/// A text that fits is cut into the same tokens as the text from which the template was made: the same words, names and
+/// signs, and literals of the same kinds. There are three kinds of holes: the text between the quotes of a plain
+/// string, the text of a comment that contains no other comment, and a plain decimal number that touches no letter,
+/// quote or dot. So the content of a hole neither begins nor ends a token. Strings of other kinds, numbers in other
+/// spellings, comments of other kinds, and quoted names have to be the same.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Template {
     /// The text without the content of the holes.

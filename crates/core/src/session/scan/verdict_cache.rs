@@ -10,12 +10,12 @@ use crate::session::{certificates::Certificates, fingerprint::Fingerprint};
 const TEXT_LEN_MAX: usize = 4096;
 /// The number of sets. The hash of a text's beginning selects the set.
 const SETS: usize = 32;
-/// The most verdicts in a set.
+/// The largest number of verdicts in a set.
 const WAYS: usize = 8;
-/// The most bytes of texts in a set.
+/// The largest number of bytes of texts in a set.
 const SET_BYTES: usize = 10 * 1024;
-/// If a set is full, one of 2^n texts that are not found there is added. The exponent n grows with the number of added
-/// texts that never occurred again. So texts that occur once are rarely added, and rarely compared with.
+/// If a set is full, only one of 2^n texts that are not found there is added. The exponent n grows with the number of
+/// added texts that never occurred again. So texts that occur only once are rarely added.
 const PATIENCE_MIN: u8 = 3;
 const PATIENCE_MAX: u8 = 8;
 /// The constants of Knuth's linear congruential generator, which has the full period.
@@ -35,8 +35,8 @@ pub struct VerdictCache {
 #[derive(Clone, Debug, Default)]
 struct Set {
     known: Vec<Known>,
-    /// The state of a pseudorandom generator, which advances with each text that was not found. So texts that alternate
-    /// do not always meet the same decision.
+    /// The state of a pseudorandom generator, which advances with each text that was not found. It decides which texts
+    /// are added, so that texts which alternate are not always added or always left out.
     missed: u32,
     /// The number that is added to `PATIENCE_MIN`. Grows when an added text never occurred again.
     patience: u8,
@@ -57,7 +57,7 @@ struct Known {
     fingerprint: Option<u64>,
 }
 
-/// Where the cache has the text that was read last.
+/// The place of the text that was read last in the cache.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     set: usize,
@@ -69,7 +69,7 @@ pub struct Place {
 pub struct Verdict {
     /// The result of [`scan`].
     pub effects: Effects,
-    /// Where the cache has the text, until the next one is read.
+    /// The place of the text in the cache. Valid until the next text is read.
     pub place: Option<Place>,
 }
 
@@ -80,7 +80,7 @@ impl VerdictCache {
         self.read(text, dialect, certificates).effects
     }
 
-    /// Returns the result of [`scan`], and where the cache has the text.
+    /// Returns the result of [`scan`], and the place of the text in the cache.
     #[inline]
     pub fn read(&mut self, text: &[u8], dialect: Dialect, certificates: &Certificates) -> Verdict {
         if text.is_empty() || text.len() > TEXT_LEN_MAX {
@@ -187,7 +187,7 @@ impl Set {
         self.known.len() < WAYS && used.sum::<usize>() + bytes <= SET_BYTES
     }
 
-    /// Adds a verdict, in place of those that were never used, or not lately. Returns where it is.
+    /// Adds a verdict, in place of verdicts that were never or not lately used. Returns its place.
     #[cold]
     fn keep(&mut self, new: Known) -> usize {
         if self.patience > 0 || !self.has_room(new.template.bytes()) {

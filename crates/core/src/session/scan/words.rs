@@ -157,7 +157,8 @@ static TABLE: [u16; PLACES] = {
     table
 };
 
-/// A bit for each hash of a word, by its upper bits. Most words of a text have no meaning, and are ruled out here.
+/// A bit for each hash of a word, selected by the upper bits of the hash. Most words of a text have no meaning, and
+/// this filter excludes most of these.
 static FILTER: [u64; 128] = {
     let mut filter = [0; 128];
     let mut number = 0;
@@ -194,8 +195,9 @@ pub(super) fn meaning(name: Name, text: &[u8], start: usize, end: usize) -> Opti
     }
 }
 
-/// Returns whether both words are the same in any case. `word` is in lower case, and both have the same length. A byte
-/// that is not a letter may be taken for one that no identifier without quotes has.
+/// Returns whether both words are the same in any case. `word` is in lower case, and both have the same length. Bytes
+/// that differ only in the bit for case count as equal. This is safe, since an identifier without quotes has no such
+/// bytes other than letters.
 #[inline]
 fn is_same(found: &[u8], word: &[u8]) -> bool {
     const FOLD: u64 = 0x2020_2020_2020_2020;

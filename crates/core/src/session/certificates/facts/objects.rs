@@ -14,7 +14,8 @@ pub(in crate::session::certificates) struct OwnObjects {
     pub(in crate::session::certificates) names: HashMap<u32, Box<str>>,
     /// Names of PostgreSQL's own views.
     pub(in crate::session::certificates) views: HashSet<Name>,
-    /// PostgreSQL's own views, and the tables of the information schema. Somebody may have attached code to them.
+    /// PostgreSQL's own views, and the tables of the information schema. A user may have attached code (triggers,
+    /// rules) to them.
     pub(in crate::session::certificates) relations: Vec<(u32, Box<str>)>,
     /// PostgreSQL's own relations to which somebody has attached code.
     pub(in crate::session::certificates) altered: HashSet<u32>,

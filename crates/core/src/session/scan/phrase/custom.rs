@@ -20,8 +20,8 @@ const WORD_MAX: usize = b"current_setting".len();
 const REST_MAX: usize = 1024;
 
 /// Collects names of custom parameters (`app.tenant`) that a text mentions, in lower case: as the argument of
-/// `set_config` or `current_setting`, or after SET, SHOW, RESET; in strings too, which may be bodies of functions.
-/// There may be more names than the text refers to.
+/// `set_config` or `current_setting`, or after SET, SHOW, RESET; in strings too, which may be bodies of functions. The
+/// result may have names that are not parameters.
 ///
 /// SQL has no list of such parameters, so a server can only be queried for known names. Therefore texts that arrive in
 /// pieces are read, too.
@@ -43,7 +43,7 @@ pub fn custom_names(text: &[u8]) -> BTreeSet<Vec<u8>> {
 }
 
 impl CustomNames {
-    /// The longest name that is kept. Of a longer name, the beginning is kept, which no parameter has.
+    /// The longest name that is kept. A longer name is cut, and no parameter has the cut name.
     pub const NAME_MAX: usize = 255;
 
     /// Reads the next piece of the text.
@@ -107,7 +107,7 @@ impl CustomNames {
     }
 }
 
-/// Returns the name that follows, or an empty one if none does; `None` if more of the text decides that.
+/// Returns the name that follows, or an empty one if none follows; `None` if only the next piece of the text decides.
 fn name_behind(text: &[u8], is_call: bool, is_last: bool) -> Option<Vec<u8>> {
     // A byte that no name has stands for the end.
     let mut bytes = text.iter().copied().chain(is_last.then_some(0)).peekable();

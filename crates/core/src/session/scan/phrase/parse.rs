@@ -275,7 +275,7 @@ impl<'a> Reader<'a, '_> {
     }
 
     /// Finds `EXPLAIN .. EXECUTE name` and `CREATE TABLE .. AS EXECUTE name`. The word EXECUTE may be a name elsewhere,
-    /// so there may be more phrases than executions.
+    /// so some of the phrases may not be executions.
     fn execute_within(&mut self) {
         let begin = self.lexer;
         loop {
