@@ -5,9 +5,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The most lines of a source file.
+/// The largest number of lines of a source file.
 const FILE_LINES_MAX: usize = 600;
-/// The most lines of a function, except for tables and tests.
+/// The largest number of lines of a function, except for tables and tests.
 const FUNCTION_LINES_MAX: usize = 90;
 
 /// A text that must not stand in some folder, and what to do instead.

@@ -8,14 +8,14 @@ use std::{
 
 use syn::{Fields, Type, Visibility, visit::Visit};
 
-/// The most fields of a struct.
+/// The largest number of fields of a struct.
 const FIELDS_MAX: usize = 16;
-/// The most fields of a struct that are bools: more of them are a state that has no name.
+/// The largest number of fields of a struct that are bools: more of them are a state that has no name.
 const BOOLS_MAX: usize = 4;
 
-/// The most methods of `Worker`, which passes events to modules and carries out their effects.
+/// The largest number of methods of `Worker`, which passes events to modules and carries out their effects.
 const WORKER_METHODS_MAX: usize = 60;
-/// The most files with methods of `Worker`.
+/// The largest number of files with methods of `Worker`.
 const WORKER_FILES_MAX: usize = 4;
 
 /// A struct that may be wider.

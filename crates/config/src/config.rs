@@ -217,9 +217,9 @@ impl Config {
         database.outage_hold.unwrap_or(self.settings.outage_hold)
     }
 
-    /// Returns the most bytes of a request of `user` that is repeated on another host of `database` when a standby is lost
-    /// before it replied. Zero: none is repeated, since the database has a single host or asks for no standby, or since
-    /// clients keep their servers.
+    /// Returns the largest number of bytes of a request of `user` that is repeated on another host of `database` when a
+    /// standby is lost before it replied. Zero: none is repeated, since the database has a single host or asks for no
+    /// standby, or since clients keep their servers.
     #[must_use]
     pub fn read_repeat_buffer(&self, database: &Database, user: &str) -> u32 {
         let has_standbys = database.host.len() > 1
@@ -404,8 +404,8 @@ impl Config {
         self.settings.keep_fixed(&running.settings);
     }
 
-    /// Returns the rows of SHOW CONFIG, by key: the settings, and the share of a node (`fleet_share`), which follows from
-    /// two of them.
+    /// Returns the rows of SHOW CONFIG, by key: the settings, and the share of a node (`fleet_share`), which follows
+    /// from two of them.
     #[must_use]
     pub fn rows(&self) -> Vec<ConfigRow> {
         let texts = self.settings.texts().into_iter();

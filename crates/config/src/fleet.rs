@@ -1,7 +1,7 @@
 //! The part of `max_server_conn` that one node of a fleet may use.
 //!
-//! Without `fleet_etcd`, the nodes do not know of each other, so each of the `fleet_nodes` nodes gets the same
-//! whole number of servers: `max_server_conn / fleet_nodes`, rounded down. The sum over the nodes never exceeds the limit.
+//! Without `fleet_etcd`, the nodes do not know of each other, so each of the `fleet_nodes` nodes gets the same whole
+//! number of servers: `max_server_conn / fleet_nodes`, rounded down. The sum over the nodes never exceeds the limit.
 //! The remainder, fewer servers than there are nodes, is used by no node. With `fleet_etcd`, each node always has
 //! `fleet_floor` servers, and more by demand.
 
@@ -15,7 +15,7 @@ use crate::{
 
 /// The port of etcd's clients.
 const PORT: u16 = 2379;
-/// The most addresses of a list.
+/// The largest number of addresses of a list.
 const URLS_MAX: usize = 32;
 /// The longest host name, as in DNS.
 const HOST_LENGTH_MAX: usize = 253;
@@ -147,7 +147,7 @@ impl Value for NodeAddress {
 
 impl Settings {
     /// Returns the host and port at which the other nodes of the fleet reach this process: `fleet_address`, or else the first
-    /// address of `listen_addr` that another machine may know.
+    /// address of `listen_addr` that is neither a loopback address nor a wildcard.
     #[must_use]
     pub fn address_in_fleet(&self) -> Option<(String, u16)> {
         let (host, port) = match &self.fleet_address.0 {
@@ -166,7 +166,7 @@ impl Settings {
         (port != 0).then_some((host, port))
     }
 
-    /// Returns the most servers of this process: its equal share of `max_server_conn`. 0 is no limit.
+    /// Returns the largest number of servers of this process: its equal share of `max_server_conn`. 0 is no limit.
     #[must_use]
     pub fn fleet_share(&self) -> u32 {
         self.max_server_conn / self.fleet_nodes.max(1)

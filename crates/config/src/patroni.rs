@@ -11,7 +11,7 @@ const EXPECTED: &str = "http://HOST:PORT or https://HOST:PORT, or a list of thes
 
 /// The port of Patroni's REST API.
 const PORT: u16 = 8008;
-/// The most addresses of a list.
+/// The largest number of addresses of a list.
 const URLS_MAX: usize = 32;
 
 /// The addresses of the REST API of a Patroni cluster. Each member of the cluster has one; none is set by default.

@@ -25,7 +25,7 @@ use crate::{
 /// Reported when the table has lost the connection of a cancel request.
 const NO_CONNECTION: &str = "the connection of a cancel request";
 
-/// The most requests for one server that may be under way at once; more would change nothing.
+/// The largest number of requests for one server that may be under way at once; more would change nothing.
 const CANCELS_PER_SERVER_MAX: u32 = 4;
 
 // Outcomes of a request, with PgBouncer's texts; they are only logged.

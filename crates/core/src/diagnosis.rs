@@ -13,7 +13,7 @@ use crate::{
     pool::{Scope, WaitReason},
 };
 
-/// The most characters that are shown of a login's failure.
+/// The largest number of characters that are shown of a login's failure.
 const FAILURE_CHARS: usize = 200;
 
 /// The use of a pool's servers.

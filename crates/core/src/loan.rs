@@ -61,7 +61,7 @@ pub(crate) fn send_unsent_parameters(
     });
 }
 
-/// Returns the reason why this client keeps its server, or `None` if any server will do.
+/// Returns the reasons why this client keeps its server, or `None` if the client can continue on any server.
 #[must_use]
 pub(crate) fn pins_of(client: &Client) -> Option<Pins> {
     let context = client.context.as_ref()?;

@@ -49,7 +49,8 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// The most pids of one request that are handled. For the others, the client only gets the server's warning.
+    /// The largest number of pids of one request that are handled. For the others, the client only gets the server's
+    /// warning.
     const PIDS_MAX: usize = 256;
 
     /// Notes a pid from a server's warning.

@@ -18,9 +18,9 @@ pub(crate) const NONCE: usize = 12;
 pub(crate) const TAG: usize = 16;
 /// The bytes of the nonce that each record of AES-GCM in TLS 1.2 contains.
 pub(crate) const EXPLICIT: usize = 8;
-/// The most records that AES-GCM may protect with one key, as in rustls (RFC 8446, 5.5).
+/// The largest number of records that AES-GCM may protect with one key, as in rustls (RFC 8446, 5.5).
 const GCM_RECORDS: u64 = 1 << 24;
-/// The most updates of keys that [`Direction::find`] tries.
+/// The largest number of updates of keys that [`Direction::find`] tries.
 const UPDATES_MAX: usize = 4096;
 
 /// The cipher.

@@ -6,7 +6,7 @@ use zeroize::Zeroizing;
 
 use crate::{Direction, Keys, Records, Role, Suite, Version, direction::NONCE};
 
-/// The most bytes of a field: plaintext that was decrypted before the core wanted it.
+/// The largest number of bytes of a field: plaintext that was decrypted before the core wanted it.
 const FIELD_MAX: usize = 1 << 24;
 
 /// The state of a connection.

@@ -37,7 +37,7 @@ const CLIENTS_MAX: u32 = 9_000;
 /// Clients beside those of a crowd: the benchmark's own questions.
 const CLIENTS_SPARE: u32 = 100;
 
-/// The most clients of the scenario `max`.
+/// The largest number of clients of the scenario `max`.
 const MAX_CLIENTS: u64 = 18_000;
 
 /// Clients that share statements.

@@ -22,7 +22,7 @@ use crate::stage::{
 
 const RECORD: &str = "running.json";
 
-/// The most waits of a tenth of a second for the end of a process, before it counts as stuck.
+/// The largest number of waits of a tenth of a second for the end of a process, before it counts as stuck.
 const PATIENCE: u32 = 100;
 
 #[derive(Serialize, Deserialize)]

@@ -149,7 +149,7 @@ async fn prepare_pgweir(
 pub(crate) struct Run {
     /// The figures that pgbench reported, or its error.
     pub(crate) outcome: Result<Outcome, String>,
-    /// The most connections of the load's user that PostgreSQL had at once.
+    /// The largest number of connections of the load's user that PostgreSQL had at once.
     pub(crate) connections_seen: Option<u32>,
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct PoolerSettings {
     pub(crate) postgres_port: u16,
     /// The number of server connections.
     pub(crate) pool: u32,
-    /// The most clients at a time.
+    /// The largest number of clients at a time.
     pub(crate) clients_max: u32,
     /// The number of threads; unset for the pooler's own default.
     pub(crate) workers: Option<u32>,

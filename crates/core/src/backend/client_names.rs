@@ -4,7 +4,7 @@
 /// inspection.
 #[derive(Debug, Default)]
 pub struct ClientNames {
-    /// Whose names the protocol-level statements have.
+    /// Whether the protocol-level statements have pgweir's names or the client's.
     pub naming: Naming,
     /// The texts that SQL has prepared, by name, as far as pgweir knows them.
     prepared: Vec<Prepared>,
@@ -29,7 +29,7 @@ pub enum Naming {
 }
 
 impl ClientNames {
-    /// The most texts that are kept.
+    /// The largest number of texts that are kept.
     const TEXTS_MAX: usize = 1000;
 
     /// Returns whether the server has the client's statements under the client's names, and no others.
@@ -66,7 +66,7 @@ impl ClientNames {
         self.prepared.iter().map(|(name, text)| (&**name, &**text))
     }
 
-    /// Notes a text that may prepare statements without showing them.
+    /// Notes a text that may prepare statements whose names the text does not show.
     pub fn hide(&mut self) {
         self.has_hidden = true;
     }

@@ -15,7 +15,7 @@
 use super::Duty;
 use crate::Time;
 
-/// The phase of a loan. It determines what the client and the server connection do at present.
+/// The phase of a loan, which determines what the client and the server connection do at present.
 #[derive(Debug, Clone, Copy)]
 pub enum Phase {
     /// `server_check_query` was sent; no byte of the client has been read.
@@ -23,7 +23,7 @@ pub enum Phase {
         /// The time at which the server connection is closed if it has not answered.
         until: Time,
     },
-    /// Statements of pgweir make the server's session the client's; no byte of the client has been read.
+    /// pgweir's statements give the server the client's session state; no byte of the client has been read.
     Equipping,
     /// Bytes flow in both directions.
     Relaying,
@@ -50,7 +50,8 @@ pub enum Phase {
 /// The way in which a session is inspected.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Settling {
-    /// Whether the client waits for the listener connection, in whose favour its LISTEN was not sent to the server.
+    /// Whether the client waits for the listener connection, which carries out the client's LISTEN in place of the
+    /// server.
     pub awaits_listener: bool,
     /// Whether the same query also resets the settings: if one part fails, so does the other.
     pub cleans: bool,

@@ -21,7 +21,7 @@ use crate::{
 
 /// The longest message that a server may send before it is ready.
 const MESSAGE_MAX: usize = 64 * 1024;
-/// The most parameters that are remembered; PostgreSQL 18 reports 15.
+/// The largest number of parameters that are remembered; PostgreSQL 18 reports 15.
 const PARAMETERS_MAX: usize = 256;
 
 /// The credentials and parameters of a login to a server.
@@ -33,7 +33,7 @@ pub struct Credentials {
     pub database: String,
     /// The user's secret, if there is one.
     pub secret: Option<Arc<Secret>>,
-    /// SCRAM keys from a client's login. They work for a server with the same SCRAM secret.
+    /// SCRAM keys from a client's login, which are valid for a server with the same SCRAM secret.
     pub keys: Option<ClientKeys>,
     /// More startup parameters: those of the database's entry, and those of the client that an exclusive server is for.
     pub parameters: Vec<(Vec<u8>, Vec<u8>)>,
@@ -121,7 +121,7 @@ pub enum LoginError {
     Protocol(u8),
     /// The SCRAM exchange failed: the server does not know the password, or is not the expected server.
     Scram(String),
-    /// The server has violated the rules of the TLS negotiation; how.
+    /// The server has violated the rules of the TLS negotiation in this way.
     Tls(&'static str),
 }
 

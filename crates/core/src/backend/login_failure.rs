@@ -28,7 +28,8 @@ impl Failure {
             LoginError::Refused(words) if words.code == CANNOT_CONNECT_NOW => {
                 Self::unreachable(&words.message)
             }
-            // Either an attacker is in between, or the server's certificates are being replaced: pgweir tries again.
+            // Either an attacker intercepts the connection, or the server's certificates are being replaced: pgweir
+            // tries again.
             LoginError::Tls(what) => Self::unreachable(what),
             LoginError::Refused(words) if words.code.len() == 5 && !words.message.is_empty() => {
                 Self {

@@ -10,7 +10,7 @@ use crate::{
     shared::auth_cache::{Answer, Topic, UserAnswer, UserQuery},
 };
 
-/// The most roles of a user that are read.
+/// The largest number of roles of a user that are read.
 const ROLES_MAX: usize = 10_000;
 
 /// The query for the roles that a user is a member of, directly or not, and the user's own name.

@@ -16,8 +16,8 @@ pub struct Mark {
     pub swallow: bool,
     /// The change that the message makes, unless the server skips it.
     pub change: Option<Box<Change>>,
-    /// Whether messages without a mark were sent between the mark before this one, or the Sync, and this message: an
-    /// error may be the answer to one of those.
+    /// Whether messages without a mark were sent after the last mark or Sync and before this message. An error may be
+    /// the answer to one of these messages.
     pub follows_unmarked: bool,
 }
 
@@ -56,7 +56,7 @@ pub enum Change {
     Given,
     /// The client prepares this statement under this name, which is its name on the server, too.
     Named(Box<[u8]>, Arc<Statement>),
-    /// No change. The messages behind this one wait for its reply.
+    /// No change. The messages after this one wait for its reply.
     Fence,
     /// The client gets this error in place of the server's.
     Refused(Fault),

@@ -35,11 +35,11 @@ const LIST_COST: usize = 48;
 /// The settings under which a statement was analysed, on which the meaning of its literals depends.
 #[derive(Debug)]
 enum Analysed {
-    /// Those at its next use, since all plans were discarded.
+    /// The settings at the statement's next use, since all plans were discarded.
     Anew,
     /// These settings.
     Under(Settings),
-    /// Unknown settings: those that its last user had then.
+    /// Unknown settings: those of the client that used the statement last.
     Unknown,
 }
 
@@ -140,7 +140,8 @@ impl Prepared {
     }
 
     /// Returns whether the literals of the server's statement have the meaning that this client's settings give them.
-    /// For the client that used the statement last, they do, whatever it has set since, as on a direct connection.
+    /// For the client that used the statement last, returns `true` even if its settings have changed since, as on a
+    /// direct connection.
     pub fn is_analysed_for(&mut self, id: u64, user: u64, settings: Option<&Settings>) -> bool {
         let Some(held) = self.held.peek_mut(&id) else {
             return false;
@@ -159,7 +160,8 @@ impl Prepared {
         false
     }
 
-    /// Returns the same for a client that prepares the statement, so that its earlier use does not count.
+    /// Like [`is_analysed_for`](Self::is_analysed_for), for a client that prepares the statement anew: its earlier use
+    /// does not count.
     #[must_use]
     pub fn is_analysed_under(&self, id: u64, settings: Option<&Settings>) -> bool {
         let held = self.held.peek(&id);

@@ -39,8 +39,9 @@ impl LostHosts {
         self.hosts.iter().any(|(lost, _)| lost == host)
     }
 
-    /// Returns whether a server must not get the request, since it may end, too: it was connected to one of these hosts
-    /// before the loss. A server that replaces the lost one may have been connected at the same time as the loss.
+    /// Returns whether a server must not get the request: the server was connected to one of these hosts before the
+    /// loss, so it may end, too. The loss may have the same time as the connection of the server that replaces the lost
+    /// one.
     #[must_use]
     pub(crate) fn exclude(&self, host: &Arc<Endpoint>, connected_at: Time) -> bool {
         let mut hosts = self.hosts.iter();
@@ -114,8 +115,8 @@ impl RepeatableRequest {
         }
     }
 
-    /// Removes the last bytes. They belong to messages that wait for replies to earlier ones; [`Self::add`] adds them again
-    /// when they are sent.
+    /// Removes the last bytes, which belong to messages that wait for replies to earlier ones. [`Self::add`] adds these
+    /// bytes again when they are sent.
     pub(crate) fn take_back(&mut self, count: usize) {
         let len = self.bytes.len().saturating_sub(count);
         self.bytes.truncate(len);
@@ -137,8 +138,8 @@ impl RepeatableRequest {
         self.unnamed = None;
     }
 
-    /// Holds back the first bytes of the reply if their last message announces the end of the server. Returns whether that is
-    /// so.
+    /// Holds back the first bytes of the reply if their last message announces the end of the server. Returns whether
+    /// the bytes are held back.
     pub(crate) fn holds_back(&mut self, bytes: &[u8]) -> bool {
         let holds = self.is_open && farewell(bytes).is_some();
         if holds {

@@ -1,10 +1,10 @@
 //! The queue of a server's outstanding replies.
 //!
 //! Only ReadyForQuery ends a request in all cases, so the queue has one entry for each message that is answered by one:
-//! a client's Query, FunctionCall and Sync, and pgweir's own queries. Where pgweir handles prepared statements, a
-//! request also has a mark for each Parse and Close, since the client does not get some of their replies, and since
-//! pgweir undoes their changes if the server skips them. Marks are in a queue of their own, and a request knows where
-//! its marks end.
+//! a client's Query, FunctionCall and Sync, and pgweir's own queries. If pgweir handles prepared statements, a request
+//! also has a mark for each Parse and Close. There are two reasons: the client does not get some of their replies, and
+//! pgweir undoes their changes if the server skips them. Marks are in a separate queue, and a request has the number at
+//! which its marks end.
 //!
 //! A client may send a million messages before the first reply. So no function that is called for each message walks
 //! through either queue.
@@ -34,7 +34,7 @@ use super::{
 #[derive(Debug, Default)]
 pub struct Replies {
     requests: VecDeque<Sent>,
-    /// The number of requests that have left the queue. It is also the number of the first request in the queue.
+    /// The number of requests that have left the queue, and so the number of the first request in the queue.
     answered: u64,
     /// The number of requests in the queue that end with a ReadyForQuery for the client.
     owed_to_client: usize,
@@ -63,11 +63,11 @@ pub struct Replies {
 struct SinceMark {
     /// Whether messages of the extended protocol arrived after the last Sync,
     unsynced: bool,
-    /// and whether messages without a mark were sent after the last mark or Sync,
+    /// whether messages without a mark were sent after the last mark or Sync,
     unmarked: bool,
-    /// and whether some of these were sent to the server,
+    /// whether some of these messages were sent to the server,
     asked: bool,
-    /// and whether all of those have been answered, since the client's next message has waited for that.
+    /// and whether the server has answered all of them, since the client's next message has waited for these answers.
     is_fenced: bool,
 }
 
@@ -218,7 +218,7 @@ impl Replies {
         self.awaited
     }
 
-    /// Returns whether the client's next messages need wait no longer. Returns `true` only once for each wait.
+    /// Returns whether the wait of the client's next messages has just ended. Returns `true` only once for each wait.
     #[inline]
     pub fn take_awaited(&mut self) -> bool {
         let done = self.awaited
@@ -258,7 +258,7 @@ impl Replies {
         std::mem::take(&mut self.early)
     }
 
-    /// Notes that the client has left: replies that only the client would have waited for are no longer owed.
+    /// Notes that the client has disconnected: the replies that only the client waited for are no longer expected.
     pub fn client_left(&mut self) {
         self.early = 0;
         self.wait_no_longer();

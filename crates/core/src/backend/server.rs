@@ -87,13 +87,13 @@ impl Duty {
 pub enum Unnamed {
     /// The server has no unnamed statement.
     None,
-    /// The server has the statement of the client with this id, in this version; or none.
+    /// The server has this version of the statement of the client with this id, or no unnamed statement.
     Of(u64, u32),
     /// The server may have the statement of any client.
     Unknown,
 }
 
-/// The unnamed statement that a server had at its last answer to a Parse of one.
+/// The unnamed statement that a server had when it last answered a Parse of an unnamed statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnsweredUnnamed {
     /// No statement, or one of another client.
@@ -113,7 +113,7 @@ pub struct Server {
     pub shared: Arc<SharedPool>,
     /// The clients that may use the connection.
     pub purpose: Purpose,
-    /// The client that the server works for, or worked for last.
+    /// The client to which the server is lent, or was lent last.
     pub holder: Holder,
     /// The use of the connection. Only the moves of [`crate::connections`] change it.
     duty: Duty,
@@ -177,7 +177,7 @@ pub struct ServerLink {
     pub tls: Option<Box<TlsFacts>>,
     /// The server's cancel key.
     pub key: Option<BackendKey>,
-    /// Whether the socket takes no more bytes at present.
+    /// Whether the socket accepts no more bytes at present.
     pub blocked: bool,
     /// The server's last error before it closed the connection.
     pub last_words: Option<ServerError>,
@@ -230,7 +230,7 @@ pub struct Retirement {
     reason: Option<&'static str>,
     /// When another connection was requested that replaces this one, since this one is nearly too old.
     pub successor_at: Option<Time>,
-    /// When the connection was opened, in terms of the pool's [`Epochs`](crate::pool::Epochs).
+    /// The epoch in which the connection was opened: see the pool's [`Epochs`](crate::pool::Epochs).
     pub epoch: u32,
     /// The session defaults at login ([`SharedPool::defaults`]).
     pub defaults: u32,

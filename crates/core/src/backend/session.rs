@@ -41,7 +41,7 @@ pub struct ServerSession {
     pub changes: SessionChanges,
     /// The texts that may have changed the session.
     pub recent_texts: RecentTexts,
-    /// The reasons for the next clean, and what it has to do.
+    /// The reasons for the next clean, and the statements that it needs.
     pub clean: CleanNeeds,
     /// The client whose sequence values the server has.
     pub sequences: Sequences,
@@ -243,9 +243,9 @@ pub struct FailedInspections {
 }
 
 impl FailedInspections {
-    /// The pause after the first failure, in microseconds. It doubles with each further one.
+    /// The pause after the first failure, in microseconds. Each further failure doubles the pause.
     const PAUSE: u64 = 200_000;
-    /// The most times that the pause is doubled: up to 51 seconds.
+    /// How often the pause is doubled at most: up to 51 seconds.
     const DOUBLED_MAX: u8 = 8;
 
     /// Notes that an inspection has failed.
@@ -460,8 +460,8 @@ impl ServerSession {
         self.queries.take_row(own, &mut self.signals, row);
     }
 
-    /// Drops the signals after a command that may change the role: behind such a command, in the same request, the
-    /// server could not report the role under which the client asked for them.
+    /// Drops the signals if a command that may change the role follows in the same request: after the command, the
+    /// server could not report the role under which the client has sent the signals.
     #[inline]
     pub fn forget_signals_after(&mut self, tag: &[u8]) {
         if self.signals.is_some()
@@ -496,7 +496,7 @@ impl ServerSession {
         self.transaction.changed_roles.clear();
     }
 
-    /// Notes that an inspection has read the session; `channels` if it has read those too.
+    /// Notes that an inspection has read the session. `channels` means that it has also read the channels.
     pub fn inspected(&mut self, channels: Option<Vec<Vec<u8>>>) {
         self.notifications.channels = channels;
         self.transaction.effects = Effects::default();
@@ -521,8 +521,8 @@ impl ServerSession {
         self.clean.is_due = false;
     }
 
-    /// Returns whether the session's settings are known from the client's texts. They are not if other state must be
-    /// read at the end of the transaction.
+    /// Returns whether the session's settings are known from the client's texts, and no other state must be read at the
+    /// end of the transaction.
     #[must_use]
     pub fn texts_tell_settings(&self) -> bool {
         self.extension.last.is_none()

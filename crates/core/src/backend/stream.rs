@@ -224,8 +224,9 @@ impl Downstream {
         std::mem::take(&mut self.rows)
     }
 
-    /// Returns the next message that is inspected, on a connection that no client uses, and skips all others. `answers` and
-    /// `rows` mean the same as in [`Expected`]; where rows are read, notices are, too. `None` when all bytes are used up.
+    /// Returns the next message that is inspected, on a connection that no client uses, and skips all others. `answers`
+    /// and `rows` mean the same as in [`Expected`]; with `rows`, notices are inspected, too. `None` when all bytes are
+    /// used up.
     ///
     /// # Errors The server has violated the protocol.
     pub fn next_inspected<'b>(
@@ -273,7 +274,7 @@ impl Downstream {
     /// Returns the place within the message that has not arrived as a whole.
     #[must_use]
     pub fn place(&self) -> Option<Place> {
-        // Any byte that arrives makes it another place.
+        // Each byte that arrives changes the place.
         (!self.is_quiet()).then(|| Place {
             message: self.body_left.wrapping_sub(self.held.len() as u32),
             missing: 0,

@@ -18,7 +18,7 @@ pub enum AuthCheck {
         user: String,
         /// The password from the client; never empty.
         password: Zeroizing<String>,
-        /// The client's address, if it is connected by TCP.
+        /// The client's address, if the client is connected by TCP.
         address: Option<IpAddr>,
     },
 }

@@ -115,8 +115,8 @@ pub enum Fault {
     TooManyClientsOfDatabase,
     /// `max_user_client_connections` is reached.
     TooManyClientsOfUser,
-    /// More connections than `max_login_clients`, or of one address than `max_login_clients_per_address`, have not
-    /// authenticated, and pgweir has waited for this one for longest.
+    /// More connections than `max_login_clients`, or more of one address than `max_login_clients_per_address`, have not
+    /// authenticated, and pgweir has waited longest for this one.
     TooManyLogins,
     /// The login took longer than `client_login_timeout`.
     LoginTimeout,
@@ -166,7 +166,7 @@ pub enum Fault {
     SettingRefused(Box<ServerError>),
     /// The server was lost without an ErrorResponse.
     ServerCrashed,
-    /// pgweir has left the server's host, for this reason.
+    /// pgweir has stopped using the server's host, for this reason.
     HostLeft(&'static str),
     /// The server connection was lost, for this reason, while the server may have been committing.
     OutcomeUnknown(String),

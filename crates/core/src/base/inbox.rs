@@ -2,7 +2,7 @@
 
 use pgweir_wire::{BadLength, Header};
 
-/// The least bytes by which a buffer grows that is too small.
+/// The smallest number of bytes by which a buffer grows.
 const GROWTH_MIN: usize = 512;
 
 /// The buffer for a peer whose messages are few and small enough to be assembled: at login and in the console.

@@ -1,4 +1,4 @@
-//! How much memory clients and servers take, by kind, and the limit on it (`memory_limit`).
+//! The memory of clients and servers by kind, and the limit on all of it (`memory_limit`).
 //!
 //! At its ticks, each worker measures the memory of its connections and pools, and publishes the results here. Memory that
 //! grows in single large steps (texts of statements, settings of sessions, messages of logins) is counted at each step. So
@@ -66,7 +66,7 @@ kinds! {
     AuthCache = "auth_cache",
     /// The workers' read buffers.
     ReadBuffer = "read_buffer",
-    /// The buffers of io_uring, and what it has received before it was wanted.
+    /// The buffers of io_uring, and the bytes that it has received before core wanted them.
     IoUringBuffer = "io_uring_buffer",
 }
 
@@ -166,7 +166,7 @@ impl Memory {
         }
     }
 
-    /// Sets `memory_limit`. A higher one holds at once, a lower one from the next check on.
+    /// Sets `memory_limit`. A higher limit takes effect at once, a lower limit at the next check.
     pub fn set_limit(&self, limit: u64) {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         self.limit.store(limit, Relaxed);

@@ -94,7 +94,7 @@ counters! {
     failed_look_count,
     /// Cleans of the session state of server connections.
     clean_count,
-    /// Server connections that were closed since no clean could be trusted to restore their session state.
+    /// Server connections that were closed since no clean was certain to remove all of their session state.
     unclean_close_count,
     /// Idle server connections that moved to another worker.
     server_move_count,

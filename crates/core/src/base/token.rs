@@ -32,7 +32,7 @@ impl Token {
 pub struct WorkerId(pub u8);
 
 impl WorkerId {
-    /// The most workers that a process can have: cancel keys have six bits for the worker.
+    /// The largest number of workers of a process: cancel keys have six bits for the worker.
     pub const MAX_WORKERS: usize = 64;
 
     /// Returns the id as an index.

@@ -1,8 +1,8 @@
 //! Moves a client's channels from the server that runs its LISTEN to the listener of its pool.
 //!
 //! A LISTEN or UNLISTEN that is a request by itself ([`ChannelCommand`]) never reaches a server of the client: pgweir
-//! asks the listener, and answers the client. That takes one round trip; through a server it takes five. The listener
-//! answers once it listens, so the client gets the notifications sent after its LISTEN, and none sent before.
+//! asks the listener, and answers the client. This way takes one round trip; a LISTEN on a server takes five. The
+//! listener answers once it listens, so the client gets the notifications sent after its LISTEN, and none sent before.
 
 use pgweir_wire::MessageWriter;
 
@@ -155,8 +155,8 @@ impl ListeningClients {
         }
         let pinned = pin_by_channels(env, connections, server_conn, !granted);
         if granted {
-            // The server may have yet to send notifications that the listener sent before its answer. After UNLISTEN
-            // the server would never send them.
+            // The server may not have sent all notifications that the listener had sent before its answer. After
+            // UNLISTEN the server would never send the missing ones.
             if let Some(server) = connections.server(server_conn) {
                 out.ask(server_conn, server, InternalQuery::ReadAll, READ_ALL);
             }

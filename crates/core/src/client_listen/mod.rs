@@ -72,7 +72,7 @@ impl ListeningClients {
     }
 
     /// Returns whether this client, which listens, has received all notifications that were sent on a server before
-    /// `at`, when its last client released it.
+    /// `at`, the time at which the server's last client released it.
     pub(crate) fn have_delivered_before(&self, listening: &Listening, at: Time) -> bool {
         self.channels.has_delivered_before(listening, at)
     }

@@ -1,4 +1,4 @@
-//! Replies that pgweir gives in a server's place: ParseComplete for statements that the server has already.
+//! Sends replies in a server's place: ParseComplete for statements that the server has already.
 
 use pgweir_wire::tag::backend;
 

@@ -119,8 +119,8 @@ fn owes_rest(server: &Server, within: Option<u8>) -> bool {
         && server.statements.running.outstanding() <= usize::from(is_statement)
 }
 
-/// Returns whether the server runs no request of a client, so that it has no reason to stop within a message. Servers
-/// that log in, or that are cleaned, have timeouts of their own.
+/// Returns whether the server has no reason to stop within a message, since it runs no request of a client. Servers
+/// that log in, or that are cleaned, have other timeouts.
 fn owes_nothing_else(server: &Server) -> bool {
     matches!(
         server.duty(),

@@ -1,7 +1,7 @@
 //! Timeouts of clients: to log in, to wait, to be idle, to run a query.
 //!
-//! This module owns no state. It finds out which client has exceeded which timeout, and ends such a client. Output:
-//! effects that close the client's connection and its server connection.
+//! This module owns no state. It finds the clients that have exceeded a timeout, and ends them. Output: effects that
+//! close a client's connection and its server connection.
 
 use crate::{
     Actions, Replication, Time, Token,

@@ -26,11 +26,12 @@ use pgweir_wire::{MessageWriter, sqlstate};
 
 /// The notice that PgBouncer sends to a client that waits.
 const NOTICE: &str = "No server connection available in postgres backend, client being queued";
-/// The most clients that are named, of those that have had a server for longest.
+/// The largest number of clients that are named, of those that have had a server for longest.
 const NAMED_MAX: usize = 3;
-/// The time in microseconds to wait for the answers of all workers. After it, clients get their error without them.
+/// The time in microseconds to wait for the answers of all workers. After this time, clients get their error without
+/// these answers.
 const PATIENCE: u64 = 1_000_000;
-/// The least time between two log lines about the same pool, in microseconds.
+/// The shortest time between two log lines about the same pool, in microseconds.
 const LOG_INTERVAL: u64 = 1_000_000;
 
 /// An event of clients that wait, and the parts of the worker that it concerns.

@@ -12,7 +12,7 @@ use crate::{
     session::{BASELINE, Baseline, Class, Clean, Cleaned, ToDeallocate, is_identity},
 };
 
-/// The most microseconds that a clean may take.
+/// The longest time that a clean may take, in microseconds.
 const CLEAN_PATIENCE: u64 = 2_000_000;
 
 impl Exchange<'_> {

@@ -5,9 +5,9 @@
 use crate::session::{Context, SettingsTable, Tracked, TrackedNames};
 
 impl Context {
-    /// Keeps values that were reported to the client, that the client has not set, and that differ on the next server.
-    /// This concerns parameters that PgBouncer tracks, and those of the startup packet: they count as set at login from
-    /// now on. Returns `false` if there are none.
+    /// Keeps values that were reported to the client but that the client has not set, if they differ on the next
+    /// server. These are values of the parameters that PgBouncer tracks, and of those in the startup packet. From now
+    /// on they count as set at login. Returns `false` if there are no such values.
     pub(crate) fn keep_sent_values(
         &mut self,
         names: &TrackedNames,

@@ -61,7 +61,7 @@ impl Exchange<'_> {
         let is_cleaned = inspection == Inspection::Cleaned;
         if is_cleaned {
             server.session.settings_cleaned();
-            // The server has reported the parameter values of a clean session. Those of the client have not changed.
+            // The server has reported the parameter values of a clean session. The client's values have not changed.
             server.session.settings.has_unsent = false;
         }
         let restored = adopted.and_then(|adopted| match is_cleaned {
@@ -242,7 +242,7 @@ fn pins(context: &Context, probe: &Probe, state: &State, effects: TextEffects) -
         (Pin::Statement, probe.summary || probe.statements),
         // The pin lasts until a listener takes the channels.
         (Pin::Listen, false),
-        // No inspection can show that these are gone.
+        // No inspection shows whether the session still has these.
         (Pin::Sequence, false),
         (Pin::Seed, false),
         (Pin::Library, false),

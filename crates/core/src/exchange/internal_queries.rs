@@ -72,7 +72,7 @@ impl Exchange<'_> {
             InternalQuery::Catalog => catalog_reading::finish(&self.env, server, out),
             InternalQuery::Backends => {
                 let counted = server.session.queries.backends.take();
-                // The count 0 has made room for the one of another worker.
+                // The number 0 means that a server of another worker has counted.
                 if let Some(counted) = counted.filter(|counted| counted.number > 0) {
                     out.control(Control::FleetCounted(counted));
                 }

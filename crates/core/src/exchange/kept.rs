@@ -25,23 +25,23 @@ use crate::{
     session::Class,
 };
 
-/// The most microseconds for which a server is kept after texts that only set parameters by name.
+/// The longest time, in microseconds, for which a server is kept after texts that only set parameters by name.
 const SETTINGS_KEPT: u64 = 50_000;
 /// Microseconds between two inspections of the session of a pinned client.
 const INSPECTION_PAUSE: u64 = 100_000;
 /// Microseconds until pgweir tries again to settle a server that could not be settled.
 const RETRY_PAUSE: u64 = SETTINGS_KEPT / 8;
-/// The most servers that are settled in [`SETTINGS_KEPT`] because they were kept for long enough. At 300 microseconds
-/// each, this takes a twentieth of a worker's time.
+/// The largest number of servers that are settled within [`SETTINGS_KEPT`] because they were kept for long enough. If
+/// each takes 300 microseconds, they take a twentieth of a worker's time.
 const SETTLED_AT_A_TIME: usize = 8;
 /// The limits of a client's turn, in microseconds: for this time the client may go on with its server while others wait
 /// for one. All of its transactions in the turn share the cost of one inspection and one clean. A turn lasts
 /// [`INSPECTIONS_IN_A_TURN`] times as long as an inspection, within these limits.
 const TURN: RangeInclusive<u64> = 5_000..=50_000;
 const INSPECTIONS_IN_A_TURN: u64 = 8;
-/// The limits of the time, in microseconds, within which a client has to send its next request to keep its turn. To
-/// wait for as long as an inspection takes costs no more than the inspection, so this time equals that of an
-/// inspection, within these limits.
+/// The limits of the time, in microseconds, within which a client has to send its next request to keep its turn. The
+/// time equals the time of an inspection, within these limits: so to wait for the client costs no more than to inspect
+/// its session.
 const TURN_PAUSE: RangeInclusive<u64> = 2_000..=20_000;
 
 /// The time at which the next kept server has to be settled, and the number of servers that were settled lately.
@@ -195,8 +195,8 @@ impl Exchange<'_> {
         (until > now && (had.is_some() || turns.take())).then_some(until)
     }
 
-    /// Records how long an inspection took after which the server is lent to others: the length of turns follows
-    /// it.
+    /// Records how long an inspection took after which the server goes to other clients. The length of turns depends on
+    /// this time.
     pub(super) fn note_inspection_time(&mut self, pool: PoolId, began: Option<Time>) {
         if let (Some(began), Some(pool)) = (began, self.pools.get_mut(pool)) {
             let time = self.env.now.since(began).min(*TURN.end());
@@ -301,8 +301,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Begins to settle kept servers of a pool. If `all`, the pool drains; otherwise as many as clients wait for, those
-    /// first that are kept longest.
+    /// Begins to settle kept servers of a pool: all of them if `all` (the pool drains), otherwise as many as clients
+    /// wait, the longest kept ones first.
     pub(crate) fn begin_settling(&mut self, id: PoolId, all: bool) -> Option<KeptWalk> {
         let pool = self.pools.get_mut(id)?;
         Some(KeptWalk {
@@ -447,7 +447,7 @@ impl KeepDecision {
     }
 }
 
-/// Returns the most microseconds for which a server with session changes of this class is kept.
+/// Returns the longest time, in microseconds, for which a server with session changes of this class is kept.
 fn kept_at_most(env: &Env<'_>, class: Class) -> u64 {
     let after = env.snapshot.config.settings.settle_after.0;
     match class {

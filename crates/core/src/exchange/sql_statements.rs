@@ -14,8 +14,8 @@ use crate::{
 };
 
 impl Exchange<'_> {
-    /// Adds the SQL-prepared statements that an inspection has found to the client's context. Those that can be carried
-    /// are removed from `state`; those that remain there pin the client to the server.
+    /// Adds the SQL-prepared statements that an inspection has found to the client's context. Statements that can be
+    /// carried are removed from `state`. The statements that remain in `state` pin the client to the server.
     pub(super) fn adopt_sql_statements(
         &mut self,
         client_conn: Token,

@@ -25,7 +25,7 @@ use crate::{
 ///
 /// ```text
 /// Login -> Idle -> [Waiting] -> [Preparing] -> Active -> Idle
-///      \-> Waiting -> Opening -> Active, to its end (with a server of its own)
+///      \-> Waiting -> Opening -> Active, to its end (with an exclusive server)
 ///         Waiting -> Discarding -> Idle (its request was cancelled)
 ///         Preparing -> Refused -> Discarding -> Idle, or Refused -> Idle (no server takes its settings)
 ///      \-> Console

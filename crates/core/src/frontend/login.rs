@@ -88,7 +88,8 @@ pub enum Stage {
     },
     /// `auth_query` is being run for the user.
     LookingUp(Box<UserQuery>),
-    /// The name of the system user is being looked up; it goes through this ident map, if there is one.
+    /// The name of the system user is being looked up. This ident map, if there is one, maps the name to database
+    /// users.
     CheckingAuth(Option<Arc<IdentMap>>),
 }
 
@@ -252,8 +253,8 @@ impl Login {
         }
     }
 
-    /// Returns whether the client must send something before the login can go on, or only waits for its refusal: such a
-    /// login may be ended when there are too many logins.
+    /// Returns whether the login may be ended when there are too many logins: the client must send something before the
+    /// login can go on, or only waits for its refusal.
     #[must_use]
     pub fn awaits_client(&self) -> bool {
         match self.stage {
@@ -497,8 +498,8 @@ impl Login {
         }
     }
 
-    /// Returns the derivation that a login with a wrong plain password still has to run. With it, the login takes the
-    /// same time whether the user has a SCRAM secret, another one, or does not exist.
+    /// Returns the derivation that a login with a wrong plain password still has to run. The derivation makes the login
+    /// take the same time whether the user has a SCRAM secret, another secret, or does not exist.
     pub(crate) fn remaining_work(
         &mut self,
         process_key: &[u8; 32],

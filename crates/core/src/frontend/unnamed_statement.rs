@@ -11,7 +11,7 @@ pub struct UnnamedStatement {
     former: Option<Box<[u8]>>,
     /// The id of the certificates (`Certificates::id`) under which the statement was parsed.
     parsed_with: u64,
-    /// The number of the client's unnamed statements so far. It shows whether a server has an older one.
+    /// The number of the client's unnamed statements so far, which shows whether a server has an older statement.
     version: u32,
 }
 
@@ -62,7 +62,7 @@ impl UnnamedStatement {
         self.is_opaque = true;
     }
 
-    /// Returns the number of the present statement among all of the client.
+    /// Returns the number of the present statement among all unnamed statements of the client.
     #[must_use]
     #[inline]
     pub fn version(&self) -> u32 {
@@ -105,7 +105,8 @@ impl UnnamedStatement {
         self.former = None;
     }
 
-    /// Restores the statement that the client had before a request that is about to be repeated: all else is gone.
+    /// Restores the statement that the client had before a request that is about to be repeated, since the lost server
+    /// had all later ones.
     pub fn restore(&mut self, definition: Option<Box<[u8]>>) {
         self.forget();
         self.forget_former();

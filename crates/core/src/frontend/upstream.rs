@@ -175,8 +175,8 @@ impl Upstream {
         Some(stream)
     }
 
-    /// Returns whether a part of a message's body is still missing. If only the beginning of a header has arrived, it
-    /// is not.
+    /// Returns whether a part of a message's body is still missing; `false` if only the beginning of the next header
+    /// has arrived.
     #[must_use]
     #[inline]
     pub fn is_in_body(&self) -> bool {

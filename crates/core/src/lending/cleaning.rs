@@ -18,8 +18,8 @@ const OWNER_LEFT: &str = "the client that it was opened for has left";
 
 impl Lending<'_> {
     /// Returns whether a client may have left session state that no clean removes. A text without a certificate may
-    /// leave such state in a database with code whose effects are unknown. It may also do so if the server reads string
-    /// literals by other rules than at login.
+    /// leave such state in a database with code whose effects are unknown. A text may also leave such state if the
+    /// server reads string literals by other rules than at login.
     pub(super) fn may_survive_clean(&mut self, conn: Token) -> bool {
         let ignores = self.env.snapshot.config.settings.unclean == Unclean::Ignore;
         let Some(server) = self.connections.server(conn) else {

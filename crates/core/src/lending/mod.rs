@@ -41,7 +41,7 @@ pub(crate) struct Lending<'w> {
     pub(crate) env: Env<'w>,
     pub(crate) connections: &'w mut Connections,
     pub(crate) pools: &'w mut LocalPools,
-    /// Which notifications the clients of this worker have received.
+    /// The clients of this worker that listen, and the notifications that they have received.
     pub(crate) listening_clients: &'w ListeningClients,
     /// The effects that the worker carries out after the event, in this order.
     pub(crate) effects: Effects,
@@ -53,7 +53,7 @@ impl Lending<'_> {
         self.pools.open(&self.env, self.connections, shared)
     }
 
-    /// Does what another module, or the ledger, asks for with the servers of a pool.
+    /// Carries out a request of another module, or of the ledger, about the servers of a pool.
     pub(crate) fn use_pool(&mut self, id: PoolId, effect: PoolEffect, out: &mut Actions) {
         match effect {
             PoolEffect::ReleaseKept => self.release_kept(id),

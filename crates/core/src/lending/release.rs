@@ -1,5 +1,5 @@
-//! Server connections come back to their pool: at the end of a transaction, after a clean, after a login. They are
-//! cleaned if needed, and then go to a waiter of this or another worker, become idle, or are closed.
+//! Server connections come back to their pool: at the end of a transaction, after a clean, after a login. Such a server
+//! is cleaned if needed, and then goes to a waiter of this or another worker, becomes idle, or is closed.
 
 use std::sync::Arc;
 
@@ -186,7 +186,7 @@ impl Lending<'_> {
         };
         server.ends_reading();
         if server.next_loan.cancels > 0 {
-            // A cancel request is on its way to this server. It must not cancel the query of the next client.
+            // A cancel request that is on its way to this server must not cancel the query of the next client.
             let never = Time(u64::MAX);
             self.connections.begin_cleaning(conn, never, self.env.now);
             return;

@@ -66,8 +66,8 @@ impl Lending<'_> {
     }
 
     /// Offers the kept servers of a pool with waiters, like its idle servers. While a new server is being opened, kept
-    /// servers stay with their clients: otherwise two clients would pass one server to and fro. If the login of the new
-    /// server fails, the next tick offers them.
+    /// servers stay with their clients: otherwise one server would go back and forth between two clients. If the login
+    /// of the new server fails, the next tick offers them.
     pub(crate) fn offer_kept_servers(&mut self, id: PoolId) {
         let Some(pool) = self.pools.get(id).filter(|pool| pool.clients_keep_servers) else {
             return;

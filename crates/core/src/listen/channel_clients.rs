@@ -92,8 +92,8 @@ impl ChannelClients {
     }
 
     /// Returns whether the listening clients have received all notifications that were sent on a server before `at`,
-    /// when its last client released it. As long as they have not, the server must not go to this client: pgweir would
-    /// name this client as the sender of those notifications.
+    /// the time at which the server's last client released it. If not, the server must not go to this client: pgweir
+    /// would name this client as the sender of those notifications.
     #[must_use]
     pub fn has_delivered_before(&self, listening: &Listening, at: Time) -> bool {
         self.fenced

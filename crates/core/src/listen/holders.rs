@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 
 use crate::Endpoint;
 
-/// The client of a server, by the pid that this client was given: the client that the server works for, or worked for
-/// last; 0 if there was none yet.
+/// The pid that was given to the client of a server. This is the client to which the server is lent, or was lent last;
+/// 0 if there was none yet.
 #[derive(Debug, Clone, Default)]
 pub struct Holder(Arc<AtomicU32>);
 

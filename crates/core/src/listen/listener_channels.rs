@@ -143,7 +143,8 @@ impl ListenerChannels {
         true
     }
 
-    /// Lets another connection listen to all channels, and answer all requests: the present one is lost.
+    /// Prepares for another connection, which listens to all channels and answers all requests, since the present
+    /// connection is lost.
     pub fn restart(&mut self) {
         let present = self.present.take().unwrap_or_default();
         self.next.splice(..0, present.requests);
@@ -170,8 +171,8 @@ impl ListenerChannels {
         granted.map(|(request, _)| (request, true)).collect()
     }
 
-    /// Ends the query under way after its failure. Returns its requests, where those about channels are refused, and
-    /// the requests that wait, since they may be about the same channels.
+    /// Ends the query under way after its failure. Returns its requests (those about channels are refused), and the
+    /// waiting requests, since they may be about the same channels.
     pub fn failed(&mut self) -> Vec<(PendingRequest, bool)> {
         let query = self.present.take().unwrap_or_default();
         for channel in query.begun {

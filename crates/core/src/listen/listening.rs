@@ -216,8 +216,9 @@ impl Listening {
         gone
     }
 
-    /// Returns, when no transaction is open, the channels that the client no longer listens to: all that UNLISTEN
-    /// named, unless the server listens to them now (`made`), since then LISTEN came last.
+    /// Called when no transaction is open. Returns the channels that the client no longer listens to: those that
+    /// UNLISTEN named, except the channels to which the server listens now (`made`), since a LISTEN has followed for
+    /// these.
     pub fn take_dropped(&mut self, made: &[Vec<u8>]) -> Vec<Channel> {
         let dropped = self.pending_unlisten.take();
         let goes = |channel: &Channel| {
@@ -276,8 +277,8 @@ impl Listening {
         };
         let direct: Vec<&[u8]> = messages(notified).collect();
         let heard: Vec<&[u8]> = messages(since).filter(is_fresh).collect();
-        // Both received them from the same queue of PostgreSQL, so the last ones of one side are the first ones of the
-        // other.
+        // Both received the notifications from the same queue of PostgreSQL. So the last notifications of one side are
+        // the first ones of the other side.
         let most = direct.len().min(heard.len());
         let common = (0..=most)
             .rev()

@@ -39,7 +39,7 @@ const FAILURES_MAX: u32 = 3;
 const APPLICATION_NAME: &str = "pgweir listener";
 
 /// Overrides the settings of the role and the database: a listener is idle most of the time, and its queries must not
-/// fail. Their writes do not have to survive a crash.
+/// fail. A commit need not wait for the disk, since no write of a listener has to survive a crash.
 const SETTINGS: &[u8] =
     b"SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings \
     WHERE name OPERATOR(pg_catalog.=) ANY ('{statement_timeout,lock_timeout,transaction_timeout,\

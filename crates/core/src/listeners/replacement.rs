@@ -50,7 +50,7 @@ enum Stage {
     LogsIn,
     /// The new listener has logged in.
     Ready,
-    /// This many of the two listeners have yet to confirm their LISTEN.
+    /// The number of the two listeners that have not confirmed their LISTEN yet.
     Listens(u8),
     /// The new listener has sent the mark.
     Marked,
@@ -60,7 +60,7 @@ enum Stage {
 pub(super) enum Received {
     /// The listener has received the notification, which is forwarded now.
     ByListener,
-    /// Nothing is to be done: another connection forwards the notification, or it is forwarded later.
+    /// There is nothing to do: another connection forwards the notification, or pgweir forwards it later.
     ByOther,
     /// The replacement has received more than `notification_backlog` bytes since the mark.
     TooMuch,

@@ -69,7 +69,7 @@ pub(crate) fn take_request(
 ) -> Option<Box<RepeatableRequest>> {
     let mut request = server.link.repeatable.take()?;
     let role = ServerRole::of(names, &server.tracked);
-    // The servers of a host that pgweir leaves are not to blame.
+    // If pgweir stops using a host, the loss of the host's servers is not the fault of the request.
     let is_silent = matches!(fault, Fault::ServerCrashed);
     let ends_with_host = match fault {
         Fault::ServerCrashed | Fault::HostLeft(_) => true,

@@ -176,8 +176,8 @@ impl LoginStep<'_> {
         facts.is_checked = self.login.is_checked;
     }
 
-    /// Notes the reason for which the client gets an exclusive server, if it does, and counts it as exempt from the
-    /// limits. If `bypass_max` such clients exist already, the limits apply to it.
+    /// Notes the reason for which the client gets an exclusive server, if any, and counts the client as exempt from the
+    /// limits. If `bypass_max` such clients exist already, the limits apply to this client.
     ///
     /// # Errors
     ///

@@ -207,8 +207,8 @@ impl LoginStep<'_> {
                 },
                 _ => AuthPlan::Refuse(Fault::Login(LoginFault::Peer)),
             },
-            // A user who does not exist is asked for the same proof as most users who do: as those of the file, or, if
-            // a database was asked, as by PostgreSQL's default of password_encryption.
+            // A user who does not exist must give the same proof as most existing users: the one of most users in the
+            // file, or, if a database was queried, the one of PostgreSQL's default for password_encryption.
             Method::Md5
                 if secret.is_none_or(|secret| secret.is_empty())
                     && (self.login.user_answer.is_some()
@@ -230,8 +230,8 @@ impl LoginStep<'_> {
         made.map_or(plan, AuthPlan::Scram)
     }
 
-    /// Handles a wrong proof. If the secret came from a cached answer, the database is asked again, since the
-    /// password may have changed. SCRAM can't start again within a login; the client's next login finds the new
+    /// Handles a wrong proof. If the secret came from a cached answer, pgweir queries the database again, since the
+    /// password may have changed. SCRAM can't start again within a login, so only the client's next login uses the new
     /// secret.
     ///
     /// # Errors

@@ -28,8 +28,8 @@ impl LoginStep<'_> {
         self.start_tls(false, Vec::new());
     }
 
-    /// Starts TLS for a client that begins with a handshake without having asked first, as PostgreSQL does since
-    /// version 17. Returns whether the client did so.
+    /// Starts TLS for a client that begins with a handshake without an SSLRequest, which PostgreSQL accepts since
+    /// version 17. Returns whether the client has begun with a handshake.
     pub(super) fn begins_with_tls(&mut self) -> bool {
         let login = &mut self.login;
         let is_first =

@@ -45,8 +45,8 @@ use crate::{
     shared::{auth_cache::UserQuery, cancel::CancelKey},
 };
 
-/// The user and database that a client names when it logs in, and facts about its connection. They decide which proof
-/// pgweir demands.
+/// The user and database that a client names when it logs in, and facts about its connection. These decide how the
+/// client has to authenticate.
 #[derive(Debug, Clone)]
 struct Claim {
     user: Arc<str>,

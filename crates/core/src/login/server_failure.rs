@@ -40,10 +40,14 @@ pub(crate) fn check_hosts(pool: &LocalPool, now: Time) -> Result<(), Fault> {
     }
 }
 
-/// Refuses clients that wait in a pool that has no server to lend. If a login was refused, clients that log in get the
-/// error, and the others go on waiting, unless the refusal is final. If no server could be reached, clients that log in
-/// get the error, unless the next try comes within `server_connect_timeout` of their login. Under `outage_hold`, only a
-/// refusal that is final ends the wait.
+/// Refuses clients that wait in a pool that has no server to lend:
+///
+/// - If the server has refused a login for a reason that stays, all waiting clients get the error.
+/// - If the server has refused a login for a reason that may pass, clients that log in get the error. The others go on
+///   waiting.
+/// - If no server could be reached, clients that log in get the error, unless the next try comes within
+///   `server_connect_timeout` of their login.
+/// - Under `outage_hold`, only a refusal for a reason that stays ends the wait.
 pub(crate) fn refuse_waiters(
     env: &Env<'_>,
     connections: &Connections,

@@ -19,7 +19,7 @@ use crate::{
 /// The estimated bytes that a client takes at least.
 const LOGIN_COST: usize = 1024;
 
-/// The most bytes that are read ahead of a login's next message.
+/// The largest number of bytes that are read ahead of a login's next message.
 const AHEAD_MAX: usize = 128 * 1024;
 
 impl LoginStep<'_> {

@@ -1,9 +1,9 @@
 //! `max_login_clients`: the limit on connections that have not authenticated.
 //!
-//! Anybody can open connections and stay silent. Such connections take no place of a client (`max_client_conn` and the
-//! limits of databases and users count from the end of the authentication on), but each takes memory and a descriptor.
-//! Above the limits, the connections for whose next message pgweir has waited longest are closed, so that new ones can
-//! always log in. A login that waits for pgweir, or for a service that pgweir has asked, is never closed.
+//! Anybody can open connections and stay silent. These connections do not count as clients: `max_client_conn` and the
+//! limits of databases and users count only clients that have authenticated. But each connection takes memory and a
+//! descriptor. Above the limits, the connections for whose next message pgweir has waited longest are closed, so that
+//! new ones can always log in. A login that waits for pgweir, or for a service that pgweir has asked, is never closed.
 //!
 //! This module owns no state. Each worker may have an equal part of each limit. At each check of the deadlines, the
 //! worker compares its own logins with its part. Output: effects that refuse the logins above it.
@@ -18,9 +18,9 @@ use crate::{
     frontend::{Client, ClientDuty},
 };
 
-/// The time in microseconds for which pgweir waits for any client in any case.
+/// The time in microseconds for which pgweir always waits for a client's next message.
 const GRACE: u64 = 1_000_000;
-/// The same time while there are more than twice as many logins as allowed.
+/// The same time, if there are more than twice as many logins as allowed.
 const SHORT_GRACE: u64 = 100_000;
 
 /// The logins that come from one address.
@@ -102,7 +102,7 @@ fn choose(
                 total -= 1;
                 chosen.push(token);
             }
-            // All others of this address are spared.
+            // All other logins from this address stay.
             None => _ = origins.swap_remove(at),
         }
     }

@@ -26,7 +26,7 @@ use crate::{
 
 /// Microseconds that a server may take to answer if logins have no time limit.
 const PATIENCE: u64 = 60_000_000;
-/// The most servers that may be lost while they answer for one login.
+/// The largest number of servers that may be lost while they answer for one login.
 const LOSSES_MAX: u8 = 3;
 
 /// Whether a login needs the answer of a database about its user.

@@ -123,7 +123,7 @@ impl CapMembership {
 
     /// Returns whether a server of this pool has to be closed for another pool. Takes no lock while no pool is denied.
     /// The number of denied pools may be outdated, which is safe: a pool that is denied later begins a search through
-    /// all workers, and the search finds a server that was kept here.
+    /// all workers, and this search finds the server.
     pub(super) fn must_go(&self, wanted: bool, now: Time) -> bool {
         self.caps.short.load(Ordering::Relaxed) > 0
             && self.caps.with(|book| book.must_go(self.pool, wanted, now))

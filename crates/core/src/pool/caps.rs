@@ -42,11 +42,11 @@ pub enum Scope {
 /// The configured limits for a pool's database, its user and the process; 0 is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CapLimits {
-    /// Most servers of the database.
+    /// The largest number of servers of the database.
     pub database: u32,
-    /// Most servers of the user.
+    /// The largest number of servers of the user.
     pub user: u32,
-    /// Most servers of the process.
+    /// The largest number of servers of the process.
     pub process: u32,
     /// The pool's share of a cap, in relation to the shares of other pools. At least 1.
     pub weight: u32,
@@ -76,7 +76,7 @@ type Name = (Scope, Arc<str>);
 
 #[derive(Debug, Default)]
 struct Cap {
-    /// The most slots; 0 is no limit.
+    /// The largest number of slots; 0 is no limit.
     limit: u32,
     taken: u32,
     /// The sum of the weights of all pools that have servers under the cap, or want some.
@@ -84,7 +84,7 @@ struct Cap {
     denied: VecDeque<PoolId>,
     searching: bool,
     /// Whether, since the search began, a pool was denied or shares became smaller. If so, the search may have missed
-    /// servers: those that became idle, or that may be closed now, after the search had passed them.
+    /// servers that became idle, or closable, after the search had passed them.
     denied_since: bool,
     holders: usize,
 }
@@ -214,9 +214,9 @@ impl Caps {
         }
     }
 
-    /// Returns the caps for which the caller begins a new search, after the pool has got a slot: those of which the
-    /// pool now has more than its share while they deny others. An earlier search may have passed an idle server of
-    /// this pool that may be closed now.
+    /// Called after the pool has got a slot. Returns the caps for which the caller begins a new search: the pool now
+    /// has more than its share of these caps, and they deny other pools. An earlier search may have passed an idle
+    /// server of this pool that may be closed now.
     pub fn search_again(&mut self, pool: PoolId) -> Vec<Scope> {
         let begins = |&scope: &Scope| {
             let (Some(name), Some(holder)) = (self.name(pool, scope), self.holder(pool)) else {
@@ -230,8 +230,8 @@ impl Caps {
         Scope::ALL.into_iter().filter(begins).collect()
     }
 
-    /// Counts the pool as active, which makes the process-wide shares of the others smaller: an earlier search may have
-    /// passed servers that may be closed now. Returns the cap for which the caller begins a search.
+    /// Counts the pool as active, so that the other pools' shares of the process's cap become smaller. An earlier
+    /// search may have passed servers that may be closed now. Returns the cap for which the caller begins a search.
     fn search_for_shares(&mut self, pool: PoolId) -> Option<Scope> {
         let cap = self.cap_mut(pool, Scope::Process)?;
         if !cap.is_full() || cap.denied.is_empty() {
@@ -338,8 +338,8 @@ impl Caps {
         is_needed && (found || cap.denied_since) && cap.begin_search()
     }
 
-    /// Returns the number of denied pools, plus 1 if the process has more servers than its lease allows. While this is not 0,
-    /// servers that become free may have to be closed.
+    /// Returns the number of denied pools, plus 1 if the process has more servers than its lease allows. While this is
+    /// not 0, servers that become free may have to be closed.
     #[must_use]
     pub fn short(&self) -> usize {
         self.short + usize::from(self.surplus() > 0)
@@ -369,8 +369,8 @@ impl Caps {
         names.iter().find(full).map(|name| name.0)
     }
 
-    /// Returns, of the pools that the cap of `pool` has denied, the one with the fewest slots for its weight, if the
-    /// cap has room now.
+    /// If the cap of `pool` has room now, returns the pool with the fewest slots for its weight among the pools that
+    /// this cap has denied.
     fn neediest(&self, pool: PoolId, scope: Scope) -> Option<PoolId> {
         let cap = self.caps.get(self.name(pool, scope)?)?;
         if cap.is_full() || self.is_refused(scope, cap) {

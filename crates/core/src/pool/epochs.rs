@@ -1,5 +1,5 @@
-//! Tells which servers of a pool are out of date: those that were opened before the last RECONNECT, or before the last
-//! change of the settings with which its servers are opened.
+//! Finds out which servers of a pool are out of date: those that were opened before the last RECONNECT, or before the
+//! last change of the settings under which servers are opened.
 
 use crate::Time;
 
@@ -31,7 +31,8 @@ impl Epochs {
         self.outdated = self.servers;
     }
 
-    /// Makes all servers leave the database as soon as the pool has no client. Returns `true` if that is now.
+    /// Makes all servers leave the database as soon as the pool has no client. Returns `true` if the pool has no client
+    /// now.
     pub fn leave(&mut self, now: Time, clients: usize) -> bool {
         self.awaited_until = Some(now.after(LEAVING));
         self.left(now, clients)

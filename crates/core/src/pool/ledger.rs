@@ -26,9 +26,9 @@
 //! effect is one more call of the ledger.
 //!
 //! A client may need an exclusive server ([`Ledger::wait_exclusive`]), which is opened for this client and serves no
-//! other. Such a client never gets an idle server. If the pool has no room for one more, an idle server is closed:
-//! every worker offers its servers, as in 2, and a server that is offered is closed when it is the turn of such a
-//! client.
+//! other. A client that needs an exclusive server never gets an idle one. If the pool has no room for one more, an idle
+//! server is closed: every worker offers its servers, as in 2, and a server that is offered is closed when it is the
+//! turn of such a client.
 //!
 //! Clients wait in the order of their tickets. The simulator (`crates/sim`) tests these rules.
 
@@ -317,8 +317,8 @@ impl Ledger {
         notes
     }
 
-    /// Notes that a server begins to read the catalog. It will serve a waiting client afterwards, so for a while no
-    /// other server is opened for that client.
+    /// Notes that a server begins to read the catalog. The server will serve a waiting client afterwards, so for a
+    /// while no other server is opened for that client.
     pub fn began_reading(&mut self, now: Time) {
         self.servers.reading += 1;
         self.servers.reading_until = now.after(READING_PATIENCE);
@@ -540,7 +540,7 @@ impl Ledger {
         notes.room.extend(self.caps.give_back());
     }
 
-    /// Notes that one client less waits.
+    /// Notes that one client no longer waits.
     fn served_or_gone(&mut self) {
         if !self.is_short() {
             self.withdraw();

@@ -3,7 +3,7 @@
 /// The configured limits of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most servers of the pool (at least 1).
+    /// The largest number of servers of the pool (at least 1).
     pub size: u32,
     /// How many more servers may be opened once a client has waited for [`Limits::reserve_after`].
     pub reserve: u32,
@@ -11,18 +11,18 @@ pub struct Limits {
     pub reserve_after: u64,
     /// How many more servers may be opened while more than [`Limits::overflow_waiting`] clients wait.
     pub overflow: u32,
-    /// The most clients that may wait before the overflow is used.
+    /// The largest number of clients that may wait before the overflow is used.
     pub overflow_waiting: u32,
-    /// The number of pinned servers that allow the pool no more servers: each pinned server beyond them allows one
-    /// more.
+    /// The number of pinned servers up to which the pool may have no additional servers. Each further pinned server
+    /// allows the pool one more server.
     pub pinned: u32,
-    /// The most servers that pinned servers allow above the size.
+    /// The largest number of servers that pinned servers allow above the size.
     pub pinned_overflow: u32,
-    /// The fewest servers that the pool keeps, as far as `size` allows (`min_pool_size`).
+    /// The smallest number of servers that the pool keeps, as far as `size` allows (`min_pool_size`).
     pub min: u32,
-    /// Most servers that log in at the same time (at least 1).
+    /// The largest number of servers that log in at the same time (at least 1).
     pub connecting: u32,
-    /// How strict the order of waiting clients of several workers is.
+    /// The order in which waiting clients of several workers get servers.
     pub order: WaitOrder,
     /// Microseconds to wait after a failed login before the next attempt.
     pub retry: u64,

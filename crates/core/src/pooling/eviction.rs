@@ -33,8 +33,8 @@ pub(crate) fn begin_search(
 }
 
 impl LocalPools {
-    /// Begins a search's visit at this worker. From now on this worker offers every server that becomes free, of the
-    /// pools that may lose one, to the pool's ledger. Kept servers that are not needed become free first.
+    /// Begins a search's visit at this worker. From now on, this worker offers each server that becomes free to its
+    /// pool's ledger, if the pool may lose a server. Kept servers that are not needed become free first.
     pub(crate) fn visit(&mut self, env: &Env<'_>, mut search: Search) -> Vec<Effect> {
         search.visited += 1;
         let mut effects = Vec::new();

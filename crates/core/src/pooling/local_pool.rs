@@ -72,7 +72,7 @@ pub(crate) struct LocalCatalog {
 /// The times of the last diagnosis of a pool.
 #[derive(Debug)]
 pub(crate) struct DiagnosisTimes {
-    /// When the pool was last diagnosed (which clients have its servers), and when the diagnosis was last logged.
+    /// When a diagnosis of the pool was last made, and when one was last logged.
     pub(crate) made_at: Option<Time>,
     pub(crate) logged_at: Option<Time>,
 }
@@ -174,7 +174,7 @@ impl LocalPool {
     /// Takes the next idle server to lend: one for which `likes` is true, if there is one among the first few.
     #[inline]
     pub(crate) fn take_idle_that(&mut self, likes: impl Fn(Token) -> bool) -> Option<Token> {
-        /// The most idle servers that are examined.
+        /// The largest number of idle servers that are examined.
         const LOOKED_AT: usize = 16;
         let last = *self.idle.last()?;
         if self.terms.round_robin || likes(last) {

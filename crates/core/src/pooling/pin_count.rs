@@ -1,4 +1,4 @@
-//! How often clients of a pool were pinned for one reason, and which of these times are worth a line in the log.
+//! Counts how often clients of a pool were pinned for one reason, and decides which pins are logged.
 
 use crate::Time;
 

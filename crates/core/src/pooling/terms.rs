@@ -27,7 +27,7 @@ pub(crate) struct Terms {
     pub(crate) server_lifetime: u64,
     /// Microseconds for which a pinned client may be idle; 0 is no limit.
     pub(crate) pin_timeout: u64,
-    /// The most clients with which each client still keeps its server.
+    /// The number of clients up to which each client keeps its server.
     pub(crate) share_after: usize,
     /// Whether each client keeps its first server.
     pub(crate) dedicated: bool,
@@ -35,15 +35,16 @@ pub(crate) struct Terms {
     pub(crate) engine: bool,
     /// Whether `session_state` is `off`: statements on which PgBouncer closes a connection close it here, too.
     pub(crate) as_pgbouncer: bool,
-    /// The most prepared statements on each server; 0 if clients' statement names are not followed.
+    /// The largest number of prepared statements on each server; 0 if pgweir does not replace clients' statement names.
     pub(crate) prepared_max: usize,
-    /// The fewest servers that are kept open.
+    /// The smallest number of servers that are kept open.
     pub(crate) min_pool_size: u32,
     /// Whether the servers log in as one user, regardless of the clients' users.
     pub(crate) is_forced: bool,
     /// Whether idle servers are lent in turn.
     pub(crate) round_robin: bool,
-    /// The most bytes of a request that is repeated on another host when a standby is lost; 0: none is repeated.
+    /// The largest number of bytes of a request that is repeated on another host when a standby is lost; 0: none is
+    /// repeated.
     pub(crate) repeat_max: usize,
     /// Whether the pool comes from the entry `*`: it is removed when it has been empty for `autodb_idle_timeout`.
     pub(crate) is_auto: bool,
@@ -143,7 +144,7 @@ fn handover(lifetime: u64) -> u64 {
     (lifetime / 20).clamp(shortest, *HANDOVER.end())
 }
 
-/// Returns by how many 640ths of its lifetime a server ends early: 0 to 63.
+/// Returns how much earlier a server ends than its lifetime, in 640ths of the lifetime: 0 to 63.
 #[inline]
 fn spread(id: u64) -> u64 {
     // The high bits of a product with 2^64 / golden ratio spread consecutive numbers well.
@@ -174,8 +175,8 @@ impl Terms {
         })
     }
 
-    /// Returns whether the server is soon too old, and no successor was requested yet. Clients wait neither for a server
-    /// that another client has for its whole session nor for an exclusive one.
+    /// Returns whether the server is soon too old, and no successor was requested yet. Clients wait neither for a
+    /// server that another client has for its whole session nor for an exclusive one.
     pub(crate) fn needs_successor(&self, server: &Server, now: Time) -> bool {
         let is_shared = server.purpose.owner.is_none();
         let age = now.since(server.times.connected_at);

@@ -38,8 +38,9 @@ impl ClientMessages<'_> {
         true
     }
 
-    /// Sends a Flush if the server has messages without a Sync: without a Sync, PostgreSQL sends its replies only when
-    /// its output buffer is full, and pgweir does not read the client's next messages, which may contain the Sync.
+    /// Sends a Flush if the server has messages without a Sync. Without a Sync or Flush, PostgreSQL sends its replies
+    /// only when its output buffer is full, and the client's Sync may be among the messages that pgweir does not read
+    /// yet.
     fn demand_replies(&mut self, out: &mut Actions) {
         let replies = &mut self.server.replies;
         replies.set_full();

@@ -17,8 +17,8 @@ const NAMES_MAX: usize = 64 * 1024;
 pub(super) const TEXT_MAX: usize = 64 * 1024;
 
 impl ClientMessages<'_> {
-    /// Keeps this message, and all input behind it, until earlier requests are answered: the meaning of the message
-    /// depends on them, since a server that refuses a message skips those behind it.
+    /// Keeps this message, and all input after it, until earlier requests are answered. The meaning of the message
+    /// depends on the answers: if the server refuses a message, it skips the following messages.
     #[cold]
     pub(super) fn postpone(&mut self, header: Header, rest: &[u8], out: &mut Actions) {
         let mut bytes = vec![header.tag];

@@ -19,7 +19,7 @@ impl ClientMessages<'_> {
         {
             return false;
         }
-        // The server may itself listen to a channel, and only the server can end that.
+        // If the server itself listens to channels, only the server can carry out an UNLISTEN.
         let needs_clean = session.changes.needs_clean();
         let is_between = self.server.replies.is_settled() && self.server.status == b'I';
         let pins = self.client.context.as_ref().map(|own| own.pins);

@@ -25,7 +25,7 @@ pub(super) const NAMES: Effects = Effects::PREPARE
     .and(Effects::EXECUTE)
     .and(Effects::STATEMENTS_VIEW);
 
-/// Effects of a text that calls both `nextval` and `currval`. A client that sends one is likely to read values of an
+/// Effects of a text that calls both `nextval` and `currval`. A client with such texts is likely to read values of an
 /// earlier transaction, too.
 const READS_OWN_SEQUENCE: Effects = Effects::SEQUENCE.and(Effects::READS_SEQUENCE);
 
@@ -227,8 +227,8 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// Answers a query such as DISCARD ALL in the server's place, if the client has no session state, or none that is
-    /// on a server. Returns whether it does.
+    /// Answers a query such as DISCARD ALL in the server's place, if the client has no session state on the server.
+    /// Returns whether the query was answered.
     fn answers_reset(&mut self, text: &[u8], out: &mut Actions) -> bool {
         // Only the server can remove the state that the client has left in its session.
         let needs_clean = self.server.session.changes.needs_clean();

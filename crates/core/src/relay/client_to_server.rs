@@ -43,7 +43,7 @@ pub(super) struct ClientMessages<'w> {
     /// The certificates of the client's database.
     pub(super) certificates: &'w Certificates,
     pub(super) verdicts: &'w mut VerdictCache,
-    /// The database of a DROP DATABASE and the like: pgweir has to close its connections to that database.
+    /// The database that a text drops, renames or copies: pgweir has to close its connections to that database.
     pub(super) left_database: Option<String>,
     /// A LISTEN or UNLISTEN that the listener connection answers.
     pub(super) channel_command: Option<ChannelCommand>,
@@ -339,8 +339,8 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// Sends the message with the server's name of the statement. Returns how many bytes of the message's body that has
-    /// taken the place of.
+    /// Sends the message with the server's name of the statement. Returns how many bytes of the client's message this
+    /// has replaced.
     pub(super) fn translate(
         &mut self,
         len: usize,

@@ -47,7 +47,7 @@ impl ClientMessages<'_> {
             Change::Quiet => {
                 ddl.get_or_insert_with(|| catalog.quiet_begins());
             }
-            // Earlier changes of the transaction that certificates survive now count like this one.
+            // From now on, earlier quiet changes of the transaction count as DDL, too.
             Change::Any if ddl.as_ref().is_none_or(|ddl| ddl.is_quiet()) => {
                 *ddl = Some(catalog.ddl_begins());
             }

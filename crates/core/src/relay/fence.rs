@@ -1,5 +1,5 @@
-//! A Query or FunctionCall that follows extended-protocol messages without a Sync. PostgreSQL skips such a Query if one
-//! of these messages has failed. So pgweir sends the Query only after the replies to these messages: then it is known
+//! Delays a Query or FunctionCall that follows extended-protocol messages without a Sync. PostgreSQL skips such a Query
+//! if one of these messages has failed. So pgweir sends the Query only after the replies to these messages, which show
 //! whether the server will skip the Query.
 
 use pgweir_wire::tag::frontend;
@@ -54,8 +54,8 @@ impl ClientMessages<'_> {
         });
     }
 
-    /// Queues a mark for a Parse or Close in whose place pgweir replaces no names, so that its reply is not mistaken
-    /// for the reply to a fence.
+    /// Queues a mark for a Parse or Close in which pgweir replaces no name, so that its reply is not mistaken for the
+    /// reply to a fence.
     #[inline]
     pub(super) fn mark_unfollowed(&mut self, tag: u8) {
         if self.limits.statements_max > 0 {

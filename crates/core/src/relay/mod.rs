@@ -248,7 +248,7 @@ impl Relay<'_> {
         }
         let server = self.connections.server(conn)?;
         match server.duty() {
-            // If the server was lent during this call, its new client's messages have yet to be read.
+            // If the server was lent during this call, pgweir has not read its new client's messages yet.
             &Duty::Lent { client, ref phase } if input.was_lent && phase.relays() => {
                 let owed_max = self.env.snapshot.config.settings.max_pipelined_messages;
                 backpressure::read_on_if_answered(server, client, owed_max as usize, out);

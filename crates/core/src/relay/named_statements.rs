@@ -134,11 +134,11 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// Prepares those statements of the text again that failed to be prepared when the client got the server: the
-    /// objects that they use may exist by now.
+    /// Prepares again the statements in the text that could not be prepared when the client got the server: the objects
+    /// that they use may exist by now.
     ///
-    /// In a transaction this is done only for a text that begins with EXECUTE: if the statement can't be made, the transaction
-    /// fails, as it does with PostgreSQL.
+    /// Within a transaction, only a text that begins with EXECUTE has this effect: if the statement can't be prepared,
+    /// the transaction fails, as it does with PostgreSQL.
     fn prepare_missing(&mut self, text: &[u8], out: &mut Actions) {
         let server = &mut *self.server;
         server.session.sql_statements.rejected.clear();

@@ -40,8 +40,8 @@ impl ClientMessages<'_> {
         Some(fault)
     }
 
-    /// Sends the server a message that fails, so that it skips the messages behind it. The client gets `fault` in place
-    /// of the server's error.
+    /// Sends the server a message that fails, so that the server skips the messages after it. The client gets `fault`
+    /// in place of the server's error.
     #[cold]
     pub(super) fn refuse(&mut self, fault: Fault, out: &mut Actions) {
         send_target(self.server_conn, frontend::DESCRIBE, NO_SUCH_NAME, out);
@@ -49,7 +49,7 @@ impl ClientMessages<'_> {
         self.server.replies.mark_sent(mark);
     }
 
-    /// Returns why the relay stops at a message of this type; `None` if it does not.
+    /// Returns why the relay stops at a message of this type; `None` if the relay does not stop.
     #[inline]
     pub(super) fn stop_at(&mut self, tag: u8) -> Option<RelayStop> {
         if tag == frontend::TERMINATE {

@@ -19,8 +19,8 @@ impl Relay<'_> {
         }
     }
 
-    /// Sends a client's request to another server, as if the client sent it now. The changes that the lost server was to
-    /// confirm are undone.
+    /// Sends a client's request to another server, as if the client sent it now. Changes that the lost server has not
+    /// confirmed are undone.
     #[cold]
     pub(crate) fn repeat(
         &mut self,

@@ -21,7 +21,7 @@ const IN_HOT_STANDBY: &[u8] = b"in_hot_standby";
 /// The parameter that makes transactions read-only unless they say otherwise.
 const DEFAULT_READ_ONLY: &[u8] = b"default_transaction_read_only";
 
-/// Takes the place of an error that was too long to be read.
+/// The text that replaces an error which was too long to be read.
 const UNREAD: Report<'_> = Report {
     severity: b"ERROR",
     code: b"54000",

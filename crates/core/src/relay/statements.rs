@@ -124,7 +124,7 @@ impl Relay<'_> {
     }
 
     /// Handles a successful Parse of a name that was taken when the Parse was sent, and free when it arrived. If the
-    /// Parse was sent with one of pgweir's own names, that name now stands for another statement than it should.
+    /// Parse was sent with one of pgweir's own names, the server now has the wrong statement under that name.
     #[cold]
     fn note_parse_of_freed_name(
         &mut self,
@@ -184,7 +184,7 @@ impl Relay<'_> {
         };
         let sql = server.session.sql_statements.held.clone();
         server.statements.prepared.clear();
-        // The server prepares statements that were sent after the command when the command is done.
+        // Statements that were sent after the command are prepared on the server after the command, so they stay.
         let later: Vec<_> = server
             .replies
             .marks()

@@ -11,7 +11,7 @@ use crate::backend::Unnamed;
 use crate::session::{Class, CustomParameters, Effects, Statement, scan::CustomNames};
 
 impl ClientMessages<'_> {
-    /// Returns the effects of a message's text, and notes what follows from them at once.
+    /// Returns the effects of a message's text, and records the consequences that take effect at once.
     #[inline]
     pub(super) fn note_message_effects(&mut self, message: &Message<'_>) -> Effects {
         let (tag, body, is_whole) = (message.tag(), message.body(), message.is_whole());

@@ -2,7 +2,7 @@
 
 use super::schema::words_of;
 
-/// The most names that are kept for one transaction.
+/// The largest number of names that are kept for one transaction.
 pub const NAMES_MAX: usize = 1000;
 
 /// Returns the names of roles and databases whose session defaults a text may change, and of roles that it may drop.

@@ -31,9 +31,9 @@ impl Default for Startups {
 }
 
 impl Startups {
-    /// The most results that are remembered in a pool.
+    /// The largest number of results that are remembered in a pool.
     pub const MAX: usize = 200;
-    /// The most bytes of startup parameters that are remembered. Longer ones are tried at each login.
+    /// The largest number of bytes of startup parameters that are remembered. Longer ones are tried at each login.
     const LONGEST: usize = 4096;
 
     /// Returns the result of these startup parameters.

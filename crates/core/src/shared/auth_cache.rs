@@ -95,7 +95,7 @@ impl CachedAnswer {
 pub struct CacheLimits {
     /// `auth_cache_ttl` in microseconds; 0 turns the cache off.
     pub ttl: u64,
-    /// `auth_cache_size`: the most entries.
+    /// `auth_cache_size`: the largest number of entries.
     pub size: usize,
 }
 

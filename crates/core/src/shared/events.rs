@@ -17,9 +17,9 @@ use crate::Time;
 const COMPARED: usize = 64;
 /// The time after the last occurrence, in microseconds, within which an equal event is counted with the earlier one.
 const SAME_WITHIN: u64 = 60_000_000;
-/// The most bytes of a text that are kept.
+/// The largest number of bytes of a text that are kept.
 const TEXT_MAX: usize = 300;
-/// The most bytes of a name that are kept, as in PostgreSQL.
+/// The largest number of bytes of a name that are kept, as in PostgreSQL.
 pub(crate) const NAME_MAX: usize = 63;
 
 /// The kind of an event.

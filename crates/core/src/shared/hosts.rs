@@ -24,7 +24,7 @@ pub use self::{
 };
 use crate::{Endpoint, WorkerId};
 
-/// The most hosts that are remembered. Above that number, each new host replaces one without connections.
+/// The largest number of hosts that are remembered. Above that number, each new host replaces one without connections.
 const HOSTS_MAX: usize = 1_000;
 
 /// All hosts to which pgweir has opened connections, by name.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::StatementId;
 use crate::base::memory::OVERHEAD;
 
-/// The most names of statements, and of portals, that are remembered of a client.
+/// The largest number of names of statements, and of portals, that are remembered of a client.
 const NAMES_MAX: usize = 256;
 /// Longer names are not remembered.
 const NAME_LEN_MAX: usize = 64;

@@ -33,7 +33,7 @@ const UNKNOWN_TEXT: &str = "(unknown statement)";
 /// The statistics of the statements that ran on one worker, a bounded number of them.
 #[derive(Debug, Default)]
 pub struct StatementStatistics {
-    /// `statement_statistics`: the most entries; 0 if nothing is counted.
+    /// `statement_statistics`: the largest number of entries; 0 if nothing is counted.
     most: usize,
     slots: Vec<Entry>,
     free: Vec<u32>,

@@ -8,7 +8,7 @@ use crate::{
     session::{Fingerprint, Unanswered},
 };
 
-/// The most statements of a transaction that its line in the log names.
+/// The largest number of statements of a transaction that its line in the log names.
 const LISTED_MAX: usize = 5;
 /// The room for outstanding executions that is kept while there are none.
 const ROOM_KEPT: usize = 64;
@@ -161,7 +161,8 @@ impl RunningStatements {
         self.transaction.list(statement);
     }
 
-    /// Notes the statement of a simple query whose text has arrived completely now. `is_cut`: only its beginning was read.
+    /// Notes the statement of a simple query whose text has arrived completely now. `is_cut`: only its beginning was
+    /// read.
     #[cold]
     pub fn text_arrived(&mut self, statement: StatementId, is_cut: bool) {
         self.latest = statement;
@@ -185,8 +186,8 @@ impl RunningStatements {
         self.outstanding.len()
     }
 
-    /// Returns whether the server may have committed something that it has not confirmed, if its connection is lost now.
-    /// `is_asked`: whether it owes replies at all, which counts where statements are not followed.
+    /// Returns whether the server may have committed something that it has not confirmed, if its connection is lost
+    /// now. `is_asked`: whether it owes replies at all, which counts where statements are not followed.
     #[must_use]
     pub fn may_have_committed(
         &self,

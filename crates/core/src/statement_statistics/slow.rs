@@ -6,7 +6,7 @@ use crate::Time;
 
 /// The bytes of each statement's text in a line.
 const TEXT_MAX: usize = 100;
-/// The most lines that a worker logs at once.
+/// The largest number of lines that a worker logs at once.
 const LINES_AT_ONCE: u32 = 20;
 /// Microseconds until one more line may be logged.
 const LINE_EVERY: u64 = 1_000_000;

@@ -130,7 +130,7 @@ impl Retained {
 }
 
 impl RetainedServers {
-    /// Returns the most servers that the pool may have in this process.
+    /// Returns the largest number of servers that the pool may have in this process.
     fn most(&self) -> u32 {
         self.keeps.saturating_add(self.borrowed)
     }

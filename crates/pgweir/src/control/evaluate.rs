@@ -7,8 +7,8 @@ use pgweir_core::{Evaluation, WorkerId, mail::Mail, shared::occupancy::Occupancy
 use super::threads::Threads;
 use crate::net::{Mailboxes, Parcel};
 
-/// The most evaluations that may wait: each database has at most one, whose facts stay in memory meanwhile. If there is
-/// one more, its reading counts as failed.
+/// The largest number of evaluations that may wait: each database has at most one, whose facts stay in memory
+/// meanwhile. If there is one more, its reading counts as failed.
 const WAITING_MAX: usize = 64;
 
 /// Accepts facts to evaluate. The certificates are sent to the worker's mailbox.

@@ -22,7 +22,7 @@ use crate::otlp::{CollectorClient, Target, TraceQueue, metrics_request, traces_r
 
 /// The time after which the queue of traces is emptied again.
 const PERIOD: Duration = Duration::from_millis(250);
-/// The most traces in one request.
+/// The largest number of traces in one request.
 const BATCH: usize = 512;
 /// The pause after a failed request to a collector: the first one, and the longest one.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];

@@ -22,7 +22,7 @@ use super::{
     state::{State, count},
 };
 
-/// The most passwords that are trusted without another check. Any others are checked each time.
+/// The largest number of passwords that are trusted without another check. Any others are checked each time.
 const TRUSTED_MAX: usize = 64;
 const MINUTE_US: u64 = 60_000_000;
 
@@ -143,9 +143,9 @@ impl Trusted {
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     by_address: RefCell<HashMap<Option<IpAddr>, Level>>,
-    /// The most failures a minute (`http_max_login_failures`).
+    /// The largest number of failures a minute (`http_max_login_failures`).
     most: Cell<u32>,
-    /// The most addresses (`http_login_addresses`).
+    /// The largest number of addresses (`http_login_addresses`).
     addresses_max: Cell<usize>,
     forgotten: Cell<u64>,
 }

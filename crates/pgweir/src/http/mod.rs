@@ -80,9 +80,9 @@ pub(crate) struct Options {
     interval: Duration,
     /// The TLS context for TCP connections, and whether TLS is required.
     tls: Option<(Arc<ServerConfig>, bool)>,
-    /// The most failed logins of one address a minute.
+    /// The largest number of failed logins of one address a minute.
     login_failures_max: u32,
-    /// The most addresses whose failed logins are remembered.
+    /// The largest number of addresses whose failed logins are remembered.
     login_addresses_max: usize,
     /// The time for which a checked password is trusted, in microseconds.
     login_trust_us: u64,

@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use pgweir_config::Collector;
 use tokio::{net::TcpStream, task, time};
 
-/// The most bytes of an answer that are read.
+/// The largest number of bytes of an answer that are read.
 const ANSWER_MAX: usize = 64 * 1024;
 
 /// The reason why a collector has not taken a request.

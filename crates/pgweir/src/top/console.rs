@@ -10,7 +10,7 @@ use crate::quickstart::{Connection, ConnectionError, ConsoleLogin};
 
 /// The longest message that is read: a row of the console is much shorter.
 const MESSAGE_MAX: usize = 1 << 20;
-/// The most rows of an answer that are kept.
+/// The largest number of rows of an answer that are kept.
 const ROWS_MAX: usize = 100_000;
 
 /// The reason why a command got no table.

@@ -11,9 +11,9 @@ use super::{
 
 /// How far back figures are kept, in microseconds.
 const SPAN: u64 = 15 * 60 * 1_000_000;
-/// The most samples that are kept.
+/// The largest number of samples that are kept.
 const SAMPLES_MAX: usize = 1_000;
-/// The most pools whose earlier figures are kept; those of the first pools by name.
+/// The largest number of pools whose earlier figures are kept; those of the first pools by name.
 const POOLS_MAX: usize = 200;
 
 /// A pool's name: database and user.
@@ -183,8 +183,8 @@ fn counts(sample: &Sample, row: Row<'_>, name: &PoolName) -> Figures {
     }
 }
 
-/// Returns the name under which a pool's counters are kept. PgBouncer counts per database: where a database has one pool,
-/// the counters are this pool's.
+/// Returns the name under which a pool's counters are kept. PgBouncer counts per database: where a database has one
+/// pool, the counters are this pool's.
 fn source(sample: &Sample, name: &PoolName) -> PoolName {
     if sample.table("TIMES").is_some() {
         return name.clone();

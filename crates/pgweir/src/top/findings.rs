@@ -14,12 +14,12 @@ use super::{
 const RECENT: i64 = 120;
 /// From this 95th percentile on, in microseconds, the length of transactions is mentioned.
 const LONG: u64 = 1_000_000;
-/// The most bytes of a statement in a sentence.
+/// The largest number of bytes of a statement in a sentence.
 const STATEMENT_MAX: usize = 120;
 
 /// Shorter waits, in microseconds, are usual in a pool that is well used.
 const BRIEF: u64 = 100_000;
-/// The most pools or hosts that a sentence names.
+/// The largest number of pools or hosts that a sentence names.
 const POOLS_MAX: usize = 3;
 
 /// A sentence about a trouble.
@@ -346,7 +346,8 @@ fn lost_servers(sample: &Sample) -> Option<Finding> {
     )))
 }
 
-/// Pinned clients keep half of a pool's servers or more. No sentence if clients wait for a pinned one: theirs says that.
+/// Pinned clients keep half of a pool's servers or more. No sentence if clients wait for a pinned one: theirs says
+/// that.
 fn pins(sample: &Sample, pool: Row<'_>) -> Option<Finding> {
     let of_pool = (pool.text("database"), pool.text("user"));
     let waiter = sample.rows_of("WAITERS", of_pool).next();

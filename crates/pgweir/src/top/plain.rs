@@ -10,7 +10,7 @@ use super::{
     views::{View, sections},
 };
 
-/// The most lines of tables that may be long.
+/// The largest number of lines of tables that may be long.
 const LINES_MAX: usize = 15;
 /// The views that are printed where none is named. The last column says whether the view is left out when it is empty.
 const PRINTED: [(View, bool); 5] = [

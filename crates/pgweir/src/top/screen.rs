@@ -17,9 +17,9 @@ use super::{
     words::{count, plot, rate, span, things},
 };
 
-/// The most lines of what needs a look.
+/// The largest number of lines of what needs a look.
 const FINDING_LINES: usize = 8;
-/// The most lines of the selected line's detail.
+/// The largest number of lines of the selected line's detail.
 const DETAIL_LINES: usize = 8;
 /// The values of a pool that are plotted in its view.
 type Plotted = (&'static str, fn(&Figures) -> Option<f64>, fn(f64) -> String);

@@ -77,7 +77,7 @@ impl Machine {
         self.open + self.opening() + self.closing.len() as u32
     }
 
-    /// Returns the most servers that the node may have.
+    /// Returns the largest number of servers that the node may have.
     pub(super) fn limit(&self, now: u64) -> u32 {
         self.node.limit(self.read_clock(now, None))
     }

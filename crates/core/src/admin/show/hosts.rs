@@ -28,7 +28,7 @@ const COLUMNS: [Column; 13] = [
     ("patroni", Text),
 ];
 
-/// The most databases that are named as users of a host.
+/// The largest number of databases that are named as users of a host.
 const DATABASES_MAX: usize = 20;
 
 /// Returns the table.

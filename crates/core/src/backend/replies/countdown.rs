@@ -1,8 +1,8 @@
 //! A condition that ends when a certain request has been answered, stored as the number of requests
 //! until then.
 
-/// The number of requests to be answered until a condition ends; 0 if the condition does not hold.
-/// One integer, since every message reads it and it is nearly always 0.
+/// The number of requests to be answered until a condition ends; 0 if the condition does not hold. A single integer,
+/// since the condition is checked for every message, and is nearly always 0.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Countdown(u32);
 

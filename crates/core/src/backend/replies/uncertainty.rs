@@ -7,8 +7,8 @@ use super::Replies;
 use crate::backend::request::Request;
 
 impl Replies {
-    /// Returns whether the server may send a reply that pgweir does not expect. Such a server must
-    /// be closed, not lent again.
+    /// Returns whether the server may send a reply that pgweir does not expect. If so, the server must be closed, not
+    /// lent again.
     #[must_use]
     pub fn is_uncertain(&self) -> bool {
         self.certainty.is_uncertain

@@ -23,7 +23,8 @@ pub struct InternalQueries {
     pub backends: Option<Box<FleetCounted>>,
     /// The lookup of a user that runs on the server.
     pub lookup: Option<Box<Lookup>>,
-    /// The row that the clean under way has returned so far; the outer `None` if no clean runs that returns one.
+    /// The row that the clean under way has returned so far. The outer `None` means that no clean runs that returns a
+    /// row.
     pub cleaned: Option<Option<Cleaned>>,
     /// The rows of the baseline query that have arrived so far.
     pub baseline_rows: Option<Vec<[Vec<u8>; 4]>>,

@@ -82,8 +82,9 @@ impl Disconnect<'_> {
         self.close(conn, out);
     }
 
-    /// Records a failed login: an event and an audit line. Failed logins of a user of the userlist are an event of their
-    /// own. Anybody can choose other names, so these are one event, and stand beside the client's address only.
+    /// Records a failed login: an event and an audit line. Failed logins of a user of the userlist are a separate
+    /// event. Anybody can invent other names, so failed logins with such names are one event, which has the client's
+    /// address only.
     fn record_failed_login(&mut self, conn: Token, fault: &Fault, out: &mut Actions) {
         let result = fault.login_result();
         self.logins.results_mut().add(result);
@@ -155,8 +156,8 @@ impl Disconnect<'_> {
         self.forget(conn, out);
     }
 
-    /// Handles the answer to a peek: at the next byte of a client that hung up while pgweir did not read from it, or
-    /// for which a server would have to be checked first.
+    /// Handles the answer to a peek at a client's next byte. pgweir peeks if the client hung up while pgweir did not
+    /// read from it, or if a server would have to be checked first for the client.
     pub(crate) fn peeked(&mut self, conn: Token, first: Option<u8>, out: &mut Actions) {
         let Some(client) = self.connections.client(conn) else {
             return;
@@ -216,7 +217,7 @@ impl Disconnect<'_> {
                 let context = client.context.as_ref();
                 let had = AbandonedSession {
                     mid_message: false,
-                    // Startup parameters that failed have left nothing on the server.
+                    // A server that rejected the startup parameters has kept none of them.
                     must_be_cleaned: had.must_be_cleaned
                         || context.is_some_and(|context| !context.failed),
                     ..had

@@ -259,13 +259,13 @@ fn whatever_happens_nobody_is_denied_for_long_while_there_is_room() {
                     caps.withdraw(id);
                     wants[pool] = false;
                 }
-                7 => hear(&mut caps, &mut mail, &mut held, &mut wants),
+                7 => give_room(&mut caps, &mut mail, &mut held, &mut wants),
                 _ => {}
             }
             check_counts(&caps, &pools, &held);
         }
         while !mail.is_empty() {
-            hear(&mut caps, &mut mail, &mut held, &mut wants);
+            give_room(&mut caps, &mut mail, &mut held, &mut wants);
         }
         for (pool, wants) in wants.iter().enumerate() {
             let id = PoolId(pool as u32);
@@ -280,7 +280,7 @@ fn whatever_happens_nobody_is_denied_for_long_while_there_is_room() {
 }
 
 /// Lets a pool that was granted room do what its ledger does.
-fn hear(caps: &mut Caps, mail: &mut VecDeque<PoolId>, held: &mut [u32], wants: &mut [bool]) {
+fn give_room(caps: &mut Caps, mail: &mut VecDeque<PoolId>, held: &mut [u32], wants: &mut [bool]) {
     let Some(id) = mail.pop_front() else { return };
     let pool = id.index();
     match (caps.claim(id), wants[pool]) {

@@ -119,8 +119,9 @@ impl Ledger {
         notes.lend = true;
     }
 
-    /// Notes that `worker` has taken over a server of another process, which is in use. That process may count the
-    /// server for a moment longer: better twice than not at all. The worker may not know yet that clients wait.
+    /// Notes that `worker` has taken over a server of another process, which is in use. For a moment both processes may
+    /// count the server. This is safe, while a server that no process counts could exceed the limit. The worker may not
+    /// know yet that clients wait.
     pub fn adopted(&mut self, worker: WorkerId) -> Notes {
         self.servers.all += 1;
         self.servers.owned[worker.index()] += 1;

@@ -105,7 +105,7 @@ impl Ledger {
         self.servers.all > self.limits.in_force.size.saturating_add(above)
     }
 
-    /// Returns the most servers that the pool may have at this time.
+    /// Returns the largest number of servers that the pool may have at this time.
     fn most_now(&self, now: Time) -> u32 {
         let waiting = self.reserve_now(now).saturating_add(self.overflow_now());
         let above = waiting.saturating_add(self.pinned_above());
@@ -121,8 +121,8 @@ impl Ledger {
         }
     }
 
-    /// Returns how many servers the pool may have above its size because clients keep servers: waiting clients must not
-    /// pay for those.
+    /// Returns how many servers the pool may have above its size because clients keep servers, so that other clients
+    /// still find servers.
     fn pinned_above(&self) -> u32 {
         let above = self
             .servers

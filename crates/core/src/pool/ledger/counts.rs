@@ -10,7 +10,7 @@ pub(super) struct LedgerLimits {
     pub(super) in_force: Limits,
     /// The limits of the configuration.
     pub(super) configured: Limits,
-    /// The most servers while clients are handed over to another process.
+    /// The largest number of servers while clients are handed over to another process.
     pub(super) restriction: Option<u32>,
 }
 

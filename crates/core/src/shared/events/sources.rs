@@ -1,15 +1,15 @@
-//! The addresses from which the occurrences of an event came. Input: one address per occurrence, with a description of the
-//! client there. Output: the most frequent addresses with their counts.
+//! The addresses from which the occurrences of an event came. Input: one address per occurrence, with a description of
+//! the client there. Output: the most frequent addresses with their counts.
 //!
-//! A bounded number of addresses is kept (Space-Saving, by Metwally, Agrawal and El Abbadi): a new address takes the place
-//! of the least frequent one, and each count that is shown is a lower bound. An address with more than one occurrence in
-//! [`KEPT`] is never lost.
+//! A bounded number of addresses is kept (Space-Saving, by Metwally, Agrawal and El Abbadi): a new address takes the
+//! place of the least frequent one, and each count that is shown is a lower bound. An address with more than one
+//! occurrence in [`KEPT`] is never lost.
 
 use std::fmt::Write;
 
-/// The most addresses that are kept of one event.
+/// The largest number of addresses that are kept of one event.
 const KEPT: usize = 4;
-/// The most bytes of a description.
+/// The largest number of bytes of a description.
 const ABOUT_MAX: usize = 160;
 
 /// The address of a client that an event is about, and a description of the client.
@@ -67,8 +67,8 @@ impl EventSources {
         });
     }
 
-    /// Returns the addresses with their counts, the most frequent first; `None` if there is none. `total`: the number of
-    /// all occurrences.
+    /// Returns the addresses with their counts, the most frequent first; `None` if there is none. `total`: the number
+    /// of all occurrences.
     #[must_use]
     pub fn describe(&self, total: u64) -> Option<String> {
         let mut kept: Vec<&SourceCount> = self.0.iter().collect();

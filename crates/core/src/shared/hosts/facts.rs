@@ -75,7 +75,7 @@ pub struct HostFacts {
 
 /// Microseconds after which the failures of a host that stays up no longer count.
 const FAILURES_EXPIRE_AFTER: u64 = 600_000_000;
-/// The most times that `host_return_after` is doubled: up to 32 times its value.
+/// The largest number of times that `host_return_after` is doubled: up to 32 times its value.
 const DOUBLED_MAX: u32 = 5;
 
 /// The reasons for which a pool does not use a host.

@@ -4,7 +4,7 @@ use std::{borrow::Borrow, sync::Arc};
 
 use crate::{Endpoint, Time};
 
-/// The most hosts that are remembered. If there are more, those that were tried first are forgotten first.
+/// The largest number of hosts that are remembered. If there are more, those that were tried first are forgotten first.
 const HOSTS_MAX: usize = 64;
 
 /// The result of a login to a server.

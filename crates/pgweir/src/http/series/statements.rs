@@ -4,7 +4,7 @@ use pgweir_core::{metrics::StatementMetrics, statement_statistics::Counts};
 
 use crate::http::exposition::{Exposition, Kind};
 
-/// The most bytes of a statement's text in a label.
+/// The largest number of bytes of a statement's text in a label.
 const TEXT_MAX: usize = 120;
 
 /// A counter: its name, its help, and the function that reads it.

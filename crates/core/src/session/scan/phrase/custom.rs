@@ -16,7 +16,7 @@ use crate::session::{
 
 /// The length of the longest word that a name can follow.
 const WORD_MAX: usize = b"current_setting".len();
-/// The most bytes in which a word and the name behind it are found if the text arrives in pieces.
+/// The largest number of bytes in which a word and the name behind it are found if the text arrives in pieces.
 const REST_MAX: usize = 1024;
 
 /// Collects names of custom parameters (`app.tenant`) that a text mentions, in lower case: as the argument of
