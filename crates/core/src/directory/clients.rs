@@ -29,7 +29,7 @@ impl Directory {
         }
     }
 
-    /// Removes a client. `names` is its database and user if it was admitted; `None` if its login was not that far.
+    /// Removes a client. `names` has its database and user if it was admitted; `None` if it disconnected before.
     pub fn client_left(&self, names: Option<&PoolKey>) {
         let mut counts = self.client_counts();
         self.clients.all.fetch_sub(1, Ordering::Relaxed);

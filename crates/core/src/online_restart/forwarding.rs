@@ -185,7 +185,8 @@ impl OnlineRestart {
         self.forwarded_clients.keys = Keys::default();
     }
 
-    /// Handles a failed restart: its clients come back. Once all have, [`Self::forget_forwarded_clients`] is called.
+    /// Handles a failed restart, whose clients come back. When all have come back, [`Self::forget_forwarded_clients`]
+    /// is called.
     pub(super) fn await_returns(&mut self, out: &mut Actions) {
         self.forwarded_clients.failed += 1;
         out.list.push(Action::AwaitReturns);
@@ -225,8 +226,8 @@ impl OnlineRestart {
         }
     }
 
-    /// Orders the channels of a client that was taken over. Returns whether the client has to be held back until its
-    /// listener listens.
+    /// Requests the channels of a client that was taken over from the listener. Returns whether the client has to be
+    /// held back until its listener listens.
     ///
     /// # Errors
     ///
@@ -328,7 +329,7 @@ impl OnlineRestart {
         let Some(forward) = self.forwarded_clients.all.get_mut(&conn) else {
             return;
         };
-        // If the listener was lost, the other process was informed before.
+        // If the listener was lost, this process has informed the other one already.
         let Some(listening) = &mut forward.listening else {
             return;
         };
@@ -425,8 +426,8 @@ fn add_forwarded_notification(
 }
 
 /// Handles the message that the old process has forwarded all earlier notifications. This process's listener must also
-/// have received what the old process received after the listener began: only then is it known which notifications both
-/// have.
+/// have received the notifications that the old process received after the listener began to listen. Then it is known
+/// which notifications both processes have.
 fn fence_arriving(
     env: &Env<'_>,
     connections: &mut Connections,

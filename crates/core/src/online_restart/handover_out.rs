@@ -1,12 +1,13 @@
 //! Online restart, the old process: hands clients over to the new process while they are idle between two transactions
 //! (at a *quiet point*), and gives up places for servers in their pools at the same time.
 //!
-//! Both processes share one budget of servers per pool. The old process opens no more servers than it **keeps** for
-//! clients that can't leave: at most half of what it had, and at most the number of such clients. It closes every other
-//! server that comes free, and reports the rest to the new process ([`Control::Held`]), which counts them in its pool.
-//! If more clients wait than servers were kept (half of a pool of one is none), the old process asks for a place
-//! ([`Control::Want`]). The new process **lends** one when that request's turn comes, and the old process gives it back
-//! after a second.
+//! Both processes together keep to one limit of servers for each pool. The old process **keeps** servers only for
+//! clients that can't leave: at most half of the servers that it had, and at most one for each such client. The old
+//! process closes every other server that becomes free, and reports the number of the rest to the new process
+//! ([`Control::Held`]), which counts them in its pool. If the kept servers are too few (in a pool of one server, none
+//! is kept), the old process asks for a place for a server ([`Control::Want`]). The request waits in the queue of the
+//! new process, which **lends** a place when it is the request's turn. The old process gives the place back after a
+//! second.
 
 use std::sync::Arc;
 
@@ -80,7 +81,7 @@ impl OnlineRestart {
             return Vec::new();
         }
         self.await_returns(out);
-        // Limits, and which clients keep servers, follow the configuration again.
+        // From now on, the configuration decides again about limits, and about the clients that keep servers.
         vec![restart(RestartEffect::ApplyConfiguration)]
     }
 

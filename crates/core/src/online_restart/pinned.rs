@@ -12,7 +12,7 @@ use crate::{
     takeover::{Pairs, PinRecord, ServerRecord, StatementRecord, facts},
 };
 
-/// Records why a client is pinned to its server, and what the server's session holds.
+/// Records why a client is pinned to its server, and the state of the server's session.
 pub(super) fn record_pin(client: &Client, server: &Server, now: Time) -> Option<Box<PinRecord>> {
     let context = client.context.as_deref()?;
     let session = &server.session;

@@ -104,9 +104,9 @@ pub(crate) fn retire_outdated(
     retire_all(outdated)
 }
 
-/// Returns the servers of a pool that were opened before a count of the pool reached its present value, if this worker
-/// does not know that value yet. `present` reads the value, `known` is the one that this worker knows, and `at_login` is
-/// the value when a server was opened.
+/// Returns the servers of a pool that were opened before a counter of the pool reached its present value. Returns none
+/// if this worker knows that value already. `present` reads the counter, `known` is the last value that this worker
+/// knows, and `at_login` is the value when a server was opened.
 pub(crate) fn outdated_servers(
     connections: &Connections,
     pool: &mut LocalPool,
@@ -178,9 +178,9 @@ pub(crate) fn retire(
     }
 }
 
-/// Closes servers of a database that a client drops, renames or copies: PostgreSQL refuses that, after some seconds,
-/// while any session is connected to the database. Without a pooler, a client that has left has no session. So servers
-/// without a client are closed, now or as soon as the last client leaves.
+/// Closes servers of a database that a client drops, renames or copies. PostgreSQL refuses the command, after some
+/// seconds, while any session is connected to the database. Without a pooler, a client that has disconnected has no
+/// session. So pgweir closes servers without a client, now or as soon as the last client leaves.
 #[cold]
 pub(crate) fn retire_servers_of_database(
     directory: &Directory,
@@ -234,8 +234,8 @@ pub(crate) fn kill(
     effects
 }
 
-/// Ends the client with this id, for KILL_CLIENT. A server of the client that is being cleaned then is closed. Returns
-/// nothing if the client is not on this worker.
+/// Ends the client with this id, for KILL_CLIENT. If the client's server has to be cleaned, the server is closed
+/// instead. Returns nothing if the client is not on this worker.
 pub(crate) fn kill_client(connections: &mut Connections, id: u64) -> Vec<Effect> {
     let is_it = |conn: &Conn| match conn {
         Conn::Client(client) => {
@@ -287,7 +287,7 @@ pub(crate) fn resume_without_console(
     }
 }
 
-/// Announces changed orders to all workers, where no round of the workers does that.
+/// Announces changed orders to all workers, for commands that do not visit the workers in a round.
 pub(crate) fn announce(directory: &Directory, out: &mut Actions) {
     for to in directory.worker_ids() {
         let mail = Mail::OperatorOrders;

@@ -1,5 +1,5 @@
-//! Shutdown on one worker: it waits for clients or servers to leave, or ends them at once, and the driver is informed
-//! when nothing is left to wait for.
+//! Shutdown on one worker: waits for clients or servers to leave, or ends them at once, and informs the driver when the
+//! worker has nothing left to wait for.
 //!
 //! This module owns the shutdown order of the worker and its progress. Input: orders of the control thread and of other
 //! workers. Output: effects that close clients and servers. After each event, [`ShutdownState::check`] finds out
@@ -38,7 +38,7 @@ impl ShutdownState {
         self.order.is_some()
     }
 
-    /// Begins a shutdown. A more urgent order replaces a less urgent one, not the other way round.
+    /// Begins a shutdown. A more urgent order replaces a less urgent one. A less urgent order changes nothing.
     pub(crate) fn begin(
         &mut self,
         env: &Env<'_>,

@@ -20,7 +20,7 @@ use crate::{
 
 /// The shortest time between two checks of a worker whether the catalog has to be read, in microseconds.
 const CHECKED_EVERY: u64 = 250_000;
-/// The same time if the catalog may have changed.
+/// The shortest time between two checks if the catalog may have changed, in microseconds.
 const CHECKED_AGAIN: u64 = 1_000;
 /// The longest time that a server may take to answer, in microseconds.
 const PATIENCE: u64 = 30_000_000;

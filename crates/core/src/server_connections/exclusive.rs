@@ -149,7 +149,7 @@ impl ServerConnections<'_> {
         })
     }
 
-    /// Informs the ledger that an exclusive server has logged in, or will not.
+    /// Informs the ledger that an exclusive server has logged in, or that its login has failed.
     fn note_exclusive_connected(
         &mut self,
         shared: &Arc<SharedPool>,

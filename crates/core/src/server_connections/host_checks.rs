@@ -293,7 +293,7 @@ pub(crate) fn note_error(
     }
 }
 
-/// Notes the words of a server that is lost which were held back.
+/// Handles the last message of a lost server, if pgweir has held the message back.
 pub(crate) fn note_farewell(env: &Env<'_>, server: &mut Server, out: &mut Actions) {
     let Some(request) = &server.link.repeatable else {
         return;
@@ -328,8 +328,8 @@ fn ends_sessions(env: &Env<'_>, server: &Server, report: &Report<'_>, out: &mut 
 }
 
 /// Handles the refusal of a write in a pool whose servers must accept writes. The client may have begun a read-only
-/// transaction, so the error does not prove that the host has become a standby: the host is checked. Where hosts are not
-/// checked, the server is replaced, and the login of the next one shows the role.
+/// transaction, so the error does not prove that the host has become a standby: the host is checked. If hosts are not
+/// checked, the server is replaced, and the login of the next server shows the role of the host.
 fn write_refused(env: &Env<'_>, server: &mut Server, host: &Host, out: &mut Actions) {
     let Some(entry) = env.snapshot.config.database(&server.shared.key.database) else {
         return;
@@ -354,8 +354,8 @@ pub(crate) fn note_reported_role(env: &Env<'_>, host: &Host, is_standby: bool, o
 }
 
 /// Requests a check of a host and of the others in its lists, since their roles may have changed. Clients can cause the
-/// errors that lead here at any rate, so the hosts are checked at most once in `target_session_retry`. Returns `false` if
-/// they were checked within that time: then this host alone is checked at its end.
+/// errors that lead here any number of times, so the hosts are checked at most once in `target_session_retry`. Returns
+/// `false` if they were checked within that time. Then only this host is checked, when the time has passed.
 pub(crate) fn request_check(env: &Env<'_>, host: &Host, out: &mut Actions) -> bool {
     let pause = env.snapshot.config.settings.target_session_retry.0;
     let mut is_due = false;

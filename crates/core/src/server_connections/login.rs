@@ -369,7 +369,7 @@ fn is_alone(server: &Server) -> bool {
     host.is_some_and(|host| host.connections() <= 1)
 }
 
-/// Returns why a server is none of those that `target_session_attrs` asks for, if it is none.
+/// Returns why a server does not match `target_session_attrs`; `None` if it matches.
 fn wrong_role(env: &Env<'_>, server: &Server, role: Option<ServerRole>) -> Option<Failure> {
     let config = &env.snapshot.config;
     let database = config.database(&server.shared.key.database)?;

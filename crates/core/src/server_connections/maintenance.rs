@@ -85,8 +85,8 @@ fn due(
         .then_some(Effect::Server(ServerEffect::Retire(token, LIFETIME)))
 }
 
-/// Closes a server that has been idle for too long, unless it is kept for `min_pool_size`. That depends on how many are
-/// left, so the effect for one server is carried out before the next one is ended.
+/// Closes a server that has been idle for too long, unless it is kept for `min_pool_size`. The number of remaining
+/// servers decides this, so the effect for one server must be carried out before the next server is ended.
 pub(crate) fn end_idle_server(
     connections: &mut Connections,
     pools: &LocalPools,
@@ -163,7 +163,8 @@ fn server_deadline(env: &Env<'_>, pools: &LocalPools, server: &Server) -> Option
     idle.into_iter().chain(old).min()
 }
 
-/// Looks after all pools of the worker; creates those that must exist without a client.
+/// Opens missing servers and removes unused pools, for all pools of the worker. Creates the pools that must exist
+/// without a client.
 pub(crate) fn maintain_pools(
     env: &Env<'_>,
     connections: &mut Connections,

@@ -111,7 +111,8 @@ struct Failures {
 }
 
 impl Failures {
-    /// Returns whether the ban has ended, or, if there is none, whether the first failure lies too far back.
+    /// Returns whether the ban has ended. Without a ban, returns whether the first failure is older than
+    /// `auth_failure_window`.
     fn are_over(&self, terms: &BanTerms, now: Time) -> bool {
         match self.until {
             Some(until) => until <= now,

@@ -9,7 +9,7 @@ pub struct Bypass {
 }
 
 impl Bypass {
-    /// Adds one client, if there are fewer than `most`. Returns whether it did.
+    /// Adds one client, if there are fewer than `most`. Returns whether the client was added.
     pub fn take(&self, most: u32) -> bool {
         let order = Ordering::Relaxed;
         let more = |taken: u32| (taken < most).then_some(taken + 1);

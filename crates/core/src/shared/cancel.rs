@@ -27,7 +27,7 @@ pub enum CancelTarget {
 /// The state of a cancel request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelState {
-    /// The request waits, since the most requests that are allowed at a time are under way to the same peer.
+    /// The request waits, since as many requests as allowed are under way to the same peer.
     Queued,
     /// The connection that carries the request is being opened.
     Opening,

@@ -44,7 +44,8 @@ const READING_MAX: u64 = 30_000_000;
 const PAUSE_MIN: u64 = 5_000;
 /// The shortest pause between two readings, as a multiple of the time that the last reading took.
 const SHARE: u64 = 20;
-/// The same multiple while the certificates are invalid because the catalog may have changed.
+/// The shortest pause between two readings while the certificates are invalid because the catalog may have changed,
+/// also as a multiple of that time.
 const SHARE_AFTER_DDL: u64 = 4;
 
 /// The time in microseconds after DDL in which a standby may not have replayed it: facts from a standby are discarded.
@@ -56,7 +57,7 @@ const MIXED: &str = "its servers are of different databases";
 /// The certificates of one database.
 #[derive(Debug, Default)]
 pub struct Catalog {
-    /// The catalog of another entry for the same database, which replaces this one. That catalog has no replacement
+    /// The catalog of another entry for the same database, which replaces this one. The other catalog is never replaced
     /// itself.
     same: OnceLock<Arc<Catalog>>,
     others: Arc<Catalogs>,

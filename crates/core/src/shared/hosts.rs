@@ -89,8 +89,8 @@ impl Host {
         self.facts.lock().clone()
     }
 
-    /// Changes the host's state. Returns whether the change may make pools use the host that did not, or the reverse:
-    /// then the caller informs all workers.
+    /// Changes the host's state. Returns whether some pools may have to begin or stop to use the host because of this
+    /// change. If so, the caller informs all workers.
     pub fn update(&self, change: impl FnOnce(&mut HostFacts)) -> bool {
         let mut facts = self.facts.lock();
         let before = facts.eligibility();

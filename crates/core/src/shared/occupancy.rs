@@ -1,12 +1,12 @@
-//! The load of the workers' helpers: the threads that do slow work off the event loop (checks for logins with LDAP, PAM
-//! and SCRAM keys, and the evaluation of catalogs), and the kernel's rings of io_uring.
+//! The load of the threads that do slow work outside of the event loops (checks of logins by LDAP and PAM, derivation
+//! of SCRAM keys, evaluation of catalogs), and of the kernel's rings of io_uring.
 
 use std::sync::{
     Arc,
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-/// The helpers of the workers. SHOW INTERNAL shows the threads among them.
+/// The threads for slow work, and the rings of io_uring. SHOW INTERNAL shows the threads.
 #[derive(Debug, Default)]
 pub struct Occupancies {
     /// Threads that ask LDAP servers, PAM and the system's user database (`auth_threads`, `auth_queue`).

@@ -18,7 +18,7 @@ use crate::{Token, WorkerId, base::fault::Fault};
 /// Whether the whole process is paused or suspended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Halt {
-    /// Neither.
+    /// The process is neither paused nor suspended.
     #[default]
     No,
     /// PAUSE: no server is lent or opened.
@@ -53,7 +53,7 @@ struct Orders {
     halt: Halt,
     paused: BTreeSet<String>,
     disabled: BTreeSet<String>,
-    /// Workers that have yet to report that they are quiet, after SUSPEND.
+    /// Workers that have not reported yet that they are quiet, after SUSPEND.
     must_report: BTreeSet<WorkerId>,
     /// The console that gave the SUSPEND.
     suspended_by: Option<(WorkerId, Token)>,

@@ -52,7 +52,7 @@ pub struct SharedPool {
     pub startups: Mutex<Startups>,
     /// The applications that read sequence values in a later transaction than the one that made them.
     pub sequence_readers: SequenceReaders,
-    /// Which of the pool's servers are out of date.
+    /// The epochs of the pool's servers, which show the servers that are out of date.
     pub epochs: Mutex<Epochs>,
     /// The number of changes to the settings with which new sessions of the pool begin (ALTER ROLE SET and the like).
     pub defaults: AtomicU32,
@@ -62,7 +62,7 @@ pub struct SharedPool {
     pub past_times: Mutex<Times>,
     /// The number of clients that share the pool's servers.
     pub clients: AtomicUsize,
-    /// The number of servers opened, from which the next of several hosts follows.
+    /// The number of opened servers, which determines the next of several hosts.
     pub hosts: AtomicUsize,
     pub(crate) free_ids: Arc<Mutex<FreeIds>>,
 }

@@ -13,7 +13,7 @@ use super::{
 /// old: Client                  a client with these channels
 /// old: Notification ...        a notification that the old listener has received
 /// new: Fence                   the new listener listens: send all notifications up to now
-/// old: Notification ... Fenced these were all; the old process sends no more
+/// old: Notification ... Fenced all were sent; the old process sends no more
 /// new: Done                    the client got its notifications, or is gone
 /// ```
 #[derive(Clone, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum ListenNote {
     Fence,
     /// The old process has sent all notifications before the fence.
     Fenced,
-    /// The old process can't receive the client's notifications any more, and why: some may be lost.
+    /// The old process can't receive the client's notifications any more, for this reason: some may be lost.
     Lost(String),
     /// The new process needs nothing more for this client.
     Done,

@@ -7,7 +7,7 @@ use super::{
     field::{Fields, Writer},
 };
 
-/// Why a client is pinned to its server, and what that server's session holds.
+/// Why a client is pinned to its server, and the state of the server's session.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct PinRecord {
     /// The reasons, as [`Pins`](crate::base::pin::Pins) has them.

@@ -46,9 +46,9 @@ pub enum TakeoverMail {
 
 impl TakeoverMail {
     /// Returns the worker that gets the message after this one; `None` if this one is the last. A note about the
-    /// servers of the other process visits all workers in turn, behind the clients that came before it. Otherwise a
-    /// server that came with one of these clients would be counted by neither process for a moment, and another one
-    /// would be opened in its place.
+    /// servers of the other process visits all workers in turn, behind the clients that came before it. Otherwise
+    /// neither process would count a server that came with one of these clients for a moment, and another server would
+    /// be opened in its place.
     pub(crate) fn passes_on(&self, worker: WorkerId, workers: usize) -> Option<WorkerId> {
         match self {
             Self::OldProcessServers(_) | Self::PlaceRequested(_) | Self::Alone => {

@@ -1,4 +1,4 @@
-//! The query of a check, and what its answer says.
+//! The query of a check, and its answer.
 
 use crate::shared::{hosts::HostFacts, pool::ServerRole};
 
@@ -57,8 +57,8 @@ impl Answer {
         self.role.is_standby()
     }
 
-    /// Adds the answer to what is known of its host. `primary`: the position of the primary. A standby that has replayed all
-    /// of it is not behind, however old its last transaction is.
+    /// Adds the answer to what is known of its host. `primary`: the position of the primary. A standby that has
+    /// replayed the WAL up to this position is not behind, however old its last transaction is.
     pub(super) fn apply(&self, facts: &mut HostFacts, primary: Option<u64>) {
         facts.role = Some(self.role);
         facts.timeline = self.timeline;

@@ -81,7 +81,8 @@ impl CancelKey {
         self.pid >> 16 & 0xff | self.pid & 0xff00
     }
 
-    /// Counts that the request is passed on once more. Returns `false` if it may not be passed on any more.
+    /// Counts one more time that the request is passed on. Returns `false` if the request may not be passed on any
+    /// more.
     #[must_use]
     pub fn take_hop(&mut self) -> bool {
         let hops = self.secret.get_mut(HOPS_AT);

@@ -138,15 +138,15 @@ impl std::fmt::Display for ReportedMember {
     }
 }
 
-/// A change in what pgweir knows of a Patroni cluster: a report that differs from the last one, or the reason why the
-/// cluster's members no longer report.
+/// News of a Patroni cluster: a report that differs from the last one, or the reason why the cluster's members no
+/// longer report.
 #[derive(Debug)]
 pub struct PatroniNews {
     /// The addresses of the cluster's REST API: the value of `patroni` of its databases.
     pub urls: PatroniUrls,
     /// The report, or an error message.
     pub report: Result<ClusterReport, String>,
-    /// Whether this is the first report after a RELOAD. Such a report is not listed as an event.
+    /// Whether this is the first report after a RELOAD, which is not listed as an event.
     pub is_repeated: bool,
 }
 

@@ -69,7 +69,7 @@ pub struct HostFacts {
     last_request_at: Option<Time>,
     /// The time of a check that was requested before its regular time.
     pub check_at: Option<Time>,
-    /// What Patroni reports of the host.
+    /// Patroni's report about the host.
     pub reported: Reported,
 }
 
@@ -117,14 +117,14 @@ pub struct HostRequirements {
     pub target: TargetSession,
     /// The highest lag of a standby, in microseconds; 0 means no limit.
     pub max_lag: u64,
-    /// Whether a new server connection is to be opened, rather than an open one used further.
+    /// Whether the conditions are for opening a new server connection. If not, they are for using an open one.
     pub is_for_new: bool,
 }
 
 impl HostRequirements {
-    /// Returns the conditions for opening a new server connection. They are stricter than those for using an open one:
-    /// the lag of a standby must be well below the limit, and a host that has failed must have stayed up for a while.
-    /// So pgweir does not leave a host and return to it again and again.
+    /// Returns the conditions for opening a new server connection. These conditions are stricter than those for using
+    /// an open server connection: the lag of a standby must be well below the limit, and a host that has failed must
+    /// have stayed up for a while. So pgweir does not alternate between hosts.
     #[must_use]
     pub fn for_new_servers(self) -> Self {
         Self {
@@ -192,7 +192,8 @@ impl HostFacts {
         }
     }
 
-    /// Records that the host has this state, which is not `Up`. It counts as a failure if no user can log in.
+    /// Records that the host has this state, which is not `Up`. A state in which no user can log in counts as a
+    /// failure.
     pub fn note_not_up(&mut self, state: HostState) {
         let has_failed = matches!(state, HostState::Down | HostState::Unavailable);
         if self.state == HostState::Up && has_failed {

@@ -23,8 +23,8 @@ impl Failure {
         matches!(&self.refusal, Some(Fault::ServerSaid(words)) if words.code == sqlstate::INVALID_CATALOG_NAME)
     }
 
-    /// Returns whether it is no use to wait for the next login: the user may not log in, or there is no such database.
-    /// After any other refusal (too many connections, an error of a login trigger) the next login may succeed.
+    /// Returns whether the next login will fail, too: the user may not log in, or the database does not exist. After
+    /// any other refusal (too many connections, an error of a login trigger) the next login may succeed.
     #[must_use]
     pub fn is_final(&self) -> bool {
         const INVALID_AUTHORIZATION: &str = "28";

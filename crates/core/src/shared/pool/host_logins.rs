@@ -18,7 +18,7 @@ pub enum HostLogin {
     Unavailable,
     /// The server could not be reached, or did not answer.
     Unreachable,
-    /// The server is none of those that `target_session_attrs` asks for.
+    /// The server does not match `target_session_attrs`.
     WrongRole,
 }
 
@@ -113,9 +113,10 @@ impl HostLogins {
         counts.at = now;
     }
 
-    /// Chooses the host for the next login. Of the hosts that are not known to be unusable, it is the one with the
-    /// fewest connections, or the first of those from `start` on. If all are unusable, it is one that only has the
-    /// wrong role, or else the one at `start`. `retry`: the time after which an unusable host is tried again.
+    /// Chooses the host for the next login: among the hosts that are not known to be unusable, the one with the fewest
+    /// connections. If several have the fewest, chooses the first of them from `start` on. If all hosts are unusable,
+    /// chooses one that only has the wrong role, or else the one at `start`. `retry` is the time after which an
+    /// unusable host is tried again.
     #[must_use]
     pub(crate) fn choose(
         &self,

@@ -30,9 +30,9 @@ impl Outage {
         self.since
     }
 
-    /// Returns whether a client that began to wait at `since` has waited for too long, in microseconds. Without an
-    /// outage, that is for more than `limit` (0: no limit). If clients are held for `hold` in outages, it is for more
-    /// than `hold` during an outage, and for more than `limit` since the end of the last one.
+    /// Returns whether a client that began to wait at `since` has waited for too long. Times are in microseconds.
+    /// Without an outage, a client may wait for `limit` (0: no limit). With a `hold` (`outage_hold`), a client may wait
+    /// for `hold` during an outage, and for `limit` after its end.
     #[must_use]
     pub fn is_over(&self, since: Time, now: Time, (limit, hold): (u64, u64)) -> bool {
         let exceeds = |since: Time, limit: u64| limit > 0 && now.since(since) >= limit;

@@ -1,4 +1,4 @@
-//! Tells whether a server is one of those that `target_session_attrs` asks for, by what the server reports.
+//! Finds out whether a server matches `target_session_attrs`, by the parameters that the server reports.
 
 use pgweir_config::TargetSession;
 
@@ -40,7 +40,7 @@ impl ServerRole {
         })
     }
 
-    /// Returns whether the server is one of those that are asked for. For `prefer-standby`, a primary is one only if no
+    /// Returns whether the server matches `target_session_attrs`. For `prefer-standby`, a primary matches only if no
     /// standby can be reached, which the caller has to find out.
     #[must_use]
     pub fn fits(self, target: TargetSession) -> bool {
@@ -53,8 +53,8 @@ impl ServerRole {
         }
     }
 
-    /// Returns whether a server is one of those that are asked for after it has become a standby, or a primary. The
-    /// session's default for writing is not considered: a client may have changed it for its own session.
+    /// Returns whether a server matches `target_session_attrs` after it has become a standby, or a primary. The
+    /// session's default for writing is ignored, since a client may have changed it for its own session.
     #[must_use]
     pub fn fits_as(is_standby: bool, target: TargetSession) -> bool {
         let role = Self {
