@@ -27,7 +27,7 @@ use crate::{
     transaction_trace::TransactionTrace,
 };
 
-/// How the driver treats the incoming side of a connection.
+/// The treatment of a connection's incoming bytes by the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadMode {
     /// Leave incoming bytes in the socket, without an event (backpressure).
@@ -39,7 +39,7 @@ pub enum ReadMode {
     Deliver,
 }
 
-/// Where the bytes of an [`Action::Send`] are.
+/// The place of the bytes of an [`Action::Send`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// In the bytes that were passed to this call of `received`.
@@ -48,7 +48,8 @@ pub enum Source {
     Scratch(Range<usize>),
 }
 
-/// One action for the driver. It is copied several times, so the rare large parts are boxed: an action takes 32 bytes.
+/// One action for the driver. Actions are copied several times, so their rare large parts are boxed: an action takes 32
+/// bytes.
 #[derive(Debug)]
 pub enum Action {
     /// Write these bytes to the connection. If the socket does not take all of them at once, the driver keeps the rest
@@ -144,8 +145,8 @@ pub enum Action {
         /// The server connection that goes with the client, in session mode.
         server: Option<Box<HandedOverServer>>,
     },
-    /// Online restart: send the other process a note about a client that listens, behind the clients that this worker
-    /// has handed over before.
+    /// Online restart: send the other process a note about a client that listens. The note follows all clients that
+    /// this worker has handed over before.
     ForwardToNewProcess {
         /// The client's key.
         key: Box<CancelKey>,
@@ -252,7 +253,7 @@ impl Actions {
         self.log(Level::Error, "", text);
     }
 
-    /// Returns what was found. If there is nothing, reports that as a bug.
+    /// Returns the value. If there is none, reports a lost invariant.
     #[inline]
     #[track_caller]
     pub(crate) fn known<T>(&mut self, found: Option<T>, what: &str) -> Option<T> {
@@ -383,8 +384,7 @@ pub enum Control {
     Counted(Stats),
     /// The counters of all workers for metrics: the answer to [`Mail::Measure`].
     Measured(Box<Metrics>),
-    /// What the nodes of a fleet need to know of this one: the answer to
-    /// [`FleetMail::Round`](crate::mail::FleetMail::Round).
+    /// The workers' counts for the fleet: the answer to [`FleetMail::Round`](crate::mail::FleetMail::Round).
     FleetRound(Box<FleetRound>),
     /// The backends in PostgreSQL: the answer to [`FleetMail::Count`](crate::mail::FleetMail::Count).
     FleetCounted(Box<FleetCounted>),

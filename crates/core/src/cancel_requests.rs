@@ -180,7 +180,8 @@ impl CancelRequests {
         }
     }
 
-    /// Ends a request that took too long. It may still hit the server later, so the server is not lent again.
+    /// Ends a request that took too long. The request may still reach the server later, so the server is not lent
+    /// again.
     pub(crate) fn overdue(
         &mut self,
         env: &Env<'_>,
@@ -254,8 +255,8 @@ pub(crate) fn busy_server(connections: &mut Connections, conn: Token) -> Option<
     };
     let server = connections.server(server_conn)?;
     let is_idle = server.replies.is_settled() && server.status == b'I'
-        // The query that runs at present cleans the server for the client. It must not be cancelled in place of the
-        // client's query.
+        // The query that runs at present cleans the server for the client. A cancel request for the client's query must
+        // not cancel this one.
         || server.replies.current() == Some(Request::Internal(InternalQuery::Sequences));
     let may =
         !is_idle && server.next_loan.cancels < CANCELS_PER_SERVER_MAX && server.link.key.is_some();
@@ -275,7 +276,7 @@ fn open(
     let Some(key) = server.link.key.clone() else {
         return;
     };
-    // The address of the present connection: the server's host name may stand for other servers, too.
+    // The address of the server connection: the host name may have the addresses of other servers, too.
     let endpoint = match server.link.addresses {
         Some((_, Address::Tcp(remote))) => Arc::new(Endpoint::Tcp {
             host: remote.ip().to_string(),

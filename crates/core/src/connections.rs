@@ -1,7 +1,7 @@
 //! The connections of a worker, by token: clients, servers, and connections that carry cancel requests.
 //!
 //! This module owns the connections, changes their states (`moves`), and knows when the worker next checks their
-//! deadlines. It forwards no bytes and makes no decisions.
+//! deadlines. The module forwards no bytes and makes no decisions.
 
 pub(crate) mod moves;
 

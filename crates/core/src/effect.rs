@@ -68,7 +68,7 @@ pub(crate) struct Effects {
 }
 
 impl Effects {
-    /// Adds an effect behind the others.
+    /// Adds an effect after the others.
     #[inline]
     pub(crate) fn push(&mut self, effect: Effect) {
         match self.first {
@@ -83,7 +83,7 @@ impl Effects {
         self.first.is_none()
     }
 
-    /// Adds effects behind the others.
+    /// Adds effects after the others.
     pub(crate) fn extend(&mut self, effects: impl IntoIterator<Item = Effect>) {
         for effect in effects {
             self.push(effect);

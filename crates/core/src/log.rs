@@ -24,7 +24,7 @@ pub struct LogLine {
     pub level: Level,
     /// The connection that the line is about, such as `C-0x1f: db/user@127.0.0.1:4711`; empty if it is about none.
     pub subject: String,
-    /// The message. It never holds a secret.
+    /// The message, which never contains a secret.
     pub text: String,
     /// The parts of an audit line, for logs that a program reads.
     pub audit: Option<Box<Audit>>,

@@ -43,14 +43,14 @@ pub enum Mail {
     SharingChanged(Arc<SharedPool>),
     /// A limit that several pools share, and that has denied this pool a server, has room again.
     CapHasRoom(Arc<SharedPool>),
-    /// A search for the idle server that is closed for another pool. It goes from worker to worker.
+    /// A search for the idle server that is closed for another pool. The message goes from worker to worker.
     Search(Box<Search>),
-    /// A diagnosis of a pool in which clients wait: counts the pool's servers by their use. It goes from worker to
-    /// worker.
+    /// A diagnosis of a pool in which clients wait: counts the pool's servers by their use. The message goes from
+    /// worker to worker.
     Diagnose(Box<Diagnosis>),
     /// Close the server that the search has found, if it is still idle.
     Evict(Box<Search>),
-    /// The server was lost on which a query about this client's user ran: look the user up again.
+    /// The server that ran a query about this client's user was lost: look the user up again.
     LookUpAgain(Token),
     /// A request for a listener that this worker owns.
     ListenerRequest(Box<ListenerRequest>),
@@ -115,7 +115,7 @@ pub enum Mail {
     Awaited(Token),
     /// A console command that goes through all workers, one after another.
     ConsoleRound(Box<WorkerRound>),
-    /// A new configuration. It takes effect as a whole.
+    /// A new configuration, which takes effect as a whole.
     Config(Arc<Snapshot>),
     /// The outcome of a RELOAD or SET that a console asked for. Its changes were sent to every worker before.
     Configured {
@@ -139,10 +139,10 @@ pub enum Mail {
 /// A message about the limit that the processes of a fleet share.
 #[derive(Debug)]
 pub enum FleetMail {
-    /// Add this worker's idle servers, close those that the limit does not allow any more, and pass the message on to the next
-    /// worker. The last worker sends it to the control thread.
+    /// Count this worker's idle servers, close those above the limit, and pass the message on to the next worker. The
+    /// last worker sends the result to the control thread.
     Round(Box<FleetRound>),
-    /// Let a server that is idle, or the next one that becomes free, count the backends in PostgreSQL.
+    /// Count the backends in PostgreSQL on an idle server, or on the next server that becomes free.
     Count(Arc<FleetCount>),
     /// PostgreSQL has closed a server of this pool that pgweir had closed.
     ServerClosed(Arc<SharedPool>),

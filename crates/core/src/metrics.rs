@@ -64,7 +64,7 @@ pub struct HostRole {
     pub is_primary: bool,
     /// The lag of a standby in microseconds, if it is known.
     pub lag: Option<u64>,
-    /// How often the host went from up to down or unavailable.
+    /// The number of times that the host went from up to down or unavailable.
     pub failures: u64,
 }
 

@@ -37,7 +37,7 @@ impl Signal {
     }
 }
 
-/// The pids in one request that are no processes of the server.
+/// The pids in one request for which the server has no process.
 #[derive(Debug, Default)]
 pub struct Signals {
     /// The pids; each may be a client of this process.
@@ -68,7 +68,7 @@ impl Signals {
     }
 }
 
-/// Returns the pid in a NoticeResponse that says that it is no process of the server.
+/// Returns the pid in a NoticeResponse which says that the server has no process with this pid.
 #[must_use]
 pub fn unknown_pid(notice: &[u8]) -> Option<u32> {
     let report = Report::parse(notice).ok()?;
@@ -93,7 +93,8 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Returns the query for the role, on a server connection of `login_user`. It runs with the client's search_path.
+    /// Returns the query for the role, on a server connection of `login_user`. All names in the query are qualified,
+    /// since it runs with the client's search_path.
     #[must_use]
     pub fn query(login_user: &[u8]) -> Vec<u8> {
         let mut text = b"SELECT pg_catalog.current_setting('is_superuser'), \
@@ -148,7 +149,7 @@ pub struct SignalSender {
 }
 
 impl SignalSender {
-    /// Returns whether the sender may signal a client of `user`, whose servers are at `endpoints` and logged in to as
+    /// Returns whether the sender may signal a client of `user`, whose servers are at `endpoints` and have logged in as
     /// `login_user`. This is PostgreSQL's rule, except that memberships in roles, such as `pg_signal_backend`, are not
     /// known here.
     #[must_use]

@@ -1,8 +1,8 @@
 //! Deadlines: while a connection or a pool has a deadline, the worker checks all deadlines three
 //! times a second, like PgBouncer's janitor.
 //!
-//! This module owns no state. It returns effects for deadlines that have passed, and the time at
-//! which the worker must check again.
+//! This module owns no state. Output: effects for deadlines that have passed, and the time at which the worker must
+//! check again.
 
 use crate::{
     Time, Token,

@@ -162,8 +162,8 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Returns whether the transaction will not be traced: it was not chosen, and its first text names no parent that is
-    /// sampled. Most transactions are such, and nothing more is recorded of them.
+    /// Returns whether the transaction will not be traced: it was not chosen, and its first text names no parent that
+    /// is sampled. This is so for most transactions, and pgweir records nothing more of them.
     #[inline]
     pub(crate) fn is_unwanted(&self) -> bool {
         self.was_searched && !self.is_sampled
@@ -229,7 +229,7 @@ impl Recording {
     }
 
     /// Ends the transaction. Returns its trace if the transaction is sampled. A client that only sends Terminate may
-    /// get a server for that, which is no transaction.
+    /// get a server, but this does not count as a transaction.
     pub(crate) fn end(
         &mut self,
         client: &PoolKey,

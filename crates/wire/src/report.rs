@@ -41,7 +41,7 @@ pub struct Report<'a> {
     pub detail: Option<&'a [u8]>,
     /// Field `H`.
     pub hint: Option<&'a [u8]>,
-    /// Field `R`: the function in PostgreSQL's source that raised it.
+    /// Field `R`: the function in PostgreSQL's source that raised the error.
     pub routine: &'a [u8],
 }
 

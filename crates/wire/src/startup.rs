@@ -1,4 +1,4 @@
-//! The packets that open a connection. They have a length but no tag.
+//! The packets that open a connection, which have a length but no tag.
 
 use std::fmt;
 

@@ -11,7 +11,7 @@ pub enum ScramError {
     Unsupported(&'static str),
     /// The client chose a mechanism that was not offered.
     Mechanism,
-    /// The client believes that pgweir does not support channel binding: somebody has removed the offer on the way.
+    /// The client believes that pgweir does not support channel binding: an attacker has removed the offer on the way.
     Downgrade,
     /// The client has seen another certificate than pgweir's.
     Binding,

@@ -23,7 +23,7 @@ pub struct ClientKeys {
 pub type DerivedKeys = ClientKeys;
 
 impl ClientKeys {
-    /// Returns the client key and the server key, for an online restart. They are secret.
+    /// Returns the client key and the server key, which are secret, for an online restart.
     #[must_use]
     pub fn to_bytes(&self) -> [[u8; KEY_BYTES]; 2] {
         [*self.client_key, *self.server_key]
@@ -122,8 +122,8 @@ pub(super) fn stored_key(client_key: &[u8; KEY_BYTES]) -> [u8; KEY_BYTES] {
     Sha256::digest(client_key).into()
 }
 
-/// Returns the proof that belongs to a client's key, or the key that belongs to a proof: each is the other, combined
-/// with the signature of the exchange under the stored key.
+/// Returns the proof for a client's key, or the key for a proof. Both directions are the same operation: an exclusive
+/// or with the signature of the exchange under the stored key.
 pub(super) fn mask(
     key_or_proof: &[u8; KEY_BYTES],
     stored_key: &[u8; KEY_BYTES],

@@ -9,7 +9,7 @@ use super::{
     Challenge, ClientKeys, DeriveJob, KEY_BYTES, MAX_ITERATIONS, MECHANISM, keys, message,
 };
 
-/// The secret that a server stores instead of a password. A server can check a login with it, but nobody can log in with it.
+/// The secret that a server stores instead of a password. The secret is enough to check a login, but not to log in.
 ///
 /// `Debug` shows no key.
 #[derive(Clone)]
@@ -82,8 +82,8 @@ impl Secret {
         equal.into()
     }
 
-    /// Returns whether keys of this secret can answer a server's challenge. They can't if the server has the same password
-    /// with another salt. Then the userlist should contain the server's own secret.
+    /// Returns whether keys of this secret can answer a server's challenge. If the server has the same password with
+    /// another salt, the keys can't answer: the userlist should contain the server's own secret.
     #[must_use]
     pub fn answers(&self, challenge: &Challenge) -> bool {
         self.salt == challenge.salt && self.iterations == challenge.iterations

@@ -154,7 +154,7 @@ pub enum UserlistWarning {
         /// The user.
         user: String,
     },
-    /// A line has an empty user name, with which nobody can connect.
+    /// A line has an empty user name, so that it has no effect: clients can't connect without a name.
     Nameless {
         /// The line, from 1.
         line: usize,

@@ -52,7 +52,8 @@ impl Secret {
         }
     }
 
-    /// Returns whether a plain password looks like a secret that lost a part, as `$4096` does when a shell expands it.
+    /// Returns whether a plain password looks like a damaged secret, for example one in which a shell has expanded
+    /// `$4096`.
     pub(super) fn looks_damaged(&self) -> bool {
         let Self::Plain(text) = self else {
             return false;

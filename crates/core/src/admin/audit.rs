@@ -5,8 +5,8 @@ use super::Admin;
 use crate::{Actions, Token, base::fault::Fault, shared::events::EventKind};
 
 impl Admin<'_> {
-    /// Records a command that changes something. `command`: as the log shows it; `database`: the one that it is about, or
-    /// empty; `failure`: why it was refused.
+    /// Records a command that changes something. `command` is the text for the log, `database` the database that the
+    /// command is about (may be empty), and `failure` the reason of a refusal.
     pub(super) fn audit_command(
         &mut self,
         conn: Token,
@@ -18,7 +18,7 @@ impl Admin<'_> {
         let Some(client) = self.connections.client(conn) else {
             return;
         };
-        // The HTTP listener records its own commands: it knows who has sent the request.
+        // The HTTP thread records commands over HTTP itself, since it knows the sender of the request.
         if client.origin.is_internal {
             return;
         }

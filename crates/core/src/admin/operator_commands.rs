@@ -286,7 +286,7 @@ impl Admin<'_> {
         }
     }
 
-    /// Handles the end of a console: its orders stay in force, but it no longer waits for them.
+    /// Handles the end of a console client: its orders stay in force, but its wait for them ends.
     pub(super) fn forget(&self, conn: Token, out: &mut Actions) {
         self.env
             .directory

@@ -35,13 +35,13 @@ pub(super) struct PeerPool {
 pub(crate) struct KnownPeer {
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// The most requests that are being sent to the peer; 0 is no limit.
+    /// The largest number of requests that are being sent to the peer; 0 is no limit.
     pub(crate) pool_size: u32,
     /// Whether an entry of `[peers]` names the peer.
     pub(crate) is_configured: bool,
 }
 
-/// Handles a client's wish to cancel a query: finds the worker, or the peer, whose client the key names.
+/// Routes a cancel request: finds the worker, or the peer, that has the client with this key.
 pub(crate) fn route(
     env: &Env<'_>,
     connections: &mut Connections,
@@ -77,7 +77,7 @@ pub(crate) fn route(
 }
 
 impl CancelRequests {
-    /// Takes a request of any worker for a peer that this worker looks after.
+    /// Queues a request of any worker for a peer whose requests this worker sends.
     pub(crate) fn pass_on(
         &mut self,
         env: &Env<'_>,

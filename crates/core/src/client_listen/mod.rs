@@ -1,8 +1,8 @@
 //! LISTEN for clients: which clients of a worker listen to which channels, and the answer of a listener that each of
 //! them waits for.
 //!
-//! This module owns the channels of the worker's clients. It requests these channels from the worker that owns the
-//! pool's listener ([`ListenerRequest`]). That worker answers whether the listener can take them.
+//! This module owns the channels of the worker's clients. The module requests these channels from the worker that owns
+//! the pool's listener ([`ListenerRequest`]). The answer says whether the listener can take them.
 //!
 //! Input: the LISTEN and UNLISTEN of clients, the answers and notifications of listeners ([`ListenerEvent`]), and
 //! notifications of pooled servers. Output: requests for listeners, notifications to clients, and effects: go on with a

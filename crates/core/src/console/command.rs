@@ -39,7 +39,7 @@ pub(crate) enum Command {
     Unban(String),
 }
 
-/// Which users may give a command.
+/// The users who may give a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Right {
     /// `admin_users` and `stats_users`.

@@ -77,9 +77,9 @@ pub(crate) enum Step {
     Read,
     /// Read nothing: a command is being carried out.
     Hold,
-    /// Nothing: the message was no command.
+    /// Do nothing: the message was no command.
     Pass,
-    /// Nothing: the command is answered.
+    /// Do nothing: the command is answered.
     Answered,
     /// Log why the command failed; the client has received the error.
     Failed(Fault),

@@ -1,8 +1,8 @@
 //! The console: database `pgbouncer` (or `pgweir`), simple query protocol.
 //!
 //! This module owns the conversation with a console client: the bytes that have arrived, and the event that the present
-//! command waits for (`conversation`). It reads commands (`command`, `grammar`), writes tables (`rows`), and has the
-//! types in which a command collects data on its way through the workers (`round`). Input: bytes of a client. Output:
+//! command waits for (`conversation`). The module reads commands (`command`, `grammar`), writes tables (`rows`), and
+//! has the types for the data that a command collects from all workers (`round`). Input: bytes of a client. Output:
 //! [`Step`]s for the worker. `admin` carries out the commands.
 
 mod command;

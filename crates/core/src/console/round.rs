@@ -229,7 +229,7 @@ pub(crate) struct Holders {
     pub(crate) groups: BTreeMap<HolderGroupKey, HolderGroup>,
 }
 
-/// What the holders of a group have in common: user, `application_name`, and state.
+/// The properties that the holders of a group have in common: user, `application_name`, and state.
 pub(crate) type HolderGroupKey = (Box<str>, Box<str>, &'static str);
 
 /// Clients with server connections that have the same user, `application_name` and state.
@@ -286,7 +286,7 @@ impl Holders {
     }
 }
 
-/// The number of clients that were, and that are, pinned for each reason.
+/// For each reason: how often clients were pinned, and how many clients are pinned now.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PinCounts {
     pub(crate) total: [u64; Pin::ALL.len()],

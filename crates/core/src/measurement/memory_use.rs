@@ -15,7 +15,8 @@ use crate::{
     shared::events::EventKind,
 };
 
-/// The bytes of statements which no client has that make an idle server be closed for lack of memory.
+/// An idle server is closed for lack of memory if its statements that no client has take more than this number of
+/// bytes.
 const ABANDONED_MIN: usize = 64 * 1024;
 /// The reason for closing such a server, for the log.
 const CLOSED: &str = "its statements take memory (memory_limit)";

@@ -1,8 +1,8 @@
 //! Applies a new configuration to the pools of one worker.
 //!
-//! This module owns no state. It replaces the configuration of each pool ([`Terms`]) and the limits in its ledger.
-//! Output: effects that close the servers that the new configuration would open in another way, offer idle servers to
-//! their pools again, and disconnect the clients of removed databases.
+//! This module owns no state. Input: a new configuration, which replaces the configuration of each pool ([`Terms`]) and
+//! the limits in the pool's ledger. Output: effects that close the servers that the new configuration would open in
+//! another way, offer idle servers to their pools again, and disconnect the clients of removed databases.
 
 use std::sync::Arc;
 

@@ -31,13 +31,13 @@ pub struct RingCounts {
 /// A copy of the numbers of [`RingCounts`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingNumbers {
-    /// How many workers use io_uring at present.
+    /// The number of workers that use io_uring at present.
     pub rings: usize,
-    /// How many buffers they have in all (`io_uring_buffers`).
+    /// The number of buffers of all these workers (`io_uring_buffers`).
     pub buffers: usize,
-    /// How often a server's bytes found no free buffer, since the process began.
+    /// The number of times that a server's bytes found no free buffer, since the process began.
     pub shortages: u64,
-    /// How many workers have gone on with epoll, since the process began.
+    /// The number of workers that have gone on with epoll, since the process began.
     pub failures: u64,
 }
 

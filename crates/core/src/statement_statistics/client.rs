@@ -10,8 +10,8 @@ const NAMES_MAX: usize = 256;
 /// Longer names are not remembered.
 const NAME_LEN_MAX: usize = 64;
 
-/// For the names that pgweir does not follow: the statements that a client's unnamed statement, its portals and its
-/// named statements stand for.
+/// The statements of a client's unnamed statement, portals and named statements, for those names that pgweir does not
+/// replace.
 #[derive(Debug, Default)]
 pub struct ClientStatements {
     unnamed: StatementId,

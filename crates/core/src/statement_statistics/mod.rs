@@ -53,7 +53,7 @@ pub struct StatementPool<'a> {
 }
 
 impl StatementStatistics {
-    /// Sets the most entries. Entries that are too many are removed.
+    /// Sets the largest number of entries. Surplus entries are removed.
     #[inline]
     pub fn set_limit(&mut self, most: u32) {
         if self.most != most as usize {

@@ -46,8 +46,8 @@ struct Execution {
 /// The part of a statement that a message runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// Its whole request: a simple query, which may consist of several commands, or an Execute that is the last of its
-    /// request. It is complete at ReadyForQuery.
+    /// The whole request: a simple query, which may consist of several commands, or the last Execute of a request. The
+    /// part is complete at ReadyForQuery.
     Request,
     /// An Execute.
     Execute {
@@ -187,7 +187,7 @@ impl RunningStatements {
     }
 
     /// Returns whether the server may have committed something that it has not confirmed, if its connection is lost
-    /// now. `is_asked`: whether it owes replies at all, which counts where statements are not followed.
+    /// now. `is_asked` means that the server owes replies; without statement statistics, only this decides.
     #[must_use]
     pub fn may_have_committed(
         &self,
@@ -205,11 +205,11 @@ impl RunningStatements {
         }
     }
 
-    /// Returns which part of the statement runs whose replies come next, if they belong to a statement, while the
-    /// server answers the request with the number `request`. `next`: the number of the next request that will be sent.
+    /// Returns the part of a statement that the next replies belong to, if any, while the server answers the request
+    /// with the number `request`. `next` is the number of the next request that will be sent.
     ///
-    /// No further statement is added to requests before `next`. So the end of the last Execute of such a request need
-    /// not be found among the replies: it is complete when its request is. Only an Execute with a limit may be
+    /// Requests before `next` get no further statement. So the last Execute of such a request is complete when the
+    /// request is complete, and pgweir need not search the replies for its end. Only an Execute with a limit may be
     /// suspended instead.
     #[must_use]
     #[inline]

@@ -75,7 +75,7 @@ pub(super) fn shorten(text: &str) -> String {
 /// Bounds the lines about slow transactions of a worker, so that many of them can't fill the disk.
 #[derive(Debug, Default)]
 pub struct SlowTransactionLog {
-    /// Lines that were logged and count as recent: one less each second.
+    /// The number of lines that count as recent. Each line adds one, and each second subtracts one.
     recent: u32,
     /// The time since which `recent` has had its value.
     since: Time,

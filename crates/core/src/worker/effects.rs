@@ -45,12 +45,13 @@ impl Worker {
         }
     }
 
-    /// Carries out one effect. Those of each transaction come first.
+    /// Carries out one effect. The effects that occur in each transaction come first.
     #[inline]
     fn carry_out_one(&mut self, effect: Effect, now: Time, out: &mut Actions) {
         match effect {
             Effect::Settle(server) => {
-                // A token owns nothing: there is nothing to drop behind the call.
+                // An effect with only a token needs no drop. Without `forget`, the compiler would check for one after
+                // the call.
                 std::mem::forget(effect);
                 self.lend(now, out, |event, out| event.release_if_done(server, out));
             }

@@ -193,7 +193,7 @@ impl Worker {
             Some(Conn::Client(client)) => {
                 client.socket.blocked = true;
                 if matches!(*client.duty(), ClientDuty::Idle) {
-                    // A client that does not read gets no server.
+                    // A client that does not read from its socket gets no server.
                     out.read(conn, ReadMode::Hold);
                 }
                 client.server()

@@ -49,7 +49,7 @@ impl<'w> Parts<'w> {
         memory_use::check(&self.env, owners, out)
     }
 
-    /// Returns the online restart and the parts that it uses. `client`: the client whose event it is, if it is one's.
+    /// Returns the online restart and the parts that it uses. `client` is the client that the event is about, if any.
     pub(super) fn for_restart(
         self,
         client: Option<Token>,
@@ -141,7 +141,7 @@ impl Worker {
         }
     }
 
-    /// Passes an event of a client that logs in to the module for logins, and carries out what follows.
+    /// Passes an event of a client that logs in to the module for logins, and carries out the module's effects.
     pub(crate) fn log_in<R>(
         &mut self,
         now: Time,
@@ -164,7 +164,7 @@ impl Worker {
     }
 
     /// Passes an event of a client that asks for a server, or of a server that becomes free, to the module for lending,
-    /// and carries out what follows.
+    /// and carries out the module's effects.
     #[inline]
     pub(crate) fn lend<R>(
         &mut self,
@@ -188,7 +188,7 @@ impl Worker {
         result
     }
 
-    /// Passes an event to the module for server connections, and carries out what follows.
+    /// Passes an event to the module for server connections, and carries out the module's effects.
     pub(crate) fn use_servers<R>(
         &mut self,
         now: Time,
@@ -209,7 +209,7 @@ impl Worker {
         result
     }
 
-    /// Passes an event of a client that leaves to the module for disconnects, and carries out what follows.
+    /// Passes an event of a client that leaves to the module for disconnects, and carries out the module's effects.
     pub(crate) fn disconnect(
         &mut self,
         now: Time,
@@ -229,7 +229,7 @@ impl Worker {
         self.carry_out(effects, now, out);
     }
 
-    /// Passes an event of a client that signals others to the module for that, and carries out what follows.
+    /// Passes an event of a client that signals others to the module for signals, and carries out the module's effects.
     pub(crate) fn signal_clients(
         &mut self,
         now: Time,
@@ -249,7 +249,7 @@ impl Worker {
         self.carry_out(effects, now, out);
     }
 
-    /// Passes an event of clients that wait to the module for wait notices, and carries out what follows.
+    /// Passes an event of clients that wait to the module for wait notices, and carries out the module's effects.
     pub(crate) fn notify_waiters(
         &mut self,
         now: Time,
@@ -268,8 +268,8 @@ impl Worker {
         self.carry_out(effects, now, out);
     }
 
-    /// Passes an event to the console, and carries out what follows. The console's own effects are carried out in a loop:
-    /// a client that sends many commands at once needs no deeper stack.
+    /// Passes an event to the console, and carries out the console's effects in a loop, so that the stack does not grow
+    /// if a client sends many commands at once.
     pub(crate) fn use_console(
         &mut self,
         now: Time,

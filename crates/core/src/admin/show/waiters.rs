@@ -183,8 +183,8 @@ fn of_holder(holder: Option<&LongestHolder>) -> [Cell; 8] {
     ]
 }
 
-/// Returns the advice that helps most. It names the program rather than the client where several clients of one program
-/// are in the same state, since ending one of them frees one server.
+/// Returns the advice that helps most. If several clients of one program are in the same state, the advice names the
+/// program instead of one client, since ending one client frees only one server.
 fn advice(reason: WaitReason, holders: &HoldersUnderLimit<'_>) -> String {
     let limit = match reason {
         WaitReason::Paused => return "give RESUME: an operator has paused the pool".to_owned(),

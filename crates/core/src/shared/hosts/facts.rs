@@ -56,7 +56,7 @@ pub struct HostFacts {
     pub last_error: Option<(String, Time)>,
     /// The number of consecutive checks without an answer.
     pub unanswered: u32,
-    /// How often the host went from up to down or unavailable.
+    /// The number of times that the host went from up to down or unavailable.
     pub failures: u64,
     /// The failures since the host was last up for [`FAILURES_EXPIRE_AFTER`].
     recent_failures: u32,
