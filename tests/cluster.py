@@ -31,7 +31,7 @@ DATABASES = ("app", "other")
 
 
 def bindir(version):
-    """Where the binaries of a PostgreSQL major version are."""
+    """Returns the folder of the programs of a PostgreSQL major version."""
     if version in OTHERS:
         return OTHERS[version]
     if version == 18:
@@ -222,7 +222,7 @@ class Cluster:
         return [pid for (pid,) in found]
 
     def count_servers(self, user="trusty", dbname="app"):
-        """How many backends this user has in this database."""
+        """Returns the number of backends that this user has in this database."""
         return len(self.backends(f"usename = '{user}' AND datname = '{dbname}'"))
 
     def running(self, pattern):

@@ -123,7 +123,7 @@ def stays_true(condition, seconds, what="the condition"):
 
 
 def every(seconds, times=None, until=lambda: False):
-    """Counts at this pace, so many times or until a condition holds. It paces load; who waits uses `wait_until`."""
+    """Counts at this pace, so many times or until a condition holds. Use `every` to pace load, and `wait_until` to wait for a condition."""
     for number in itertools.count():
         if number not in (0, times):
             time.sleep(seconds)

@@ -89,7 +89,7 @@ class Server(Node):
         os.kill(self.postmaster, signal.SIGKILL)
 
     def status(self):
-        """What Patroni says about its server, or None."""
+        """Returns Patroni's report about its server, or None."""
         return _get(self.address, 8008, "/patroni")
 
     def is_primary(self):

@@ -98,7 +98,7 @@ def run(name, *values):
 
 
 def count_answers(raw):
-    """How many ReadyForQuery answer these messages."""
+    """Returns the number of ReadyForQuery messages that answer these messages."""
     count, at = 0, 0
     while at < len(raw):
         count += raw[at : at + 1] in (b"Q", b"S", b"F")

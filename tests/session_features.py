@@ -77,7 +77,7 @@ FEATURES = [
     Feature("`currval`, `lastval`", ("CREATE TEMP SEQUENCE s; SELECT nextval('s')", "SELECT currval('s')", "SELECT lastval()", "DISCARD ALL",
                                      "SELECT lastval()"), "SELECT lastval()"),
     Feature("`setseed`, `random`", ("SELECT setseed(0.25)", "SELECT random()", "SELECT random()")),
-    Feature("`CALL` of what commits, then fails", (
+    Feature("`CALL` of a procedure that commits, then fails", (
         "DO $$ BEGIN SET work_mem = '5MB'; COMMIT; SET work_mem = '6MB'; PERFORM 1/0; END $$", "SHOW work_mem"), "SHOW work_mem"),
     Feature("two-phase commit", ("BEGIN; SET work_mem = '5MB'; PREPARE TRANSACTION 'features'", "SHOW work_mem", "COMMIT PREPARED 'features'"),
             "SHOW work_mem"),

@@ -226,7 +226,7 @@ fn names_at_root(root: &Path) -> BTreeMap<String, String> {
     names
 }
 
-/// Which first-level folder or file of core imports which others.
+/// The imports of each first-level folder or file of core.
 fn imports_at_first_level(root: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let at_root = names_at_root(root);
     let mut all = Vec::new();

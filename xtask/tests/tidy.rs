@@ -10,7 +10,7 @@ const FILE_LINES_MAX: usize = 600;
 /// The largest number of lines of a function, except for tables and tests.
 const FUNCTION_LINES_MAX: usize = 90;
 
-/// A text that must not stand in some folder, and what to do instead.
+/// A text that must not occur in some folder, and the replacement.
 struct Ban {
     under: &'static [&'static str],
     text: &'static str,

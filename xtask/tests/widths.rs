@@ -280,7 +280,7 @@ impl<'ast> Visit<'ast> for Public {
         }
     }
 
-    /// Traits decide what their methods and types are called.
+    /// A trait decides the names of its methods and types.
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
         if item.trait_.is_none() {
             syn::visit::visit_item_impl(self, item);

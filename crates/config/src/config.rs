@@ -211,7 +211,8 @@ impl Config {
             .unwrap_or(self.settings.query_wait_timeout)
     }
 
-    /// Returns how long clients of `database` wait in an outage. Zero: outages are no reason to wait.
+    /// Returns how long clients of `database` wait in an outage. With zero, clients do not wait longer because of an
+    /// outage.
     #[must_use]
     pub fn outage_hold(&self, database: &Database) -> Micros {
         database.outage_hold.unwrap_or(self.settings.outage_hold)

@@ -1,6 +1,7 @@
 //! The value of an entry of `[databases]`, `[users]` or `[peers]`: `key=value key='a value'`.
 
-/// Returns the pairs in their order, or a description of the problem, which quotes nothing: the text may be a secret.
+/// Returns the pairs in their order, or a description of the problem. The description quotes no text, which may be a
+/// secret.
 pub(crate) fn pairs(text: &str) -> Result<Vec<(&str, String)>, &'static str> {
     let mut pairs = Vec::new();
     let mut rest = text.trim_start();

@@ -35,7 +35,7 @@ impl EtcdUrls {
         &self.0
     }
 
-    /// Returns whether there is one.
+    /// Returns whether there is a URL.
     #[must_use]
     pub fn is_set(&self) -> bool {
         !self.0.is_empty()
@@ -197,7 +197,8 @@ impl Settings {
 }
 
 impl Config {
-    /// Checks what `fleet_etcd` needs. Returns the setting that is wrong, its value, and what is expected.
+    /// Checks the other settings that `fleet_etcd` depends on. Returns the setting that is wrong, its value, and the
+    /// right form.
     pub(crate) fn fleet_problem(&self) -> Option<(&'static str, String, String)> {
         let settings = &self.settings;
         if let Err(bad) = settings.check_fleet() {
@@ -249,7 +250,7 @@ impl Config {
                 "fleet_etcd_tls_ca_file, for a URL with https",
             );
         }
-        // One PostgreSQL is asked for the backends of a lost node.
+        // The backends of a lost node are counted on one PostgreSQL.
         let mut databases = self.databases.values().chain(&self.fallback);
         let first = databases.next().map(|entry| (&entry.host, &entry.port));
         let is_same = |entry: &crate::Database| first == Some((&entry.host, &entry.port));

@@ -45,7 +45,7 @@ fn is_comment(line: &str) -> bool {
     line.trim_start().starts_with([';', '#'])
 }
 
-/// Parses a line: nothing, one item, or a section and an entry behind it.
+/// Parses a line: nothing, one item, or a section and an entry after it.
 fn meanings(line: &str) -> Vec<Result<Line, &'static str>> {
     let line = line.trim();
     if line.is_empty() || is_comment(line) {

@@ -52,7 +52,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// Returns the text itself, for code that has to prove the secret.
+    /// Returns the text itself, for code that has to send or compare the secret.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -120,7 +120,7 @@ choices! {
 }
 
 choices! {
-    /// Which session state clients find on every server connection, in transaction mode.
+    /// The session state that clients keep in transaction mode, on every server connection.
     pub enum SessionState {
         /// All session state, as if each client had its own server connection.
         Transparent = "transparent",
@@ -192,7 +192,7 @@ choices! {
 }
 
 choices! {
-    /// How a TLS connection to a server begins.
+    /// The way in which a TLS connection to a server begins.
     pub enum TlsNegotiation {
         /// With a request to the server.
         Postgres = "postgres",
@@ -349,7 +349,7 @@ impl Value for Ports {
 }
 
 choices! {
-    /// Which servers of a list are used, by what they report of themselves. The meanings are libpq's.
+    /// The servers of a list that are used, chosen by the role that they report. The meanings are libpq's.
     pub enum TargetSession {
         /// Any.
         Any = "any",
@@ -367,7 +367,7 @@ choices! {
 }
 
 impl TargetSession {
-    /// Returns whether standbys are asked for.
+    /// Returns whether this value asks for standbys.
     #[must_use]
     pub fn prefers_standbys(self) -> bool {
         matches!(self, Self::ReadOnly | Self::Standby | Self::PreferStandby)
@@ -387,11 +387,11 @@ choices! {
 choices! {
     /// How the workers wait for their sockets.
     pub enum IoDriver {
-        /// io_uring where the kernel allows it, else epoll.
+        /// io_uring if the kernel allows it, else epoll.
         Auto = "auto",
         /// epoll.
         Epoll = "epoll",
-        /// io_uring. Where the kernel does not allow it, epoll, with a warning.
+        /// io_uring. If the kernel does not allow it, epoll, with a warning.
         IoUring = "io_uring",
     }
 }
@@ -426,7 +426,7 @@ choices! {
     }
 }
 
-/// How much younger than the oldest waiter a client may be to be served before it.
+/// How much less than the longest-waiting client a client may have waited to be served before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FairWindow {
     /// The larger of 2 ms and a quarter of the oldest waiter's wait.

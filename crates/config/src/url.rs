@@ -1,6 +1,6 @@
 //! The parts of URLs that begin with `http://` or `https://`.
 
-/// Where a URL leads to.
+/// The parts of a URL after its scheme.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UrlParts {
     /// A name, or an address without brackets.
@@ -14,7 +14,7 @@ impl UrlParts {
     /// Parses a URL behind its scheme. `port`: the port of a URL without one.
     ///
     /// # Errors
-    /// What is wrong with the URL, as the end of a sentence of which the URL is the subject.
+    /// The problem of the URL, as the end of a sentence whose subject is the URL.
     pub(crate) fn parse(rest: &str, port: u16) -> Result<Self, &'static str> {
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'@');

@@ -146,7 +146,7 @@ fn start(cli: &Cli, mut plan: Plan) -> Result<ExitCode, StartError> {
         return start.supervise(pid_file);
     }
     process::become_daemon()?;
-    // From here on threads may be started: a daemon is a child of the process above. Nobody sees its standard error.
+    // From here on threads may be started: a daemon is a child of the process above. Its standard error is discarded.
     let is_first = start.new_process.is_none();
     let written = match pid_file.as_mut().filter(|_| is_first) {
         Some(file) => file.write(),

@@ -112,8 +112,8 @@ fn number(text: &[u8]) -> Option<(u64, &[u8])> {
     Some((value, &text[digits..]))
 }
 
-/// Checks the bytes that are sent to one server: which client they belong to, and that the previous client's work is
-/// done.
+/// Checks that the bytes which are sent to one server belong to one client at a time, and that the previous client's
+/// work is done.
 #[derive(Debug, Default)]
 pub(crate) struct Tap {
     partial: Vec<u8>,
@@ -138,7 +138,7 @@ pub(crate) struct Tap {
 }
 
 impl Tap {
-    /// Checks bytes for the server. `caller` is the client whose bytes the pooler was handling; `quiet` tells that the
+    /// Checks bytes for the server. `caller` is the client whose bytes the pooler was handling. `quiet` means that the
     /// server has answered all requests, and that the pooler has read all answers.
     pub(crate) fn feed(
         &mut self,

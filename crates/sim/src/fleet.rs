@@ -29,7 +29,7 @@ pub enum FleetSabotage {
     BlindCount,
     /// The clock stands still while a process is stopped.
     StoppedClock,
-    /// Nobody notices that the store was restored from an old copy.
+    /// No node notices that the store was restored from an old copy.
     HiddenRestore,
     /// The store carries out changes of records that have changed meanwhile.
     IgnoredVersions,

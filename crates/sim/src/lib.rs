@@ -5,12 +5,12 @@
 //! any time, connections and processes die. The checks look at the bytes that reach PostgreSQL and the clients; they
 //! ask the core only for counts.
 //!
-//! The model PostgreSQL understands statements on sessions by their words (`postgres/sql`): settings,
-//! roles, SQL-prepared statements, temporary tables, cursors, locks, channels, sequences, and functions
-//! and triggers whose effects no text tells. Beside each client runs its *direct* session, the one that it
-//! would have with a server of its own: all its statements run there too, and before each of them the
-//! pooler's server must hold the same. What a client has left may be on no idle server once it has gone.
-//! A text that the model does not know ends the world with an error.
+//! The model PostgreSQL understands statements on sessions by their words (`postgres/sql`): settings, roles,
+//! SQL-prepared statements, temporary tables, cursors, locks, channels, sequences, and functions and triggers whose
+//! effects no text shows. Each client also has a *direct* session: the session that it would have with a server of its
+//! own. All statements of the client run in its direct session, too. Before each statement, the session on the pooler's
+//! server must have the same state as the direct session. After a client has disconnected, no idle server may have its
+//! session state. If a text is unknown to the model, the simulation ends with an error.
 //!
 //! Limits: a call of the core is one step, so two workers never run at the same time. The workers share only the
 //! ledgers, which a lock protects.

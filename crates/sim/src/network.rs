@@ -15,7 +15,7 @@ pub(crate) enum Far {
     Backend(usize),
 }
 
-/// How a direction ends.
+/// The way in which a direction ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// Orderly, after all bytes.

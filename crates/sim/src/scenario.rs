@@ -65,7 +65,7 @@ pub struct Scenario {
     pub clients: usize,
     /// The largest number of requests of a client.
     pub requests: u32,
-    /// How the world ends; `None` if all clients disconnect and the process goes on.
+    /// The shutdown that ends the world; `None` if all clients disconnect and the process goes on.
     pub shutdown: Option<Shutdown>,
     /// A planted fault.
     pub sabotage: Option<Sabotage>,
@@ -101,7 +101,7 @@ pub struct Scenario {
     pub(crate) statements_max: u32,
     /// Caps on servers.
     pub(crate) caps: Caps,
-    /// Where TLS is used.
+    /// The connections that use TLS.
     pub(crate) tls: TlsTerms,
     /// Whether PostgreSQL supports TLS.
     pub(crate) server_tls: bool,

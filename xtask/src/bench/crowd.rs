@@ -1,4 +1,4 @@
-//! Many idle clients in a process of their own, which has a limit of open files of its own.
+//! Many idle clients in a separate process, which has its own limit of open files.
 //!
 //! The child reads orders from standard input, one per line (`open N`, `ask`, `prepare N`,
 //! `close`), and

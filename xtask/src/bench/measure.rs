@@ -28,7 +28,7 @@ pub(super) type Figures = BTreeMap<&'static str, f64>;
 /// The number of copies of the table in a measurement.
 const COPIES: usize = 4;
 
-/// Files that a pooler and the crowd need beside one per client.
+/// Files that a pooler and the process of idle clients need beside one per client.
 const FILES_SPARE: u64 = 2_000;
 
 /// `max_client_conn`, unless a scenario needs more.

@@ -41,7 +41,7 @@ pub(super) enum Yardstick {
     Haproxy,
     /// PostgreSQL itself, beside PgBouncer in session mode.
     Direct,
-    /// Nothing: the limits are fixed.
+    /// No subject: the limits are fixed.
     Nobody,
 }
 

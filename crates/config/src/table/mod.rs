@@ -57,7 +57,7 @@ impl Scope {
 pub enum Effect {
     /// The setting has the effect that its description says.
     Now,
-    /// The setting has no effect. It exists so that PgBouncer's configuration files load.
+    /// The setting has no effect, and exists so that PgBouncer's configuration files load.
     Never,
 }
 

@@ -1,4 +1,5 @@
-//! Checks about clients that may block: passwords by LDAP or PAM, and names of system users. They run on their own threads.
+//! Checks about clients that may block: passwords by LDAP or PAM, and names of system users. The checks run on their
+//! own threads.
 
 use std::{io, sync::Arc};
 
@@ -16,8 +17,8 @@ use crate::net::{Mailboxes, Parcel};
 pub(crate) struct AuthChecker(Threads<(Token, AuthCheck)>);
 
 impl AuthChecker {
-    /// Starts `auth_threads` threads, for which `auth_queue` checks may wait. They end when the last `AuthChecker` is
-    /// dropped.
+    /// Starts `auth_threads` threads, for which `auth_queue` checks may wait. The threads end when the last
+    /// `AuthChecker` is dropped.
     ///
     /// # Errors
     /// When the system refuses a thread.

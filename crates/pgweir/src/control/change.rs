@@ -54,7 +54,8 @@ pub(crate) enum ChangeError {
     Leaving,
 }
 
-/// Reads the file of changes that a configuration names, and applies them. A file that does not exist has none.
+/// Reads the file of changes that a configuration names, and applies the changes. A file that does not exist counts as
+/// empty.
 ///
 /// # Errors
 /// The file can't be read, or its entries are wrong.

@@ -1,4 +1,5 @@
-//! Evaluates the catalogs of databases on a separate thread: seconds, where a database has very many functions.
+//! Evaluates the catalogs of databases on a separate thread. An evaluation may take seconds if a database has very many
+//! functions.
 
 use std::{io, sync::Arc};
 
@@ -16,7 +17,7 @@ const WAITING_MAX: usize = 64;
 pub(crate) struct Evaluator(Threads<Box<Evaluation>>);
 
 impl Evaluator {
-    /// Starts the thread. It ends when the last `Evaluator` is dropped.
+    /// Starts the thread, which ends when the last `Evaluator` is dropped.
     ///
     /// # Errors
     /// When the system refuses a thread.

@@ -24,7 +24,7 @@ const AUTHORITIES: [&str; 2] = [
 pub(super) struct LdapConf {
     ca_file: Option<PathBuf>,
     ca_folder: Option<PathBuf>,
-    /// Whether a server's certificate does not have to be valid.
+    /// Whether a server's certificate may be invalid.
     accepts_any_certificate: bool,
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Program {
     pub(crate) is_daemon: bool,
 }
 
-/// The largest number of bytes of a new process's last output that the log takes.
+/// The largest number of bytes of a new process's last output that are logged.
 const LAST_WORDS_MAX: usize = 4096;
 
 /// The control thread's state of an online restart.
@@ -188,7 +188,7 @@ impl Supervisor {
         let _ = reply.send(Ok(begin));
     }
 
-    /// Handles the end of the new process: this process owns everything again.
+    /// Handles the end of the new process: this process takes back its sockets, clients and pid file.
     fn takeover_failed(&mut self, why: &str) {
         let text = format!("online restart failed: {why}");
         self.note_event(EventKind::RestartFailed, &text);

@@ -17,7 +17,7 @@ pub(crate) struct SlowWork {
 }
 
 impl SlowWork {
-    /// Starts the threads of each kind. They end when the last `SlowWork` is dropped.
+    /// Starts the threads of each kind, which end when the last `SlowWork` is dropped.
     ///
     /// # Errors
     /// When the system refuses a thread.

@@ -322,8 +322,8 @@ impl Supervisor {
     fn on_ended(&mut self, worker: WorkerId, error: Option<String>, ending: &mut Ending) {
         ending.workers_left -= 1;
         if let Some(error) = error {
-            // The worker's clients are gone, and pools may still count its server connections. The process ends, so that
-            // a service manager can start it again.
+            // A worker that has ended by an error has lost its clients, and pools may still count its server
+            // connections. So the process ends, and a service manager can start it again.
             self.say(
                 Level::Fatal,
                 format!("worker {} failed, going down: {error}", worker.0),
@@ -422,7 +422,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Puts the whole new configuration in force, or nothing of it.
+    /// Puts the whole new configuration in force; after an error, no part of it.
     ///
     /// # Errors
     /// A line for each problem.

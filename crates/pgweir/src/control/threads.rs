@@ -30,8 +30,8 @@ impl<J> Clone for Threads<J> {
 }
 
 impl<J: Send + 'static> Threads<J> {
-    /// Starts `count` threads, for which `queue` jobs may wait. `occupancy` counts how busy the threads are. They end
-    /// when the last clone of this value is dropped.
+    /// Starts `count` threads, for which `queue` jobs may wait. `occupancy` counts how busy the threads are. The
+    /// threads end when the last clone of this value is dropped.
     ///
     /// # Errors
     /// The system can't create a thread.

@@ -1,8 +1,8 @@
 //! The text formats of Prometheus: OpenMetrics 1.0, and the older one, version 0.0.4.
 //!
-//! Both formats, and the messages of OTLP, are made from the same families, whose values exist elsewhere and are read for
-//! each answer. The crate prometheus-client writes OpenMetrics only; older Prometheus servers and `promtool check metrics`
-//! need the other format.
+//! Both formats, and the messages of OTLP, are made from the same families. The values of the families are read from
+//! their sources for each answer. The crate prometheus-client writes OpenMetrics only; older Prometheus servers and
+//! `promtool check metrics` need the other format.
 
 use std::fmt::Write as _;
 

@@ -66,7 +66,7 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Sets the time between two samples (zero: none are taken), and the most pools with samples.
+    /// Sets the time between two samples (zero: none are taken), and the largest number of pools with samples.
     pub(super) fn configure(&mut self, interval: Duration, pools_max: usize) {
         if interval != self.interval {
             self.clear();

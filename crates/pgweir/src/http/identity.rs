@@ -139,7 +139,7 @@ impl Trusted {
     }
 }
 
-/// The number of failed logins of each address. It falls at the rate of the limit per minute.
+/// The number of failed logins of each address. The number falls at the rate of the limit per minute.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     by_address: RefCell<HashMap<Option<IpAddr>, Level>>,

@@ -229,7 +229,7 @@ impl Http {
         Ok(http)
     }
 
-    /// Opens the sockets of `settings` that are not open yet. They are used from [`apply`](Self::apply) on.
+    /// Opens the sockets of `settings` that are not open yet. The sockets are used from [`apply`](Self::apply) on.
     ///
     /// # Errors
     /// One of the addresses can't be listened on.

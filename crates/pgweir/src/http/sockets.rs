@@ -134,8 +134,8 @@ fn hint(address: &HttpAddress, error: &io::Error) -> String {
 
 fn open_tcp(address: SocketAddr, others: AddressUse) -> Result<Socket, Errno> {
     if others == AddressUse::Refused {
-        // Two sockets that both allow it can share an address, so only a socket that does not allow it shows whether
-        // another one listens.
+        // Two sockets that both allow sharing can share an address. So only a socket that does not allow sharing shows
+        // whether another socket listens.
         bind(&tcp_socket(address, false)?, &address)?;
     }
     let fd = tcp_socket(address, true)?;

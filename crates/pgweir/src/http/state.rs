@@ -195,8 +195,9 @@ impl State {
         }
     }
 
-    /// Closes the link to the console if nobody has asked for a while. A shutdown waits for clients of pools to leave, not
-    /// for such links; one that has ordered SUSPEND ends, so that the clients go on and can leave.
+    /// Closes the link to the console if no request has used it for a while. A shutdown waits for clients of pools to
+    /// leave, but not for such links. During a shutdown, the link that has ordered SUSPEND is closed, too, so that
+    /// clients go on and can leave.
     pub(super) fn close_idle_link(&self) {
         if self.directory.operator().is_ending() {
             self.links.suspender.take();

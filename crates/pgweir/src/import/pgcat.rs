@@ -22,7 +22,7 @@ enum Fate {
     Seconds(&'static str),
     /// Code below converts this key.
     ByName,
-    /// Nothing, for this reason.
+    /// The key has no equivalent, for this reason.
     Nothing(&'static str),
 }
 

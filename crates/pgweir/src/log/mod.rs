@@ -66,8 +66,8 @@ impl Log {
         }))
     }
 
-    /// Puts the settings of the log in force. The log file is opened again if it was open, since it
-    /// may have been moved away (rotation).
+    /// Puts the settings of the log in force. If the log file was open, it is opened again, since log rotation may have
+    /// moved it away.
     ///
     /// # Errors
     /// When the log file can't be opened. The old one stays in use.

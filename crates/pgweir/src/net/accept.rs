@@ -44,7 +44,7 @@ pub(crate) struct AcceptedClient {
 }
 
 impl AcceptedClient {
-    /// Creates a client of the console on a socket pair of this process, which acts for itself.
+    /// Creates a client of the console on a socket pair, through which this process itself gives commands.
     pub(crate) fn for_itself(fd: OwnedFd, port: u16) -> Self {
         Self {
             same_uid: true,
@@ -253,7 +253,7 @@ impl Io {
         }
     }
 
-    /// Pauses accepting, since more clients would take the descriptors that servers need.
+    /// Pauses accepting, since further clients would take the descriptors that servers need.
     fn no_room(&mut self, clients: usize, listener: &Listener) {
         let why = format!(
             "{clients} clients are as many as the limit of open files allows besides servers"

@@ -42,8 +42,8 @@ pub(super) struct Lingering {
     dropped: usize,
     /// Distinguishes the timer of this stage from older ones.
     serial: u32,
-    /// The pool that is told when the peer, a server, has closed its side. There is no limit on the time that this takes: the
-    /// server counts until then.
+    /// The pool to inform when the peer, a server, has closed its side. There is no limit on this time: the server
+    /// counts until then.
     report_to: Option<Arc<SharedPool>>,
 }
 
@@ -67,7 +67,8 @@ impl Io {
         self.close_and_report(token, None);
     }
 
-    /// Closes such a connection, and reports to the core when the peer has closed its side, or nothing can be waited for.
+    /// Closes a connection that the core has forgotten, and reports to the core when the peer has closed its side, or
+    /// when there is nothing to wait for.
     pub(super) fn close_and_report(&mut self, token: Token, report_to: Option<Arc<SharedPool>>) {
         self.close_notify(token);
         let Some(Removed::Open(mut connection)) = self.remove_watched(token) else {

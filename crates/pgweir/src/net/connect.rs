@@ -24,8 +24,8 @@ use super::{
 };
 use crate::control::Lookup;
 
-/// The time in microseconds until a connection to a Unix socket with a full queue is tried again. Such a socket fails
-/// at once instead of waiting.
+/// The time in microseconds until a connection to a Unix socket with a full queue is tried again. The kernel does not
+/// wait for room in the queue: the attempt fails at once.
 const RETRY_US: u64 = 5_000;
 
 /// A connection that is being opened.

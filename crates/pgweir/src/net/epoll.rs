@@ -20,8 +20,8 @@ use super::poller::Key;
 const INCOMING: EventFlags = EventFlags::IN
     .union(EventFlags::RDHUP)
     .union(EventFlags::ET);
-/// The events after a socket was full for the first time: room to write is reported, too. Not before: a Unix socket
-/// reports room each time its peer reads.
+/// The events for which a connection is registered after its socket was full for the first time: room to write is
+/// reported, too. Before that, room is not reported, since a Unix socket reports it each time its peer reads.
 const BOTH: EventFlags = INCOMING.union(EventFlags::OUT);
 
 /// One epoll instance.

@@ -1,4 +1,4 @@
-//! The way from io_uring to epoll, when the kernel refuses a request: nobody is dropped.
+//! Moves a worker from io_uring to epoll when the kernel refuses a request. All connections stay.
 
 use std::{io, os::fd::AsFd, sync::Arc};
 

@@ -18,7 +18,7 @@ impl Io {
         memory.publish(self.id, MemoryKind::IoUringBuffer, self.ring_memory());
     }
 
-    /// Returns what io_uring takes, and what it has received before the core wanted it.
+    /// Returns the memory of io_uring: its buffers, and the bytes that it has received before the core wanted them.
     fn ring_memory(&self) -> MemoryUsage {
         let mut usage = MemoryUsage::default();
         if let Some(ring) = &self.poller.ring {

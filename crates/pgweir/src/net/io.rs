@@ -94,7 +94,7 @@ pub(super) struct Threads {
 pub(super) struct Turn {
     /// Messages to be sent when everything that arrived before them was read.
     pub(super) once_read: Vec<(WorkerId, Mail)>,
-    /// The number of waits so far. It shows which reads happened since the last one.
+    /// The number of waits so far, which shows which reads happened since the last wait.
     pub(super) number: u32,
     /// Connections that have used up their share of this turn.
     pub(super) carried: Vec<Token>,
@@ -262,7 +262,7 @@ impl Io {
     }
 
     /// Removes a connection from the table and the poller, so that another worker can [`register`](Self::register) it.
-    /// Returns the bytes along with it that were received, but not reported.
+    /// Returns the bytes that were received but not reported.
     pub(super) fn detach(&mut self, conn: Token) -> Option<(Connection, Vec<u8>)> {
         let mut early = self.table.early.remove(&conn).unwrap_or_default();
         let Some(Removed::Open(mut connection)) = self.table.remove(conn) else {

@@ -240,7 +240,7 @@ impl Listeners {
         }
     }
 
-    /// Applies changed options. They hold for connections that are accepted from now on.
+    /// Applies changed options to connections that are accepted from now on.
     pub(crate) fn apply(&self, options: &SocketOptions) -> io::Result<()> {
         self.0
             .iter()

@@ -46,7 +46,7 @@ pub(crate) enum Parcel {
     },
     /// Changed settings of the driver.
     Options(Arc<NetOptions>),
-    /// Accept clients on these sockets only, and let go of the others.
+    /// Accept clients on these sockets only, and release the others.
     AcceptOn(Arc<Listeners>),
 }
 

@@ -18,7 +18,7 @@ use super::{
 };
 
 /// The number of consecutive reads that have emptied the socket, after which the kernel receives the bytes of a server.
-/// It is above the number of replies before TLS begins.
+/// The number is above the number of replies that a server sends before TLS begins.
 const SHORT_READS: u8 = 4;
 
 impl<P: Pooler> Driver<P> {

@@ -402,9 +402,10 @@ impl Ring {
         watch.state = State::Polled;
         watch.number = next_number(watch.number);
         let (events, is_multi) = match key {
-            // Reported once, until the clients are accepted: as with a level-triggered watch, those that are left are
-            // reported again. The kernel wakes all workers, since an exclusive watch would take the only wake-up: the
-            // kernel ends the ring of a killed process later than the process, and another process may accept there.
+            // A listening socket is reported once. After its clients were accepted, the watch is renewed, so that
+            // remaining clients are reported again, as with a level-triggered watch. The watch is not exclusive, so the
+            // kernel wakes all workers: the kernel ends the ring of a killed process some time after the process, and
+            // until then an exclusive watch of that ring could take the only wake-up.
             Key::Listener(_) => (EventFlags::IN, false),
             Key::Mailbox => (EventFlags::IN, true),
             Key::Connection(_) | Key::Closing(_) if watch.outgoing => {

@@ -27,7 +27,7 @@ pub(crate) struct Connection {
     pub(crate) tls: Option<Box<TlsSession>>,
 }
 
-/// How a connection's bytes are received with io_uring.
+/// The state of a connection's receives with io_uring.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveState {
     /// Whether bytes were received before the core wanted them.

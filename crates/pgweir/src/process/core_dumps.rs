@@ -8,7 +8,7 @@ const LIMIT: u64 = 1;
 
 /// Disables core dumps of this process and its children.
 pub(crate) fn forbid_core_dumps() {
-    // Where the hard limit is 0 already, it can't be raised to 1.
+    // If the hard limit is 0 already, it can't be raised to 1.
     for limit in [LIMIT, 0] {
         let limit = Rlimit {
             current: Some(limit),

@@ -68,7 +68,8 @@ impl FileLimit {
     /// everything else. No more clients are accepted.
     pub(crate) fn clients_max(self, snapshot: &Snapshot) -> Option<usize> {
         let limit = self.soft?;
-        // The estimate may be far too high: servers keep a quarter at most, and other files what a tiny limit leaves.
+        // The estimate may be far too high, so at most a quarter of the descriptors is reserved for servers. If the
+        // limit is very small, fewer are reserved for other files, too.
         let others = RESERVE.min(limit / 2);
         let servers = servers_estimated(snapshot).min((limit - others) / 4);
         usize::try_from(limit - others - servers).ok()

@@ -1,4 +1,4 @@
-//! The thread of a worker, and its last words.
+//! The thread of a worker, and its report to the control thread when it ends.
 
 use std::thread;
 

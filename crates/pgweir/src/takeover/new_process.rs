@@ -28,7 +28,7 @@ use crate::{
 
 /// The time that the running process has to reply.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The same during the handover, when there may be no message for any length of time.
+/// The time limit during the handover, in which there may be no message for any length of time.
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 
 /// The running process has offered to hand over.

@@ -13,7 +13,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// The socket that a new process connects to. It is handed over, too.
+/// The socket that a new process connects to, which is handed over, too.
 #[derive(Debug)]
 pub(crate) struct TakeoverSocket {
     listener: UnixListener,

@@ -1,6 +1,6 @@
 //! Checks the certificates of servers and clients.
 //!
-//! webpki checks the chains. It supports neither certificates of version 1, which `openssl x509 -req` creates by
+//! webpki checks the chains. webpki supports neither certificates of version 1, which `openssl x509 -req` creates by
 //! default, nor self-signed ones, which PostgreSQL's manual creates for a quick start. OpenSSL accepts both, so this
 //! module checks both.
 

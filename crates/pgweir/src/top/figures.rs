@@ -9,7 +9,7 @@ use super::{
     table::{Row, Table},
 };
 
-/// How far back figures are kept, in microseconds.
+/// The age up to which figures are kept, in microseconds.
 const SPAN: u64 = 15 * 60 * 1_000_000;
 /// The largest number of samples that are kept.
 const SAMPLES_MAX: usize = 1_000;

@@ -204,7 +204,7 @@ fn waiting(sample: &Sample, pool: Row<'_>) -> Option<Finding> {
     Some(found(text))
 }
 
-/// Adds what a row of SHOW WAITERS says of the limit, the holders and what to do.
+/// Adds the limit, the holders and the advice of a row of SHOW WAITERS.
 fn describe_holder(waiter: Row<'_>, text: &mut String) {
     if let Some(limit) = waiter.get("limit") {
         text.push_str(&format!(" ({limit})"));
@@ -346,8 +346,8 @@ fn lost_servers(sample: &Sample) -> Option<Finding> {
     )))
 }
 
-/// Pinned clients keep half of a pool's servers or more. No sentence if clients wait for a pinned one: theirs says
-/// that.
+/// Pinned clients keep half of a pool's servers or more. If clients wait for a pinned client, the sentence about the
+/// waiting clients says this already.
 fn pins(sample: &Sample, pool: Row<'_>) -> Option<Finding> {
     let of_pool = (pool.text("database"), pool.text("user"));
     let waiter = sample.rows_of("WAITERS", of_pool).next();

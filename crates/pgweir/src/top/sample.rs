@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::table::{Row, Table};
 
-/// The tables that are asked for each time.
+/// The tables that each sample reads.
 pub(super) const ALWAYS: [&str; 10] = [
     "STATE",
     "POOLS",
@@ -17,7 +17,7 @@ pub(super) const ALWAYS: [&str; 10] = [
     "STATEMENTS",
     "HOSTS",
 ];
-/// The tables that are asked for only while they are shown: they have a row for each connection.
+/// The tables that a sample reads only while they are shown, since they have a row for each connection.
 pub(super) const CONNECTIONS: [&str; 2] = ["CLIENTS", "SERVERS"];
 
 /// Tables, and when they were read.

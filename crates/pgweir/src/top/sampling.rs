@@ -122,7 +122,7 @@ impl Sampler {
         }
     }
 
-    /// Takes samples until nobody wants them any more. What is asked brings a sample at once.
+    /// Takes samples until the receiver is dropped. A request is followed by a sample at once.
     pub(super) fn run<T>(
         mut self,
         mut options: SamplingOptions,

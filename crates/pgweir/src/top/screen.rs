@@ -17,7 +17,7 @@ use super::{
     words::{count, plot, rate, span, things},
 };
 
-/// The largest number of lines of what needs a look.
+/// The largest number of lines for problems.
 const FINDING_LINES: usize = 8;
 /// The largest number of lines of the selected line's detail.
 const DETAIL_LINES: usize = 8;

@@ -3,7 +3,7 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// How a text stands out, by colour and by weight.
+/// The emphasis of a text, by colour and by weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Tone {
     #[default]
@@ -33,7 +33,7 @@ pub(super) struct Column {
     pub(super) may_shrink: bool,
 }
 
-/// A row, and what leads from it.
+/// A row, and the pool and client that a key opens or ends from there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) cells: Vec<Cell>,
@@ -178,7 +178,7 @@ impl Section {
         shown
     }
 
-    /// Takes what is too much from the columns that may shrink, the widest first.
+    /// Makes columns that may shrink narrower, the widest first, until the table fits.
     fn shrink(&self, shown: &mut [(usize, usize)], width: usize) {
         let gaps = 2 * shown.len().saturating_sub(1);
         let total: usize = shown.iter().map(|(_, width)| width).sum();

@@ -35,7 +35,7 @@ pub(super) const VIEWS: [(View, &str); 6] = [
     (View::Statements, "Statements"),
 ];
 
-/// How a column of the console is shown.
+/// The form in which a column of the console is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Text,
@@ -315,7 +315,7 @@ fn pools(sample: &Sample, history: &History, is_unicode: bool) -> Section {
     let mut lines: Vec<Line> = rows
         .map(|row| pool_line(row, history, is_unicode))
         .collect();
-    // Those that wait come first, then the busiest.
+    // Pools with waiting clients come first, then the busiest.
     lines.sort_by(|one, other| {
         let rank = |line: &Line| [1, 7].map(|at| number(&line.order[at]));
         rank(other)

@@ -15,7 +15,7 @@ const UNKNOWN: &str = "the outcome of the transaction is unknown: server conn cr
 /// The error for a client whose server was closed, since logins to its host have failed.
 const HOST_LEFT: &str = "server is not used any more: its host does not answer checks";
 
-/// The same while it may have been committing.
+/// The error for a client whose server was closed for that reason while it may have been committing.
 const HOST_LEFT_UNKNOWN: &str = "the outcome of the transaction is unknown: server is not used any more: its host does not answer checks";
 
 /// The faults in this world so far, which are the pooler's possible reasons for an error.

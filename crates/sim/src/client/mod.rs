@@ -90,7 +90,7 @@ pub(crate) struct Client {
     /// The number of requests that were cancelled while they waited.
     pub(crate) withdrawn: u64,
     pub(crate) answers: u64,
-    /// How the client ends its side after `output`.
+    /// The way in which the client ends its side after `output`.
     pub(crate) leaves: Option<End>,
     phase: Phase,
     login: Login,
@@ -391,7 +391,7 @@ impl Client {
             said.message != message && self.own.is_poolers(ask, of_server, tag)
         };
         let unheard = said.iter().take_while(is_poolers).count();
-        // An error of the pooler's own tells nothing about the servers' messages.
+        // An error of the pooler's own does not show anything about the servers' messages.
         let is_servers =
             |said: &Said| said.message[0] == tag && code_of(&said.message[5..]) == code_of(body);
         if tag != backend::ERROR_RESPONSE || said.get(unheard).is_some_and(is_servers) {
@@ -424,7 +424,7 @@ impl Client {
                 self.answered(tag, body)
             }
             backend::READY_FOR_QUERY if std::mem::take(&mut self.alone) => self.answered(tag, body),
-            // A server or the pooler sends these. They have to fit the client's messages in both cases.
+            // A server or the pooler sends these messages, which have to fit the client's messages in both cases.
             backend::PARSE_COMPLETE | backend::CLOSE_COMPLETE => self.answered(tag, body),
             backend::ERROR_RESPONSE if self.expects_error(body) => {
                 // The pooler's error replaces the server's, or has another text.

@@ -16,7 +16,7 @@ pub(super) struct Statement {
     pub(super) text: String,
     pub(super) types: Vec<u32>,
     command: Option<Command>,
-    /// Whether other clients use the same text. Then the replies tell which statement it is.
+    /// Whether other clients use the same text. Then the replies contain the id of the statement.
     is_shared: bool,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct OwnSession {
     pub(super) status: u8,
     statements: BTreeMap<String, Rc<Statement>>,
     portals: BTreeMap<String, Portal>,
-    /// Whether the client shares servers with others in truth.
+    /// Whether the client shares servers with others, and so has no PostgreSQL of its own in reality.
     pub(super) shares_servers: bool,
 }
 
@@ -198,7 +198,8 @@ impl OwnSession {
     }
 
     /// Returns whether the pooler has asked for this description, to find out the present columns of a statement. The
-    /// client has not: it waits for an answer to `ask`, and received a message of the kind `heard`.
+    /// client has not asked for it: the client waits for an answer to `ask`, and received a message of the kind
+    /// `heard`.
     pub(super) fn is_poolers(&self, ask: Option<&Ask>, said: u8, heard: u8) -> bool {
         let is_of_server = matches!(heard, backend::BIND_COMPLETE | backend::ERROR_RESPONSE);
         is_of_server && is_description(said) && !ask.is_some_and(|ask| self.is_fit(ask, said))

@@ -12,7 +12,7 @@ use super::{
 /// Names of statements that all clients use, as clients of JDBC do.
 const NAMES: [&str; 4] = ["S_1", "S_2", "S_3", "s"];
 
-/// Texts that all clients use. Some differ in a blank only, and some only behind the command.
+/// Texts that all clients use. Some differ only in a blank, and some only after the command.
 const TEXTS: [&str; 15] = [
     "rows 2 5",
     "rows 2 5 ",

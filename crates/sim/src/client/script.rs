@@ -5,7 +5,7 @@ use pgweir_wire::{MessageWriter, tag::frontend};
 use super::{Client, Pause, Phase, Unit, own::Ask};
 use crate::{checks::RequestId, network::End, postgres::is_refused};
 
-/// How a client continues.
+/// The plan of a client for its next steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mood {
     /// The client sends any request.

@@ -1,4 +1,4 @@
-//! How clients change their session state: by statements, and by functions and triggers that hide the change.
+//! Changes of session state by clients: by statements, and by functions and triggers that hide the change.
 
 use super::{Client, Unit};
 
@@ -143,7 +143,7 @@ impl Client {
         }
     }
 
-    /// Returns a call of a function whose name does not tell that it changes session state.
+    /// Returns a call of a function whose name does not show that it changes session state.
     fn hidden(&self, mark: &str, rng: &mut fastrand::Rng) -> String {
         let kinds = if self.whispers.is_some() { 10 } else { 8 };
         match rng.u8(..kinds) {

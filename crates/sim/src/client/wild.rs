@@ -1,5 +1,5 @@
 //! Clients that send complete and incomplete messages in any order, do not look at the answers, and disconnect at any
-//! point. They must never receive another client's data.
+//! point. These clients must never receive another client's data.
 
 use pgweir_wire::{Report, tag::backend, tag::frontend};
 

@@ -338,7 +338,7 @@ impl Session {
     }
 
     /// Sends ParseComplete, BindComplete or CloseComplete. ParseComplete and CloseComplete may answer the pooler's own
-    /// messages, so nothing tells whether the client will receive them.
+    /// messages, so it is not known whether the client will receive them.
     fn acknowledge(&self, tag: u8, out: &mut Output) {
         let client = self.client.filter(|_| tag == backend::BIND_COMPLETE);
         out.say(self.backend, client, |writer| {

@@ -5,7 +5,7 @@ use pgweir_wire::{Authentication, Body, MessageWriter, Severity, Startup};
 
 use super::sql::Values;
 
-/// How a user has to authenticate.
+/// The method by which a user has to authenticate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
     Trust,

@@ -37,7 +37,7 @@ pub(crate) enum Command {
     Sql(Rc<Statement>),
     /// A text that PostgreSQL refuses.
     Refused,
-    /// A text that the model does not know. Nobody may send one.
+    /// A text that the model does not know. Neither the pooler nor a client may send such a text.
     Unknown,
 }
 

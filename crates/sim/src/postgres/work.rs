@@ -193,7 +193,7 @@ impl Session {
         };
         let direct = direct.borrow();
         let is_refused = |state: &State| state.value("work_mem").is_some_and(is_refused);
-        // Such a client may get a server without a setting that no server accepts any more.
+        // A client whose statement has no effect may get a server without a setting that no server accepts any more.
         let may_lack = is_refused(&direct) && !is_refused(&self.state);
         if !self.checks_all || may_lack || does_nothing {
             return Ok(());

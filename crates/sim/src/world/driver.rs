@@ -88,7 +88,7 @@ pub(super) enum Parcel {
     },
 }
 
-/// The reason for a call of the core, by which the check judges the core's actions.
+/// The reason for a call of the core, with which the check compares the core's actions.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Call<'a> {
     pub(super) input: &'a [u8],
@@ -232,7 +232,7 @@ impl World {
                 let control = self.hosts.len();
                 self.post(control, host, Parcel::Mail(TakeoverMail::AllBack.into()));
             }
-            // Chance decides when a worker reads this, as with all mail.
+            // A random number decides when a worker reads this, as for all mail.
             Action::Mail { to, mail } | Action::MailAfterPending { to, mail } => {
                 self.send_mail(host, to, *mail);
             }
@@ -458,7 +458,7 @@ impl World {
         self.execute(host, Call::default())
     }
 
-    /// Tells the core that the connection is lost.
+    /// Informs the core that the connection is lost.
     pub(super) fn end(&mut self, host: usize, token: Token, why: Closed) -> Result<(), Violation> {
         self.close(host, token);
         let desk = &mut self.hosts[host];

@@ -360,7 +360,7 @@ impl World {
     pub(super) fn collect_said(&mut self) {
         let is_carried = self.scenario.mode == pgweir_config::PoolMode::Transaction;
         for (client, said) in self.cluster.said.drain(..) {
-            // The session engine tells clients of parameters itself.
+            // With a client's session state, the pooler itself reports parameters to the client.
             if is_carried && said.message[0] == pgweir_wire::tag::backend::PARAMETER_STATUS {
                 continue;
             }

@@ -90,7 +90,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks the number of servers, after a backend was told its database and user.
+    /// Checks the number of servers, after a backend has received its database and user.
     pub(super) fn count_servers(&self, backend: usize) -> Result<(), Violation> {
         let Some((database, user)) = &self.cluster.backends[backend].pool else {
             return Ok(());

@@ -94,7 +94,7 @@ struct Waiter {
 }
 
 impl Resolver {
-    /// Starts the threads. They end when the resolver is dropped.
+    /// Starts the threads, which end when the resolver is dropped.
     ///
     /// # Errors
     /// When the system refuses a thread.

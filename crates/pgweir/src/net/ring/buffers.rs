@@ -32,8 +32,8 @@ pub(super) struct Buffers {
 unsafe impl Send for Buffers {}
 
 impl Buffers {
-    /// Allocates `count` buffers, which is a power of two, and gives them to the kernel. They hold what arrives between
-    /// two waits. When all are taken, connections are read as with epoll.
+    /// Allocates `count` buffers, which is a power of two, and gives them to the kernel. The buffers hold the bytes
+    /// that arrive between two waits. When all are taken, connections are read as with epoll.
     ///
     /// # Errors
     /// When the kernel knows no such buffers, or memory is short.

@@ -15,7 +15,7 @@ const COMPLETIONS: u32 = 8192;
 /// The bytes of memory that these queues share with the kernel.
 pub(super) const QUEUE_BYTES: usize = REQUESTS as usize * size_of::<squeue::Entry>()
     + COMPLETIONS as usize * size_of::<cqueue::Entry>();
-/// How often a wait asks for completions that the kernel has not reported yet.
+/// The largest number of times that a wait asks for completions that the kernel has not reported yet.
 pub(super) const ROUNDS_MAX: u32 = 256;
 
 /// The queues of one ring.
@@ -39,7 +39,8 @@ impl Queue {
     /// # Errors
     /// When the kernel lacks a feature, forbids io_uring, or is short of memory.
     pub(super) fn new() -> io::Result<Self> {
-        // A kernel that accepts these flags (6.1) has all that is used here, but for what `probe` asks about.
+        // A kernel that accepts these flags (6.1) has all features that are used here, except those that `probe`
+        // checks.
         let ring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
@@ -158,7 +159,7 @@ impl Queue {
         }
     }
 
-    /// Submits what is queued.
+    /// Submits the queued requests.
     pub(super) fn submit(&mut self) {
         if self.enabled
             && let Err(error) = self.enter(0, None)
@@ -167,7 +168,7 @@ impl Queue {
         }
     }
 
-    /// Submits what is queued, lets the kernel complete what it can, and waits for `want` completions.
+    /// Submits the queued requests, lets the kernel complete what it can, and waits for `want` completions.
     pub(super) fn enter(&mut self, want: usize, timeout_us: Option<u64>) -> io::Result<()> {
         let patience = timeout_us.filter(|_| want > 0).map(|us| {
             types::Timespec::new()

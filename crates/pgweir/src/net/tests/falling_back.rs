@@ -13,7 +13,7 @@ use pgweir_core::Endpoint;
 use super::*;
 use crate::net::poller::Key;
 
-/// A worker with a ring, or `None` where the kernel allows none: there, nothing can fall back.
+/// A worker with a ring, or `None` if the kernel allows none. Then there is nothing to test.
 fn world_with_ring() -> Option<World> {
     let counts = Arc::default();
     if let Err(error) = Ring::new(8, &counts) {

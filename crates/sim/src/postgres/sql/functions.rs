@@ -1,5 +1,5 @@
 //! The functions and tables of the model's database. Certified ones leave no session state. The others do, though their
-//! names do not tell.
+//! names do not show it.
 
 use super::eval::Rows;
 
