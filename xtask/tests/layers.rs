@@ -318,3 +318,69 @@ fn modules_of_core_import_downwards() {
         Vec::from_iter(wrong).join("\n")
     );
 }
+
+/// Imports that close a circle and stay: importer, then imported. The scan of a text asks for the certificates of
+/// functions, which are found by scanning function bodies. The cache of verdicts finds the fingerprint of a text, which
+/// is found with the scanner's lexer.
+const UPWARDS: &[(&str, &str)] = &[("scan", "certificates"), ("scan", "fingerprint")];
+
+/// The imports between the files and folders of each folder: the folder's path, then who imports whom.
+fn imports_within_folders(
+    root: &Path,
+) -> BTreeMap<Vec<String>, BTreeMap<String, BTreeSet<String>>> {
+    let mut all = Vec::new();
+    files(root, &mut all);
+    let all: Vec<Imports> = all.iter().map(|file| imports(file, root)).collect();
+    let modules: BTreeSet<&[String]> = all.iter().map(|file| &*file.module).collect();
+    let mut found: BTreeMap<Vec<String>, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
+    for file in &all {
+        for path in &file.found {
+            let pairs = file.module.iter().zip(path);
+            let common = pairs.take_while(|(own, used)| own == used).count();
+            let (Some(own), Some(used)) = (file.module.get(common), path.get(common)) else {
+                continue;
+            };
+            if modules.contains(&path[..=common]) {
+                let folder = found.entry(path[..common].to_vec()).or_default();
+                folder.entry(own.clone()).or_default().insert(used.clone());
+            }
+        }
+    }
+    found
+}
+
+/// Removes the modules that import none of the modules that are left, until all of the rest lie on a circle or above one.
+fn circle(mut left: BTreeMap<String, BTreeSet<String>>) -> BTreeMap<String, BTreeSet<String>> {
+    loop {
+        let names: BTreeSet<String> = left.keys().cloned().collect();
+        for used in left.values_mut() {
+            used.retain(|name| names.contains(name));
+        }
+        let before = left.len();
+        left.retain(|_, used| !used.is_empty());
+        if left.len() == before {
+            return left;
+        }
+    }
+}
+
+#[test]
+fn files_of_one_folder_import_in_one_direction() {
+    let mut wrong = Vec::new();
+    for (folder, mut imports) in imports_within_folders(&core()) {
+        for (importer, imported) in UPWARDS {
+            if let Some(used) = imports.get_mut(*importer) {
+                used.remove(*imported);
+            }
+        }
+        let circle = circle(imports);
+        if !circle.is_empty() {
+            wrong.push(format!("{}: {circle:?}", folder.join("::")));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "these import each other in a circle:\n{}",
+        wrong.join("\n")
+    );
+}

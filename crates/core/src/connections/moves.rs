@@ -3,7 +3,7 @@
 
 use super::Connections;
 use crate::{
-    Time, Token,
+    Actions, Time, Token,
     backend::{Duty, Phase, Server},
     console::Console,
     frontend::{Client, ClientDuty, Discard, Login},
@@ -59,9 +59,10 @@ impl Connections {
         conn: Token,
         until: Time,
         now: Time,
+        out: &mut Actions,
     ) -> Option<&mut Server> {
         self.schedule(now);
-        let server = self.server(conn)?;
+        let server = self.known_server(conn, out)?;
         server.change_duty(Duty::Cleaning {
             until,
             rolled_back: false,

@@ -64,7 +64,7 @@ impl Lending<'_> {
         let (is_exclusive, is_past_limits) = client.map_or((false, false), |client| {
             (client.exclusive.is_some(), client.is_past_limits())
         });
-        let Some(pool) = self.pools.get_mut(id) else {
+        let Some(pool) = self.pools.known(id, out) else {
             return;
         };
         if is_past_limits {
@@ -102,7 +102,7 @@ impl Lending<'_> {
             return;
         };
         let is_exclusive = client.exclusive.is_some();
-        let Some(pool) = self.pools.get(id) else {
+        let Some(pool) = self.pools.known(id, out) else {
             return;
         };
         if let Some(fault) = exceeds_hold(&self.env, pool) {

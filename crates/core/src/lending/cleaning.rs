@@ -125,7 +125,8 @@ impl Lending<'_> {
             0 => Time(u64::MAX),
             patience => self.env.now.after(patience),
         };
-        let Some(server) = (self.connections).begin_cleaning(conn, until, self.env.now) else {
+        let server = (self.connections).begin_cleaning(conn, until, self.env.now, out);
+        let Some(server) = server else {
             return;
         };
         server.times.freed_at = self.env.now;

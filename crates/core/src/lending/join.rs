@@ -44,10 +44,12 @@ impl Lending<'_> {
     /// Welcomes a client that has joined its pool, or makes it wait for the first server of the pool.
     pub(crate) fn enter_pool(&mut self, conn: Token, out: &mut Actions) {
         let client = self.connections.client(conn);
-        let Some(pool) = client.and_then(|client| self.pools.get(client.pool?)) else {
+        let Some(id) = client.and_then(|client| client.pool) else {
             return;
         };
-        let id = pool.shared.id;
+        let Some(pool) = self.pools.known(id, out) else {
+            return;
+        };
         let is_out = pool.shared.facts.lock().outage.since().is_some();
         if pool.shared.is_known() && !is_out {
             return match self.is_unproven(conn) {

@@ -188,7 +188,7 @@ impl Lending<'_> {
         if server.next_loan.cancels > 0 {
             // A cancel request that is on its way to this server must not cancel the query of the next client.
             let never = Time(u64::MAX);
-            self.connections.begin_cleaning(conn, never, self.env.now);
+            (self.connections).begin_cleaning(conn, never, self.env.now, out);
             return;
         }
         server.session.transaction.ddl = None;
@@ -348,7 +348,7 @@ impl Lending<'_> {
     /// Informs the ledger that this worker has offered all of its free servers: so the ledger can decide whether to
     /// open another one.
     pub(crate) fn answer_ledger(&mut self, id: PoolId, out: &mut Actions) {
-        let Some(pool) = self.pools.get(id) else {
+        let Some(pool) = self.pools.known(id, out) else {
             return;
         };
         let shared = Arc::clone(&pool.shared);

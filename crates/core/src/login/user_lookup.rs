@@ -302,7 +302,7 @@ impl LoginEvent<'_> {
         out.send_made(server_conn, |bytes| lookup.ask(bytes));
         server.session.queries.lookup = Some(Box::new(lookup));
         let pool = server.pool();
-        (self.connections).begin_cleaning(server_conn, now.after(patience), now);
+        (self.connections).begin_cleaning(server_conn, now.after(patience), now, out);
         if let Some(pool) = self.pools.get_mut(pool) {
             pool.stats.now.server_assignment_count += 1;
         }

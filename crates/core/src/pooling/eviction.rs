@@ -59,7 +59,7 @@ impl LocalPools {
         out: &mut Actions,
     ) {
         for id in self.evictable(env, &search) {
-            self.compare_idle(env, connections, id, &mut search);
+            self.compare_idle(env, connections, id, &mut search, out);
         }
         let workers = env.directory.workers();
         if search.visited < workers {
@@ -84,14 +84,17 @@ impl LocalPools {
         connections: &mut Connections,
         id: PoolId,
         search: &mut Search,
+        out: &mut Actions,
     ) {
-        let Some(pool) = self.get(id) else { return };
+        let Some(pool) = out.known(self.get(id), "the pool that a search visits") else {
+            return;
+        };
         let any_may_go = may_evict(env, search, id, 0);
         for &conn in &pool.idle {
-            let Some(idle_since) = connections.server(conn).map(|server| server.times.freed_at)
-            else {
+            let Some(server) = connections.known_server(conn, out) else {
                 continue;
             };
+            let idle_since = server.times.freed_at;
             let may_go = any_may_go || may_evict(env, search, id, env.now.since(idle_since));
             let is_older = |found: Found| idle_since < found.idle_since;
             if may_go && search.found.is_none_or(is_older) {

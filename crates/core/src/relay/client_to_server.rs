@@ -6,11 +6,10 @@ use std::sync::Arc;
 use pgweir_wire::{MessageWriter, tag::frontend};
 
 use super::{
-    fence::is_simple,
+    counting::Counting,
     message::{Cursor, Message},
     message_limits::MessageLimits,
     named::Named,
-    statement_hooks::Counting,
 };
 use crate::{
     Actions, Token,
@@ -130,7 +129,7 @@ impl ClientMessages<'_> {
                 self.record_text(&message);
             }
             let mut outcome = MessageOutcome::Forward;
-            if is_simple(tag) && self.comes_before_sync(&message, &mut cursor, out) {
+            if message.is_simple() && self.comes_before_sync(&message, &mut cursor, out) {
                 return Ok(());
             }
             if self.is_carried && !self.server.replies.is_skipping() {

@@ -14,12 +14,6 @@ use crate::{
     session::NO_SUCH_NAME,
 };
 
-/// Returns whether a message of this type is a request by itself, without a Sync.
-#[inline]
-pub(super) fn is_simple(tag: u8) -> bool {
-    matches!(tag, frontend::QUERY | frontend::FUNCTION_CALL)
-}
-
 impl ClientMessages<'_> {
     /// Returns whether a Query or FunctionCall waits for the replies to messages without a Sync.
     #[inline]

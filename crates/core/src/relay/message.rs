@@ -1,5 +1,7 @@
 //! A message of a client, from the arrival of its header on, and the position in the client's input.
 
+use pgweir_wire::tag::frontend;
+
 use crate::{Actions, Token, frontend::Head};
 
 /// A message whose header has arrived.
@@ -26,6 +28,12 @@ impl<'b> Message<'b> {
     #[inline]
     pub(super) fn tag(&self) -> u8 {
         self.head.header.tag
+    }
+
+    /// Returns whether the message is a request by itself, without a Sync.
+    #[inline]
+    pub(super) fn is_simple(&self) -> bool {
+        matches!(self.tag(), frontend::QUERY | frontend::FUNCTION_CALL)
     }
 
     /// Returns the length of the body.

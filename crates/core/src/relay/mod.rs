@@ -15,6 +15,7 @@ mod byte_run;
 mod channels;
 mod client_names;
 mod client_to_server;
+mod counting;
 mod ddl;
 mod fence;
 mod message;
@@ -41,9 +42,9 @@ use pgweir_wire::{HEADER_LEN, MessageWriter, tag::backend};
 use self::{
     byte_run::Run,
     client_to_server::{ClientMessages, RelayStop},
+    counting::Counting,
     message_limits::MessageLimits,
     server_bytes::next_inspected,
-    statement_hooks::Counting,
 };
 pub(crate) use self::{server_bytes::ServerBytes, server_loss::report_server_loss};
 use crate::{

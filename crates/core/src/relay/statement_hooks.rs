@@ -9,38 +9,13 @@ use super::{
     message::Message,
 };
 use crate::{
-    Action, Actions, Level, LogLine, Time, Token,
+    Action, Actions, Level, LogLine, Token,
     backend::Server,
     effect::Env,
     frontend::Client,
     session::{Dialect, Fingerprint},
     statement_statistics::{Ended, Extent, PartialText, StatementId, StatementStatistics},
 };
-
-/// Assigns one client's messages to the statements that they run.
-pub(super) struct Counting<'w> {
-    pub(super) statistics: &'w mut StatementStatistics,
-    /// The fingerprint of the text that was scanned last.
-    pub(super) scanned: Option<u64>,
-    /// The fingerprint of the text in the message that is being read, if it was scanned.
-    pub(super) fingerprint: Option<u64>,
-    /// The position up to which the received bytes are counted.
-    counted: usize,
-    now: Time,
-}
-
-impl<'w> Counting<'w> {
-    #[inline]
-    pub(super) fn new(statistics: &'w mut StatementStatistics, now: Time) -> Self {
-        Self {
-            statistics,
-            scanned: None,
-            fingerprint: None,
-            counted: 0,
-            now,
-        }
-    }
-}
 
 impl ClientMessages<'_> {
     /// Notes which statement a message that was sent to the server runs, prepares or binds. `at`: the position of the
@@ -112,26 +87,17 @@ impl ClientMessages<'_> {
     /// Notes an execution. The bytes up to `end` are counted for it.
     #[inline]
     fn run_statement(&mut self, statement: StatementId, request: u64, extent: Extent, end: usize) {
-        let received = (end - self.counting.counted) as u64;
-        self.counting.counted = end;
-        self.server.statements.running.sent(
-            statement,
-            request,
-            extent,
-            received,
-            self.counting.now,
-        );
+        let received = self.counting.count_to(end) as u64;
+        let now = self.counting.now();
+        (self.server.statements.running).sent(statement, request, extent, received, now);
     }
 
     /// Counts the bytes after the last statement.
     #[inline]
     pub(super) fn count_rest(&mut self, len: usize) {
         if self.counting.statistics.is_on() {
-            self.server
-                .statements
-                .running
-                .add_received(len - self.counting.counted);
-            self.counting.counted = len;
+            let received = self.counting.count_to(len);
+            self.server.statements.running.add_received(received);
         }
     }
 

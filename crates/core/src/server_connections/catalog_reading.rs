@@ -64,7 +64,7 @@ pub(crate) fn begin_if_due(
     send_queries(env, conn, server, reading, out);
     server.begins_reading(env.now);
     // The server is kept from clients until it has answered.
-    connections.begin_cleaning(conn, env.now.after(PATIENCE), env.now);
+    connections.begin_cleaning(conn, env.now.after(PATIENCE), env.now, out);
     true
 }
 

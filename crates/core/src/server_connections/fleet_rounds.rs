@@ -152,8 +152,9 @@ fn ask(
     count: &FleetCount,
     out: &mut Actions,
 ) {
-    let Some(server) = connections.begin_cleaning(conn, env.now.after(PATIENCE), env.now) else {
-        return out.report_missing("an idle server");
+    let until = env.now.after(PATIENCE);
+    let Some(server) = connections.begin_cleaning(conn, until, env.now, out) else {
+        return;
     };
     // If a server of another worker has begun to count, this server runs an empty query, after which it becomes free
     // again.

@@ -2,7 +2,7 @@
 
 use wide::{i8x16, u8x16};
 
-use super::lexer::is_of_word;
+use super::byte_classes::is_of_word;
 
 /// Returns a bit for each byte at which a plain literal or a comment may begin: digits, quotes and slashes.
 #[inline]

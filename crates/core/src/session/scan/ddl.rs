@@ -4,7 +4,7 @@
 //! A key word is written in ASCII, in every encoding, with no escape, and touches no other byte of a word. So a text
 //! without these words contains no such statement, wherever its quotes are.
 
-use super::lexer::is_of_word;
+use super::byte_classes::is_of_word;
 use crate::session::{
     certificates::{Certificates, may_do_ddl},
     word_list::{is_any, words},

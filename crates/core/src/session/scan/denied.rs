@@ -6,31 +6,13 @@
 
 use super::{
     Effects,
-    words::{self, CHANGE, Meaning},
+    meaning::{CHANGE, Meaning},
 };
-use crate::session::certificates::{Name, NameEffects};
 
 /// Volatile and parallel-restricted functions of PostgreSQL 15 to 18 that were reviewed, one name a line, sorted. Their
 /// effects end with the transaction, or do not concern the session. A function of a newer PostgreSQL that is on neither
 /// list is opaque.
 const INNOCENT: &str = include_str!("innocent.txt");
-
-/// Returns the effects that PostgreSQL's own function or relation of this name has on a session that uses it; `None` if
-/// the list does not contain it. System catalogs that DDL writes to are left out: see [`is_catalog`].
-pub(in crate::session) fn builtin_effects(name: &[u8]) -> Option<NameEffects> {
-    let (read, write) = match words::meaning(Name::of(name), name, 0, name.len())? {
-        Meaning::Name(_, CHANGE) | Meaning::Key(_) => return None,
-        Meaning::Name(read, write) => (read, write),
-        Meaning::SetConfig => (Effects::SETTING, Effects::NONE),
-    };
-    Some(NameEffects { read, write })
-}
-
-/// Returns whether this is a system catalog. Writing to it is DDL.
-pub(in crate::session) fn is_catalog(name: &[u8]) -> bool {
-    let meaning = words::meaning(Name::of(name), name, 0, name.len());
-    matches!(meaning, Some(Meaning::Name(_, CHANGE)))
-}
 
 /// Returns whether the volatile or parallel-restricted function of this name was reviewed, and found to leave nothing.
 pub(in crate::session) fn is_innocent(name: &str) -> bool {

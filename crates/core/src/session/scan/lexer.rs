@@ -4,7 +4,10 @@
 //! The token is `Broken` (not understood) where versions of PostgreSQL differ, or where a mistake of this lexer could
 //! hide a name: `1e''`, an escape string that may be continued, `U&`.
 
-use super::blocks;
+use super::{
+    blocks,
+    byte_classes::{CLASSES, IS_SIGN, IS_SPACE, STARTS_WORD, is_of_word, is_space, starts_word},
+};
 
 /// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,55 +81,6 @@ impl Literals for () {
 pub(in crate::session) struct Lexer<'a> {
     text: &'a [u8],
     at: usize,
-}
-
-/// The classes of each byte value: the tokens that the byte may be part of.
-static CLASSES: [u8; 256] = {
-    let mut classes = [0; 256];
-    let mut number = 0;
-    while number < 256 {
-        let byte = number as u8;
-        if byte.is_ascii_alphabetic() || byte == b'_' || byte >= 0x80 {
-            classes[number] |= STARTS_WORD | IS_OF_WORD;
-        }
-        if byte.is_ascii_digit() || byte == b'$' {
-            classes[number] |= IS_OF_WORD;
-        }
-        if matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c) {
-            classes[number] |= IS_SPACE;
-        }
-        if matches!(
-            byte,
-            b',' | b'=' | b'<' | b'>' | b'+' | b'*' | b':' | b'|' | b'[' | b']' | b'%'
-        ) {
-            classes[number] |= IS_SIGN;
-        }
-        number += 1;
-    }
-    classes
-};
-
-const STARTS_WORD: u8 = 1;
-const IS_OF_WORD: u8 = 2;
-const IS_SPACE: u8 = 4;
-/// A byte that is a token by itself, whatever the bytes around it are.
-const IS_SIGN: u8 = 8;
-
-/// Returns whether an identifier may begin with this byte.
-#[inline]
-pub(in crate::session) fn starts_word(byte: u8) -> bool {
-    CLASSES[usize::from(byte)] & STARTS_WORD != 0
-}
-
-/// Returns whether an identifier may continue with this byte.
-#[inline]
-pub(in crate::session) fn is_of_word(byte: u8) -> bool {
-    CLASSES[usize::from(byte)] & IS_OF_WORD != 0
-}
-
-#[inline]
-pub(super) fn is_space(byte: u8) -> bool {
-    CLASSES[usize::from(byte)] & IS_SPACE != 0
 }
 
 impl<'a> Lexer<'a> {

@@ -6,6 +6,7 @@
 //! no grammar beyond that, so no place in a statement hides a name. It reads a text in one pass and allocates nothing.
 
 mod blocks;
+mod byte_classes;
 mod channel_command;
 mod class;
 mod data_changes;
@@ -14,6 +15,7 @@ mod denied;
 mod effects;
 mod lexer;
 mod literal_sets;
+mod meaning;
 mod parameters;
 mod phrase;
 pub(super) mod pieces;
@@ -25,15 +27,16 @@ mod verdict_cache;
 mod verdicts;
 mod words;
 
+pub(in crate::session) use byte_classes::is_of_word;
 pub use channel_command::ChannelCommand;
 pub use class::Class;
 pub(in crate::session) use data_changes::{changes_data, may_change_data};
 pub use ddl::DdlWords;
 pub(in crate::session) use ddl::NAME_MAX;
-pub(in crate::session) use denied::{builtin_effects, is_catalog, is_innocent};
+pub(in crate::session) use denied::is_innocent;
 pub use effects::Effects;
 use lexer::Literals;
-pub(in crate::session) use lexer::{Kind, Lexer, is_of_word};
+pub(in crate::session) use lexer::{Kind, Lexer};
 pub use literal_sets::{LiteralSets, literal_sets};
 pub(in crate::session) use parameters::is_parameter_name;
 pub use parameters::{
@@ -45,6 +48,7 @@ use reader::Look;
 pub(in crate::session) use session_readers::SESSION_READERS;
 pub(in crate::session) use session_readers::reads_session;
 pub use verdict_cache::{Verdict, VerdictCache};
+pub(in crate::session) use words::{builtin_effects, is_catalog};
 
 use super::certificates::Certificates;
 

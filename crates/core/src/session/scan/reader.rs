@@ -4,8 +4,9 @@
 use super::{
     Effects, ddl,
     lexer::{Kind, Lexer, Literals, Token},
+    meaning::{CHANGE, Key, Meaning},
     parameters::{self, NAME_MAX},
-    words::{self, CHANGE, Key, Meaning},
+    words,
 };
 use crate::session::certificates::{Certificates, Name, NameEffects};
 

@@ -5,7 +5,8 @@
 
 use super::{
     blocks,
-    lexer::{Kind as TokenKind, Literals, Token, is_of_word},
+    byte_classes::is_of_word,
+    lexer::{Kind as TokenKind, Literals, Token},
 };
 
 /// The largest number of holes of a template. The text after the last hole is compared as it is.

@@ -1,71 +1,14 @@
 //! The words that the scanner looks for in a text: key words, and those names of PostgreSQL's own that leave a trace.
 //! All are in one hash table.
 
-use super::{Effects, denied};
+use super::{
+    Effects, denied,
+    meaning::{CHANGE, Key, Meaning},
+};
 use crate::session::{
-    certificates::Name,
+    certificates::{Name, NameEffects},
     word_list::{begins, first_word},
 };
-
-/// The effects of a text that writes to a system catalog, or that makes something in `pg_temp`.
-pub(super) const CHANGE: Effects = Effects::OPAQUE.and(Effects::TEMP);
-
-/// The meaning of a word without quotes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Meaning {
-    /// A name, with or without quotes: the effects of its use, and the effects that it has in a text that writes.
-    Name(Effects, Effects),
-    /// The function `set_config`.
-    SetConfig,
-    /// A key word.
-    Key(Key),
-}
-
-/// The key words that matter. Key words with the same meaning share a variant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
-    /// ANALYZE, ANALYSE, VERBOSE
-    Analyze,
-    /// BEGIN, START, ABORT
-    Begin,
-    Call,
-    /// CLOSE
-    Close,
-    /// COMMIT, END
-    Commit,
-    Copy,
-    Deallocate,
-    Declare,
-    Delete,
-    Discard,
-    Do,
-    Execute,
-    Explain,
-    /// FETCH, MOVE
-    Fetch,
-    Hold,
-    Insert,
-    Into,
-    /// LISTEN, UNLISTEN
-    Listen,
-    Load,
-    /// LOCK, NOTIFY
-    Lock,
-    Merge,
-    Prepare,
-    Program,
-    Reset,
-    Rollback,
-    /// SAVEPOINT, RELEASE
-    Savepoint,
-    /// SELECT, VALUES, TABLE
-    Select,
-    Set,
-    Show,
-    Truncate,
-    Update,
-    With,
-}
 
 /// The key words by their meaning.
 const KEYS: [(&str, Key); 32] = [
@@ -193,6 +136,23 @@ pub(super) fn meaning(name: Name, text: &[u8], start: usize, end: usize) -> Opti
         Some(b'p' | b'P' | b'b' | b'B') => by_beginning(&text[start..end]),
         _ => None,
     }
+}
+
+/// Returns the effects that PostgreSQL's own function or relation of this name has on a session that uses it; `None` if
+/// none is known. System catalogs that DDL writes to are left out: see [`is_catalog`].
+pub(in crate::session) fn builtin_effects(name: &[u8]) -> Option<NameEffects> {
+    let (read, write) = match meaning(Name::of(name), name, 0, name.len())? {
+        Meaning::Name(_, CHANGE) | Meaning::Key(_) => return None,
+        Meaning::Name(read, write) => (read, write),
+        Meaning::SetConfig => (Effects::SETTING, Effects::NONE),
+    };
+    Some(NameEffects { read, write })
+}
+
+/// Returns whether this is a system catalog. Writing to it is DDL.
+pub(in crate::session) fn is_catalog(name: &[u8]) -> bool {
+    let meaning = meaning(Name::of(name), name, 0, name.len());
+    matches!(meaning, Some(Meaning::Name(_, CHANGE)))
 }
 
 /// Returns whether both words are the same in any case. `word` is in lower case, and both have the same length. Bytes

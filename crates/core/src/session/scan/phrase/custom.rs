@@ -9,7 +9,7 @@ use crate::session::{
     CustomParameters,
     scan::{
         blocks,
-        lexer::{is_of_word, starts_word},
+        byte_classes::{is_of_word, starts_word},
     },
     word_list::is_any,
 };

@@ -1,0 +1,63 @@
+//! What a word of an SQL text may mean to the scanner: a key word, or a name of PostgreSQL's own with known effects.
+
+use super::Effects;
+
+/// The effects of a text that writes to a system catalog, or that makes something in `pg_temp`.
+pub(super) const CHANGE: Effects = Effects::OPAQUE.and(Effects::TEMP);
+
+/// The meaning of a word without quotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// A name, with or without quotes: the effects of its use, and the effects that it has in a text that writes.
+    Name(Effects, Effects),
+    /// The function `set_config`.
+    SetConfig,
+    /// A key word.
+    Key(Key),
+}
+
+/// The key words that matter. Key words with the same meaning share a variant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    /// ANALYZE, ANALYSE, VERBOSE
+    Analyze,
+    /// BEGIN, START, ABORT
+    Begin,
+    Call,
+    /// CLOSE
+    Close,
+    /// COMMIT, END
+    Commit,
+    Copy,
+    Deallocate,
+    Declare,
+    Delete,
+    Discard,
+    Do,
+    Execute,
+    Explain,
+    /// FETCH, MOVE
+    Fetch,
+    Hold,
+    Insert,
+    Into,
+    /// LISTEN, UNLISTEN
+    Listen,
+    Load,
+    /// LOCK, NOTIFY
+    Lock,
+    Merge,
+    Prepare,
+    Program,
+    Reset,
+    Rollback,
+    /// SAVEPOINT, RELEASE
+    Savepoint,
+    /// SELECT, VALUES, TABLE
+    Select,
+    Set,
+    Show,
+    Truncate,
+    Update,
+    With,
+}
