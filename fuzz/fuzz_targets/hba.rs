@@ -1,4 +1,4 @@
-//! `pgweir_fuzz_targets::hba` says what is checked.
+//! The checks are described at `pgweir_fuzz_targets::hba`.
 
 #![no_main]
 

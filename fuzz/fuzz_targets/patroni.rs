@@ -1,4 +1,4 @@
-//! `pgweir_fuzz_targets::patroni` says what is checked.
+//! The checks are described at `pgweir_fuzz_targets::patroni`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! `pgweir_fuzz_targets::scram` says what is checked.
+//! The checks are described at `pgweir_fuzz_targets::scram`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! `pgweir_fuzz_targets::takeover` says what is checked.
+//! The checks are described at `pgweir_fuzz_targets::takeover`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Modules of core import in one direction: what a module may use lies below it.
+//! Modules of core import in one direction: a module uses only modules of lower layers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! Types are narrow, and nothing is public that nobody else uses.
+//! Structs have few fields, and each public item is used outside of its file.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,5 @@
-//! Any body as an answer of Patroni's REST API: a report has at most one leader, and no text without a bound.
+//! Any body as an answer of Patroni's REST API: a report has at most one leader, and the length of each text in it is
+//! limited.
 
 use pgweir_core::shared::hosts::ClusterReport;
 

@@ -1,6 +1,6 @@
 //! Any text through the scanner, in each dialect, with few and with many certificates.
 //!
-//! The target checks that a pure text stays pure behind another pure statement, and an impure one impure; that phrases are
+//! The target checks that a text has the same effects alone and behind a statement without effects; that phrases are
 //! parts of their text; and that neither an earlier text (behind a zero byte) nor a comment changes a result.
 
 use pgweir_core::session::{

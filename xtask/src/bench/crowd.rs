@@ -1,9 +1,7 @@
 //! Many idle clients in a separate process, which has its own limit of open files.
 //!
-//! The child reads orders from standard input, one per line (`open N`, `ask`, `prepare N`,
-//! `close`), and
-//! answers each with one line: `done N SECONDS` or `failed N WORDS`, where N is the number of
-//! clients that it worked for.
+//! The child reads orders from standard input, one per line (`open N`, `ask`, `prepare N`, `close`), and answers each
+//! with one line: `done N SECONDS` or `failed N WORDS`, where N is the number of clients that it worked for.
 
 use std::{
     io::{BufRead, Write, stdin, stdout},

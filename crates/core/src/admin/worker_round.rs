@@ -1,4 +1,4 @@
-//! The round of a console command: visits each worker, and comes back to the console's worker with the result.
+//! The round of a console command: visits each worker, and returns to the console's worker with the result.
 
 use super::{Admin, show};
 use crate::{

@@ -1,4 +1,4 @@
-//! The vocabulary of the other modules: ids, times, addresses, errors, counters, and the facts about TLS and memory.
+//! The types that all other modules use: ids, times, addresses, errors, counters, and the facts about TLS and memory.
 //!
 //! A module of this folder imports no module from outside of it.
 

@@ -1,7 +1,8 @@
 //! Measures the memory of a worker's connections and pools, and gives unused memory back while `memory_limit` is reached.
 //!
-//! This module owns no state: [`Memory`](crate::base::memory::Memory) has the figures of all workers. Input: the ticks of the
-//! worker, and SHOW. Output: effects that close idle servers, and an event when the limit is reached or left.
+//! This module owns no state: [`Memory`](crate::base::memory::Memory) has the figures of all workers. Input: the ticks
+//! of the worker, and SHOW. Output: effects that close idle servers, and an event when the memory reaches the limit, or
+//! is below it again.
 
 use crate::{
     Actions, Control, Level, WorkerId,

@@ -1,14 +1,14 @@
 //! Online restart, on one worker: clients, and the servers that they keep, move to the process that replaces this one.
 //!
-//! **Owns**, per worker ([`OnlineRestart`]): the progress of the handover while this process is the old one
-//! (`handover_out`), and the clients that have left and use LISTEN, until the new process receives their
-//! notifications (`forwarding`).
+//! This module owns, per worker ([`OnlineRestart`]): the progress of the handover while this process is the old one
+//! (`handover_out`), and the clients that have left and use LISTEN, until the new process receives their notifications
+//! (`forwarding`).
 //!
-//! **Comes in:** the control thread's orders and the other process's messages ([`TakeoverMail`]); clients at a quiet
-//! point ([`OnlineRestart::client_is_quiet`]); clients of the old process, as records (`handover_in`), with their servers
-//! in session mode (`server_handover`); notifications and answers of listeners for clients that are on their way.
+//! Input: the control thread's orders and the other process's messages ([`TakeoverMail`]); clients at a quiet point
+//! ([`OnlineRestart::client_is_quiet`]); clients of the old process, as records (`handover_in`), with their servers in
+//! session mode (`server_handover`); notifications and answers of listeners for clients that are on their way.
 //!
-//! **Goes out:** actions that send a client or a message to the other process, mail to other workers, and effects:
+//! Output: actions that send a client or a message to the other process, mail to other workers, and effects:
 //! [`RestartEffect`]s, which the worker carries out in turn, and effects for pools, clients and logins.
 
 mod forwarding;

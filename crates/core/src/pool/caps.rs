@@ -3,7 +3,7 @@
 //! A ledger takes a slot when it plans a server, and gives it back when that server is gone, so that no cap is exceeded
 //! at any moment. A pool that finds no room under a cap is *denied*, and stands in the queue of that cap.
 //!
-//! # Nobody waits while there is room
+//! # No client waits while there is room
 //!
 //! 1. A slot that is given back, or a higher limit, makes room. The room is granted at once to the pools in the queues
 //!    of these caps, first to those that have the fewest slots for their weight, until none of the caps has both room

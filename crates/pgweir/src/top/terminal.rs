@@ -1,4 +1,4 @@
-//! The terminal: keys, signals and samples come by one channel, and each of them brings a new frame.
+//! The terminal: keys, signals and samples arrive through one channel. After each of them a new frame is drawn.
 
 use std::{
     io,

@@ -1,5 +1,5 @@
 //! SHOW WAITERS: the clients that wait for a server connection, the limit for which they wait, the clients that have
-//! the servers under this limit, and an advice to the operator.
+//! the servers under this limit, and advice to the operator.
 
 use std::collections::BTreeMap;
 

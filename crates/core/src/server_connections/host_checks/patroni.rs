@@ -1,4 +1,5 @@
-//! Handles news of Patroni clusters: checks the hosts concerned. The answers of the servers decide which host is used.
+//! Handles changes that Patroni reports about clusters: checks the hosts concerned. The answers of the servers decide
+//! which host is used.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The words that the scanner looks for in a text: key words, and those names of PostgreSQL's own that leave a trace.
-//! All are in one hash table.
+//! The words that the scanner looks for in a text: key words, and those names of PostgreSQL's own whose effects are
+//! known. All are in one hash table.
 
 use super::{
     Effects, denied,

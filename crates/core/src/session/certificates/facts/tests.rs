@@ -1,4 +1,4 @@
-//! Small databases, and what follows from them.
+//! The conclusions from the facts of small databases.
 
 use super::*;
 use crate::session::certificates::{Certificates, FACTS, NameEffects, row};
