@@ -98,6 +98,10 @@ impl ServerConnections<'_> {
                 let is_checked = matches!(phase, Phase::Checking { .. });
                 self.drop_server(conn, text, out);
                 let ends_client = !is_checked && self.settings_end_servers(client, &fault);
+                if ends_client && let Some(client) = self.connections.client(client) {
+                    // So that no server is cleaned after it.
+                    client.become_idle();
+                }
                 self.effects.push(match ends_client {
                     true => Effect::Client(ClientEffect::Refuse(client, Box::new(fault))),
                     false => Effect::Client(ClientEffect::CheckOutAgain(client)),

@@ -389,17 +389,33 @@ impl TlsSession {
     }
 }
 
-/// Appends the alert with the reason of a failure. `bytes` are the bytes that could not be parsed: the deframer
-/// remembers its position in them.
+/// Appends what is left to be sent after a failure, up to the alert with the reason. `bytes` are the bytes that could not be
+/// parsed: the deframer remembers its position in them.
 fn append_alert(side: &mut Own, bytes: &mut [u8], out: &mut Vec<u8>) {
     let (mut at, mut plain) = (0, Vec::new());
     loop {
+        let start = out.len();
         let next = on_side!(&mut *side, connection => {
             turn(connection.process_tls_records(&mut bytes[at..]), &mut at, &mut plain, out)
         });
-        if !matches!(next, Ok(Turn::More)) {
+        // Behind the alert, rustls would parse the same bytes again, and fail again.
+        if !matches!(next, Ok(Turn::More)) || is_alert(&out[start..]) {
             return;
         }
+    }
+}
+
+/// Returns whether this is the record of an alert. TLS 1.3 hides the type of an encrypted record, but no other message of a
+/// handshake is as short as an alert.
+fn is_alert(record: &[u8]) -> bool {
+    const ALERT: u8 = 21;
+    const APPLICATION_DATA: u8 = 23;
+    // The header, the alert, its type, and the tag of the cipher.
+    const ENCRYPTED_LEN: usize = 5 + 2 + 1 + 16;
+    match record.first() {
+        Some(&ALERT) => true,
+        Some(&APPLICATION_DATA) => record.len() == ENCRYPTED_LEN,
+        _ => false,
     }
 }
 
