@@ -21,7 +21,7 @@ use super::{
     access::FleetAccess,
     record::{PeerValue, parse_source, show_source},
     registration::{Outcome, Registration, others},
-    store::Store,
+    store::{Store, StoreError},
 };
 use crate::{
     clock::{Clock, since_boot_us},
@@ -69,6 +69,8 @@ struct Report {
     /// The kind of request that failed last, until a request of this kind succeeds. Reads and changes differ, since a
     /// full etcd still answers reads.
     failure: Option<Failure>,
+    /// Whether etcd has given a reason for the failure.
+    has_reason: bool,
     is_leased: bool,
     count_error: Option<String>,
     errors: u64,
@@ -238,15 +240,12 @@ impl Actor {
                 self.node.answer(since_boot_us(), number, instance, answer);
                 return self.note_contact(kind);
             }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => {
-                let patience = patience.as_secs_f64();
-                format!("no answer within {patience} s (a fifth of fleet_lease)")
-            }
+            Ok(Err(error)) => Some(error),
+            Err(_) => None,
         };
         self.store.disconnect();
         self.node.fail(since_boot_us(), number);
-        self.note_failure(kind, &error);
+        self.note_failure(kind, error);
     }
 
     /// Returns the addresses of the servers of the node whose record a change replaces.
@@ -409,12 +408,22 @@ impl Actor {
         }
     }
 
-    fn note_failure(&mut self, kind: Failure, error: &str) {
+    /// Logs the first failure, and the first one for which etcd gives a reason. `error`: the reason, if there was an answer.
+    fn note_failure(&mut self, kind: Failure, error: Option<StoreError>) {
         self.report.errors += 1;
-        if self.report.failure.is_some() {
+        let is_known = self.report.failure.is_some();
+        if is_known && (self.report.has_reason || error.is_none()) {
             return;
         }
         self.report.failure = Some(kind);
+        self.report.has_reason = error.is_some();
+        let error = error.map_or_else(
+            || {
+                let patience = Duration::from_micros(self.terms.timeout).as_secs_f64();
+                format!("no answer within {patience} s (a fifth of fleet_lease)")
+            },
+            |error| error.to_string(),
+        );
         let text = format!(
             "etcd: {error}; this node uses its last share until its lease ends, and then its floor of {} servers",
             self.terms.floor
