@@ -1,8 +1,8 @@
 //! Registers this process in etcd as a peer, so that other nodes can pass on cancel requests for its clients.
 //!
-//! The key `peer/PEER_ID` has the address of the node, and ends with an etcd lease that the node renews. A node never takes the key
-//! of a node with another address: both have the same `peer_id` then. The new process of an online restart has the address of
-//! the old one, and takes its key.
+//! The key `peer/PEER_ID` has the address of the node. The node renews the key's lease in etcd, and etcd removes the key when the
+//! lease ends. If the key has another address, another node has the same `peer_id`, and keeps the key. The new process of an
+//! online restart has the address of the old one, so it takes the key over.
 
 use pgweir_core::shared::fleet::{FleetPeer, FleetPeers};
 use pgweir_fleet::NodeId;
@@ -19,7 +19,7 @@ const RENEWALS_PER_LEASE: u64 = 3;
 #[derive(Default)]
 pub(super) struct Registration {
     held: Option<Held>,
-    /// A later process with the same address has taken the key: it is not taken back.
+    /// A later process with the same address has taken the key over, so this process leaves it.
     is_succeeded: bool,
 }
 
@@ -43,13 +43,13 @@ pub(super) enum Outcome {
     Kept,
     /// Another node has the `peer_id`, at this address.
     Taken(String),
-    /// Another node has changed the key at the same time; the next read shows it.
+    /// Another node has changed the key since it was read, or the lease has ended. The next read shows the key as it is.
     Outdated,
 }
 
 impl Registration {
-    /// Registers the process under this `peer_id`, or renews the registration. `seconds`: how long it lasts without this process.
-    /// The store must have been read since the last call.
+    /// Registers the process under this `peer_id`, or renews the registration. `seconds` is the time until the registration ends
+    /// if this process does not renew it. The store must have been read since the last call.
     ///
     /// # Errors
     /// etcd can't be asked. The registration lasts until its lease ends.
@@ -120,16 +120,16 @@ impl Registration {
         Ok(Outcome::Registered)
     }
 
-    /// Gives the registration up.
+    /// Removes the key of this process.
     async fn release(&mut self, store: &mut Store) {
         if let Some(held) = self.held.take() {
-            // The lease may be over, or etcd may not answer: then the key goes with the end of the lease.
+            // If this fails, etcd removes the key when the lease ends.
             let _ = store.revoke_lease(held.lease).await;
         }
     }
 }
 
-/// Returns the peers of this node.
+/// Returns the other nodes that are registered.
 pub(super) fn others(store: &Store, own: NodeId) -> FleetPeers {
     let peers = store.peers().by_id.iter();
     let others = peers.filter(|(_, (value, _))| value.node != own);
