@@ -168,7 +168,7 @@ def test_garbage_in_a_key_costs_the_lease_and_no_more(start_node, etcd, load_scr
 def test_nodes_with_other_settings_have_their_floors(start_node, load_script):
     start_node()
     other = start_node(max_server_conn=90)
-    other.pooler.expect_log("the fleet has other values of max_server_conn, fleet_nodes, fleet_floor or fleet_lease")
+    other.pooler.expect_log("the fleet has other values of max_server_conn, fleet_nodes, fleet_floor or fleet_lease", 20)
     other.load(20, load_script)
     machine.stays_true(lambda: other.servers <= FLOOR, 2 * LEASE, "the node has its floor")
 
