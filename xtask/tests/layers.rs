@@ -254,25 +254,10 @@ fn imports_at_first_level(root: &Path) -> BTreeMap<String, BTreeSet<String>> {
 /// A folder may hold modules of several layers. The folders as wholes import in one direction, too.
 #[test]
 fn folders_of_core_import_in_one_direction() {
-    let mut left = imports_at_first_level(&core());
-    loop {
-        let done: BTreeSet<String> = left
-            .iter()
-            .filter(|(_, used)| used.iter().all(|name| !left.contains_key(name)))
-            .map(|(name, _)| name.clone())
-            .collect();
-        if done.is_empty() {
-            break;
-        }
-        left.retain(|name, _| !done.contains(name));
-    }
-    let names = left.keys().cloned().collect::<BTreeSet<_>>();
-    for used in left.values_mut() {
-        used.retain(|name| names.contains(name));
-    }
+    let circle = circle(imports_at_first_level(&core()));
     assert!(
-        left.is_empty(),
-        "these import each other in a circle: {left:?}"
+        circle.is_empty(),
+        "these import each other in a circle: {circle:?}"
     );
 }
 

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use crate::value::{BadValue, Value};
+use crate::{
+    url::authority,
+    value::{BadValue, Value},
+};
 
 /// The right form, as the end of "expected ...".
 const EXPECTED: &str =
@@ -66,8 +69,7 @@ impl HttpAddress {
 impl fmt::Display for HttpAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Tcp { host, port } => f.write_str(&authority(host, *port)),
             Self::Unix(path) => f.write_str(path),
         }
     }

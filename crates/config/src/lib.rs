@@ -47,4 +47,5 @@ pub use table::{
     peer::{self, Peer},
     user::{self, UserSettings},
 };
+pub use url::authority;
 pub use value::BadValue;

@@ -50,8 +50,9 @@ impl UrlParts {
     }
 }
 
-/// Returns host and port, as an HTTP request names them.
-pub(crate) fn authority(host: &str, port: u16) -> String {
+/// Returns host and port as one text, as URLs, HTTP requests and log lines show them: an address of IPv6 stands in brackets.
+#[must_use]
+pub fn authority(host: &str, port: u16) -> String {
     match host.contains(':') {
         true => format!("[{host}]:{port}"),
         false => format!("{host}:{port}"),

@@ -270,21 +270,17 @@ impl Directory {
                 continue;
             };
             let opens_alike = opens_like(old, new) && before.tls.servers == snapshot.tls.servers;
-            // What clients have left on the pool's servers before was not recorded.
+            // Until now pgweir has not recorded which session state clients leave on the pool's servers.
             let begins_to_carry = snapshot.config.carries_sessions(new, user)
                 && !before.config.carries_sessions(old, user);
             if !opens_alike || begins_to_carry {
                 pool.epochs.lock().renew();
             }
         }
-        let trust = |of: &Snapshot| {
-            let settings = &of.config.settings;
-            (
-                settings.certified_functions.clone(),
-                settings.pin_extensions.clone(),
-            )
-        };
-        if trust(&before) != trust(&snapshot) {
+        let (old, new) = (&before.config.settings, &snapshot.config.settings);
+        if old.certified_functions != new.certified_functions
+            || old.pin_extensions != new.pin_extensions
+        {
             let catalogs = Arc::clone(&self.pools.lock().all_catalogs);
             catalogs.doubt();
         }

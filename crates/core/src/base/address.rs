@@ -2,7 +2,7 @@
 
 use std::{fmt, net::SocketAddr};
 
-use pgweir_config::Database;
+use pgweir_config::{Database, authority};
 
 /// The address of a server, as it is configured.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -44,8 +44,7 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Endpoint::Unix(path) => f.write_str(path),
-            Endpoint::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Endpoint::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Endpoint::Tcp { host, port } => f.write_str(&authority(host, *port)),
         }
     }
 }

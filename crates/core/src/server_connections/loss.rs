@@ -99,7 +99,7 @@ impl ServerConnections<'_> {
                 self.drop_server(conn, text, out);
                 let ends_client = !is_checked && self.settings_end_servers(client, &fault);
                 if ends_client && let Some(client) = self.connections.client(client) {
-                    // So that no server is cleaned after it.
+                    // A client that ends while it has a server makes pgweir clean that server, and this one is gone.
                     client.become_idle();
                 }
                 self.effects.push(match ends_client {

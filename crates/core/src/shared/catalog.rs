@@ -187,7 +187,7 @@ impl Catalogs {
         catalog
     }
 
-    /// Makes all certificates invalid until the catalogs have been read again: other functions are trusted now.
+    /// Makes all certificates invalid until the catalogs have been read again, since the settings trust other functions now.
     pub(crate) fn doubt(&self) {
         for catalog in self.living() {
             catalog.begin_ddl();

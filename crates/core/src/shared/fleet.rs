@@ -2,9 +2,10 @@
 
 mod rounds;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use parking_lot::Mutex;
+use pgweir_config::authority;
 
 pub use self::rounds::{FleetCount, FleetCounted, FleetRound};
 use crate::Time;
@@ -26,6 +27,12 @@ pub struct FleetPeer {
     pub host: String,
     /// The node's port.
     pub port: u16,
+}
+
+impl fmt::Display for FleetPeer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&authority(&self.host, self.port))
+    }
 }
 
 /// The fleet, as this process has read it last.

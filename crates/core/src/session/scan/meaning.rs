@@ -1,4 +1,5 @@
-//! What a word of an SQL text may mean to the scanner: a key word, or a name of PostgreSQL's own with known effects.
+//! The kinds of words that the scanner knows: key words of SQL, and names that PostgreSQL defines, with their effects on the
+//! session.
 
 use super::Effects;
 

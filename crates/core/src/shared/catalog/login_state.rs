@@ -1,7 +1,7 @@
-//! Session state that a login event trigger has left.
+//! Whether login event triggers may have left session state in a new server connection.
 //!
-//! PostgreSQL runs such a trigger before pgweir can read the catalog through the new connection. So a reading shows what a
-//! login has left only if the catalog has not changed between both.
+//! PostgreSQL runs these triggers before pgweir can read the catalog through the new connection. So a reading of the catalog
+//! tells which triggers ran at the login only if the catalog has not changed between the login and the reading.
 
 use super::{Catalog, State};
 
@@ -13,8 +13,8 @@ impl Catalog {
         state.changes.count
     }
 
-    /// Returns whether a session may have state from its login on: a login trigger runs uncertified code, or it is not known
-    /// whether one did. `changes` is the number of [`changes`](Self::changes) at the login.
+    /// Returns whether a login trigger may have left state in a session: a trigger runs code that is not certified, or the
+    /// triggers that ran are not known. `changes` is the number of [`changes`](Self::changes) at the login.
     #[must_use]
     pub fn login_may_have_left_state(&self, changes: u64) -> bool {
         let (_, state) = self.locked();

@@ -11,7 +11,7 @@ use pgweir_core::{
     mail::{FleetMail, Mail},
     shared::{
         events::EventKind,
-        fleet::{FleetNode, FleetNodeState, FleetView},
+        fleet::{FleetNode, FleetNodeState, FleetPeer, FleetView},
     },
 };
 use pgweir_fleet::{Answer, Change, Load, Node, NodeId, Request, Source, Terms, attribute};
@@ -324,10 +324,13 @@ impl Actor {
         let settings = &snapshot.config.settings;
         let (id, node) = (settings.peer_id, self.node.id());
         let address = settings.address_in_fleet().filter(|_| id > 0);
-        let value = address.map(|(host, port)| PeerValue { node, host, port });
-        let shown = value.as_ref().map(ToString::to_string).unwrap_or_default();
-        let has_no_address = id > 0 && value.is_none();
-        let wanted = value.map(|value| (id, value));
+        let address = address.map(|(host, port)| FleetPeer { host, port });
+        let shown = address
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        let has_no_address = id > 0 && address.is_none();
+        let wanted = address.map(|address| (id, PeerValue { node, address }));
         let patience = Duration::from_micros(self.terms.timeout);
         let seconds = self.terms.lease.div_ceil(1_000_000).cast_signed();
         let now = since_boot_us();

@@ -1,8 +1,9 @@
 //! The values of the fleet's keys in etcd, as JSON.
 
-use std::{collections::BTreeSet, fmt, net::IpAddr};
+use std::{collections::BTreeSet, net::IpAddr};
 
 use pgweir_config::NodeAddress;
+use pgweir_core::shared::fleet::FleetPeer;
 use pgweir_fleet::{NodeId, Source, Terms};
 use serde_json::{Value, json};
 
@@ -106,8 +107,7 @@ impl FreeValue {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PeerValue {
     pub(super) node: NodeId,
-    pub(super) host: String,
-    pub(super) port: u16,
+    pub(super) address: FleetPeer,
 }
 
 impl PeerValue {
@@ -118,29 +118,18 @@ impl PeerValue {
         let is_valid = NodeAddress::is_host(host) && port != 0;
         is_valid.then_some(Self {
             node: NodeId::from_str_radix(value.get("node")?.as_str()?, 16).ok()?,
-            host: host.to_owned(),
-            port,
+            address: FleetPeer {
+                host: host.to_owned(),
+                port,
+            },
         })
     }
 
     pub(super) fn write(&self) -> Vec<u8> {
         let node = format!("{:016x}", self.node);
-        let value = json!({ "node": node, "host": self.host, "port": self.port });
+        let FleetPeer { host, port } = &self.address;
+        let value = json!({ "node": node, "host": host, "port": port });
         value.to_string().into_bytes()
-    }
-
-    /// Returns whether both are reached at the same address.
-    pub(super) fn has_address_of(&self, other: &Self) -> bool {
-        (&self.host, self.port) == (&other.host, other.port)
-    }
-}
-
-impl fmt::Display for PeerValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}", self.host, self.port),
-            false => write!(f, "{}:{}", self.host, self.port),
-        }
     }
 }
 
@@ -195,11 +184,13 @@ mod tests {
         }
         let peer = PeerValue {
             node: 7,
-            host: "fd00::1".to_owned(),
-            port: 6432,
+            address: FleetPeer {
+                host: "fd00::1".to_owned(),
+                port: 6432,
+            },
         };
         assert_eq!(PeerValue::parse(&peer.write()), Some(peer.clone()));
-        assert_eq!(peer.to_string(), "[fd00::1]:6432");
+        assert_eq!(peer.address.to_string(), "[fd00::1]:6432");
         // Neither the folder of a Unix socket nor a port that no process can have.
         for (host, port) in [
             ("/tmp", "1"),

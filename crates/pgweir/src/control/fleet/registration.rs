@@ -4,7 +4,7 @@
 //! lease ends. If the key has another address, another node has the same `peer_id`, and keeps the key. The new process of an
 //! online restart has the address of the old one, so it takes the key over.
 
-use pgweir_core::shared::fleet::{FleetPeer, FleetPeers};
+use pgweir_core::shared::fleet::FleetPeers;
 use pgweir_fleet::NodeId;
 
 use super::{
@@ -32,7 +32,7 @@ struct Held {
     renewed: u64,
 }
 
-/// What has become of the registration.
+/// The result of an attempt to register this process, or to renew its registration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The process has no `peer_id`, or its successor is registered.
@@ -60,7 +60,9 @@ impl Registration {
         seconds: i64,
         now: u64,
     ) -> Result<Outcome, StoreError> {
-        let is_wanted = |held: &Held| wanted.as_ref() == Some(&(held.id, held.value.clone()));
+        let is_wanted = |held: &Held| {
+            (wanted.as_ref()).is_some_and(|(id, value)| *id == held.id && *value == held.value)
+        };
         if self.held.as_ref().is_some_and(|held| !is_wanted(held)) {
             self.is_succeeded = false;
             self.release(store).await;
@@ -73,7 +75,7 @@ impl Registration {
         if let Some(held) = &mut self.held {
             if !is_own {
                 // The lease has ended, somebody has deleted the key, or this process has a successor.
-                self.is_succeeded = known.is_some_and(|it| it.has_address_of(&value));
+                self.is_succeeded = known.is_some_and(|it| it.address == value.address);
                 self.release(store).await;
                 return Ok(Outcome::Outdated);
             }
@@ -89,8 +91,8 @@ impl Registration {
             return Ok(Outcome::Kept);
         }
         if let Some(other) = known.filter(|_| !is_own) {
-            match other.has_address_of(&value) {
-                false => return Ok(Outcome::Taken(other.to_string())),
+            match other.address == value.address {
+                false => return Ok(Outcome::Taken(other.address.to_string())),
                 true if self.is_succeeded => return Ok(Outcome::Nothing),
                 true => {}
             }
@@ -133,10 +135,7 @@ impl Registration {
 pub(super) fn others(store: &Store, own: NodeId) -> FleetPeers {
     let peers = store.peers().by_id.iter();
     let others = peers.filter(|(_, (value, _))| value.node != own);
-    let shown = others.map(|(&id, (value, _))| {
-        let host = value.host.clone();
-        let port = value.port;
-        (id, FleetPeer { host, port })
-    });
-    shown.collect()
+    others
+        .map(|(&id, (value, _))| (id, value.address.clone()))
+        .collect()
 }
