@@ -121,9 +121,10 @@ macro_rules! login_settings {
                 /// How long a process may use more servers than `fleet_floor` without an answer of etcd, at least 1 second. Each process renews
                 /// its lease three times in this time, and reads the demands of the others fifteen times.
                 fleet_lease: Micros = "5", restarts, now;
-                /// Where the other processes reach this one, with a `peer_id`, to pass on cancel requests: `HOST` or `HOST:PORT`; without a port
-                /// `listen_port`. Each process writes its `peer_id` and this address into etcd, so `[peers]` need not name them. If empty, the first
-                /// address of `listen_addr` that is neither a name, nor all addresses, nor this machine's own (`127.0.0.1`).
+                /// The address, `HOST` or `HOST:PORT`, at which the other processes reach this process to pass on cancel requests. A process
+                /// with a `peer_id` writes this number and the address into etcd, so `[peers]` need not name it. The port is `listen_port` if
+                /// none is given. If `fleet_address` is empty, the process uses the first IP address in `listen_addr` that other machines can
+                /// reach: neither `0.0.0.0` or `::`, nor a loopback address such as `127.0.0.1`.
                 fleet_address: NodeAddress = "", reloads, now;
                 /// A PEM file with the certificate authorities of etcd, for URLs with `https`.
                 fleet_etcd_tls_ca_file: Option<String>, restarts, now;
