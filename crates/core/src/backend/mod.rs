@@ -21,7 +21,7 @@ pub use login::{BackendKey, Credentials, LoginError, Progress, ServerLogin, TlsA
 pub use lookup::Lookup;
 pub use mark::{Change, Mark, MarkKind};
 pub use prepared::{Prepared, Version};
-pub(crate) use repeatable::ends_sessions;
+pub(crate) use repeatable::{LossKind, ends_sessions};
 pub use repeatable::{LostHosts, RepeatableRequest};
 pub use replies::{Front, Replies};
 pub use request::{InternalQuery, Request};

@@ -11,6 +11,31 @@ use crate::{Endpoint, Time, Token};
 /// the cause, so it is not repeated.
 const SILENT_LOSSES_MAX: usize = 1;
 
+/// How many servers may be lost during one request because another session of their host has crashed.
+const CRASHES_MAX: usize = 3;
+
+/// How the connection to a server was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LossKind {
+    /// Without an error message.
+    Silent,
+    /// The server says that another session has crashed, so all sessions of the host end. The request is not the cause.
+    /// This may happen twice within a moment: PostgreSQL accepts connections until it has noticed the crash.
+    OtherCrashed,
+    /// The server has sent another error message.
+    Announced,
+}
+
+impl LossKind {
+    /// Returns the kind of a loss that the server has announced with this SQLSTATE.
+    pub(crate) fn announced_by(code: &str) -> Self {
+        match code {
+            sqlstate::CRASH_SHUTDOWN => Self::OtherCrashed,
+            _ => Self::Announced,
+        }
+    }
+}
+
 /// The hosts whose connection was lost during a request, before they replied.
 #[derive(Debug, Default)]
 pub struct LostHosts {
@@ -18,19 +43,24 @@ pub struct LostHosts {
     hosts: Vec<(Arc<Endpoint>, Time)>,
     /// How many of the servers were lost without an error message.
     silent: usize,
+    /// How many of the servers ended because another session had crashed.
+    crashes: usize,
 }
 
 impl LostHosts {
-    /// Adds a host. `is_silent`: the server has sent no error message before its end.
-    pub(crate) fn add(&mut self, host: &Arc<Endpoint>, is_silent: bool, now: Time) {
+    /// Adds a host.
+    pub(crate) fn add(&mut self, host: &Arc<Endpoint>, kind: LossKind, now: Time) {
         self.hosts.push((Arc::clone(host), now));
-        self.silent += usize::from(is_silent);
+        self.silent += usize::from(kind == LossKind::Silent);
+        self.crashes += usize::from(kind == LossKind::OtherCrashed);
     }
 
     /// Returns whether the request may be sent once more in a pool with this number of hosts.
     #[must_use]
     pub(crate) fn allow_repeat(&self, hosts: usize) -> bool {
-        self.hosts.len() < hosts && self.silent <= SILENT_LOSSES_MAX
+        self.hosts.len() - self.crashes < hosts
+            && self.crashes <= CRASHES_MAX
+            && self.silent <= SILENT_LOSSES_MAX
     }
 
     /// Returns whether the list contains a host.
@@ -336,18 +366,32 @@ mod tests {
     fn repeats_are_bounded_and_silence_counts() {
         let [a, b, c] = [1, 2, 3].map(|port| Arc::new(Endpoint::of("h", port)));
         let mut lost = LostHosts::default();
-        lost.add(&a, false, Time(10));
+        lost.add(&a, LossKind::Announced, Time(10));
         assert!(lost.allow_repeat(2) && !lost.allow_repeat(1));
         assert!(lost.exclude(&a, Time(9)) && !lost.exclude(&a, Time(10)));
         assert!(lost.contain(&a) && !lost.contain(&b));
         assert!(!lost.exclude(&b, Time(1)));
-        lost.add(&b, true, Time(20));
+        lost.add(&b, LossKind::Silent, Time(20));
         assert!(!lost.allow_repeat(2) && lost.allow_repeat(3));
         assert!(lost.exclude(&b, Time(15)) && !lost.exclude(&a, Time(15)));
-        lost.add(&c, true, Time(30));
+        lost.add(&c, LossKind::Silent, Time(30));
         assert!(
             !lost.allow_repeat(9),
             "the request may be what ends servers"
         );
+    }
+
+    #[test]
+    fn crashes_of_other_sessions_do_not_count_as_hosts() {
+        let host = Arc::new(Endpoint::of("h", 1));
+        let mut lost = LostHosts::default();
+        lost.add(&host, LossKind::Silent, Time(10));
+        for _ in 0..CRASHES_MAX {
+            lost.add(&host, LossKind::announced_by("57P02"), Time(20));
+            assert!(lost.allow_repeat(2) && !lost.allow_repeat(1));
+        }
+        lost.add(&host, LossKind::OtherCrashed, Time(30));
+        assert!(!lost.allow_repeat(2), "repeats are bounded");
+        assert_eq!(LossKind::announced_by("57P01"), LossKind::Announced);
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::{
     Time, Token,
-    backend::{RepeatableRequest, SIGNALS, Server, ends_sessions},
+    backend::{LossKind, RepeatableRequest, SIGNALS, Server, ends_sessions},
     base::fault::Fault,
     frontend::Client,
     session::TrackedNames,
@@ -70,14 +70,17 @@ pub(crate) fn take_request(
     let mut request = server.link.repeatable.take()?;
     let role = ServerRole::of(names, &server.tracked);
     // If pgweir stops using a host, the loss of the host's servers is not the fault of the request.
-    let is_silent = matches!(fault, Fault::ServerCrashed);
-    let ends_with_host = match fault {
-        Fault::ServerCrashed | Fault::HostLeft(_) => true,
-        Fault::ServerSaid(words) => ends_sessions(&words.code),
-        _ => false,
+    let (ends_with_host, kind) = match fault {
+        Fault::ServerCrashed => (true, LossKind::Silent),
+        Fault::HostLeft(_) => (true, LossKind::Announced),
+        Fault::ServerSaid(words) => (
+            ends_sessions(&words.code),
+            LossKind::announced_by(&words.code),
+        ),
+        _ => (false, LossKind::Announced),
     };
     let lost = request.lost_hosts_mut();
-    lost.add(&server.link.endpoint, is_silent, now);
+    lost.add(&server.link.endpoint, kind, now);
     let may_repeat = ends_with_host
         && lost.allow_repeat(hosts)
         && role.is_some_and(ServerRole::is_standby)

@@ -84,6 +84,10 @@ fn send_queries(
         certified: names(&settings.certified_functions),
         pinning: names(&settings.pin_extensions),
     };
+    let query = match reading.is_of_identity {
+        true => IDENTITY,
+        false => FACTS,
+    };
     server.session.queries.catalog = Some(Box::new(CatalogRows {
         reading,
         facts: Facts::new(trust),
@@ -91,10 +95,6 @@ fn send_queries(
     }));
     server.ask(InternalQuery::System);
     server.ask(InternalQuery::Catalog);
-    let query = match reading.is_of_identity {
-        true => IDENTITY,
-        false => FACTS,
-    };
     out.send_made(conn, |bytes| {
         let mut writer = MessageWriter::new(bytes);
         writer.query(SYSTEM.as_bytes());
@@ -107,12 +107,10 @@ pub(crate) fn finish(env: &Env<'_>, server: &mut Server, out: &mut Actions) {
     let Some(found) = server.session.queries.catalog.take() else {
         return;
     };
-    let catalog = Arc::clone(&server.shared.catalog);
     let address = server.link.endpoint.to_string();
     let database = server.shared.key.database.clone();
     if !found.failed && !found.reading.is_of_identity {
         let evaluation = Evaluation {
-            catalog,
             reading: found.reading,
             facts: found.facts,
             address,
@@ -129,7 +127,6 @@ pub(crate) fn finish(env: &Env<'_>, server: &mut Server, out: &mut Actions) {
         false => Findings::identity(&found.facts, &address),
     };
     let evaluated = Evaluated {
-        catalog,
         reading: found.reading,
         findings,
         database,
@@ -140,12 +137,12 @@ pub(crate) fn finish(env: &Env<'_>, server: &mut Server, out: &mut Actions) {
 /// Puts the certificates in force that follow from a reading.
 pub(crate) fn put_in_force(evaluated: Evaluated, now: Time, out: &mut Actions) {
     let Evaluated {
-        catalog,
         reading,
         findings,
         database,
     } = evaluated;
-    catalog.finish(reading, findings, now);
+    let catalog = reading.catalog();
+    catalog.finish(&reading, findings, now);
     if let Some(reason) = catalog.news() {
         let text = format!(
             "database {database}: no statement is certain to leave its session as it was: {reason}; \

@@ -13,11 +13,13 @@
 mod connected;
 mod evaluation;
 mod login_state;
+mod reading;
 mod state;
 mod usage;
 
 pub use connected::Connected;
 pub use evaluation::{Evaluated, Evaluation};
+pub use reading::Reading;
 
 pub(crate) use evaluation::Findings;
 
@@ -38,8 +40,6 @@ use crate::{
     },
 };
 
-/// The time in microseconds after which a reading is given up, and another one may begin.
-const READING_MAX: u64 = 30_000_000;
 /// The shortest pause between two readings, in microseconds.
 const PAUSE_MIN: u64 = 5_000;
 /// The shortest pause between two readings, as a multiple of the time that the last reading took.
@@ -100,15 +100,6 @@ struct State {
     /// The certificates at that moment, and the number of changes up to then. The certificates become valid again if
     /// that number is still the same.
     kept: Option<(Certificates, u64)>,
-}
-
-/// A reading in progress.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reading {
-    changes: u64,
-    begun_at: Time,
-    /// Whether the reading only asks the server for the identity of its database.
-    pub is_of_identity: bool,
 }
 
 /// A transaction that may change catalogs. Dropping the value ends the transaction.
@@ -253,9 +244,9 @@ impl Catalog {
     }
 
     /// Begins a reading if one is due. `interval` is the longest time between two readings, in microseconds.
-    pub fn begin(&self, interval: u64, now: Time) -> Option<Reading> {
+    pub fn begin(self: &Arc<Self>, interval: u64, now: Time) -> Option<Reading> {
         let mut state = self.real().state.lock();
-        let is_read = state.is_being_read(now);
+        let is_read = state.reading.begun_at.is_some();
         if is_read || state.changes.ddl > 0 || state.is_mixed {
             return None;
         }
@@ -279,24 +270,24 @@ impl Catalog {
                 return None;
             }
         }
-        Some(state.begin_reading(is_of_identity, now))
+        Some(Reading::begin(self, &mut state, is_of_identity, now))
     }
 
     /// Begins to ask a server for the identity of its database, if the database is not known. This is for an entry
     /// whose servers read no catalog: if the catalog of another entry for the same database was read, that catalog
     /// shows which functions may do DDL.
-    pub fn begin_identity(&self, now: Time) -> Option<Reading> {
+    pub fn begin_identity(self: &Arc<Self>, now: Time) -> Option<Reading> {
         let mut state = self.real().state.lock();
-        let is_read = state.is_being_read(now);
+        let is_read = state.reading.begun_at.is_some();
         let is_known = state.identity.is_some() && !state.is_unsure;
         if is_read || is_known || state.is_mixed || !self.is_any_read() {
             return None;
         }
-        Some(state.begin_reading(true, now))
+        Some(Reading::begin(self, &mut state, true, now))
     }
 
     /// Ends a reading.
-    pub(crate) fn finish(&self, reading: Reading, findings: Findings, now: Time) {
+    pub(crate) fn finish(&self, reading: &Reading, findings: Findings, now: Time) {
         let Findings {
             identity,
             certificates: read,
@@ -557,21 +548,6 @@ impl Catalog {
 }
 
 impl State {
-    /// Returns whether a reading is under way.
-    fn is_being_read(&self, now: Time) -> bool {
-        let begun_at = self.reading.begun_at;
-        begun_at.is_some_and(|at| now.since(at) < READING_MAX)
-    }
-
-    fn begin_reading(&mut self, is_of_identity: bool, now: Time) -> Reading {
-        self.reading.begun_at = Some(now);
-        Reading {
-            changes: self.changes.count,
-            begun_at: now,
-            is_of_identity,
-        }
-    }
-
     /// Records that DDL has begun: the facts that were read are invalid, and quiet DDL counts as DDL, since it was
     /// found to be quiet under those facts.
     fn doubt(&mut self) {

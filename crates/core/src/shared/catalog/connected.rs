@@ -44,7 +44,7 @@ impl Catalog {
     /// Ends a reading of the identity: by the first server connection after a time without any, or for an entry whose
     /// servers read no catalog. `identity` is `None` if the server could not report it. Returns whether the database is
     /// to be identified.
-    pub(super) fn identity_told(&self, reading: Reading, identity: Option<&Identity>) -> bool {
+    pub(super) fn identity_told(&self, reading: &Reading, identity: Option<&Identity>) -> bool {
         let mut state = self.state.lock();
         if state.reading.begun_at != Some(reading.begun_at) {
             return false;

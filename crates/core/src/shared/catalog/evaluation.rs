@@ -1,9 +1,7 @@
 //! The evaluation of the facts that a server has read from its catalog. Its time grows with the number of objects in the
 //! database, up to seconds, so it does not run on the worker that took the rows.
 
-use std::sync::Arc;
-
-use super::{Catalog, Reading};
+use super::Reading;
 use crate::session::{
     Certificates,
     certificates::{Facts, Identity},
@@ -45,8 +43,6 @@ impl Findings {
 /// The facts of one reading, which are still to be evaluated.
 #[derive(Debug)]
 pub struct Evaluation {
-    /// The catalog that was read.
-    pub catalog: Arc<Catalog>,
     /// The reading.
     pub reading: Reading,
     /// The facts.
@@ -63,10 +59,9 @@ impl Evaluation {
     pub fn run(self) -> Evaluated {
         let mut findings = Findings::of(self.facts, &self.address);
         if let Some(certificates) = &mut findings.certificates {
-            certificates.share_builtins(&self.catalog.others.builtins);
+            certificates.share_builtins(&self.reading.catalog().others.builtins);
         }
         Evaluated {
-            catalog: self.catalog,
             reading: self.reading,
             findings,
             database: self.database,
@@ -77,7 +72,6 @@ impl Evaluation {
     #[must_use]
     pub fn give_up(self) -> Evaluated {
         Evaluated {
-            catalog: self.catalog,
             reading: self.reading,
             findings: Findings::default(),
             database: self.database,
@@ -88,8 +82,6 @@ impl Evaluation {
 /// A reading whose facts were evaluated.
 #[derive(Debug)]
 pub struct Evaluated {
-    /// The catalog that was read.
-    pub catalog: Arc<Catalog>,
     /// The reading.
     pub reading: Reading,
     /// The result.
