@@ -165,18 +165,20 @@ def test_a_killed_backend_under_load(start_pooler, pair, workers):
                     answers[number] += 1
         except (psycopg.Error, AssertionError) as failure:
             failures.append(f"client {number}: {failure}")
+
+    def reading():
+        return standby.backends("wait_event = 'PgSleep'")
     readers = [threading.Thread(target=read, args=(number,)) for number in range(len(answers))]
     for reader in readers:
         reader.start()
     try:
         for _ in range(2):
-            before = list(answers)
-            machine.wait_until(lambda before=before: failures or all(now > then + 20 for now, then in zip(answers, before)))
-            machine.wait_until(standby.answers)
+            machine.wait_until(lambda: standby.answers() and reading(), what="clients read from the standby")
             # A reading of the catalog that has died with its server must not delay the next one.
             machine.wait_until(lambda: catalog(pooler, "app")["state"] == "known", 5, "the database is known again")
-            pids = machine.wait_until(lambda: standby.backends("wait_event = 'PgSleep'"), what="clients read from the standby")
-            os.kill(pids[0], signal.SIGKILL)
+            before = list(answers)
+            machine.wait_until(lambda before=before: failures or all(now > then + 20 for now, then in zip(answers, before)))
+            os.kill(machine.wait_until(reading)[0], signal.SIGKILL)
             before = list(answers)
             machine.wait_until(lambda before=before: failures or all(now > then + 20 for now, then in zip(answers, before)))
     finally:
