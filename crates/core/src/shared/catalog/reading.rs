@@ -1,0 +1,49 @@
+//! One reading of a catalog, from its query to the certificates that follow from it.
+
+use std::sync::Arc;
+
+use super::{Catalog, State};
+use crate::Time;
+
+/// A reading in progress. Dropping the value ends the reading, also if its server was lost, so that another can begin.
+#[derive(Debug)]
+pub struct Reading {
+    catalog: Arc<Catalog>,
+    /// How many changes the catalog had when the reading began.
+    pub(super) changes: u64,
+    pub(super) begun_at: Time,
+    /// Whether the reading only asks the server for the identity of its database.
+    pub is_of_identity: bool,
+}
+
+impl Reading {
+    pub(super) fn begin(
+        catalog: &Arc<Catalog>,
+        state: &mut State,
+        is_of_identity: bool,
+        now: Time,
+    ) -> Self {
+        state.reading.begun_at = Some(now);
+        Self {
+            catalog: Arc::clone(catalog),
+            changes: state.changes.count,
+            begun_at: now,
+            is_of_identity,
+        }
+    }
+
+    /// Returns the catalog that is read.
+    #[must_use]
+    pub fn catalog(&self) -> &Arc<Catalog> {
+        &self.catalog
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let mut state = self.catalog.real().state.lock();
+        if state.reading.begun_at == Some(self.begun_at) {
+            state.reading.begun_at = None;
+        }
+    }
+}
