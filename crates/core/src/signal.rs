@@ -41,11 +41,11 @@ impl Signal {
 #[derive(Debug, Default)]
 pub struct Signals {
     /// The pids; each may be a client of this process.
-    pub pids: Vec<u32>,
+    pub(crate) pids: Vec<u32>,
     /// The signal, known at the end of the request. ReadyForQuery is held back while the server is asked for `rights`.
-    pub signal: Option<Signal>,
+    pub(crate) signal: Option<Signal>,
     /// The server's answer.
-    pub rights: Option<Rights>,
+    pub(crate) rights: Option<Rights>,
 }
 
 impl Signals {

@@ -141,7 +141,7 @@ impl Sampler {
 
 /// The recorded data of a client's present transaction. The client keeps the memory for its next transactions.
 #[derive(Debug, Default)]
-pub struct Recording {
+pub(crate) struct Recording {
     /// Whether the transaction has not ended.
     is_open: bool,
     is_sampled: bool,

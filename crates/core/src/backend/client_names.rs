@@ -5,7 +5,7 @@
 #[derive(Debug, Default)]
 pub struct ClientNames {
     /// Whether the protocol-level statements have pgweir's names or the client's.
-    pub naming: Naming,
+    pub(crate) naming: Naming,
     /// The texts that SQL has prepared, by name, as far as pgweir knows them.
     prepared: Vec<Prepared>,
     /// Whether a text that pgweir can't read may have prepared others.

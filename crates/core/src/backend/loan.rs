@@ -52,13 +52,13 @@ pub enum Phase {
 pub struct Settling {
     /// Whether the client waits for the listener connection, which carries out the client's LISTEN in place of the
     /// server.
-    pub awaits_listener: bool,
+    pub(crate) awaits_listener: bool,
     /// Whether the same query also resets the settings: if one part fails, so does the other.
-    pub cleans: bool,
+    pub(crate) cleans: bool,
     /// Whether the server goes back to the pool afterwards, unless session state pins it.
-    pub releases: bool,
+    pub(crate) releases: bool,
     /// Whether the client has got its ReadyForQuery already.
-    pub ready_was_sent: bool,
+    pub(crate) ready_was_sent: bool,
 }
 
 impl Phase {

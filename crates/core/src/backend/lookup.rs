@@ -32,11 +32,11 @@ const DEFAULT: [&str; 2] = [
 #[derive(Debug)]
 pub struct Lookup {
     /// The client that logs in.
-    pub client: Token,
+    pub(crate) client: Token,
     /// The key of the lookup.
-    pub query: UserQuery,
+    pub(crate) query: UserQuery,
     /// The number of times that the cache had been cleared when the lookup began.
-    pub clears: u64,
+    pub(crate) clears: u64,
     /// When the query was sent: the server evaluates it later than that.
     asked: Time,
     secret: Option<Arc<Secret>>,

@@ -108,35 +108,35 @@ pub enum AnsweredUnnamed {
 #[derive(Debug)]
 pub struct Server {
     /// The id that the console and the log show; unique in the process.
-    pub id: u64,
+    pub(crate) id: u64,
     /// The server's pool.
-    pub shared: Arc<SharedPool>,
+    pub(crate) shared: Arc<SharedPool>,
     /// The clients that may use the connection.
-    pub purpose: Purpose,
+    pub(crate) purpose: Purpose,
     /// The client to which the server is lent, or was lent last.
-    pub holder: Holder,
+    pub(crate) holder: Holder,
     /// The use of the connection. Only the moves of [`crate::connections`] change it.
     duty: Duty,
     /// The connection to PostgreSQL.
-    pub link: ServerLink,
+    pub(crate) link: ServerLink,
     /// The incoming bytes.
-    pub stream: Downstream,
+    pub(crate) stream: Downstream,
     /// The outstanding replies.
-    pub replies: Replies,
+    pub(crate) replies: Replies,
     /// The statements that the server has, except those of SQL's PREPARE.
-    pub statements: ServerStatements,
+    pub(crate) statements: ServerStatements,
     /// The status in the last ReadyForQuery: `I`, `T` or `E`.
-    pub status: u8,
+    pub(crate) status: u8,
     /// The values of the tracked parameters.
-    pub tracked: Tracked,
+    pub(crate) tracked: Tracked,
     /// The session state as far as pgweir knows it.
-    pub session: ServerSession,
+    pub(crate) session: ServerSession,
     /// The times of the connection and its loans.
-    pub times: ServerTimes,
+    pub(crate) times: ServerTimes,
     /// Whether the connection must be replaced.
-    pub retirement: Retirement,
+    pub(crate) retirement: Retirement,
     /// The work that must end before the next loan.
-    pub next_loan: NextLoan,
+    pub(crate) next_loan: NextLoan,
     /// Whether the pool's ledger knows that this server reads the catalog.
     reads: bool,
 }
@@ -145,15 +145,15 @@ pub struct Server {
 #[derive(Debug)]
 pub struct Purpose {
     /// The client that the connection was opened for: no other client uses it, and it is closed with that client.
-    pub owner: Option<Token>,
+    pub(crate) owner: Option<Token>,
     /// Whether no limit of the pool counts this connection.
-    pub bypass: bool,
+    pub(crate) bypass: bool,
     /// Set if the connection was opened to listen: see [`crate::listen`].
-    pub listens: Option<ListenerKey>,
+    pub(crate) listens: Option<ListenerKey>,
     /// Whether the connection was opened to check its host.
-    pub checks_host: bool,
+    pub(crate) checks_host: bool,
     /// The replication mode.
-    pub replication: Replication,
+    pub(crate) replication: Replication,
 }
 
 impl Purpose {
@@ -168,23 +168,23 @@ impl Purpose {
 #[derive(Debug)]
 pub struct ServerLink {
     /// The endpoint of the server, for cancel requests.
-    pub endpoint: Arc<Endpoint>,
+    pub(crate) endpoint: Arc<Endpoint>,
     /// Counts this connection among those of its host; `None` in tests.
-    pub host_connection: Option<HostConnection>,
+    pub(crate) host_connection: Option<HostConnection>,
     /// The two ends of the connection, once it is open.
-    pub addresses: Option<(Address, Address)>,
+    pub(crate) addresses: Option<(Address, Address)>,
     /// The encryption of the connection, if there is one.
-    pub tls: Option<Box<TlsFacts>>,
+    pub(crate) tls: Option<Box<TlsFacts>>,
     /// The server's cancel key.
-    pub key: Option<BackendKey>,
+    pub(crate) key: Option<BackendKey>,
     /// Whether the socket accepts no more bytes at present.
-    pub blocked: bool,
+    pub(crate) blocked: bool,
     /// The server's last error before it closed the connection.
-    pub last_words: Option<ServerError>,
+    pub(crate) last_words: Option<ServerError>,
     /// The position of the server within a message at the last check.
-    pub progress: Option<Progress>,
+    pub(crate) progress: Option<Progress>,
     /// The client's request, if it can be repeated on another host; `None` in pools that repeat no requests.
-    pub repeatable: Option<Box<RepeatableRequest>>,
+    pub(crate) repeatable: Option<Box<RepeatableRequest>>,
 }
 
 impl ServerLink {
@@ -199,28 +199,28 @@ impl ServerLink {
 #[derive(Debug)]
 pub struct ServerStatements {
     /// The statements that pgweir has prepared on the server.
-    pub prepared: Prepared,
+    pub(crate) prepared: Prepared,
     /// The statements that the server runs for its client, for the statistics.
-    pub running: RunningStatements,
+    pub(crate) running: RunningStatements,
     /// A digest of the parameters of the statement whose columns come next.
-    pub params: Option<u64>,
+    pub(crate) params: Option<u64>,
     /// The client whose unnamed statement the server has.
-    pub unnamed: Unnamed,
+    pub(crate) unnamed: Unnamed,
     /// The unnamed statement that the server has if it skips all outstanding Parses of the unnamed statement.
-    pub answered_unnamed: AnsweredUnnamed,
+    pub(crate) answered_unnamed: AnsweredUnnamed,
 }
 
 /// The times of a server connection and its loans.
 #[derive(Debug)]
 pub struct ServerTimes {
     /// When the connection was opened.
-    pub connected_at: Time,
+    pub(crate) connected_at: Time,
     /// When the client last sent something to the server.
-    pub client_sent_at: Time,
+    pub(crate) client_sent_at: Time,
     /// When the server was lent last.
-    pub lent_at: Time,
+    pub(crate) lent_at: Time,
     /// When the server was released last.
-    pub freed_at: Time,
+    pub(crate) freed_at: Time,
 }
 
 /// Whether a server connection must be replaced by another one, and why.
@@ -229,11 +229,11 @@ pub struct Retirement {
     /// The reason, for the log, if the server must not be lent again. Once there is one, it can't be removed.
     reason: Option<&'static str>,
     /// When another connection was requested that replaces this one, since this one is nearly too old.
-    pub successor_at: Option<Time>,
+    pub(crate) successor_at: Option<Time>,
     /// The epoch in which the connection was opened: see the pool's [`Epochs`](crate::pool::Epochs).
-    pub epoch: u32,
+    pub(crate) epoch: u32,
     /// The session defaults at login ([`SharedPool::defaults`]).
-    pub defaults: u32,
+    pub(crate) defaults: u32,
 }
 
 impl Retirement {
@@ -266,11 +266,11 @@ impl Retirement {
 #[derive(Debug, Default)]
 pub struct NextLoan {
     /// Whether `server_reset_query` must run before.
-    pub needs_reset: bool,
+    pub(crate) needs_reset: bool,
     /// The number of cancel requests for this server that are under way.
-    pub cancels: u32,
+    pub(crate) cancels: u32,
     /// The client of another worker that the server is being sent to.
-    pub destined: Option<Waiter>,
+    pub(crate) destined: Option<Waiter>,
 }
 
 impl ServerLink {

@@ -26,56 +26,56 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct ServerSession {
     /// The settings that were made in the session.
-    pub settings: SessionSettings,
+    pub(crate) settings: SessionSettings,
     /// The dialect in which the server reads the texts of this session.
-    pub dialect: Dialect,
+    pub(crate) dialect: Dialect,
     /// The state that no clean removes.
-    pub lasting: LastingState,
+    pub(crate) lasting: LastingState,
     /// The SQL-prepared statements.
-    pub sql_statements: ServerSqlStatements,
+    pub(crate) sql_statements: ServerSqlStatements,
     /// The client's statement names that the server knows.
-    pub client_names: ClientNames,
+    pub(crate) client_names: ClientNames,
     /// The possible effects of the texts of the present transaction.
-    pub transaction: TransactionState,
+    pub(crate) transaction: TransactionState,
     /// The effects of the texts that ran since the last clean and the last inspection.
-    pub changes: SessionChanges,
+    pub(crate) changes: SessionChanges,
     /// The texts that may have changed the session.
-    pub recent_texts: RecentTexts,
+    pub(crate) recent_texts: RecentTexts,
     /// The reasons for the next clean, and the statements that it needs.
-    pub clean: CleanNeeds,
+    pub(crate) clean: CleanNeeds,
     /// The client whose sequence values the server has.
-    pub sequences: Sequences,
+    pub(crate) sequences: Sequences,
     /// The inspections of the session, and the time for which the server stays with its client without one.
-    pub inspections: Inspections,
+    pub(crate) inspections: Inspections,
     /// The reports of the extension.
-    pub extension: ExtensionReports,
+    pub(crate) extension: ExtensionReports,
     /// pgweir's queries that are under way.
-    pub queries: InternalQueries,
+    pub(crate) queries: InternalQueries,
     /// The pids that the client has named, and that may be pgweir's clients.
-    pub signals: Option<Box<Signals>>,
+    pub(crate) signals: Option<Box<Signals>>,
     /// The notifications that the server itself receives.
-    pub notifications: ServerNotifications,
+    pub(crate) notifications: ServerNotifications,
     /// Counts the server among the connections to its database.
-    pub connected: Option<Connected>,
+    pub(crate) connected: Option<Connected>,
 }
 
 /// The settings of a server's session.
 #[derive(Debug, Default)]
 pub struct SessionSettings {
     /// The settings that were made in the session.
-    pub held: Settings,
+    pub(crate) held: Settings,
     /// The values of the parameters that no setting has changed.
-    pub baseline: Option<Arc<Baseline>>,
+    pub(crate) baseline: Option<Arc<Baseline>>,
     /// Custom parameters that the texts have named.
-    pub named: BTreeSet<Box<[u8]>>,
+    pub(crate) named: BTreeSet<Box<[u8]>>,
     /// Parameters that the client has reset to its startup values.
-    pub reset: ResetParameters,
+    pub(crate) reset: ResetParameters,
     /// Whether the finished transaction has set parameters, and the session's settings are known without an inspection.
-    pub are_new: bool,
+    pub(crate) are_new: bool,
     /// Whether the server has reported a parameter change that its client has not received yet.
-    pub has_unsent: bool,
+    pub(crate) has_unsent: bool,
     /// Whether pgweir reads the server's notices about startup parameters for the client.
-    pub reads_notices: bool,
+    pub(crate) reads_notices: bool,
 }
 
 impl SessionSettings {
@@ -90,22 +90,22 @@ impl SessionSettings {
 #[derive(Debug, Default)]
 pub struct LastingState {
     /// The value of `standard_conforming_strings` at login.
-    pub strings_at_login: Option<Box<[u8]>>,
+    pub(crate) strings_at_login: Option<Box<[u8]>>,
     /// Whether `standard_conforming_strings` was changed since login. PL/pgSQL keeps function bodies as it has first
     /// read them.
-    pub may_have_misread_bodies: bool,
+    pub(crate) may_have_misread_bodies: bool,
     /// Whether an opaque text has run since login: the text may have used temporary tables.
-    pub has_run_opaque_text: bool,
+    pub(crate) has_run_opaque_text: bool,
     /// Whether the session may have state that no clean removes: a library, or functions that were compiled under
     /// another setting.
-    pub outlives_clean: bool,
+    pub(crate) outlives_clean: bool,
     /// The number of changes of the catalog at login, until the first loan to a client whose session state is carried.
-    pub changes_at_login: Option<u64>,
+    pub(crate) changes_at_login: Option<u64>,
 }
 
 /// The reasons for the next clean of a session.
 #[derive(Debug, Default)]
-pub struct CleanNeeds {
+pub(crate) struct CleanNeeds {
     /// Whether the session may hold state that other clients must not see, so that a clean must come before the next
     /// loan.
     pub is_due: bool,
@@ -119,12 +119,12 @@ pub struct CleanNeeds {
 #[derive(Debug, Default)]
 pub struct ServerSqlStatements {
     /// All that the server may have.
-    pub held: SqlStatements,
+    pub(crate) held: SqlStatements,
     /// The id of the client that the statements were made for, and their settings; `None` if these are unknown.
-    pub made_for: (u64, Option<Settings>),
+    pub(crate) made_for: (u64, Option<Settings>),
     /// The statements that the server could not make for the text that was sent last, with PostgreSQL's errors. There is at most
     /// one for each statement of the client.
-    pub rejected: Vec<RejectedStatement>,
+    pub(crate) rejected: Vec<RejectedStatement>,
 }
 
 /// A SQL-prepared statement that a server could not make.
@@ -161,37 +161,37 @@ impl ServerSqlStatements {
 #[derive(Debug, Default)]
 pub struct TransactionState {
     /// The effects of the texts of outstanding requests.
-    pub effects: Effects,
+    pub(crate) effects: Effects,
     /// The generation of the certificates by which the transaction's first text was read.
-    pub certified_by: Option<u64>,
+    pub(crate) certified_by: Option<u64>,
     /// Set if a text of the transaction may change the catalog.
-    pub ddl: Option<Ddl>,
+    pub(crate) ddl: Option<Ddl>,
     /// The scanner for DDL words in a text that has not arrived completely.
-    pub ddl_words: Option<DdlWords>,
+    pub(crate) ddl_words: Option<DdlWords>,
     /// The number of the schema that the transaction sees, if the transaction may have changed the schema.
-    pub schema: Option<u32>,
+    pub(crate) schema: Option<u32>,
     /// Roles and databases whose session defaults the texts of this transaction may have changed.
-    pub changed_roles: Vec<String>,
+    pub(crate) changed_roles: Vec<String>,
 }
 
 /// The inspections of a server's session, and the time for which the server stays with its client without one.
 #[derive(Debug, Default)]
 pub struct Inspections {
     /// When the server was inspected last.
-    pub last_at: Option<Time>,
+    pub(crate) last_at: Option<Time>,
     /// The inspections since then that have failed, and that are to be repeated.
-    pub failed: FailedInspections,
+    pub(crate) failed: FailedInspections,
     /// The end of the client's turn: until this time other clients wait, although the client has no open transaction.
-    pub turn_until: Option<Time>,
+    pub(crate) turn_until: Option<Time>,
     /// Whether a request that may have changed the session was answered while more requests were outstanding.
-    pub is_missing: bool,
+    pub(crate) is_missing: bool,
     /// Whether a text may have changed state that only a full inspection shows: startup parameters whose value equals
     /// the default, or SQL-prepared statements.
-    pub must_be_exact: bool,
+    pub(crate) must_be_exact: bool,
     /// Whether the pool lists the server among those that stay with their clients without an inspection.
-    pub is_listed: bool,
+    pub(crate) is_listed: bool,
     /// Whether the pool counts the server among those that clients keep.
-    pub is_counted: bool,
+    pub(crate) is_counted: bool,
 }
 
 /// The reports of the extension on a server.
@@ -207,13 +207,13 @@ pub struct ExtensionReports {
 #[derive(Debug, Default)]
 pub struct ServerNotifications {
     /// Whether the client listens: pgweir sends it the pending notifications before ReadyForQuery.
-    pub has_listening_client: bool,
+    pub(crate) has_listening_client: bool,
     /// The notifications, as whole messages, for the end of the client's request.
-    pub pending: Vec<u8>,
+    pub(crate) pending: Vec<u8>,
     /// The channels that the server itself listens to, if they have just been read.
-    pub channels: Option<Vec<Vec<u8>>>,
+    pub(crate) channels: Option<Vec<Vec<u8>>>,
     /// Whether the next LISTEN is sent to this server, since no listener takes the channel.
-    pub listens_itself: bool,
+    pub(crate) listens_itself: bool,
 }
 
 /// Effects that the extension does not report.

@@ -74,17 +74,17 @@ pub enum Ends {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expected {
     /// Whether the server has a request to answer. If not, it may send asynchronous messages only.
-    pub answers: bool,
+    pub(crate) answers: bool,
     /// Whether ParseComplete and CloseComplete are inspected.
-    pub marks: bool,
+    pub(crate) marks: bool,
     /// Whether descriptions are inspected.
-    pub describes: bool,
+    pub(crate) describes: bool,
     /// Whether rows are inspected.
-    pub rows: bool,
+    pub(crate) rows: bool,
     /// Whether notices are inspected, and tags of commands that change the session, commit or roll back.
-    pub tags: bool,
+    pub(crate) tags: bool,
     /// The treatment of the ends of statements.
-    pub ends: Ends,
+    pub(crate) ends: Ends,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

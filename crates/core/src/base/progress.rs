@@ -7,7 +7,7 @@ use crate::Time;
 const ADVANCE_MIN: u32 = 1024;
 /// The progress of a connection's peer within a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
+pub(crate) struct Progress {
     /// The time at which the peer reached this place.
     since: Time,
     place: Place,
@@ -25,7 +25,7 @@ pub struct Place {
 impl Progress {
     /// Returns the progress of a peer that is at this place now, if it was at `before`.
     #[must_use]
-    pub fn next(before: Option<Self>, place: Place, now: Time) -> Self {
+    pub(crate) fn next(before: Option<Self>, place: Place, now: Time) -> Self {
         match before {
             Some(before)
                 if before.place.message == place.message
@@ -39,7 +39,7 @@ impl Progress {
 
     /// Returns the time at which the peer reached the place where it still is.
     #[must_use]
-    pub fn since(self) -> Time {
+    pub(crate) fn since(self) -> Time {
         self.since
     }
 }

@@ -68,77 +68,81 @@ pub enum ClientDuty {
 #[derive(Debug)]
 pub struct Client {
     /// The origin of the connection.
-    pub origin: Origin,
+    pub(crate) origin: Origin,
     /// The facts about TLS, if the connection uses it.
-    pub tls: Option<Box<TlsFacts>>,
+    pub(crate) tls: Option<Box<TlsFacts>>,
     /// The connection's state. Only the moves of [`crate::connections`] change it.
     duty: ClientDuty,
     /// The login, while the client waits for a server that looks its user up.
-    pub login: Option<Box<Login>>,
+    pub(crate) login: Option<Box<Login>>,
     /// The database and user of the startup packet, once it has arrived.
-    pub names: Option<Arc<PoolKey>>,
+    pub(crate) names: Option<Arc<PoolKey>>,
     /// The client's pool, once it has logged in.
-    pub pool: Option<PoolId>,
+    pub(crate) pool: Option<PoolId>,
     /// The way to open the client's exclusive server, if it needs one.
-    pub exclusive: Option<Box<ExclusiveServer>>,
+    pub(crate) exclusive: Option<Box<ExclusiveServer>>,
     /// The reported parameters, with the values that the client was last sent.
-    pub tracked: Tracked,
+    pub(crate) tracked: Tracked,
     /// The client's channels, if a listener receives their notifications.
-    pub listening: Option<Box<Listening>>,
+    pub(crate) listening: Option<Box<Listening>>,
     /// The client's session, if `session_state = transparent` holds for the client.
-    pub context: Option<Box<Context>>,
+    pub(crate) context: Option<Box<Context>>,
     /// The client's socket, and the bytes that were read from it but not handled yet.
-    pub socket: ClientSocket,
+    pub(crate) socket: ClientSocket,
     /// Whether the client has prepared a statement that may change the catalog, in a pool without session state.
-    pub prepares_ddl: bool,
+    pub(crate) prepares_ddl: bool,
     /// The client's prepared statements.
-    pub statements: Names,
+    pub(crate) statements: Names,
     /// The client's unnamed statement.
-    pub unnamed: UnnamedStatement,
+    pub(crate) unnamed: UnnamedStatement,
     /// The client's cancel key.
-    pub key: ClientKey,
+    pub(crate) key: ClientKey,
     /// The times of the present request.
-    pub request: RequestTimes,
+    pub(crate) request: RequestTimes,
 }
 
 /// The client's socket, and the bytes that were read from it but not handled yet.
 #[derive(Debug, Default)]
 pub struct ClientSocket {
     /// The position in the client's stream of messages.
-    pub stream: Upstream,
+    pub(crate) stream: Upstream,
     /// The beginning of a message whose names have not all arrived yet.
-    pub held: Option<Box<Held>>,
+    pub(crate) held: Option<Box<Held>>,
     /// Reads the names of custom parameters from a text that has not arrived as a whole.
-    pub unread: Option<Box<CustomNames>>,
+    pub(crate) unread: Option<Box<CustomNames>>,
     /// The statements of the client's statement and portal names, for statement statistics.
-    pub statement_names: ClientStatements,
+    pub(crate) statement_names: ClientStatements,
     /// Bytes that were read before they could be passed on: they arrived together with the end of the login, or they
     /// wait for the replies to earlier requests.
-    pub early: Option<Box<Vec<u8>>>,
+    #[expect(
+        clippy::box_collection,
+        reason = "a box takes 8 bytes of each idle client, a vector 24"
+    )]
+    pub(crate) early: Option<Box<Vec<u8>>>,
     /// Whether the driver was asked to peek at the client's next byte, before a server is checked for the client.
-    pub peeked: bool,
+    pub(crate) peeked: bool,
     /// Whether the socket takes no more bytes at present.
-    pub blocked: bool,
+    pub(crate) blocked: bool,
     /// The time at which the client hung up, if pgweir was not reading from it then. Bytes that it has sent before may
     /// still be in the socket.
-    pub hung_up_at: Option<Time>,
+    pub(crate) hung_up_at: Option<Time>,
     /// The client's position within a message at the last check.
-    pub progress: Option<Progress>,
+    pub(crate) progress: Option<Progress>,
 }
 
 /// The times of a client's present request, or of its last one.
 #[derive(Debug)]
 pub struct RequestTimes {
     /// The time at which the client sent the request.
-    pub sent_at: Time,
+    pub(crate) sent_at: Time,
     /// The time at which the transaction got its server.
-    pub transaction_at: Time,
+    pub(crate) transaction_at: Time,
     /// Whether the client was sent a notice that it waits for a server, in the present wait.
-    pub wait_notice_was_sent: bool,
+    pub(crate) wait_notice_was_sent: bool,
     /// The recorded data of the present transaction, while transactions are traced.
-    pub recording: Option<Box<Recording>>,
+    pub(crate) recording: Option<Box<Recording>>,
     /// The hosts that were lost before they replied to the request, which waits for another one.
-    pub lost_hosts: Option<Box<LostHosts>>,
+    pub(crate) lost_hosts: Option<Box<LostHosts>>,
 }
 
 /// The origin of a client connection, and its age.

@@ -164,15 +164,15 @@ pub struct Login {
     /// Bytes that have not been processed yet.
     pub(crate) inbox: Inbox,
     /// The login's state.
-    pub stage: Stage,
+    pub(crate) stage: Stage,
     /// The startup packet, once it has arrived.
-    pub request: Option<LoginRequest>,
+    pub(crate) request: Option<LoginRequest>,
     /// Whether the client has sent an SSLRequest.
-    pub asked_ssl: bool,
+    pub(crate) asked_ssl: bool,
     /// The hash of the certificate that the client was shown.
-    pub end_point: Option<Box<[u8]>>,
+    pub(crate) end_point: Option<Box<[u8]>>,
     /// Whether the client has sent a GSSENCRequest.
-    pub asked_gss: bool,
+    pub(crate) asked_gss: bool,
     /// The result of `auth_query` for the user, once there is one.
     pub(crate) user_answer: Option<Answer>,
     /// Whether a service has checked the password.

@@ -33,9 +33,9 @@ pub struct TakenOverListener {
 #[derive(Debug)]
 pub struct Listening {
     /// The listener.
-    pub key: ListenerKey,
+    pub(crate) key: ListenerKey,
     /// The answer that the client waits for.
-    pub stage: Stage,
+    pub(crate) stage: Stage,
     /// The listener that serves the client until the one in `key` is ready, after the client's encoding has changed,
     /// and its channels.
     former: Option<Box<(ListenerKey, Vec<Channel>)>>,
@@ -44,7 +44,7 @@ pub struct Listening {
     /// The number of the client's last request.
     number: u32,
     /// The time at which the client asked.
-    pub asked_at: Time,
+    pub(crate) asked_at: Time,
     /// Notifications as whole messages, for the end of the client's transaction, or until the client reads again.
     backlog: Vec<u8>,
     /// The channels that are new in this transaction. Both the listener and the client's server may receive their
@@ -52,9 +52,9 @@ pub struct Listening {
     fresh: Vec<Channel>,
     fresh_from: usize,
     /// UNLISTEN commands that have not taken effect yet.
-    pub pending_unlisten: PendingUnlisten,
+    pub(crate) pending_unlisten: PendingUnlisten,
     /// Set if the client was taken over: the old process's notifications are sent together with those received here.
-    pub taken_over: Option<Box<TakenOverListener>>,
+    pub(crate) taken_over: Option<Box<TakenOverListener>>,
 }
 
 /// The error of a backlog that is too long.

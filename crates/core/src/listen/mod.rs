@@ -51,14 +51,14 @@ pub struct ListenerKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PendingRequest {
     /// The client's worker.
-    pub worker: WorkerId,
+    pub(crate) worker: WorkerId,
     /// The client.
-    pub client: Token,
+    pub(crate) client: Token,
     /// The number of this request among those of the client.
-    pub number: u32,
+    pub(crate) number: u32,
     /// Whether the listener must first read all of PostgreSQL's queue of notifications. PostgreSQL wakes listening
     /// sessions one after the other, so another session may have received notifications for which the listener was not
     /// woken yet. Without this flag, the answer covers only notifications of sessions that know that their own NOTIFY
     /// has woken all listeners.
-    pub reads_all: bool,
+    pub(crate) reads_all: bool,
 }

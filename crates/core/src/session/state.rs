@@ -11,38 +11,38 @@ use crate::base::pin::Pins;
 pub struct State {
     /// Parameters that were set in the session, among them `role` and `session_authorization`: names in lower case,
     /// values in the server's encoding.
-    pub settings: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) settings: Vec<(Vec<u8>, Vec<u8>)>,
     /// Names of those `settings` that only superusers, and roles that were granted the right, may set.
-    pub privileged: Vec<Vec<u8>>,
+    pub(crate) privileged: Vec<Vec<u8>>,
     /// Channels that the session listens on.
-    pub channels: Vec<Vec<u8>>,
+    pub(crate) channels: Vec<Vec<u8>>,
     /// SQL-prepared statements, with their texts where those are known.
-    pub statements: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    pub(crate) statements: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     /// Names of protocol-level prepared statements that are not pgweir's.
-    pub named: Vec<Vec<u8>>,
+    pub(crate) named: Vec<Vec<u8>>,
     /// The number of protocol-level prepared statements under pgweir's names, as far as it is known.
-    pub ours: Option<usize>,
+    pub(crate) ours: Option<usize>,
     /// Values that an inspection has read one by one: those of [`SHOWN`](super::baseline::SHOWN), and the values that
     /// these parameters have in a session that has not set them.
-    pub shown: Vec<Vec<u8>>,
+    pub(crate) shown: Vec<Vec<u8>>,
     /// The numbers of statements and channels, if an inspection has counted them.
-    pub summary: Option<Summary>,
+    pub(crate) summary: Option<Summary>,
     /// Whether the session has temporary objects.
-    pub temporary: bool,
+    pub(crate) temporary: bool,
     /// Whether the session holds session-level advisory locks.
-    pub locks: bool,
+    pub(crate) locks: bool,
     /// Whether the session has cursors WITH HOLD.
-    pub cursors: bool,
+    pub(crate) cursors: bool,
     /// Whether `setseed` was called.
-    pub seed: bool,
+    pub(crate) seed: bool,
     /// Whether a library was LOADed.
-    pub library: bool,
+    pub(crate) library: bool,
     /// Whether the session state exceeds the size of a report, so that the report is incomplete.
-    pub cut: bool,
+    pub(crate) cut: bool,
     /// If `cut` is set: the names of the custom parameters that were set.
-    pub custom_parameters: Vec<Vec<u8>>,
+    pub(crate) custom_parameters: Vec<Vec<u8>>,
     /// Whether the report is incomplete, since the server can't report the whole state.
-    pub unclear: bool,
+    pub(crate) unclear: bool,
 }
 
 /// The counts that an inspection reads.

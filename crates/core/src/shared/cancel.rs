@@ -43,15 +43,15 @@ pub enum CancelState {
 #[derive(Debug)]
 pub struct CancelConnection {
     /// The destination.
-    pub goal: CancelTarget,
+    pub(crate) goal: CancelTarget,
     /// The key in the request.
-    pub key: CancelKey,
+    pub(crate) key: CancelKey,
     /// The worker and the connection by which the request came in; `None` if it is pgweir's own.
-    pub from: Option<(WorkerId, Token)>,
+    pub(crate) from: Option<(WorkerId, Token)>,
     /// The request's state.
-    pub passage: CancelState,
+    pub(crate) passage: CancelState,
     /// The server's name, if the request is to be encrypted as the server's connection is.
-    pub tls: Option<Arc<Endpoint>>,
+    pub(crate) tls: Option<Arc<Endpoint>>,
     /// The time at which the request times out (`cancel_wait_timeout`).
-    pub until: Time,
+    pub(crate) until: Time,
 }

@@ -69,7 +69,7 @@ impl Hosts {
 #[derive(Debug)]
 pub struct Host {
     /// The address, as it is configured.
-    pub endpoint: Arc<Endpoint>,
+    pub(crate) endpoint: Arc<Endpoint>,
     connections: AtomicU32,
     facts: Mutex<HostFacts>,
     /// The worker that checks the host.

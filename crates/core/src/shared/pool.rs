@@ -35,35 +35,35 @@ use crate::{
 #[derive(Debug)]
 pub struct SharedPool {
     /// The pool's id, as long as the pool exists.
-    pub id: PoolId,
+    pub(crate) id: PoolId,
     /// A number that the process gives to no other pool, even later.
-    pub number: u64,
+    pub(crate) number: u64,
     /// The pool's database and user.
     pub key: PoolKey,
     /// The pool's counts of servers, and its queue of waiting clients.
     pub ledger: Mutex<Ledger>,
     /// Facts about the pool's servers.
-    pub facts: Mutex<ServerFacts>,
+    pub(crate) facts: Mutex<ServerFacts>,
     /// Names of custom parameters that the pool's clients use.
-    pub custom_parameters: Mutex<CustomParameters>,
+    pub(crate) custom_parameters: Mutex<CustomParameters>,
     /// The certificates of the pool's database.
-    pub catalog: Arc<Catalog>,
+    pub(crate) catalog: Arc<Catalog>,
     /// The values that clients' startup parameters have in PostgreSQL's spelling.
-    pub startups: Mutex<Startups>,
+    pub(crate) startups: Mutex<Startups>,
     /// The applications that read sequence values in a later transaction than the one that made them.
-    pub sequence_readers: SequenceReaders,
+    pub(crate) sequence_readers: SequenceReaders,
     /// The epochs of the pool's servers, which show the servers that are out of date.
-    pub epochs: Mutex<Epochs>,
+    pub(crate) epochs: Mutex<Epochs>,
     /// The number of changes to the settings with which new sessions of the pool begin (ALTER ROLE SET and the like).
-    pub defaults: AtomicU32,
+    pub(crate) defaults: AtomicU32,
     /// The counters of workers that have dropped their part of the pool.
-    pub past: Mutex<Stats>,
+    pub(crate) past: Mutex<Stats>,
     /// The histograms of those workers.
-    pub past_times: Mutex<Times>,
+    pub(crate) past_times: Mutex<Times>,
     /// The number of clients that share the pool's servers.
-    pub clients: AtomicUsize,
+    pub(crate) clients: AtomicUsize,
     /// The number of opened servers, which determines the next of several hosts.
-    pub hosts: AtomicUsize,
+    pub(crate) hosts: AtomicUsize,
     pub(crate) free_ids: Arc<Mutex<FreeIds>>,
 }
 

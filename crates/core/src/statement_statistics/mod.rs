@@ -40,7 +40,7 @@ pub struct StatementStatistics {
     index: HashTable<u32>,
     evicted: u64,
     /// The lines about slow transactions.
-    pub slow: SlowTransactionLog,
+    pub(crate) slow: SlowTransactionLog,
 }
 
 /// A pool, as the statistics know it.

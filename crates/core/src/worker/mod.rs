@@ -40,25 +40,25 @@ use crate::{
 /// what the driver has to do to the [`Actions`].
 #[derive(Debug)]
 pub struct Worker {
-    pub(crate) id: WorkerId,
-    pub(crate) directory: Arc<Directory>,
-    pub(crate) snapshot: Arc<Snapshot>,
-    pub(crate) table: Connections,
-    pub(crate) cancel_requests: CancelRequests,
+    id: WorkerId,
+    directory: Arc<Directory>,
+    snapshot: Arc<Snapshot>,
+    table: Connections,
+    cancel_requests: CancelRequests,
     /// The names of the prepared statements of the worker's clients.
-    pub(crate) bindings: Bindings,
-    pub(crate) listening_clients: ListeningClients,
-    pub(crate) listeners: Listeners,
-    pub(crate) pools: LocalPools,
-    pub(crate) kept: KeptServers,
-    pub(crate) statistics: Statistics,
-    pub(crate) shutdown: ShutdownState,
-    pub(crate) suspension: Suspension,
+    bindings: Bindings,
+    listening_clients: ListeningClients,
+    listeners: Listeners,
+    pools: LocalPools,
+    kept: KeptServers,
+    statistics: Statistics,
+    shutdown: ShutdownState,
+    suspension: Suspension,
     /// The clients that move to another process.
-    pub(crate) online_restart: OnlineRestart,
-    pub(crate) logins: ClientLogins,
+    online_restart: OnlineRestart,
+    logins: ClientLogins,
     /// Decides which transactions are traced, if any are.
-    pub(crate) sampler: Option<Sampler>,
+    sampler: Option<Sampler>,
 }
 
 impl Worker {

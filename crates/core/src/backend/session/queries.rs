@@ -16,20 +16,20 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct InternalQueries {
     /// The answers to a probe that have arrived so far.
-    pub inspection: Option<Box<InspectionAnswers>>,
+    pub(crate) inspection: Option<Box<InspectionAnswers>>,
     /// The part of the catalog that was read on this server so far.
-    pub catalog: Option<Box<CatalogRows>>,
+    pub(crate) catalog: Option<Box<CatalogRows>>,
     /// The count of the backends that runs on the server.
-    pub backends: Option<Box<FleetCounted>>,
+    pub(crate) backends: Option<Box<FleetCounted>>,
     /// The lookup of a user that runs on the server.
-    pub lookup: Option<Box<Lookup>>,
+    pub(crate) lookup: Option<Box<Lookup>>,
     /// The row that the clean under way has returned so far. The outer `None` means that no clean runs that returns a
     /// row.
-    pub cleaned: Option<Option<Cleaned>>,
+    pub(crate) cleaned: Option<Option<Cleaned>>,
     /// The rows of the baseline query that have arrived so far.
-    pub baseline_rows: Option<Vec<[Vec<u8>; 4]>>,
+    pub(crate) baseline_rows: Option<Vec<[Vec<u8>; 4]>>,
     /// Whether pgweir holds back a ReadyForQuery of the server.
-    pub ready_is_held: bool,
+    pub(crate) ready_is_held: bool,
 }
 
 impl InternalQueries {
@@ -127,19 +127,19 @@ pub struct UnexplainedParameters {
 #[derive(Debug, Default)]
 pub struct InspectionAnswers {
     /// The probe that was sent.
-    pub probe: Probe,
+    pub(crate) probe: Probe,
     /// The state from the answers so far, and from an earlier report of the extension.
-    pub state: State,
+    pub(crate) state: State,
     /// Whether the extension has reported the rest of the state.
-    pub reported: bool,
+    pub(crate) reported: bool,
     /// The parameters that an earlier inspection could not explain.
-    pub unexplained: Option<UnexplainedParameters>,
+    pub(crate) unexplained: Option<UnexplainedParameters>,
     /// Whether the query also resets the settings.
-    pub cleans: bool,
+    pub(crate) cleans: bool,
     /// Whether the query has failed, or its result was not understood.
-    pub failed: bool,
+    pub(crate) failed: bool,
     /// Whether a value is too long to be read, so that the query would fail again.
-    pub is_too_long: bool,
+    pub(crate) is_too_long: bool,
 }
 
 impl From<Probe> for InspectionAnswers {

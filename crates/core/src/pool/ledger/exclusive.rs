@@ -14,7 +14,7 @@ use crate::{
 pub(super) struct ExclusiveWaits {
     waiting: VecDeque<(WorkerId, Waiter)>,
     /// Exclusive servers that log in.
-    pub(super) connecting: u32,
+    connecting: u32,
 }
 
 impl ExclusiveWaits {

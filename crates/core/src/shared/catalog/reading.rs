@@ -13,7 +13,7 @@ pub struct Reading {
     pub(super) changes: u64,
     pub(super) begun_at: Time,
     /// Whether the reading only asks the server for the identity of its database.
-    pub is_of_identity: bool,
+    pub(crate) is_of_identity: bool,
 }
 
 impl Reading {

@@ -8,11 +8,11 @@ use crate::session::{State, Tracked};
 #[derive(Debug, Clone)]
 pub struct ServerParameters {
     /// ParameterStatus messages of all parameters but the tracked ones.
-    pub messages: Vec<u8>,
+    pub(crate) messages: Vec<u8>,
     /// The values of the tracked parameters.
-    pub tracked: Tracked,
+    pub(crate) tracked: Tracked,
     /// The session state that the extension reports, if the server has the extension.
-    pub report: Option<Box<State>>,
+    pub(crate) report: Option<Box<State>>,
 }
 
 impl ServerParameters {
