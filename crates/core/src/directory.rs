@@ -7,7 +7,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Weak,
-        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -28,7 +28,7 @@ use crate::{
     },
     listen::Holders,
     pool::{CapLimits, CapMembership, Ledger, Limits, PoolId, PoolKey, SharedCaps, WaitOrder},
-    session::{SequenceReaders, SettingsTable, Statements, TrackedNames},
+    session::{SettingsTable, Statements, TrackedNames},
     shared::{
         auth_cache::AuthCache,
         bans::Bans,
@@ -304,42 +304,24 @@ impl Directory {
         if let Some(pool) = pools.by_key.get(key).and_then(Weak::upgrade) {
             return pool;
         }
-        let (id, number) = self.free_ids.lock().take();
-        let id = PoolId(id);
-        let names = [&*key.database, &*key.user];
-        let caps = CapMembership::new(
-            &self.caps,
-            id,
-            names,
-            cap_limits(config, database, &key.user),
-        );
-        let limits = limits(config, database, &key.user);
-        let mut ledger = Ledger::new(self.workers, limits, caps);
-        if self.hands_clients_over() {
-            ledger.restrict(0);
-        }
-        if self.operator.is_halted(&key.database) {
-            // No client waits in the new pool yet, so there are no notes to deliver.
-            let _ = ledger.set_paused(true, Time(0));
-        }
-        let pool = Arc::new(SharedPool {
-            id,
-            number,
-            key: key.clone(),
-            ledger: Mutex::new(ledger),
-            facts: Mutex::default(),
-            custom_parameters: Mutex::default(),
-            catalog: pools.catalog(&key.database),
-            startups: Mutex::default(),
-            sequence_readers: SequenceReaders::default(),
-            epochs: Mutex::default(),
-            defaults: AtomicU32::default(),
-            past: Mutex::default(),
-            past_times: Mutex::default(),
-            clients: AtomicUsize::new(0),
-            hosts: AtomicUsize::new(0),
-            free_ids: Arc::clone(&self.free_ids),
-        });
+        let ledger = |id| {
+            let names = [&*key.database, &*key.user];
+            let cap_limits = cap_limits(config, database, &key.user);
+            let caps = CapMembership::new(&self.caps, id, names, cap_limits);
+            let limits = limits(config, database, &key.user);
+            let mut ledger = Ledger::new(self.workers, limits, caps);
+            if self.hands_clients_over() {
+                ledger.restrict(0);
+            }
+            if self.operator.is_halted(&key.database) {
+                // No client waits in the new pool yet, so there are no notes to deliver.
+                let _ = ledger.set_paused(true, Time(0));
+            }
+            ledger
+        };
+        let catalog = pools.catalog(&key.database);
+        let pool = SharedPool::new(key.clone(), &self.free_ids, catalog, ledger);
+        let (id, pool) = (pool.id, Arc::new(pool));
         pools.by_key.retain(|_, pool| pool.strong_count() > 0);
         pools.by_key.insert(key.clone(), Arc::downgrade(&pool));
         if pools.by_id.len() <= id.index() {

@@ -110,7 +110,7 @@ pub(crate) fn next_deadline(
     if has_deadlines || may_offer_kept(pools) || host_checks::has_hosts_to_check(env, pools) {
         return Some(soon);
     }
-    let has_servers = pools.iter().any(|pool| pool.servers > 0);
+    let has_servers = pools.iter().any(|pool| pool.has_servers());
     let deadlines = [
         maintenance::first_server_deadline(env, connections, pools),
         maintenance::first_pool_deadline(env, pools),
@@ -124,5 +124,5 @@ pub(crate) fn next_deadline(
 /// Returns whether there is a pool whose kept servers may yet be needed.
 fn may_offer_kept(pools: &LocalPools) -> bool {
     let mut pools = pools.iter();
-    pools.any(|pool| pool.offers_to_ledger && pool.clients_keep_servers && pool.servers > 0)
+    pools.any(|pool| pool.offers_to_ledger && pool.clients_keep_servers && pool.has_servers())
 }

@@ -87,7 +87,7 @@ impl Measurement {
         show::add_past(admin, &mut self.collection);
         for pool in admin.env.directory.pools() {
             if let Some(counts) = self.pools.get_mut(&pool.key) {
-                counts.times += *pool.past_times.lock();
+                counts.times += pool.past_times();
             }
         }
         let collection = &self.collection;

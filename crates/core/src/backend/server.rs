@@ -351,7 +351,7 @@ impl Server {
     #[inline]
     pub(crate) fn statement_pool(&self) -> StatementPool<'_> {
         StatementPool {
-            number: self.shared.number,
+            number: self.shared.number(),
             key: &self.shared.key,
         }
     }

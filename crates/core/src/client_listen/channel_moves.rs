@@ -330,7 +330,7 @@ pub(crate) fn has_channels_to_move(connections: &mut Connections, server_conn: T
 
 fn is_move_due(client: &Client, server: &Server) -> bool {
     let listening = client.listening.as_ref();
-    listening.is_some_and(|listening| listening.pending_unlisten.is_due())
+    listening.is_some_and(|listening| listening.has_unlisten())
         || is_in_other_encoding(client, server)
 }
 
@@ -362,5 +362,5 @@ fn unlisten_server(connections: &mut Connections, server_conn: Token, out: &mut 
 fn is_in_other_encoding(client: &Client, server: &Server) -> bool {
     let encoding = server.tracked.client_encoding();
     let listening = client.listening.as_ref();
-    listening.is_some_and(|listening| *listening.key.encoding != *encoding)
+    listening.is_some_and(|listening| !listening.uses(encoding))
 }

@@ -10,7 +10,7 @@ use crate::{
     connections::Connections,
     effect::{ClientEffect, Effect, Env, RestartEffect},
     frontend::ClientDuty,
-    listen::{ListenerKey, Notification, Stage},
+    listen::{ListenerKey, Notification},
 };
 
 impl ListeningClients {
@@ -150,8 +150,7 @@ fn is_between_transactions(connections: &mut Connections, conn: Token) -> bool {
         return false;
     };
     let listening = client.listening.as_ref();
-    if client.socket.blocked || listening.is_some_and(|listening| listening.stage != Stage::Settled)
-    {
+    if client.socket.blocked || listening.is_some_and(|listening| !listening.is_settled()) {
         return false;
     }
     match *client.duty() {

@@ -87,15 +87,15 @@ impl ListeningClients {
         out: &mut Actions,
     ) {
         let number = listening.ask(Stage::Asking(channels.clone()), env.now);
-        self.channels.asked(&listening.key, &channels);
+        self.channels.asked(listening.key(), &channels);
         let request = request(env, conn, number, false);
-        ask_owner(env, shared, listening.key.clone(), request, channels, out);
+        ask_owner(env, shared, listening.key().clone(), request, channels, out);
     }
 
     /// Replaces the token of a client, which has come back from another process.
     pub(crate) fn rename(&mut self, listening: &Listening, from: Token, to: Token) {
         self.channels
-            .renamed(&listening.key, listening.channels(), from, to);
+            .renamed(listening.key(), listening.channels(), from, to);
     }
 
     /// Ends all LISTENs of a client that has left, or is about to be closed.
@@ -106,11 +106,11 @@ impl ListeningClients {
         mut listening: Listening,
         out: &mut Actions,
     ) {
-        if let Stage::Asking(channels) = &listening.stage {
-            let unwanted = self.channels.answered(&listening.key, channels, None);
-            post_leave(env, &listening.key, unwanted, out);
+        if let Some(channels) = listening.asking() {
+            let unwanted = self.channels.answered(listening.key(), channels, None);
+            post_leave(env, listening.key(), unwanted, out);
         }
-        self.leave(env, conn, &listening.key, listening.channels(), out);
+        self.leave(env, conn, listening.key(), listening.channels(), out);
         if let Some((key, channels)) = listening.take_former() {
             self.leave(env, conn, &key, &channels, out);
         }
@@ -128,7 +128,7 @@ impl ListeningClients {
     ) -> Channels {
         if let Some(listening) = listening_of(connections, conn) {
             let gone = listening.take_dropped(made);
-            self.leave(env, conn, &listening.key, &gone, out);
+            self.leave(env, conn, listening.key(), &gone, out);
             forget_if_not_listening(connections, conn);
         }
         if made.is_empty() && listening_of(connections, conn).is_none() {
@@ -146,7 +146,7 @@ impl ListeningClients {
         let listening = client
             .listening
             .get_or_insert_with(|| Box::new(Listening::new(key.clone())));
-        let (is_ascii, new) = if listening.key == key {
+        let (is_ascii, new) = if *listening.key() == key {
             (is_ascii, listening.channels_not_held(made))
         } else {
             let mut held = listening.channels().iter();
@@ -185,8 +185,9 @@ impl ListeningClients {
         if !listening.awaits(request.number) {
             return Vec::new();
         }
-        let (key, asked_at) = (listening.key.clone(), listening.asked_at);
-        match std::mem::replace(&mut listening.stage, Stage::Settled) {
+        let key = listening.key().clone();
+        let (stage, asked_at) = listening.take_stage();
+        match stage {
             Stage::Settled | Stage::Elsewhere => Vec::new(),
             Stage::Asking(channels) => {
                 let former = if granted {
@@ -249,7 +250,7 @@ impl ListeningClients {
     ) {
         if let Some(listening) = listening_of(connections, conn) {
             let gone = listening.drop_now(channel);
-            self.leave(env, conn, &listening.key, &gone, out);
+            self.leave(env, conn, listening.key(), &gone, out);
             forget_if_not_listening(connections, conn);
         }
     }
@@ -293,7 +294,7 @@ pub(crate) fn fence(
         return false;
     }
     let shared = Arc::clone(&server.shared);
-    debug_assert_eq!(listening.key.pool, shared.id);
+    debug_assert_eq!(listening.key().pool, shared.id);
     let reads_all = !server.session.notifications.pending.is_empty();
     ask_fence(env, (conn, listening), shared, stage, reads_all, out);
     true
@@ -311,7 +312,7 @@ pub(crate) fn ask_fence(
 ) {
     let number = listening.ask(stage, env.now);
     let request = request(env, conn, number, reads_all);
-    let key = listening.key.clone();
+    let key = listening.key().clone();
     ask_owner(env, shared, key, request, Vec::new(), out);
 }
 
@@ -330,10 +331,7 @@ pub(crate) fn unlisten_completed(
     }
     let client = server.client();
     if let Some(listening) = client.and_then(|client| listening_of(connections, client)) {
-        match tag {
-            Some(tag) => listening.pending_unlisten.completed(tag),
-            None => listening.pending_unlisten.failed(),
-        }
+        listening.unlisten_completed(tag);
     }
 }
 

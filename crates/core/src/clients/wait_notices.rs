@@ -51,14 +51,14 @@ impl WaitNotices<'_> {
         let Some(pool) = self.pools.get_mut(id) else {
             return;
         };
-        match pool.diagnosis.made_at {
+        match pool.diagnosis.began_at() {
             Some(at) if now.since(at) < PATIENCE => return,
             // No answer has come: clients whose time is over get their error without it.
             Some(_) => {
-                pool.diagnosis.made_at = None;
+                pool.diagnosis.end();
                 return self.send_wait_notice(id, None, out);
             }
-            None => pool.diagnosis.made_at = Some(now),
+            None => pool.diagnosis.begin(now),
         }
         let wait_reason = pool.shared.ledger.lock().wait_reason(now);
         let diagnosis = Diagnosis {
@@ -95,7 +95,7 @@ impl WaitNotices<'_> {
         let reason = diagnosis.reason(self.env.now);
         let id = diagnosis.pool.id;
         if let Some(pool) = self.pools.get_mut(id) {
-            pool.diagnosis.made_at = None;
+            pool.diagnosis.end();
         }
         self.send_wait_notice(id, Some(reason), out);
     }
@@ -193,14 +193,9 @@ impl WaitNotices<'_> {
         let Some(pool) = self.pools.get_mut(id) else {
             return;
         };
-        if pool
-            .diagnosis
-            .logged_at
-            .is_some_and(|at| now.since(at) < LOG_INTERVAL)
-        {
+        if !pool.diagnosis.log(now, LOG_INTERVAL) {
             return;
         }
-        pool.diagnosis.logged_at = Some(now);
         let shared = Arc::clone(&pool.shared);
         let key = &shared.key;
         let limit = shared.ledger.lock().wait_reason(now).name();

@@ -173,7 +173,7 @@ impl Exchange<'_> {
     ) -> Option<Time> {
         let now = self.env.now;
         let (_, client, server) = self.connections.pair_of(server_conn)?;
-        let inspection_time = self.pools.get(server.pool())?.inspection_time;
+        let inspection_time = self.pools.get(server.pool())?.inspection_time();
         let within =
             |limits: RangeInclusive<u64>, time: u64| time.clamp(*limits.start(), *limits.end());
         let turns = &mut client.context.as_deref_mut()?.turns;
@@ -200,7 +200,7 @@ impl Exchange<'_> {
     pub(super) fn note_inspection_time(&mut self, pool: PoolId, began: Option<Time>) {
         if let (Some(began), Some(pool)) = (began, self.pools.get_mut(pool)) {
             let time = self.env.now.since(began).min(*TURN.end());
-            pool.inspection_time = (7 * pool.inspection_time + time) / 8;
+            pool.add_inspection_time(time);
         }
     }
 

@@ -42,7 +42,7 @@ pub(crate) fn count_pins(
         return out.report_missing("the pool of a server connection");
     };
     for pin in new.iter() {
-        let count = &mut pool.pins[pin as usize];
+        let count = pool.pin_count(pin);
         if !logs {
             count.add();
         } else if let Some(not_logged) = count.add_logged(env.now) {

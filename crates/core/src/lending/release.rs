@@ -294,9 +294,8 @@ impl Lending<'_> {
         };
         server.next_loan.destined = Some(waiter);
         if let Some(pool) = self.pools.get_mut(server.pool()) {
-            pool.servers -= 1;
+            pool.remove_server(self.env.now);
             pool.stats.now.server_move_count += 1;
-            pool.empty_since = self.env.now;
         }
         out.list.push(Action::MoveServer { conn, to, server });
     }
@@ -307,7 +306,7 @@ impl Lending<'_> {
         // The server was in a list of the previous worker.
         server.session.inspections.is_listed = false;
         let shared = Arc::clone(&server.shared);
-        self.open_pool(&shared).servers += 1;
+        self.open_pool(&shared).add_server();
         server.retire_if_outdated();
         let conn = (self.connections).insert(Conn::Server(server), self.env.now);
         self.connections.schedule(self.env.now);

@@ -6,7 +6,7 @@
 //! informs the worker that a client waits (see `pool/ledger.rs`), the worker offers these servers, too. While a client
 //! waits, no client keeps its server for this reason.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use super::Lending;
 use crate::{
@@ -21,13 +21,13 @@ use crate::{
 impl Lending<'_> {
     /// Counts a client that has come to the pool.
     pub(crate) fn count_pool_client(&mut self, shared: &Arc<SharedPool>, out: &mut Actions) {
-        let before = shared.clients.fetch_add(1, Ordering::Relaxed);
+        let before = shared.add_client();
         self.announce_pool_clients(shared, before, before + 1, out);
     }
 
     /// Counts a client that has left the pool.
     pub(crate) fn uncount_pool_client(&mut self, shared: &Arc<SharedPool>, out: &mut Actions) {
-        let before = shared.clients.fetch_sub(1, Ordering::Relaxed);
+        let before = shared.remove_client();
         self.announce_pool_clients(shared, before, before - 1, out);
         if before == 1 && shared.epochs.lock().left(self.env.now, 0) {
             orders::announce(self.env.directory, out);
@@ -58,7 +58,7 @@ impl Lending<'_> {
         let Some(pool) = self.pools.get_mut(id) else {
             return;
         };
-        let clients = pool.shared.clients.load(Ordering::Relaxed);
+        let clients = pool.shared.client_count();
         let keeps = pool.terms.are_few(clients) && !self.env.hands_clients_over;
         if std::mem::replace(&mut pool.clients_keep_servers, keeps) && !keeps {
             self.release_kept(id);

@@ -97,7 +97,7 @@ impl ChannelClients {
     #[must_use]
     pub fn has_delivered_before(&self, listening: &Listening, at: Time) -> bool {
         self.fenced
-            .get(&listening.key)
+            .get(listening.key())
             .is_some_and(|&fenced| at <= fenced)
     }
 

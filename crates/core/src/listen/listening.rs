@@ -33,9 +33,9 @@ pub struct TakenOverListener {
 #[derive(Debug)]
 pub struct Listening {
     /// The listener.
-    pub(crate) key: ListenerKey,
+    key: ListenerKey,
     /// The answer that the client waits for.
-    pub(crate) stage: Stage,
+    stage: Stage,
     /// The listener that serves the client until the one in `key` is ready, after the client's encoding has changed,
     /// and its channels.
     former: Option<Box<(ListenerKey, Vec<Channel>)>>,
@@ -44,7 +44,7 @@ pub struct Listening {
     /// The number of the client's last request.
     number: u32,
     /// The time at which the client asked.
-    pub(crate) asked_at: Time,
+    asked_at: Time,
     /// Notifications as whole messages, for the end of the client's transaction, or until the client reads again.
     backlog: Vec<u8>,
     /// The channels that are new in this transaction. Both the listener and the client's server may receive their
@@ -52,9 +52,9 @@ pub struct Listening {
     fresh: Vec<Channel>,
     fresh_from: usize,
     /// UNLISTEN commands that have not taken effect yet.
-    pub(crate) pending_unlisten: PendingUnlisten,
+    pending_unlisten: PendingUnlisten,
     /// Set if the client was taken over: the old process's notifications are sent together with those received here.
-    pub(crate) taken_over: Option<Box<TakenOverListener>>,
+    taken_over: Option<Box<TakenOverListener>>,
 }
 
 /// The error of a backlog that is too long.
@@ -88,6 +88,81 @@ impl Listening {
             fresh_from: 0,
             pending_unlisten: PendingUnlisten::default(),
             taken_over: None,
+        }
+    }
+
+    /// Returns the client's listener.
+    #[must_use]
+    pub fn key(&self) -> &ListenerKey {
+        &self.key
+    }
+
+    /// Returns whether the client's listener uses this encoding.
+    #[must_use]
+    pub fn uses(&self, encoding: &[u8]) -> bool {
+        *self.key.encoding == *encoding
+    }
+
+    /// Returns whether the client waits for nothing.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.stage == Stage::Settled
+    }
+
+    /// Returns the channels that the client has asked for, until the listener answers.
+    #[must_use]
+    pub fn asking(&self) -> Option<&[Channel]> {
+        match &self.stage {
+            Stage::Asking(channels) => Some(channels),
+            _ => None,
+        }
+    }
+
+    /// Takes what the client waited for, and the time at which it asked.
+    pub fn take_stage(&mut self) -> (Stage, Time) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Settled);
+        (stage, self.asked_at)
+    }
+
+    /// Notes that the client was taken over: the old process still receives notifications for it.
+    pub fn take_over(&mut self, from: TakenOverListener) {
+        self.taken_over = Some(Box::new(from));
+    }
+
+    /// Returns whether the old process still receives notifications for the client.
+    #[must_use]
+    pub fn is_taken_over(&self) -> bool {
+        self.taken_over.is_some()
+    }
+
+    /// Returns what the old process has received for the client so far.
+    pub fn taken_over(&mut self) -> Option<&mut TakenOverListener> {
+        self.taken_over.as_deref_mut()
+    }
+
+    /// Makes the client wait for the notifications that the old process has received.
+    pub fn wait_for_old_process(&mut self) {
+        self.stage = Stage::Elsewhere;
+    }
+
+    /// Takes what the old process has received, now that it has forwarded everything.
+    pub fn end_takeover(&mut self) -> Option<Box<TakenOverListener>> {
+        let taken_over = self.taken_over.take()?;
+        self.settle();
+        Some(taken_over)
+    }
+
+    /// Returns whether an UNLISTEN has to take effect.
+    #[must_use]
+    pub fn has_unlisten(&self) -> bool {
+        self.pending_unlisten.is_due()
+    }
+
+    /// Notes that a command has completed (its tag, with the final zero), or has failed (`None`).
+    pub fn unlisten_completed(&mut self, tag: Option<&[u8]>) {
+        match tag {
+            Some(tag) => self.pending_unlisten.completed(tag),
+            None => self.pending_unlisten.failed(),
         }
     }
 

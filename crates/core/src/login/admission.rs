@@ -247,7 +247,7 @@ impl LoginEvent<'_> {
             early,
         } = admission;
         let pool = self.open_pool(&shared);
-        pool.clients += 1;
+        pool.add_client();
         if pool.orders.paused {
             self.effects
                 .push(Effect::Pool(shared.id, PoolEffect::ApplyOrders));

@@ -221,7 +221,7 @@ impl LoginEvent<'_> {
     fn wait_to_ask(&mut self, conn: Token, shared: &Arc<SharedPool>) -> Result<(), Fault> {
         let pool = self.pools.open(&self.env, self.connections, shared);
         check_hosts(pool, self.env.now).map_err(Fault::before_authentication)?;
-        pool.clients += 1;
+        pool.add_client();
         if let Some(client) = self.connections.client(conn) {
             if let Some(login) = client.take_login() {
                 client.login = Some(login);
@@ -256,8 +256,7 @@ impl LoginEvent<'_> {
         };
         self.connections.resume_login(conn, login, self.env.now);
         if let Some(pool) = pool.and_then(|pool| self.pools.get_mut(pool)) {
-            pool.clients -= 1;
-            pool.empty_since = self.env.now;
+            pool.remove_client(self.env.now);
         }
         let directory = self.env.directory;
         if directory.stays_no_more() {

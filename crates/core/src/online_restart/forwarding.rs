@@ -361,10 +361,10 @@ fn ask_for_arriving(
     };
     let channels: Vec<Channel> = record.channels.iter().map(|name| name[..].into()).collect();
     let mut listening = Box::new(Listening::new(key));
-    listening.taken_over = Some(Box::new(TakenOverListener {
+    listening.take_over(TakenOverListener {
         notified: Vec::new(),
         ready_was_sent: record.ready_was_sent,
-    }));
+    });
     client.become_taken_over();
     let pool = pools.get(pool).ok_or_else(|| lost(NOT_CARRIED))?;
     let shared = Arc::clone(&pool.shared);
@@ -384,7 +384,7 @@ pub(crate) fn arriving_answered(
     let key = client.cancel_key();
     match &mut client.listening {
         Some(listening) if granted => {
-            listening.stage = Stage::Elsewhere;
+            listening.wait_for_old_process();
             send_listen_note(&key, ListenNote::Fence, out);
             None
         }
@@ -456,8 +456,7 @@ pub(crate) fn finish_listen_takeover(
     let client = connections.client(conn)?;
     let key = client.cancel_key();
     let listening = client.listening.as_mut()?;
-    let arriving = listening.taken_over.take()?;
-    listening.settle();
+    let arriving = listening.end_takeover()?;
     let told = listening.take_backlog(&arriving.notified);
     listening.prepend_backlog(told);
     client.become_idle();
@@ -481,7 +480,7 @@ pub(super) fn end_arriving(connections: &Connections) -> Vec<Effect> {
 /// Returns the notifications that the old process has forwarded for a client so far, if the client was taken over and
 /// still waits for its listener.
 fn arriving_of(client: &mut Client) -> Option<&mut TakenOverListener> {
-    client.listening.as_mut()?.taken_over.as_deref_mut()
+    client.listening.as_mut()?.taken_over()
 }
 
 /// Sends the other process a message about a client.

@@ -100,7 +100,7 @@ pub(crate) fn restore_client(
 ) -> Result<Vec<Effect>, Fault> {
     let shared = pool_of(env, record)?;
     let pool = pools.open(env, connections, &shared);
-    pool.clients += 1;
+    pool.add_client();
     let (engine, is_pinned) = (pool.terms.engine, pool.terms.dedicated);
     let mut effects = Vec::new();
     if pool.orders.paused {

@@ -178,7 +178,7 @@ pub(crate) fn take_over_server(
     if !goes_on {
         return Err(Fault::DatabaseChanged);
     }
-    pool.servers += 1;
+    pool.add_server();
     let (shared, epoch) = (Arc::clone(&pool.shared), pool.orders.epoch);
     note_parameters(env.directory, &shared, record);
     shared.epochs.lock().opened(epoch);

@@ -4,10 +4,7 @@
 //! Then this module applies the orders to the worker's pools, clients and servers. The module owns no state.
 //! Output: effects that close servers and clients, or serve waiting clients again.
 
-use std::{
-    net::IpAddr,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{net::IpAddr, sync::Arc};
 
 use pgweir_config::Config;
 
@@ -198,7 +195,7 @@ pub(crate) fn retire_servers_of_database(
         if is_it {
             // Read under the lock: a client that leaves after that finds the request.
             let mut epochs = pool.epochs.lock();
-            any |= epochs.leave(now, pool.clients.load(Ordering::Relaxed));
+            any |= epochs.leave(now, pool.client_count());
         }
     }
     if any {

@@ -36,9 +36,9 @@ pub(crate) struct LocalPool {
     /// there).
     pub(crate) offers_to_ledger: bool,
     /// The number of this worker's clients.
-    pub(crate) clients: usize,
+    clients: usize,
     /// The number of this worker's servers.
-    pub(crate) servers: usize,
+    servers: usize,
     pub(crate) stats: Periods,
     pub(crate) times: Times,
     /// The catalog of the database, in the state that this worker knows.
@@ -46,14 +46,14 @@ pub(crate) struct LocalPool {
     pub(crate) terms: Terms,
     /// The times of the last diagnosis.
     pub(crate) diagnosis: DiagnosisTimes,
-    /// The time since which the pool has had neither clients nor servers.
-    pub(crate) empty_since: Time,
+    /// The time at which a client or a server last left.
+    empty_since: Time,
     /// Whether clients keep the servers that they have got (`share_after`).
     pub(crate) clients_keep_servers: bool,
     /// Pinned clients, by reason.
-    pub(crate) pins: [PinCount; Pin::ALL.len()],
+    pins: [PinCount; Pin::ALL.len()],
     /// The duration of an inspection after which the server goes to other clients, in microseconds: a moving average.
-    pub(crate) inspection_time: u64,
+    inspection_time: u64,
     /// The operators' orders that this worker has carried out.
     pub(crate) orders: PoolOrders,
 }
@@ -70,11 +70,12 @@ pub(crate) struct LocalCatalog {
 }
 
 /// The times of the last diagnosis of a pool.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct DiagnosisTimes {
-    /// When a diagnosis of the pool was last made, and when one was last logged.
-    pub(crate) made_at: Option<Time>,
-    pub(crate) logged_at: Option<Time>,
+    /// When the diagnosis that is under way began.
+    began_at: Option<Time>,
+    /// When a diagnosis was last logged.
+    logged_at: Option<Time>,
 }
 
 /// The orders for a pool that one worker has carried out.
@@ -88,6 +89,30 @@ pub(crate) struct PoolOrders {
     pub(crate) defaults: u32,
 }
 
+impl DiagnosisTimes {
+    /// Returns when the diagnosis that is under way began.
+    pub(crate) fn began_at(&self) -> Option<Time> {
+        self.began_at
+    }
+
+    pub(crate) fn begin(&mut self, now: Time) {
+        self.began_at = Some(now);
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.began_at = None;
+    }
+
+    /// Returns whether a diagnosis may be logged now, and notes that it is: at most one in `interval` microseconds.
+    pub(crate) fn log(&mut self, now: Time, interval: u64) -> bool {
+        let may = self.logged_at.is_none_or(|at| now.since(at) >= interval);
+        if may {
+            self.logged_at = Some(now);
+        }
+        may
+    }
+}
+
 impl LocalPool {
     pub(crate) fn new(
         shared: &Arc<SharedPool>,
@@ -99,7 +124,7 @@ impl LocalPool {
         let present = shared.epochs.lock().present();
         // The directory replaces the snapshot before it begins a new epoch: here they are read in the opposite order.
         let is_current = Arc::ptr_eq(&directory.snapshot(), snapshot);
-        let keeps = terms.are_few(shared.clients.load(Ordering::Relaxed));
+        let keeps = terms.are_few(shared.client_count());
         Self {
             clients_keep_servers: keeps,
             kept: VecDeque::new(),
@@ -116,10 +141,7 @@ impl LocalPool {
                 verdicts: VerdictCache::default(),
             },
             terms,
-            diagnosis: DiagnosisTimes {
-                made_at: None,
-                logged_at: None,
-            },
+            diagnosis: DiagnosisTimes::default(),
             empty_since: now,
             pins: Default::default(),
             inspection_time: 0,
@@ -129,6 +151,44 @@ impl LocalPool {
                 defaults: shared.defaults.load(Ordering::Acquire),
             },
         }
+    }
+
+    /// Counts a client of this worker that has joined the pool.
+    pub(crate) fn add_client(&mut self) {
+        self.clients += 1;
+    }
+
+    /// Uncounts a client that has left.
+    pub(crate) fn remove_client(&mut self, now: Time) {
+        self.clients -= 1;
+        self.empty_since = now;
+    }
+
+    /// Counts a server that this worker has opened, or has got from another worker.
+    pub(crate) fn add_server(&mut self) {
+        self.servers += 1;
+    }
+
+    /// Uncounts a server that has been closed, or moved to another worker.
+    pub(crate) fn remove_server(&mut self, now: Time) {
+        self.servers -= 1;
+        self.empty_since = now;
+    }
+
+    /// Returns whether the worker has clients of this pool.
+    pub(crate) fn has_clients(&self) -> bool {
+        self.clients > 0
+    }
+
+    /// Returns whether the worker has servers of this pool.
+    pub(crate) fn has_servers(&self) -> bool {
+        self.servers > 0
+    }
+
+    /// Returns since when the pool has had neither clients nor servers, if it may be removed.
+    pub(crate) fn unused_since(&self) -> Option<Time> {
+        let is_unused = self.clients == 0 && self.servers == 0 && !self.keeps_min();
+        is_unused.then_some(self.empty_since)
     }
 
     /// Returns for how many microseconds the pool is kept without clients and servers; `None` is for ever.
@@ -210,6 +270,21 @@ impl LocalPool {
         let is_utf8 = self.shared.is_utf8();
         let mut customs = self.shared.custom_parameters.lock();
         customs.watch(self.catalog.certificates.custom_names(), is_utf8);
+    }
+
+    /// Returns the duration of an inspection after which the server goes to other clients, in microseconds.
+    pub(crate) fn inspection_time(&self) -> u64 {
+        self.inspection_time
+    }
+
+    /// Adds the duration of an inspection to the average, in microseconds.
+    pub(crate) fn add_inspection_time(&mut self, time: u64) {
+        self.inspection_time = (7 * self.inspection_time + time) / 8;
+    }
+
+    /// Returns this worker's count of clients that were pinned for this reason.
+    pub(crate) fn pin_count(&mut self, pin: Pin) -> &mut PinCount {
+        &mut self.pins[pin as usize]
     }
 
     /// Returns how often clients of the pool were pinned on this worker, by reason.

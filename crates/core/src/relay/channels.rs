@@ -3,7 +3,7 @@
 use pgweir_wire::tag::frontend;
 
 use super::{client_to_server::ClientMessages, message::Message};
-use crate::{base::pin::Pin, listen::Stage, session::ChannelCommand};
+use crate::{base::pin::Pin, session::ChannelCommand};
 
 impl ClientMessages<'_> {
     /// Returns whether the listener connection answers this message instead of the server: the message is a single
@@ -26,9 +26,7 @@ impl ClientMessages<'_> {
         let is_pinned = pins.is_none_or(|pins| pins.contains(Pin::Listen));
         let encoding = self.server.tracked.client_encoding();
         let is_quiet = self.client.listening.as_ref().is_none_or(|listening| {
-            listening.stage == Stage::Settled
-                && !listening.pending_unlisten.is_due()
-                && *listening.key.encoding == *encoding
+            listening.is_settled() && !listening.has_unlisten() && listening.uses(encoding)
         });
         if needs_clean || !is_between || is_pinned || !is_quiet {
             return false;

@@ -52,7 +52,7 @@ fn checked_pools<'p>(
     let is_on = env.shutdown.is_none() && !env.hands_clients_over;
     pools.iter().filter(move |pool| {
         let entry = pool.terms.entry.as_ref();
-        is_on && pool.clients > 0 && entry.is_some_and(|entry| are_checked(&env, entry))
+        is_on && pool.has_clients() && entry.is_some_and(|entry| are_checked(&env, entry))
     })
 }
 

@@ -257,19 +257,21 @@ fn remove_if_unused(
     id: PoolId,
     out: &mut Actions,
 ) {
-    let Some(pool) = pools.get(id).filter(|pool| is_unused(pool)) else {
+    let Some(pool) = pools.get(id) else {
+        return;
+    };
+    let Some(unused_since) = pool.unused_since() else {
         return;
     };
     let Some(kept) = pool.kept(&env.snapshot.config.settings) else {
         return;
     };
-    let is_over = env.directory.memory().is_full() || env.now.since(pool.empty_since) >= kept;
+    let is_over = env.directory.memory().is_full() || env.now.since(unused_since) >= kept;
     let shared = Arc::clone(&pool.shared);
     if is_over && shared.ledger.lock().forget_worker(env.worker) {
         let counted = pool.stats.now;
         statistics.add_removed_pool(counted);
-        *shared.past.lock() += counted;
-        *shared.past_times.lock() += pool.times;
+        shared.add_past(counted, pool.times);
         pools.remove(id);
         // This is the last worker that had the pool.
         if Arc::strong_count(&shared) == 1 {
@@ -280,10 +282,6 @@ fn remove_if_unused(
     }
 }
 
-fn is_unused(pool: &LocalPool) -> bool {
-    pool.clients == 0 && pool.servers == 0 && !pool.keeps_min()
-}
-
 /// Returns when the first pool must be removed or filled.
 pub(crate) fn first_pool_deadline(env: &Env<'_>, pools: &LocalPools) -> Option<Time> {
     let settings = &env.snapshot.config.settings;
@@ -291,10 +289,7 @@ pub(crate) fn first_pool_deadline(env: &Env<'_>, pools: &LocalPools) -> Option<T
         if pool.keeps_min() && pool.shared.ledger.lock().is_below_min() {
             return Some(env.now);
         }
-        match is_unused(pool) {
-            true => Some(pool.empty_since.after(pool.kept(settings)?)),
-            false => None,
-        }
+        Some(pool.unused_since()?.after(pool.kept(settings)?))
     };
     pools.iter().filter_map(deadline).min()
 }

@@ -155,12 +155,11 @@ impl ServerConnections<'_> {
             orders::count_closed(directory, &server.shared, server.retirement.epoch, out);
         }
         if let Some(pool) = self.pools.get_mut(server.pool()) {
-            pool.servers -= 1;
-            pool.empty_since = env.now;
+            pool.remove_server(env.now);
             if matches!(*server.duty(), Duty::Idle) {
                 pool.idle.retain(|&idle| idle != conn);
             }
-            if pool.keeps_min() || pool.servers == 0 {
+            if pool.keeps_min() || !pool.has_servers() {
                 self.connections.schedule(env.now);
             }
         }

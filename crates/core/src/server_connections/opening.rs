@@ -69,7 +69,7 @@ impl ServerConnections<'_> {
         out: &mut Actions,
     ) -> Token {
         let pool = self.open_pool(shared);
-        pool.servers += 1;
+        pool.add_server();
         let epoch = pool.orders.epoch;
         if matches!(own, OwnUse::None) {
             shared.epochs.lock().opened(epoch);
@@ -168,9 +168,9 @@ impl ServerConnections<'_> {
             return None;
         }
         let start = match database.load_balance_hosts {
-            LoadBalance::RoundRobin => shared.hosts.fetch_add(1, Ordering::Relaxed),
+            LoadBalance::RoundRobin => shared.take_host_number(),
             // A failed login moves on to the next host.
-            LoadBalance::Disable => shared.hosts.load(Ordering::Relaxed),
+            LoadBalance::Disable => shared.host_number(),
         };
         let retry = snapshot.config.login_retry(database).0;
         let directory = self.env.directory;
@@ -225,11 +225,9 @@ impl ServerConnections<'_> {
         if !terms.entry.as_ref().is_some_and(stays) {
             return;
         }
-        let at = shared.hosts.load(Ordering::Relaxed);
+        let at = shared.host_number();
         if terms.endpoints[at % terms.endpoints.len()] == server.link.endpoint {
-            let next = at.wrapping_add(1);
-            let order = Ordering::Relaxed;
-            let _ = shared.hosts.compare_exchange(at, next, order, order);
+            shared.skip_host(at);
         }
     }
 }

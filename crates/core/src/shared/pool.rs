@@ -37,7 +37,7 @@ pub struct SharedPool {
     /// The pool's id, as long as the pool exists.
     pub(crate) id: PoolId,
     /// A number that the process gives to no other pool, even later.
-    pub(crate) number: u64,
+    number: u64,
     /// The pool's database and user.
     pub key: PoolKey,
     /// The pool's counts of servers, and its queue of waiting clients.
@@ -57,17 +57,98 @@ pub struct SharedPool {
     /// The number of changes to the settings with which new sessions of the pool begin (ALTER ROLE SET and the like).
     pub(crate) defaults: AtomicU32,
     /// The counters of workers that have dropped their part of the pool.
-    pub(crate) past: Mutex<Stats>,
+    past: Mutex<Stats>,
     /// The histograms of those workers.
-    pub(crate) past_times: Mutex<Times>,
+    past_times: Mutex<Times>,
     /// The number of clients that share the pool's servers.
-    pub(crate) clients: AtomicUsize,
+    clients: AtomicUsize,
     /// The number of opened servers, which determines the next of several hosts.
-    pub(crate) hosts: AtomicUsize,
-    pub(crate) free_ids: Arc<Mutex<FreeIds>>,
+    hosts: AtomicUsize,
+    free_ids: Arc<Mutex<FreeIds>>,
 }
 
 impl SharedPool {
+    /// Returns a pool without servers and clients. Its id is free again when the pool is dropped.
+    pub(crate) fn new(
+        key: PoolKey,
+        free_ids: &Arc<Mutex<FreeIds>>,
+        catalog: Arc<Catalog>,
+        ledger: impl FnOnce(PoolId) -> Ledger,
+    ) -> Self {
+        let (id, number) = free_ids.lock().take();
+        let id = PoolId(id);
+        Self {
+            id,
+            number,
+            key,
+            ledger: Mutex::new(ledger(id)),
+            facts: Mutex::default(),
+            custom_parameters: Mutex::default(),
+            catalog,
+            startups: Mutex::default(),
+            sequence_readers: SequenceReaders::default(),
+            epochs: Mutex::default(),
+            defaults: AtomicU32::default(),
+            past: Mutex::default(),
+            past_times: Mutex::default(),
+            clients: AtomicUsize::new(0),
+            hosts: AtomicUsize::new(0),
+            free_ids: Arc::clone(free_ids),
+        }
+    }
+
+    /// Returns a number that the process gives to no other pool, even later.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns the number of clients that share the pool's servers.
+    pub(crate) fn client_count(&self) -> usize {
+        self.clients.load(Ordering::Relaxed)
+    }
+
+    /// Counts a client that shares the pool's servers. Returns the number of clients before.
+    pub(crate) fn add_client(&self) -> usize {
+        self.clients.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Uncounts a client that has left. Returns the number of clients before.
+    pub(crate) fn remove_client(&self) -> usize {
+        self.clients.fetch_sub(1, Ordering::Relaxed)
+    }
+
+    /// Returns a number that determines at which of several hosts the search for a host begins.
+    pub(crate) fn host_number(&self) -> usize {
+        self.hosts.load(Ordering::Relaxed)
+    }
+
+    /// Returns the same number, and lets the next search begin at the next host.
+    pub(crate) fn take_host_number(&self) -> usize {
+        self.hosts.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Lets the next search begin at the next host, unless another worker has done so since the number was `at`.
+    pub(crate) fn skip_host(&self, at: usize) {
+        let (next, order) = (at.wrapping_add(1), Ordering::Relaxed);
+        let _ = self.hosts.compare_exchange(at, next, order, order);
+    }
+
+    /// Keeps the counters and histograms of a worker that drops its part of the pool.
+    pub(crate) fn add_past(&self, stats: Stats, times: Times) {
+        *self.past.lock() += stats;
+        *self.past_times.lock() += times;
+    }
+
+    /// Returns the counters of workers that have dropped their part of the pool.
+    pub(crate) fn past(&self) -> Stats {
+        *self.past.lock()
+    }
+
+    /// Returns the histograms of those workers.
+    pub(crate) fn past_times(&self) -> Times {
+        *self.past_times.lock()
+    }
+
     /// Returns whether the initial parameters of sessions on newly opened servers are known.
     pub(crate) fn is_known(&self) -> bool {
         let epoch = self.epochs.lock().present();

@@ -1,9 +1,6 @@
 //! The number of servers that the old process keeps while it hands its clients over.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use super::PoolNote;
 use crate::{SharedPool, Time, pool::PoolId};
@@ -61,7 +58,7 @@ impl Retained {
                 lent: 0,
                 reported: None,
             });
-        let clients = u32::try_from(pool.clients.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        let clients = u32::try_from(pool.client_count()).unwrap_or(u32::MAX);
         kept.keeps = kept.keeps.min(kept.first / 2).min(clients);
         if clients == 0 || now.since(kept.borrowed_at) >= SLICE {
             kept.borrowed = 0;

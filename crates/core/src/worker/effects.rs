@@ -399,7 +399,7 @@ impl Worker {
         client.statements.clear(&mut self.bindings);
         self.cancel_requests.drop_key(conn, &client);
         if let Some(listening) = client.listening.take() {
-            if listening.taken_over.is_some() {
+            if listening.is_taken_over() {
                 send_listen_note(&client.cancel_key(), ListenNote::Done, out);
             }
             let parts = self.parts(now);

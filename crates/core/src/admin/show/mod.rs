@@ -64,7 +64,7 @@ fn add_pools(admin: &mut Admin<'_>, collection: &mut Collection, now: Time) {
 pub(super) fn add_past(admin: &Admin<'_>, collection: &mut Collection) {
     for pool in admin.env.directory.pools() {
         if let Some(count) = collection.pools.get_mut(&pool.key) {
-            count.past = *pool.past.lock();
+            count.past = pool.past();
         }
     }
 }

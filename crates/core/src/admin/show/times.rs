@@ -39,7 +39,7 @@ pub(super) fn add(admin: &Admin<'_>, collection: &mut Collection) {
 pub(super) fn table(admin: &Admin<'_>, mut collection: Collection) -> Table {
     for pool in admin.env.directory.pools() {
         if let Some(times) = collection.times.get_mut(&pool.key) {
-            *times += *pool.past_times.lock();
+            *times += pool.past_times();
         }
     }
     let rows = collection.times.iter().map(|(key, times)| {

@@ -251,10 +251,9 @@ impl Disconnect<'_> {
             had.spoils = context.pins.require_close();
         }
         if let Some(pool) = client.pool.and_then(|pool| self.pools.get_mut(pool)) {
-            pool.clients -= 1;
-            pool.empty_since = self.env.now;
+            pool.remove_client(self.env.now);
             had.was_session = pool.terms.mode == PoolMode::Session;
-            if pool.clients == 0 && pool.servers == 0 {
+            if !pool.has_clients() && !pool.has_servers() {
                 self.connections.schedule(self.env.now);
             }
         }
