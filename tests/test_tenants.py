@@ -5,6 +5,7 @@ portals, cursors, notifications, rows and timeouts.
 """
 
 import itertools
+import time
 
 import pytest
 
@@ -25,6 +26,25 @@ STATEMENT = f"SELECT '{SECRET}'"
 SETUP = """
 CREATE VIEW shown AS SELECT name || statement AS text FROM pg_prepared_statements;
 CREATE FUNCTION of_c() RETURNS SETOF text LANGUAGE sql AS 'SELECT name || statement FROM pg_catalog.pg_prepared_statement()';
+CREATE FUNCTION found() RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE n text; r text;
+BEGIN
+    RETURN QUERY EXECUTE 'SELECT name || statement FROM pg_pre' || 'pared_statements';
+    -- Not the statement that has called this function.
+    FOR n IN EXECUTE $e$ SELECT 'PGWEIR_' || generate_series(1, 99)
+            EXCEPT SELECT name FROM pg_prepared_statements WHERE statement LIKE '%found()%' $e$ LOOP
+        BEGIN
+            EXECUTE format('EXECUTE %I', n) INTO r;
+            RETURN NEXT r;
+        EXCEPTION WHEN invalid_sql_statement_name OR datatype_mismatch OR wrong_object_type OR syntax_error THEN NULL;
+        END;
+    END LOOP;
+END $$;
+CREATE TABLE watched (a text);
+CREATE FUNCTION watch() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE '%', (SELECT string_agg(f, ' ') FROM found() f); RETURN NEW; END $$;
+CREATE TRIGGER watch AFTER INSERT ON watched FOR EACH ROW EXECUTE FUNCTION watch();
+CREATE TABLE late (a text);
+CREATE CONSTRAINT TRIGGER late AFTER INSERT ON late DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION watch();
 """
 
 
@@ -59,7 +79,6 @@ def shown(messages):
     return " ".join(message.body.decode(errors="replace") for message in messages)
 
 
-# Dynamic SQL sees more: docs/prepared.md says so.
 READ_STATEMENTS = [
     'EXECUTE "PGWEIR_1"', 'EXPLAIN (VERBOSE) EXECUTE "PGWEIR_1"', 'EXPLAIN ANALYZE VERBOSE EXECUTE "PGWEIR_1"', 'BEGIN; EXECUTE "PGWEIR_1"; COMMIT',
     'CREATE TEMP TABLE made AS EXECUTE "PGWEIR_1"; TABLE made', 'PREPARE mine AS SELECT 1; EXECUTE "PGWEIR_1"', "EXECUTE s",
@@ -82,6 +101,70 @@ def test_the_statements_of_another(tenants, leaves):
             if SECRET in shown(second.query(text)):
                 seen.append(text)
     assert not seen
+
+
+FOUND = "SELECT string_agg(f, ' ') FROM found() f"
+DO = f"DO $$ BEGIN RAISE NOTICE '%', ({FOUND}); END $$"
+IN_PARTS = 40
+# How the second tenant runs dynamic SQL: what it sends before the first tenant comes, and what it sends afterwards.
+DYNAMIC_SQL = {
+    "in a function": (b"", query(FOUND)),
+    "in DO": (b"", query(DO)),
+    "in a trigger": (b"", query("INSERT INTO watched VALUES (1)")),
+    "at COMMIT": (b"", query("BEGIN") + query("INSERT INTO late VALUES (1)") + query("COMMIT")),
+    "behind ROLLBACK of a failed transaction": (b"", query("BEGIN") + query("SELECT 1/0") + query(f"ROLLBACK; {FOUND}")),
+    "in query_to_xml": (b"", query("SELECT query_to_xml('SELECT statement FROM pg_pre' || 'pared_statements', true, false, '')")),
+    "in EXECUTE": (query(f"PREPARE mine AS {FOUND}"), query("EXECUTE mine")),
+    "in a cursor": (b"", query("BEGIN") + query(f"DECLARE c CURSOR FOR {FOUND}") + query("FETCH c") + query("COMMIT")),
+    "in COPY": (b"", query(f"COPY ({FOUND}) TO STDOUT")),
+    "in an unnamed statement": (b"", parse(FOUND) + bind() + execute() + SYNC),
+    "in an unnamed statement that was parsed before": (parse(FOUND) + SYNC, bind() + execute() + SYNC),
+    "in a named statement": (b"", parse(FOUND, "f") + bind(name="f") + execute() + SYNC),
+    "in a named statement that was parsed before": (parse(FOUND, "f") + SYNC, bind(name="f") + execute() + SYNC),
+    "in a Describe": (parse(FOUND, "f") + SYNC, describe("S", "f") + SYNC + run("f") + SYNC),
+    "behind a statement of the same pipeline": (b"", parse("SELECT 2", "t") + bind(name="t") + execute() + parse(FOUND) + bind() + execute() + SYNC),
+    "behind a request that fails": (
+        b"", parse("SELECT nothing") + parse(FOUND, "f") + bind(name="f") + execute() + SYNC + query(FOUND)),
+    "behind a request that fails, with a name": (
+        b"", parse("SELECT nothing") + parse(FOUND, "f") + SYNC + parse(FOUND, "g") + bind(name="g") + execute() + SYNC),
+    "behind messages without a Sync": (b"", parse("SELECT 2", "t") + bind(name="t") + query(FOUND) + SYNC),
+    "in a text that comes in parts": (b"", (query(FOUND)[:IN_PARTS], query(FOUND)[IN_PARTS:])),
+}
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "left"])
+@pytest.mark.parametrize("where", DYNAMIC_SQL)
+def test_dynamic_sql_finds_no_statements_of_another(tenants, where, leaves):
+    before, after = DYNAMIC_SQL[where]
+    with tenants() as first, tenants() as second:
+        if before:
+            assert not wire.errors(second.ask(before))
+        statements = parse(STATEMENT, "s") + bind(name="s") + execute() + parse(f"{STATEMENT}, 2", "s2") + SYNC
+        assert not wire.errors(first.ask(statements))
+        if leaves:
+            first.close()
+        if isinstance(after, tuple):
+            for part in after:
+                second.send(part)
+                time.sleep(0.05)
+            answer = second.until_ready()
+        else:
+            answer = second.ask(after)
+        assert SECRET not in shown(answer)
+        fails = "fails" in where or "failed" in where
+        assert bool(wire.errors(answer)) == fails, wire.errors(answer)
+        if not leaves:
+            # The first tenant's statements work as before.
+            assert SECRET in shown(first.ask(run("s") + run("s2") + SYNC))
+
+
+def test_dynamic_sql_keeps_common_statements(tenants):
+    """A statement that both clients have prepared stays on the server: nothing has to be prepared again."""
+    with tenants() as first, tenants() as second:
+        for client in (first, second):
+            assert not wire.errors(client.ask(parse("SELECT 3", "s") + bind(name="s") + execute() + SYNC))
+        assert "SELECT 3" in shown(second.query(FOUND))
+        assert "SELECT 3" in shown(first.query(FOUND))
 
 
 MESSAGES = {

@@ -1,6 +1,6 @@
 //! The list of statements that pgweir has prepared on one server.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use lru::LruCache;
 
@@ -15,6 +15,8 @@ pub struct Prepared {
     held: LruCache<u64, Held>,
     /// See [`Prepared::trust_since`].
     generation: u32,
+    /// The id of a client that has prepared all of these statements itself, as far as pgweir knows such a client.
+    sole_user: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -74,6 +76,7 @@ impl Default for Prepared {
         Self {
             held: LruCache::unbounded(),
             generation: 0,
+            sole_user: None,
         }
     }
 }
@@ -192,6 +195,7 @@ impl Prepared {
     }
 
     fn hold(&mut self, statement: Arc<Statement>, schema: Option<u32>, (user, settings): User) {
+        self.sole_user = self.sole_user.filter(|&sole| sole == user);
         let held = Held {
             generation: self.generation,
             version: Version {
@@ -212,6 +216,35 @@ impl Prepared {
             return None;
         }
         self.held.pop_lru().map(|(_, held)| held.statement)
+    }
+
+    /// Returns whether there are statements that this client has not prepared itself. `own`: the ids of the client's
+    /// statements.
+    #[must_use]
+    pub fn has_others(&self, client: u64, own: impl Iterator<Item = u64>) -> bool {
+        self.sole_user != Some(client) && !self.is_empty() && !self.others(own).is_empty()
+    }
+
+    /// Takes the statements that this client has not prepared itself, which are about to be closed. `own`: the ids of
+    /// the client's statements.
+    pub fn take_others(
+        &mut self,
+        client: u64,
+        own: impl Iterator<Item = u64>,
+    ) -> Vec<Arc<Statement>> {
+        if self.sole_user == Some(client) || self.is_empty() {
+            return Vec::new();
+        }
+        let others = self.others(own);
+        self.sole_user = Some(client);
+        let taken = others.iter().filter_map(|id| self.held.pop(id));
+        taken.map(|held| held.statement).collect()
+    }
+
+    fn others(&self, own: impl Iterator<Item = u64>) -> Vec<u64> {
+        let own: HashSet<u64> = own.collect();
+        let held = self.held.iter().map(|(&id, _)| id);
+        held.filter(|id| !own.contains(id)).collect()
     }
 
     /// Removes a statement that could not be prepared, or that no longer exists.
@@ -347,5 +380,28 @@ mod tests {
         prepared.forget(id);
         prepared.restore(statement);
         assert!(!prepared.is_analysed_for(id, 1, utc().as_ref()));
+    }
+
+    #[test]
+    fn statements_of_other_clients() {
+        let statements = Statements::default();
+        let [own, common, other] = [b"1", b"2", b"3"].map(|text| statements.intern(text));
+        let ids = |list: &[&Arc<Statement>]| list.iter().map(|of| of.id()).collect::<Vec<_>>();
+        let of_one = ids(&[&own, &common]);
+        let mut prepared = Prepared::default();
+        assert!(!prepared.has_others(1, of_one.iter().copied()));
+        for (statement, user) in [(&own, 1), (&common, 2), (&other, 2)] {
+            prepared.add(Arc::clone(statement), 1, (user, None));
+        }
+        assert!(prepared.has_others(1, of_one.iter().copied()));
+        let taken = prepared.take_others(1, of_one.iter().copied());
+        assert_eq!(ids(&taken.iter().collect::<Vec<_>>()), [other.id()]);
+        assert!(!prepared.has_others(1, [].into_iter()), "the list is known");
+        assert!(prepared.has_others(2, ids(&[&common]).into_iter()));
+        // The server has skipped the Close.
+        prepared.restore(other);
+        assert!(prepared.has_others(1, of_one.iter().copied()));
+        assert_eq!(prepared.take_others(1, of_one.into_iter()).len(), 1);
+        assert_eq!(prepared.len(), 2);
     }
 }

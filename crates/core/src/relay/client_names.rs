@@ -112,6 +112,10 @@ impl ClientMessages<'_> {
         {
             self.give_channels(out);
         }
+        if self.close_before_text(tag, effects, out) {
+            self.postpone(message.head.header, message.rest, out);
+            return MessageOutcome::Wait;
+        }
         let deallocates = match effects.contains(Effects::PREPARE) && is_whole {
             true => self.deallocate(tag, text, out),
             false => None,

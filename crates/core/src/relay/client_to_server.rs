@@ -447,6 +447,7 @@ impl ClientMessages<'_> {
         };
         let resolved = ResolvedName::Statement(taken);
         let resolved = self.ensure_prepared(resolved, out);
+        self.close_before_parse(&statement, out);
         self.note_parse(&statement);
         let server_name = resolved.server_name(self.bindings);
         send_parse(self.server_conn, server_name, definition, out);
@@ -480,6 +481,7 @@ impl ClientMessages<'_> {
         client_name: Option<Box<[u8]>>,
         out: &mut Actions,
     ) {
+        self.close_before_parse(&statement, out);
         self.note_parse(&statement);
         let most = self.limits.statements_max;
         while let Some(evicted) = self.server.statements.prepared.evict(most) {

@@ -22,6 +22,7 @@ mod message;
 mod message_limits;
 mod named;
 mod named_statements;
+mod other_clients_statements;
 mod outdated_statements;
 mod rejection;
 mod repeat;

@@ -278,7 +278,7 @@ impl ClientMessages<'_> {
     }
 
     /// Returns whether the client's message, which begins a request, must wait until earlier requests are answered.
-    fn waits_for_replies(&mut self) -> bool {
+    pub(super) fn waits_for_replies(&mut self) -> bool {
         let replies = &mut self.server.replies;
         let waits = !replies.is_unsynced() && !replies.is_copy_in() && replies.owed_to_client() > 0;
         if waits {
@@ -326,7 +326,7 @@ impl ClientMessages<'_> {
         }
     }
 
-    fn sync(&mut self, out: &mut Actions) {
+    pub(super) fn sync(&mut self, out: &mut Actions) {
         out.send_made(self.server_conn, |made| {
             MessageWriter::new(made).sync();
         });

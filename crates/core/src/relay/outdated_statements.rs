@@ -59,6 +59,7 @@ impl ClientMessages<'_> {
                     ));
         if !effects.is_empty() {
             let statement = Arc::clone(statement);
+            self.close_before_use(effects, out);
             self.note_use(&statement, effects);
         }
         if (lacks || is_foreign)

@@ -87,6 +87,9 @@ impl ClientMessages<'_> {
     #[cold]
     pub(super) fn note_unnamed_use(&mut self, out: &mut Actions) -> bool {
         let Some(definition) = self.client.unnamed.take_definition() else {
+            if self.close_before_text(frontend::PARSE, Effects::OPAQUE, out) {
+                return true;
+            }
             self.note(Effects::OPAQUE, b"");
             self.note_ddl(Effects::OPAQUE, b"");
             return false;
@@ -96,7 +99,8 @@ impl ClientMessages<'_> {
         let mut waits = false;
         if !effects.is_empty() && !self.only_executes(text, effects) {
             let effects = effects | effects_of_unread_text(text, effects);
-            waits = self.prepare_for_names(text, effects, out);
+            waits = self.close_before_text(frontend::PARSE, effects, out)
+                || self.prepare_for_names(text, effects, out);
             if !waits {
                 self.note(effects, text);
             }

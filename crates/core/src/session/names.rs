@@ -315,6 +315,12 @@ impl Names {
             .collect()
     }
 
+    /// Returns the ids of the statements that have names.
+    pub fn statement_ids(&self, bindings: &Bindings) -> impl Iterator<Item = u64> {
+        let held = self.sorted.iter().filter_map(|slot| bindings.get(slot));
+        held.map(|binding| binding.statement.id())
+    }
+
     /// Notes that this binding is used: a following error probably concerns it.
     #[inline]
     pub fn used(&mut self, binding: BindingId) {

@@ -1,0 +1,79 @@
+//! Closes the prepared statements of other clients before a client runs code that pgweir has not read.
+//!
+//! Dynamic SQL can list and execute every prepared statement of its server, under pgweir's names. So before the server
+//! gets a text that may run such code, it keeps only statements that the client has prepared itself. Clients of one
+//! application prepare the same statements, so there is rarely anything to close.
+//!
+//! The list of a server's statements counts a Close as done. If the server skips the Close because an earlier message
+//! of the same request fails, it skips the text, too. Behind requests that may still fail, the text waits.
+
+use pgweir_wire::tag::frontend;
+
+use super::client_to_server::ClientMessages;
+use crate::{
+    Actions,
+    session::{Effects, Statement},
+};
+
+/// Effects of a text that may run code that pgweir has not read. The text of a statement that is executed by its name
+/// may be such a text.
+const RUNS_UNREAD_CODE: Effects = Effects::OPAQUE.and(Effects::EXECUTE);
+
+impl ClientMessages<'_> {
+    /// Closes the statements of other clients before a message whose text has these effects. Returns whether the
+    /// message must wait for replies first.
+    pub(super) fn close_before_text(
+        &mut self,
+        tag: u8,
+        effects: Effects,
+        out: &mut Actions,
+    ) -> bool {
+        if !effects.intersects(RUNS_UNREAD_CODE) || self.has_own_names() {
+            return false;
+        }
+        if self.is_unsure() {
+            return true;
+        }
+        let begins_query = tag != frontend::PARSE && !self.server.replies.is_unsynced();
+        if begins_query && self.has_statements_of_others() && self.waits_for_replies() {
+            return true;
+        }
+        self.close_statements_of_others(out);
+        if begins_query && self.server.replies.is_unsynced() {
+            self.sync(out);
+        }
+        false
+    }
+
+    /// Closes the statements of other clients before a message that uses a statement with these effects. The message
+    /// has waited until the names are certain.
+    #[inline]
+    pub(super) fn close_before_use(&mut self, effects: Effects, out: &mut Actions) {
+        if effects.intersects(RUNS_UNREAD_CODE) && !self.has_own_names() {
+            self.close_statements_of_others(out);
+        }
+    }
+
+    /// Closes the statements of other clients before this statement is sent in a Parse.
+    #[inline]
+    pub(super) fn close_before_parse(&mut self, statement: &Statement, out: &mut Actions) {
+        if self.is_carried {
+            self.close_before_use(self.effects_of(statement), out);
+        }
+    }
+
+    fn has_statements_of_others(&self) -> bool {
+        let own = self.client.statements.statement_ids(self.bindings);
+        let prepared = &self.server.statements.prepared;
+        prepared.has_others(self.client.origin.id, own)
+    }
+
+    #[cold]
+    fn close_statements_of_others(&mut self, out: &mut Actions) {
+        let own = self.client.statements.statement_ids(self.bindings);
+        let prepared = &mut self.server.statements.prepared;
+        for statement in prepared.take_others(self.client.origin.id, own) {
+            self.send_close(statement, out);
+        }
+    }
+}
