@@ -366,6 +366,61 @@ def test_connect_query(start_pooler, pg):
     assert pooler.raw().value("SHOW work_mem") == "99kB"
 
 
+def test_connect_query_fails(start_pooler, pg):
+    where = f"host={pg.host} port={pg.port} connect_query='SELECT nothing'"
+    pooler = start_pooler(pg, databases={"app": where})
+    assert pooler.raw().value("SELECT 1") == "1"
+    assert 'connect_query failed: column "nothing" does not exist' in pooler.log()
+
+
+# What a query shows, how connect_query sets that, and its value.
+CONNECT = {
+    "a parameter": ("SHOW work_mem", "SET work_mem = '99kB'", "99kB"),
+    "a list": ("SHOW search_path", 'SET search_path = one, "two three"', 'one, "two three"'),
+    "a custom parameter": ("SELECT current_setting('app.tenant')", "SELECT set_config('app.tenant', 'it''s', false)", "it's"),
+    "a role": ("SELECT current_user", "SET ROLE connect_role", "connect_role"),
+    "two": ("SHOW timezone", "SET work_mem = '1MB'; SET timezone = 'Asia/Tokyo'", "Asia/Tokyo"),
+}
+CHANGES = ["SET statement_timeout = 77000", "SET LOCAL work_mem = '2MB'", "CREATE TEMP TABLE t (a int)", "DO 'BEGIN END'"]
+# Without the engine, these change the session of the next client.
+OWN_CHANGES = ["SET work_mem = '3MB'; SET timezone = 'UTC'; SET search_path = x; SET app.tenant = 'y'", "SET ROLE NONE", "RESET ALL"]
+
+
+def with_connect_query(start_pooler, pg, query, **settings):
+    pg.run("DROP ROLE IF EXISTS connect_role; CREATE ROLE connect_role; GRANT connect_role TO trusty")
+    quoted = query.replace("'", "''")
+    where = f"host={pg.host} port={pg.port} connect_query='{quoted}'"
+    return start_pooler(pg, databases={"app": where}, default_pool_size=1, **settings)
+
+
+@pytest.mark.parametrize("state", ["transparent", "off"])
+@pytest.mark.parametrize("what", CONNECT)
+def test_connect_query_lasts(start_pooler, pg, what, state):
+    """What connect_query has set stays, whatever a client does in its session: each client finds it again."""
+    shows, query, value = CONNECT[what]
+    pooler = with_connect_query(start_pooler, pg, query, session_state=state)
+    for change in CHANGES + (OWN_CHANGES if state == "transparent" else []):
+        with pooler.raw("trusty") as one, pooler.raw("trusty") as other:
+            assert one.value(shows) == value
+            one.query(f"BEGIN; {change}; COMMIT")
+            assert other.value(shows) == value, change
+    with pooler.raw("trusty") as client:
+        assert client.value(shows) == value
+
+
+@pytest.mark.pgweir_only("PgBouncer sends no such parameters")
+def test_connect_query_that_no_startup_packet_can_repeat(start_pooler, pg):
+    """The role is gone when the next server logs in: pgweir logs in without it, and no client notices."""
+    query = "DO $$ BEGIN SET ROLE connect_role; EXCEPTION WHEN OTHERS THEN NULL; END $$"
+    pooler = with_connect_query(start_pooler, pg, query)
+    with pooler.raw("trusty") as client:
+        assert client.value("SELECT current_user") == "connect_role"
+        pg.run("DROP ROLE connect_role")
+        pooler.console("RECONNECT")
+        machine.wait_until(lambda: client.value("SELECT current_user") == "trusty", 10, "the new server")
+    assert "the server refuses role in the startup packet" in pooler.log()
+
+
 # -- age
 
 

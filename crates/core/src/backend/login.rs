@@ -16,7 +16,7 @@ use crate::{
         inbox::{BadMessage, Inbox},
     },
     session::{State, TrackedNames},
-    shared::pool::ServerParameters,
+    shared::pool::{ConnectQuery, ConnectSettings, Parameters, ServerParameters},
 };
 
 /// The longest message that a server may send before it is ready.
@@ -36,9 +36,9 @@ pub struct Credentials {
     /// SCRAM keys from a client's login, which are valid for a server with the same SCRAM secret.
     pub keys: Option<ClientKeys>,
     /// More startup parameters: those of the database's entry, and those of the client that an exclusive server is for.
-    pub parameters: Vec<(Vec<u8>, Vec<u8>)>,
+    pub parameters: Parameters,
     /// The setting `connect_query`: run before the server is first lent.
-    pub connect_query: Option<String>,
+    pub connect_query: Option<ConnectQuery>,
 }
 
 impl Credentials {
@@ -78,6 +78,8 @@ pub enum Progress {
         server_parameters: ServerParameters,
         /// The server's cancel key.
         key: Option<BackendKey>,
+        /// The parameters that `connect_query` has set; `None` if the server was not asked for them.
+        connect_settings: Option<Parameters>,
     },
 }
 
@@ -139,8 +141,18 @@ pub struct ServerLogin {
     parameters: usize,
     key: Option<BackendKey>,
     authenticated: bool,
-    /// `connect_query` was sent.
-    querying: bool,
+    querying: Querying,
+}
+
+/// The query of a login that the server answers.
+#[derive(Debug, Default)]
+enum Querying {
+    #[default]
+    Nothing,
+    /// `connect_query`, and the query that is to follow.
+    ConnectQuery(Option<Vec<u8>>),
+    /// A query for the parameters that `connect_query` has set, and those that have arrived.
+    Settings(Parameters),
 }
 
 impl ServerLogin {
@@ -162,7 +174,7 @@ impl ServerLogin {
             parameters: 0,
             key: None,
             authenticated: false,
-            querying: false,
+            querying: Querying::Nothing,
         }
     }
 
@@ -311,7 +323,7 @@ impl ServerLogin {
             backend::ERROR_RESPONSE => {
                 let report = Report::parse(body.rest()).map_err(malformed)?;
                 let words = ServerError::of(&report);
-                if self.querying && report.severity == b"ERROR" {
+                if report.severity == b"ERROR" && self.query_failed() {
                     return Ok(Progress::QueryFailed(words));
                 }
                 return Err(LoginError::Refused(words));
@@ -341,9 +353,8 @@ impl ServerLogin {
                 });
             }
             backend::READY_FOR_QUERY if self.authenticated && body.rest() == b"I" => {
-                if let Some(query) = self.credentials.connect_query.take() {
-                    self.querying = true;
-                    MessageWriter::new(out).query(query.as_bytes());
+                if let Some(query) = self.next_query() {
+                    MessageWriter::new(out).query(&query);
                     return Ok(Progress::Send);
                 }
                 let server_parameters = ServerParameters {
@@ -354,7 +365,14 @@ impl ServerLogin {
                 return Ok(Progress::Ready {
                     server_parameters,
                     key: self.key.take(),
+                    connect_settings: match std::mem::take(&mut self.querying) {
+                        Querying::Settings(found) => Some(found),
+                        Querying::Nothing | Querying::ConnectQuery(_) => None,
+                    },
                 });
+            }
+            backend::DATA_ROW if let Querying::Settings(found) = &mut self.querying => {
+                ConnectSettings::add_row(found, body).map_err(malformed)?;
             }
             // The result of the query is dropped, unless it is a COPY, which is an error.
             backend::ROW_DESCRIPTION
@@ -362,10 +380,34 @@ impl ServerLogin {
             | backend::COMMAND_COMPLETE
             | backend::EMPTY_QUERY_RESPONSE
             | backend::NOTIFICATION_RESPONSE
-                if self.querying => {}
+                if !matches!(self.querying, Querying::Nothing) => {}
             _ => return Err(LoginError::Protocol(tag)),
         }
         Ok(Progress::Wait)
+    }
+
+    /// Notes that a query of the login has failed. Returns whether there was one.
+    fn query_failed(&mut self) -> bool {
+        if let Querying::Nothing = self.querying {
+            return false;
+        }
+        self.querying = Querying::ConnectQuery(None);
+        true
+    }
+
+    /// Returns the query that follows an answer, if there is one.
+    fn next_query(&mut self) -> Option<Vec<u8>> {
+        if let Some(query) = self.credentials.connect_query.take() {
+            let follows = query.reads_settings.then(|| query.settings_query());
+            self.querying = Querying::ConnectQuery(follows);
+            return Some(query.text.into());
+        }
+        let Querying::ConnectQuery(follows) = &mut self.querying else {
+            return None;
+        };
+        let follows = follows.take()?;
+        self.querying = Querying::Settings(Parameters::new());
+        Some(follows)
     }
 
     fn authenticate(

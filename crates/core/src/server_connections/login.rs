@@ -91,6 +91,7 @@ impl ServerConnections<'_> {
                 Ok(Some(Progress::Ready {
                     server_parameters,
                     key,
+                    connect_settings,
                 })) => {
                     let rest = login.has_rest();
                     if let Some(server) = self.connections.server(conn) {
@@ -100,6 +101,11 @@ impl ServerConnections<'_> {
                                 .retirement
                                 .replace_reason("it sent more after its login than it should");
                         }
+                    }
+                    if let Some(found) = connect_settings
+                        && self.learn_connect_settings(conn, found, out)
+                    {
+                        return;
                     }
                     return self.ready(conn, server_parameters, out);
                 }
@@ -232,6 +238,9 @@ impl ServerConnections<'_> {
         };
         let text = format!("server login failed: {text}");
         out.log(Level::Warning, self.subject(conn), text);
+        if self.refused_connect_settings(conn, error, out) {
+            return;
+        }
         let mut failure = Failure::of(error);
         let server = self.connections.server(conn);
         let is_for_one_client = server

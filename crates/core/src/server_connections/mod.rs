@@ -11,6 +11,7 @@
 //! refused, and the owner of a listener connection learns of its beginning and its end.
 
 pub(crate) mod catalog_reading;
+mod connect_settings;
 mod exclusive;
 pub(crate) mod fleet_rounds;
 pub(crate) mod host_checks;

@@ -17,7 +17,7 @@ use crate::{
     server_connections::host_checks,
     shared::{
         hosts::HostConnection,
-        pool::{Candidate, Failure},
+        pool::{Candidate, ConnectQuery, Failure, Parameters},
     },
 };
 
@@ -206,15 +206,39 @@ impl ServerConnections<'_> {
                 (secret.cloned(), facts.keys.clone())
             }
         };
+        let mut parameters = parameters_of(database);
+        let connect_query = (database.connect_query.as_ref())
+            .map(|text| self.connect_query(shared, text, &mut parameters));
         let credentials = Credentials {
             user,
             database: database.dbname_for(&shared.key.database).to_owned(),
             secret,
             keys,
-            parameters: parameters_of(database),
-            connect_query: database.connect_query.clone(),
+            parameters,
+            connect_query,
         };
         Some((endpoint, credentials))
+    }
+
+    /// Returns the `connect_query` for a new server of a pool, and adds the parameters to the startup packet that the query
+    /// is known to set.
+    fn connect_query(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        text: &str,
+        parameters: &mut Parameters,
+    ) -> ConnectQuery {
+        let has_engine = self.open_pool(shared).terms.engine;
+        let facts = shared.facts.lock();
+        let known = facts.connect_settings.as_ref();
+        let known = known.filter(|known| has_engine && known.query == text);
+        if let Some(known) = known {
+            known.add_to(parameters);
+        }
+        ConnectQuery {
+            text: text.to_owned(),
+            reads_settings: has_engine && known.is_none(),
+        }
     }
 
     /// After a failed login, moves on to the next host, unless another failed login has moved on already.

@@ -1,5 +1,6 @@
 //! The part of a pool that all workers share: its ledger, and facts about its servers.
 
+mod connect_query;
 mod eviction;
 mod failure;
 mod host_logins;
@@ -17,6 +18,7 @@ use pgweir_auth::{scram::ClientKeys, userlist::Secret};
 
 pub(crate) use self::eviction::Found;
 pub use self::{
+    connect_query::{ConnectQuery, ConnectSettings, Parameters},
     eviction::Search,
     failure::Failure,
     host_logins::{Candidate, HostCounts, HostLogin, HostLogins},
@@ -188,6 +190,8 @@ pub struct ServerFacts {
     pub keys: Option<ClientKeys>,
     /// The values of the parameters in a clean session, as a server reported them last.
     pub baseline: Option<Arc<Baseline>>,
+    /// The parameters that `connect_query` sets; `None` until a server has reported them.
+    pub connect_settings: Option<Arc<ConnectSettings>>,
     /// The results of logins to each host.
     pub logins: HostLogins,
     /// Whether no host can be used.
