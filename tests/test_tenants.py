@@ -5,7 +5,6 @@ portals, cursors, notifications, rows and timeouts.
 """
 
 import itertools
-import time
 
 import pytest
 
@@ -144,9 +143,8 @@ def test_dynamic_sql_finds_no_statements_of_another(tenants, where, leaves):
         if leaves:
             first.close()
         if isinstance(after, tuple):
-            for part in after:
+            for part, _ in zip(after, machine.every(0.05)):
                 second.send(part)
-                time.sleep(0.05)
             answer = second.until_ready()
         else:
             answer = second.ask(after)
