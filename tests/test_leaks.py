@@ -132,6 +132,8 @@ def test_a_statement_that_was_replaced_is_never_run(shared, how, leaves):
         victim.send(lines.parse(MINE, "s") + lines.SYNC).until_ready()
         run = lines.bind(name="s") + lines.execute() + lines.SYNC
         assert wire.value(victim.send(run).until_ready()) == "mine"
+        # Without a statement of the same text of its own, the client would find none that it could replace.
+        client.send(lines.parse(MINE, "s") + lines.SYNC).until_ready()
         for round_ in range(2):
             answer = client.query(REPLACED_BY[how])
             if how == "a function" and round_ == 0:

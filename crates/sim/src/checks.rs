@@ -112,6 +112,18 @@ fn number(text: &[u8]) -> Option<(u64, &[u8])> {
     Some((value, &text[digits..]))
 }
 
+/// What the pooler does with statements by messages of its own.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum OwnMessages {
+    /// The message is not of this kind.
+    #[default]
+    None,
+    /// It prepares or deallocates a client's SQL-prepared statement: all messages up to the Sync are its own.
+    Remakes,
+    /// It closes statements. Only a Sync right behind is its own, too: the text of a Query follows.
+    Closes,
+}
+
 /// Checks that the bytes which are sent to one server belong to one client at a time, and that the previous client's
 /// work is done.
 #[derive(Debug, Default)]
@@ -130,9 +142,8 @@ pub(crate) struct Tap {
     pub(crate) owner: Option<usize>,
     /// The number of changes of the owner.
     pub(crate) owners: usize,
-    /// Whether the pooler prepares or deallocates a client's SQL-prepared statement on the server. All messages up to
-    /// the Sync are the pooler's own then.
-    remakes: bool,
+    /// What the pooler does with statements by messages of its own.
+    statements: OwnMessages,
     /// Whether all messages since the server was quiet are the pooler's own.
     own_run: bool,
 }
@@ -177,15 +188,28 @@ impl Tap {
     fn message(&mut self, message: &[u8], caller: Option<usize>) -> Result<(), Violation> {
         let (tag, body) = (message[0], &message[5..]);
         let id = RequestId::of_message(tag, body).map(|id| id.client);
-        self.remakes |= match tag {
-            b'P' => is_remade(body),
+        self.statements = match (tag, self.statements) {
+            (b'P', _) if is_remade(body) => OwnMessages::Remakes,
             // Clients deallocate SQL-prepared statements by SQL.
-            b'C' => body.starts_with(b"Sq"),
-            _ => false,
+            (b'C', _) if body.starts_with(b"Sq") => OwnMessages::Remakes,
+            (_, OwnMessages::Remakes) => OwnMessages::Remakes,
+            // The pooler replaces the name when a client closes a statement.
+            (b'C', _) if body.starts_with(b"SPGWEIR_") && !body.starts_with(b"SPGWEIR_NONE") => {
+                OwnMessages::Closes
+            }
+            (b'S', OwnMessages::Closes) => OwnMessages::Closes,
+            _ => OwnMessages::None,
+        };
+        let is_of_statements = match self.statements {
+            OwnMessages::None => false,
+            OwnMessages::Remakes => true,
+            OwnMessages::Closes => tag == b'S',
         };
         // Clients' queries have an id, and the pooler never forwards a client's Terminate.
-        let own = self.remakes || id.is_none() && matches!(tag, b'Q' | b'X');
-        self.remakes &= tag != b'S';
+        let own = is_of_statements || id.is_none() && matches!(tag, b'Q' | b'X');
+        if tag == b'S' {
+            self.statements = OwnMessages::None;
+        }
         // The pooler may send several of its own queries in a row.
         self.own_run = own && (self.began_quiet || self.own_run);
         let client = if own {
