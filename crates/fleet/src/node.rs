@@ -180,11 +180,7 @@ impl Node {
             None => return None,
             Some(_) => match self.corrections.pop() {
                 Some(correction) => Request::Change(correction),
-                None if self.must_count(now) => {
-                    self.next_count = now + self.terms.lease / 3;
-                    Request::CountBackends
-                }
-                None => Request::Change(self.own_write(now, load)?),
+                None => self.write_or_count(now, load)?,
             },
         };
         self.requests += 1;
@@ -195,6 +191,22 @@ impl Node {
             is_own_write,
         });
         Some((self.requests, request))
+    }
+
+    /// Returns the next request of a node that has read the account and has nothing to correct. A renewal of the lease
+    /// goes before a count: counts that fail, one after the other, must not cost the lease.
+    fn write_or_count(&mut self, now: u64, load: Load) -> Option<Request> {
+        let must_count = self.must_count(now);
+        if (!must_count || self.must_renew(now))
+            && let Some(change) = self.own_write(now, load)
+        {
+            return Some(Request::Change(change));
+        }
+        if !must_count {
+            return None;
+        }
+        self.next_count = now + self.terms.lease / 3;
+        Some(Request::CountBackends)
     }
 
     /// Processes the answer to the request of this number. `instance` changes when the store may have gone back in
@@ -309,6 +321,12 @@ impl Node {
         now >= self.trust.from && now >= self.next_count && is_due
     }
 
+    /// Returns whether the lease is to be renewed.
+    fn must_renew(&self, now: u64) -> bool {
+        self.leased_from
+            .is_none_or(|from| now.saturating_sub(from) >= self.terms.lease / 3)
+    }
+
     /// Plans the corrections of the account. `asked` is a time before PostgreSQL counted the backends.
     fn plan_corrections(&mut self, asked: u64, backends: &BTreeMap<NodeId, u32>) {
         let count = |id: NodeId| backends.get(&id).copied().unwrap_or(0);
@@ -358,9 +376,7 @@ impl Node {
         let raises = extra > self.extra;
         // The node holds each of its servers until the server is closed.
         let extra = extra.max(used);
-        let renews = self
-            .leased_from
-            .is_none_or(|from| now.saturating_sub(from) >= self.terms.lease / 3);
+        let renews = self.must_renew(now);
         let is_news = own.is_none_or(|own| (own.wanted, own.weight) != (load.wanted, load.weight));
         if extra == held && !renews && !is_news {
             return None;

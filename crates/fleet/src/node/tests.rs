@@ -137,6 +137,40 @@ fn a_read_raises_no_limit() {
 }
 
 #[test]
+fn counts_that_fail_cost_no_lease() {
+    let mut world = World::new();
+    world.run(2 * TERMS.lease, BUSY);
+    let lost = Record {
+        version: 7,
+        extra: 0,
+        renewals: 1,
+        wanted: 0,
+        weight: 1,
+    };
+    world.ledger.records.insert(2, lost);
+    let (end, mut counts) = (world.now + 5 * TERMS.lease, 0);
+    while world.now < end {
+        world.now += 50_000;
+        match world.node.tick(world.now, BUSY) {
+            Some((number, Request::CountBackends)) => {
+                counts += 1;
+                world.now += TERMS.timeout;
+                world.node.fail(world.now, number);
+                // Other work of the node's thread, or a slow store.
+                world.now += 600_000;
+            }
+            Some((number, request)) => {
+                let answer = world.carry_out(request);
+                world.node.answer(world.now, number, 0, answer);
+            }
+            None => {}
+        }
+        assert!(world.node.is_leased(world.now));
+    }
+    assert!(counts > 5, "{counts} counts");
+}
+
+#[test]
 fn a_silent_node_keeps_what_postgresql_still_has() {
     let mut world = World::new();
     let other = Change::Write {

@@ -23,6 +23,8 @@ pub(super) struct Machine {
     pub(super) wanted: u32,
     /// Servers that the node has decided to open, before it calls connect().
     decided: u32,
+    /// How many of ten logins take long.
+    slow_of_ten: u8,
     /// The times at which logins under way reach PostgreSQL.
     logins: Vec<u64>,
     open: u32,
@@ -42,6 +44,7 @@ impl Machine {
             cut_until: 0,
             wanted: rng.u32(..=terms.budget),
             decided: 0,
+            slow_of_ten: if rng.u8(..4) == 0 { 5 } else { 1 },
             logins: Vec::new(),
             open: 0,
             closing: Vec::new(),
@@ -140,11 +143,13 @@ impl Machine {
         rng: &mut Rng,
     ) {
         let clock = self.read_clock(now, sabotage);
+        // Where packets get lost, a login may take longer than a lease.
         let slow_login = if store.loses { 300 } else { 10 };
         // The node opens the servers that it decided on in its last step. The process may have been stopped in between.
         for _ in 0..std::mem::take(&mut self.decided) {
             // Some logins take long: PostgreSQL's machine is busy, or packets get lost.
-            let steps = if rng.u8(..10) == 0 { slow_login } else { 10 };
+            let is_slow = rng.u8(..10) < self.slow_of_ten;
+            let steps = if is_slow { slow_login } else { 10 };
             self.logins.push(now + rng.u64(..steps * STEP));
         }
         let is_cut = now < self.cut_until;
