@@ -54,7 +54,9 @@ def place(request, shared_clusters):
     cluster = shared_clusters(version, assist=assist)
     name = f"tenants{next(_numbers)}"
     stages.make_database(cluster, name, [SETUP])
+    cluster.run("GRANT pg_read_all_stats TO trusty")
     yield cluster, name
+    cluster.run("REVOKE pg_read_all_stats FROM trusty")
     cluster.run(f"DROP DATABASE {name} WITH (FORCE)")
 
 
@@ -112,6 +114,7 @@ DYNAMIC_SQL = {
     "in a trigger": (b"", query("INSERT INTO watched VALUES (1)")),
     "at COMMIT": (b"", query("BEGIN") + query("INSERT INTO late VALUES (1)") + query("COMMIT")),
     "behind ROLLBACK of a failed transaction": (b"", query("BEGIN") + query("SELECT 1/0") + query(f"ROLLBACK; {FOUND}")),
+    "in the names of memory contexts": (b"", query("SELECT name, ident FROM pg_backend_memory_contexts")),
     "in query_to_xml": (b"", query("SELECT query_to_xml('SELECT statement FROM pg_pre' || 'pared_statements', true, false, '')")),
     "in EXECUTE": (query(f"PREPARE mine AS {FOUND}"), query("EXECUTE mine")),
     "in a cursor": (b"", query("BEGIN") + query(f"DECLARE c CURSOR FOR {FOUND}") + query("FETCH c") + query("COMMIT")),

@@ -66,8 +66,10 @@ pub(super) const NAMES: [(&str, Meaning); 14] = [
          fmgr_internal_validator fmgr_sql_validator gin_clean_pending_list lo_close lo_creat \
          lo_create lo_export lo_from_bytea lo_get lo_import lo_lseek lo_lseek64 lo_open lo_put \
          lo_tell lo_tell64 lo_truncate lo_truncate64 lo_unlink loread lowrite multirange_in \
+         pg_backend_memory_contexts \
          pg_clear_attribute_stats pg_clear_relation_stats pg_create_restore_point \
-         pg_drop_replication_slot pg_extension_config_dump pg_import_system_collations \
+         pg_drop_replication_slot pg_extension_config_dump pg_get_backend_memory_contexts \
+         pg_import_system_collations \
          pg_input_error_info pg_input_is_valid pg_isolation_test_session_is_blocked \
          pg_logical_slot_get_binary_changes pg_logical_slot_get_changes \
          pg_logical_slot_peek_binary_changes pg_logical_slot_peek_changes pg_nextoid pg_promote \
