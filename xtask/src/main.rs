@@ -18,9 +18,9 @@ use std::{
 
 /// Name, one line for the list, and the function that takes the remaining arguments (the first
 /// of them is the chore's name).
-type Chore = (&'static str, &'static str, fn(Vec<String>) -> ExitCode);
+type Subcommand = (&'static str, &'static str, fn(Vec<String>) -> ExitCode);
 
-const CHORES: &[Chore] = &[
+const SUBCOMMANDS: &[Subcommand] = &[
     (
         "docs",
         "the pages made of the settings, the tests' marks and the errors; --check says if they are stale",
@@ -44,17 +44,20 @@ const CHORES: &[Chore] = &[
 ];
 
 /// Chores that another chore runs, not a person.
-const CHILDREN: &[Chore] = &[("crowd", "many idle clients in a process", bench::crowd)];
+const CHILDREN: &[Subcommand] = &[("crowd", "many idle clients in a process", bench::crowd)];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let name = arguments.first().map_or("", String::as_str);
-    let chore = CHORES.iter().chain(CHILDREN).find(|chore| chore.0 == name);
-    if let Some((_, _, run)) = chore {
+    let subcommand = SUBCOMMANDS
+        .iter()
+        .chain(CHILDREN)
+        .find(|subcommand| subcommand.0 == name);
+    if let Some((_, _, run)) = subcommand {
         return run(arguments);
     }
     let mut list = String::from("usage: cargo xtask NAME [OPTIONS]\n\n");
-    for (name, what, _) in CHORES {
+    for (name, what, _) in SUBCOMMANDS {
         list.push_str(&format!("  {name:<12} {what}\n"));
     }
     let _ = stderr().write_all(list.as_bytes());

@@ -11,7 +11,7 @@ use std::{
 const SLEEPS: &[&str] = &["time.sleep(", "asyncio.sleep("];
 
 /// Files that may sleep: the number of times, and the reason.
-const SLEEPERS: &[(&str, usize, &str)] = &[
+const TESTS_THAT_SLEEP: &[(&str, usize, &str)] = &[
     (
         "machine.py",
         2,
@@ -113,7 +113,7 @@ fn tests_wait_for_conditions() {
     let mut complaints = Vec::new();
     for path in sources(&tests()) {
         let count = sleeps_in(&fs::read_to_string(&path).expect("text"));
-        let allowed = SLEEPERS
+        let allowed = TESTS_THAT_SLEEP
             .iter()
             .find(|(name, _, _)| path == tests().join(name))
             .map_or(0, |(_, count, _)| *count);

@@ -368,10 +368,10 @@ impl Config {
     /// whose value differs from the one in force.
     pub fn news<'a>(&'a self, running: &'a Config) -> impl Iterator<Item = &'a Note> {
         self.notes.iter().filter(|note| {
-            let told = running.notes.iter().any(|before| {
+            let was_reported = running.notes.iter().any(|before| {
                 (before.scope, before.key, before.text) == (note.scope, note.key, note.text)
             });
-            !told || self.has_changed(running, note.scope, note.key)
+            !was_reported || self.has_changed(running, note.scope, note.key)
         })
     }
 

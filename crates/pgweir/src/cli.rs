@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_told_from_files() {
+    fn commands_and_files_are_distinguished() {
         let cli = Cli::parse_from(["pgweir", "check", "--reach", "a.ini"]);
         assert!(matches!(
             cli.command,

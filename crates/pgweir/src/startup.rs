@@ -1,9 +1,9 @@
 //! Starts the pooler: from the command line to running workers.
 
-mod crew;
+mod end_report;
 mod error;
-mod farewell;
 mod io_driver;
+mod worker_threads;
 
 use std::{
     io::{self, Write},
@@ -19,8 +19,8 @@ use pgweir_config::{Changes, Settings};
 use pgweir_core::{Directory, Level, Snapshot, WorkerId};
 
 use self::{
-    crew::Crew,
     error::{StartError, no_handover, where_asked},
+    worker_threads::WorkerThreads,
 };
 use crate::{
     cli::Cli,
@@ -327,7 +327,7 @@ impl Start {
         let (departures, departing) = unbounded();
         let options = Arc::new(net_options(&snapshot, &plan.tls, files));
         directory.set_client_room(options.clients_max);
-        let crew = Crew {
+        let worker_threads = WorkerThreads {
             clock,
             departures,
             traces: TraceQueue::new(settings.otlp_queue as usize),
@@ -340,9 +340,9 @@ impl Start {
             control: control.clone(),
             log: log.clone(),
         };
-        let workers = crew.start(&directory, &mut lines)?;
-        let around = crew.http_dependencies(&directory);
-        drop(crew);
+        let workers = worker_threads.start(&directory, &mut lines)?;
+        let around = worker_threads.http_dependencies(&directory);
+        drop(worker_threads);
         let other_process = Arc::<OtherProcess>::default();
         if let Some(inheritance) = inheritance {
             own_pid_file(pid_file.as_mut(), &mut lines, clock);

@@ -112,8 +112,8 @@ fn a_changed_byte_ends_the_connection() {
             assert_eq!(outcome, Err(RecordError::BadRecord));
             assert!(plain.is_empty());
             let mut none = Vec::new();
-            let told = client.open(&mut answer, &mut plain, &mut none);
-            assert_eq!(told, Err(RecordError::Alert(20)));
+            let opened = client.open(&mut answer, &mut plain, &mut none);
+            assert_eq!(opened, Err(RecordError::Alert(20)));
         }
     }
 }

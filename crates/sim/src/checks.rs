@@ -28,7 +28,7 @@ pub enum Promise {
     /// A shutdown ends.
     Shutdown,
     /// The core asks nothing senseless of its driver or of PostgreSQL.
-    Sense,
+    ValidActions,
 }
 
 /// A broken guarantee.
@@ -164,8 +164,9 @@ impl Tap {
                 quiet = false;
             }
             self.partial.push(byte);
-            let header = Header::parse(&self.partial)
-                .map_err(|error| Violation::new(Promise::Sense, format!("to a server: {error}")))?;
+            let header = Header::parse(&self.partial).map_err(|error| {
+                Violation::new(Promise::ValidActions, format!("to a server: {error}"))
+            })?;
             if header.is_some_and(|header| header.message_len() == self.partial.len()) {
                 let message = std::mem::take(&mut self.partial);
                 self.message(&message, caller)?;

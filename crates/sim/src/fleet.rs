@@ -24,7 +24,7 @@ const STEPS: u64 = 1_500;
 
 /// A fault that is planted in the world around the nodes. The check has to find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FleetSabotage {
+pub enum PlantedFleetFault {
     /// A count finds no backends of a silent node, so that its servers are granted a second time.
     BlindCount,
     /// The clock stands still while a process is stopped.
@@ -47,7 +47,7 @@ pub struct FleetScenario {
     /// The seed.
     pub seed: u64,
     /// A planted fault.
-    pub sabotage: Option<FleetSabotage>,
+    pub planted_fault: Option<PlantedFleetFault>,
     /// Whether nodes and store fail.
     pub has_faults: bool,
     /// The number of nodes; `None`: a few.
@@ -56,7 +56,7 @@ pub struct FleetScenario {
 
 /// The events and figures of a world in which the budget was not exceeded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct FleetCensus {
+pub struct FleetEventCounts {
     /// Events by their names.
     pub events: BTreeMap<&'static str, u64>,
     /// The maximum number of backends at one time.
@@ -85,12 +85,12 @@ pub struct FleetFailure {
 ///
 /// # Errors
 /// The budget was exceeded.
-pub fn run_fleet(scenario: FleetScenario) -> Result<FleetCensus, Box<FleetFailure>> {
+pub fn run_fleet(scenario: FleetScenario) -> Result<FleetEventCounts, Box<FleetFailure>> {
     let mut world = FleetWorld::new(scenario);
     for step in 0..STEPS {
         world.step(step * STEP);
         let count: u32 = world.postgres.values().sum();
-        world.census.backends_max = world.census.backends_max.max(count);
+        world.event_counts.backends_max = world.event_counts.backends_max.max(count);
         if count > world.terms.budget {
             return Err(Box::new(FleetFailure {
                 seed: scenario.seed,
@@ -100,7 +100,7 @@ pub fn run_fleet(scenario: FleetScenario) -> Result<FleetCensus, Box<FleetFailur
             }));
         }
     }
-    Ok(world.census)
+    Ok(world.event_counts)
 }
 
 fn address(number: u32) -> Source {
@@ -116,7 +116,7 @@ struct FleetWorld {
     hosts: Vec<Source>,
     store: Store,
     postgres: BTreeMap<NodeId, u32>,
-    census: FleetCensus,
+    event_counts: FleetEventCounts,
     next_id: NodeId,
     /// In a world without faults: the node with all the demand, and since when it waits for its share.
     busy: (usize, Option<u64>),
@@ -160,7 +160,7 @@ impl FleetWorld {
             hosts,
             store,
             postgres: BTreeMap::new(),
-            census: FleetCensus::default(),
+            event_counts: FleetEventCounts::default(),
             next_id: u64::from(nodes) + 1,
             busy: (0, None),
             rng,
@@ -173,7 +173,7 @@ impl FleetWorld {
     }
 
     fn count(&mut self, event: &'static str) {
-        *self.census.events.entry(event).or_default() += 1;
+        *self.event_counts.events.entry(event).or_default() += 1;
     }
 
     fn step(&mut self, now: u64) {
@@ -182,9 +182,13 @@ impl FleetWorld {
         } else {
             self.move_demand(now);
         }
-        self.store
-            .step(now, &self.postgres, self.scenario.sabotage, &mut self.rng);
-        self.census.writes = self.store.writes();
+        self.store.step(
+            now,
+            &self.postgres,
+            self.scenario.planted_fault,
+            &mut self.rng,
+        );
+        self.event_counts.writes = self.store.writes();
         for at in 0..self.machines.len() {
             let machine = &mut self.machines[at];
             machine.move_servers(now, &mut self.postgres, &mut self.rng);
@@ -192,7 +196,12 @@ impl FleetWorld {
                 if self.scenario.has_faults && self.rng.u8(..50) == 0 {
                     machine.wanted = self.rng.u32(..=self.terms.budget);
                 }
-                machine.run(now, &mut self.store, self.scenario.sabotage, &mut self.rng);
+                machine.run(
+                    now,
+                    &mut self.store,
+                    self.scenario.planted_fault,
+                    &mut self.rng,
+                );
             } else if machine.may_restart(now, &self.postgres) {
                 *machine = Machine::new(self.terms, self.next_id, &mut self.rng);
                 self.store.note_address(self.next_id, self.hosts[at]);
@@ -215,7 +224,7 @@ impl FleetWorld {
         } else if let Some(since) = since
             && self.machines[at].limit(now) == self.terms.floor + self.terms.spare()
         {
-            self.census.moves.push(now - since);
+            self.event_counts.moves.push(now - since);
             self.busy.1 = None;
         }
     }

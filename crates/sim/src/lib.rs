@@ -26,8 +26,8 @@ mod world;
 use std::{collections::BTreeMap, fmt};
 
 pub use checks::{Promise, Violation};
-pub use fleet::{FleetCensus, FleetFailure, FleetSabotage, FleetScenario, run_fleet};
-pub use scenario::{Sabotage, Scenario};
+pub use fleet::{FleetEventCounts, FleetFailure, FleetScenario, PlantedFleetFault, run_fleet};
+pub use scenario::{PlantedFault, Scenario};
 use world::World;
 
 /// A world in which a guarantee was broken.
@@ -45,13 +45,13 @@ pub struct Failure {
 }
 
 /// The number of events of each kind in a world. A simulator in which few events happen finds few faults.
-pub type Census = BTreeMap<&'static str, u64>;
+pub type EventCounts = BTreeMap<&'static str, u64>;
 
 /// Simulates the world of a seed.
 ///
 /// # Errors
 /// The first broken guarantee.
-pub fn run(seed: u64) -> Result<Census, Box<Failure>> {
+pub fn run(seed: u64) -> Result<EventCounts, Box<Failure>> {
     run_scenario(&Scenario::of(seed))
 }
 
@@ -60,11 +60,11 @@ pub fn run(seed: u64) -> Result<Census, Box<Failure>> {
 ///
 /// # Errors
 /// The first broken guarantee.
-pub fn run_scenario(scenario: &Scenario) -> Result<Census, Box<Failure>> {
-    live(scenario, false).map_err(|quiet| live(scenario, true).err().unwrap_or(quiet))
+pub fn run_scenario(scenario: &Scenario) -> Result<EventCounts, Box<Failure>> {
+    run_world(scenario, false).map_err(|quiet| run_world(scenario, true).err().unwrap_or(quiet))
 }
 
-fn live(scenario: &Scenario, traces: bool) -> Result<Census, Box<Failure>> {
+fn run_world(scenario: &Scenario, traces: bool) -> Result<EventCounts, Box<Failure>> {
     let fail = |step, violation, trace| {
         Box::new(Failure {
             seed: scenario.seed,
@@ -77,7 +77,7 @@ fn live(scenario: &Scenario, traces: bool) -> Result<Census, Box<Failure>> {
     let mut world =
         World::new(scenario.clone(), traces).map_err(|violation| fail(0, violation, Vec::new()))?;
     match world.run() {
-        Ok(()) => Ok(world.census),
+        Ok(()) => Ok(world.event_counts),
         Err(violation) => {
             let trace = world.trace.take().unwrap_or_default();
             Err(fail(world.step, violation, trace))

@@ -9,13 +9,13 @@ use pgweir_core::{ServerTls, Shutdown, Snapshot, TlsTerms};
 
 use crate::{
     checks::{Promise, Violation},
-    postgres::{Conduct, Method},
+    postgres::{Method, ServerOptions},
     world::Caps,
 };
 
 /// A fault planted in the simulator's own driver. The checks must find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sabotage {
+pub enum PlantedFault {
     /// Every nth `Wanted` between workers is lost.
     LoseWanted(u32),
     /// Every nth `Open` is lost.
@@ -38,7 +38,7 @@ pub enum Sabotage {
 
 /// Probabilities, in thousandths per step.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Mishaps {
+pub(crate) struct FaultRates {
     pub(crate) client_killed: u32,
     pub(crate) server_killed: u32,
     pub(crate) cancel: u32,
@@ -68,9 +68,9 @@ pub struct Scenario {
     /// The shutdown that ends the world; `None` if all clients disconnect and the process goes on.
     pub shutdown: Option<Shutdown>,
     /// A planted fault.
-    pub sabotage: Option<Sabotage>,
+    pub planted_fault: Option<PlantedFault>,
     pub(crate) steps: u32,
-    pub(crate) mishaps: Mishaps,
+    pub(crate) fault_rates: FaultRates,
     pub(crate) method: Method,
     pub(crate) accounts: Vec<Account>,
     pub(crate) eager_reports: bool,
@@ -181,7 +181,7 @@ impl ClientLimits {
 /// The user who may run all commands of the console.
 pub(crate) const ADMIN: &str = "ann";
 /// The user who may only read.
-const ONLOOKER: &str = "bob";
+const STATS_USER: &str = "bob";
 
 /// A user, the same one for clients and for PostgreSQL.
 #[derive(Clone)]
@@ -226,11 +226,11 @@ impl Scenario {
             1 => format!("alpha = {target}{connect_query}\n* = {target}\n"),
             _ => format!("alpha = {target}\nbeta = {target}{connect_query}\n"),
         };
-        let mut mishaps = mishaps(&mut rng);
+        let mut fault_rates = fault_rates(&mut rng);
         let prepares = rng.u8(..4) > 0 && (mode == PoolMode::Session || PREPARED_EVERYWHERE);
         let stall = [60, 60, 400][rng.usize(..3)];
         if stall > 60 && rng.bool() {
-            mishaps.time_jump = 30;
+            fault_rates.time_jump = 30;
         }
         Self {
             seed,
@@ -246,9 +246,9 @@ impl Scenario {
                 Some(Shutdown::WaitForServers),
                 Some(Shutdown::Immediate),
             ][rng.usize(..5)],
-            sabotage: None,
+            planted_fault: None,
             steps: rng.u32(1_000..=4_000),
-            mishaps,
+            fault_rates,
             method,
             accounts,
             eager_reports: rng.bool(),
@@ -299,7 +299,7 @@ impl Scenario {
         scenario.settings += "host_check_interval = 0\ntarget_session_retry = 1\n";
         scenario.settings += "read_repeat_buffer = 2000\n";
         scenario.standbys = true;
-        scenario.mishaps.server_killed = scenario.mishaps.server_killed.max(40);
+        scenario.fault_rates.server_killed = scenario.fault_rates.server_killed.max(40);
         scenario
     }
 
@@ -316,7 +316,7 @@ impl Scenario {
     /// others mostly change session state.
     #[must_use]
     pub fn wild(seed: u64) -> Self {
-        let tame = Self::of(seed);
+        let usual = Self::of(seed);
         let chunk = if (seed / 4).is_multiple_of(2) {
             1_000
         } else {
@@ -325,20 +325,20 @@ impl Scenario {
         Self {
             is_wild: true,
             sessions: true,
-            requests: tame.requests + 40,
-            steps: 2 * tame.steps,
-            chunk: chunk.min(tame.capacity),
-            ..tame
+            requests: usual.requests + 40,
+            steps: 2 * usual.steps,
+            chunk: chunk.min(usual.capacity),
+            ..usual
         }
     }
 
     /// Creates the same world with a planted fault in its driver, and no other faults.
     #[must_use]
-    pub fn sabotaged(seed: u64, sabotage: Sabotage) -> Self {
+    pub fn with_planted_fault(seed: u64, planted_fault: PlantedFault) -> Self {
         let mut scenario = Self::of(seed);
-        scenario.sabotage = Some(sabotage);
+        scenario.planted_fault = Some(planted_fault);
         scenario.sessions = true;
-        scenario.mishaps = Mishaps::default();
+        scenario.fault_rates = FaultRates::default();
         scenario.client_limits = ClientLimits::default();
         scenario.shutdown = None;
         scenario.caps = Caps::none();
@@ -359,7 +359,7 @@ impl Scenario {
         );
         let path = std::path::Path::new("sim.ini");
         let config = Config::load(path, &mut |_| Ok(text.clone()))
-            .map_err(|problems| Violation::new(Promise::Sense, problems.to_string()))?;
+            .map_err(|problems| Violation::new(Promise::ValidActions, problems.to_string()))?;
         let mut users = Userlist::default();
         for account in &self.accounts {
             users.insert(account.name, account.stored.clone());
@@ -372,16 +372,16 @@ impl Scenario {
         })
     }
 
-    pub(crate) fn conduct(&self) -> Conduct {
+    pub(crate) fn server_options(&self) -> ServerOptions {
         let secrets = self.accounts.iter();
-        Conduct {
+        ServerOptions {
             method: self.method,
             secrets: secrets
                 .map(|account| (account.name.to_owned(), account.stored.clone()))
                 .collect(),
             eager_reports: self.eager_reports,
             tls: self.server_tls,
-            sabotage: self.sabotage,
+            planted_fault: self.planted_fault,
             standbys: self.standbys,
             checks_all: self.mode != PoolMode::Statement,
             statements_max: match self.mode {
@@ -406,7 +406,7 @@ fn settings(
              query_wait_timeout = {query_wait_timeout}\nserver_login_retry = {}\n\
              server_idle_timeout = {}\nserver_lifetime = {}\nautodb_idle_timeout = 2\n\
              server_connect_limit = {}\nscram_iterations = 2\nserver_reset_query_always = {}\n\
-             admin_users = {ADMIN}\nstats_users = {ONLOOKER}\nserver_connect_timeout = 0\n",
+             admin_users = {ADMIN}\nstats_users = {STATS_USER}\nserver_connect_timeout = 0\n",
         mode.as_str(),
         if certifies { 10 } else { 0 },
         rng.u8(1..3),
@@ -420,7 +420,7 @@ fn settings(
 
 /// Returns one user or two, with secrets in any form that fits the method.
 fn accounts(method: Method, rng: &mut fastrand::Rng) -> Vec<Account> {
-    let names = [(ADMIN, "secret of ann"), (ONLOOKER, "bob's own")];
+    let names = [(ADMIN, "secret of ann"), (STATS_USER, "bob's own")];
     let count = rng.usize(1..=names.len());
     let mut accounts = Vec::new();
     for (name, password) in names.into_iter().take(count) {
@@ -446,12 +446,12 @@ fn accounts(method: Method, rng: &mut fastrand::Rng) -> Vec<Account> {
 }
 
 /// A third of the worlds has a perfect network.
-fn mishaps(rng: &mut fastrand::Rng) -> Mishaps {
+fn fault_rates(rng: &mut fastrand::Rng) -> FaultRates {
     if rng.u8(..3) == 0 {
-        return Mishaps::default();
+        return FaultRates::default();
     }
     let mut often = |most: u32| if rng.bool() { rng.u32(..=most) } else { 0 };
-    Mishaps {
+    FaultRates {
         client_killed: often(6),
         server_killed: often(6),
         cancel: often(80),

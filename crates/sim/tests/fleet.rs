@@ -5,17 +5,17 @@
 
 use std::collections::BTreeMap;
 
-use pgweir_sim::{FleetSabotage, FleetScenario, run_fleet};
+use pgweir_sim::{FleetScenario, PlantedFleetFault, run_fleet};
 
 /// Worlds that are simulated if `PGWEIR_SIM_SEEDS` does not say otherwise.
 const WORLDS: u64 = 300;
 /// Worlds in which a planted fault must be noticed.
-const SABOTAGED_MAX: u64 = 2_000;
+const SEEDS_WITH_FAULT_MAX: u64 = 2_000;
 
-fn scenario(seed: u64, sabotage: Option<FleetSabotage>) -> FleetScenario {
+fn scenario(seed: u64, planted_fault: Option<PlantedFleetFault>) -> FleetScenario {
     FleetScenario {
         seed,
-        sabotage,
+        planted_fault,
         has_faults: true,
         nodes: None,
     }
@@ -27,9 +27,9 @@ fn the_budget_is_never_exceeded() {
     let worlds = worlds.map_or(WORLDS, |worlds| worlds.parse().expect("a number"));
     let mut events = BTreeMap::<&str, u64>::new();
     for seed in 0..worlds {
-        let census =
+        let event_counts =
             run_fleet(scenario(seed, None)).unwrap_or_else(|failure| panic!("{failure:?}"));
-        for (event, count) in census.events {
+        for (event, count) in event_counts.events {
             *events.entry(event).or_default() += count;
         }
     }
@@ -49,19 +49,19 @@ fn the_budget_is_never_exceeded() {
 
 #[test]
 fn planted_faults_are_found() {
-    for sabotage in [
-        FleetSabotage::BlindCount,
-        FleetSabotage::FirstMatch,
-        FleetSabotage::StoppedClock,
-        FleetSabotage::HiddenRestore,
-        FleetSabotage::IgnoredVersions,
-        FleetSabotage::EarlyReturn,
-        FleetSabotage::ManyLogins,
+    for planted_fault in [
+        PlantedFleetFault::BlindCount,
+        PlantedFleetFault::FirstMatch,
+        PlantedFleetFault::StoppedClock,
+        PlantedFleetFault::HiddenRestore,
+        PlantedFleetFault::IgnoredVersions,
+        PlantedFleetFault::EarlyReturn,
+        PlantedFleetFault::ManyLogins,
     ] {
-        let found =
-            (0..SABOTAGED_MAX).find(|&seed| run_fleet(scenario(seed, Some(sabotage))).is_err());
-        println!("{sabotage:?}: seed {found:?}");
-        assert!(found.is_some(), "{sabotage:?} was not noticed");
+        let found = (0..SEEDS_WITH_FAULT_MAX)
+            .find(|&seed| run_fleet(scenario(seed, Some(planted_fault))).is_err());
+        println!("{planted_fault:?}: seed {found:?}");
+        assert!(found.is_some(), "{planted_fault:?} was not noticed");
     }
 }
 
@@ -74,13 +74,13 @@ fn a_share_follows_demand() {
             has_faults: false,
             ..scenario(seed, None)
         };
-        let census = run_fleet(scenario).unwrap_or_else(|failure| panic!("{failure:?}"));
+        let event_counts = run_fleet(scenario).unwrap_or_else(|failure| panic!("{failure:?}"));
         assert_eq!(
-            census.moves.len(),
+            event_counts.moves.len(),
             5,
             "a share did not move in the world of seed {seed}"
         );
-        moves.extend(census.moves);
+        moves.extend(event_counts.moves);
     }
     moves.sort_unstable();
     println!(
@@ -101,11 +101,11 @@ fn many_nodes() {
         nodes: Some(nodes),
         ..scenario(1, None)
     };
-    let census = run_fleet(scenario).unwrap_or_else(|failure| panic!("{failure:?}"));
-    assert_eq!(census.moves.len(), 5, "a share did not move");
-    let moves = &census.moves;
+    let event_counts = run_fleet(scenario).unwrap_or_else(|failure| panic!("{failure:?}"));
+    assert_eq!(event_counts.moves.len(), 5, "a share did not move");
+    let moves = &event_counts.moves;
     println!(
         "{nodes} nodes: {} writes in 30 s, moves {moves:?} us",
-        census.writes
+        event_counts.writes
     );
 }

@@ -1,17 +1,18 @@
 //! Faults planted in the simulator's own driver. The checks have to find them.
 
 use pgweir_config::PoolMode;
-use pgweir_sim::{Promise, Sabotage, Scenario, run_scenario};
+use pgweir_sim::{PlantedFault, Promise, Scenario, run_scenario};
 
 /// The number of worlds in which any fault must be noticed.
 const WORLDS_MAX: usize = 100;
 
 /// Runs seeds with the fault, and without. Without the fault, no guarantee may be broken. With it, `promise` must be
 /// broken in at least this number of worlds; in other worlds only `also` may be.
-fn check(sabotage: Sabotage, promise: Promise, also: &[Promise], worlds_min: usize) {
+fn check(planted_fault: PlantedFault, promise: Promise, also: &[Promise], worlds_min: usize) {
     let mut found = 0;
-    let worlds = (0..).map(|seed| Scenario::sabotaged(seed, sabotage));
-    let has_fault = |world: &Scenario| needs_mode(sabotage).is_none_or(|mode| world.mode == mode);
+    let worlds = (0..).map(|seed| Scenario::with_planted_fault(seed, planted_fault));
+    let has_fault =
+        |world: &Scenario| needs_mode(planted_fault).is_none_or(|mode| world.mode == mode);
     for mut scenario in worlds.filter(has_fault).take(WORLDS_MAX) {
         if found >= worlds_min {
             return;
@@ -21,67 +22,72 @@ fn check(sabotage: Sabotage, promise: Promise, also: &[Promise], worlds_min: usi
             assert!(broken == promise || also.contains(&broken), "{failure}");
             found += usize::from(broken == promise);
         }
-        scenario.sabotage = None;
+        scenario.planted_fault = None;
         if let Err(failure) = run_scenario(&scenario) {
             panic!("without the fault: {failure}");
         }
     }
-    panic!("{sabotage:?} was noticed in {found} worlds only");
+    panic!("{planted_fault:?} was noticed in {found} worlds only");
 }
 
 /// Returns the pool mode without which the fault changes nothing: only in transaction mode a client goes on with its
 /// server for a turn while others wait.
-fn needs_mode(sabotage: Sabotage) -> Option<PoolMode> {
-    matches!(sabotage, Sabotage::LateTicks(_)).then_some(PoolMode::Transaction)
+fn needs_mode(planted_fault: PlantedFault) -> Option<PoolMode> {
+    matches!(planted_fault, PlantedFault::LateTicks(_)).then_some(PoolMode::Transaction)
 }
 
 #[test]
 fn a_lost_wake_up() {
-    check(Sabotage::LoseWanted(1), Promise::Waits, &[], 5);
-    check(Sabotage::LoseWanted(3), Promise::Waits, &[], 5);
+    check(PlantedFault::LoseWanted(1), Promise::Waits, &[], 5);
+    check(PlantedFault::LoseWanted(3), Promise::Waits, &[], 5);
 }
 
 #[test]
 fn a_server_that_is_never_opened() {
-    check(Sabotage::LoseOpen(1), Promise::Counts, &[Promise::Waits], 5);
+    check(
+        PlantedFault::LoseOpen(1),
+        Promise::Counts,
+        &[Promise::Waits],
+        5,
+    );
 }
 
 #[test]
 fn a_server_lent_twice() {
     // The check may notice the rest of a cut message first.
-    let also = [Promise::Sense];
-    check(Sabotage::LendTwice(5), Promise::OneClient, &also, 5);
+    let also = [Promise::ValidActions];
+    check(PlantedFault::LendTwice(5), Promise::OneClient, &also, 5);
 }
 
 #[test]
 fn a_reply_that_is_swallowed() {
     let also = [Promise::Waits, Promise::Reasons];
-    check(Sabotage::SwallowReply(10), Promise::Replies, &also, 15);
+    check(PlantedFault::SwallowReply(10), Promise::Replies, &also, 15);
 }
 
 #[test]
 fn replies_out_of_order() {
     let also = [Promise::Waits, Promise::Reasons];
-    check(Sabotage::SwapReplies(10), Promise::Replies, &also, 15);
+    check(PlantedFault::SwapReplies(10), Promise::Replies, &also, 15);
 }
 
 /// Clients wait for a server whose client has been silent for longer than a turn lasts.
 #[test]
 fn a_turn_that_does_not_end() {
-    check(Sabotage::LateTicks(1_000_000), Promise::Waits, &[], 5);
+    check(PlantedFault::LateTicks(1_000_000), Promise::Waits, &[], 5);
 }
 
 /// The next client's statement finds state that the last client has left.
 #[test]
 fn a_clean_that_does_nothing() {
-    check(Sabotage::NoClean, Promise::Sessions, &[], 5);
+    check(PlantedFault::NoClean, Promise::Sessions, &[], 5);
 }
 
 /// The client's next statement, on another server, lacks the settings of the last one.
 #[test]
-fn a_look_that_sees_nothing() {
+fn an_inspection_that_finds_nothing() {
     let also = [Promise::Counts];
-    check(Sabotage::NoLook, Promise::Sessions, &also, 5);
+    check(PlantedFault::NoLook, Promise::Sessions, &also, 5);
 }
 
 /// A statement of one client runs in the kept session of another, and no reply shows this.
@@ -89,9 +95,9 @@ fn a_look_that_sees_nothing() {
 fn a_kept_server_lent_twice() {
     let also = [
         Promise::OneClient,
-        Promise::Sense,
+        Promise::ValidActions,
         Promise::Reasons,
         Promise::Replies,
     ];
-    check(Sabotage::LendKept(1), Promise::Sessions, &also, 5);
+    check(PlantedFault::LendKept(1), Promise::Sessions, &also, 5);
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use pgweir_sim::{Census, Failure, Scenario, run, run_scenario};
+use pgweir_sim::{EventCounts, Failure, Scenario, run, run_scenario};
 
 /// The number of seeds that each test runs. `PGWEIR_SIM_SEEDS` sets a larger number.
 const SEEDS: u64 = 120;
@@ -64,9 +64,9 @@ fn wild_clients() {
 fn standbys_that_end() {
     let mut repeated = 0;
     for seed in 0..seeds() {
-        let census =
+        let event_counts =
             run_scenario(&Scenario::standbys(seed)).unwrap_or_else(|failure| panic!("{failure}"));
-        repeated += census.get("read repeated").unwrap_or(&0);
+        repeated += event_counts.get("read repeated").unwrap_or(&0);
     }
     assert!(4 * repeated > seeds(), "{repeated} requests were repeated");
 }
@@ -127,11 +127,11 @@ fn a_seed_is_reproducible() {
 /// Every kind of event that the simulator has happens often enough.
 #[test]
 fn much_happens() {
-    let mut census = Census::new();
-    let tame = (0..400).map(Scenario::of);
-    for scenario in tame.chain((0..40).map(Scenario::wild)) {
+    let mut event_counts = EventCounts::new();
+    let usual = (0..400).map(Scenario::of);
+    for scenario in usual.chain((0..40).map(Scenario::wild)) {
         for (what, count) in run_scenario(&scenario).unwrap_or_default() {
-            *census.entry(what).or_default() += count;
+            *event_counts.entry(what).or_default() += count;
         }
     }
     for what in [
@@ -190,8 +190,8 @@ fn much_happens() {
         "wild client",
     ] {
         assert!(
-            census.get(what).copied().unwrap_or(0) >= 5,
-            "{what}: {census:?}"
+            event_counts.get(what).copied().unwrap_or(0) >= 5,
+            "{what}: {event_counts:?}"
         );
     }
 }

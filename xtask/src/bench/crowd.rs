@@ -28,7 +28,7 @@ const AT_ONCE: usize = 50;
 const ORDER_LIMIT: Duration = Duration::from_secs(300);
 
 /// The child, seen from the benchmark.
-pub(super) struct Crowd {
+pub(super) struct IdleClients {
     _child: Child,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -45,7 +45,7 @@ pub(super) struct Done {
     pub(super) failure: Option<String>,
 }
 
-impl Crowd {
+impl IdleClients {
     /// Starts the child.
     pub(super) fn start(port: u16) -> Result<Self, StageError> {
         let failed = |e| StageError::new(format!("cannot start the crowd of clients: {e}"));

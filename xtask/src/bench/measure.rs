@@ -11,7 +11,7 @@ use std::{
 use tokio::time::{sleep, timeout};
 
 use super::{
-    crowd::Crowd,
+    crowd::IdleClients,
     scenario::{Kind, Scenario},
 };
 use crate::stage::{
@@ -281,7 +281,7 @@ impl<'a> Measuring<'a> {
         let count = f64::from(clients);
         let resident = || self.units.resident_kb(pooler.id);
         let read = || self.units.read(pooler.id);
-        let mut crowd = Crowd::start(pooler.port).map_err(|e| e.to_string())?;
+        let mut crowd = IdleClients::start(pooler.port).map_err(|e| e.to_string())?;
         all(crowd.open(1).await?, 1)?;
         for _ in 0..3 {
             all(crowd.ask().await?, 1)?;
@@ -323,7 +323,7 @@ impl<'a> Measuring<'a> {
     async fn statements(&self, pooler: Pooler, count: u32) -> Result<Figures, String> {
         let resident = || self.units.resident_kb(pooler.id);
         let begin = |clients| async move {
-            let mut crowd = Crowd::start(pooler.port).map_err(|e| e.to_string())?;
+            let mut crowd = IdleClients::start(pooler.port).map_err(|e| e.to_string())?;
             all(crowd.open(clients).await?, clients)?;
             all(crowd.ask().await?, clients)?;
             Ok::<_, String>(crowd)

@@ -31,7 +31,7 @@ use crate::stage::{
 use measure::{LARGE_TABLE, Measuring};
 use options::Options;
 use report::{Mark, Series};
-use scenario::{Kind, Scenario, Yardstick};
+use scenario::{Kind, OtherProxy, Scenario};
 use subject::{Subject, SubjectKind};
 use watchers::{UNWATCHED, Watchers};
 
@@ -108,12 +108,12 @@ fn subjects(
     let mut subjects = Vec::new();
     for (name, kind, program) in [
         (
-            Yardstick::PgBouncer.subject(),
+            OtherProxy::PgBouncer.subject(),
             SubjectKind::PgBouncer,
             &options.pgbouncer,
         ),
         (
-            Yardstick::Haproxy.subject(),
+            OtherProxy::Haproxy.subject(),
             SubjectKind::Haproxy,
             &options.haproxy,
         ),

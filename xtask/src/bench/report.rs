@@ -94,8 +94,8 @@ pub(super) struct Mark {
 }
 
 fn baseline<'a>(scenario: &Scenario, all: &'a [Series]) -> Option<&'a Series> {
-    let yardstick = scenario.yardstick.subject();
-    all.iter().find(|series| series.subject == yardstick)
+    let other_proxy = scenario.other_proxy.subject();
+    all.iter().find(|series| series.subject == other_proxy)
 }
 
 /// Compares every series of pgweir with the targets.
@@ -125,7 +125,7 @@ fn mark(scenario: &Scenario, series: &Series, baseline: Option<&Series>, target:
             (
                 ratio,
                 Some(limit),
-                format!("<= {limit} x {}", scenario.yardstick.subject()),
+                format!("<= {limit} x {}", scenario.other_proxy.subject()),
             )
         }
         Limit::AtMost(limit) => (own, Some(limit), format!("<= {limit}")),

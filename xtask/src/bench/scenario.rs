@@ -27,14 +27,14 @@ pub(super) struct Scenario {
     /// Whether clients use TLS.
     pub(super) tls: bool,
     /// The subject with which pgweir is compared.
-    pub(super) yardstick: Yardstick,
+    pub(super) other_proxy: OtherProxy,
     /// The targets for pgweir.
     pub(super) targets: &'static [Target],
 }
 
 /// The subject with which pgweir is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Yardstick {
+pub(super) enum OtherProxy {
     /// Another pooler; haproxy stands beside it where each client can have a server.
     PgBouncer,
     /// A forwarder, where the packaged PgBouncer is too old: it cannot follow prepared statements.
@@ -45,14 +45,14 @@ pub(super) enum Yardstick {
     Nobody,
 }
 
-impl Yardstick {
+impl OtherProxy {
     /// The subject's name.
     pub(super) const fn subject(self) -> &'static str {
         match self {
-            Yardstick::PgBouncer => "pgbouncer",
-            Yardstick::Haproxy => "haproxy",
-            Yardstick::Direct => "direct",
-            Yardstick::Nobody => "",
+            OtherProxy::PgBouncer => "pgbouncer",
+            OtherProxy::Haproxy => "haproxy",
+            OtherProxy::Direct => "direct",
+            OtherProxy::Nobody => "",
         }
     }
 }
@@ -63,12 +63,12 @@ impl Scenario {
         match kind {
             SubjectKind::Pgweir(_) => true,
             SubjectKind::PgBouncer => {
-                matches!(self.yardstick, Yardstick::PgBouncer | Yardstick::Direct)
+                matches!(self.other_proxy, OtherProxy::PgBouncer | OtherProxy::Direct)
             }
-            SubjectKind::Haproxy => match self.yardstick {
-                Yardstick::PgBouncer => self.clients <= PROXY_CLIENTS_MAX && !self.tls,
-                Yardstick::Haproxy => true,
-                Yardstick::Direct | Yardstick::Nobody => false,
+            SubjectKind::Haproxy => match self.other_proxy {
+                OtherProxy::PgBouncer => self.clients <= PROXY_CLIENTS_MAX && !self.tls,
+                OtherProxy::Haproxy => true,
+                OtherProxy::Direct | OtherProxy::Nobody => false,
             },
         }
     }
@@ -76,8 +76,8 @@ impl Scenario {
     /// Returns the seconds of one run of pgbench, if the options say `wanted` seconds. A thousand new servers behind a
     /// forwarder need their time to wake up.
     pub(super) fn seconds(&self, wanted: u32) -> u32 {
-        match self.yardstick {
-            Yardstick::Haproxy if self.clients > PROXY_CLIENTS_MAX => wanted.max(20),
+        match self.other_proxy {
+            OtherProxy::Haproxy if self.clients > PROXY_CLIENTS_MAX => wanted.max(20),
             _ => wanted,
         }
     }
@@ -92,9 +92,9 @@ impl Scenario {
 
     /// Returns the `max_connections` of PostgreSQL that the scenario needs.
     pub(super) fn connections_max(&self) -> u32 {
-        match self.yardstick {
-            Yardstick::Haproxy => CONNECTIONS_MAX.max(self.clients + CONNECTIONS_MAX),
-            Yardstick::PgBouncer | Yardstick::Direct | Yardstick::Nobody => CONNECTIONS_MAX,
+        match self.other_proxy {
+            OtherProxy::Haproxy => CONNECTIONS_MAX.max(self.clients + CONNECTIONS_MAX),
+            OtherProxy::PgBouncer | OtherProxy::Direct | OtherProxy::Nobody => CONNECTIONS_MAX,
         }
     }
 }
@@ -172,7 +172,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Pgbench(&["-S", "-M", "simple", "-c", "32", "-j", "1"]),
         clients: 32,
         tls: false,
-        yardstick: Yardstick::PgBouncer,
+        other_proxy: OtherProxy::PgBouncer,
         targets: PER_TRANSACTION,
     },
     Scenario {
@@ -182,7 +182,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Pgbench(&["-S", "-M", "extended", "-c", "32", "-j", "1"]),
         clients: 32,
         tls: false,
-        yardstick: Yardstick::PgBouncer,
+        other_proxy: OtherProxy::PgBouncer,
         targets: PER_TRANSACTION,
     },
     Scenario {
@@ -192,7 +192,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Pgbench(&["-S", "-M", "simple", "-c", "1000", "-j", "2"]),
         clients: 1_000,
         tls: false,
-        yardstick: Yardstick::PgBouncer,
+        other_proxy: OtherProxy::PgBouncer,
         targets: PER_TRANSACTION,
     },
     Scenario {
@@ -202,7 +202,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Pgbench(&["-S", "-M", "extended", "-c", "1000", "-j", "2"]),
         clients: 1_000,
         tls: false,
-        yardstick: Yardstick::PgBouncer,
+        other_proxy: OtherProxy::PgBouncer,
         targets: PER_TRANSACTION,
     },
     Scenario {
@@ -212,7 +212,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Pgbench(&["-S", "-M", "prepared", "-c", "32", "-j", "1"]),
         clients: 32,
         tls: false,
-        yardstick: Yardstick::Haproxy,
+        other_proxy: OtherProxy::Haproxy,
         targets: PREPARED,
     },
     Scenario {
@@ -222,7 +222,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Pgbench(&["-S", "-M", "prepared", "-c", "1000", "-j", "2"]),
         clients: 1_000,
         tls: false,
-        yardstick: Yardstick::Haproxy,
+        other_proxy: OtherProxy::Haproxy,
         targets: PREPARED,
     },
     Scenario {
@@ -232,7 +232,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Pgbench(&["-C", "-S", "-c", "20", "-j", "1"]),
         clients: 20,
         tls: false,
-        yardstick: Yardstick::PgBouncer,
+        other_proxy: OtherProxy::PgBouncer,
         targets: PER_TRANSACTION,
     },
     Scenario {
@@ -242,7 +242,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Pgbench(&["-S", "-M", "simple", "-c", "32", "-j", "1"]),
         clients: 32,
         tls: true,
-        yardstick: Yardstick::PgBouncer,
+        other_proxy: OtherProxy::PgBouncer,
         targets: PER_TRANSACTION_TLS,
     },
     Scenario {
@@ -252,7 +252,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Pgbench(&["-C", "-S", "-c", "20", "-j", "1"]),
         clients: 20,
         tls: true,
-        yardstick: Yardstick::PgBouncer,
+        other_proxy: OtherProxy::PgBouncer,
         targets: PER_TRANSACTION_TLS,
     },
     Scenario {
@@ -262,7 +262,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Copy,
         clients: 1,
         tls: false,
-        yardstick: Yardstick::PgBouncer,
+        other_proxy: OtherProxy::PgBouncer,
         targets: &[ratio("cpu_s_gb", 0.7, &[])],
     },
     Scenario {
@@ -272,7 +272,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Idle,
         clients: 5_000,
         tls: false,
-        yardstick: Yardstick::PgBouncer,
+        other_proxy: OtherProxy::PgBouncer,
         targets: &[Target {
             key: "kb_client",
             limit: Limit::AtMost(3.0),
@@ -286,7 +286,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Max,
         clients: 18_000,
         tls: false,
-        yardstick: Yardstick::PgBouncer,
+        other_proxy: OtherProxy::PgBouncer,
         targets: &[Target {
             key: "served",
             limit: Limit::All("wanted"),
@@ -303,7 +303,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         ),
         clients: 100,
         tls: false,
-        yardstick: Yardstick::Nobody,
+        other_proxy: OtherProxy::Nobody,
         targets: &[Target {
             key: "kept",
             limit: Limit::AtLeast(0.8),
@@ -317,7 +317,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Statements(1_000),
         clients: 1_000,
         tls: false,
-        yardstick: Yardstick::Nobody,
+        other_proxy: OtherProxy::Nobody,
         targets: &[Target {
             key: "kb_client",
             limit: Limit::AtMost(4.0),
@@ -331,7 +331,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::State,
         clients: 1,
         tls: false,
-        yardstick: Yardstick::Direct,
+        other_proxy: OtherProxy::Direct,
         targets: &[],
     },
     Scenario {
@@ -341,7 +341,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Contended,
         clients: 30,
         tls: false,
-        yardstick: Yardstick::Nobody,
+        other_proxy: OtherProxy::Nobody,
         targets: &[],
     },
 ];

@@ -84,9 +84,9 @@ impl Load<'_> {
         };
         let errors = String::from_utf8_lossy(&output.stderr);
         if !output.status.success() {
-            return Err(telling_line(&errors));
+            return Err(result_line(&errors));
         }
-        parse(&String::from_utf8_lossy(&output.stdout)).ok_or_else(|| telling_line(&errors))
+        parse(&String::from_utf8_lossy(&output.stdout)).ok_or_else(|| result_line(&errors))
     }
 
     fn all_arguments(&self) -> Vec<String> {
@@ -123,7 +123,7 @@ fn parse(report: &str) -> Option<Outcome> {
     })
 }
 
-fn telling_line(errors: &str) -> String {
+fn result_line(errors: &str) -> String {
     let telling = |line: &&str| line.contains("FATAL") || line.contains("ERROR");
     let line = errors
         .lines()
@@ -171,7 +171,7 @@ mod tests {
             FATAL:  sorry, too many clients already\n\
             pgbench: error: could not create connection for client 97\n";
         assert_eq!(
-            telling_line(errors),
+            result_line(errors),
             "FATAL:  sorry, too many clients already"
         );
     }

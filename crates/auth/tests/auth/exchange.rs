@@ -140,7 +140,7 @@ fn an_unknown_user_is_like_a_wrong_password() {
 }
 
 #[test]
-fn a_server_that_knows_no_secret_is_found_out() {
+fn a_server_without_the_secret_is_detected() {
     // This server copies the check of a client's proof, but signs with a key of its own.
     let keys = DeriveJob::new(b"x", b"salt".to_vec(), 2).run();
     let other = DeriveJob::new(b"y", b"salt".to_vec(), 2).run();

@@ -66,7 +66,7 @@ fn nobody_logs_in_with_an_empty_password() {
 }
 
 #[test]
-fn the_form_tells_the_kind() {
+fn the_kind_of_a_secret_follows_from_its_form() {
     let hex = "0123456789abcdef0123456789abcdef";
     let cases = [
         (format!("md5{hex}"), "Md5(..)"),

@@ -93,7 +93,7 @@ fn secrets_have_a_length_limit() {
 }
 
 #[test]
-fn oddities_are_warned_of() {
+fn unusual_lines_cause_warnings() {
     let text =
         "\"a\" \"x\"\n\"a\" \"y\"\n\"b\" \"SCRAM-SHA-256:Zm9v$x:y\"\n\"\" \"z\"\n\"a\" \"v\"";
     let list = Userlist::parse(text).expect("allowed");

@@ -171,7 +171,7 @@ impl RepeatableRequest {
     /// Holds back the first bytes of the reply if their last message announces the end of the server. Returns whether
     /// the bytes are held back.
     pub(crate) fn holds_back(&mut self, bytes: &[u8]) -> bool {
-        let holds = self.is_open && farewell(bytes).is_some();
+        let holds = self.is_open && shutdown_message(bytes).is_some();
         if holds {
             self.held_back = Some(bytes.to_vec());
         }
@@ -190,8 +190,8 @@ impl RepeatableRequest {
 
     /// Returns the error message with which the server has announced its end.
     #[must_use]
-    pub(crate) fn farewell(&self) -> Option<Report<'_>> {
-        farewell(self.held_back.as_deref()?)
+    pub(crate) fn shutdown_message(&self) -> Option<Report<'_>> {
+        shutdown_message(self.held_back.as_deref()?)
     }
 
     /// Returns whether the buffer has a request of this client that has not been answered. `present`: the number of the
@@ -222,16 +222,19 @@ impl RepeatableRequest {
 }
 
 /// pgweir searches this many bytes at the end of a read for the message that announces the server's end.
-const FAREWELL_MAX: usize = 1024;
+const SHUTDOWN_SEARCH_MAX: usize = 1024;
 
 /// The SQLSTATE field of such a message: `C`, and the class 57P.
-const FAREWELL: &[u8] = b"C57P0";
+const SHUTDOWN_CODE: &[u8] = b"C57P0";
 
 /// Returns the last message in these bytes, if it announces the end of the session. The bytes begin at the beginning of a message.
 /// Before such a message, PostgreSQL may send parts of the reply. If another backend has crashed, the message is a notice.
-fn farewell(bytes: &[u8]) -> Option<Report<'_>> {
-    let tail = &bytes[bytes.len().saturating_sub(FAREWELL_MAX)..];
-    if !tail.windows(FAREWELL.len()).any(|part| part == FAREWELL) {
+fn shutdown_message(bytes: &[u8]) -> Option<Report<'_>> {
+    let tail = &bytes[bytes.len().saturating_sub(SHUTDOWN_SEARCH_MAX)..];
+    if !tail
+        .windows(SHUTDOWN_CODE.len())
+        .any(|part| part == SHUTDOWN_CODE)
+    {
         return None;
     }
     let mut rest = bytes;
@@ -336,7 +339,7 @@ mod tests {
             bytes
         };
         let fatal = report(Severity::Fatal, "57P01");
-        let code = |bytes: &[u8]| farewell(bytes).map(|report| report.code.to_vec());
+        let code = |bytes: &[u8]| shutdown_message(bytes).map(|report| report.code.to_vec());
         assert_eq!(code(&fatal), Some(b"57P01".to_vec()));
         let parsed: &[u8] = b"1\0\0\0\x04";
         assert_eq!(code(&[parsed, &fatal].concat()), Some(b"57P01".to_vec()));
@@ -356,7 +359,7 @@ mod tests {
         }
         let mut kept = request(b"abc", 9);
         assert!(!kept.holds_back(parsed) && kept.holds_back(&warning));
-        assert!(kept.farewell().is_some() && kept.is_unanswered(CLIENT, 7));
+        assert!(kept.shutdown_message().is_some() && kept.is_unanswered(CLIENT, 7));
         // The server goes on.
         assert_eq!(kept.take_held_back(), Some(warning.clone()));
         assert!(!kept.is_open && !kept.holds_back(&warning));

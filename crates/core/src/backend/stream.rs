@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_told() {
+    fn a_message_that_is_too_long_is_an_error() {
         let mut bytes = Vec::new();
         let long = "x".repeat(INSPECT_MAX);
         MessageWriter::new(&mut bytes)
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_asked_for() {
+    fn unrequested_messages() {
         let check = |bytes: &[u8], allowed| {
             let outcome = Downstream::default().next(bytes, &mut 0, NONE);
             assert_eq!(outcome.is_ok(), allowed, "{bytes:?}");

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_told_apart() {
+    fn pins_are_numbered_in_their_order() {
         for (at, pin) in Pin::ALL.into_iter().enumerate() {
             assert_eq!(pin as usize, at);
         }

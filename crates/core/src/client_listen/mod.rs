@@ -197,8 +197,8 @@ impl ListeningClients {
                     listening.cancel_move();
                     None
                 };
-                let heard_by = granted.then_some(conn);
-                let unwanted = self.channels.answered(&key, &channels, heard_by);
+                let listens = granted.then_some(conn);
+                let unwanted = self.channels.answered(&key, &channels, listens);
                 post_leave(env, &key, unwanted, out);
                 if let Some((key, channels)) = former {
                     self.leave(env, conn, &key, &channels, out);

@@ -341,11 +341,11 @@ impl Client {
     /// Notes the UNLISTEN commands in a text.
     #[cold]
     pub fn unlistens(&mut self, text: &[u8]) {
-        if let Some(hearing) = &mut self.listening {
+        if let Some(listening) = &mut self.listening {
             let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
             for phrase in phrases(text) {
                 if let Phrase::Unlisten(channel) = phrase {
-                    hearing.unlisten(channel.as_deref());
+                    listening.unlisten(channel.as_deref());
                 }
             }
         }

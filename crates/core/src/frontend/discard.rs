@@ -108,10 +108,10 @@ mod tests {
     }
 
     /// Checks which messages the client gets, and which of its bytes are left, whatever the parts in which they arrive.
-    fn check(bytes: &[u8], heard: &str, rest: &[u8]) {
+    fn check(bytes: &[u8], expect: &str, rest: &[u8]) {
         for cut in 0..=bytes.len() {
             let (mut discard, mut stream) = (Discard::default(), Upstream::default());
-            let (mut told, mut left) = (String::new(), None);
+            let (mut replies, mut left) = (String::new(), None);
             for part in [&bytes[..cut], &bytes[cut..]] {
                 if let Some(left) = &mut left {
                     let left: &mut Vec<u8> = left;
@@ -120,21 +120,21 @@ mod tests {
                 }
                 let found = discard.read(&mut stream, part, u32::MAX).unwrap();
                 if found.fails {
-                    told.push('E');
+                    replies.push('E');
                 }
                 match found.end {
                     Some(End::At(at)) => {
-                        told.push('Z');
+                        replies.push('Z');
                         left = Some(part[at..].to_vec());
                     }
                     Some(End::Terminated) => {
-                        told.push('X');
+                        replies.push('X');
                         left = Some(Vec::new());
                     }
                     None => {}
                 }
             }
-            assert_eq!(told, heard, "cut at {cut}");
+            assert_eq!(replies, expect, "cut at {cut}");
             assert_eq!(left.unwrap_or_default(), rest, "cut at {cut}");
         }
     }

@@ -273,11 +273,12 @@ impl Listening {
     /// Notes that a text has UNLISTEN, of one channel or of all.
     pub fn unlisten(&mut self, channel: Option<&[u8]>) {
         // The server knows whether this same transaction has listened to the channel.
-        let heard = channel.map(|name| self.channels.iter().find(|heard| heard[..] == *name));
-        match heard {
+        let listened =
+            channel.map(|name| self.channels.iter().find(|listened| listened[..] == *name));
+        match listened {
             None => self.pending_unlisten.note_unlisten(None),
             Some(None) => {}
-            Some(heard) => self.pending_unlisten.note_unlisten(heard),
+            Some(listened) => self.pending_unlisten.note_unlisten(listened),
         }
     }
 
@@ -286,7 +287,7 @@ impl Listening {
         let channels = std::mem::take(&mut self.channels);
         let (gone, kept) = channels
             .into_iter()
-            .partition(|heard| channel.is_none_or(|name| heard[..] == *name));
+            .partition(|listened| channel.is_none_or(|name| listened[..] == *name));
         self.channels = kept;
         gone
     }
@@ -351,21 +352,21 @@ impl Listening {
                 .is_some_and(|it| fresh.iter().any(|channel| channel[..] == *it.channel))
         };
         let direct: Vec<&[u8]> = messages(notified).collect();
-        let heard: Vec<&[u8]> = messages(since).filter(is_fresh).collect();
+        let from_listener: Vec<&[u8]> = messages(since).filter(is_fresh).collect();
         // Both received the notifications from the same queue of PostgreSQL. So the last notifications of one side are
         // the first ones of the other side.
-        let most = direct.len().min(heard.len());
+        let most = direct.len().min(from_listener.len());
         let common = (0..=most)
             .rev()
-            .find(|&n| are_same(&direct[direct.len() - n..], &heard[..n]));
+            .find(|&n| are_same(&direct[direct.len() - n..], &from_listener[..n]));
         let only_direct = &direct[..direct.len() - common.unwrap_or(0)];
         [before, &only_direct.concat(), since].concat()
     }
 }
 
 /// Returns whether these are the same notifications.
-fn are_same(direct: &[&[u8]], heard: &[&[u8]]) -> bool {
-    let mut pairs = direct.iter().zip(heard);
+fn are_same(direct: &[&[u8]], from_listener: &[&[u8]]) -> bool {
+    let mut pairs = direct.iter().zip(from_listener);
     pairs.all(|(one, other)| Notification::are_same(one, other))
 }
 
@@ -407,8 +408,8 @@ mod tests {
     }
 
     /// Checks which notifications a client that listens to `c` gets if its server receives `direct` and the listener
-    /// `heard`.
-    fn check(direct: &[&str], heard: &[&str], expect: &[&str]) {
+    /// `from_listener`.
+    fn check(direct: &[&str], from_listener: &[&str], expect: &[&str]) {
         let mut listening = listening(&["other"]);
         listening.keep(&message("other", "before"), 9999).unwrap();
         let new = listening.channels_not_held(&names(&["c", "c", "other"]));
@@ -417,26 +418,26 @@ mod tests {
         assert!(listening.awaits(number));
         listening.add_channels(new);
         assert!(listening.receives(b"other") && !listening.receives(b"c"));
-        for payload in heard {
+        for payload in from_listener {
             listening.keep(&message("c", payload), 9999).unwrap();
             listening.keep(&message("other", "x"), 9999).unwrap();
         }
         listening.ask(Stage::Fenced, Time(2));
         listening.settle();
         let direct: Vec<_> = direct.iter().map(|payload| message("c", payload)).collect();
-        let told = listening.take_backlog(&direct.concat());
-        let told: Vec<_> = messages(&told)
+        let taken = listening.take_backlog(&direct.concat());
+        let taken: Vec<_> = messages(&taken)
             .filter_map(Notification::parse)
             .filter(|it| it.payload != b"x")
             .map(|it| String::from_utf8_lossy(it.payload).into_owned())
             .collect();
-        assert_eq!(told[0], "before");
-        assert_eq!(told[1..], *expect, "{direct:?} {heard:?}");
+        assert_eq!(taken[0], "before");
+        assert_eq!(taken[1..], *expect, "{direct:?} {from_listener:?}");
         assert!(!listening.has_backlog() && listening.receives(b"c"));
     }
 
     #[test]
-    fn what_both_have_heard_is_told_once() {
+    fn a_notification_that_both_received_is_sent_once() {
         check(&[], &[], &[]);
         check(&["1"], &[], &["1"]);
         check(&[], &["1"], &["1"]);

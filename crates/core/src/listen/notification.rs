@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_listeners_have_heard() {
+    fn notifications_that_two_listeners_received() {
         let message = |pid: u32, rest: &[u8]| {
             let mut message = vec![b'A'];
             message.extend_from_slice(&(rest.len() as u32 + 8).to_be_bytes());

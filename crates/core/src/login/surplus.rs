@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_silent_of_the_largest_go_first() {
+    fn the_connections_idle_longest_of_the_largest_address_are_closed_first() {
         let two = || vec![origin(0..5), origin(10..12)];
         assert!(chosen(two(), (7, 5)).is_empty());
         assert_eq!(chosen(two(), (5, 5)), [0, 1]);

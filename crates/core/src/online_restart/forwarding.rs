@@ -66,7 +66,7 @@ pub(super) struct ForwardedClient {
     /// `None` once everything was forwarded.
     listening: Option<Box<Listening>>,
     /// The forwarded notifications: if the client comes back, this process has to send them.
-    heard: Vec<u8>,
+    forwarded: Vec<u8>,
 }
 
 /// Why a client's notifications are no longer received: the text that the other process gets.
@@ -93,7 +93,7 @@ impl OnlineRestart {
                 shared: Arc::clone(&pools.get(pool)?.shared),
                 restart,
                 listening: Some(listening),
-                heard: Vec::new(),
+                forwarded: Vec::new(),
             })
         });
         if let Some(forward) = recorded {
@@ -117,11 +117,11 @@ impl OnlineRestart {
         if forward.listening.is_none() {
             return;
         }
-        if forward.heard.len() + message.len() > most {
+        if forward.forwarded.len() + message.len() > most {
             let note = ListenNote::Lost(BEHIND.to_owned());
             return self.stop_forwarding(env, clients, conn, note, out);
         }
-        forward.heard.extend_from_slice(message);
+        forward.forwarded.extend_from_slice(message);
         send_listen_note(
             &forward.key,
             ListenNote::Notification(message.to_vec()),
@@ -272,7 +272,7 @@ impl OnlineRestart {
             return false;
         };
         listening.settle();
-        listening.prepend_backlog(forward.heard);
+        listening.prepend_backlog(forward.forwarded);
         clients.rename(&listening, before, conn);
         client.listening = Some(listening);
         send_backlog_if_idle(connections, conn, out);
@@ -457,8 +457,8 @@ pub(crate) fn finish_listen_takeover(
     let key = client.cancel_key();
     let listening = client.listening.as_mut()?;
     let arriving = listening.end_takeover()?;
-    let told = listening.take_backlog(&arriving.notified);
-    listening.prepend_backlog(told);
+    let backlog = listening.take_backlog(&arriving.notified);
+    listening.prepend_backlog(backlog);
     client.become_idle();
     send_listen_note(&key, ListenNote::Done, out);
     send_backlog_if_idle(connections, conn, out);

@@ -31,14 +31,14 @@ use crate::{
 
 /// The number of consecutive checks that must find no client before a worker reports that it has none: a client that
 /// another worker has accepted may be on its way to this one.
-const EMPTY_LOOKS: u8 = 2;
+const EMPTY_CHECKS: u8 = 2;
 
 /// A worker's state while its clients are handed over.
 #[derive(Debug, Default)]
 pub(super) struct HandoverOut {
     /// Clients that have given their server back, or that keep it, and have reached a quiet point.
     done: Vec<Token>,
-    empty_looks: u8,
+    empty_checks: u8,
     has_reported: bool,
 }
 
@@ -98,7 +98,7 @@ impl OnlineRestart {
         ]
     }
 
-    /// Reports to the control thread that this worker has no client left, once [`EMPTY_LOOKS`] consecutive checks have
+    /// Reports to the control thread that this worker has no client left, once [`EMPTY_CHECKS`] consecutive checks have
     /// found none.
     pub(crate) fn check_empty(
         &mut self,
@@ -113,13 +113,13 @@ impl OnlineRestart {
         let Some(handover) = &mut self.handover_out else {
             return;
         };
-        handover.empty_looks = if is_empty {
-            handover.empty_looks + 1
+        handover.empty_checks = if is_empty {
+            handover.empty_checks + 1
         } else {
             0
         };
-        if handover.empty_looks >= EMPTY_LOOKS {
-            handover.empty_looks = 0;
+        if handover.empty_checks >= EMPTY_CHECKS {
+            handover.empty_checks = 0;
             if !std::mem::replace(&mut handover.has_reported, true) {
                 out.control(Control::Departed(env.worker));
             }

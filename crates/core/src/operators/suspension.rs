@@ -43,11 +43,11 @@ impl Suspension {
             (None, true) => {
                 out.list.push(Action::Accept(false));
                 let all = connections.iter();
-                let restless = all.filter(|(_, conn)| can_freeze(conn));
+                let not_frozen = all.filter(|(_, conn)| can_freeze(conn));
                 self.0 = Some(Box::new(Suspended {
                     since: env.now,
                     frozen: Vec::new(),
-                    must_report: restless.map(|(token, _)| token).collect(),
+                    must_report: not_frozen.map(|(token, _)| token).collect(),
                     is_reported: false,
                 }));
                 connections.schedule(env.now);

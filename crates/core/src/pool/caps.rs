@@ -143,7 +143,7 @@ impl Caps {
     }
 
     /// Sets new limits. Returns the pools whose [`Ledger::room`](super::Ledger::room) is to be called.
-    #[must_use = "a pool that is not told waits for nothing"]
+    #[must_use = "a pool that is not notified waits although it could go on"]
     pub fn set_limits(&mut self, pool: PoolId, limits: CapLimits) -> Vec<PoolId> {
         self.limit(pool, limits);
         self.grant(pool)
@@ -243,7 +243,7 @@ impl Caps {
     }
 
     /// Gives a slot back. Returns the pools whose [`Ledger::room`](super::Ledger::room) is to be called.
-    #[must_use = "a pool that is not told waits for nothing"]
+    #[must_use = "a pool that is not notified waits although it could go on"]
     pub fn give_back(&mut self, pool: PoolId) -> Vec<PoolId> {
         self.change(pool, |holder| holder.slots = holder.slots.saturating_sub(1));
         self.grant(pool)
@@ -263,9 +263,9 @@ impl Caps {
 
     /// Grants the room that the caps of `pool` have. Returns the pools that got it.
     fn grant(&mut self, pool: PoolId) -> Vec<PoolId> {
-        let mut told = Vec::new();
+        let mut pools_to_notify = Vec::new();
         for scope in Scope::ALL {
-            while let Some(next) = self.neediest(pool, scope) {
+            while let Some(next) = self.denied_with_fewest_slots(pool, scope) {
                 self.withdraw(next);
                 if self.full(next).is_none() {
                     self.change(next, |holder| {
@@ -274,10 +274,10 @@ impl Caps {
                     });
                     self.note_login();
                 }
-                told.push(next);
+                pools_to_notify.push(next);
             }
         }
-        told
+        pools_to_notify
     }
 
     /// Returns whether another pool needs the slot of a server of `pool` that became free. `wanted`: a client of the
@@ -371,7 +371,7 @@ impl Caps {
 
     /// If the cap of `pool` has room now, returns the pool with the fewest slots for its weight among the pools that
     /// this cap has denied.
-    fn neediest(&self, pool: PoolId, scope: Scope) -> Option<PoolId> {
+    fn denied_with_fewest_slots(&self, pool: PoolId, scope: Scope) -> Option<PoolId> {
         let cap = self.caps.get(self.name(pool, scope)?)?;
         if cap.is_full() || self.is_refused(scope, cap) {
             return None;

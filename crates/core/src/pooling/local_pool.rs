@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Microseconds for which a pool that never had a server is kept without a client.
-const FRUITLESS_POOL_KEPT: u64 = 1_000_000;
+const SERVERLESS_POOL_KEPT: u64 = 1_000_000;
 
 /// A worker's part of a pool: what the worker can use without a lock.
 #[derive(Debug)]
@@ -194,7 +194,7 @@ impl LocalPool {
     /// Returns for how many microseconds the pool is kept without clients and servers; `None` is for ever.
     pub(crate) fn kept(&self, settings: &Settings) -> Option<u64> {
         let of_auto = || match self.server_parameters() {
-            None => FRUITLESS_POOL_KEPT,
+            None => SERVERLESS_POOL_KEPT,
             Some(_) => settings.autodb_idle_timeout.0,
         };
         let auto = self.terms.is_auto.then(of_auto);

@@ -294,11 +294,11 @@ pub(crate) fn note_error(
 }
 
 /// Handles the last message of a lost server, if pgweir has held the message back.
-pub(crate) fn note_farewell(env: &Env<'_>, server: &mut Server, out: &mut Actions) {
+pub(crate) fn note_shutdown_message(env: &Env<'_>, server: &mut Server, out: &mut Actions) {
     let Some(request) = &server.link.repeatable else {
         return;
     };
-    if let Some(report) = request.farewell() {
+    if let Some(report) = request.shutdown_message() {
         ends_sessions(env, server, &report, out);
         server.link.last_words = Some(ServerError {
             severity: Severity::Fatal.as_str().to_owned(),

@@ -31,7 +31,7 @@ impl ServerConnections<'_> {
     pub(crate) fn gone(&mut self, conn: Token, why: &Closed, out: &mut Actions) {
         let server = self.connections.server(conn);
         let words = server.and_then(|server| {
-            host_checks::note_farewell(&self.env, server, out);
+            host_checks::note_shutdown_message(&self.env, server, out);
             server.link.last_words.take()
         });
         let fault = match words {

@@ -316,7 +316,7 @@ impl Certificates {
 
     /// Returns these certificates with another generation.
     #[must_use]
-    pub fn stamped(mut self, generation: u64) -> Self {
+    pub fn with_generation(mut self, generation: u64) -> Self {
         Arc::make_mut(&mut self.known).generation = generation;
         self
     }

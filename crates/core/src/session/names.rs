@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_of_a_closed_statement_is_not_told_of_the_next() {
+    fn the_description_of_a_closed_statement_is_not_used_for_the_next() {
         let (statements, mut bindings) = (Statements::default(), Bindings::default());
         let (one, two) = (statements.intern(b"1"), statements.intern(b"2"));
         let mut names = Names::default();

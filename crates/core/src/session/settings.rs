@@ -28,7 +28,7 @@ pub struct Settings {
 /// All settings of the process that are in use, each stored once.
 #[derive(Debug)]
 pub struct SettingsTable {
-    shelf: Mutex<Interner<[(Name, Value)]>>,
+    interner: Mutex<Interner<[(Name, Value)]>>,
     hasher: RandomState,
 }
 
@@ -94,7 +94,7 @@ impl SettingsTable {
     #[must_use]
     pub fn new(memory: Arc<Memory>) -> Self {
         Self {
-            shelf: Mutex::new(Interner::new(bytes_of, &memory, MemoryKind::SessionState)),
+            interner: Mutex::new(Interner::new(bytes_of, &memory, MemoryKind::SessionState)),
             hasher: RandomState::default(),
         }
     }
@@ -102,7 +102,7 @@ impl SettingsTable {
     /// Removes the settings that are not in use. Without this call, they are removed when the table has doubled since
     /// the last removal.
     pub fn sweep(&self) {
-        self.shelf.lock().sweep();
+        self.interner.lock().sweep();
     }
 
     /// Returns the settings with these values. Of a name that occurs twice, the last value counts.
@@ -144,7 +144,7 @@ impl SettingsTable {
         let hash = hash_of(&entries);
         let is_it = |known: &[(Name, Value)]| *known == *entries;
         let make = || entries.as_slice().into();
-        let entries = self.shelf.lock().intern(hash, is_it, hash_of, make);
+        let entries = self.interner.lock().intern(hash, is_it, hash_of, make);
         Settings {
             entries: Some(entries),
         }
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_is_forgotten() {
+    fn unused_settings_are_dropped() {
         let memory = Arc::<Memory>::default();
         let table = SettingsTable::new(Arc::clone(&memory));
         let kept = table.intern([("kept", "1")]);

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_holds_goes() {
+    fn unused_statements_are_dropped() {
         let statements = Statements::default();
         let kept: Vec<_> = (0..100)
             .map(|n| statements.intern(format!("kept {n}\0\0\0").as_bytes()))

@@ -77,7 +77,7 @@ pub struct AuthCache {
 
 #[derive(Debug)]
 struct CachedAnswer {
-    told: UserAnswer,
+    user_answer: UserAnswer,
     at: Time,
 }
 
@@ -85,7 +85,7 @@ impl CachedAnswer {
     /// Returns for how long the entry is still valid, in microseconds.
     fn left(&self, keeping: CacheLimits, now: Time) -> u64 {
         let by_ttl = self.at.after(keeping.ttl).since(now);
-        let until = self.told.until.map(|until| until.since(now));
+        let until = self.user_answer.until.map(|until| until.since(now));
         until.map_or(by_ttl, |left| left.min(by_ttl))
     }
 }
@@ -114,7 +114,7 @@ impl AuthCache {
     pub fn usage(&self) -> MemoryUsage {
         let mut usage = MemoryUsage::default();
         for (_, kept) in &*self.kept.lock() {
-            let roles = match &kept.told.answer {
+            let roles = match &kept.user_answer.answer {
                 Answer::Roles(roles) => roles.iter().map(|role| role.len() + ROLE_COST).sum(),
                 Answer::Secret(_) => size_of::<Secret>() + SECRET_COST,
                 Answer::NoUser => 0,
@@ -130,7 +130,7 @@ impl AuthCache {
         let mut kept = self.kept.lock();
         let found = kept.get(query)?;
         if found.left(keeping, now) > 0 {
-            return Some(found.told.answer.clone());
+            return Some(found.user_answer.answer.clone());
         }
         kept.pop(query);
         None
@@ -148,7 +148,7 @@ impl AuthCache {
     pub fn keep(
         &self,
         query: &UserQuery,
-        told: &UserAnswer,
+        user_answer: &UserAnswer,
         clears: u64,
         keeping: CacheLimits,
         now: Time,
@@ -158,9 +158,12 @@ impl AuthCache {
         if clears != self.clears() {
             return;
         }
-        let told = told.clone();
-        let of_nobody = matches!(told.answer, Answer::NoUser);
-        let new = CachedAnswer { told, at: now };
+        let user_answer = user_answer.clone();
+        let of_nobody = matches!(user_answer.answer, Answer::NoUser);
+        let new = CachedAnswer {
+            user_answer,
+            at: now,
+        };
         if !of_nobody && new.left(keeping, now) > 0 {
             kept.put(query.clone(), new);
         }
@@ -187,7 +190,7 @@ impl AuthCache {
         let kept = self.kept.lock();
         let entries = kept.iter().map(|(query, kept)| Entry {
             query: query.clone(),
-            kind: kept.told.answer.kind(),
+            kind: kept.user_answer.answer.kind(),
             age: now.since(kept.at),
             left: kept.left(keeping, now),
         });
@@ -244,13 +247,13 @@ mod tests {
         }
     }
 
-    fn told(answer: Answer) -> UserAnswer {
+    fn user_answer(answer: Answer) -> UserAnswer {
         let until = None;
         UserAnswer { answer, until }
     }
 
     fn secret() -> UserAnswer {
-        told(Answer::Secret(Arc::new(Secret::parse("x"))))
+        user_answer(Answer::Secret(Arc::new(Secret::parse("x"))))
     }
 
     #[test]
@@ -264,7 +267,13 @@ mod tests {
         lookups.keep(&query("three"), &secret(), 0, KEEPING, Time(50));
         assert!(!known("one", 99), "used longest ago");
         assert!(known("three", 149) && !known("three", 150) && !known("three", 60));
-        lookups.keep(&query("two"), &told(Answer::NoUser), 0, KEEPING, Time(50));
+        lookups.keep(
+            &query("two"),
+            &user_answer(Answer::NoUser),
+            0,
+            KEEPING,
+            Time(50),
+        );
         assert!(!known("two", 51));
         lookups.keep(&query("two"), &secret(), 0, KEEPING, Time(50));
         lookups.forget(&query("two"));

@@ -348,7 +348,7 @@ impl Catalog {
     /// Puts certificates in force.
     fn put(&self, state: &mut State, certificates: Certificates) {
         let generation = self.generation.load(Ordering::Acquire) + 1;
-        state.certificates = certificates.stamped(generation);
+        state.certificates = certificates.with_generation(generation);
         self.generation.store(generation, Ordering::Release);
     }
 

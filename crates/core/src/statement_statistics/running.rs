@@ -492,9 +492,19 @@ mod tests {
         assert_eq!((of.calls, of.errors, of.server.sum()), (1, 1, 20));
         let of = counts(&mut statistics, three);
         assert_eq!((of.calls, of.rows, of.server.sum(), of.sent), (1, 5, 20, 7));
-        let told = server.describe(100, &statistics);
-        assert_eq!((told.duration, told.wait, told.server), (140, 40, 100));
-        assert_eq!((told.statements, told.errors, told.listed.len()), (4, 1, 3));
+        let described = server.describe(100, &statistics);
+        assert_eq!(
+            (described.duration, described.wait, described.server),
+            (140, 40, 100)
+        );
+        assert_eq!(
+            (
+                described.statements,
+                described.errors,
+                described.listed.len()
+            ),
+            (4, 1, 3)
+        );
         server.end_transaction();
         assert_eq!(server.describe(1, &statistics).statements, 0);
         assert_eq!(server.latest(), three);

@@ -96,7 +96,7 @@ fn a_new_node_has_its_floor_until_the_leases_before_it_are_over() {
 }
 
 #[test]
-fn servers_are_closed_before_they_are_given_back() {
+fn servers_are_closed_before_the_share_shrinks() {
     let mut world = World::new();
     world.run(2 * TERMS.lease, BUSY);
     let load = |servers| Load {

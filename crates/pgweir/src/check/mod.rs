@@ -89,7 +89,7 @@ fn load_as_user(ini: &Path) -> Result<(Loaded, bool), String> {
     let Some(user) = loaded.snapshot.config.settings.user.as_deref() else {
         return Ok((loaded, true));
     };
-    let is_user = process::rehearse_user(user)
+    let is_user = process::can_become_user(user)
         .map_err(|error| with_place(&loaded.snapshot.config.places, "user", &error))?;
     Ok((if is_user { load()? } else { loaded }, is_user))
 }

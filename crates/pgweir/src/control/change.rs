@@ -40,7 +40,7 @@ pub(crate) enum ChangeError {
     Wrong(Problems),
     /// The entry does not fit the rest of the configuration.
     #[error("{0}")]
-    Misfit(LoadError),
+    DoesNotFit(LoadError),
     /// There is no file to write to.
     #[error(
         "api_config_file is not set, so there is no file to save changes to: set it, or leave save out"
@@ -128,9 +128,9 @@ impl Supervisor {
         change.set(scope, name, text.clone());
         let config = before.config.with_changes(&change);
         let config = config.map_err(ChangeError::Wrong)?;
-        check_roles(&config, &before.rules).map_err(ChangeError::Misfit)?;
+        check_roles(&config, &before.rules).map_err(ChangeError::DoesNotFit)?;
         let opened = self.http.thread.prepare(&config.settings);
-        let opened = opened.map_err(|error| ChangeError::Misfit(error.into()))?;
+        let opened = opened.map_err(|error| ChangeError::DoesNotFit(error.into()))?;
         let mut changes = self.http.changes.clone();
         changes.set(scope, name, text);
         if is_saved {

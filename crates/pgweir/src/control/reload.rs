@@ -110,7 +110,7 @@ pub(crate) enum LoadError {
         "{0}:{1}: +role and samerole need auth_user, as whom the database is asked for the roles of a user: set \
          auth_user in [pgbouncer], or for the databases that the rule is about"
     )]
-    NobodyToAsk(PathBuf, usize),
+    NoAuthQuery(PathBuf, usize),
     /// Lines of these files can't be parsed.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Rules(Vec<HbaProblem>),
@@ -166,7 +166,7 @@ impl LoadError {
             Self::ResolvConf(_) => Some("resolv_conf"),
             Self::Ini(_)
             | Self::NoPam(_)
-            | Self::NobodyToAsk(..)
+            | Self::NoAuthQuery(..)
             | Self::Rules(_)
             | Self::Users(_)
             | Self::HttpTokenLines(_)
@@ -326,7 +326,7 @@ pub(crate) fn credentials(
 pub(super) fn check_roles(config: &Config, rules: &Rules) -> Result<(), LoadError> {
     let file = config.settings.auth_hba_file.as_deref().unwrap_or_default();
     match rules.by_roles().filter(|_| !has_auth_user(config)) {
-        Some(rule) => Err(LoadError::NobodyToAsk(file.into(), rule.line)),
+        Some(rule) => Err(LoadError::NoAuthQuery(file.into(), rule.line)),
         None => Ok(()),
     }
 }

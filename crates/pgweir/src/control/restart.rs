@@ -219,7 +219,7 @@ impl Supervisor {
     }
 
     /// Handles messages of workers during an online restart.
-    pub(super) fn heard_from_core(&mut self, control: Control) {
+    pub(super) fn handle_core_message(&mut self, control: Control) {
         match control {
             Control::Departed(worker) => {
                 self.restart.departed.insert(worker);

@@ -167,14 +167,14 @@ impl Supervisor {
                 Ok(Request::Core(Control::Restart)) => self.restart(),
                 Ok(Request::Core(
                     control @ (Control::FleetRound(_) | Control::FleetCounted(_)),
-                )) => self.fleet.heard(control),
+                )) => self.fleet.handle_core_message(control),
                 Ok(Request::Core(
                     control @ (Control::Departed(_)
                     | Control::Held(_)
                     | Control::Want(_)
                     | Control::Lend(_)
                     | Control::CancelElsewhere(_)),
-                )) => self.heard_from_core(control),
+                )) => self.handle_core_message(control),
                 Ok(Request::ChangeEntry(change)) => {
                     self.change_entry(change, ending.has_begun());
                 }
@@ -375,7 +375,7 @@ impl Supervisor {
             .config
             .with_setting(key, value)
             .map_err(|problem| failed(&problem))?;
-        let misfit = key
+        let mismatch = key
             .contains("_tls")
             .then(|| self.set_tls(&config.settings).err())
             .flatten();
@@ -399,7 +399,7 @@ impl Supervisor {
             self.say(Level::Warning, format!("{key:?}: {note}"));
         }
         self.apply(Arc::new(snapshot), opened);
-        Ok(misfit)
+        Ok(mismatch)
     }
 
     /// Creates TLS contexts from the settings and puts them in force if they are valid. When several settings are

@@ -29,7 +29,7 @@ const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 /// The shortest time between two log lines about a failing collector, in microseconds.
 const SILENCE_US: u64 = 60_000_000;
 /// The time for sending the last traces of a process.
-const FAREWELL: Duration = Duration::from_secs(1);
+const LAST_SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The exporter: its target, and its counts.
 #[derive(Debug)]
@@ -104,14 +104,14 @@ pub(super) fn configure(state: &Rc<State>, target: Option<Target>) {
 }
 
 /// Sends the traces that are left when the process ends.
-pub(super) async fn say_farewell(state: &Rc<State>) {
+pub(super) async fn send_remaining_traces(state: &Rc<State>) {
     for task in state.exporter.tasks.take() {
         task.abort();
     }
     if !state.exporter.is_failing.get() {
         let mut client = CollectorClient::default();
         // Traces that are not sent in this time are lost with the process.
-        let _ = time::timeout(FAREWELL, empty_queue(state, &mut client)).await;
+        let _ = time::timeout(LAST_SEND_TIMEOUT, empty_queue(state, &mut client)).await;
     }
 }
 

@@ -206,11 +206,11 @@ impl Failures {
                 level.failures > 0
             });
             while by_address.len() >= most {
-                let mildest = by_address.iter().min_by_key(|(_, level)| level.failures);
-                let Some(mildest) = mildest.map(|(address, _)| *address) else {
+                let fewest_failures = by_address.iter().min_by_key(|(_, level)| level.failures);
+                let Some(fewest_failures) = fewest_failures.map(|(address, _)| *address) else {
                     break;
                 };
-                by_address.remove(&mildest);
+                by_address.remove(&fewest_failures);
                 count(&self.forgotten);
             }
         }

@@ -379,7 +379,7 @@ async fn handle_messages(mut messages: UnboundedReceiver<Message>, dependencies:
         traces,
     );
     let state = Rc::new(state);
-    let mut housekeeper: Option<Task<()>> = None;
+    let mut every_second: Option<Task<()>> = None;
     let connections = Rc::<Connections>::default();
     let mut listening = HashMap::<HttpAddress, Vec<Accepting>>::new();
     while let Some(message) = messages.recv().await {
@@ -402,19 +402,19 @@ async fn handle_messages(mut messages: UnboundedReceiver<Message>, dependencies:
                     listening.insert(HttpAddress::clone(&address), tasks);
                 }
                 if listening.is_empty() {
-                    housekeeper.take().iter().for_each(Task::abort);
+                    every_second.take().iter().for_each(Task::abort);
                     state.history.borrow_mut().clear();
-                } else if housekeeper.is_none() {
-                    housekeeper = Some(task::spawn_local(keep_house(Rc::clone(&state))));
+                } else if every_second.is_none() {
+                    every_second = Some(task::spawn_local(run_every_second(Rc::clone(&state))));
                 }
             }
         }
     }
-    export::say_farewell(&state).await;
+    export::send_remaining_traces(&state).await;
 }
 
 /// Does the work of each second while requests may arrive: takes samples for the live page, and closes an idle link.
-async fn keep_house(state: Rc<State>) {
+async fn run_every_second(state: Rc<State>) {
     let mut seconds = time::interval(Duration::from_secs(1));
     seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

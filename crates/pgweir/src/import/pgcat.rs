@@ -342,7 +342,7 @@ database = "shop_production"
     }
 
     #[test]
-    fn what_is_no_toml_is_told_without_its_text() {
+    fn an_error_in_toml_does_not_show_the_text() {
         let text = "[general]\nadmin_password = \"secret\n";
         let error = convert(text, "x").err().expect("no TOML").to_string();
         assert!(

@@ -101,7 +101,7 @@ pub(crate) fn become_user(user: Option<&str>) -> Result<(), ProcessError> {
 ///
 /// # Errors
 /// When the user is unknown, or is root.
-pub(crate) fn rehearse_user(user: &str) -> Result<bool, ProcessError> {
+pub(crate) fn can_become_user(user: &str) -> Result<bool, ProcessError> {
     if Uid::effective().is_root() {
         become_user(Some(user))?;
     }

@@ -79,17 +79,17 @@ mod tests {
         let path = folder.path().join("notify");
         let manager = UnixDatagram::bind(&path).expect("bound");
         let notifier = Notifier::new(Some(path.as_os_str()));
-        let told = || {
+        let received = || {
             let mut text = [0; 200];
-            let length = manager.recv(&mut text).expect("told");
+            let length = manager.recv(&mut text).expect("received");
             String::from_utf8_lossy(&text[..length]).into_owned()
         };
         notifier.ready();
-        assert_eq!(told(), "READY=1");
+        assert_eq!(received(), "READY=1");
         notifier.reloading();
-        assert!(told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+        assert!(received().starts_with("RELOADING=1\nMONOTONIC_USEC="));
         notifier.status("fine");
-        assert_eq!(told(), "STATUS=fine");
+        assert_eq!(received(), "STATUS=fine");
         drop(manager);
         notifier.stopping();
         Notifier::default().stopping();

@@ -57,7 +57,7 @@ impl Channel {
     }
 
     /// Sets the longest time that a receive may wait, and that a send may take.
-    pub(super) fn set_patience(
+    pub(super) fn set_timeouts(
         &self,
         read: Duration,
         write: Duration,

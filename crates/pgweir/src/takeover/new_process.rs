@@ -72,7 +72,7 @@ impl NewProcess {
             Err(error) => return Err(error.into()),
         };
         let mut channel = Channel::new(socket)?;
-        channel.set_patience(PATIENCE, PATIENCE)?;
+        channel.set_timeouts(PATIENCE, PATIENCE)?;
         let hello = Message::Hello {
             version: VERSION,
             program: console::VERSION.to_owned(),
@@ -178,7 +178,7 @@ impl Inheritance {
         let mut channel = self.channel;
         let pid = std::process::id();
         channel.send(&Message::Up { pid }, &[])?;
-        channel.set_patience(FOREVER, PATIENCE)?;
+        channel.set_timeouts(FOREVER, PATIENCE)?;
         let _ = other_process.found(channel.sender()?, Some(self.pid));
         let builder = thread::Builder::new().name("arrivals".to_owned());
         let listen = move || {

@@ -29,7 +29,7 @@ use crate::{
 /// The time that the new process has for each step of its start.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The time between two checks whether all clients were confirmed, once the last one was sent.
-const GLANCE: Duration = Duration::from_millis(100);
+const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The messages to the control thread about an online restart.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ impl OldProcess {
 
     /// Hands over all clients. After success, no client is left in this process.
     fn hand_over(&self, channel: &mut Channel) -> Result<(), TakeoverError> {
-        channel.set_patience(PATIENCE, PATIENCE)?;
+        channel.set_timeouts(PATIENCE, PATIENCE)?;
         if let Err(why) = self.greet(channel)? {
             channel.send(&Message::Refused(why.clone()), &[])?;
             return Err(TakeoverError::Refused(why));
@@ -147,14 +147,14 @@ impl OldProcess {
 
     /// Lets the control thread begin the handover, and sends `Begin` before clients are sent.
     fn begin(&self, channel: &Channel) -> Result<(), TakeoverError> {
-        let voice = self.other_process.found(channel.sender()?, None);
-        let voice = voice.lock();
+        let sender = self.other_process.found(channel.sender()?, None);
+        let sender = sender.lock();
         let (reply, answer) = bounded(1);
         self.tell(Step::Begin(reply));
         match answer.recv_timeout(PATIENCE) {
-            Ok(Ok(begin)) => voice.send(&Message::Begin(begin), &[]),
+            Ok(Ok(begin)) => sender.send(&Message::Begin(begin), &[]),
             Ok(Err(why)) => {
-                voice.send(&Message::Refused(why.clone()), &[])?;
+                sender.send(&Message::Refused(why.clone()), &[])?;
                 Err(TakeoverError::Refused(why))
             }
             Err(_) => Err(TakeoverError::Silent),
@@ -221,7 +221,7 @@ impl OldProcess {
     fn listen_to(&self, channel: &mut Channel) -> Result<(), TakeoverError> {
         let began = self.clock.now();
         let mut is_over = false;
-        channel.set_patience(GLANCE, PATIENCE)?;
+        channel.set_timeouts(FIRST_MESSAGE_TIMEOUT, PATIENCE)?;
         loop {
             match channel.receive() {
                 Ok((Message::Received(count), _)) => self.arrived(count),

@@ -79,7 +79,7 @@ pub(super) struct Connect {
 }
 
 /// The TLS settings of one side.
-struct Wishes<'a> {
+struct SideSettings<'a> {
     side: &'static str,
     mode: SslMode,
     key_file: &'a Option<String>,
@@ -151,7 +151,7 @@ impl Contexts {
 
 impl Accept {
     fn load(settings: &Settings, notes: &mut Vec<String>) -> Result<Self, TlsError> {
-        let wishes = Wishes {
+        let tls_settings = SideSettings {
             side: "client_tls",
             mode: settings.client_tls_sslmode,
             key_file: &settings.client_tls_key_file,
@@ -163,39 +163,41 @@ impl Accept {
             ciphers_13: &settings.client_tls13_ciphers,
             curves: &settings.client_tls_ecdhcurve,
         };
-        let mut print = wishes.print();
-        let (provider, versions) = wishes.provider(notes)?;
+        let mut print = tls_settings.print();
+        let (provider, versions) = tls_settings.provider(notes)?;
         if versions.is_empty() {
-            return Err(wishes.wrong("protocols", "none of them is spoken (tlsv1.2, tlsv1.3)"));
+            return Err(
+                tls_settings.wrong("protocols", "none of them is spoken (tlsv1.2, tlsv1.3)")
+            );
         }
         let mut files = Files {
-            side: wishes.side,
+            side: tls_settings.side,
             print: &mut print,
         };
-        let Some((chain, key)) = wishes.identity(&provider, &mut files)? else {
+        let Some((chain, key)) = tls_settings.identity(&provider, &mut files)? else {
             return Err(TlsError::new(
                 "client_tls_sslmode",
                 "to allow TLS connections from clients, client_tls_key_file and client_tls_cert_file must be set",
             ));
         };
-        let authorities = wishes.authorities(&provider, &mut files)?;
-        if wishes.mode.verifies() && authorities.is_none() {
+        let authorities = tls_settings.authorities(&provider, &mut files)?;
+        if tls_settings.mode.verifies() && authorities.is_none() {
             let what = format!(
                 "client_tls_sslmode = {} needs client_tls_ca_file",
-                wishes.mode
+                tls_settings.mode
             );
             return Err(TlsError::new("client_tls_sslmode", what));
         }
         let builder = ServerConfig::builder_with_provider(Arc::new(provider))
             .with_protocol_versions(&versions)
             .map_err(|_| {
-                wishes.wrong("ciphers", "no cipher of a protocol version that is allowed")
+                tls_settings.wrong("ciphers", "no cipher of a protocol version that is allowed")
             })?;
         let builder = match authorities {
             Some(authorities) => builder.with_client_cert_verifier(Arc::new(ClientCheck {
                 hints: authorities.hints(),
                 authorities,
-                required: wishes.mode.verifies(),
+                required: tls_settings.mode.verifies(),
             })),
             None => builder.with_no_client_auth(),
         };
@@ -219,14 +221,14 @@ impl Accept {
                 .first()
                 .and_then(|first| certificate::end_point(first)),
             print: print.finish(),
-            required: wishes.mode.is_required(),
+            required: tls_settings.mode.is_required(),
         })
     }
 }
 
 impl Connect {
     fn load(settings: &Settings, notes: &mut Vec<String>) -> Result<Self, TlsError> {
-        let wishes = Wishes {
+        let tls_settings = SideSettings {
             side: "server_tls",
             mode: settings.server_tls_sslmode,
             key_file: &settings.server_tls_key_file,
@@ -238,22 +240,22 @@ impl Connect {
             ciphers_13: &settings.server_tls13_ciphers,
             curves: SERVER_GROUPS,
         };
-        let mut print = wishes.print();
+        let mut print = tls_settings.print();
         settings.server_tls_negotiation.hash(&mut print);
-        let (provider, versions) = wishes.provider(notes)?;
+        let (provider, versions) = tls_settings.provider(notes)?;
         let mut files = Files {
-            side: wishes.side,
+            side: tls_settings.side,
             print: &mut print,
         };
-        let identity = wishes.identity(&provider, &mut files)?;
-        let authorities = wishes.authorities(&provider, &mut files)?;
-        let check = match (wishes.mode, authorities) {
+        let identity = tls_settings.identity(&provider, &mut files)?;
+        let authorities = tls_settings.authorities(&provider, &mut files)?;
+        let check = match (tls_settings.mode, authorities) {
             (SslMode::VerifyCa, Some(authorities)) => ServerCheck::Chain(authorities),
             (SslMode::VerifyFull, Some(authorities)) => ServerCheck::ChainAndName(authorities),
             (SslMode::VerifyCa | SslMode::VerifyFull, None) => {
                 let what = format!(
                     "server_tls_sslmode = {} needs server_tls_ca_file",
-                    wishes.mode
+                    tls_settings.mode
                 );
                 return Err(TlsError::new("server_tls_sslmode", what));
             }
@@ -261,7 +263,7 @@ impl Connect {
         };
         let terms = ServerTls {
             print: print.finish(),
-            required: wishes.mode.is_required(),
+            required: tls_settings.mode.is_required(),
             direct: settings.server_tls_negotiation == TlsNegotiation::Direct,
         };
         if terms.direct && !terms.required {
@@ -280,7 +282,7 @@ impl Connect {
         let builder = ClientConfig::builder_with_provider(Arc::new(provider))
             .with_protocol_versions(&versions)
             .map_err(|_| {
-                wishes.wrong("ciphers", "no cipher of a protocol version that is allowed")
+                tls_settings.wrong("ciphers", "no cipher of a protocol version that is allowed")
             })?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(check));
@@ -301,7 +303,7 @@ impl Connect {
     }
 }
 
-impl Wishes<'_> {
+impl SideSettings<'_> {
     fn wrong(&self, key: &str, what: &str) -> TlsError {
         let key = format!("{}_{key}", self.side);
         let text = format!("{key}: {what}");

@@ -1,9 +1,9 @@
 //! Model clients: they log in, make requests, check each answer, and leave.
 
-mod grounds;
 mod login;
 mod operator;
 mod own;
+mod past_faults;
 mod pipeline;
 mod script;
 mod sessions;
@@ -16,15 +16,15 @@ use std::collections::{BTreeMap, VecDeque};
 use pgweir_wire::{Header, Report, tag::backend};
 
 use self::{
-    grounds::CANCELED,
     login::Login,
     own::{Ask, OwnSession, Reply},
+    past_faults::CANCELED,
     tags::{is_marked, is_of_waiting, show},
 };
 pub(crate) use self::{
-    grounds::Grounds,
-    operator::{Desk, Order},
-    script::Mood,
+    operator::{ConsoleState, Order},
+    past_faults::PastFaults,
+    script::Intent,
 };
 use crate::{
     checks::{Promise, RequestId, Said, Violation},
@@ -104,7 +104,7 @@ pub(crate) struct Client {
     /// Whether the client uses prepared statements that outlive a pipeline.
     pub(crate) prepares: bool,
     /// Whether the client uses statements before it knows the results of the previous pipeline.
-    pub(crate) is_hasty: bool,
+    pub(crate) uses_unconfirmed_statements: bool,
     next_number: u32,
     requests_left: u32,
     parameters: BTreeMap<String, String>,
@@ -114,7 +114,7 @@ pub(crate) struct Client {
     /// Whether the pooler has sent an error of its own, which ReadyForQuery must follow.
     made_error: bool,
     /// Whether the client cannot know whether another answer will come.
-    confused: bool,
+    awaits_unknown_answers: bool,
     misbehaved: bool,
     began: bool,
     /// Whether settings that are not reported stay with the session.
@@ -122,7 +122,7 @@ pub(crate) struct Client {
     /// The number of messages that the client sends in any order and without reading the answers.
     wild: Option<u8>,
     /// Whether the pooler can know from texts and catalog that the client's statements leave no session state.
-    pub(crate) speaks_sql: bool,
+    pub(crate) runs_analysable_sql: bool,
     /// Whether the client changes all kinds of session state.
     pub(crate) works_on_session: bool,
     /// Whether the client has sent LISTEN.
@@ -131,10 +131,10 @@ pub(crate) struct Client {
     /// Whether the client has read values of sequences.
     reads_values: bool,
     /// Whether the client has named the custom parameter that a function of its own sets; `None` without such a function.
-    whispers: Option<bool>,
+    custom_is_named: Option<bool>,
     pub(crate) notifications: u64,
     /// The state of a client of the console.
-    desk: Option<Box<Desk>>,
+    console: Option<Box<ConsoleState>>,
 }
 
 impl Client {
@@ -203,26 +203,26 @@ impl Client {
             pause: None,
             own: OwnSession::new(),
             prepares: false,
-            is_hasty: false,
+            uses_unconfirmed_statements: false,
             next_number: 0,
             requests_left: 0,
             parameters: BTreeMap::new(),
             work_mem: "4MB".to_owned(),
             spare: 0,
             made_error: false,
-            confused: false,
+            awaits_unknown_answers: false,
             misbehaved: false,
             began: false,
             keeps_session: false,
             wild: None,
-            speaks_sql: false,
+            runs_analysable_sql: false,
             works_on_session: false,
             listens: false,
             alone: false,
             reads_values: false,
-            whispers: None,
+            custom_is_named: None,
             notifications: 0,
-            desk: None,
+            console: None,
         }
     }
 
@@ -259,7 +259,7 @@ impl Client {
     }
 
     /// Ends the client without a message.
-    pub(crate) fn vanish(&mut self) {
+    pub(crate) fn drop_connection(&mut self) {
         self.phase = Phase::Over;
         self.output.clear();
     }
@@ -277,23 +277,24 @@ impl Client {
     }
 
     /// Handles the end of the connection on the pooler's side.
-    pub(crate) fn ended(&mut self, how: End, grounds: Grounds) -> Result<(), Violation> {
+    pub(crate) fn ended(&mut self, how: End, past_faults: PastFaults) -> Result<(), Violation> {
         let phase = std::mem::replace(&mut self.phase, Phase::Over);
         self.output.clear();
         let broken = !self.input.is_empty();
-        let excused = self.leaves.is_some()
+        let is_allowed = self.leaves.is_some()
             || self.is_wild()
-            || grounds.servers_lost
+            || past_faults.servers_lost
             || self.misbehaved
             || how == End::Reset;
         // Nothing waits for clients of the console at a shutdown, and a client that exceeds a timeout may be in the
         // middle of a message.
-        let excused =
-            excused || (self.is_operator() && grounds.shutdown) || grounds.limits.in_time();
+        let is_allowed = is_allowed
+            || (self.is_operator() && past_faults.shutdown)
+            || past_faults.limits.in_time();
         match phase {
             Phase::Left | Phase::Over => Ok(()),
             Phase::Refused if !broken => Ok(()),
-            _ if excused => Ok(()),
+            _ if is_allowed => Ok(()),
             _ => Err(Violation::new(
                 Promise::Reasons,
                 format!("cut off without a word: {}", self.state()),
@@ -306,7 +307,7 @@ impl Client {
         &mut self,
         bytes: &[u8],
         said: &mut VecDeque<Said>,
-        grounds: Grounds,
+        past_faults: PastFaults,
     ) -> Result<(), Violation> {
         if matches!(self.phase, Phase::Left | Phase::Over) {
             return Ok(());
@@ -324,15 +325,20 @@ impl Client {
             };
             let message: Vec<u8> = self.input.drain(..header.message_len()).collect();
             match self.phase {
-                Phase::Login => self.login_message(header.tag, &message[5..], grounds)?,
-                _ => self.message(&message, said, grounds)?,
+                Phase::Login => self.login_message(header.tag, &message[5..], past_faults)?,
+                _ => self.message(&message, said, past_faults)?,
             }
         }
     }
 
-    fn login_message(&mut self, tag: u8, body: &[u8], grounds: Grounds) -> Result<(), Violation> {
+    fn login_message(
+        &mut self,
+        tag: u8,
+        body: &[u8],
+        past_faults: PastFaults,
+    ) -> Result<(), Violation> {
         match tag {
-            backend::ERROR_RESPONSE => self.refused(body, grounds),
+            backend::ERROR_RESPONSE => self.refused(body, past_faults),
             backend::PARAMETER_STATUS => {
                 self.parameter(body);
                 Ok(())
@@ -365,7 +371,7 @@ impl Client {
         &mut self,
         message: &[u8],
         said: &mut VecDeque<Said>,
-        grounds: Grounds,
+        past_faults: PastFaults,
     ) -> Result<(), Violation> {
         let (tag, body) = (message[0], &message[5..]);
         if self.phase == Phase::Refused {
@@ -390,12 +396,12 @@ impl Client {
             let (of_server, ask) = (said.message[0], self.asked());
             said.message != message && self.own.is_poolers(ask, of_server, tag)
         };
-        let unheard = said.iter().take_while(is_poolers).count();
+        let from_pooler = said.iter().take_while(is_poolers).count();
         // An error of the pooler's own does not show anything about the servers' messages.
         let is_servers =
             |said: &Said| said.message[0] == tag && code_of(&said.message[5..]) == code_of(body);
-        if tag != backend::ERROR_RESPONSE || said.get(unheard).is_some_and(is_servers) {
-            said.drain(..unheard);
+        if tag != backend::ERROR_RESPONSE || said.get(from_pooler).is_some_and(is_servers) {
+            said.drain(..from_pooler);
         }
         undelivered::forget(said, message);
         if said.front().is_some_and(|said| said.message == message) {
@@ -405,7 +411,7 @@ impl Client {
         match tag {
             // The client's session moves between servers, or the client has sent no request yet.
             backend::PARAMETER_STATUS
-                if self.keeps_session && !self.is_hasty || !self.has_begun() =>
+                if self.keeps_session && !self.uses_unconfirmed_statements || !self.has_begun() =>
             {
                 self.parameter(body);
                 Ok(())
@@ -435,7 +441,7 @@ impl Client {
                 }
                 self.answered(tag, body)
             }
-            backend::ERROR_RESPONSE => self.refused(body, grounds),
+            backend::ERROR_RESPONSE => self.refused(body, past_faults),
             _ => {
                 let expected = said.front().map(|said| show(&said.message));
                 Err(self.wrong(format!("gets {} instead of {expected:?}", show(message))))
@@ -513,7 +519,7 @@ impl Client {
         match self.units.pop_front() {
             Some(unit) => {
                 if unit.failed {
-                    self.confused |= self.spare > 0;
+                    self.awaits_unknown_answers |= self.spare > 0;
                 } else {
                     self.spare = 0;
                 }
@@ -545,11 +551,11 @@ impl Client {
     }
 
     /// Handles an error of the pooler's own, or of a server that shuts down.
-    fn refused(&mut self, body: &[u8], grounds: Grounds) -> Result<(), Violation> {
+    fn refused(&mut self, body: &[u8], past_faults: PastFaults) -> Result<(), Violation> {
         let report =
             Report::parse(body).map_err(|_| self.wrong("gets a malformed error".to_owned()))?;
         let text = String::from_utf8_lossy(report.message).into_owned();
-        if !self.is_justified(&text, grounds) {
+        if !self.is_justified(&text, past_faults) {
             let unit = self.units.front().or(self.open.as_ref());
             let ask = unit.and_then(|unit| unit.asks.front());
             let what = format!(
@@ -563,7 +569,7 @@ impl Client {
             self.request_failed();
             self.made_error = true;
             self.errors_made += 1;
-            if self.has_begun() && !grounds.servers_lost {
+            if self.has_begun() && !past_faults.servers_lost {
                 return Err(self.wrong("gets an error in the middle of an answer".to_owned()));
             }
         } else {

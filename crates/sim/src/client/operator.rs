@@ -17,7 +17,7 @@ pub(crate) enum Order {
 
 /// The state of a console client.
 #[derive(Debug, Default)]
-pub(crate) struct Desk {
+pub(crate) struct ConsoleState {
     /// The command that awaits an answer.
     pending: Option<Order>,
     progress: Progress,
@@ -64,14 +64,14 @@ impl Order {
 impl Client {
     /// Makes the client a client of the console.
     pub(crate) fn becomes_operator(&mut self, rng: &mut fastrand::Rng) {
-        self.desk = Some(Box::default());
+        self.console = Some(Box::default());
         self.output.clear();
         self.login.at_console(rng);
         self.login.begin(&mut self.output);
     }
 
     pub(crate) fn is_operator(&self) -> bool {
-        self.desk.is_some()
+        self.console.is_some()
     }
 
     /// Returns whether the client's user is one of `admin_users`.
@@ -84,9 +84,9 @@ impl Client {
         let at_rest = self.phase == Phase::Ready && self.leaves.is_none();
         at_rest
             && self
-                .desk
+                .console
                 .as_ref()
-                .is_some_and(|desk| desk.pending.is_none())
+                .is_some_and(|console| console.pending.is_none())
     }
 
     pub(crate) fn order(&mut self, order: Order) {
@@ -94,28 +94,29 @@ impl Client {
         self.write(|writer| {
             writer.query(text.as_bytes());
         });
-        if let Some(desk) = &mut self.desk {
-            desk.pending = Some(order);
-            desk.progress = Progress::Nothing;
+        if let Some(console) = &mut self.console {
+            console.pending = Some(order);
+            console.progress = Progress::Nothing;
         }
     }
 
     /// Returns the commands that were answered since the last call.
     pub(crate) fn done_orders(&mut self) -> VecDeque<(Order, bool)> {
-        let desk = self.desk.as_mut();
-        desk.map(|desk| std::mem::take(&mut desk.done))
+        let console = self.console.as_mut();
+        console
+            .map(|console| std::mem::take(&mut console.done))
             .unwrap_or_default()
     }
 
     /// Handles a message of the console.
     pub(super) fn console_message(&mut self, tag: u8, body: &[u8]) -> Result<(), Violation> {
-        let Some(desk) = &mut self.desk else {
+        let Some(console) = &mut self.console else {
             return Ok(());
         };
-        let Some(order) = &desk.pending else {
+        let Some(order) = &console.pending else {
             return Err(self.wrong(format!("hears '{}' unasked", tag.escape_ascii())));
         };
-        let next = match (desk.progress, tag) {
+        let next = match (console.progress, tag) {
             (Progress::Nothing, backend::ROW_DESCRIPTION) => Some(Progress::Columns),
             (Progress::Columns, backend::DATA_ROW) => Some(Progress::Columns),
             (Progress::Nothing, backend::NOTICE_RESPONSE) => Some(Progress::Nothing),
@@ -128,9 +129,10 @@ impl Client {
                 (report.severity == b"ERROR").then_some(Progress::Failed)
             }
             (Progress::Complete | Progress::Failed, backend::READY_FOR_QUERY) => {
-                let ok = desk.progress == Progress::Complete;
-                desk.done
-                    .extend(desk.pending.take().map(|order| (order, ok)));
+                let ok = console.progress == Progress::Complete;
+                console
+                    .done
+                    .extend(console.pending.take().map(|order| (order, ok)));
                 self.answers += 1;
                 return Ok(());
             }
@@ -144,7 +146,7 @@ impl Client {
             );
             return Err(self.wrong(what));
         };
-        desk.progress = next;
+        console.progress = next;
         Ok(())
     }
 }

@@ -199,9 +199,9 @@ impl OwnSession {
 
     /// Returns whether the pooler has asked for this description, to find out the present columns of a statement. The
     /// client has not asked for it: the client waits for an answer to `ask`, and received a message of the kind
-    /// `heard`.
-    pub(super) fn is_poolers(&self, ask: Option<&Ask>, said: u8, heard: u8) -> bool {
-        let is_of_server = matches!(heard, backend::BIND_COMPLETE | backend::ERROR_RESPONSE);
+    /// `next_tag`.
+    pub(super) fn is_poolers(&self, ask: Option<&Ask>, said: u8, next_tag: u8) -> bool {
+        let is_of_server = matches!(next_tag, backend::BIND_COMPLETE | backend::ERROR_RESPONSE);
         is_of_server && is_description(said) && !ask.is_some_and(|ask| self.is_fit(ask, said))
     }
 

@@ -7,11 +7,11 @@ use crate::{checks::RequestId, network::End, postgres::is_refused};
 
 /// The plan of a client for its next steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mood {
+pub(crate) enum Intent {
     /// The client sends any request.
-    Free,
+    SendRequests,
     /// The client completes what it has begun, and disconnects.
-    GoingHome,
+    Disconnect,
 }
 
 impl Client {
@@ -32,29 +32,31 @@ impl Client {
                 let open = self.open.as_ref();
                 self.units.is_empty() && open.is_none_or(|unit| unit.is_silent())
             }
-            None => self.confused || (self.units.len() < 3 && self.spare == 0),
+            None => self.awaits_unknown_answers || (self.units.len() < 3 && self.spare == 0),
         }
     }
 
     /// Sends the next message or request. `size` is about the largest result that the client asks for, in bytes.
-    pub(crate) fn act(&mut self, mood: Mood, size: usize, rng: &mut fastrand::Rng) {
+    pub(crate) fn act(&mut self, intent: Intent, size: usize, rng: &mut fastrand::Rng) {
         if self.is_wild() {
-            return self.run_wild(mood == Mood::GoingHome, rng);
+            return self.run_wild(intent == Intent::Disconnect, rng);
         }
-        if self.confused || self.is_operator() {
-            return self.say_goodbye();
+        if self.awaits_unknown_answers || self.is_operator() {
+            return self.send_terminate();
         }
         match self.pause.take() {
             // The server has already refused the COPY, so the client sends no data.
             Some(Pause::CopyIn { .. }) if self.units.front().is_some_and(|unit| unit.failed) => {}
             Some(pause @ Pause::CopyIn { .. }) => self.send_copy_data(pause, rng),
-            Some(Pause::Flush) if mood == Mood::GoingHome => {
+            Some(Pause::Flush) if intent == Intent::Disconnect => {
                 if let Some(unit) = self.open.take() {
                     self.sync(unit);
                 }
             }
             Some(Pause::Flush) => self.go_on_after_flush(rng),
-            None if mood == Mood::GoingHome || self.requests_left == 0 => self.go_home(rng),
+            None if intent == Intent::Disconnect || self.requests_left == 0 => {
+                self.disconnect_when_done(rng)
+            }
             None if self.units.is_empty() => self.request(size, rng),
             // In a pipeline, the client sends nothing that depends on earlier answers.
             None if rng.u8(..3) == 0 => match rng.bool() {
@@ -83,18 +85,18 @@ impl Client {
         self.leaves = Some(End::Eof);
     }
 
-    fn go_home(&mut self, rng: &mut fastrand::Rng) {
+    fn disconnect_when_done(&mut self, rng: &mut fastrand::Rng) {
         if !self.units.is_empty() {
             return;
         }
         match self.own.status {
-            b'I' if rng.u8(..4) > 0 => self.say_goodbye(),
+            b'I' if rng.u8(..4) > 0 => self.send_terminate(),
             b'I' => self.leaves = Some(End::Eof),
             _ => self.simple(&[["commit", "rollback"][rng.usize(..2)]], true),
         }
     }
 
-    fn say_goodbye(&mut self) {
+    fn send_terminate(&mut self) {
         self.write(|writer| {
             writer.terminate();
         });
@@ -292,7 +294,7 @@ impl Client {
     fn spell(&self, command: &str) -> String {
         let (word, rest) = command.split_once(' ').unwrap_or((command, ""));
         match word {
-            "rows" | "slow" | "fail" if self.speaks_sql => {
+            "rows" | "slow" | "fail" if self.runs_analysable_sql => {
                 format!("select {word}({})", rest.replace(' ', ", "))
             }
             _ => command.to_owned(),

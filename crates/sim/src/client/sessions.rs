@@ -12,7 +12,7 @@ impl Client {
     pub(super) fn work_on_session(&mut self, rng: &mut fastrand::Rng) {
         // In session mode, RESET ALL at the end of a transaction restores the values that the server began with.
         let is_alone = self.units.is_empty() && self.own.status == b'I';
-        if !self.is_hasty && is_alone && rng.u8(..25) == 0 {
+        if !self.uses_unconfirmed_statements && is_alone && rng.u8(..25) == 0 {
             return self.simple(&["reset all"], false);
         }
         let mark = format!("c{}n{}", self.index, self.next_number + 1);
@@ -35,7 +35,7 @@ impl Client {
                 .any(|read| text.starts_with(read))
         };
         if texts.iter().any(|text| text.starts_with("set app.whisper")) {
-            self.whispers = Some(true);
+            self.custom_is_named = Some(true);
         }
         self.reads_values |= texts.iter().any(reads);
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
@@ -53,8 +53,8 @@ impl Client {
             3 => "select harmless()".to_owned(),
             _ => format!("select pg_advisory_lock_shared('{mark}')"),
         };
-        if self.whispers == Some(false) && text.starts_with("set app.whisper") {
-            self.whispers = Some(true);
+        if self.custom_is_named == Some(false) && text.starts_with("set app.whisper") {
+            self.custom_is_named = Some(true);
         }
         self.unnamed(unit, &text, false, rng.bool());
         self.execute_last(unit);
@@ -145,11 +145,17 @@ impl Client {
 
     /// Returns a call of a function whose name does not show that it changes session state.
     fn hidden(&self, mark: &str, rng: &mut fastrand::Rng) -> String {
-        let kinds = if self.whispers.is_some() { 10 } else { 8 };
+        let kinds = if self.custom_is_named.is_some() {
+            10
+        } else {
+            8
+        };
         match rng.u8(..kinds) {
             // The pooler inspects only parameters whose names it has read.
-            1 | 8 | 9 if self.whispers == Some(true) => format!("select whisper('{mark}')"),
-            1 | 8 | 9 if self.whispers == Some(false) => format!("set app.whisper = '{mark}'"),
+            1 | 8 | 9 if self.custom_is_named == Some(true) => format!("select whisper('{mark}')"),
+            1 | 8 | 9 if self.custom_is_named == Some(false) => {
+                format!("set app.whisper = '{mark}'")
+            }
             0 | 1 => format!("select greet('{mark}')"),
             2 => format!("select measure('{}MB')", 2 * rng.u8(3..90)),
             3 => format!("select impersonate('r{}')", rng.u8(1..3)),
@@ -161,13 +167,13 @@ impl Client {
     }
 
     /// Returns whether the client sets custom parameters by hidden means.
-    pub(crate) fn whispers(&mut self) {
-        self.whispers = Some(false);
+    pub(crate) fn use_hidden_custom(&mut self) {
+        self.custom_is_named = Some(false);
     }
 
     fn setting(&self, mark: &str, rng: &mut fastrand::Rng) -> String {
         match rng.u8(..7) {
-            1 if self.whispers.is_some() => format!("set app.whisper = '{mark}'"),
+            1 if self.custom_is_named.is_some() => format!("set app.whisper = '{mark}'"),
             0 | 1 => format!("set app.tenant = '{mark}'"),
             2 => format!("select set_config('app.tenant', '{mark}', false)"),
             3 => format!("set local app.tenant = '{mark}'"),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use pgweir_fleet::{Load, Node, NodeId, Terms};
 
-use super::{FleetSabotage, STEP, store::Store};
+use super::{PlantedFleetFault, STEP, store::Store};
 
 /// Servers that are opened or closed within a step.
 const TURN_MAX: usize = 8;
@@ -89,8 +89,8 @@ impl Machine {
         self.decided + self.logins.len() as u32
     }
 
-    fn read_clock(&self, now: u64, sabotage: Option<FleetSabotage>) -> u64 {
-        let stands = sabotage == Some(FleetSabotage::StoppedClock);
+    fn read_clock(&self, now: u64, planted_fault: Option<PlantedFleetFault>) -> u64 {
+        let stands = planted_fault == Some(PlantedFleetFault::StoppedClock);
         let real = if stands {
             now.saturating_sub(self.stood)
         } else {
@@ -139,10 +139,10 @@ impl Machine {
         &mut self,
         now: u64,
         store: &mut Store,
-        sabotage: Option<FleetSabotage>,
+        planted_fault: Option<PlantedFleetFault>,
         rng: &mut Rng,
     ) {
-        let clock = self.read_clock(now, sabotage);
+        let clock = self.read_clock(now, planted_fault);
         // Where packets get lost, a login may take longer than a lease.
         let slow_login = if store.loses { 300 } else { 10 };
         // The node opens the servers that it decided on in its last step. The process may have been stopped in between.
@@ -161,8 +161,8 @@ impl Machine {
         }
         self.close_surplus(now, clock, rng);
         for _ in 0..TURN_MAX {
-            let opening = match sabotage {
-                Some(FleetSabotage::ManyLogins) => 0,
+            let opening = match planted_fault {
+                Some(PlantedFleetFault::ManyLogins) => 0,
                 _ => self.opening(),
             };
             let servers = self.servers();
@@ -170,8 +170,8 @@ impl Machine {
                 self.decided += 1;
             }
         }
-        let servers = match sabotage {
-            Some(FleetSabotage::EarlyReturn) => self.servers().min(self.terms.floor),
+        let servers = match planted_fault {
+            Some(PlantedFleetFault::EarlyReturn) => self.servers().min(self.terms.floor),
             _ => self.servers(),
         };
         let load = Load {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fastrand::Rng;
 use pgweir_fleet::{Answer, Change, Ledger, NodeId, Request, Source, attribute};
 
-use super::FleetSabotage;
+use super::PlantedFleetFault;
 
 /// A request, or an answer, on its way.
 struct Message<T> {
@@ -94,7 +94,7 @@ impl Store {
         &mut self,
         now: u64,
         postgres: &BTreeMap<NodeId, u32>,
-        sabotage: Option<FleetSabotage>,
+        planted_fault: Option<PlantedFleetFault>,
         rng: &mut Rng,
     ) {
         if now < self.gone_until {
@@ -105,17 +105,17 @@ impl Store {
             let answer = match request.what {
                 Request::Read => Answer::Ledger(self.ledger.clone()),
                 Request::Change(mut change) => {
-                    if sabotage == Some(FleetSabotage::IgnoredVersions) {
+                    if planted_fault == Some(PlantedFleetFault::IgnoredVersions) {
                         self.ignore_version(&mut change);
                     }
                     self.writes += 1;
                     Answer::Changed(self.ledger.apply(&change))
                 }
                 Request::CountBackends => {
-                    Answer::Backends(self.count(request.node, postgres, sabotage, rng))
+                    Answer::Backends(self.count(request.node, postgres, planted_fault, rng))
                 }
             };
-            let hides = sabotage == Some(FleetSabotage::HiddenRestore);
+            let hides = planted_fault == Some(PlantedFleetFault::HiddenRestore);
             self.answers
                 .extend(delay(self.loses, rng).map(|delay| Message {
                     at: now + delay,
@@ -132,7 +132,7 @@ impl Store {
         &self,
         by: NodeId,
         postgres: &BTreeMap<NodeId, u32>,
-        sabotage: Option<FleetSabotage>,
+        planted_fault: Option<PlantedFleetFault>,
         rng: &mut Rng,
     ) -> BTreeMap<NodeId, u32> {
         let mut backends = BTreeMap::<Source, u32>::new();
@@ -151,9 +151,9 @@ impl Store {
         };
         let nodes = self.ledger.records.keys();
         let nodes: BTreeMap<_, _> = nodes.map(|id| (*id, sources_of(id))).collect();
-        match sabotage {
-            Some(FleetSabotage::BlindCount) => BTreeMap::new(),
-            Some(FleetSabotage::FirstMatch) => {
+        match planted_fault {
+            Some(PlantedFleetFault::BlindCount) => BTreeMap::new(),
+            Some(PlantedFleetFault::FirstMatch) => {
                 let owner = |source: &Source| {
                     let mut nodes = nodes.iter();
                     let first = nodes.find(|(_, sources)| sources.contains(source));

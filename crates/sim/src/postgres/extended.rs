@@ -6,7 +6,7 @@ use pgweir_wire::{Body, Malformed, tag::backend, tag::frontend};
 
 use super::{
     output::Output,
-    session::{ABORTED, Business, Next, Outcome, Session},
+    session::{ABORTED, Next, Outcome, RunningCommand, Session},
     statement::{Command, Text, signature},
     work::check_known,
 };
@@ -301,11 +301,11 @@ impl Session {
 
     /// Sync and Flush are ignored while COPY data is read.
     pub(super) fn copy_message(&mut self, tag: u8, body: &[u8], out: &mut Output) -> Next {
-        let Business::CopyIn {
+        let RunningCommand::CopyIn {
             simple,
             fails_at,
             pieces,
-        } = &mut self.business
+        } = &mut self.running_command
         else {
             return Next::Go;
         };
@@ -321,7 +321,7 @@ impl Session {
             }
             frontend::COPY_DONE => {
                 let tag = format!("COPY {pieces}");
-                self.business = Business::None;
+                self.running_command = RunningCommand::None;
                 self.complete(&tag, out);
                 self.after(simple, out);
             }

@@ -26,10 +26,10 @@ use self::{
     session::{Next, REPORTED, Session},
 };
 use crate::{
-    Census,
+    EventCounts,
     checks::{Promise, RequestId, Said, Tap, Violation},
     network::{End, LinkId, Network},
-    scenario::Sabotage,
+    scenario::PlantedFault,
 };
 
 /// The error of a backend that shuts down.
@@ -42,7 +42,7 @@ const WRONG_PASSWORD: &str = "password authentication failed for user";
 
 /// The behaviour of the model in this world.
 #[derive(Debug)]
-pub(crate) struct Conduct {
+pub(crate) struct ServerOptions {
     pub(crate) method: Method,
     /// The users' names and secrets.
     pub(crate) secrets: Vec<(String, Secret)>,
@@ -51,7 +51,7 @@ pub(crate) struct Conduct {
     /// Whether the model supports TLS.
     pub(crate) tls: bool,
     /// A planted fault in the model.
-    pub(crate) sabotage: Option<Sabotage>,
+    pub(crate) planted_fault: Option<PlantedFault>,
     /// Whether all backends are those of standbys.
     pub(crate) standbys: bool,
     /// Whether settings that are not reported are compared, too.
@@ -96,12 +96,12 @@ pub(crate) struct Backend {
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) backends: Vec<Backend>,
-    pub(crate) conduct: Conduct,
+    pub(crate) server_options: ServerOptions,
     /// Whether logins are refused with PostgreSQL's error.
     pub(crate) refuses: bool,
     /// Whether a backend was lost that the pooler did not close.
     pub(crate) lost: bool,
-    pub(crate) census: Census,
+    pub(crate) event_counts: EventCounts,
     /// For each client, the session that it would have with a server of its own.
     directs: Vec<Direct>,
     /// The clients that have lost a server with unread answers, so that the results of their statements are unknown.
@@ -111,13 +111,13 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    pub(crate) fn new(conduct: Conduct) -> Self {
+    pub(crate) fn new(server_options: ServerOptions) -> Self {
         Self {
             backends: Vec::new(),
-            conduct,
+            server_options,
             refuses: false,
             lost: false,
-            census: Census::new(),
+            event_counts: EventCounts::new(),
             directs: Vec::new(),
             unsure: Vec::new(),
             said: Vec::new(),
@@ -243,9 +243,9 @@ impl Cluster {
     /// state becomes unknown.
     fn note_loss(&mut self, index: usize) {
         let backend = &self.backends[index];
-        let is_heard = backend.delivered >= backend.out.produced();
+        let all_is_delivered = backend.delivered >= backend.out.produced();
         let is_quiet = match &backend.phase {
-            Phase::Session(session) => session.is_clean() && is_heard,
+            Phase::Session(session) => session.is_clean() && all_is_delivered,
             _ => true,
         };
         self.unsure.extend(backend.tap.owner.filter(|_| !is_quiet));
@@ -311,7 +311,7 @@ impl Cluster {
     /// Returns session state that the next client, or any other session, would notice.
     pub(crate) fn remains(&self, index: usize) -> Option<String> {
         match &self.backends[index].phase {
-            Phase::Session(session) if self.conduct.checks_all => session.state().remains(),
+            Phase::Session(session) if self.server_options.checks_all => session.state().remains(),
             _ => None,
         }
     }
@@ -321,13 +321,13 @@ impl Cluster {
         let Phase::Login(login) = &mut backend.phase else {
             return Ok(());
         };
-        let secrets = &self.conduct.secrets;
+        let secrets = &self.server_options.secrets;
         let secret = |user: &str| {
             let found = secrets.iter().find(|(name, _)| name == user);
             found.map(|(_, secret)| secret.clone())
         };
         let mut answer = Vec::new();
-        let method = self.conduct.method;
+        let method = self.server_options.method;
         let step = login.step(
             &mut backend.input,
             &mut backend.options,
@@ -343,14 +343,16 @@ impl Cluster {
         }
         match step {
             Step::Wait => backend.say_raw(&answer),
-            Step::AsksForTls => backend
-                .out
-                .say_byte(if self.conduct.tls { b'S' } else { b'N' }),
+            Step::AsksForTls => {
+                backend
+                    .out
+                    .say_byte(if self.server_options.tls { b'S' } else { b'N' })
+            }
             Step::Refused => {
                 backend.phase = Phase::Gone;
                 net.link(backend.link).up.push_last(&answer, End::Eof);
                 let what = "PostgreSQL refuses the pooler's password";
-                return Err(Violation::new(Promise::Sense, what));
+                return Err(Violation::new(Promise::ValidActions, what));
             }
             Step::Accepted if self.refuses => {
                 let mut words = answer;
@@ -369,7 +371,7 @@ impl Cluster {
                 self.welcome(index);
             }
             Step::Cancel { pid, secret } => return self.cancel(index, pid, &secret, net),
-            Step::Nonsense(what) => return Err(Violation::new(Promise::Sense, what)),
+            Step::Nonsense(what) => return Err(Violation::new(Promise::ValidActions, what)),
         }
         Ok(())
     }
@@ -384,7 +386,7 @@ impl Cluster {
             let value = &settings[&name.to_ascii_lowercase()];
             writer.parameter_status(name.as_bytes(), value.as_bytes());
         }
-        if self.conduct.standbys {
+        if self.server_options.standbys {
             writer
                 .parameter_status(b"in_hot_standby", b"on")
                 .parameter_status(b"default_transaction_read_only", b"off");
@@ -394,9 +396,12 @@ impl Cluster {
             .backend_key_data(pid(index), &backend.secret)
             .ready_for_query(b'I');
         backend.say_raw(&bytes);
-        let (eager, checks_all) = (self.conduct.eager_reports, self.conduct.checks_all);
+        let (eager, checks_all) = (
+            self.server_options.eager_reports,
+            self.server_options.checks_all,
+        );
         let mut session = Session::new(index, settings, eager, checks_all);
-        session.sabotage = self.conduct.sabotage;
+        session.planted_fault = self.server_options.planted_fault;
         session.database = backend.options.database.bytes().map(u32::from).sum();
         backend.phase = Phase::Session(Box::new(session));
     }
@@ -412,7 +417,7 @@ impl Cluster {
         let message: Vec<u8> = backend.input.drain(..header.message_len()).collect();
         let notable = notable(header.tag, &message[5..]).into_iter();
         for what in notable.chain(works_on_session(&message[5..])) {
-            *self.census.entry(what).or_default() += 1;
+            *self.event_counts.entry(what).or_default() += 1;
         }
         let whose = backend.tap.ahead.pop_front().and_then(|(_, client)| client);
         if let Some(direct) = whose.and_then(|client| self.directs.get(client)) {
@@ -426,7 +431,7 @@ impl Cluster {
             Next::Go => {
                 let sent = session.take_sent();
                 let (held, given) = session.named_statements();
-                let most = self.conduct.statements_max;
+                let most = self.server_options.statements_max;
                 // With a server of its own, a client makes these statements. A server has all of a client's statements
                 // for a while if the client's texts name them.
                 let too_many = held > most || given > NAMES_MAX.max(most);
@@ -453,13 +458,13 @@ impl Cluster {
                 continue;
             };
             for note in sent.iter().filter(|_| is_meant) {
-                session.hear(note);
+                session.queue_notification(note);
             }
             if is_meant && session.is_clean() {
-                session.tell_heard(&mut other.out);
+                session.send_notifications(&mut other.out);
             }
         }
-        *self.census.entry("notification").or_default() += sent.len() as u64;
+        *self.event_counts.entry("notification").or_default() += sent.len() as u64;
     }
 
     /// Handles a cancel request: stops the query of the backend with this key, and closes the connection.
@@ -498,7 +503,7 @@ impl Cluster {
             return Err(Violation::new(Promise::Cancel, what));
         }
         if session.cancel(&mut backend.out) {
-            *self.census.entry("query cancelled").or_default() += 1;
+            *self.event_counts.entry("query cancelled").or_default() += 1;
         }
         self.said.append(&mut backend.out.take_said());
         Ok(())
@@ -536,7 +541,7 @@ fn has(body: &[u8], text: &[u8]) -> bool {
     body.windows(text.len()).any(|window| window == text)
 }
 
-/// The messages that the census counts.
+/// The messages that are counted.
 fn notable(tag: u8, body: &[u8]) -> Option<&'static str> {
     match tag {
         b'Q' if has(body, b"pg_catalog.pg_advisory_unlock_all()") => Some("own clean"),

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     checks::{Promise, RequestId, Violation},
-    scenario::Sabotage,
+    scenario::PlantedFault,
 };
 
 /// The session that a client would have with a server of its own. All statements that a client runs on servers of the
@@ -42,7 +42,7 @@ pub(super) enum Next {
 
 /// The command that is running.
 #[derive(Debug)]
-pub(super) enum Business {
+pub(super) enum RunningCommand {
     None,
     CopyIn {
         simple: bool,
@@ -83,16 +83,16 @@ pub(super) struct Session {
     skipping: bool,
     pub(super) statements: BTreeMap<Vec<u8>, Rc<Prepared>>,
     pub(super) portals: BTreeMap<Vec<u8>, Portal>,
-    pub(super) business: Business,
+    pub(super) running_command: RunningCommand,
     /// Whether changed settings are reported at once, as before PostgreSQL 14.
     pub(super) eager: bool,
     /// Whether the pool's mode is `session`, so that settings that are not reported are compared, too.
     pub(super) checks_all: bool,
     /// Notifications: those that this session has sent, and those that it has received but not reported.
     pub(super) sent: Vec<(String, String)>,
-    pub(super) heard: Vec<(String, String)>,
+    pub(super) pending_notifications: Vec<(String, String)>,
     /// A planted fault in this session.
-    pub(super) sabotage: Option<Sabotage>,
+    pub(super) planted_fault: Option<PlantedFault>,
     /// The login user.
     pub(super) user: String,
     /// The OID of the database.
@@ -119,12 +119,12 @@ impl Session {
             skipping: false,
             statements: BTreeMap::new(),
             portals: BTreeMap::new(),
-            business: Business::None,
+            running_command: RunningCommand::None,
             eager,
             checks_all,
             sent: Vec::new(),
-            heard: Vec::new(),
-            sabotage: None,
+            pending_notifications: Vec::new(),
+            planted_fault: None,
             user,
             database: 0,
             client: None,
@@ -160,23 +160,23 @@ impl Session {
         self.status == b'I'
             && !self.unsynced
             && !self.skipping
-            && matches!(self.business, Business::None)
+            && matches!(self.running_command, RunningCommand::None)
     }
 
     /// Returns whether a query runs, so that messages have to wait.
     pub(super) fn is_running(&self) -> bool {
-        matches!(self.business, Business::Slow { .. })
+        matches!(self.running_command, RunningCommand::Slow { .. })
     }
 
     /// Runs a step of the running query.
     pub(super) fn run(&mut self, out: &mut Output) {
-        let Business::Slow { simple, left } = &mut self.business else {
+        let RunningCommand::Slow { simple, left } = &mut self.running_command else {
             return;
         };
         *left = left.saturating_sub(1);
         if *left == 0 {
             let simple = *simple;
-            self.business = Business::None;
+            self.running_command = RunningCommand::None;
             self.complete("SLOW", out);
             self.after(simple, out);
         }
@@ -184,9 +184,9 @@ impl Session {
 
     /// Handles a cancel request. Returns whether a query was cancelled.
     pub(super) fn cancel(&mut self, out: &mut Output) -> bool {
-        let simple = match self.business {
-            Business::Slow { simple, .. } | Business::CopyIn { simple, .. } => simple,
-            Business::None => return false,
+        let simple = match self.running_command {
+            RunningCommand::Slow { simple, .. } | RunningCommand::CopyIn { simple, .. } => simple,
+            RunningCommand::None => return false,
         };
         self.fail(
             simple,
@@ -205,7 +205,7 @@ impl Session {
         client: Option<usize>,
         out: &mut Output,
     ) -> Result<Next, Violation> {
-        if let Business::CopyIn { .. } = self.business {
+        if let RunningCommand::CopyIn { .. } = self.running_command {
             return Ok(self.copy_message(tag, body, out));
         }
         self.client = client;
@@ -235,7 +235,7 @@ impl Session {
             }
             other => {
                 let what = format!("a server gets a message of type '{}'", other.escape_ascii());
-                return Err(Violation::new(Promise::Sense, what));
+                return Err(Violation::new(Promise::ValidActions, what));
             }
         }
         Ok(Next::Go)
@@ -256,9 +256,9 @@ impl Session {
             });
         }
         // A planted fault: the effect of the pooler's query, or the state that it reads, belongs to another session.
-        let hidden = self.is_sabotaged(&text).then(|| {
-            let shown = match self.sabotage {
-                Some(Sabotage::NoLook) => State::new(self.state.defaults().clone()),
+        let hidden = self.is_affected_by_fault(&text).then(|| {
+            let shown = match self.planted_fault {
+                Some(PlantedFault::NoLook) => State::new(self.state.defaults().clone()),
                 _ => self.state.clone(),
             };
             std::mem::replace(&mut self.state, shown)
@@ -333,7 +333,7 @@ impl Session {
             }
             Command::Fail => return Outcome::Failed("22012", "division by zero".to_owned()),
             Command::Slow(steps) => {
-                self.business = Business::Slow {
+                self.running_command = RunningCommand::Slow {
                     simple,
                     left: *steps,
                 };
@@ -344,7 +344,7 @@ impl Session {
             Command::Refused => return Outcome::Failed("42601", "syntax error".to_owned()),
             Command::Unknown => {
                 let what = format!("the model does not know {source:?}");
-                return Outcome::Broken(Violation::new(Promise::Sense, what));
+                return Outcome::Broken(Violation::new(Promise::ValidActions, what));
             }
         }
         Outcome::Done
@@ -438,7 +438,7 @@ impl Session {
             // As for a view: the error comes after the response, before any data was read.
             return Outcome::Failed("42809", "cannot copy to view".to_owned());
         }
-        self.business = Business::CopyIn {
+        self.running_command = RunningCommand::CopyIn {
             simple,
             fails_at,
             pieces: 0,
@@ -460,7 +460,7 @@ impl Session {
     }
 
     pub(super) fn fail(&mut self, simple: bool, code: &str, message: &str, out: &mut Output) {
-        self.business = Business::None;
+        self.running_command = RunningCommand::None;
         let text = self.marked(message);
         self.say(out, |writer| {
             writer.error(Severity::Error, code, &text, None, None);
@@ -483,7 +483,7 @@ impl Session {
             direct.borrow_mut().take_sent();
         }
         for note in self.state.take_sent() {
-            self.hear(&note);
+            self.queue_notification(&note);
             self.sent.push(note);
         }
         self.portals.clear();
@@ -491,7 +491,7 @@ impl Session {
 
     fn ready(&mut self, out: &mut Output) {
         if self.status == b'I' {
-            self.tell_heard(out);
+            self.send_notifications(out);
         }
         self.report(out);
         let status = self.status;

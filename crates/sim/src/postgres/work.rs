@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     checks::{Promise, Violation},
-    scenario::Sabotage,
+    scenario::PlantedFault,
 };
 
 impl Session {
@@ -41,7 +41,7 @@ impl Session {
     }
 
     /// Returns whether the planted fault affects this query.
-    pub(super) fn is_sabotaged(&self, text: &Text) -> bool {
+    pub(super) fn is_affected_by_fault(&self, text: &Text) -> bool {
         let of_pooler = self.client.is_none();
         let sql = text.commands.iter().filter_map(|command| match command {
             Command::Sql(statement) => Some(&**statement),
@@ -49,9 +49,11 @@ impl Session {
         });
         let mut sql = sql.peekable();
         of_pooler
-            && match self.sabotage {
-                Some(Sabotage::NoClean) => sql.any(Statement::is_of_clean),
-                Some(Sabotage::NoLook) => sql.peek().is_some() && sql.all(Statement::only_looks),
+            && match self.planted_fault {
+                Some(PlantedFault::NoClean) => sql.any(Statement::is_of_clean),
+                Some(PlantedFault::NoLook) => {
+                    sql.peek().is_some() && sql.all(Statement::only_reads_state)
+                }
                 _ => false,
             }
     }
@@ -99,7 +101,7 @@ impl Session {
             }
             Err(Failure::Sql(_, what) | Failure::Unknown(what)) => {
                 let what = format!("the model fails {source:?}: {what}");
-                return Outcome::Broken(Violation::new(Promise::Sense, what));
+                return Outcome::Broken(Violation::new(Promise::ValidActions, what));
             }
         };
         match statement {
@@ -158,9 +160,9 @@ impl Session {
     }
 
     /// Queues a notification, which is reported when the session is idle.
-    pub(super) fn hear(&mut self, note: &(String, String)) {
+    pub(super) fn queue_notification(&mut self, note: &(String, String)) {
         if self.state.channels().contains(&note.0) {
-            self.heard.push(note.clone());
+            self.pending_notifications.push(note.clone());
         }
     }
 
@@ -170,8 +172,8 @@ impl Session {
     }
 
     /// Reports the queued notifications.
-    pub(super) fn tell_heard(&mut self, out: &mut Output) {
-        for (channel, payload) in std::mem::take(&mut self.heard) {
+    pub(super) fn send_notifications(&mut self, out: &mut Output) {
+        for (channel, payload) in std::mem::take(&mut self.pending_notifications) {
             out.say(self.backend, None, |writer| {
                 writer.message(backend::NOTIFICATION_RESPONSE, |body| {
                     body.extend([0, 0, 0, 1]);
@@ -216,7 +218,7 @@ pub(super) fn check_known(text: &Text) -> Result<(), Violation> {
     match text.commands.contains(&Command::Unknown) {
         true => {
             let what = format!("the model does not know {:?}", text.source);
-            Err(Violation::new(Promise::Sense, what))
+            Err(Violation::new(Promise::ValidActions, what))
         }
         false => Ok(()),
     }

@@ -17,7 +17,7 @@ use super::World;
 use crate::{
     checks::{Promise, Violation},
     network::{Far, LinkId},
-    scenario::Sabotage,
+    scenario::PlantedFault,
 };
 
 /// A worker and its driver.
@@ -47,7 +47,7 @@ pub(super) struct Open {
     pub(super) link: LinkId,
     pub(super) mode: ReadMode,
     pub(super) frozen: bool,
-    pub(super) hung_up_told: bool,
+    pub(super) hang_up_was_reported: bool,
     pub(super) unsent: Vec<u8>,
     /// Whether writing has failed.
     pub(super) failed: bool,
@@ -104,7 +104,7 @@ impl Open {
             link,
             mode,
             frozen: false,
-            hung_up_told: false,
+            hang_up_was_reported: false,
             unsent: Vec::new(),
             failed: false,
             securing: false,
@@ -205,19 +205,16 @@ impl World {
                 let mail = Mail::CatalogEvaluated(Box::new(evaluation.run()));
                 self.post(self.hosts.len(), host, Parcel::Mail(mail));
             }
-            Action::CheckAuth {
-                conn,
-                auth_check: inquiry,
-            } => {
+            Action::CheckAuth { conn, auth_check } => {
                 self.count("inquiry");
-                let finding = answer(&inquiry);
+                let finding = answer(&auth_check);
                 self.post(self.hosts.len(), host, Parcel::Found { conn, finding });
             }
             Action::MoveServer { conn, to, server } => {
                 let Some(Conn::Open(mut open)) = self.hosts[host].table.remove(&conn) else {
                     return Err(sense("hands over a connection that is not open"));
                 };
-                open.hung_up_told = false;
+                open.hang_up_was_reported = false;
                 self.count("server moves");
                 self.post(host, to.index(), Parcel::Server { server, open });
             }
@@ -259,20 +256,26 @@ impl World {
             return Ok(());
         }
         let is_open = |host: &Host, token| matches!(host.table.get(&token), Some(Conn::Open(_)));
-        let desk = &mut self.hosts[host];
+        let worker_host = &mut self.hosts[host];
         match pending {
             Pending::Peek(token) => {
-                let Some(Conn::Open(open)) = desk.table.get(&token) else {
+                let Some(Conn::Open(open)) = worker_host.table.get(&token) else {
                     return Ok(());
                 };
                 let first = self.net.see(open.link).up.first();
-                desk.worker.peeked(token, first, now, &mut desk.actions);
+                worker_host
+                    .worker
+                    .peeked(token, first, now, &mut worker_host.actions);
             }
-            Pending::Blocked(token) if is_open(desk, token) => {
-                desk.worker.blocked(token, now, &mut desk.actions);
+            Pending::Blocked(token) if is_open(worker_host, token) => {
+                worker_host
+                    .worker
+                    .blocked(token, now, &mut worker_host.actions);
             }
-            Pending::Drained(token) if is_open(desk, token) => {
-                desk.worker.drained(token, now, &mut desk.actions);
+            Pending::Drained(token) if is_open(worker_host, token) => {
+                worker_host
+                    .worker
+                    .drained(token, now, &mut worker_host.actions);
             }
             Pending::Blocked(_) | Pending::Drained(_) => return Ok(()),
             Pending::Mail(mail) => return self.read_mail(host, mail, false),
@@ -298,8 +301,10 @@ impl World {
             }
             _ => None,
         };
-        let desk = &mut self.hosts[host];
-        desk.worker.mail(mail, self.now, &mut desk.actions);
+        let worker_host = &mut self.hosts[host];
+        worker_host
+            .worker
+            .mail(mail, self.now, &mut worker_host.actions);
         let call = Call {
             cancel_for,
             ..Call::default()
@@ -315,10 +320,10 @@ impl World {
         if to.index() == from {
             return self.hosts[from].pending.push_back(Pending::Mail(mail));
         }
-        let lost = match (&mail, self.scenario.sabotage) {
-            (Mail::ServersWanted(_), Some(Sabotage::LoseWanted(nth)))
-            | (Mail::Open(_) | Mail::OpenFor(..), Some(Sabotage::LoseOpen(nth))) => {
-                self.strikes(nth)
+        let lost = match (&mail, self.scenario.planted_fault) {
+            (Mail::ServersWanted(_), Some(PlantedFault::LoseWanted(nth)))
+            | (Mail::Open(_) | Mail::OpenFor(..), Some(PlantedFault::LoseOpen(nth))) => {
+                self.fault_is_due(nth)
             }
             _ => false,
         };
@@ -330,9 +335,9 @@ impl World {
     }
 
     /// Returns whether the planted fault affects this event.
-    fn strikes(&mut self, nth: u32) -> bool {
-        self.strikes += 1;
-        self.strikes.is_multiple_of(nth)
+    fn fault_is_due(&mut self, nth: u32) -> bool {
+        self.fault_chances += 1;
+        self.fault_chances.is_multiple_of(nth)
     }
 
     pub(super) fn post(&mut self, from: usize, to: usize, parcel: Parcel) {
@@ -369,13 +374,13 @@ impl World {
             )));
         };
         match self.net.see(open.link).far {
-            Far::Client(client) if is_input => match self.sabotage_reply(client, bytes) {
+            Far::Client(client) if is_input => match self.apply_fault_to_reply(client, bytes) {
                 Some(bytes) => self.write(host, to, &bytes),
                 None => Ok(()),
             },
             Far::Client(_) => self.write(host, to, bytes),
             Far::Backend(backend) => {
-                let (to, backend) = self.sabotage_route(host, to, backend, bytes, is_input);
+                let (to, backend) = self.apply_fault_to_route(host, to, backend, bytes, is_input);
                 self.cluster.backends[backend].touched_at = self.now;
                 if self.cluster.is_session(backend) {
                     let quiet = self.cluster.is_quiet(backend, &self.net);
@@ -405,8 +410,8 @@ impl World {
 
     fn write(&mut self, host: usize, to: Token, bytes: &[u8]) -> Result<(), Violation> {
         let most_unsent = 8 * self.scenario.chunk + UNSENT_MAX;
-        let desk = &mut self.hosts[host];
-        let Some(Conn::Open(open)) = desk.table.get_mut(&to) else {
+        let worker_host = &mut self.hosts[host];
+        let Some(Conn::Open(open)) = worker_host.table.get_mut(&to) else {
             return Ok(());
         };
         let link = self.net.link(open.link);
@@ -429,7 +434,7 @@ impl World {
         let taken = link.down.push(bytes);
         if taken < bytes.len() {
             open.unsent.extend_from_slice(&bytes[taken..]);
-            desk.pending.push_back(Pending::Blocked(to));
+            worker_host.pending.push_back(Pending::Blocked(to));
             self.count("send blocks");
         }
         Ok(())
@@ -437,8 +442,8 @@ impl World {
 
     /// Notes that the socket takes bytes again, or has failed.
     pub(super) fn flush(&mut self, host: usize, token: Token) -> Result<(), Violation> {
-        let desk = &mut self.hosts[host];
-        let Some(Conn::Open(open)) = desk.table.get_mut(&token) else {
+        let worker_host = &mut self.hosts[host];
+        let Some(Conn::Open(open)) = worker_host.table.get_mut(&token) else {
             return Ok(());
         };
         let link = self.net.link(open.link);
@@ -450,7 +455,7 @@ impl World {
         let taken = link.down.push(&open.unsent);
         open.unsent.drain(..taken);
         if open.unsent.is_empty() {
-            desk.pending.push_back(Pending::Drained(token));
+            worker_host.pending.push_back(Pending::Drained(token));
             if let Far::Client(client) = link.far {
                 self.cluster.touch_of(client, self.now);
             }
@@ -461,8 +466,10 @@ impl World {
     /// Informs the core that the connection is lost.
     pub(super) fn end(&mut self, host: usize, token: Token, why: Closed) -> Result<(), Violation> {
         self.close(host, token);
-        let desk = &mut self.hosts[host];
-        desk.worker.closed(token, &why, self.now, &mut desk.actions);
+        let worker_host = &mut self.hosts[host];
+        worker_host
+            .worker
+            .closed(token, &why, self.now, &mut worker_host.actions);
         self.execute(host, Call::default())
     }
 
@@ -501,13 +508,13 @@ impl World {
     }
 
     /// Applies planted faults to a piece for a client: the piece is lost or delayed.
-    fn sabotage_reply(&mut self, client: usize, bytes: &[u8]) -> Option<Vec<u8>> {
-        let sabotage = self.scenario.sabotage;
-        match sabotage {
-            Some(Sabotage::SwallowReply(nth)) if self.strikes(nth) => None,
-            Some(Sabotage::SwapReplies(nth)) => match self.kept.remove(&client) {
+    fn apply_fault_to_reply(&mut self, client: usize, bytes: &[u8]) -> Option<Vec<u8>> {
+        let planted_fault = self.scenario.planted_fault;
+        match planted_fault {
+            Some(PlantedFault::SwallowReply(nth)) if self.fault_is_due(nth) => None,
+            Some(PlantedFault::SwapReplies(nth)) => match self.kept.remove(&client) {
                 Some(kept) => Some([bytes, &kept].concat()),
-                None if self.strikes(nth) => {
+                None if self.fault_is_due(nth) => {
                     self.kept.insert(client, bytes.to_vec());
                     None
                 }
@@ -518,7 +525,7 @@ impl World {
     }
 
     /// Applies planted faults to a client's bytes: they go to another server.
-    fn sabotage_route(
+    fn apply_fault_to_route(
         &mut self,
         host: usize,
         to: Token,
@@ -529,10 +536,10 @@ impl World {
         let is_whole = matches!(Header::parse(bytes),
             Ok(Some(header)) if header.message_len() <= bytes.len());
         let boundary = |backend: usize| self.cluster.backends[backend].tap.is_at_boundary();
-        let (nth, kept) = match self.scenario.sabotage {
+        let (nth, kept) = match self.scenario.planted_fault {
             _ if !is_input || !is_whole || !boundary(backend) => return (to, backend),
-            Some(Sabotage::LendTwice(nth)) => (nth, false),
-            Some(Sabotage::LendKept(nth)) => (nth, true),
+            Some(PlantedFault::LendTwice(nth)) => (nth, false),
+            Some(PlantedFault::LendKept(nth)) => (nth, true),
             _ => return (to, backend),
         };
         let others = self.hosts[host].table.iter().filter_map(|(token, conn)| {
@@ -549,7 +556,7 @@ impl World {
         let Some(other) = others.collect::<Vec<_>>().first().copied() else {
             return (to, backend);
         };
-        if self.strikes(nth) {
+        if self.fault_is_due(nth) {
             self.note(|| format!("  (sabotage: to backend {} instead)", other.1));
             return other;
         }
@@ -561,7 +568,7 @@ impl World {
 const UNSENT_MAX: usize = 49_152;
 
 fn sense(what: &str) -> Violation {
-    Violation::new(Promise::Sense, what)
+    Violation::new(Promise::ValidActions, what)
 }
 
 /// Describes an action in a line of the trace.
@@ -583,8 +590,8 @@ fn brief(action: &Action) -> String {
 }
 
 /// The system of this world has users whose names are their numbers.
-fn answer(inquiry: &AuthCheck) -> AuthCheckResult {
-    match inquiry {
+fn answer(auth_check: &AuthCheck) -> AuthCheckResult {
+    match auth_check {
         AuthCheck::Password { password, .. } => {
             AuthCheckResult::Password(match password.as_str() {
                 "right" => Ok(()),

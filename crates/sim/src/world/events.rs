@@ -77,7 +77,7 @@ impl World {
             _ if open.failed || link.up.end == Some(End::Reset) => {
                 events.push(Event::Broken(host, token));
             }
-            _ if link.up.end.is_some() && !open.hung_up_told => {
+            _ if link.up.end.is_some() && !open.hang_up_was_reported => {
                 events.push(Event::HungUp(host, token));
             }
             ReadMode::Notify if readable => events.push(Event::Readable(host, token)),
@@ -131,25 +131,29 @@ impl World {
                 Closed::Error("connection reset by peer".into()),
             ),
             Event::HungUp(host, token) => {
-                let desk = &mut self.hosts[host];
-                if let Some(Conn::Open(open)) = desk.table.get_mut(&token) {
-                    open.hung_up_told = true;
+                let worker_host = &mut self.hosts[host];
+                if let Some(Conn::Open(open)) = worker_host.table.get_mut(&token) {
+                    open.hang_up_was_reported = true;
                 }
-                desk.worker.hung_up(token, self.now, &mut desk.actions);
+                worker_host
+                    .worker
+                    .hung_up(token, self.now, &mut worker_host.actions);
                 self.execute(host, Call::default())
             }
             Event::Readable(host, token) => {
-                let desk = &mut self.hosts[host];
-                if let Some(Conn::Open(open)) = desk.table.get_mut(&token) {
+                let worker_host = &mut self.hosts[host];
+                if let Some(Conn::Open(open)) = worker_host.table.get_mut(&token) {
                     open.mode = ReadMode::Hold;
                 }
-                desk.worker.readable(token, self.now, &mut desk.actions);
+                worker_host
+                    .worker
+                    .readable(token, self.now, &mut worker_host.actions);
                 self.execute(host, Call::default())
             }
             Event::Flush(host, token) => self.flush(host, token),
             Event::Tick(host) => {
-                let desk = &mut self.hosts[host];
-                desk.worker.tick(self.now, &mut desk.actions);
+                let worker_host = &mut self.hosts[host];
+                worker_host.worker.tick(self.now, &mut worker_host.actions);
                 self.execute(host, Call::default())
             }
             Event::Post(from, to) => self.receive_post(from, to),
@@ -199,11 +203,12 @@ impl World {
         };
         if self.outage.is_some_and(|outage| outage.refuses_connections) {
             self.count("connect fails");
-            self.grounds.logins_failed = true;
+            self.past_faults.logins_failed = true;
             let why = ConnectError::Refused(format!("{endpoint}: connection refused"));
-            let desk = &mut self.hosts[host];
-            desk.worker
-                .connect_failed(token, &why, now, &mut desk.actions);
+            let worker_host = &mut self.hosts[host];
+            worker_host
+                .worker
+                .connect_failed(token, &why, now, &mut worker_host.actions);
             return self.execute(host, Call::default());
         }
         let backend = self.cluster.next();
@@ -211,12 +216,19 @@ impl World {
         let secret = self.rng.u32(..).to_be_bytes();
         self.cluster.accept(link, cancel_for, secret);
         let nonce = std::array::from_fn(|_| self.rng.u8(..));
-        let desk = &mut self.hosts[host];
-        desk.table
+        let worker_host = &mut self.hosts[host];
+        worker_host
+            .table
             .insert(token, Conn::Open(Open::new(link, ReadMode::Hold)));
         let address = ADDRESS;
-        desk.worker
-            .connected(token, address, address, nonce, now, &mut desk.actions);
+        worker_host.worker.connected(
+            token,
+            address,
+            address,
+            nonce,
+            now,
+            &mut worker_host.actions,
+        );
         self.execute(host, Call::default())
     }
 
@@ -226,15 +238,16 @@ impl World {
             return Ok(());
         };
         let of_server = matches!(self.net.see(open.link).far, Far::Backend(_));
-        let fails = of_server && self.scenario.mishaps.server_killed > 0 && self.rng.u8(..50) == 0;
+        let fails =
+            of_server && self.scenario.fault_rates.server_killed > 0 && self.rng.u8(..50) == 0;
         if fails {
             self.count("handshake fails");
-            self.grounds.logins_failed = true;
+            self.past_faults.logins_failed = true;
             return self.end(host, token, Closed::Tls("bad certificate".into()));
         }
         self.count("handshake");
-        let desk = &mut self.hosts[host];
-        if let Some(Conn::Open(open)) = desk.table.get_mut(&token) {
+        let worker_host = &mut self.hosts[host];
+        if let Some(Conn::Open(open)) = worker_host.table.get_mut(&token) {
             open.securing = false;
         }
         let facts = TlsFacts {
@@ -245,15 +258,16 @@ impl World {
             end_point: None,
             is_agreed: true,
         };
-        desk.worker
-            .secured(token, facts, self.now, &mut desk.actions);
+        worker_host
+            .worker
+            .secured(token, facts, self.now, &mut worker_host.actions);
         self.execute(host, Call::default())
     }
 
     fn read(&mut self, host: usize, token: Token) -> Result<(), Violation> {
         let count = self.piece();
-        let desk = &mut self.hosts[host];
-        let Some(Conn::Open(open)) = desk.table.get_mut(&token) else {
+        let worker_host = &mut self.hosts[host];
+        let Some(Conn::Open(open)) = worker_host.table.get_mut(&token) else {
             return Ok(());
         };
         let link = self.net.link(open.link);
@@ -281,9 +295,10 @@ impl World {
                 bytes[..bytes.len().min(90)].escape_ascii()
             ));
         }
-        let desk = &mut self.hosts[host];
-        desk.worker
-            .received(token, &bytes, self.now, &mut desk.actions);
+        let worker_host = &mut self.hosts[host];
+        worker_host
+            .worker
+            .received(token, &bytes, self.now, &mut worker_host.actions);
         let call = Call {
             input: &bytes,
             client,
@@ -301,15 +316,18 @@ impl World {
             return Ok(());
         };
         let now = self.now;
-        let desk = &mut self.hosts[to];
+        let worker_host = &mut self.hosts[to];
         match parcel {
             Parcel::Mail(mail) => return self.read_mail(to, mail, true),
             Parcel::Derived { conn, keys } => {
-                desk.worker.derived(conn, keys, now, &mut desk.actions);
+                worker_host
+                    .worker
+                    .derived(conn, keys, now, &mut worker_host.actions);
             }
             Parcel::Found { conn, finding } => {
-                desk.worker
-                    .auth_checked(conn, finding, now, &mut desk.actions);
+                worker_host
+                    .worker
+                    .auth_checked(conn, finding, now, &mut worker_host.actions);
             }
             Parcel::Client {
                 record,
@@ -317,8 +335,10 @@ impl World {
                 server,
             } => return self.take_back(to, record, open, server),
             Parcel::Server { server, open } => {
-                let token = desk.worker.adopt(server, now, &mut desk.actions);
-                desk.table.insert(token, Conn::Open(open));
+                let token = worker_host
+                    .worker
+                    .adopt(server, now, &mut worker_host.actions);
+                worker_host.table.insert(token, Conn::Open(open));
             }
         }
         self.execute(to, Call::default())
@@ -326,16 +346,16 @@ impl World {
 
     fn client_reads(&mut self, index: usize) -> Result<(), Violation> {
         let count = self.piece();
-        let grounds = self.grounds();
+        let past_faults = self.past_faults();
         let client = &mut self.clients[index];
         let down = &mut self.net.link(client.link).down;
         let bytes = down.pull(count);
         match down.end {
-            Some(how) if bytes.is_empty() => client.ended(how, grounds),
+            Some(how) if bytes.is_empty() => client.ended(how, past_faults),
             _ => {
-                client.received(&bytes, &mut self.said[index], grounds)?;
+                client.received(&bytes, &mut self.said[index], past_faults)?;
                 if client.is_operator() {
-                    self.heed(index)?;
+                    self.check_console_answers(index)?;
                 }
                 Ok(())
             }
@@ -352,7 +372,7 @@ impl World {
             client.close_half();
         } else {
             link.down.finish(End::Reset);
-            client.vanish();
+            client.drop_connection();
         }
     }
 

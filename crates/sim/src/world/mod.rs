@@ -3,7 +3,7 @@
 mod caps;
 mod driver;
 mod events;
-mod mishaps;
+mod fault_injection;
 mod operator;
 mod takeover;
 mod verdict;
@@ -19,16 +19,16 @@ use pgweir_core::{Directory, Shutdown, Time, Worker, WorkerId, mail::Mail};
 pub(crate) use self::caps::Caps;
 use self::{
     driver::{Host, Parcel},
-    mishaps::Outage,
+    fault_injection::Outage,
     takeover::Departed,
 };
 use crate::{
-    Census,
+    EventCounts,
     checks::{Promise, Said, Violation},
-    client::{Client, Grounds, Mood},
+    client::{Client, Intent, PastFaults},
     network::Network,
     postgres::Cluster,
-    scenario::{Sabotage, Scenario},
+    scenario::{PlantedFault, Scenario},
 };
 
 /// The number of steps after which the end of a world counts as never reached.
@@ -47,7 +47,7 @@ pub(crate) struct World {
     pub(crate) step: u32,
     /// The last events, if a trace is wanted.
     pub(crate) trace: Option<Vec<String>>,
-    pub(crate) census: Census,
+    pub(crate) event_counts: EventCounts,
     rng: fastrand::Rng,
     /// Backends that could be lent, if the pooler took them from their clients, and the time since when.
     could_be_free: BTreeMap<usize, Time>,
@@ -61,7 +61,7 @@ pub(crate) struct World {
     /// The mail by sender and receiver. The control thread has the number after the last worker's.
     posts: BTreeMap<(usize, usize), VecDeque<Parcel>>,
     directory: Arc<Directory>,
-    grounds: Grounds,
+    past_faults: PastFaults,
     outage: Option<Outage>,
     /// Whether clients are being handed over to another process.
     departing: bool,
@@ -71,7 +71,7 @@ pub(crate) struct World {
     /// The largest number of servers that a pool may have, while a smaller limit is on its way.
     most_servers: usize,
     /// The number of events that the planted fault could have affected.
-    strikes: u32,
+    fault_chances: u32,
     /// For each client, a piece that the planted fault holds back.
     kept: BTreeMap<usize, Vec<u8>>,
 }
@@ -93,28 +93,28 @@ impl World {
             hosts: (0..scenario.workers).map(host).collect(),
             step: 0,
             trace: traces.then(Vec::new),
-            census: Census::new(),
+            event_counts: EventCounts::new(),
             rng,
             could_be_free: BTreeMap::new(),
             now: Time(1_700_000_000_000_000),
             net: Network::default(),
-            cluster: Cluster::new(scenario.conduct()),
+            cluster: Cluster::new(scenario.server_options()),
             clients: Vec::new(),
             said: Vec::new(),
             posts: BTreeMap::new(),
             directory,
-            grounds: Grounds {
+            past_faults: PastFaults {
                 wait_timeout: scenario.query_wait_timeout > 0,
                 statement_mode: scenario.mode == PoolMode::Statement,
                 limits: scenario.client_limits,
-                ..Grounds::default()
+                ..PastFaults::default()
             },
             outage: None,
             departing: false,
             departed: Vec::new(),
             pool_size: scenario.pool_size,
             most_servers: scenario.pool_size as usize + scenario.caps.above_size(),
-            strikes: 0,
+            fault_chances: 0,
             kept: BTreeMap::new(),
             scenario,
         })
@@ -122,18 +122,18 @@ impl World {
 
     /// Simulates the world to its end.
     pub(crate) fn run(&mut self) -> Result<(), Violation> {
-        let mut next_calm = self.rng.u32(100..600);
+        let mut next_quiet_step = self.rng.u32(100..600);
         let mut stalled = None;
         while self.step < self.scenario.steps {
             self.step += 1;
             self.now = self.now.after(self.rng.u64(..400));
-            self.weather(false);
-            if self.step >= next_calm {
-                next_calm += self.rng.u32(100..900);
+            self.update_outage(false);
+            if self.step >= next_quiet_step {
+                next_quiet_step += self.rng.u32(100..900);
                 self.end_restart();
-                self.calm_down()?;
-                self.check_calm()?;
-                self.mishap_in_calm();
+                self.run_until_quiet()?;
+                self.check_quiet_world()?;
+                self.inject_fault_when_quiet();
             }
             if self.rng.u32(..self.scenario.stall) == 0 {
                 stalled = self.rng.bool().then(|| self.rng.usize(..self.hosts.len()));
@@ -141,10 +141,10 @@ impl World {
             if self.clients.len() < self.scenario.clients && self.rng.u8(..25) == 0 {
                 self.arrive()?;
             }
-            self.mishap()?;
+            self.inject_fault()?;
             let events = self.enabled(stalled, true);
-            let acts = events.is_empty() || self.rng.u8(..8) == 0;
-            if acts && self.act(Mood::Free) {
+            let client_acts = events.is_empty() || self.rng.u8(..8) == 0;
+            if client_acts && self.act(Intent::SendRequests) {
                 continue;
             }
             match self.rng.choice(&events).copied() {
@@ -152,21 +152,24 @@ impl World {
                 None => self.pass_time(),
             }
         }
-        self.go_home()?;
+        self.disconnect_when_done()?;
         self.check_end()?;
-        let of_servers = std::mem::take(&mut self.cluster.census);
-        self.census.extend(of_servers);
+        let of_servers = std::mem::take(&mut self.cluster.event_counts);
+        self.event_counts.extend(of_servers);
         for client in &self.clients {
-            *self.census.entry("error of the pooler's").or_default() += client.errors_made;
-            *self.census.entry("request withdrawn").or_default() += client.withdrawn;
-            *self.census.entry("notified").or_default() += client.notifications;
-            *self.census.entry("request answered").or_default() += client.answers;
+            *self
+                .event_counts
+                .entry("error of the pooler's")
+                .or_default() += client.errors_made;
+            *self.event_counts.entry("request withdrawn").or_default() += client.withdrawn;
+            *self.event_counts.entry("notified").or_default() += client.notifications;
+            *self.event_counts.entry("request answered").or_default() += client.answers;
         }
         Ok(())
     }
 
     /// Lets all events happen that are possible without the clock.
-    fn calm_down(&mut self) -> Result<(), Violation> {
+    fn run_until_quiet(&mut self) -> Result<(), Violation> {
         for _ in 0..STEPS_TO_END {
             let events = self.enabled(None, false);
             let Some(event) = self.rng.choice(&events).copied() else {
@@ -181,33 +184,33 @@ impl World {
     }
 
     /// Ends the world: no more faults happen, and all clients complete their requests and disconnect.
-    fn go_home(&mut self) -> Result<(), Violation> {
+    fn disconnect_when_done(&mut self) -> Result<(), Violation> {
         self.note(|| "going home".to_owned());
-        self.weather(true);
+        self.update_outage(true);
         if self.departing {
             // Clients that were handed over are back before the shutdown.
             self.end_restart();
-            self.calm_down()?;
+            self.run_until_quiet()?;
         }
         self.rest()?;
         if let Some(how) = self.scenario.shutdown {
             self.note(|| format!("shutdown: {how:?}"));
-            self.grounds.shutdown = true;
-            self.tell_all(|| Mail::Shutdown(how));
+            self.past_faults.shutdown = true;
+            self.mail_to_all(|| Mail::Shutdown(how));
         }
         let mut jumps = 0;
         for _ in 0..STEPS_TO_END {
             self.step += 1;
             self.now = self.now.after(self.rng.u64(..400));
             let events = self.enabled(None, false);
-            if (events.is_empty() || self.rng.u8(..8) == 0) && self.act(Mood::GoingHome) {
+            if (events.is_empty() || self.rng.u8(..8) == 0) && self.act(Intent::Disconnect) {
                 continue;
             }
             if let Some(event) = self.rng.choice(&events).copied() {
                 self.perform(event)?;
                 continue;
             }
-            self.check_calm()?;
+            self.check_quiet_world()?;
             if self.clients.iter().all(Client::is_over) && self.is_cold() {
                 return Ok(());
             }
@@ -224,8 +227,8 @@ impl World {
     fn rest(&mut self) -> Result<(), Violation> {
         let until = self.now.after(REST);
         while self.now < until {
-            self.calm_down()?;
-            self.check_calm()?;
+            self.run_until_quiet()?;
+            self.check_quiet_world()?;
             self.pass_time();
         }
         Ok(())
@@ -246,19 +249,19 @@ impl World {
     /// Returns when this world's driver calls a worker's tick.
     fn tick_of(&self, host: &Host) -> Option<Time> {
         let at = host.worker.next_tick()?;
-        Some(match self.scenario.sabotage {
-            Some(Sabotage::LateTicks(late)) => at.after(late),
+        Some(match self.scenario.planted_fault {
+            Some(PlantedFault::LateTicks(late)) => at.after(late),
             _ => at,
         })
     }
 
     /// Returns the faults so far, which excuse errors for clients.
-    fn grounds(&self) -> Grounds {
-        Grounds {
+    fn past_faults(&self) -> PastFaults {
+        PastFaults {
             servers_lost: self.cluster.lost
-                || (self.grounds.shutdown
+                || (self.past_faults.shutdown
                     && self.scenario.shutdown != Some(Shutdown::WaitForClients)),
-            ..self.grounds
+            ..self.past_faults
         }
     }
 
@@ -271,7 +274,7 @@ impl World {
     }
 
     fn count(&mut self, what: &'static str) {
-        *self.census.entry(what).or_default() += 1;
+        *self.event_counts.entry(what).or_default() += 1;
     }
 
     fn note(&mut self, line: impl FnOnce() -> String) {

@@ -44,7 +44,7 @@ impl World {
     }
 
     /// Handles an operator's answer.
-    pub(super) fn heed(&mut self, index: usize) -> Result<(), Violation> {
+    pub(super) fn check_console_answers(&mut self, index: usize) -> Result<(), Violation> {
         for (order, ok) in self.clients[index].done_orders() {
             let may = order.is_harmless() || self.clients[index].is_admin();
             if ok != may {
@@ -93,8 +93,8 @@ impl World {
             }
             Control::RefreshNames | Control::ReturnMemory => {}
             Control::Shutdown(how) => {
-                self.grounds.shutdown = true;
-                self.tell_all(|| Mail::Shutdown(how));
+                self.past_faults.shutdown = true;
+                self.mail_to_all(|| Mail::Shutdown(how));
             }
             // The log of this world has no line of statistics.
             Control::Counted(_) | Control::Measured(_) => {}

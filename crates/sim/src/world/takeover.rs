@@ -28,11 +28,11 @@ impl World {
             return self.end_restart();
         }
         self.departing = true;
-        self.grounds.takeover = true;
+        self.past_faults.takeover = true;
         self.count("takeover");
         self.note(|| "a new process takes over".to_owned());
         let _ = self.directory.begin_departure();
-        self.tell_all(|| TakeoverMail::BeginHandover.into());
+        self.mail_to_all(|| TakeoverMail::BeginHandover.into());
     }
 
     /// The new process has died: its clients are taken back.
@@ -42,7 +42,7 @@ impl World {
         }
         self.note(|| "the new process has died".to_owned());
         self.directory.end_departure();
-        self.tell_all(|| TakeoverMail::CancelHandover.into());
+        self.mail_to_all(|| TakeoverMail::CancelHandover.into());
         for client in std::mem::take(&mut self.departed) {
             self.send_back(client);
         }
@@ -58,13 +58,13 @@ impl World {
     ) -> Result<(), Violation> {
         let mut remove = |conn| match self.hosts[host].table.remove(&conn) {
             Some(Conn::Open(mut open)) => {
-                open.hung_up_told = false;
+                open.hang_up_was_reported = false;
                 open.frozen = false;
                 Ok(open)
             }
             _ => {
                 let what = "somebody leaves who is not connected";
-                Err(Violation::new(Promise::Sense, what))
+                Err(Violation::new(Promise::ValidActions, what))
             }
         };
         let open = remove(conn)?;
@@ -90,7 +90,7 @@ impl World {
             Ok(Message::Client { record, .. }) => record,
             _ => {
                 return Err(Violation::new(
-                    Promise::Sense,
+                    Promise::ValidActions,
                     "a client can't be written down",
                 ));
             }
@@ -139,14 +139,17 @@ impl World {
         open: Open,
         server: Option<Open>,
     ) -> Result<(), Violation> {
-        let desk = &mut self.hosts[host];
+        let worker_host = &mut self.hosts[host];
         let blocked = !open.unsent.is_empty();
-        let arrival = desk
-            .worker
-            .take_over_client(record, blocked, self.now, &mut desk.actions);
-        desk.table.insert(arrival.client, Conn::Open(open));
+        let arrival = worker_host.worker.take_over_client(
+            record,
+            blocked,
+            self.now,
+            &mut worker_host.actions,
+        );
+        worker_host.table.insert(arrival.client, Conn::Open(open));
         match (arrival.server, server) {
-            (Some(token), Some(open)) => drop(desk.table.insert(token, Conn::Open(open))),
+            (Some(token), Some(open)) => drop(worker_host.table.insert(token, Conn::Open(open))),
             (None, Some(open)) => self.net.let_go(open.link, &open.unsent),
             _ => {}
         }

@@ -20,7 +20,7 @@ const TURN_PAUSE: u64 = 20_000;
 impl World {
     /// Checks a world in which all mail and all bytes have arrived: the counts are right, and each waiting client has a
     /// reason to wait.
-    pub(super) fn check_calm(&mut self) -> Result<(), Violation> {
+    pub(super) fn check_quiet_world(&mut self) -> Result<(), Violation> {
         self.note_free();
         for pool in self.pools() {
             let (waiting, servers, connecting, retry) = {
@@ -125,10 +125,10 @@ impl World {
         if self.scenario.shutdown.is_some() {
             return Ok(());
         }
-        let aside = self.directory.client_counts().logins();
-        if self.directory.clients() + aside != 0 {
+        let logins = self.directory.client_counts().logins();
+        if self.directory.clients() + logins != 0 {
             let what = format!(
-                "{} clients are counted after the last has left, {aside} of them log in",
+                "{} clients are counted after the last has left, {logins} of them log in",
                 self.directory.clients()
             );
             return Err(Violation::new(Promise::Counts, what));
@@ -161,7 +161,7 @@ impl World {
     fn go_cold(&mut self) -> Result<(), Violation> {
         for _ in 0..30_000 {
             self.pass_time();
-            self.calm_down()?;
+            self.run_until_quiet()?;
             let pools = self.pools();
             let has_none = pools.iter().all(|pool| pool.ledger.lock().servers() == 0);
             // Listeners close by themselves.
@@ -181,7 +181,7 @@ impl World {
         }
         for _ in 0..30 {
             self.pass_time();
-            self.calm_down()?;
+            self.run_until_quiet()?;
         }
         let snapshot = self.directory.snapshot();
         let forgotten =
@@ -300,6 +300,6 @@ impl World {
     }
 
     fn is_shut(&self) -> bool {
-        self.grounds.shutdown && self.scenario.shutdown != Some(Shutdown::WaitForClients)
+        self.past_faults.shutdown && self.scenario.shutdown != Some(Shutdown::WaitForClients)
     }
 }

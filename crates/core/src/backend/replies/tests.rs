@@ -305,6 +305,6 @@ fn check_counters(replies: &Replies) {
 }
 
 #[test]
-fn an_answer_that_nobody_asked_for() {
+fn a_ready_for_query_without_a_request() {
     assert_eq!(Replies::default().ready(), None);
 }

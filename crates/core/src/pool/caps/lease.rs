@@ -53,7 +53,7 @@ impl Caps {
 
     /// Sets how many servers the process may have until `until`. Returns the pools whose
     /// [`Ledger::room`](crate::pool::Ledger::room) is to be called.
-    #[must_use = "a pool that is not told waits for nothing"]
+    #[must_use = "a pool that is not notified waits although it could go on"]
     pub fn renew_lease(&mut self, limit: u32, until: u64) -> Vec<PoolId> {
         let Some(lease) = &mut self.lease else {
             return Vec::new();
@@ -83,7 +83,7 @@ impl Caps {
 
     /// Notes that a login to a server has succeeded or failed. Returns the pools whose
     /// [`Ledger::room`](crate::pool::Ledger::room) is to be called.
-    #[must_use = "a pool that is not told waits for nothing"]
+    #[must_use = "a pool that is not notified waits although it could go on"]
     pub fn end_login(&mut self) -> Vec<PoolId> {
         self.forget_login();
         match self.lease.is_some() {
@@ -110,7 +110,7 @@ impl Caps {
 
     /// Gives back the slot of a server that PostgreSQL has closed. Returns the pools whose
     /// [`Ledger::room`](crate::pool::Ledger::room) is to be called.
-    #[must_use = "a pool that is not told waits for nothing"]
+    #[must_use = "a pool that is not notified waits although it could go on"]
     pub fn end_closing(&mut self, pool: PoolId) -> Vec<PoolId> {
         let Some(lease) = &mut self.lease else {
             return Vec::new();

@@ -80,7 +80,7 @@ fn a_slot_goes_to_the_pool_that_has_least_for_its_weight() {
 }
 
 #[test]
-fn a_pool_whose_other_cap_is_full_is_told_without_a_slot() {
+fn a_pool_whose_other_cap_is_full_is_notified_without_a_slot() {
     let limits = CapLimits {
         database: 1,
         user: 1,
@@ -224,7 +224,7 @@ fn random(seed: &mut u64, bound: u64) -> u64 {
 /// Pools take slots, give them back, give up and get messages, in any order: no cap is ever exceeded, all counts are
 /// right, and once all pools have handled their messages, no cap that has room denies a pool.
 #[test]
-fn whatever_happens_nobody_is_denied_for_long_while_there_is_room() {
+fn no_pool_stays_denied_while_there_is_room() {
     for mut seed in 0..60 {
         let mut limit = |most| random(&mut seed, most) as u32;
         let (database, user, whole) = (limit(4), limit(4), limit(7));

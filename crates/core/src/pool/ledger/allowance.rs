@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn who_brings_a_server_hears_of_those_that_wait() {
+    fn a_worker_that_offers_a_server_learns_of_waiting_clients() {
         const B: WorkerId = WorkerId(1);
         let none_open = Limits {
             size: 1,

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_costs_nobody_a_server() {
+    fn a_client_that_gives_up_takes_no_server_from_others() {
         let mut ledger = with_idle(1, 1);
         let (ticket, _) = ledger.wait_exclusive(B, client(9), NOW);
         assert!(ledger.leave(B, ticket));

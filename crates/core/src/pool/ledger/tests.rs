@@ -83,7 +83,7 @@ fn one_that_reads_the_catalog_will_serve_one_client_not_two() {
 }
 
 #[test]
-fn a_told_worker_is_not_told_again_until_it_has_heard_that_nobody_waits() {
+fn a_worker_is_notified_once_until_it_knows_that_no_client_waits() {
     let mut ledger = ledger(1, WaitOrder::Auto);
     with_server(&mut ledger, A, 1);
     let (ticket, notes) = ledger.wait(B, client(2), Time(0));

@@ -125,7 +125,7 @@ impl HostLogins {
         (now, retry): (Time, u64),
     ) -> usize {
         let in_turn = || (0..candidates.len()).map(|offset| (start + offset) % candidates.len());
-        let failed = |at: &usize| self.uselessness(candidates[*at].endpoint, now, retry);
+        let failed = |at: &usize| self.recent_failure(candidates[*at].endpoint, now, retry);
         let is_of_use = |at: &usize| !candidates[*at].is_excluded && failed(at).is_none();
         let of_use = in_turn().filter(is_of_use);
         let least_busy = of_use.min_by_key(|at| candidates[*at].connections);
@@ -144,7 +144,7 @@ impl HostLogins {
     ) -> bool {
         let mut endpoints = endpoints.iter();
         endpoints
-            .any(|endpoint| self.uselessness(endpoint, now, retry) == Some(HostLogin::WrongRole))
+            .any(|endpoint| self.recent_failure(endpoint, now, retry) == Some(HostLogin::WrongRole))
     }
 
     /// Returns whether the last login to each of these hosts has failed lately. If so, the next round of logins waits
@@ -156,11 +156,11 @@ impl HostLogins {
         now: Time,
         retry: u64,
     ) -> bool {
-        endpoints.all(|endpoint| self.uselessness(endpoint.borrow(), now, retry).is_some())
+        endpoints.all(|endpoint| self.recent_failure(endpoint.borrow(), now, retry).is_some())
     }
 
     /// Returns why the last login to a host failed, if that was less than `retry` ago.
-    fn uselessness(&self, endpoint: &Endpoint, now: Time, retry: u64) -> Option<HostLogin> {
+    fn recent_failure(&self, endpoint: &Endpoint, now: Time, retry: u64) -> Option<HostLogin> {
         let (_, counts) = self.0.iter().find(|(one, _)| **one == *endpoint)?;
         let is_fresh = now.since(counts.at) < retry;
         (is_fresh && counts.last != HostLogin::Done).then_some(counts.last)

@@ -5,9 +5,9 @@ use super::*;
 use crate::{Address, Endpoint, TlsFacts, pool::PoolKey};
 
 /// A generator of random numbers that are the same in each run.
-struct Dice(u64);
+struct RandomBytes(u64);
 
-impl Dice {
+impl RandomBytes {
     fn roll(&mut self, below: u64) -> u64 {
         self.0 = (self.0.wrapping_mul(6_364_136_223_846_793_005))
             .wrapping_add(1_442_695_040_888_963_407);
@@ -133,10 +133,10 @@ impl Dice {
 
     fn statements(&mut self) -> Vec<StatementRecord> {
         let count = self.roll(4);
-        let statement = |dice: &mut Self| StatementRecord {
-            name: dice.bytes(),
-            id: dice.roll(1 << 31),
-            definition: dice.bytes(),
+        let statement = |random: &mut Self| StatementRecord {
+            name: random.bytes(),
+            id: random.roll(1 << 31),
+            definition: random.bytes(),
         };
         (0..count).map(|_| statement(self)).collect()
     }
@@ -224,9 +224,9 @@ impl Dice {
 
 #[test]
 fn what_is_written_is_read_again() {
-    let mut dice = Dice(1);
+    let mut random = RandomBytes(1);
     for _ in 0..2000 {
-        let message = dice.message();
+        let message = random.message();
         let frame = message.to_frame().expect("short enough");
         let header = *frame.first_chunk().expect("a header");
         assert_eq!(frame_len(header), Ok(frame.len()));
@@ -238,14 +238,14 @@ fn what_is_written_is_read_again() {
 }
 
 #[test]
-fn what_is_damaged_is_refused_or_something_else_but_never_ends_us() {
-    let mut dice = Dice(2);
+fn a_damaged_message_never_ends_the_process() {
+    let mut random = RandomBytes(2);
     for _ in 0..2000 {
-        let mut frame = dice.message().to_frame().expect("short enough");
-        let short = dice.roll(frame.len() as u64) as usize;
+        let mut frame = random.message().to_frame().expect("short enough");
+        let short = random.roll(frame.len() as u64) as usize;
         assert!(Message::of_frame(&frame[..short]).is_err());
-        let at = dice.roll(frame.len() as u64) as usize;
-        frame[at] ^= 1 << dice.roll(8);
+        let at = random.roll(frame.len() as u64) as usize;
+        frame[at] ^= 1 << random.roll(8);
         let _ = Message::of_frame(&frame);
     }
     assert_eq!(
@@ -270,7 +270,7 @@ fn later_versions_may_say_more_but_not_what_must_be_understood() {
 
 #[test]
 fn no_client_without_a_key() {
-    let mut record = Dice(3).record();
+    let mut record = RandomBytes(3).record();
     record.key_secret = vec![1; 3];
     let message = Message::Client {
         record: Box::new(record),
@@ -287,8 +287,8 @@ fn no_client_without_a_key() {
 
 #[test]
 fn no_secret_in_debug_output() {
-    let mut dice = Dice(4);
-    let mut record = dice.record();
+    let mut random = RandomBytes(4);
+    let mut record = random.record();
     record.tracked = vec![(b"app.key".to_vec(), b"hidden".to_vec())];
     assert!(!format!("{record:?}").contains("hidden"));
     let message = Message::Client {

@@ -100,7 +100,7 @@ impl Fleet {
     }
 
     /// Passes an answer of the workers to the thread.
-    pub(crate) fn heard(&self, control: Control) {
+    pub(crate) fn handle_core_message(&self, control: Control) {
         if let Some(answers) = &self.answers {
             // The queue is full only while the thread waits for etcd. The thread repeats a request whose answer is
             // lost.

@@ -95,11 +95,11 @@ impl Member {
         access: &Access,
         timeout: Duration,
     ) -> Result<ClusterReport, AskError> {
-        let asked = time::timeout(timeout, self.ask_patiently(access)).await;
+        let asked = time::timeout(timeout, self.ask_until_answered(access)).await;
         asked.unwrap_or(Err(AskError::Timeout(timeout)))
     }
 
-    async fn ask_patiently(&mut self, access: &Access) -> Result<ClusterReport, AskError> {
+    async fn ask_until_answered(&mut self, access: &Access) -> Result<ClusterReport, AskError> {
         let addresses = self.addresses().await?;
         let stream = TcpStream::connect(&*addresses).await?;
         let body = if self.url.is_tls {

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_name_servers_is_told() {
+    fn a_file_without_name_servers_is_reported() {
         assert!(parse("search a.test\n").is_err());
     }
 }

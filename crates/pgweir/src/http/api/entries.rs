@@ -188,7 +188,7 @@ fn problem(error: ChangeError) -> Problem {
         ChangeError::Wrong(problems) => {
             return Problem::invalid(problems.0.iter().map(of_config).collect());
         }
-        ChangeError::Misfit(_) | ChangeError::NoFile => StatusCode::UNPROCESSABLE_ENTITY,
+        ChangeError::DoesNotFit(_) | ChangeError::NoFile => StatusCode::UNPROCESSABLE_ENTITY,
         ChangeError::Unwritable(..) => StatusCode::INTERNAL_SERVER_ERROR,
         ChangeError::Leaving => StatusCode::SERVICE_UNAVAILABLE,
     };

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_told_apart() {
+    fn a_request_contains_its_connection_and_number() {
         let token = Token {
             slot: SLOT_MAX,
             generation: 3,

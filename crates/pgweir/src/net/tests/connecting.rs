@@ -91,7 +91,7 @@ fn failures_are_reported_after_the_call() {
 }
 
 #[test]
-fn a_name_that_does_not_resolve_is_told_from_a_refusal() {
+fn an_unknown_name_and_a_refused_connection_have_different_errors() {
     let mut world = World::new();
     let endpoint = Arc::new(Endpoint::Tcp {
         host: "no such host".to_owned(),
@@ -108,7 +108,7 @@ fn a_name_that_does_not_resolve_is_told_from_a_refusal() {
 }
 
 #[test]
-fn a_connection_that_was_given_up_is_not_heard_of() {
+fn a_connection_that_was_given_up_causes_no_event() {
     let server = TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = server.local_addr().expect("address");
     let mut world = World::new();

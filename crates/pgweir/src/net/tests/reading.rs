@@ -31,7 +31,7 @@ fn a_notice_comes_once_and_leaves_the_bytes() {
 }
 
 #[test]
-fn what_came_while_held_is_told_later() {
+fn bytes_that_arrive_while_reading_is_held_are_delivered_later() {
     let mut world = World::new();
     let mut client = world.client();
     world.mode(ReadMode::Hold);
@@ -58,7 +58,7 @@ fn an_end_while_delivering_comes_after_the_last_bytes() {
 }
 
 #[test]
-fn an_end_while_held_is_a_hang_up_told_once() {
+fn a_hang_up_while_reading_is_held_is_reported_once() {
     for mode in [ReadMode::Hold, ReadMode::Notify] {
         let mut world = World::new();
         let mut client = world.client();
@@ -169,7 +169,7 @@ fn bytes_that_were_read_are_not_announced_again() {
 }
 
 #[test]
-fn a_closed_token_is_not_heard_of_again() {
+fn a_closed_token_causes_no_event() {
     let mut world = World::new();
     let mut client = world.client();
     write(&mut client, b"bytes");

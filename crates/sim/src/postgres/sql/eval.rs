@@ -407,7 +407,7 @@ impl<'m> Machine<'m> {
             "setseed" => {
                 // A statement that the model has made itself belongs to no client.
                 let seed = args[0].clone().filter(|seed| seed != RANDOM);
-                self.state.sow(seed);
+                self.state.set_seed(seed);
                 nothing
             }
             _ if is_harmless(name) => nothing,

@@ -425,7 +425,7 @@ impl State {
         self.last = Some(value.to_owned());
     }
 
-    pub(super) fn sow(&mut self, seed: Option<String>) {
+    pub(super) fn set_seed(&mut self, seed: Option<String>) {
         self.seed = seed;
     }
 

@@ -67,7 +67,7 @@ impl Statement {
     }
 
     /// Returns whether the statement only reads session state.
-    pub(crate) fn only_looks(&self) -> bool {
+    pub(crate) fn only_reads_state(&self) -> bool {
         match self {
             Self::Select(select) => {
                 !select.calls("set_config") && !select.calls("pg_advisory_unlock_all")

@@ -250,7 +250,7 @@ fn effects_that_are_hidden() {
 }
 
 #[test]
-fn what_is_not_known_is_told_apart() {
+fn texts_that_the_model_does_not_know_are_reported() {
     for text in [
         "select foreign_function()",
         "vacuum",

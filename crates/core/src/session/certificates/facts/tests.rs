@@ -195,7 +195,7 @@ fn relations_by_what_they_fire() {
 }
 
 #[test]
-fn taint_goes_along_relations() {
+fn reads_and_writes_of_relations_are_followed() {
     let view = "{QUERY :rtable ({RTE :relid 21000 :relkind r})}";
     let links: [(&[&str], &str, &str); 6] = [
         (&["k", "21000", "21001"], NONE, ANY),
@@ -449,7 +449,7 @@ fn results_that_plans_keep_are_no_values_of_sequences() {
 }
 
 #[test]
-fn results_that_plans_keep_do_not_tell_of_the_session() {
+fn immutable_functions_that_read_session_state_are_opaque() {
     for body in [
         "SELECT current_setting('app.tenant')",
         "SELECT CURRENT_USER",

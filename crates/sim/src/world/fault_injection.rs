@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     checks::Violation,
-    client::{Client, Mood},
+    client::{Client, Intent},
     network::{End, Far},
 };
 
@@ -46,14 +46,14 @@ impl World {
         let requests = self.rng.u32(..=self.scenario.requests);
         let mut client = Client::new(index, link, requests, keeps_session, account, &mut self.rng);
         client.prepares = self.scenario.prepares;
-        client.speaks_sql = self.scenario.certifies && self.rng.u8(..4) > 0;
+        client.runs_analysable_sql = self.scenario.certifies && self.rng.u8(..4) > 0;
         client.works_on_session = self.scenario.sessions && keeps_session && self.rng.bool();
         if self.scenario.is_wild {
             client.works_on_session = keeps_session;
             client.prepares &= index.is_multiple_of(3);
-            client.whispers();
+            client.use_hidden_custom();
         }
-        client.is_hasty = keeps_server;
+        client.uses_unconfirmed_statements = keeps_server;
         client.shares_servers(!keeps_server);
         if self.scenario.operators && self.rng.u8(..5) == 0 {
             client.becomes_operator(&mut self.rng);
@@ -67,14 +67,14 @@ impl World {
     }
 
     /// A client sends something.
-    pub(super) fn act(&mut self, mood: Mood) -> bool {
+    pub(super) fn act(&mut self, intent: Intent) -> bool {
         let able: Vec<usize> = (0..self.clients.len())
             .filter(|&index| self.clients[index].can_act())
             .collect();
         let Some(&index) = self.rng.choice(&able) else {
             return false;
         };
-        if mood == Mood::Free && self.clients[index].is_operator() {
+        if intent == Intent::SendRequests && self.clients[index].is_operator() {
             self.operate(index);
             return true;
         }
@@ -82,7 +82,7 @@ impl World {
             0 => self.scenario.result_size,
             _ => 30,
         };
-        self.clients[index].act(mood, size, &mut self.rng);
+        self.clients[index].act(intent, size, &mut self.rng);
         if self.trace.is_some() {
             let asks = self.clients[index].asks();
             self.note(|| format!("client {index} acts, and waits for {asks}"));
@@ -91,41 +91,41 @@ impl World {
     }
 
     /// Lets a fault happen, with the scenario's probabilities.
-    pub(super) fn mishap(&mut self) -> Result<(), Violation> {
-        let mishaps = self.scenario.mishaps;
-        let mut dice = self.rng.u32(..1000);
+    pub(super) fn inject_fault(&mut self) -> Result<(), Violation> {
+        let fault_rates = self.scenario.fault_rates;
+        let mut roll = self.rng.u32(..1000);
         let mut hits = |often: u32| {
-            let hit = dice < often;
-            dice = if hit {
+            let hit = roll < often;
+            roll = if hit {
                 u32::MAX
             } else {
-                dice.saturating_sub(often)
+                roll.saturating_sub(often)
             };
             hit
         };
-        if hits(mishaps.client_killed) {
+        if hits(fault_rates.client_killed) {
             self.kill_client();
-        } else if hits(mishaps.server_killed) {
+        } else if hits(fault_rates.server_killed) {
             self.kill_server();
-        } else if hits(mishaps.cancel) {
+        } else if hits(fault_rates.cancel) {
             return self.cancel();
-        } else if hits(mishaps.time_jump) {
+        } else if hits(fault_rates.time_jump) {
             self.now = self.now.after(self.rng.u64(..4_000_000));
-        } else if hits(mishaps.reload) {
+        } else if hits(fault_rates.reload) {
             return self.reload();
-        } else if hits(mishaps.outage) {
+        } else if hits(fault_rates.outage) {
             self.outage = Some(Outage {
                 until: self.now.after(self.rng.u64(..200_000)),
                 refuses_connections: self.rng.bool(),
             });
-        } else if hits(mishaps.takeover) {
+        } else if hits(fault_rates.takeover) {
             self.restart();
         }
         Ok(())
     }
 
     /// Ends an outage that is due, or any outage.
-    pub(super) fn weather(&mut self, ends: bool) {
+    pub(super) fn update_outage(&mut self, ends: bool) {
         if self
             .outage
             .is_some_and(|outage| ends || outage.until <= self.now)
@@ -135,7 +135,7 @@ impl World {
         self.cluster.refuses = self
             .outage
             .is_some_and(|outage| !outage.refuses_connections);
-        self.grounds.logins_failed |= self.cluster.refuses;
+        self.past_faults.logins_failed |= self.cluster.refuses;
     }
 
     fn kill_client(&mut self) {
@@ -153,15 +153,15 @@ impl World {
             let link = self.net.link(client.link);
             link.up.finish(how);
             link.down.finish(End::Reset);
-            client.vanish();
+            client.drop_connection();
         }
         self.note(|| format!("client {index} is killed"));
         self.count("client killed");
     }
 
     /// A server dies while no request is under way.
-    pub(super) fn mishap_in_calm(&mut self) {
-        let may_happen = self.scenario.is_wild && self.scenario.mishaps.server_killed > 0;
+    pub(super) fn inject_fault_when_quiet(&mut self) {
+        let may_happen = self.scenario.is_wild && self.scenario.fault_rates.server_killed > 0;
         if may_happen && self.rng.bool() {
             self.kill_server();
         }
@@ -184,7 +184,7 @@ impl World {
         if self.cluster.is_kept(index, &self.net) && self.has_owner(index) {
             self.count("kept server killed");
         }
-        self.grounds.logins_failed = true;
+        self.past_faults.logins_failed = true;
         match self.rng.u8(..3) {
             0 if self.cluster.is_session(index) => self.cluster.open_no_more(index, &mut self.net),
             1 => self.cluster.end(index, End::Reset, &mut self.net),
@@ -236,10 +236,10 @@ impl World {
             .max(pool_size as usize + self.scenario.caps.above_size());
         let snapshot = Arc::new(snapshot);
         self.directory.replace(Arc::clone(&snapshot));
-        self.tell_all(|| Mail::Config(Arc::clone(&snapshot)));
+        self.mail_to_all(|| Mail::Config(Arc::clone(&snapshot)));
     }
 
-    pub(super) fn tell_all(&mut self, mut mail: impl FnMut() -> Mail) {
+    pub(super) fn mail_to_all(&mut self, mut mail: impl FnMut() -> Mail) {
         for to in 0..self.hosts.len() {
             self.post(self.hosts.len(), to, Parcel::Mail(mail()));
         }
@@ -267,9 +267,12 @@ impl World {
             pid: 0,
             entropy: std::array::from_fn(|_| self.rng.u8(..)),
         };
-        let desk = &mut self.hosts[host];
-        let token = desk.worker.accepted(&peer, self.now, &mut desk.actions);
-        desk.table
+        let worker_host = &mut self.hosts[host];
+        let token = worker_host
+            .worker
+            .accepted(&peer, self.now, &mut worker_host.actions);
+        worker_host
+            .table
             .insert(token, Conn::Open(Open::new(link, ReadMode::Deliver)));
         self.execute(host, Call::default())
     }

@@ -9,7 +9,7 @@ use pgweir_config::Settings;
 use pgweir_core::{Directory, Level, Worker, WorkerId, console, shared::events::EventKind};
 
 use super::{
-    farewell::{Farewell, work},
+    end_report::{EndReport, work},
     io_driver,
 };
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// The state that all workers share.
-pub(super) struct Crew {
+pub(super) struct WorkerThreads {
     pub(super) clock: Clock,
     pub(super) listeners: Arc<Listeners>,
     pub(super) load: Load,
@@ -37,7 +37,7 @@ pub(super) struct Crew {
     pub(super) log: Log,
 }
 
-impl Crew {
+impl WorkerThreads {
     /// Starts one thread per worker, and logs it. All drivers are created first, so that a shortage of descriptors shows
     /// before any of them runs.
     pub(super) fn start(
@@ -75,13 +75,13 @@ impl Crew {
         let threads: io::Result<Vec<_>> = drivers
             .into_iter()
             .map(|(id, driver)| {
-                let farewell = Farewell {
+                let end_report = EndReport {
                     worker: id,
                     control: self.control.clone(),
                     error: None,
                 };
                 let builder = thread::Builder::new().name(format!("worker-{}", id.0));
-                builder.spawn(move || work(driver, farewell))
+                builder.spawn(move || work(driver, end_report))
             })
             .collect();
         let threads = threads?;

@@ -20,7 +20,7 @@ const HOST_LEFT_UNKNOWN: &str = "the outcome of the transaction is unknown: serv
 
 /// The faults in this world so far, which are the pooler's possible reasons for an error.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Grounds {
+pub(crate) struct PastFaults {
     pub(crate) servers_lost: bool,
     pub(crate) logins_failed: bool,
     pub(crate) wait_timeout: bool,
@@ -37,43 +37,45 @@ impl Client {
     }
 
     /// Returns whether the pooler has a reason for this error.
-    pub(super) fn is_justified(&self, text: &str, grounds: Grounds) -> bool {
+    pub(super) fn is_justified(&self, text: &str, past_faults: PastFaults) -> bool {
         match text {
-            text if text.ends_with("(takeover_timeout)") => grounds.takeover,
+            text if text.ends_with("(takeover_timeout)") => past_faults.takeover,
             CANCELED => self.was_named,
             REFUSED => is_refused(&self.work_mem),
             "the connection that listened for it was lost" => {
-                self.listens() && (grounds.servers_lost || grounds.logins_failed)
+                self.listens() && (past_faults.servers_lost || past_faults.logins_failed)
             }
-            "server conn crashed?" | LAST_WORDS | UNKNOWN => grounds.servers_lost,
-            HOST_LEFT | HOST_LEFT_UNKNOWN => grounds.servers_lost || grounds.logins_failed,
-            "login failed" => self.is_native() && (grounds.logins_failed || grounds.servers_lost),
-            "query_wait_timeout" => grounds.wait_timeout,
+            "server conn crashed?" | LAST_WORDS | UNKNOWN => past_faults.servers_lost,
+            HOST_LEFT | HOST_LEFT_UNKNOWN => past_faults.servers_lost || past_faults.logins_failed,
+            "login failed" => {
+                self.is_native() && (past_faults.logins_failed || past_faults.servers_lost)
+            }
+            "query_wait_timeout" => past_faults.wait_timeout,
             "pooler is shutting down" | "server shutting down" | "database removed" => {
-                grounds.shutdown
+                past_faults.shutdown
             }
-            "query timeout" | "query_timeout" => grounds.limits.query > 0,
-            "client_idle_timeout" => grounds.limits.idle > 0,
-            "idle transaction timeout" => grounds.limits.idle_transaction > 0,
-            "transaction timeout" => grounds.limits.transaction > 0,
+            "query timeout" | "query_timeout" => past_faults.limits.query > 0,
+            "client_idle_timeout" => past_faults.limits.idle > 0,
+            "idle transaction timeout" => past_faults.limits.idle_transaction > 0,
+            "transaction timeout" => past_faults.limits.transaction > 0,
             "client_login_timeout" | "client_login_timeout (server down)" => {
-                grounds.limits.login > 0
+                past_faults.limits.login > 0
             }
-            "no more connections allowed (max_client_conn)" => grounds.limits.total > 0,
+            "no more connections allowed (max_client_conn)" => past_faults.limits.total > 0,
             "client connections exceeded (max_db_client_connections)" => {
-                grounds.limits.of_database > 0
+                past_faults.limits.of_database > 0
             }
             "client connections exceeded (max_user_client_connections)" => {
-                grounds.limits.of_user > 0
+                past_faults.limits.of_user > 0
             }
             "transaction blocks not allowed in statement pooling mode" => {
-                grounds.statement_mode && self.began
+                past_faults.statement_mode && self.began
             }
             "password authentication failed" | "SASL authentication failed" => {
                 self.login.is_wrong()
             }
-            _ if text.starts_with("server login has been failing") => grounds.logins_failed,
-            _ if text.contains(TOO_MANY) => grounds.logins_failed,
+            _ if text.starts_with("server login has been failing") => past_faults.logins_failed,
+            _ if text.contains(TOO_MANY) => past_faults.logins_failed,
             _ => self.misbehaved,
         }
     }

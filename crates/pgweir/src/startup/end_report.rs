@@ -8,13 +8,13 @@ use pgweir_core::WorkerId;
 use crate::{control::Request, net::Driver};
 
 /// Reports to the control thread how a worker ended, even after a panic.
-pub(super) struct Farewell {
+pub(super) struct EndReport {
     pub(super) worker: WorkerId,
     pub(super) control: Sender<Request>,
     pub(super) error: Option<String>,
 }
 
-impl Drop for Farewell {
+impl Drop for EndReport {
     fn drop(&mut self) {
         let panicked = thread::panicking().then(|| "panic, see standard error".to_owned());
         let error = self.error.take().or(panicked);
@@ -27,6 +27,6 @@ impl Drop for Farewell {
 }
 
 /// Runs a worker until it ends.
-pub(super) fn work(mut driver: Driver, mut farewell: Farewell) {
-    farewell.error = driver.run().err().map(|error| error.to_string());
+pub(super) fn work(mut driver: Driver, mut end_report: EndReport) {
+    end_report.error = driver.run().err().map(|error| error.to_string());
 }
