@@ -1,4 +1,5 @@
-"""A direct connection that reads the assist extension's reports, and the truth to compare with, asked by SQL."""
+"""A direct connection that reads the assist extension's reports, and the session state that SQL shows, to compare them.
+"""
 
 import re
 
@@ -7,7 +8,7 @@ from rawclient import RawClient
 
 REPORT = "pgweir.session_state"
 
-# Items that SQL can't tell: that there was a LOAD or a setseed.
+# Items that SQL can't show: whether the session has run LOAD or setseed.
 UNKNOWABLE = {"l", "r"}
 
 TRUTH = """
@@ -48,7 +49,7 @@ class Session(RawClient):
         return sorted(unescaped(item) for item in items)
 
     def after(self, sql):
-        """Returns the session state after some statements."""
+        """Runs the statements, and returns the session state that the last report contains."""
         self.query(sql)
         return self.held
 
@@ -60,7 +61,7 @@ class Session(RawClient):
         return found - {"grole=none", "gsession_authorization=postgres"}
 
     def check(self, customs=()):
-        """The last report is the truth."""
+        """Checks that the last report equals the session state that SQL shows."""
         reported = set(self.held)
         # A parameter set to an empty string or to its default looks like one that is not set.
         empty = {f"g{name}=" for name in customs} | {"grole=none", "gsession_authorization=postgres"}
@@ -70,7 +71,7 @@ class Session(RawClient):
 
 
 def is_idle(messages):
-    """Did the messages end with ReadyForQuery, outside of a transaction?"""
+    """Returns whether the messages end with ReadyForQuery outside of a transaction."""
     return messages[-1].kind == "Z" and messages[-1].body == b"I"
 
 

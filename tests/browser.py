@@ -58,7 +58,7 @@ class Tab:
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def screenshot(self, path):
-        """The whole page as a picture."""
+        """Returns a picture of the whole page."""
         answer = self.call("Page.captureScreenshot", captureBeyondViewport=True)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(answer["data"]))
@@ -75,7 +75,7 @@ class Tab:
 
 
 class Browser:
-    """A browser process of its own, without a profile."""
+    """A separate browser process, without a profile."""
 
     def __init__(self, folder):
         commands, answers = os.pipe(), os.pipe()
@@ -125,7 +125,7 @@ class Browser:
         return answer["result"]
 
     def listen(self, seconds):
-        """Takes what has come from the browser, and waits for it at most so long."""
+        """Processes the messages of the browser. Waits for them for at most `seconds`."""
         if not select.select([self._in], [], [], seconds)[0]:
             return
         data = os.read(self._in, 1 << 20)

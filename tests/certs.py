@@ -84,7 +84,7 @@ class Authority:
         return books / "list.pem"
 
     def _sign_for_the_past(self, request, cert):
-        """Only `openssl ca` takes dates."""
+        """Signs a certificate with a validity in the past: only `openssl ca` accepts dates."""
         books = self.folder / f"books-{self._serial}"
         books.mkdir()
         (books / "index.txt").touch()
@@ -97,7 +97,7 @@ class Authority:
 
 
 def self_signed(folder, cn):
-    """A certificate as PostgreSQL's manual makes it for a quick start."""
+    """Makes a self-signed certificate as PostgreSQL's manual describes it."""
     site = Site(folder / f"self-{cn}.crt", folder / f"self-{cn}.key")
     _openssl("req", "-new", "-x509", "-days", 30, "-nodes", "-newkey", "rsa:2048", "-subj", f"/CN={cn}",
              "-out", site.cert, "-keyout", site.key)
@@ -115,8 +115,9 @@ def served(host, port, *, startup=b"\0\0\0\x08\x04\xd2\x16\x2f", **options):
 
 def tls_socket(host, port, *, startup=b"\0\0\0\x08\x04\xd2\x16\x2f", alpn=None, cert=None, versions=None,
                resume=None):
-    """A TLS connection that verifies nothing; it asks first, unless `startup` is empty. `resume` is a connection
-    that was made before: its session is gone on with."""
+    """Opens a TLS connection that verifies nothing. It sends `startup` (an SSLRequest) first, unless that is empty.
+    `resume` is an earlier connection whose TLS session is resumed.
+    """
     import socket
     context = resume.context if resume else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

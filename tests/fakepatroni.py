@@ -1,4 +1,4 @@
-"""A REST API of Patroni that says what a test wants."""
+"""A fake of Patroni's REST API, which answers as a test demands."""
 
 import contextlib
 import json
@@ -16,7 +16,9 @@ def member(name, role, server, **more):
 
 
 class FakePatroni:
-    """Answers GET /cluster with `status`, `headers` and `body`; not at all while it is held. With `site` (a certificate) over TLS."""
+    """Answers GET /cluster with `status`, `headers` and `body`, by TLS if `site` (a certificate) is given. Does not
+    answer while it is held.
+    """
 
     def __init__(self, *members, site=None, token=None):
         self.port = machine.free_port()
@@ -28,16 +30,16 @@ class FakePatroni:
         self.reports(*members)
 
     def reports(self, *members):
-        """From now on, these are the members."""
+        """Sets the members that the API reports."""
         self.says(json.dumps({"members": list(members), "scope": "shop"}))
 
     def says(self, body, status=200, **headers):
-        """From now on, this is the answer."""
+        """Sets the answer."""
         self._goes_on.set()
         self.status, self.headers, self.body = status, headers, body.encode()
 
     def hold(self):
-        """From now on no request is answered."""
+        """Stops answering requests."""
         self._goes_on.clear()
 
     def __enter__(self):
@@ -57,7 +59,7 @@ class FakePatroni:
             daemon_threads = True
 
             def handle_error(self, *_):
-                """A client that gives up is no error."""
+                """Ignores clients that close the connection early."""
 
         self._server = Server(("127.0.0.1", self.port), Handler)
         if self.site:

@@ -67,7 +67,7 @@ class Connection(RawClient):
                 return body
 
     def welcome(self):
-        """Lets the pooler in. False if it only wanted to cancel something."""
+        """Completes the pooler's login. Returns False if the connection was a cancel request."""
         if self.read_startup() is None:
             return False
         self.send(WELCOME)
@@ -132,8 +132,8 @@ class FakeServer:
         try:
             self._behave(connection)
         except (Closed, OSError):
-            pass  # the pooler has left: its right
-        except Exception as error:  # for the test to look at
+            pass  # the pooler has disconnected, which is allowed
+        except Exception as error:  # the test examines it
             self.problems.append(error)
         finally:
             connection.close()

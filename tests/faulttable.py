@@ -1,4 +1,5 @@
-"""Makes the table of docs/faults.md of the figures that test_faults.py has collected: `faulttable.py FIGURES [PAGE]`."""
+"""Makes the table of docs/faults.md from the figures that test_faults.py has collected: `faulttable.py FIGURES [PAGE]`.
+"""
 
 import json
 import sys

@@ -14,7 +14,7 @@ PGBENCH = "/usr/lib/postgresql/15/bin/pgbench"
 
 
 class Node:
-    """A pooler whose servers have an address of their own, and that reaches etcd through a proxy."""
+    """A pooler whose server connections come from a separate address, and that connects to etcd through a proxy."""
 
     def __init__(self, number, pg, etcd, new_pooler, **settings):
         self.to_pg = Proxy(pg.port, f"127.0.1.{number}")

@@ -80,7 +80,7 @@ class Scene:
         return self.pooler.connect(user, dbname, password=password or USERS[user], application_name=application)
 
     def client(self, work, pause=0.02, **login):
-        """Runs `work` with a connection again and again, and connects again when that fails."""
+        """Runs `work` repeatedly with a connection, and connects again when `work` fails."""
         def run():
             while not self.stopping.is_set():
                 with contextlib.suppress(psycopg.Error), self.connect(**login) as db:
@@ -133,7 +133,7 @@ def pins(scene):
         db.execute("CREATE TEMP TABLE IF NOT EXISTS basket (article int, pieces int)")
         db.execute("INSERT INTO basket VALUES (1, 2)")
         scene.stopping.wait(20)
-        # Begins again with a new session.
+        # Continue with a new session.
         db.close()
     for _ in range(12):
         scene.client(keep, application="basket")
@@ -163,7 +163,7 @@ def play(number, minutes, facts):
         machine.give_to_service(folder)
         scene = Scene(folder, stack)
         scene.usual_load()
-        # There is something to compare with: half a minute of usual load.
+        # Half a minute of usual load comes first, so that there is something to compare with.
         scene.stopping.wait(15)
         incident(number)(scene)
         pooler = scene.pooler

@@ -19,13 +19,13 @@ ROWS = "SELECT who, n, array_agg(part ORDER BY part) FROM ledger GROUP BY who, n
 SETTER = "SET app.tenant = %s"
 # Seconds until a client whose login failed tries again.
 RETRY = 0.1
-# Seconds until a client that gets no answer gives up its connection, as its user would.
+# Seconds after which a client that gets no answer closes its connection, as a user would.
 PATIENCE = 60
 
 
 @dataclass
 class Difference:
-    """What the tables hold, beside what clients were told."""
+    """The differences between the tables and the answers that clients have received."""
 
     lost: set = field(default_factory=set)
     doubled: set = field(default_factory=set)
@@ -87,11 +87,12 @@ class Load:
         self._run(self._end(), self._patience + 60)
 
     def ask(self, share=0.5):
-        """Lets this share of the idle clients ask for their setting, without waiting for the answers."""
+        """Makes this share of the idle clients query their setting, without waiting for the answers."""
         self._run(self._ask(share))
 
     def failed_waiting(self):
-        """Waits for the answers of those who asked; returns the errors of those who got none."""
+        """Waits for the answers of the clients that `ask` has started. Returns the errors of those that got no answer.
+        """
         return self._run(self._answers(), self._patience + 60)
 
     def failed_idle(self):
@@ -106,27 +107,27 @@ class Load:
         return errors + heard.result(60)
 
     def first_after(self, moment):
-        """When the first transaction that was answered after this moment was answered, or None."""
+        """Returns the time of the first transaction that was acknowledged after this moment, or None."""
         return min((at for at in list(self.answered) if at > moment), default=None)
 
     def last_before(self, moment):
         return max((at for at in list(self.answered) if at <= moment), default=moment)
 
     def silent_for(self):
-        """For how long no transaction has been answered."""
+        """Returns the seconds since a transaction was last acknowledged."""
         return time.monotonic() - (self.answered[-1] if self.answered else self._began)
 
     def all_since(self, moment):
-        """Has each busy client had a transaction answered since this moment?"""
+        """Returns whether each busy client has had a transaction acknowledged since this moment."""
         return len(self._last) == self._busy and min(self._last.values()) > moment
 
     def longest_pause(self, since):
-        """The longest time since this moment in which no transaction at all was answered."""
+        """Returns the longest time since this moment in which no transaction was acknowledged."""
         times = [since, *(at for at in list(self.answered) if at > since)]
         return max((later - earlier for earlier, later in zip(times, times[1:])), default=time.monotonic() - since)
 
     def difference(self, rows):
-        """Compares with the rows of ROWS, when all clients have stopped."""
+        """Compares the ledger with the result of ROWS, after all clients have stopped."""
         found = {(who, n): parts for who, n, parts in rows}
         return Difference(
             lost=self.acknowledged - found.keys(),
@@ -135,7 +136,7 @@ class Load:
             ghosts=self.refused & found.keys() - self.unknown)
 
     def errors_by_place(self):
-        """How many errors clients had, by what they were doing: `login`, `transaction`, `commit`."""
+        """Returns the number of clients' errors, by step: `login`, `transaction`, `commit`."""
         places = Counter()
         for (place, _), count in self.errors.items():
             places[place] += count
@@ -237,7 +238,7 @@ class Load:
         return [problem for problem in await asyncio.gather(*self._asked) if problem]
 
     async def _own_setting(self, client, number):
-        """Returns what is wrong, or None."""
+        """Returns a description of the mismatch, or None."""
         return await self._expect(client, "SHOW app.tenant" if self._state else "SELECT 'x'",
                                   f"tenant {number}" if self._state else "x")
 

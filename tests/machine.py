@@ -16,7 +16,7 @@ _IS_ROOT = os.geteuid() == 0
 
 
 def is_free(port):
-    """Does nobody listen on this loopback port?"""
+    """Returns whether no process listens on this loopback port."""
     with socket.socket() as s:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -31,11 +31,11 @@ _held = {}
 
 
 def free_port():
-    """A loopback port of the tests' own range; ours until it is released or the process ends."""
+    """Reserves a loopback port from the tests' range, until it is released or the process ends."""
     folder = Path("/tmp") / f"pgweir-test-ports-{os.geteuid()}"
     folder.mkdir(exist_ok=True)
     count = LAST_PORT - FIRST_PORT + 1
-    start = random.randrange(count)  # one that was just released is not taken again at once
+    start = random.randrange(count)  # a port that was just released is not reserved again at once
     for n in range(count):
         port = FIRST_PORT + (start + n) % count
         if port in _held:
@@ -54,13 +54,13 @@ def free_port():
 
 
 def release_port(port):
-    """Gives a port back for other tests."""
+    """Releases a port for other tests."""
     if port in _held:
         _held.pop(port).close()
 
 
 def service_account():
-    """The account that servers run under: ours, unless we are root (which they refuse)."""
+    """The account that servers run under: the present one, unless that is root, which servers refuse."""
     if not _IS_ROOT:
         return pwd.getpwuid(os.geteuid())
     for name in ("postgres", "nobody"):
@@ -103,7 +103,8 @@ def service_copy(source, folder):
 def wait_until(condition, seconds=10.0, what="the condition"):
     """Polls until `condition()` is true, and returns its value; fails after `seconds`."""
     deadline = time.monotonic() + seconds
-    # Most conditions hold soon, and each check of another one costs processor time that other tests need.
+    # Most conditions become true soon. The pauses between checks grow, since each check takes CPU time from other
+    # tests.
     pause = 0.005
     while True:
         value = condition()
@@ -116,7 +117,7 @@ def wait_until(condition, seconds=10.0, what="the condition"):
 
 
 def stays_true(condition, seconds, what="the condition"):
-    """Fails as soon as `condition()` is not true, within so many seconds: for what must not happen in that time."""
+    """Checks for `seconds` that `condition()` stays true, and fails as soon as it is not."""
     for _ in every(0.05, until=after(seconds)):
         assert condition(), f"within {seconds} s, no longer: {what}"
     assert condition(), f"after {seconds} s, no longer: {what}"
@@ -133,13 +134,15 @@ def every(seconds, times=None, until=lambda: False):
 
 
 def after(seconds):
-    """A condition that holds from so many seconds after now."""
+    """Returns a condition that becomes true after this number of seconds."""
     deadline = time.monotonic() + seconds
     return lambda: time.monotonic() > deadline
 
 
 def stand_still(process):
-    """Stops each thread of a process. A signal alone lets the others run until the first has taken it."""
+    """Stops each thread of a process with SIGSTOP, and waits until all are stopped: the signal alone takes effect on
+    the threads one after the other.
+    """
     process.send_signal(signal.SIGSTOP)
 
     def states():
@@ -149,7 +152,7 @@ def stand_still(process):
 
 
 def tail(path, lines=40):
-    """The last lines of a text file, for failure reports."""
+    """Returns the last lines of a text file, for failure reports."""
     try:
         return "\n".join(Path(path).read_text(errors="replace").splitlines()[-lines:])
     except OSError as error:

@@ -17,7 +17,7 @@ PREFIX = "pgweir"
 
 
 def missing(*programs):
-    """Why namespaces with these programs can't be had here, or None."""
+    """Returns why namespaces with these programs are not available on this machine, or None."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     for program in ("ip", "setpriv", *programs):
@@ -69,7 +69,7 @@ class Network:
         _remove_leftovers()
         self.bridge = f"pgwb{os.getpid()}"[:15]
         taken = _ip("-o", "-4", "address")
-        # Other processes of the tests choose at the same time.
+        # Other test processes choose a name at the same time.
         wanted = (1 + (os.getpid() + n) % 254 for n in range(254))
         self._net = next(f"10.213.{n}" for n in wanted if f"10.213.{n}." not in taken)
         self.cidr = f"{self._net}.0/24"
@@ -121,7 +121,7 @@ class Node:
 
     @property
     def within(self):
-        """The command that runs another one in this namespace, as the service account."""
+        """Returns the command that runs another command in this namespace, as the service account."""
         account = machine.service_account()
         return ["ip", "netns", "exec", self.namespace, "setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}",
                 "--clear-groups"]
@@ -138,7 +138,7 @@ class Node:
             self._process = None
 
     def kill_main(self):
-        """Kills what was spawned, but not the processes that this one has started."""
+        """Kills the spawned process, but not its child processes."""
         self._process.kill()
         self._process.wait()
         self._process = None

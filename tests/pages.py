@@ -67,7 +67,9 @@ def slugs(text):
 
 
 def write_files(folder, some, certificates, **replacements):
-    """The files that the blocks of a section are, and those that they name. Replaces words in pgweir.ini."""
+    """Writes the files that the blocks of a section contain, and the files that these name. Replaces words in
+    pgweir.ini.
+    """
     for name, source in [("server.key", certificates.site.key), ("server.crt", certificates.site.cert),
                          ("ca.crt", certificates.authority.cert)]:
         machine.give_to_service(shutil.copy(source, folder / name))
@@ -76,7 +78,7 @@ def write_files(folder, some, certificates, **replacements):
         if name == "pgweir.ini":
             for word, value in replacements.items():
                 text = re.sub(rf"\b{word}( ?= ?)\S+", lambda mark, value=value, word=word: f"{word}{mark[1]}{value}", text)
-            # The authorities of providers, which are not here.
+            # The providers' certificates are not part of this repository.
             text = re.sub(r"^(server_tls_ca_file = )/\S+$", rf"\1{folder}/ca.crt", text, flags=re.MULTILINE)
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)

@@ -1,8 +1,4 @@
-"""PAM as one pooler sees it: an /etc/pam.d and an /etc/passwd of its own.
-
-They are bound over the machine's within a mount namespace of the pooler, so that nothing outside of it
-changes.
-"""
+"""A mount namespace in which one pooler has its own /etc/pam.d and /etc/passwd. The machine's files do not change."""
 
 import os
 import subprocess
@@ -15,7 +11,7 @@ _ENTER = 'mount --bind "$1" /etc/pam.d && mount --bind "$2" /etc/passwd && shift
 
 
 def why_not():
-    """Why there can be no namespace here, or None."""
+    """Returns why a namespace is not available on this machine, or None."""
     if os.geteuid() != 0:
         return "only root can give the pooler an /etc/pam.d of its own"
     if not any(path for folder in MODULES for path in Path(folder).glob("*/security/pam_unix.so")):
@@ -26,7 +22,7 @@ def why_not():
 
 
 class PamSpace:
-    """`services` are files of /etc/pam.d, `passwords` of users in /etc/passwd (None: there is none)."""
+    """`services` are the files of /etc/pam.d, `passwords` the passwords in /etc/passwd (None: the user has none)."""
 
     def __init__(self, folder, services, passwords):
         self.services = folder / "pam.d"

@@ -22,7 +22,7 @@ TIMING = {"ttl": 5, "loop_wait": 1, "retry_timeout": 2}
 
 
 class Etcd(Node):
-    """etcd, alone in its namespace."""
+    """One etcd in its own namespace."""
 
     @property
     def client(self):
@@ -64,7 +64,8 @@ class Server(Node):
             "restapi": {"listen": f"{self.address}:8008", "connect_address": f"{self.address}:8008"},
             "bootstrap": {
                 "dcs": TIMING | {
-                    # Otherwise a failover may lose what was acknowledged: PostgreSQL's loss, which no pooler can prevent.
+                    # Without it, a failover of PostgreSQL may lose acknowledged transactions, which no pooler can
+                    # prevent.
                     "synchronous_mode": True, "primary_start_timeout": 0, "master_start_timeout": 0,
                     "postgresql": {"use_pg_rewind": True, "use_slots": True, "parameters": parameters}},
                 "initdb": [{"encoding": "UTF8"}, {"locale": "C"}, "no-sync"], "pg_hba": hba},
@@ -157,6 +158,6 @@ class Cluster:
 
 
 def _synchronous_of(primary):
-    """The name of the standby that Patroni has agreed on with etcd, or None."""
+    """Returns the name of the synchronous standby that Patroni has recorded in etcd, or None."""
     members = (_get(primary.address, 8008, "/cluster") or {}).get("members", ())
     return next((member["name"] for member in members if member["role"] == "sync_standby"), None)

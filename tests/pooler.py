@@ -1,4 +1,4 @@
-"""The pooler under test: its files, its process, and what it owes at the end of each test."""
+"""The pooler under test: its files, its process, and the checks at the end of each test."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def binary():
 
 
 def is_pgbouncer():
-    """Are the tests run against PgBouncer, to check the tests themselves?"""
+    """Returns whether the tests run against PgBouncer, which checks the tests themselves."""
     done = subprocess.run([binary(), "--version"], capture_output=True, text=True)
     return done.stdout.startswith("PgBouncer")
 
@@ -112,9 +112,8 @@ class Pooler:
     # -- process
 
     def spawn(self, *flags, nofile=None, as_root=False, within=()):
-        """Starts the program without waiting until it serves, under the service account if we can.
-
-        `within` are commands that become the program at last.
+        """Starts the program under the service account, if possible, and does not wait until it listens. `within` is a
+        command that runs another one in its place: here, the program.
         """
         if self.process is not None:
             self.earlier.append(self.process)
@@ -133,7 +132,7 @@ class Pooler:
         return self.spawn(*flags, nofile=nofile).listening()
 
     def listening(self):
-        """Waits until the process takes connections on all its addresses."""
+        """Waits until the process accepts connections on all its addresses."""
         machine.wait_until(self._listens, 20, "the pooler listens")
         return self
 
@@ -150,7 +149,7 @@ class Pooler:
         return True
 
     def socket(self, timeout=10):
-        """A fresh TCP connection, nothing sent yet."""
+        """Opens a TCP connection, and sends nothing."""
         return RawClient.tcp(self.host, self.port, timeout)
 
     @property
@@ -168,13 +167,13 @@ class Pooler:
         return self.process is not None and self.process.poll() is None
 
     def wait_end(self, seconds=10):
-        """Waits for the process to end of itself, and returns its exit code."""
+        """Waits until the process ends without a signal, and returns its exit code."""
         self.process.wait(seconds)
         self.ended = True
         return self.process.returncode
 
     def finish(self):
-        """Checks what every test demands of the process, and ends it."""
+        """Runs the checks that follow every test, and ends the process."""
         if self.process is None:
             machine.release_port(self.port)
             return
@@ -233,7 +232,7 @@ class Pooler:
         return caught.value
 
     def is_listening(self):
-        """Are TCP connections accepted?"""
+        """Returns whether the pooler accepts TCP connections."""
         try:
             self.socket().close()
         except OSError:
@@ -241,8 +240,9 @@ class Pooler:
         return True
 
     def console(self, command, user="admin", dbname="pgbouncer"):
-        """Runs a console command; rows as a list of dicts (empty if it returns none). What pins clients is asked when
-        their sessions have been looked at."""
+        """Runs a console command. Returns the rows as a list of dicts, which may be empty. Before SHOW PINS, it waits
+        until pgweir has inspected the sessions.
+        """
         if command.startswith("SHOW PIN"):
             self.settle()
         with self.connect(user, dbname, password=self.users.get(user),
@@ -258,7 +258,7 @@ class Pooler:
         machine.wait_until(are_settled, 10, "all sessions are settled")
 
     def setting(self, name):
-        """A setting's value in SHOW CONFIG."""
+        """Returns the value of a setting in SHOW CONFIG."""
         return {row["key"]: row["value"] for row in self.console("SHOW CONFIG")}[name]
 
     def pool(self, database="app", user="trusty"):

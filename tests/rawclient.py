@@ -216,7 +216,7 @@ class RawClient:
         self.close()
 
     def close(self):
-        """Closes without a Terminate message, as a client that dies does."""
+        """Closes the connection without a Terminate message, as a killed client does."""
         self.sock.close()
 
     def reset(self):
@@ -242,7 +242,7 @@ class RawClient:
         return taken
 
     def read(self):
-        """The next message; errors of type `Closed` at the end of the connection."""
+        """Returns the next message. Raises `Closed` at the end of the connection."""
         header = self.read_exactly(5)
         size = struct.unpack("!I", header[1:])[0]
         message = Message(header[:1].decode("latin-1"), self.read_exactly(size - 4))
@@ -302,7 +302,7 @@ class RawClient:
                 raise AssertionError("the connection does not end")
 
     def error_and_close(self):
-        """The error that must come, as the last message before the connection ends."""
+        """Returns the error that must be the last message before the connection ends."""
         messages = [m for m in self.rest() if m.kind not in "NS"]
         if [m.kind for m in messages] != ["E"]:
             raise AssertionError(f"expected one error, then the end; saw {messages}")
@@ -311,7 +311,7 @@ class RawClient:
     # -- login
 
     def login(self, user, database, password=None, version=PROTOCOL_3_0, **parameters):
-        """Logs in by whatever method is asked for; errors of type `LoginRefused`."""
+        """Logs in by the method that the server requests. Raises `LoginRefused`."""
         names = {"user": user} | ({"database": database} if database is not None else {})
         self.send(startup(version, **names, **parameters))
         return self.finish_login(user, password)
@@ -375,7 +375,7 @@ class RawClient:
         return [message for end in ends for message in self.until(end if end == "Z" else f"{end}E")]
 
     def error(self, sql):
-        """The one error that a simple query ends with."""
+        """Returns the only error of a simple query."""
         (message,) = [message for message in self.query(sql) if message.kind == "E"]
         return message
 
@@ -391,7 +391,7 @@ class RawClient:
         return only
 
     def cancel(self):
-        """Asks for a cancel by a connection of its own; returns when that one is closed."""
+        """Sends a cancel request, and waits until its connection is closed."""
         make = self.unix if isinstance(self.address, str) else lambda at: self.tcp(*at)
         with make(self.address) as other:
             other.send(cancel(self.pid, self.secret))

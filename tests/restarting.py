@@ -8,7 +8,7 @@ class Line:
         self.pooler = pooler
 
     def restart(self, *flags):
-        """Starts `pgweir -R`, and returns the old process, which ends when its clients have moved."""
+        """Starts `pgweir -R`. Returns the old process, which ends when its clients have moved."""
         old = self.pooler.process
         self.pooler.spawn("-R", *flags)
         return old

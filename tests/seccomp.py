@@ -1,4 +1,4 @@
-"""Processes that the kernel refuses some calls, as the seccomp profile of a container does."""
+"""Processes to which the kernel denies some system calls, as the seccomp profile of a container does."""
 
 import ctypes
 import errno
@@ -18,7 +18,7 @@ class _Program(ctypes.Structure):
 
 
 def _forbid(call):
-    """Forbids a call to this thread and to the processes that it starts."""
+    """Denies a system call to this thread and to the processes that it starts."""
     steps = b"".join(struct.pack("HBBI", *step) for step in [
         (_LOAD_WORD, 0, 0, 0),
         (_JUMP_IF_EQUAL, 0, 1, CALLS[call]),
@@ -33,7 +33,7 @@ def _forbid(call):
 
 
 def without(call, action):
-    """Runs `action` in a thread that may not make this call, nor may the processes that it starts."""
+    """Runs `action` in a thread to which, and to whose child processes, this system call is denied."""
     failed = []
 
     def run():

@@ -1,4 +1,5 @@
-"""The features of sessions: for each, the messages of a client, and what a neighbour on the same servers must not see.
+"""The features of sessions. Each has the messages of a client, and a probe that shows whether another client of the
+same servers sees the first client's state.
 """
 
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ ASYNCPG_RESET = "SELECT pg_advisory_unlock_all();\nCLOSE ALL;\nUNLISTEN *;\nRESE
 
 @dataclass(frozen=True)
 class Feature:
-    """`steps` are simple Queries or messages; `probe` shows a neighbour what is not its own."""
+    """`steps` are simple Queries or messages; `probe` is a query that shows another client's state."""
 
     title: str
     steps: tuple
@@ -105,7 +106,7 @@ def cell(feature, connect, direct):
         _told(holder, "BEGIN")
         for step, expected in zip(feature.steps, truth, strict=True):
             try:
-                # The server that was used last is a neighbour's, so that the client comes to the one let go of.
+                # Another client takes the server that was used last, so that the client gets the other server.
                 equal &= _told(client, step) == expected
                 _told(taker, "BEGIN")
                 seen |= [m for m in _told(taker, feature.probe) if m[0] in "DE"] != unseen
@@ -119,5 +120,5 @@ def cell(feature, connect, direct):
 def _told(client, step):
     said = step if isinstance(step, bytes) else query(step)
     messages = client.send(said).until_ready()
-    # A neighbour's probe runs in a transaction, so the status in ReadyForQuery is not compared.
+    # The other client runs the probe in a transaction, so the status in ReadyForQuery is not compared.
     return replies.comparable([(m.kind, m.body) for m in messages], client.pid)

@@ -1,4 +1,4 @@
-"""Clients that leave in the middle of something: what they leave behind is cleaned up, soon."""
+"""Clients that disconnect in the middle of a request or a transaction: pgweir cleans their servers soon."""
 
 import time
 
@@ -23,13 +23,15 @@ def one_server(start_pooler, pg, workers):
 
 
 def check_nothing_left(pooler, pg):
-    """The next client works at once, in a clean session, and no trace of the last one is left."""
+    """Checks that the next client gets a server at once, in a clean session, and that nothing of the last client is
+    left.
+    """
     with pooler.raw(timeout=20) as client:
         ready = client.query("SELECT count(*) FROM kept")
         assert ready[-1].body == b"I"
         assert wire.value(ready) == "0"
         locks = "SELECT count(*) FROM pg_locks WHERE relation = 'kept'::regclass"
-        # A server that was closed may take a moment to notice.
+        # A backend may notice a moment later that its connection was closed.
         machine.wait_until(lambda: client.value(locks) == "0", what="its locks are gone")
         assert client.query("BEGIN")[-1].body == b"T"
         assert not [m for m in client.query("INSERT INTO kept VALUES (1)") if m.kind in "EN"]
@@ -58,7 +60,7 @@ def test_client_leaves_in_a_failed_transaction(one_server, pg, leave):
 @pytest.mark.parametrize("leave", LEAVE)
 @pytest.mark.parametrize("start", ["", "BEGIN; LOCK TABLE kept;"])
 def test_client_leaves_in_a_query(one_server, pg, leave, start):
-    """The query goes on for a while in PostgreSQL. No other client may receive its answer."""
+    """The query still runs for a while in PostgreSQL. No other client may receive its result."""
     client = one_server.raw()
     client.send(wire.query(start + "SELECT 'not for you', pg_sleep(1)"))
     machine.wait_until(lambda: pg.backends("state = 'active' AND query LIKE '%not for you%'"
@@ -84,7 +86,7 @@ def test_client_leaves_in_copy_in(one_server, pg, leave):
     [wire.query("SELECT pg_sleep(0.2); COPY kept FROM STDIN; SELECT 1")],
 ], ids=["simple", "extended", "in a transaction", "late"])
 def test_client_leaves_before_copy_begins(one_server, pg, sent):
-    """PostgreSQL waits for rows then: pgweir must soon tell it that none will come."""
+    """PostgreSQL waits for rows: pgweir must soon end the COPY."""
     for _ in range(3):
         one_server.raw().send(*sent).close()
     started = time.monotonic()
@@ -131,7 +133,7 @@ def test_client_leaves_without_sync(one_server, pg, leave):
         check_nothing_left(one_server, pg)
 
 def test_many_clients_leave_at_random(start_pooler, pg, workers):
-    """Whatever they were doing: no server is lost to the pool, and none stays in a transaction."""
+    """At whatever point clients disconnect, the pool loses no server, and no server stays in a transaction."""
     pooler = start_pooler(pg, default_pool_size=4, workers=workers)
     pg.run("DROP TABLE IF EXISTS kept; CREATE TABLE kept (n int, t text)", dbname="app")
     doings = [

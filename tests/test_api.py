@@ -1,4 +1,4 @@
-"""The HTTP API: what the console shows and does, as JSON."""
+"""The HTTP API: the tables and commands of the console as JSON."""
 
 import base64
 import contextlib
@@ -28,14 +28,14 @@ def basic(user, password):
 
 
 class Api:
-    """Requests of one sender: an admin of the console unless another one is named."""
+    """Sends requests as one user, by default as an admin of the console."""
 
     def __init__(self, pooler, authorization=None):
         self.pooler = pooler
         self.authorization = authorization or basic("admin", pooler.users["admin"])
 
     def ask(self, path, method="GET", body=None, **headers):
-        """A request; `answer.json` is what came back."""
+        """Sends a request. `answer.json` is the decoded body of the answer."""
         if body is not None and not isinstance(body, (str, bytes)):
             body, headers = json.dumps(body), {"Content_Type": "application/json"} | headers
         if self.authorization:
@@ -174,7 +174,7 @@ def test_the_operators_own_user(start):
 
 @pytest.mark.shows("http_max_login_failures")
 def test_wrong_ones_are_throttled(start):
-    """After too many wrong passwords of an address, the right one is refused there as well, for a while."""
+    """After too many wrong passwords from an address, requests with the right one are refused as well, for a while."""
     pooler = start(**LOGINS, http_max_login_failures=3)
     api = Api(pooler)
     assert api.ask("/session").status == 200
@@ -266,7 +266,7 @@ def audits(pooler):
 
 
 def test_a_command_that_waits(start):
-    """PAUSE waits for a transaction: the answer says that it has begun and goes on."""
+    """PAUSE waits for the end of a transaction: the answer says that the command has begun and continues."""
     pooler = start(http_timeout=1)
     api = Api(pooler)
     with pooler.connect() as db:
@@ -296,14 +296,15 @@ def test_suspend_lasts_until_resume(start):
 
 
 def test_shutdown_waits_for_no_link(start):
-    """A page that goes on asking does not keep a process alive that waits for its clients: the link to the console, which
-    is kept as long as somebody asks, counts as none. A client does keep it."""
+    """A shutdown that waits for clients does not wait for the live page: the HTTP thread's connection to the console
+    does not count as a client. It waits for other clients of the console.
+    """
     pooler = start()
     api = Api(pooler)
     with pooler.connect() as db:
         db.execute("SELECT 1")
         assert api.show("pools")
-        # The page's link is one of the console's clients: there is something that the shutdown must not wait for.
+        # The HTTP thread's connection is in the list of the console's clients, and the shutdown must not wait for it.
         assert [row["application_name"] for row in pooler.console("SHOW CLIENTS") if row["database"] == "pgbouncer"].count("http") == 1
         assert api.command("shutdown", {"mode": "wait_for_clients"}).status in (200, 202)
         for _ in machine.every(0.1, times=10):
@@ -316,7 +317,8 @@ def test_shutdown_waits_for_no_link(start):
                 api.ask("/show/pools")
     asking = threading.Thread(target=go_on_asking, daemon=True)
     asking.start()
-    # After 5 seconds a request that the console no longer answers gives its link up: the end must come before.
+    # After 5 seconds, a request that the console does not answer closes its connection: the process must end before
+    # that.
     machine.wait_until(lambda: not pooler.alive(), 4, "it ends though somebody asks")
     asking.join(20)
     assert pooler.wait_end() == 0
@@ -360,7 +362,7 @@ def test_wrong_bodies(start):
     assert answer.status == 422
     assert {error["key"] for error in answer.json["errors"]} == {"name", "database"}
     assert all(row["paused"] == 0 for row in api.show("databases"))
-    # Nobody's body is read who may not send it.
+    # pgweir does not read the body of a request that has no rights.
     request = (f"POST {ROOT}/commands/pause HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
                "Content-Length: 10000000000\r\n\r\n").encode()
     with socket.create_connection(("127.0.0.1", pooler.http), timeout=20) as sock:
@@ -398,7 +400,7 @@ def test_a_poolers_tables_while_its_server_is_down(start):
     assert row["last_error"]
 
 
-# -- what the live page reads
+# -- requests of the live page
 
 @pytest.mark.shows("http_history_interval", "http_history_pools")
 def test_history(start):

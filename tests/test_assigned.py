@@ -1,4 +1,4 @@
-"""ALTER ROLE and ALTER DATABASE SET in a client's text: sessions that begin later begin with the new value."""
+"""ALTER ROLE SET and ALTER DATABASE SET in a client's text: later sessions begin with the new value."""
 
 import pytest
 
@@ -104,7 +104,7 @@ def test_whose_they_are(start_pooler, plain_pg, whose):
         one.query(f"ALTER {whose} SET default_transaction_isolation = 'serializable'")
         with pooler.raw() as client:
             assert client.value(ISOLATION) == "serializable"
-    # Other users' servers stay, if it is not their business.
+    # Servers of users whom the statement does not concern stay open.
     stays = other.value(BACKEND) == backend
     assert stays == ("trusty" in whose)
 
@@ -135,7 +135,7 @@ def test_who_may_not_change_them_sets_nothing_off(start_pooler, plain_pg):
 
 
 def test_they_are_changed_elsewhere(start_pooler, plain_pg):
-    """pgweir does not notice the change: RECONNECT opens servers anew."""
+    """pgweir does not notice a change on a direct connection: RECONNECT replaces the servers."""
     pooler = start_pooler(plain_pg, catalog_check_interval=FOR_EVER)
     with pooler.raw() as one:
         one.query("SET app.mine = 'x'")
@@ -147,7 +147,9 @@ def test_they_are_changed_elsewhere(start_pooler, plain_pg):
 
 
 def test_one_user_closes_no_servers_of_another(start_pooler, plain_pg):
-    """Only a superuser's text concerns others: a text need not be executed to be seen."""
+    """Only a superuser's text closes servers of other users, since pgweir reads a text even if PostgreSQL then refuses
+    it.
+    """
     pooler = start_pooler(plain_pg, default_pool_size=1, catalog_check_interval=FOR_EVER)
     with pooler.raw("plainly") as one, pooler.raw() as other, pooler.raw() as third:
         backend = other.value(BACKEND)
@@ -191,7 +193,7 @@ def test_off_leaves_servers_alone(start_pooler, plain_pg):
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("name", ["again", '"A gain"'])
 def test_a_role_is_dropped_and_made_again(start_pooler, pg, workers, name):
-    """The sessions that were there are nobody's: who logs in gets a new one."""
+    """The existing sessions have no valid role any more: a client that logs in gets a new server."""
     user = name.strip('"')
     pooler = start_pooler(pg, users={"trusty": "", user: ""}, workers=workers, catalog_check_interval=FOR_EVER)
     with pooler.raw() as one:

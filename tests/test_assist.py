@@ -1,4 +1,4 @@
-"""The assist extension, asked directly: what a session holds is in its report, just before ReadyForQuery."""
+"""The assist extension on direct connections: just before ReadyForQuery, it reports the session state."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def session(assisted_pg):
         yield made
 
 
-# Statements, and what the session holds after them; the next line of a script goes on in the same session.
+# Statements, and the session state after them. The lines of a script run in the same session.
 SCRIPTS = {
     "nothing": [("SELECT 1", ""), ("BEGIN; SELECT 1; COMMIT", ""), ("SELECT 1/0", "")],
     "set": [("SET work_mem = '5MB'", "gwork_mem=5120"), ("SET work_mem = 4096", "gwork_mem=4096"),
@@ -169,7 +169,7 @@ def test_the_report_is_not_for_everybody_to_see(assisted_pg):
         assert [state for state, _ in rawclient.errors(session.query(f"SHOW {REPORT}"))] == ["42501"]
 
 
-# -- the protocol's own ways
+# -- messages of the protocol
 
 
 def test_a_prepared_statement_of_the_protocol_is_not_told(session):
@@ -212,7 +212,7 @@ def test_fastpath_calls_are_seen(session):
     assert session.held == ["a"]
 
 
-# -- procedures, functions, other processes
+# -- procedures, functions, background processes
 
 
 def test_a_procedure_that_commits_and_then_fails(session):
@@ -258,7 +258,7 @@ def test_sessions_of_other_kinds(assisted_pg):
         assert REPORT not in session.parameters
 
 
-# -- much, and strange
+# -- large and unusual values
 
 
 def test_more_than_fits(session):

@@ -1,4 +1,4 @@
-"""The assist extension when something goes wrong: no fault of it may take more than its own session down."""
+"""The assist extension when something goes wrong: a fault may end its own session, and no other one."""
 
 import random
 
@@ -36,12 +36,12 @@ def preloading(library, *options):
 
 @pytest.fixture
 def injecting(pg, assist_libraries):
-    """A PostgreSQL, and startup parameters for sessions in which steps of the extension can be made to fail."""
+    """A PostgreSQL, and the startup parameters of sessions in which a test can make steps of the extension fail."""
     library = assist_libraries(pg.version, "-DPGWEIR_INJECT")
     pg.run(PROCEDURE, dbname="app")
     with Session.to(pg) as canary:
         yield pg, preloading(library)
-        assert canary.value("SELECT 1") == "1"  # would be gone after a crash of any session
+        assert canary.value("SELECT 1") == "1"  # the table would be empty after a crash of any session
     pg.run("DROP PROCEDURE steps()", dbname="app")
 
 
@@ -61,7 +61,7 @@ def test_each_step_may_fail(injecting, request):
 
 
 def work_with_failure(session, step):
-    """Does the work while one step fails; was the step reached?"""
+    """Does the work while one step fails. Returns whether the step was reached."""
     session.query(f"SET pgweir.inject_at = {step}")
     for sql in WORK:
         if not is_idle(session.query(sql)) or UNTOLD & set(session.held):
@@ -69,7 +69,7 @@ def work_with_failure(session, step):
         told = set(session.held) - {f"gpgweir.inject_at={step}", "gmy.tenant=", "grole=none"}
         try:
             true = session.truth(CUSTOMS)
-        except AssertionError:  # the failure; there is only one
+        except AssertionError:  # the failure, which happens once
             true = session.truth(CUSTOMS)
         assert told == true, (step, sql)
     left = session.query("SHOW pgweir.inject_at")
@@ -117,7 +117,7 @@ def test_an_untested_version_switches_it_off(pg, assist_libraries):
         assert warnings_of(session) == []
         assert session.after("SET work_mem = 100") == ["gwork_mem=100"]
     pg.run(f"ALTER ROLE trusty SET session_preload_libraries = '{library}'")
-    try:  # only who may set what superusers may
+    try:  # only a user with the privileges of a superuser may set it
         with Session.to(pg, user="trusty", options="-c pgweir.assist_untested_version=on") as session:
             assert_off(session)
     finally:
@@ -140,13 +140,13 @@ def test_in_shared_preload_libraries_it_does_nothing(mortal_pg, assist_libraries
     with Session.to(mortal_pg) as session:
         assert_off(session)
     assert "not in shared_preload_libraries" in mortal_pg.log.read_text()
-    # Both is not better.
+    # Both at once is an error, too.
     with Session.to(mortal_pg, **preloading(library)) as session:
         assert_off(session)
 
 
 def counts_of_autovacuum(session, table):
-    session.query("SELECT pg_stat_force_next_flush()")  # from 15 on; before, the next statement tells what was done
+    session.query("SELECT pg_stat_force_next_flush()")  # since version 15; in older ones, the next statement shows what was done
     return int(session.value(
         f"SELECT autovacuum_count + autoanalyze_count FROM pg_stat_all_tables WHERE relname = '{table}'"))
 
@@ -173,7 +173,7 @@ def test_background_processes_load_it(mortal_pg, assist_libraries):
 
 
 def test_a_session_that_gets_no_more_memory(injecting):
-    """Whatever fails for want of memory, the report is right or says that it is not, and no other session is affected.
+    """Whichever allocation fails, the report is right or says that it is incomplete, and no other session is affected.
     """
     pg, parameters = injecting
     rng = random.Random(7)

@@ -22,7 +22,7 @@ def reported(messages):
 @pytest.mark.shows("session_state")
 def test_no_client_sees_the_report(assisted_pg, start_pooler, state):
     pooler = start_pooler(assisted_pg, session_state=state, default_pool_size=1)
-    for _ in range(2):  # the second one is greeted with what the server said to the first
+    for _ in range(2):  # the second client gets the messages that the server sent at the first login
         with pooler.raw("trusty") as client:
             assert REPORT not in reported(client.login_messages)
             for sql in WORK:
@@ -30,13 +30,13 @@ def test_no_client_sees_the_report(assisted_pg, start_pooler, state):
 
 
 def test_settings_of_a_client_that_listens_go_with_it(assisted_pg, start_pooler):
-    """The extension's report spares the look. It does not spare the clean."""
+    """With the extension's report pgweir needs no inspection. It still has to clean the server."""
     pooler = start_pooler(assisted_pg, default_pool_size=1)
     with pooler.connect("trusty") as owner, pooler.connect("trusty") as neighbour:
         owner.autocommit = neighbour.autocommit = True
         owner.execute("LISTEN channel")
         owner.execute("SET search_path = nowhere")
         for _ in range(3):
-            owner.execute("SET default_transaction_isolation = 'serializable'")  # it has that since the first time
+            owner.execute("SET default_transaction_isolation = 'serializable'")  # the server has it since the first loan
             assert neighbour.execute("SHOW search_path").fetchone() == ('"$user", public',)
             assert owner.execute("SHOW search_path").fetchone() == ("nowhere",)

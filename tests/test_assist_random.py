@@ -64,7 +64,7 @@ CHOICES = [choice for line in STATEMENTS.strip().splitlines() for choice in line
 
 
 def messages_of(rng, session):
-    """Returns one to four statements in a random form of the protocol, and the number of answers to read."""
+    """Returns the messages of one to four statements, by a random protocol, and the number of answers to read."""
     many = [rng.choice(CHOICES).format(n=rng.randrange(1, 8)) for _ in range(rng.choice((1, 1, 1, 2, 4)))]
     way = rng.randrange(3)
     if way == 0:
@@ -97,7 +97,7 @@ def run_session(rng, pg, done):
     del done[:]
     # A lock may be held by the session's own prepared transaction.
     with Session.to(pg, options="-c lock_timeout=100ms") as session:
-        session.query("ROLLBACK PREPARED 'phase'")  # what the last session may have left
+        session.query("ROLLBACK PREPARED 'phase'")  # state that the last session may have left
         assert not rawclient.errors(session.query(SETUP))
         for _ in range(120):
             statements, count = messages_of(rng, session)

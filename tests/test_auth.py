@@ -21,7 +21,7 @@ from rawclient import LoginRefused
 TRUST, PLAIN, MD5, SASL, SASL_CONTINUE, SASL_FINAL = 0, 3, 5, 10, 11, 12
 SCRAM = [SASL, SASL_CONTINUE, SASL_FINAL, TRUST]
 PASSWORD = clusters.ROLES["scrammed"][0]
-# PostgreSQL lets this role in without a password, so that only the client's login is tested.
+# PostgreSQL admits this role without a password, so that only the client's login is tested.
 USERS = {
     "plain": PASSWORD,
     "md5": scram.md5_secret(PASSWORD, "trusty"),
@@ -33,7 +33,7 @@ def one_user(kind):
     return {"trusty": USERS[kind]}
 
 
-# -- clients prove themselves
+# -- clients log in
 
 # auth_type, kind of secret in the userlist, authentication requests that the client sees
 LOGINS = [
@@ -117,7 +117,7 @@ def test_empty_secret_never_opens(start_pooler, newest_pg, auth_type):
 @pytest.mark.parametrize("auth_type", ["plain", "md5", "scram-sha-256"])
 @pytest.mark.guards("unknown_users")
 def test_unknown_user_is_refused_like_a_wrong_password(start_pooler, newest_pg, auth_type):
-    """A client that guesses names learns nothing: the requests and the errors are the same, in the same order."""
+    """A client that guesses names gets the same requests and errors as with a wrong password, in the same order."""
     users = one_user("plain") | {"scrammed": PASSWORD}
     pooler = start_pooler(newest_pg, users=users, auth_type=auth_type)
     seen = []
@@ -131,7 +131,7 @@ def test_unknown_user_is_refused_like_a_wrong_password(start_pooler, newest_pg, 
 
 
 def test_unknown_user_gets_the_same_salt_each_time(start_pooler, newest_pg):
-    """A salt that changes at each try would tell a made-up exchange from a real one."""
+    """A salt that changes with each try would show that the user does not exist."""
     pooler = start_pooler(newest_pg, users=one_user("scram"), auth_type="scram-sha-256")
     for user in ("trusty", "stranger"):
         first, second = (server_first(pooler, user) for _ in range(2))
@@ -146,7 +146,7 @@ def test_unknown_user_gets_the_same_salt_each_time(start_pooler, newest_pg):
 @pytest.mark.shows("auth_key_file")
 @pytest.mark.guards("unknown_users")
 def test_salts_of_unknown_users_survive_a_restart(start_pooler, newest_pg):
-    """Else two starts would tell the users who have a SCRAM secret from those who do not exist."""
+    """Otherwise the salts before and after a restart would show which users exist."""
     pooler = start_pooler(newest_pg, users=one_user("scram"), auth_type="scram-sha-256", auth_key_file="salts.key")
     before = server_first(pooler, "stranger")["s"]
     path = pooler.folder / "salts.key"
@@ -173,7 +173,7 @@ REFUSED = [("plain", "plain"), ("plain", "md5"), ("plain", "scram"), ("md5", "pl
 @pytest.mark.parametrize(("auth_type", "kind"), REFUSED)
 @pytest.mark.guards("unknown_users")
 def test_the_time_tells_no_user(start_pooler, newest_pg, auth_type, kind):
-    """A refusal costs the same work whether the user exists or not: the medians of many refusals are alike."""
+    """A refusal takes the same time whether the user exists or not. The test compares the medians of many refusals."""
     pooler = start_pooler(newest_pg, users=one_user(kind), auth_type=auth_type, log_connections=0,
                           log_disconnections=0, log_pooler_errors=0, workers=1)
     took = {"trusty": [], "stranger": []}
@@ -188,7 +188,7 @@ def test_the_time_tells_no_user(start_pooler, newest_pg, auth_type, kind):
 
 
 def server_first(pooler, user):
-    """The parts of the server's first SCRAM message."""
+    """Returns the parts of the server's first SCRAM message."""
     client = pooler.socket()
     client.send(wire.startup(user=user, database="app"))
     client.expect("R")
@@ -327,7 +327,7 @@ def test_userlist_with_comments_and_odd_lines(new_pooler, newest_pg):
 
 
 def test_secrets_stay_out_of_the_log(start_pooler, newest_pg):
-    """Not on success, not on failure, not at the highest verbosity."""
+    """The log has no secret after a success or a failure, at the highest verbosity."""
     users = {"trusty": "sesame-open", "scrammed": PASSWORD}
     pooler = start_pooler(newest_pg, users=users, auth_type="md5", verbose=3)
     pooler.raw(password="sesame-open").value("SELECT 1")
@@ -378,7 +378,7 @@ def test_core_dumps_are_not_made(start_pooler, newest_pg):
     assert int(soft) <= 1 and int(hard) <= 1
 
 
-# -- the pooler proves itself to PostgreSQL
+# -- the pooler logs in to PostgreSQL
 
 
 @pytest.mark.parametrize("role", clusters.ROLES)
@@ -399,14 +399,14 @@ def test_server_login_with_md5_secret(start_pooler, pg):
 
 @pytest.mark.parametrize("auth_type", ["md5", "scram-sha-256"])
 def test_scram_pass_through(start_pooler, pg, auth_type):
-    """The userlist has only the secret that PostgreSQL has: the client's key opens both."""
+    """The userlist has only PostgreSQL's own secret: pgweir logs in with the client's SCRAM key."""
     users = {"scrammed": pg.secret_of("scrammed")}
     pooler = start_pooler(pg, users=users, auth_type=auth_type)
     with pooler.connect("scrammed", password=PASSWORD) as db:
         assert db.execute("SELECT current_user").fetchone() == ("scrammed",)
     pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'scrammed'")
     machine.wait_until(lambda: not pg.backends("usename = 'scrammed'"), what="the server is gone")
-    with pooler.connect("scrammed", password=PASSWORD) as db:  # by a server connection anew
+    with pooler.connect("scrammed", password=PASSWORD) as db:  # by a new server connection
         assert db.execute("SELECT current_user").fetchone() == ("scrammed",)
 
 
@@ -468,7 +468,7 @@ def test_drivers(start_pooler, pg, auth_type):
             pooler.connect("hashed", password="wrong")
 
 
-# -- configuration as people have it
+# -- usual configurations
 
 VERBATIM = """
 ;; database name = connect string
@@ -504,7 +504,7 @@ max_client_conn = 5000
 
 @pytest.mark.parametrize("kind", ["md5", "scram"])
 def test_files_of_a_pgbouncer_installation(new_pooler, pg, kind):
-    """The usual lines, verbatim but for ports and the userlist's place."""
+    """A usual configuration. Only the ports and the path of the userlist are replaced."""
     make = {"md5": scram.md5_secret, "scram": lambda word, _: scram.secret(word)}[kind]
     pg.run("DROP ROLE IF EXISTS my_db_user")
     pg.run("CREATE ROLE my_db_user LOGIN")

@@ -54,7 +54,7 @@ def sql(pg, text, dbname="postgres"):
 
 @contextlib.contextmanager
 def hba_line(pg, line):
-    """PostgreSQL's first rule, for a while."""
+    """Puts a rule at the top of PostgreSQL's pg_hba.conf, until the block ends."""
     lines = pg.data / "pg_hba.conf"
     before = lines.read_text()
     lines.write_text(f"{line}\n{before}")
@@ -89,19 +89,19 @@ def test_users_are_looked_up(start_pooler, pg, role, encryption, auth_type):
 
 @pytest.mark.shows("auth_user")
 def test_the_servers_password_is_the_clients(start_pooler, pg, role):
-    """PostgreSQL wants SCRAM too: the client's keys are good for it."""
+    """PostgreSQL requests SCRAM, too: pgweir logs in with the client's keys."""
     user = role("secret")
     with hba_line(pg, f"host all {user} all scram-sha-256"):
         pooler = launch(start_pooler, pg, auth_type="scram-sha-256")
         assert pooler.raw(user=user, password="secret").value("SELECT current_user") == user
-        # The error does not tell whether the user exists.
+        # The error does not show whether the user exists.
         assert pooler.login_error(user=user, password="x").words == "SASL authentication failed"
         assert pooler.login_error(user="nobody", password="x").words == "SASL authentication failed"
 
 
 @pytest.mark.pgweir_only("its online restart has other ways")
 def test_the_password_goes_along_in_an_online_restart(start_pooler, pg, role):
-    """The new process has to log in to a server for a client that it has never asked."""
+    """The new process logs in to a server for a client that has authenticated to the old process."""
     user = role("secret", "md5")
     with hba_line(pg, f"host all {user} all md5"):
         pooler = launch(start_pooler, pg)
@@ -172,7 +172,7 @@ def test_databases_that_cannot_tell(start_pooler, pg, role):
     ]:
         assert pooler.login_error(user=user, dbname=database, password="secret").words == "bouncer config error"
         pooler.expect_log(line)
-    # To the console by auth_query: there must be a database for that.
+    # For a login to the console by auth_query, a database for the query must be configured.
     assert pooler.login_error(user="stats", dbname="nowhere", password="x").words == "password authentication failed"
     pooler.console("SET stats_users = 'stats," + user + "'")
     assert pooler.login_error(user=user, dbname="pgbouncer", password="secret").words == "bouncer config error"
@@ -219,14 +219,14 @@ def test_clients_have_no_influence_on_the_query(start_pooler, pg, role):
                    auth_query="SELECT * FROM public.lookup($1) WHERE name IS NOT NULL", users=FILE | {"looker": "looks"})
     wicked = {"options": "-c search_path=evil,public -c work_mem=77kB"}
     pooler.raw(user=user, password="secret", **wicked).close()
-    # The same pool: what its client has set is on the one server.
+    # The same pool, whose only server has the settings of the first client.
     other = pooler.raw(user="looker", password="looks", **wicked)
     assert other.value("SHOW search_path") == "evil,public"
     other.query(f"SET ROLE {user}")
     pooler.raw(user=user, password="secret").close()
     assert other.value("SHOW search_path") == "evil,public"
     assert other.value("SELECT current_user") == user
-    # The name is a parameter.
+    # The user's name is a parameter of the query.
     assert pooler.login_error(user="x' OR 'a'='a", password="secret").words == "SASL authentication failed"
     assert "influenced" not in pooler.log()
 
@@ -247,14 +247,14 @@ def test_answers_are_kept(start_pooler, pg, role):
     assert asked() == 1
     [row] = pooler.console("SHOW AUTH_CACHE")
     assert (row["database"], row["auth_user"], row["name"], row["kind"]) == ("app", "looker", first, "md5")
-    # Another password: it is looked up again, and then it is right.
+    # With a new password, pgweir runs the query again, and the login succeeds.
     sql(pg, f"ALTER ROLE {first} PASSWORD '{scram.md5_secret('new', first)}'")
     pooler.raw(user=first, password="new").close()
     assert asked() == 2
     assert pooler.login_error(user=first, password="x").words == "password authentication failed"
     assert asked() == 3
     pooler.raw(user=first, password="new").close()
-    # There is room for one.
+    # The cache has room for one result.
     pooler.raw(user=second, password="two").close()
     pooler.raw(user=first, password="new").close()
     assert asked() == 5
@@ -350,7 +350,7 @@ def test_a_storm_goes_through_few_servers(start_pooler, pg, role):
     assert outcomes == [True] * len(threads)
     pool = pooler.pool("app", "looker")
     assert pool["cl_waiting"] == 0 and pool["sv_idle"] + pool["sv_used"] <= 2
-    # A client that leaves before its answer leaves nothing.
+    # A client that disconnects before its query is answered leaves nothing behind.
     for _ in range(10):
         client = pooler.socket()
         client.send(startup(user=users[0], database="app"))
@@ -413,7 +413,7 @@ def test_rules_about_roles_need_somebody_to_ask(new_pooler, pg, role):
 @pytest.mark.shows("auth_query")
 @pytest.mark.pgweir_only("has no such command")
 def test_what_is_asked_is_shown(start_pooler, pg, role):
-    """With one server, one login has its turn, and the next one waits."""
+    """With one server, the query of one login runs, and the next login waits."""
     users = [role("secret", "md5") for _ in range(2)]
     where = f"dbname={pg.value('SELECT current_database()')}"
     pooler = launch(start_pooler, pg, {"app": f"{where} pool_size=1"},

@@ -1,4 +1,4 @@
-"""Clients that send nonsense: their connection ends with an error, and nothing else happens."""
+"""Clients that send invalid messages: their connection ends with an error, and no other client is affected."""
 
 import os
 import random
@@ -19,7 +19,7 @@ def initial(body):
     return u32(len(body) + 4) + body
 
 
-# Before anything else. All of these are refused, or just closed.
+# As the first bytes of a connection. pgweir refuses or closes each of these connections.
 STARTUP = {
     "length 0": u32(0) + b"x" * 20,
     "length 3": u32(3) + b"x" * 20,
@@ -53,7 +53,7 @@ STARTUP = {
     "query first": wire.query("SELECT 1"),
 }
 
-# When a password is asked for.
+# In answer to the request for a password.
 MD5_ANSWER = {
     "query": wire.query("SELECT 1"),
     "sync": SYNC,
@@ -101,7 +101,8 @@ BROKEN_FRAMES = {
     "ssl request": u32(8) + u32(wire.SSL),
 }
 
-# After login. The frame is good and its content is not: an error; what follows is free.
+# After login. The header is valid and the content is not: pgweir sends an error. Whether it closes the connection is
+# not checked.
 BROKEN_CONTENT = {
     "query without end": frame("Q", b"SELECT 1"),
     "query with more behind": frame("Q", b"SELECT 1\0more\0"),
@@ -143,7 +144,7 @@ def check_refused(client):
 
 @pytest.fixture
 def check_others(newest_pg):
-    """Another client's transaction goes on through all of it, and new ones are let in."""
+    """Checks that another client's transaction continues meanwhile, and that new clients can log in."""
     def check(pooler, other):
         assert pooler.alive()
         assert other.value("SELECT 1") == "1"
@@ -158,7 +159,7 @@ STAGES = {
     "scram": (SCRAM_ANSWER, "scram-sha-256"),
     "frames": (BROKEN_FRAMES, "trust"),
 }
-# What PgBouncer 1.18 lets pass, waits on without end, or dies of.
+# Cases that PgBouncer 1.18 accepts, waits for without end, or crashes on.
 NOT_IN_PGBOUNCER = {
     ("startup", "length 7"), ("startup", "no terminator"), ("frames", "type 0"),
     ("md5", "unknown"), ("md5", "empty"), ("md5", "no terminator"),
@@ -177,7 +178,7 @@ CASES = [_case(stage, name) for stage, (cases, _) in STAGES.items() for name in 
 
 
 def arrive(client, stage):
-    """Brings a connection to the stage where the nonsense is sent."""
+    """Brings a connection to the stage at which the invalid message is sent."""
     if stage != "startup":
         client.send(startup(user="trusty", database="app"))
         client.until("Z" if stage == "frames" else "R")
@@ -199,7 +200,9 @@ def test_refused(start_pooler, newest_pg, check_others, stage, name):
 @pytest.mark.pgweir_only("tells an error")
 @pytest.mark.parametrize("name", ["farewell", "length 3", "negative length", "http"])
 def test_what_is_no_startup_at_all_gets_no_answer(start_pooler, newest_pg, check_others, name):
-    """As with PostgreSQL: a client may send Terminate before its login (node-postgres does), and expects no error."""
+    """As with PostgreSQL, there is no answer: some clients send Terminate before their login (node-postgres does), and
+    expect no error.
+    """
     pooler = start_pooler(newest_pg, users=USERS)
     with pooler.raw(password=PASSWORD) as other:
         for port in (newest_pg.port, pooler.port):
@@ -280,7 +283,7 @@ def test_login_timeout(start_pooler, newest_pg, auth_type):
         if pooler.pgbouncer and words == ["client sent partial pkt in startup phase"]:
             continue
         assert words in ([], ["client_login_timeout"]), name
-    # A login that goes on, and waits for the first server, may take its time.
+    # The timeout does not apply to a login that waits for the first server.
     pooler.console("SET client_login_timeout = 3")
     with pooler.raw(password=PASSWORD) as client:
         client.quiet(3.5)
@@ -294,7 +297,7 @@ SENSIBLE = (wire.query("SELECT 1") + wire.extended("SELECT $1", ["a"]) + SYNC + 
 @pytest.mark.pgweir_only("loses track of some")
 @pytest.mark.parametrize("bit", range(8))
 def test_flipped_bits(start_pooler, newest_pg, bit):
-    """Valid messages but for one bit, and then the client is gone: its server is soon free again."""
+    """Messages with one wrong bit, after which the client disconnects: its server is soon free again."""
     pooler = start_pooler(newest_pg, users=USERS, default_pool_size=1, query_wait_timeout=60)
     stuck = []
     for at in range(len(SENSIBLE)):
@@ -313,7 +316,7 @@ def test_flipped_bits(start_pooler, newest_pg, bit):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_bytes(start_pooler, newest_pg, check_others, seed):
-    """Noise before and after login, and valid messages with several bits flipped."""
+    """Random bytes before and after login, and valid messages with several bits flipped."""
     pooler = start_pooler(newest_pg, users=USERS)
     dice = random.Random(seed)
     with pooler.raw() as other:
@@ -334,7 +337,7 @@ def test_random_bytes(start_pooler, newest_pg, check_others, seed):
 
 
 def test_broken_message_behind_a_good_one(start_pooler, newest_pg):
-    """Both in one packet: what the good one asked is finished, and the server is free."""
+    """Both come in one write: pgweir completes the valid request, and the server is free afterwards."""
     pooler = start_pooler(newest_pg, users=USERS, default_pool_size=1)
     for good in (wire.query("SELECT 1"), wire.extended("SELECT 1") + SYNC, wire.query("BEGIN")):
         client = pooler.raw().send(good + frame("z"))
@@ -343,9 +346,9 @@ def test_broken_message_behind_a_good_one(start_pooler, newest_pg):
             assert fresh.query("SELECT 2")[-1].body == b"I"
 
 
-# -- a great many of them
+# -- many of them
 
-# Connections of a kind; resident memory is compared between the mark and the last.
+# The number of connections. Resident memory is compared between the first number and the last.
 COUNT, MARK = 2_000, 500
 FULL_COUNT, FULL_MARK = 10_000, 1_000
 GROWTH_KB = 1024
@@ -397,7 +400,7 @@ def test_unfinished_logins_cost_little(start_pooler, newest_pg):
 
 @pytest.mark.guards("log_injection")
 def test_log_lines_cannot_be_forged(start_pooler, newest_pg):
-    """Names go into the log; a line end in them must not begin a new line."""
+    """The log contains names of clients: a line break in a name must not begin a new line."""
     pooler = start_pooler(newest_pg)
     evil = f"x\n2020-01-01 00:00:00 UTC [{os.getpid()}] LOG all is well"
     with pytest.raises(wire.LoginRefused):

@@ -1,4 +1,4 @@
-"""Servers that send nonsense: the client gets a clear error, and nothing else happens."""
+"""Servers that send invalid messages: the client gets a clear error, and no other client is affected."""
 
 import contextlib
 import socket
@@ -27,7 +27,7 @@ def start_bad(start_server, start_pooler, newest_pg):
 
 
 def check_alive(pooler):
-    """The process lives and serves the good database."""
+    """Checks that the process runs and serves the other database."""
     assert pooler.alive()
     with pooler.raw() as client:
         assert client.value("SELECT 1") == "1"
@@ -37,7 +37,7 @@ def sasl(code, body):
     return frame("R", u32(code) + body)
 
 
-# -- at login: what the server sends in answer to the startup packet, before it closes
+# -- at login: the server's answer to the startup packet, before it closes
 
 LOGIN = {
     "nothing": b"",
@@ -76,13 +76,13 @@ LOGIN = {
     "negotiation cut off": frame("v", u32(196608)),
     "negotiation of a negative count": frame("v", u32(196608) + u32(0xFFFFFFFF)),
 }
-# A server may be taken at its word here, or not.
+# Here pgweir may accept the server's message or refuse it.
 TOLERABLE = {"bad state of ready", "empty ready", "parameter without end", "parameter without value",
              "key cut off", "negotiation cut off", "negotiation of a negative count"}
 
 
 def better(names, *not_in_pgbouncer):
-    """Test parameters, of which PgBouncer 1.18 fails some: it believes them, or dies of them."""
+    """Test parameters, some of which fail with PgBouncer 1.18: it accepts them, or crashes."""
     mark = pytest.mark.pgweir_only("believes it, or dies of it")
     return [pytest.param(name, marks=mark if name in not_in_pgbouncer else ()) for name in names]
 
@@ -136,7 +136,7 @@ def test_server_that_cannot_be_reached_in_time(start_bad):
     with socket.socket() as full, contextlib.ExitStack() as stack:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
-        for _ in range(3):  # the kernel has no place for another one
+        for _ in range(3):  # the kernel's queue is full
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(full.getsockname())
@@ -150,7 +150,7 @@ def test_server_that_cannot_be_reached_in_time(start_bad):
         check_alive(pooler)
 
 
-# Server's first SCRAM message for the client's nonce, and its last one.
+# The server's first SCRAM message for the client's nonce, and its last one.
 SCRAM = {
     "nonce of its own": (lambda nonce: b"r=other,s=QUJDREVGRw==,i=4096", b"v=AAAA"),
     "client's nonce alone": (lambda nonce: b"r=" + nonce + b",s=QUJDREVGRw==,i=4096", b"v=AAAA"),
@@ -219,7 +219,7 @@ ANSWERS = {
 @pytest.mark.parametrize("name", better(ANSWERS, "bad state", "long ready"))
 @pytest.mark.parametrize("within", ["alone", "in a transaction"])
 def test_answer(start_bad, name, within):
-    """No ReadyForQuery is made up behind a broken answer; the next query has a new server."""
+    """pgweir sends no ReadyForQuery after an invalid answer. The next query gets a new server."""
     def behave(connection):
         if not connection.welcome():
             return
@@ -248,7 +248,7 @@ def test_answer(start_bad, name, within):
     except Closed:
         pass
     seen = wire.kinds(heard)
-    cut = name.startswith("ends in a")  # the client has a piece of a message already
+    cut = name.startswith("ends in a")  # the client has received a part of a message already
     if not cut:
         assert "E" in seen or seen == "", heard
         assert all(m.sqlstate and m.words for m in heard if m.kind == "E")
@@ -259,7 +259,7 @@ def test_answer(start_bad, name, within):
     check_alive(pooler)
 
 
-# -- what was not asked for
+# -- messages that were not requested
 
 UNASKED = {
     "ready": fake.READY,
@@ -323,16 +323,16 @@ def test_idle_servers_may_speak_of_themselves(start_bad, name):
     with pooler.raw(dbname="bad") as client:
         assert client.value("hello") == "right"
         answered.set()
-        client.quiet(0.3)  # time in which it speaks
-        # The same server answers, or a new one if the pool has closed the first.
+        client.quiet(0.3)  # time in which the server may send
+        # The same server answers, or a new one if pgweir has closed the first.
         assert client.value("hello") == ("still me" if server.accepted == 1 else "right")
 
 
-# -- limits of trust
+# -- limits on what a server may send
 
 
 def test_server_that_floods_at_login(start_bad):
-    """Notices without end are not an excuse for memory without end."""
+    """Memory stays bounded while a server sends notices without end."""
     def behave(connection):
         connection.read_startup()
         connection.send(fake.AUTH_OK)
@@ -366,7 +366,7 @@ def test_server_that_announces_a_huge_message_at_login(start_bad):
 
 
 def test_slow_server(start_bad):
-    """Bytes that come one at a time are put together again."""
+    """A server that sends one byte at a time is served like any other."""
     def behave(connection):
         if not connection.welcome():
             return
@@ -383,7 +383,7 @@ def test_slow_server(start_bad):
 
 
 def test_servers_that_come_and_go(start_bad):
-    """Each server answers once and closes its connection. Every query is answered all the same."""
+    """Each server answers once and closes its connection. Every query gets its answer."""
     def behave(connection):
         if connection.welcome() and connection.read().kind == "Q":
             connection.send(fake.answer(f"{connection.number}"))

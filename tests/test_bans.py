@@ -1,4 +1,4 @@
-"""Failed logins are delayed, and then their user is banned from their address."""
+"""Failed logins: their errors are delayed, and after several of them the user is banned from the address."""
 
 import time
 

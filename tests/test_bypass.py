@@ -1,4 +1,4 @@
-"""Clients that get past the limits: each has a server of its own, outside of all pools."""
+"""`bypass_users`: clients that have exclusive servers, outside of all pools and limits."""
 
 import subprocess
 
@@ -22,7 +22,7 @@ def is_gone(pg, backend):
 
 
 def begin_login(pooler, user=ADMIN, database="app"):
-    """A client that has proven who it is, and waits."""
+    """Begins a login: the client has authenticated, and waits for a server."""
     client = pooler.socket()
     client.send(wire.startup(user=user, database=database))
     client.expect("R")
@@ -31,7 +31,7 @@ def begin_login(pooler, user=ADMIN, database="app"):
 
 @pytest.mark.shows("bypass_users", "bypass_max")
 def test_past_all_limits(start_pooler, pg, workers):
-    """The pool, the caps and the number of clients are exhausted, and psql gets in all the same."""
+    """The pool, the caps and the number of clients are exhausted, and psql can log in nevertheless."""
     pooler = start_pooler(pg, workers=workers, default_pool_size=1, max_client_conn=2, max_db_connections=1,
                           max_user_connections=1, max_server_conn=1, max_db_client_connections=2,
                           max_user_client_connections=1, bypass_users=f"other/*, */{ADMIN}")
@@ -49,7 +49,7 @@ def test_past_all_limits(start_pooler, pg, workers):
     assert (done.returncode, done.stdout, done.stderr) == (0, "\n7|77kB\n", "")
     first, second = admin(pooler), pooler.raw(dbname="other")
     assert first.value(BACKEND) != second.value(BACKEND)
-    # No other client benefits, and no client is served out of turn.
+    # The other clients still wait, in the same order.
     with pytest.raises(LoginRefused, match="max_client_conn"):
         pooler.raw()
     waiter.quiet(0.1)
@@ -108,7 +108,7 @@ def test_more_than_there_may_be(start_pooler, newest_pg, workers, state):
     assert pooler.pool(user=ADMIN)["sv_idle"] == 1
     with pytest.raises(LoginRefused, match="max_client_conn"):
         admin(pooler)
-    # A parameter that only an exclusive server could have is refused first.
+    # pgweir refuses a startup parameter that only an exclusive server could have.
     reason = "unsupported startup parameter: work_mem" if state == "off" else "max_client_conn"
     with pytest.raises(LoginRefused, match=reason):
         admin(pooler, work_mem="99kB")
@@ -131,7 +131,7 @@ def test_more_than_there_may_be(start_pooler, newest_pg, workers, state):
     third = machine.wait_until(
         lambda: (client := has_come_free()) and is_native(client) and client, 5, "the place is free")
     assert third.value("SHOW work_mem") == "99kB"
-    # The one that was served from the pool has a place there.
+    # The client that was served from the pool counts in the pool.
     assert second.value("SELECT 7") == "7"
     pooler.console("SET bypass_max = 2")
     assert admin(pooler, work_mem="98kB").value("SHOW work_mem") == "98kB"

@@ -1,4 +1,4 @@
-"""Cancel requests reach the query they were meant for, and no other."""
+"""A cancel request reaches the query of the client that it names, and no other query."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ CANCELED = ("57014", "canceling statement due to user request")
 
 
 def cancel_running(pooler, pg, client, sql=SLEEP):
-    """Starts a query, cancels it when it runs, and returns its answer."""
+    """Starts a query, cancels it while it runs, and returns its answer."""
     client.send(query(sql))
     machine.wait_until(lambda: pg.running("%pg_sleep(30)%"), what="it runs")
     assert client.cancel() == []
@@ -57,7 +57,7 @@ def test_over_the_unix_socket(start_pooler, pg):
 
 
 def test_one_of_several(start_pooler, pg, workers):
-    """All servers are busy and all clients sleep; only the named client's query is cancelled."""
+    """All servers run queries that sleep. Only the query of the named client is canceled."""
     pooler = start_pooler(pg, default_pool_size=4, workers=workers)
     clients = [pooler.raw() for _ in range(4)]
     for client in clients:
@@ -104,7 +104,7 @@ def test_key_of_the_server_is_not_the_clients(start_pooler, newest_pg):
 
 
 def test_idle_client(start_pooler, pg, workers):
-    """There is nothing to cancel: neither its next query nor anybody's is hit."""
+    """There is nothing to cancel: the request affects neither the client's next query nor another client's."""
     pooler = start_pooler(pg, default_pool_size=1, workers=workers)
     idle, busy = pooler.raw(), pooler.raw()
     assert idle.value("SELECT 1") == "1"
@@ -165,7 +165,7 @@ def waiting(pooler, sent):
 @pytest.mark.pgweir_only("there it goes on waiting")
 @pytest.mark.parametrize("name", WITHDRAWN)
 def test_waiting_client(start_pooler, newest_pg, workers, name):
-    """PostgreSQL would stop what it asked for."""
+    """The request of a waiting client is canceled, as PostgreSQL would do."""
     first, *others = WITHDRAWN[name]
     pooler = start_pooler(newest_pg, default_pool_size=1, workers=workers)
     with waiting(pooler, first) as (holder, waiter):
@@ -180,7 +180,7 @@ def test_waiting_client(start_pooler, newest_pg, workers, name):
         machine.wait_until(lambda: pooler.pool()["cl_waiting"] == 1, what="it waits again")
         assert holder.query("COMMIT")[-1].body == b"I"
         assert wire.value(waiter.until_ready()) == "again"
-        # No part of the request was run.
+        # No part of the request has run.
         assert waiter.send(wire.bind(name="p") + wire.SYNC).until_ready()[0].sqlstate == "26000"
     pooler.expect_log("cancel request for waiting client")
 
@@ -293,7 +293,7 @@ def test_cancels_hit_nobody_else(start_pooler, pg, workers):
                     heard = client.query(f"SELECT pg_sleep({dice.random() / 100}), '{seed}'")
                     if wire.errors(heard) or wire.rows(heard)[0][1] != str(seed):
                         problems.append(heard)
-        except Exception as error:  # collected: a thread's own would be lost
+        except Exception as error:  # collected here, since an exception in a thread would be lost
             problems.append(error)
 
     def victim(seed):
@@ -380,7 +380,7 @@ def test_psql_interrupted(start_pooler, pg):
     assert pg.running("%pg_sleep(30)%") == []
 
 
-# -- what becomes of a request
+# -- outcomes of requests
 
 
 @pytest.mark.pgweir_only("logs some of it at another level")
@@ -399,7 +399,9 @@ def test_the_log_says_what_became_of_it(start_pooler, newest_pg):
 
 @pytest.mark.shows("cancel_wait_timeout")
 def test_a_request_that_takes_too_long(start_pooler):
-    """The server takes the request and does not close: it must not hit the next client later."""
+    """The server accepts the request and does not close the connection: the request must not cancel a later query of
+    another client.
+    """
     def behave(connection):
         if connection.welcome():
             connection.until("Q")

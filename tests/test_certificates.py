@@ -32,7 +32,7 @@ def catalog(pooler, database):
 
 
 def read(pooler, database="app", user=USER):
-    """Waits until the catalog is read, and returns its row; a server has to come free for that."""
+    """Waits until pgweir has read the catalog, for which a server has to become free. Returns its row."""
     def is_read():
         with pooler.connect(user, database) as db:
             db.execute("SELECT 1")
@@ -51,7 +51,7 @@ def opaque(pooler, database="app"):
 
 
 def expected():
-    """Returns the rows that the comments of the sample announce. Objects without session state are not listed."""
+    """Returns the rows that the comments of the sample describe. Objects that leave no session state are not listed."""
     kinds = {"f": "function", "r": "relation"}
     found = {}
     for line in SAMPLE.read_text().splitlines():
@@ -85,7 +85,7 @@ def test_the_facts_are_read_under_any_settings(pg, sample):
         "SET default_transaction_deferrable TO on",
         "SET default_transaction_read_only TO on",
         "SET quote_all_identifiers TO on",
-        # The first words of the query are still under it, on a machine that is busy.
+        # On a busy machine, the beginning of the query may still be within the time.
         "SET statement_timeout TO '5s'",
     ]
     settings = "SELECT name, setting FROM pg_settings WHERE source = 'session' AND name NOT LIKE 'transaction%'"
@@ -121,7 +121,7 @@ def test_the_query_has_time_of_its_own(pg):
 
 
 def test_every_function_that_may_keep_something_is_known(pg, start_pooler):
-    """Else pgweir takes it for opaque: a new major version."""
+    """A new major version may bring new functions, which count as opaque until they are in the lists."""
     pooler = start_pooler(pg)
     assert read(pooler)["state"] == "known"
     assert [name for kind, name in opaque(pooler) if kind == "built-in"] == []
@@ -147,7 +147,7 @@ def test_types_and_operators_of_extensions_are_certified(pg, start_pooler, exten
 @pytest.mark.shows("unclean")
 @pytest.mark.parametrize("unclean", ["close", "ignore"])
 def test_what_no_clean_takes_away(pg, start_pooler, unclean):
-    """A server on which any code may have run is of no use to others where that code could keep something for good."""
+    """A server on which any code may have run is closed if that code could leave state that no clean removes."""
     pooler = start_pooler(pg, default_pool_size=1, workers=1, unclean=unclean)
     pg.run("CREATE EXTENSION dblink", dbname="app")
     try:
@@ -191,7 +191,7 @@ def _can_be_called(pg, name):
 
 
 def test_functions_in_sql_of_the_server_call_clean_ones_only(pg):
-    """Functions of pg_catalog in SQL, by the words of their source."""
+    """Checks the functions of pg_catalog in SQL by the words of their source."""
     sources = pg.rows(
         "SELECT p.proname, concat(p.prosrc, pg_get_function_sqlbody(p.oid)) FROM pg_proc p JOIN pg_language l"
         " ON l.oid = p.prolang WHERE l.lanname = 'sql' AND p.oid < 16384")
@@ -205,7 +205,7 @@ def test_views_of_the_server_read_clean_functions_only(pg):
         "SELECT c.relname, p.proname FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class"
         " JOIN pg_proc p ON r.ev_action::text ~ (':funcid ' || p.oid || ' ')"
         " WHERE c.oid < 16384 AND r.ev_type = '1' AND p.provolatile = 'v'")
-    # The reader of texts knows these by name.
+    # The scanner knows these functions by name.
     known = {"pg_settings", "pg_prepared_statements", "pg_cursors"}
     unclean = {(view, function) for view, function in views
                if function not in INNOCENT and view not in known}
@@ -213,7 +213,7 @@ def test_views_of_the_server_read_clean_functions_only(pg):
 
 
 def test_a_parameter_named_in_dynamic_sql(start_pooler, pg):
-    """The name of a custom parameter may stand within a string that a function executes: the value stays with its client."""
+    """The name of a custom parameter is in a string that a function executes. The value is moved with its client."""
     pg.run("CREATE FUNCTION enter(tenant text) RETURNS void LANGUAGE plpgsql AS $$"
            "BEGIN EXECUTE format('SET dynamic.tenant = %L', tenant); END$$", dbname="app")
     try:
@@ -222,7 +222,7 @@ def test_a_parameter_named_in_dynamic_sql(start_pooler, pg):
             for _ in range(3):
                 one.execute("SELECT enter('one')")
                 other.execute("SELECT enter('other')")
-                # No text names the parameter so far: only the function's body does.
+                # So far, only the function's body names the parameter.
                 for client in (one, other, one):
                     client.execute("SELECT 1")
                 assert one.execute("SHOW dynamic.tenant").fetchone() == ("one",)

@@ -1,4 +1,4 @@
-"""How long clients may take: to log in, to be idle, to run a query or a transaction."""
+"""Timeouts of clients: for the login, for idle clients, for queries and transactions."""
 
 import time
 
@@ -19,7 +19,7 @@ def in_the_end(pooler, client, words):
 
 
 def where(key, value, user="trusty"):
-    """The setting at each place where it may stand; the user's own goes before the global one."""
+    """Sets the timeout globally, for the database or for the user, which takes precedence."""
     return [
         pytest.param({key: value}, id="global"),
         pytest.param({"users_section": {user: f"{key}={value}"}}, id="user"),
@@ -37,11 +37,11 @@ def test_idle_clients_are_closed(start_pooler, newest_pg, settings):
     fresh, client, busy = pooler.raw(), pooler.raw(), pooler.raw()
     other = pooler.raw(user="plainly")
     busy.query("BEGIN")
-    for _ in range(4):  # more often than it may be idle
+    for _ in range(4):  # for longer than it may be idle
         client.query("SELECT pg_sleep(0.2)")
     in_the_end(pooler, client, "client_idle_timeout")
     in_the_end(pooler, fresh, "client_idle_timeout")
-    # In a transaction it has a server, and another setting ends it.
+    # In a transaction it has a server, and another timeout applies.
     assert busy.value("SELECT 7") == "7"
     if "users_section" in settings:
         assert other.value("SELECT 8") == "8"
@@ -88,7 +88,7 @@ def test_idle_transactions_are_ended(start_pooler, newest_pg, settings, workers)
 def test_long_transactions_are_ended(start_pooler, newest_pg, settings, mode):
     pooler = start_pooler(newest_pg, pool_mode=mode, **settings)
     client = pooler.raw()
-    for _ in range(6):  # no transaction of these is a long one
+    for _ in range(6):  # none of these transactions is long
         client.query("SELECT pg_sleep(0.2)")
     began = time.monotonic()
     client.query("BEGIN")
@@ -100,7 +100,7 @@ def test_long_transactions_are_ended(start_pooler, newest_pg, settings, mode):
         assert "E" not in wire.kinds(messages)
     assert 0.9 < time.monotonic() - began < 10
     pooler.expect_log("closing because: transaction timeout (age=")
-    # A query alone is a transaction too.
+    # A single query is a transaction, too.
     client = pooler.raw()
     client.send(wire.query(SLEEP))
     in_the_end(pooler, client, "transaction timeout")
@@ -124,7 +124,7 @@ def test_long_queries_are_cancelled(start_pooler, newest_pg, settings, workers):
 
 
 def test_query_timeout_in_the_middle_of_a_row(start_pooler, newest_pg):
-    """No error would be understood there; the connection ends all the same."""
+    """The client could not read an error in the middle of a row: pgweir closes the connection."""
     def behave(connection):
         if connection.welcome():
             connection.until("Q")
@@ -140,7 +140,7 @@ def test_query_timeout_in_the_middle_of_a_row(start_pooler, newest_pg):
 
 
 def test_a_slow_copy_is_no_long_query(start_pooler, newest_pg):
-    """The time in which a client sends its data is not the query's."""
+    """The time in which a client sends COPY data does not count for query_timeout."""
     newest_pg.run("DROP TABLE IF EXISTS slow; CREATE TABLE slow (n int)", dbname="app")
     pooler = start_pooler(newest_pg, query_timeout=0.6)
     client = pooler.raw()

@@ -52,7 +52,9 @@ def test_options_that_are_no_settings(start_pooler, newest_pg):
 @pytest.mark.parametrize("where", ["global", "database", "user", "forced user"])
 @pytest.mark.parametrize("mode", ["session", "statement"])
 def test_what_no_server_would_be_given_is_refused(start_pooler, newest_pg, mode, where):
-    """Sessions are carried in transaction mode alone: nothing is taken that would then not hold."""
+    """pgweir carries session state only in transaction mode. In other modes, it refuses startup parameters that it
+    could not keep.
+    """
     entry = f"host={newest_pg.host} port={newest_pg.port} dbname=app"
     options = {"global": {"pool_mode": mode},
                "database": {"databases": {"app": f"{entry} pool_mode={mode}"}},
@@ -76,12 +78,12 @@ def test_ignored_options_are_still_read(start_pooler, newest_pg):
     assert client.value("SHOW work_mem") != "77kB"
 
 
-# -- who may be told what
+# -- which client may learn what
 
 
 @pytest.mark.parametrize("auth_type", ["md5", "scram-sha-256", "plain", "trust"])
 def test_databases_are_told_to_known_users_only(start_pooler, newest_pg, auth_type):
-    """Which databases there are: not before the password was right."""
+    """A client does not learn which databases exist before its password was accepted."""
     pooler = start_pooler(newest_pg, auth_type=auth_type)
     refused = r"password authentication failed|SASL authentication failed"
     if auth_type != "trust":
@@ -119,7 +121,7 @@ def test_no_simple_queries(start_pooler, newest_pg, workers):
         client.send(wire.query("SELECT 1; DROP TABLE users"))
         error = client.error_and_close()
         assert (error.sqlstate, error.words) == ("08P01", "PQexec disallowed")
-    # Not in a pipeline either; and none of it has cost a server.
+    # The same in a pipeline. No server was opened for it.
     client = pooler.raw()
     client.send(wire.extended("SELECT pg_backend_pid()"), wire.frame("S"))
     backend = wire.value(client.until_ready())
@@ -131,17 +133,18 @@ def test_no_simple_queries(start_pooler, newest_pg, workers):
     assert pooler.console("SHOW VERSION")
 
 
-# -- how many
+# -- the number of clients
 
 
 def caps(key):
-    """The cap of two clients in the global section, and in the entry of one database or user."""
+    """The limit of two clients: globally, or in the entry of one database or user."""
     section, name = ("database", "app") if "_db_" in key else ("user", "trusty")
     return [pytest.param({key: 2}, id="global"), pytest.param({section: (name, key)}, id=section)]
 
 
 def with_cap(start_pooler, pg, settings, **options):
-    """A pooler whose database or user of that name may have two clients; or any, if it's global."""
+    """A pooler that allows two clients: of the database or user with this name, or of each one if the limit is global.
+    """
     settings = dict(settings)
     if "database" in settings:
         name, key = settings.pop("database")

@@ -47,7 +47,7 @@ def test_check(program, folder_with):
     done = run(program, "check", "pgweir.ini", folder=folder_with("check"))
     assert (done.returncode, done.stderr) == (0, "")
     assert "very secret" not in done.stdout and "the boss's password" not in done.stdout
-    # This machine may have a pooler of its own there.
+    # Another pooler may use this port on this machine.
     lines = done.stdout.splitlines(keepends=True)
     said = "".join(line for line in lines if "6432 is in use" not in line and "6432 is held" not in line)
     compare(said, HERE / "check" / "expected.txt")
@@ -108,7 +108,7 @@ def test_check_of_what_would_not_start(program, folder_with, lines, said):
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs to be root")
 def test_check_sees_what_the_user_sees(program, folder):
-    """Root checks for the user that the pooler is to run as."""
+    """Run by root, `pgweir check` checks as the user that the pooler would run as."""
     (folder / "own").mkdir()
     (folder / "own").chmod(0o700)
     for path in folder.parents:
@@ -130,7 +130,7 @@ def test_check_warns_of_users_who_cannot_look_up(program, folder):
 
 
 def test_check_warns_of_ports_in_use(program, new_pooler):
-    """Another process, mostly the running pooler, uses the port. That process does not notice the check."""
+    """Another process, usually the running pooler, uses the port, and does not notice the check."""
     pooler = new_pooler(None)
     pooler.start()
     machine.wait_until(lambda: pooler.log().count("unexpected eof") >= 2, what="its start is over")
@@ -193,7 +193,7 @@ def test_check_names_startup_parameters_that_pgweir_carries(program, folder, lin
 
 
 def test_check_reaches_servers(program, folder, start_server):
-    """If asked to."""
+    """With `--reach`, it connects to the servers."""
     there, nowhere = start_server(lambda _: None), machine.free_port()
     (folder / "a.ini").write_text("[databases]\n"
                                   f"a = host=127.0.0.1 port={there.port}\nb = host=127.0.0.1 port={nowhere}\n")
@@ -237,7 +237,7 @@ def test_what_was_imported_can_be_used(program, folder_with):
     done = run(program, "check", new / "pgweir.ini", folder=folder)
     assert done.returncode == 0, done.stderr
     assert re.search(r"sharded_db_shard_1_replica +replica-1:5432 +shard1 ", done.stdout)
-    # Files that are there stay as they are.
+    # Existing files are not overwritten.
     (new / "pgweir.ini").unlink()
     (new / "userlist.txt").write_text("mine")
     again = run(program, "import", "-o", new, "pgcat.toml", folder=folder)

@@ -110,7 +110,7 @@ def test_version(start_pooler, newest_pg, program):
 
 
 def test_login_looks_like_a_server(start_pooler, newest_pg):
-    """Drivers expect these parameters from any database."""
+    """The console sends the parameters that drivers expect at login."""
     client = start_pooler(newest_pg).raw("admin", "pgbouncer")
     told = client.parameters
     assert told["client_encoding"] == "UTF8"
@@ -120,7 +120,7 @@ def test_login_looks_like_a_server(start_pooler, newest_pg):
     assert client.pid is not None
 
 
-# -- what is shown
+# -- SHOW
 
 
 def test_pools(start_pooler, pg, workers):
@@ -332,7 +332,7 @@ def test_many_commands_in_one_write(start_pooler, newest_pg, workers):
     assert tags == ["ENABLE", "SHOW"] * count
 
 
-# -- the language
+# -- syntax of commands
 
 
 @pytest.mark.parametrize("text", [
@@ -528,7 +528,7 @@ def test_failed_reload_keeps_the_old_configuration_whole(start_pooler, newest_pg
 
 
 def test_reload_under_load(start_pooler, newest_pg, workers):
-    """Nobody's queries are disturbed by it."""
+    """A reload disturbs no client's queries."""
     pooler = start_pooler(newest_pg, default_pool_size=3, workers=workers)
     bench = subprocess.Popen(
         [newest_pg.binaries.path("pgbench"), "-n", "-c", "20", "-T", "4", "-f", "/dev/stdin",
@@ -593,7 +593,7 @@ def test_shutdown_waits_for_servers(start_pooler, newest_pg, workers):
     assert pooler.wait_end() == 0
 
 
-# -- what is shown, once more: tables of PgBouncer 1.25
+# -- SHOW: tables of PgBouncer 1.25
 
 
 def listed(pooler):
@@ -643,7 +643,7 @@ def test_totals_count_exactly(start_pooler, newest_pg, workers):
     assert (rows["app"]["query_count"], rows["app"]["xact_count"]) == (18, 12)
     assert (rows["app"]["client_login_count"], rows["pgbouncer"]["query_count"]) == (6, 1)
     totals = {row["name"]: row["value"] for row in pooler.console("SHOW TOTALS")}
-    # The console's commands count, this one too.
+    # The console's commands count, including this one.
     assert (totals["total_query_count"], totals["total_xact_count"]) == (20, 14)
     assert totals["total_client_bytes"] == rows["app"]["bytes_received"]
 
@@ -668,7 +668,7 @@ def test_averages_are_of_the_last_period(start_pooler, newest_pg, workers):
     worker = threading.Thread(target=work)
     worker.start()
     try:
-        # More than any period can have.
+        # More than a period can have.
         machine.wait_until(lambda: row()["total_query_count"] > 130, 30, "there is work")
         busy = machine.wait_until(lambda: (r := row())["avg_query_count"] > 0 and r, 10, "a period with work")
     finally:
@@ -701,7 +701,7 @@ def test_sockets(start_pooler, newest_pg, workers):
     wanted = ["cl_active"] * 3 + ["cl_login", "cl_waiting", "sv_active"]
     machine.wait_until(
         lambda: sorted(row["state"] for row in pooler.console("SHOW SOCKETS")) == wanted)
-    # The beginning of a query, and no more of it.
+    # Only the beginning of a query.
     busy.send(wire.query("SELECT 2" + " " * 1000)[:100])
     machine.wait_until(
         lambda: [row["type"] for row in pooler.console("SHOW ACTIVE_SOCKETS")] == ["C"])

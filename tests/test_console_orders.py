@@ -1,4 +1,4 @@
-"""PAUSE, RESUME, KILL and the other commands that change what all workers do."""
+"""PAUSE, RESUME, KILL and the other commands that all workers carry out."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from rawclient import LoginRefused
 
 
 def command(console, text):
-    """Gives a command that has to work."""
+    """Runs a command that must succeed."""
     messages = console.query(text)
     assert wire.kinds(messages) == "CZ", (text, wire.errors(messages))
     return messages[0].body.rstrip(b"\0").decode()
@@ -230,7 +230,7 @@ def test_a_paused_pooler_ends(start_pooler, newest_pg, workers):
     console.send(wire.query("SHUTDOWN WAIT_FOR_SERVERS"))
     ((_, words),) = wire.errors(client.rest())
     assert "server shutting down" in words
-    assert "closing because: server shutting down" in pooler.log()  # before the client is told
+    assert "closing because: server shutting down" in pooler.log()  # before the client gets the error
     assert pooler.wait_end() == 0
 
 
@@ -297,7 +297,7 @@ def test_kill_client(start_pooler, newest_pg, workers, how):
     assert [words for _, words in wire.errors(victim.rest())] == ["admin forced disconnect"]
     assert other.value("SELECT 1") == "1"
     assert wire.errors(console.query(f"KILL_CLIENT {rows[0]['ptr']}")) == [("08P01", "client not found")]
-    if how == "idle":  # by the number that the log has, too
+    if how == "idle":  # also by the number that the log has
         pointer = next(row["ptr"] for row in pooler.console("SHOW CLIENTS") if row["database"] == "app")
         assert command(console, f"KILL_CLIENT {pointer}") == "KILL_CLIENT"
         assert [words for _, words in wire.errors(other.rest())] == ["admin forced disconnect"]
@@ -387,7 +387,7 @@ def test_commands_with_too_much_are_none(start_pooler, newest_pg):
         assert wire.errors(console.query(text)) == [("08P01", f"invalid command '{text}', use SHOW HELP;")]
 
 
-# -- nobody's work is lost
+# -- no transaction fails
 
 
 @pytest.mark.parametrize("seconds", [

@@ -1,4 +1,4 @@
-"""SET on the console: checked and put in force like a reload of the file."""
+"""SET on the console: checked and applied as RELOAD does with the file."""
 
 import pytest
 

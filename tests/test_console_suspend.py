@@ -1,4 +1,4 @@
-"""SUSPEND: nothing is read until RESUME."""
+"""SUSPEND: pgweir reads no sockets until RESUME."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""COPY in both directions, and all the ways in which it can break off."""
+"""COPY in both directions, and all the ways in which it can end early."""
 
 import asyncio
 import hashlib
@@ -26,7 +26,7 @@ def table(pg):
     return "copied"
 
 
-# -- the same conversation with and without the pooler
+# -- the same messages with and without the pooler
 
 # name: steps of (what to send, kinds of message that end the answer)
 SCRIPTS = {
@@ -93,7 +93,7 @@ def play(client, steps):
     return [(m.kind, m.body) for sent, ends in steps for m in client.play(sent, ends)]
 
 
-PIPELINED = ("in, all at once", "in, bad row, client goes on")  # PgBouncer may wait for ever
+PIPELINED = ("in, all at once", "in, bad row, client goes on")  # PgBouncer may never answer
 
 
 @pytest.mark.parametrize("name", [
@@ -124,7 +124,7 @@ def test_server_is_free_after_copy(start_pooler, pg, pgbouncer, table):
         assert second.query("SELECT 1")[-1].body == b"I", name
 
 
-# -- much of it
+# -- large amounts of data
 
 
 @pytest.mark.parametrize("mode", ["transaction", "session"])
@@ -175,7 +175,7 @@ def test_copies_side_by_side(start_pooler, pg, table, workers):
                     seen = {row[0] for row in copy.rows()}
                 if seen != {f"{who}:{n}" for n in range(2000)}:
                     problems.append((who, len(seen)))
-        except Exception as error:  # collected: a thread's own would be lost
+        except Exception as error:  # collected here, since an exception in a thread would be lost
             problems.append(error)
 
     threads = [threading.Thread(target=copy_both_ways, args=(who,)) for who in range(10)]

@@ -140,7 +140,7 @@ def storm(scene, blow, threads=8):
                 blow()
             except (OSError, wire.Closed, wire.LoginRefused):
                 pass  # the pooler defends itself: its right
-            except Exception as error:  # collected: a thread's own would be lost
+            except Exception as error:  # collected here, since an exception in a thread would be lost
                 problems.append(error)
                 return
     running = [threading.Thread(target=blows) for _ in range(threads)]

@@ -128,7 +128,7 @@ def test_clients_come_and_go_at_once(start_pooler, newest_pg, workers):
             for _ in range(30):
                 with pooler.raw() as client:
                     assert client.value("SELECT pg_sleep(0.001)::text || 'x'") == "x"
-        except Exception as error:  # collected: a thread's own would be lost
+        except Exception as error:  # collected here, since an exception in a thread would be lost
             problems.append(error)
 
     threads = [threading.Thread(target=come_and_go) for _ in range(24)]

@@ -215,7 +215,7 @@ def test_the_extension_loads(folder, newest_pg):
         newest_pg.run("ALTER ROLE postgres IN DATABASE other RESET session_preload_libraries")
 
 
-# -- its life
+# -- start and end
 
 class Chroot:
     """A fresh Debian 12 in a folder, without a running system."""

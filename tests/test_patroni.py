@@ -175,7 +175,7 @@ def struck(fault, shop, probe):
         try:
             with fault(shop, probe):
                 over.wait()
-        except Exception as error:  # collected: a thread's own would be lost
+        except Exception as error:  # collected here, since an exception in a thread would be lost
             problems.append(error)
 
     def check():

@@ -118,7 +118,7 @@ def test_transactions_of_many_clients_do_not_mix(start_pooler, pg, workers):
                         total = db.execute("SELECT sum(n), count(*) % 2 FROM ledger").fetchone()
                         if total != (0, 0) or db.execute(BACKEND).fetchone() != backend:
                             problems.append((who, n, total))
-        except Exception as error:  # collected: a thread's own would be lost
+        except Exception as error:  # collected here, since an exception in a thread would be lost
             problems.append(error)
 
     threads = [threading.Thread(target=work, args=(who,)) for who in range(12)]

@@ -19,7 +19,7 @@ MEGABYTE = 1 << 20
 GROWTH_KB = 8 << 10
 
 
-# -- the same conversation with and without the pooler
+# -- the same messages with and without the pooler
 
 NOTICE = "DO $$ BEGIN RAISE NOTICE 'look %', 1; END $$"
 INSERT = "INSERT INTO t VALUES ($1)"
@@ -185,7 +185,7 @@ def test_answers_go_to_those_who_asked(start_pooler, pg, workers):
                         heard = [r[0] for r in wire.rows(messages)] or wire.errors(messages)[0][1:]
                         if list(heard) != [answer]:
                             problems.append((answer, heard))
-        except Exception as error:  # collected: a thread's own would be lost
+        except Exception as error:  # collected here, since an exception in a thread would be lost
             problems.append(error)
 
     threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(24)]

@@ -453,7 +453,7 @@ def test_servers_die_under_load(start_pooler, pg, workers):
                     problems.append(messages)
             except (wire.Closed, LoginRefused, ConnectionError):
                 client = None
-            except Exception as error:  # collected: a thread's own would be lost
+            except Exception as error:  # collected here, since an exception in a thread would be lost
                 problems.append(error)
                 return
 

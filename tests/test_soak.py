@@ -110,7 +110,7 @@ class Mixed(threading.Thread):
                 deed(db, self._random)
                 self.done += 1
                 self.last_done = time.monotonic()
-            except Exception as error:  # collected: a thread's own would be lost
+            except Exception as error:  # collected here, since an exception in a thread would be lost
                 self.errors.append(f"{deed.__name__}: {type(error).__name__}: {error}")
                 db = None
         if db is not None:

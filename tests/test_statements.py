@@ -468,7 +468,7 @@ def test_random_conversations(start_pooler, pg, workers, most):
                         return
                 for one in (client, twin):
                     one.query("ROLLBACK")
-        except Exception as error:  # collected: a thread's own would be lost
+        except Exception as error:  # collected here, since an exception in a thread would be lost
             problems.append((seed, error))
 
     threads = [threading.Thread(target=talk, args=(seed,)) for seed in range(20)]
