@@ -19,7 +19,7 @@ def in_the_end(pooler, client, words):
 
 
 def where(key, value, user="trusty"):
-    """Sets the timeout globally, for the database or for the user, which takes precedence."""
+    """Sets the timeout globally, for the user, or both: the value of the user takes precedence."""
     return [
         pytest.param({key: value}, id="global"),
         pytest.param({"users_section": {user: f"{key}={value}"}}, id="user"),

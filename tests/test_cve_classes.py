@@ -23,7 +23,7 @@ TESTS = Path(__file__).parent
 
 
 def marked():
-    """The tests of each class, as (file, name)."""
+    """Returns the tests of each class, as (file, name)."""
     found = {}
     for path in sorted(TESTS.glob("test_*.py")):
         for node in ast.parse(path.read_text()).body:
@@ -37,7 +37,7 @@ def marked():
 
 
 def listed():
-    """The tests that the page lists for each class."""
+    """Returns the tests that the page lists for each class."""
     rows = re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", PAGE.read_text(), re.M)
     tests = {}
     for name, cell in rows:
@@ -115,7 +115,7 @@ def test_a_login_error_without_sqlstate(start_pooler, start_server, newest_pg, w
 @pytest.mark.guards("errors_without_sqlstate")
 @pytest.mark.parametrize("severity", ["ERROR", "FATAL"])
 def test_an_error_without_sqlstate(start_pooler, start_server, newest_pg, severity):
-    """In answer to a client's query, and to pgweir's own."""
+    """In answer to a client's query, and to one of pgweir's own queries."""
     def behave(connection):
         connection.read_startup()
         connection.send(fake.WELCOME)
@@ -146,7 +146,9 @@ def test_an_error_without_sqlstate(start_pooler, start_server, newest_pg, severi
 @pytest.mark.guards("cached_connections")
 @pytest.mark.parametrize("change", ["PASSWORD 'other'", "NOLOGIN"])
 def test_an_open_server_is_no_proof(start_pooler, newest_pg, change):
-    """The pool has an idle server that logged in with the old password. Who has only this gets no place in the pool."""
+    """The pool has an idle server that logged in with the old password. A client with the old password can't use the
+    pool.
+    """
     def sql(text):
         with newest_pg.connect("app") as db:
             db.execute(text)

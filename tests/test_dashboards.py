@@ -27,7 +27,7 @@ RULES = ROOT / "packaging/prometheus/pgweir.rules.yml"
 DASHBOARD = ROOT / "packaging/grafana/pgweir.json"
 NAME = re.compile(r"\b(?:pgbouncer|pgweir|process)_[a-z0-9_]+")
 
-# Rules and panels as people have written them for pgbouncer_exporter, by its names and labels alone.
+# Usual rules and panels for pgbouncer_exporter, which use only its names and labels.
 EXPORTERS_RULES = """
 groups:
   - name: pgbouncer
@@ -79,7 +79,7 @@ def filled_in(expression):
 
 
 def test_each_series_exists(start):
-    """The names in dashboard and rules are those of a scrape; those of a histogram's parts are known by its family."""
+    """Each series that dashboard and rules name is in a scrape. The parts of a histogram count as their family."""
     pooler = start()
     with pooler.connect() as db:
         db.execute("SELECT 1")
@@ -91,7 +91,7 @@ def test_each_series_exists(start):
         db.execute("DROP TABLE t")
     named = {name for expression in expressions() for name in NAME.findall(expression)}
     assert len(named) > 60
-    # Nobody waits here, and there is no standby, and no fleet.
+    # In this test no client waits, and there is no standby and no fleet.
     rare = {"pgweir_pool_clients_waiting", "pgweir_host_lag_seconds", "pgweir_fleet_lease_age_seconds"}
     assert named - metrics.names - rare == set()
     assert rare <= set(metrics.types)
@@ -120,9 +120,9 @@ def test_the_dashboard_is_well_formed():
     assert missing == set()
 
 
-# Series that are for other uses than a panel.
+# Series that need no panel.
 NOT_SHOWN = {
-    # By pool; the same by database is shown.
+    # These are per pool; the dashboard shows the same per database.
     "pgweir_pool_received_bytes_total", "pgweir_pool_sent_bytes_total", "pgweir_pool_client_logins_total",
     "pgweir_pool_server_logins_total", "pgweir_memory_objects", "pgweir_http_connections", "pgweir_http_connections_refused_total",
     "pgweir_http_connections_displaced_total", "pgweir_http_connections_timed_out_total", "pgweir_http_history_left_out",
@@ -133,7 +133,7 @@ NOT_SHOWN = {
 # -- a real Prometheus
 
 class Prometheus:
-    """One that scrapes a pooler each second, with rules."""
+    """A Prometheus with rules, which scrapes a pooler each second."""
 
     def __init__(self, pooler, *rules):
         self.folder = pooler.folder / "prometheus"
@@ -160,7 +160,7 @@ class Prometheus:
         return [(one["metric"], float(one["value"][1])) for one in self.ask("query?query=" + quote(expression))["result"]]
 
     def is_scraping(self):
-        with contextlib.suppress(OSError, http.client.HTTPException, ValueError):  # at first it only says that it starts
+        with contextlib.suppress(OSError, http.client.HTTPException, ValueError):  # at first Prometheus reports that it is starting
             return bool(self.series("pgbouncer_up == 1"))
         return False
 
@@ -203,7 +203,7 @@ def load(pooler, pg):
             [pg.binaries.path("pgbench"), "-n", "-M", "prepared", "-c", clients, "-j", clients, *options, "-T", "120", "-f", str(script),
              "-h", pooler.host, "-p", str(pooler.port), "-U", "trusty", "app"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    # The first ones prepare once; the other one logs in for each transaction, and prepares again.
+    # The first clients prepare once. The other pgbench logs in for each transaction, and prepares again.
     benches = [bench("6"), bench("1", "-C")]
     try:
         with pooler.connect() as pinned:
@@ -217,7 +217,7 @@ def load(pooler, pg):
 
 
 def all_have_data(server, wanted, cause=lambda: None):
-    """Waits until Prometheus has data for each expression, and causes them meanwhile."""
+    """Causes the events of each expression until Prometheus has data for all of them."""
     empty = {filled_in(expression) for expression in wanted}
 
     def are_filled():
@@ -231,8 +231,9 @@ def all_have_data(server, wanted, cause=lambda: None):
 
 @pytest.mark.full
 def test_every_expression_has_data(start, prometheus, newest_pg, pair):  # noqa: F811
-    """Each expression of dashboard and rules is one that Prometheus takes; each of the dashboard has data under load, those
-    about memory_limit once it is reached, and those about fleets and repeated reads excepted."""
+    """Prometheus accepts each expression of dashboard and rules. Each expression of the dashboard has data under load,
+    those about memory_limit once the limit is reached. The exceptions are expressions about fleets and repeated reads.
+    """
     collector = Collector().start()
     try:
         pooler = start(default_pool_size=2, max_server_conn=50, otlp_endpoint=collector.url, otlp_trace_ratio="0.01",
@@ -286,7 +287,7 @@ def test_what_was_written_for_the_exporter_works(start, prometheus, newest_pg):
         for expression in EXPORTERS_PANELS:
             machine.wait_until(lambda: server.series(expression), 30, expression)
         for record in ("saturation", "wait_share", "old_names"):
-            # No database has a limit: then there is nothing to divide by.
+            # No database has a limit, so the ratio has no value.
             if record != "saturation":
                 machine.wait_until(lambda: server.series(f"pgbouncer:{record}"), 30, record)
         machine.wait_until(lambda: {"PgbouncerClientsWait"} <= server.alerts(), 30, "the alert fires")

@@ -128,7 +128,7 @@ def test_what_was_asked_for_at_login_and_set_otherwise_since(pooler, pg):
 
 @pytest.mark.parametrize("how", ["SYSTEM", "DATABASE app"])
 def test_no_more_writing(pooler, pg, how):
-    """An administrator who stops writing means everybody."""
+    """After RECONNECT, a new default of `default_transaction_read_only` applies to connected clients, too."""
     with pooler.raw() as one:
         assert one.value("SHOW default_transaction_read_only") == "off"
         change(pg, how, "default_transaction_read_only", "on")

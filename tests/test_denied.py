@@ -1,7 +1,6 @@
-"""PostgreSQL's own functions that leave a trace: the scanner's list against real servers.
-
-No pooler is asked here. The list is a file of crates/core, and so is that of the functions which somebody has
-looked at and found harmless. A new PostgreSQL makes these tests fail until its functions were looked at.
+"""PostgreSQL's functions that leave session state: the scanner's list is compared with real servers, without a pooler.
+crates/core has the list, and another one of functions that were examined and leave no state. A new version of
+PostgreSQL makes these tests fail until its functions were examined.
 """
 
 import re
@@ -18,7 +17,7 @@ UNCALLABLE = """'internal'::regtype = ANY (proargtypes) OR prorettype = ANY ('{t
 
 
 def callable_ones(pg, condition):
-    """Names of the server's own functions."""
+    """Returns the names of the server's functions that a client can call."""
     return {name for (name,) in pg.rows(
         f"SELECT proname FROM pg_proc WHERE oid < 16384 AND NOT ({UNCALLABLE}) AND ({condition})")}
 

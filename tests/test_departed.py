@@ -1,4 +1,5 @@
-"""Clients that hang up while pgweir does not read them: their servers come back, whatever they wait for."""
+"""Clients that hang up while pgweir does not read from them: their servers become free, whatever the clients wait for.
+"""
 
 import contextlib
 import socket
@@ -22,7 +23,7 @@ def two_servers(start_pooler, pg):
 
 
 def check_servers_are_free(pooler, seconds=6):
-    """Two clients get a server each, soon, and clean ones."""
+    """Checks that two clients soon get a clean server each."""
     started = time.monotonic()
     with pooler.raw(timeout=20) as one, pooler.raw(timeout=20) as other:
         assert [client.query("BEGIN")[-1].body for client in (one, other)] == [b"T", b"T"]
@@ -51,14 +52,14 @@ def test_a_query_that_the_server_skips(two_servers, pg, script, state):
         client.send(*UNANSWERED[script])
         client.sock.settimeout(0.15)
         with contextlib.suppress(TimeoutError):
-            while client.sock.recv(1 << 16):  # all that comes, so that a FIN goes out and no reset
+            while client.sock.recv(1 << 16):  # read everything, so that the kernel sends a FIN and no reset
                 pass
         client.close()
     check_servers_are_free(pooler)
 
 
 def locked_out(pg):
-    """Statements that wait for a lock: their backends, and when they began."""
+    """Returns the backends that wait for a lock, and when their statements began."""
     return set(pg.rows("SELECT pid, query_start FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
 
 
@@ -87,14 +88,14 @@ def test_messages_that_wait_for_a_lock(two_servers, pg, script, state):
         db.execute("BEGIN; LOCK TABLE kept")
         for _ in range(2):
             before = locked_out(pg)
-            # There its end shows though bytes before it are unread.
+            # On a Unix socket, pgweir sees the end although earlier bytes are unread.
             client = wire.RawClient.unix(pooler.unix_path)
             client.login("trusty", "app", **({"search_path": "public"} if state == "transparent" else {}))
             client.sock.settimeout(1)
             try:
                 client.send(*WAITING[script])
             except TimeoutError:
-                pass  # as much as the sockets take
+                pass  # as many bytes as the sockets accept
             machine.wait_until(lambda: locked_out(pg) - before, what="its server waits for the lock")
             client.close()
         check_servers_are_free(pooler)
@@ -104,7 +105,7 @@ def test_messages_that_wait_for_a_lock(two_servers, pg, script, state):
 
 @BOTH_MODES
 def test_what_was_sent_before_is_done(two_servers, pg, state):
-    """As a direct server does: waiting requests are run although the client has hung up."""
+    """As with a direct connection, pending requests are executed although the client has hung up."""
     pooler = two_servers(state)
     client = pooler.raw()
     client.send(wire.parse("SELECT pg_sleep(0.4)", "a"), wire.SYNC, wire.bind(name="a"), wire.execute(), wire.SYNC,

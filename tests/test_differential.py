@@ -20,13 +20,13 @@ from rawclient import query
 
 CLIENTS, SERVERS, NEIGHBOURS = 5, 2, 2
 STATEMENTS = int(os.environ.get("PGWEIR_DIFFERENTIAL_STATEMENTS", "20000"))
-ROUND = 30  # scripts at a time
+ROUND = 30  # scripts that run at once
 FIXED_SEED = "2704144609"
 
 
 @pytest.fixture(scope="session")
 def stages(start_cluster):
-    """Gives a cluster with the world of the scripts, and the keeper of its schemas."""
+    """Gives a cluster with the objects of the scripts, and the keeper that restores the schemas."""
     made = {}
 
     def stage(version, assist):
@@ -63,7 +63,7 @@ def start(start_pooler, cluster, **settings):
     pooler = start_pooler(
         cluster, databases={name: f"{where} dbname={world.POOLED}" for name in (world.POOLED, world.ALIAS)}, workers=1, default_pool_size=SERVERS, pinned_overflow=0,
         users={role: "" for role in world.ROLES} | {"admin": "admin password"},
-        # On a busy machine clients wait long for those that keep their servers.
+        # On a busy machine, clients wait long for servers that other clients keep.
         query_wait_notify=0, **settings)
     for role, database in itertools.product(world.ROLES, (world.POOLED, world.ALIAS)):
         # Servers are kept for sequence values once an application has asked for one; after 64, for all of them.
@@ -123,13 +123,13 @@ def test_answers_are_postgresqls(start_pooler, stage, record_property, pytestcon
 
 @pytest.mark.shows("session_state", "database.session_state")
 def test_red_without_the_engine(start_pooler, plain_stage):
-    """The test can fail: servers are lent without carrying or keeping anything."""
+    """The test can fail: here pgweir lends servers without moving session state."""
     wrong, _, _ = run(start_pooler, plain_stage, 3000, shrinks=False, session_state="off")
     assert wrong is not None
 
 
 def test_scripts_tell_of_the_pooler_alone(stages):
-    """Said to PostgreSQL twice, the scripts are answered alike: what differs is the pooler's."""
+    """PostgreSQL answers a script twice in the same way, so each difference comes from the pooler."""
     for version in clusters.VERSIONS:
         cluster, keeper = stages(version, False)
         wrong, _ = round_of(0, seed(), cluster, keeper, cluster)

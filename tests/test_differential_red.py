@@ -1,6 +1,5 @@
-"""The differential test can fail: pgweirs that carry nothing, or keep no server for a client, are found out.
-
-There is no setting for that. The source is copied, spoilt in one place, and built.
+"""The differential test can fail: it detects a pgweir that moves no session state, or that keeps no server for a pinned
+client. No setting does that, so these tests copy the source, plant a fault, and build it.
 """
 
 import os

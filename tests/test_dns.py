@@ -1,4 +1,4 @@
-"""Host names of servers: where their addresses come from, and what follows when these change."""
+"""Host names of servers: how pgweir looks up their addresses, and what happens when the addresses change."""
 
 import contextlib
 import socket
@@ -57,7 +57,7 @@ def full_listener(host, port):
 
 @pytest.fixture
 def start(start_pooler, dns, folder):
-    """Starts a pooler that asks our name server."""
+    """Starts a pooler that uses the test's name server."""
     conf = folder / "resolv.conf"
 
     def start(port, host="db.zone.test", **settings):
@@ -82,7 +82,7 @@ def test_another_resolv_conf(start, dns, two_places):
 
 
 def test_an_address_of_version_6_or_4(start, dns, two_places):
-    """Each that a name has is tried."""
+    """pgweir tries each address of a name."""
     dns.hosts["db.zone.test"] = ["::1", "127.0.0.2"]
     pooler = start(two_places[0].port)
     assert pooler.raw().value("SELECT 1") == "there"
@@ -90,7 +90,7 @@ def test_an_address_of_version_6_or_4(start, dns, two_places):
 
 
 def test_addresses_of_a_name_in_turn(start, dns, two_places):
-    """Each new connection starts with the next one."""
+    """Each new connection begins with the next address."""
     dns.hosts["db.zone.test"] = ["127.0.0.1", "127.0.0.2"]
     pooler = start(two_places[0].port, workers=1)
     clients = [pooler.raw() for _ in range(4)]
@@ -104,7 +104,7 @@ def test_an_address_that_refuses_is_passed_over(start, dns, two_places):
 
 
 def test_servers_at_an_address_that_is_gone_are_left(start, dns, two_places):
-    """A busy one when it comes free, an idle one at once."""
+    """A busy server is closed when it becomes free, an idle one at once."""
     dns.hosts["db.zone.test"] = ["127.0.0.1"]
     pooler = start(two_places[0].port, dns_max_ttl=0)
     busy, leaving = pooler.raw(), pooler.raw()
@@ -153,7 +153,7 @@ def is_there(connection):
 
 
 def test_who_connects_to_an_address_that_is_gone(moving, start_server):
-    """Long before server_connect_timeout."""
+    """The attempt to connect to the old address ends long before server_connect_timeout."""
     there = start_server(is_there, host="127.0.0.2")
     with full_listener("127.0.0.1", there.port):
         began = time.monotonic()
@@ -162,7 +162,7 @@ def test_who_connects_to_an_address_that_is_gone(moving, start_server):
 
 
 def test_who_logs_in_at_an_address_that_is_gone(moving, start_server):
-    """The client's server has not answered yet."""
+    """The login to the server at the old address has not been answered yet."""
     silent = start_server(lambda connection: connection.rest())
     start_server(is_there, host="127.0.0.2", port=silent.port)
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""README.md and docs/: links lead somewhere, configurations are understood, commands are run."""
+"""README.md and docs/: links have targets, pgweir accepts the configurations, and the commands are run."""
 
 import os
 import re
@@ -34,7 +34,7 @@ RUN_BY = {
     "pgweir pgweir.ini": "test_docs_recipes.py::test_one_database",
     "pgweir check /etc/pgbouncer/pgbouncer.ini": "test_commands.py",
 }
-# Commands that nobody runs, and why.
+# Commands that no test runs, and why.
 NOT_RUN = {
     "make test-faults": "takes ten minutes of the whole machine; `make test-full` runs test_faults.py",
     "tools/faults -k killed": "the same",
@@ -61,7 +61,7 @@ NOT_RUN = {
         "changes a server of this machine; the assisted clusters of the tests load it so",
     "DATABASE_URL='postgresql://app@127.0.0.1:6432/app'": "is an assignment",
 }
-# Blocks in other languages that nobody runs, by their first lines.
+# Blocks in other languages that no test runs, by their first lines.
 NOT_READ = {
     "// main.go": "a part of a program; test_drivers.py runs pgx",
 }
@@ -111,7 +111,7 @@ def rows(text):
 
 
 def test_comparison():
-    """The README has rows of the page, and each row of the page has tests for pgweir's cell that are there."""
+    """The table of the README has rows of the page, and the tests that the page lists for pgweir's column exist."""
     page = DOCS / "comparison.md"
     table, tests = page.read_text().split("## pgweir's column, by test")
     compared, shown = rows(table), rows(tests.split("## Where")[0])
@@ -145,7 +145,7 @@ def with_ini():
 
 @pytest.mark.parametrize("key", with_ini(), ids=lambda key: f"{key[0]}: {key[1]}")
 def test_each_configuration_is_understood(new_pooler, newest_pg, certificates, program, key):
-    """`pgweir check` has nothing against it, and a start would succeed."""
+    """`pgweir check` reports nothing, and a start would succeed."""
     pooler = new_pooler(newest_pg)
     pages.write_files(pooler.folder, with_ini()[key], certificates)
     with open(pooler.folder / "pgweir.ini", "a") as ini:
@@ -158,7 +158,7 @@ def test_each_configuration_is_understood(new_pooler, newest_pg, certificates, p
 # -- commands
 
 def commands():
-    """(page, command) of all shell blocks; a comment behind a command is none of it."""
+    """Returns (page, command) for all shell blocks. Comments behind commands are removed."""
     for block in pages.all_blocks("sh"):
         for line in block.text.splitlines():
             command = re.sub(r"\s+# .*", "", line)
@@ -171,7 +171,7 @@ def is_cloud(command):
 
 
 def test_every_block_has_its_test():
-    """No language that nobody reads, and no command without a test or a reason."""
+    """Each language is known, and each command has a test or a reason why not."""
     known = {command for _, command in commands()}
     here = {command for command in known if command in HERE or is_cloud(command)}
     listed = set(RUN_BY) | set(NOT_RUN) | set(HERE)
@@ -192,7 +192,7 @@ def test_every_block_has_its_test():
     expect_test("test_docs_recipes.py::test_tenants")
 
 
-# Commands that are run here, and what must be in their output.
+# Commands that this test runs, and the text that their output must contain.
 HERE = {
     "pgweir check pgweir.ini": "can be used",
     "mkdir moved": "",
@@ -217,7 +217,7 @@ def test_commands(new_pooler, newest_pg, certificates, program):
 @pytest.mark.parametrize("command", sorted(command for _, command in commands() if is_cloud(command)),
                          ids=lambda command: re.search(r"@([^:/]+)", command)[1])
 def test_cloud_urls(quick_start, tls_pg, certificates, command):  # noqa: F811
-    """The providers' URLs, with a server of our own behind them: pgweir takes each parameter, and serves."""
+    """The providers' URLs, with the host of a test server: pgweir accepts each parameter, and serves clients."""
     url = shlex.split(command)[1]
     url = re.sub(r"//[^/]+/\w+", f"//{TLS_USER}@localhost:{tls_pg.port}/app", url)
     url = re.sub(r"sslrootcert=/[^&]+", f"sslrootcert={quote(str(certificates.authority.cert), safe='')}", url)

@@ -1,4 +1,4 @@
-"""The examples of docs/authentication.md that are logged in to. test_docs.py has `pgweir check` read each of them."""
+"""Logins with the examples of docs/authentication.md. test_docs.py runs `pgweir check` on each example."""
 
 import re
 import shutil

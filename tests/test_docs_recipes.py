@@ -1,4 +1,6 @@
-"""docs/recipes.md: each recipe runs as written there, with other ports, and has the effect that the page describes."""
+"""docs/recipes.md: each recipe runs as the page has it, except for the ports, and has the effect that the page
+describes.
+"""
 
 import psycopg
 import pytest
@@ -88,7 +90,7 @@ def test_tls(start, tls_pg, certificates):
 
 
 def test_tenants(new_pooler, newest_pg):
-    """Two tenants take turns on one server, and each finds its own rows."""
+    """Two tenants use one server in turn, and each finds its own rows."""
     make, use = (block.text for block in recipe("Many tenants in one database"))
     newest_pg.run(make, dbname="app")
     try:

@@ -53,7 +53,7 @@ def test_without_a_pooler(driver, newest_pg):
 @pytest.mark.pgweir_only("an error in a Parse costs the name, and the client")
 @pytest.mark.shows("max_prepared_statements")
 def test_transaction_mode(driver, start_pooler, pg):
-    """Fewer statements fit on a server than the clients have."""
+    """A server may have fewer prepared statements than the clients have."""
     pooler = start_pooler(pg, default_pool_size=SERVERS, max_prepared_statements=20)
     driver(pooler.host, pooler.port, pg)
     assert len(pg.backends("usename = 'trusty'")) <= SERVERS

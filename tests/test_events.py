@@ -1,4 +1,4 @@
-"""SHOW EVENTS: what has happened lately, and the audit lines of commands and failed logins."""
+"""SHOW EVENTS, and the audit lines of commands and failed logins."""
 
 import json
 import re
@@ -19,7 +19,7 @@ def events(pooler, kind, user="admin"):
 
 
 def refused(pooler, command):
-    """Gives a command that has to fail."""
+    """Runs a command that must fail."""
     with pytest.raises(psycopg.Error):
         pooler.console(command)
 
@@ -71,8 +71,9 @@ def test_lost_servers(start_pooler, newest_pg, workers):
 
 
 def test_failed_logins_are_one_entry(start_pooler, newest_pg, workers):
-    """Anybody can choose a user's name, so it makes no event of its own unless the userlist has it; the audit line has it.
-    The event names the addresses."""
+    """A failed login has an event of its own only if the userlist has the user, since anybody can invent names. The
+    event has the addresses; the audit line has the name.
+    """
     pooler = start_pooler(newest_pg, workers=workers, auth_type="scram-sha-256")
     for number in range(5):
         pooler.login_error(user=f"guess{number}", password="secret word")
@@ -83,7 +84,7 @@ def test_failed_logins_are_one_entry(start_pooler, newest_pg, workers):
     found = re.findall(r"LOG C-0x[0-9a-f]+: app/(guess\d)@127\.0\.0\.1:\d+ audit: login: failed: ", pooler.log())
     assert sorted(found) == [f"guess{number}" for number in range(5)]
     assert "secret word" not in pooler.log()
-    # A user of the userlist is named: those names are few.
+    # The event names a user of the userlist.
     pooler.login_error(user="scrammed", password="secret word", application_name="import")
     row = events(pooler, "login_failed")[-1]
     assert (row["count"], row["user"]) == (1, "scrammed")

@@ -37,13 +37,13 @@ FIGURES = "PGWEIR_FAULTS_FIGURES"
 
 
 class Scene:
-    """What a fault can get hold of."""
+    """The parts that a fault can change."""
 
     def __init__(self, pg, pooler, load, node):
         self.pg, self.pooler, self.load, self.node = pg, pooler, load, node
 
     def lasts(self, seconds):
-        """Waits until no transaction was answered for so long."""
+        """Waits until no transaction has been acknowledged for this number of seconds."""
         machine.wait_until(lambda: self.load.silent_for() > seconds, seconds + 30, f"no answer for {seconds} s")
 
     def processes(self):
@@ -52,7 +52,9 @@ class Scene:
         return [postmaster, *map(int, Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split())]
 
     def answered_more(self, count=300):
-        """Waits until so many more transactions were answered: the time for which a storm blows at least."""
+        """Waits until this number of further transactions was acknowledged, which is how long a storm of clients lasts
+        at least.
+        """
         before = len(self.load.answered)
         machine.wait_until(lambda: len(self.load.answered) >= before + count, 30, f"{count} more transactions")
 
@@ -61,7 +63,7 @@ def killed_postmaster(scene):
     """`kill -9` of the postmaster; started again at once."""
     pids = scene.processes()
     os.kill(pids[0], signal.SIGKILL)
-    # Its children leave when they notice; until then no other can start in the folder.
+    # The child processes end when they notice. Until then, no other postmaster can start in the folder.
     machine.wait_until(lambda: not any(Path(f"/proc/{pid}/cwd").exists() for pid in pids), 20, "its processes are gone")
     scene.pg.stop()
     scene.pg.start()
@@ -131,7 +133,7 @@ def garbage_for_a_server(scene):
 
 
 def storm(scene, blow, threads=8):
-    """Blows in so many threads while transactions are answered."""
+    """Runs `blow` in this number of threads until enough transactions were acknowledged."""
     stop, problems = threading.Event(), []
 
     def blows():
@@ -193,9 +195,9 @@ NEED_NETWORK = (cut, black_hole)
 
 @pytest.fixture
 def server(request, start_cluster, run_folder):
-    """A server of the test's own, and its namespace if the fault is one of the network."""
+    """A server for one test, in a network namespace if the fault is one of the network."""
     pg, network, node = start_cluster(18, f"f{os.urandom(3).hex()}"), None, None
-    # With the tests' usual setting PostgreSQL itself loses what it has acknowledged.
+    # With the tests' usual setting (`synchronous_commit = off`), PostgreSQL itself may lose acknowledged transactions.
     pg.run(f"ALTER ROLE {USER} SET synchronous_commit = on")
     pg.run(ledger.TABLE + "; GRANT ALL ON ledger TO PUBLIC", dbname="app")
     try:
@@ -230,7 +232,7 @@ def figures(scene, fault, began, healed, recovered):
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_fault(start_pooler, server, fault, record_property, pgbouncer):
-    """No transaction is lost or doubled, idle clients stay, and everybody works again."""
+    """No transaction is lost or doubled, idle clients stay connected, and all clients work again."""
     pg, node = server
     more = {} if pgbouncer else {"query_wait_notify": 0}
     pooler = start_pooler(pg, **SETTINGS, **more)

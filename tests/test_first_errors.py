@@ -1,4 +1,4 @@
-"""Errors of a first hour: what went wrong, where, and what to do stand in the error itself."""
+"""Errors that new users meet: the error says what went wrong, where, and what to do."""
 
 import subprocess
 from pathlib import Path
@@ -55,7 +55,9 @@ def test_an_unreachable_server_is_named_at_once(start_pooler, pg):
 
 
 def test_who_has_not_said_who_it_is_hears_no_address(start_pooler, pg):
-    """A user who is to be looked up in a database that can't be reached."""
+    """Before a client has authenticated, an error does not name the server's address, even if auth_query can't reach
+    it.
+    """
     port = machine.free_port()
     pooler = start_pooler(
         pg, users={"looker": ""}, databases={"app": f"host=127.0.0.1 port={port}"}, auth_user="looker",

@@ -1,4 +1,4 @@
-"""Several poolers in front of one PostgreSQL, which share a limit on its server connections."""
+"""Several poolers share a limit on the server connections to one PostgreSQL."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""The nodes of a fleet find each other through etcd: a cancel request that reaches the wrong one is passed on."""
+"""The nodes of a fleet find each other through etcd: a node passes a cancel request on to the node that has the client.
+"""
 
 import shutil
 import signal
@@ -18,7 +19,7 @@ pytestmark = [
 
 CANCELED = ("57014", "canceling statement due to user request")
 SLEEP = "SELECT pg_sleep(60)"
-# etcd looks for leases that are over each half second, and a busy machine is late.
+# etcd searches for expired leases each half second, and later on a busy machine.
 GONE_WITHIN = 5 * LEASE
 
 
@@ -38,13 +39,13 @@ def _peers(node):
 
 
 def _knows(node, *peers, seconds=GONE_WITHIN):
-    """The node knows these peers and no other ones, by number and node."""
+    """Waits until the node knows exactly these peers, by number and node."""
     wanted = {number: other.pooler.port for number, other in peers}
     machine.wait_until(lambda: _peers(node) == wanted, seconds, f"{node.pooler.log_path} knows {wanted}")
 
 
 def _cancels(pg, home, asked, times=1):
-    """A query of a client of `home` is canceled by a request to `asked`."""
+    """Checks that a cancel request to `asked` cancels a query of a client of `home`."""
     with home.pooler.raw() as client:
         for _ in range(times):
             client.send(query(SLEEP))
@@ -110,7 +111,7 @@ def test_without_etcd_the_last_known_nodes_stay(start_peer, fleet_pg, etcd):
     etcd.start()
     two.pooler.expect_log("etcd answers again", 15)
     machine.stays_true(lambda: _peers(two) == {7: one.pooler.port}, 2 * LEASE, "the peer is known")
-    # A key that is lost comes back.
+    # A deleted key is written again.
     etcd.delete("/pgweir/pgweir/peer/7")
     machine.wait_until(lambda: one.pooler.log().count("registered as peer 7") > 1, 10, "it is registered again")
     _knows(two, (7, one))

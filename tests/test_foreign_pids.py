@@ -164,9 +164,7 @@ def test_several_at_once(start_pooler, newest_pg, workers):
 
 
 def test_oneself(start_pooler, pg, workers):
-    """With the server's pid, the server ends; with the client's pid, only the client. The client receives the same
-    error.
-    """
+    """The server's pid ends the server, the client's pid only the client. The client receives the same error."""
     pooler = start_pooler(pg, default_pool_size=2, workers=workers)
     for which in ("pg_backend_pid()", None):
         with pooler.raw() as client:
@@ -177,7 +175,7 @@ def test_oneself(start_pooler, pg, workers):
     assert pooler.raw().value("SELECT 1") == "1"
 
 
-# -- who may
+# -- privileges
 
 
 def test_users_end_their_own_clients_only(start_pooler, newest_pg, workers):
@@ -189,7 +187,7 @@ def test_users_end_their_own_clients_only(start_pooler, newest_pg, workers):
         signal(asker, "pg_cancel_backend", own.pid)
         assert own.value("SELECT 1") == boss.value("SELECT 1") == "1"
         with pooler.raw() as other:
-            # Under another role it is not its own user.
+            # Under another role, it is not the login user.
             other.query("SET ROLE hashed")
             terminate(other, own.pid)
             assert own.value("SELECT 1") == "1"
@@ -219,7 +217,9 @@ def test_superusers_end_anybody(start_pooler, newest_pg, workers):
 
 
 def test_a_right_is_good_on_its_own_server_only(start_pooler, newest_pg, workers):
-    """The same, by another way, is another one as far as is known."""
+    """A privilege counts only for clients on the same server. The same server by another address counts as another
+    server.
+    """
     by_name = {"app": f"host={newest_pg.host} port={newest_pg.port} dbname=app",
                "far": f"host={newest_pg.socket_dir} port={newest_pg.port} dbname=app"}
     pooler = start_pooler(newest_pg, workers=workers, users=USERS, databases=by_name)

@@ -1,5 +1,5 @@
-"""docs/frameworks.md: Django, SQLAlchemy, Rails' Active Record and Hibernate behind pgweir with the settings that
-stand there."""
+"""docs/frameworks.md: Django, SQLAlchemy, Rails' Active Record and Hibernate behind pgweir, with the page's settings.
+"""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ SERVERS = 2
 
 
 def snippet(name, pooler):
-    """A file of the page, with the pooler's port."""
+    """Returns a file of the page, with the pooler's port."""
     [block] = [block for block in pages.blocks(DOCS / "frameworks.md") if block.file == name]
     assert "6432" in block.text
     return block.text.replace("6432", str(pooler.port))
@@ -79,7 +79,7 @@ print(json.dumps({{"users": User.objects.count(), "wrong": wrong}}))
 
 @pytest.mark.timeout(180)
 def test_django(pooler, newest_pg):
-    """Migrations, then eight threads on two servers; its cursors on the server stay on, as they are by default."""
+    """Migrations, then eight threads on two servers. Server-side cursors are enabled, which is Django's default."""
     pytest.importorskip("django")
     program = DJANGO.format(settings=snippet("settings.py", pooler))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=150,

@@ -1,5 +1,5 @@
-"""What drivers and frameworks do to their sessions, all at the same time: many clients, two servers, correct results
-for each.
+"""Session state as drivers and frameworks use it: many clients share two servers at the same time, and each gets
+correct results.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ SERVERS, ROUNDS = 2, 6
 
 
 class Direct:
-    """PostgreSQL itself, with what the habits ask of a pooler."""
+    """PostgreSQL itself, with the methods of a pooler that these tests use."""
 
     def __init__(self, pg):
         self.host, self.port = pg.host, pg.port
@@ -174,7 +174,7 @@ def test_all_at_once(office):
 
 @pytest.mark.parametrize("habit", HABITS)
 def test_alone(office, habit):
-    """The same of one client, with a neighbour that uses the servers."""
+    """One client of each kind, while another client uses the servers."""
     with office.connect() as neighbour:
         neighbour.execute("SET work_mem = '1MB'; SET TimeZone = 'Asia/Kolkata'; SET app.tenant = 'tenant9'")
         habit(office, 5)

@@ -62,7 +62,7 @@ def test_long_values(start_pooler, either_pg, kind, most):
             assert not wire.errors(one.query(reset))
             assert int(one.value(read) or "0") == default and pins(pooler) == []
             one.query(set_.format("", "", value))
-        # The first client has left.
+        # The first client has disconnected.
         with pooler.raw() as one, pooler.raw() as other:
             one.query("BEGIN")
             for client in (one, other):
@@ -133,7 +133,7 @@ def test_a_timeout_for_idle_sessions(start_pooler, either_pg, login):
 
 
 def test_a_session_that_ends_with_any_error(two):
-    """`exit_on_error` does so where it is set, and nowhere else."""
+    """`exit_on_error` ends the session that has set it, and no other."""
     pooler, one, other = two
     server = other.value("SELECT pg_backend_pid()")
     bad = {"work_mem=bogus": "22023", "role=nobody": "22023", "search_path=x -c transaction_isolation=no": "22023"}
@@ -153,7 +153,7 @@ def test_a_session_that_ends_with_any_error(two):
 
 
 def test_a_login_that_is_given_up_leaves_nothing(start_pooler, either_pg):
-    """The server is about to take what the client asks for, when that leaves."""
+    """The client disconnects while a server tries its startup parameters."""
     pooler = start_pooler(either_pg, default_pool_size=1)
 
     def wait(what, count):
@@ -217,7 +217,7 @@ def forward(source, target):
 
 
 def extremes(row):
-    """The values of a parameter that are worth a trial."""
+    """Returns values of a parameter to try: the smallest, the largest, and others."""
     _, kind, low, high, words = row
     return {"bool": ["on", "off"], "enum": words, "string": ['"handed", x']}.get(kind, [low, high])
 
@@ -228,7 +228,7 @@ ALL = ("SELECT string_agg(name || '=' || setting, ' ' ORDER BY name) FROM pg_set
 
 @pytest.mark.parametrize("part", range(3))
 def test_every_parameter(start_pooler, newest_pg, part):
-    """Whatever one client sets, on the server that another one uses next."""
+    """One client sets each parameter; another client uses the server next, and must not see the value."""
     with newest_pg.connect(dbname="app") as db:
         rows = db.execute("SELECT name, vartype, min_val, max_val, enumvals FROM pg_settings WHERE context = 'user'"
                           " AND name NOT LIKE 'transaction%' ORDER BY name").fetchall()
@@ -281,7 +281,7 @@ def test_what_is_said_in_quotes(two):
 
 
 def test_more_than_a_report_tells(assisted_pg, start_pooler):
-    """A name that stands nowhere: the extension knows it, whatever its value takes."""
+    """No text contains the parameter's name: the extension reports it, however long its value is."""
     pooler = start_pooler(assisted_pg, default_pool_size=1)
     read = "SELECT length(current_setting('app.' || 'made', true))"
     with pooler.raw() as one, pooler.raw() as other:

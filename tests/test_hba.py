@@ -57,7 +57,7 @@ def test_each_has_its_method(start):
     assert pooler.login_error(user="plainly", password="x").words == "password authentication failed"
     assert pooler.login_error(user="nobody").words == "login rejected"
     assert pooler.login_error(user="nobody", dbname="other").words == "no authentication method is found"
-    # Known to a rule, but not to auth_file.
+    # A rule names the user, but auth_file does not.
     pooler.rules("host all all all trust\n")
     pooler.console("RELOAD")
     assert pooler.login_error(user="nobody").words == '"trust" authentication failed'
@@ -84,7 +84,7 @@ def test_peer(start):
     pooler = start("local all all peer\n", users={me: ""})
     login = ["psql", "-XAtc", "SELECT 1", "-h", str(pooler.folder), "-p", str(pooler.port), "-d"]
     mine = subprocess.run([*login, f"dbname=app user={me}"], capture_output=True, text=True)
-    # PostgreSQL has no role of this name: so far it came.
+    # The login got as far as PostgreSQL, which has no role of this name.
     assert mine.stdout == "1\n" or "does not exist" in mine.stderr
     other = subprocess.run([*login, "dbname=app user=trusty"], capture_output=True, text=True)
     assert "unix socket login rejected" in other.stderr

@@ -1,4 +1,4 @@
-"""Checks of the hosts of a list: roles and lag in SHOW HOSTS, and hosts that are left for another one."""
+"""Checks of the hosts of a list: roles and lag in SHOW HOSTS, and hosts that pgweir stops using."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ def port_of(client):
 
 
 def writes_go_to(pooler, port):
-    """Whether a client that has no server yet gets one of this port."""
+    """Returns whether a new server connection goes to this port."""
     with contextlib.suppress(psycopg.OperationalError), pooler.connect(connect_timeout=2) as client:
         return port_of(client) == port
     return False
@@ -74,7 +74,7 @@ def test_roles_and_lag(start_pooler, pair, workers):  # noqa: F811
 
 
 def test_two_primaries(start_pooler, own_pair, workers):  # noqa: F811
-    """The standby is promoted while the primary goes on: the one that was promoted last is used, and no other."""
+    """The standby is promoted while the old primary still runs: pgweir uses only the host that was promoted last."""
     primary, standby = own_pair
     pooler = start_pooler(None, workers=workers, host_check_interval=0.3, query_wait_notify=0, databases={
         "app": entry(primary, standby, target_session_attrs="primary")})
@@ -113,7 +113,7 @@ def processes(cluster):
 
 @contextlib.contextmanager
 def frozen(cluster):
-    """The server's processes stand still, and answer nothing; the system still accepts connections for them."""
+    """Stops the server's processes: they answer nothing, but the kernel still accepts connections for them."""
     stopped = processes(cluster)
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
@@ -127,7 +127,9 @@ def frozen(cluster):
 
 @pytest.mark.shows("host_check_timeout", "host_check_failures")
 def test_a_silent_host(start_pooler, own_pair):  # noqa: F811
-    """The primary answers nothing any more. It is not left before another host can be used; then its clients go on there."""
+    """The primary does not answer any more. pgweir keeps its servers until another host can be used; then its clients
+    continue there.
+    """
     primary, standby = own_pair
     pooler = start_pooler(None, host_check_interval=0.3, host_check_timeout=0.5, host_check_failures=2, query_wait_notify=0,
                           databases={"app": entry(primary, standby, target_session_attrs="read-write")})
@@ -152,7 +154,7 @@ def test_a_silent_host(start_pooler, own_pair):  # noqa: F811
 
 
 def test_a_slow_host_is_not_left(start_pooler, own_pair):  # noqa: F811
-    """One check without an answer is no reason to leave a host."""
+    """After a single check without an answer, pgweir still uses the host."""
     primary, standby = own_pair
     pooler = start_pooler(None, host_check_interval=0.3, host_check_timeout=0.7, host_check_failures=4, query_wait_notify=0,
                           databases={"app": entry(primary, standby, target_session_attrs="read-write")})
@@ -168,7 +170,7 @@ def test_a_slow_host_is_not_left(start_pooler, own_pair):  # noqa: F811
 
 
 def test_a_standby_comes_back(start_pooler, own_pair):  # noqa: F811
-    """With `prefer-standby`, servers of the primary are given up once there is a standby again."""
+    """With `prefer-standby`, pgweir closes servers of the primary once a standby can be used again."""
     primary, standby = own_pair
     pooler = start_pooler(None, host_check_interval=0.3, target_session_retry=0.2, query_wait_notify=0, databases={
         "app": entry(primary, standby, target_session_attrs="prefer-standby")})
@@ -234,12 +236,13 @@ def test_reads_on_standbys(start_pooler, readers, workers):
 
 
 def test_a_refused_check_is_an_answer(start_pooler, readers):
-    """A standby that refuses the login of a check is not silent: its servers, and the transactions on them, go on."""
+    """A standby that refuses the login of a check has answered: its servers stay, and so do the transactions on them.
+    """
     primary, one, other = readers
     primary.run("CREATE ROLE reader LOGIN CONNECTION LIMIT 1")
     for standby in (one, other):
         machine.wait_until(lambda standby=standby: standby.value("SELECT count(*) FROM pg_roles WHERE rolname = 'reader'") == 1)
-    # The one connection that the role may have is a client's.
+    # A client has the only connection that the role may have.
     pooler = start_pooler(None, host_check_interval=0.2, host_check_timeout=0.5, host_check_failures=1, query_wait_notify=0,
                           databases={"app": entry(one, other, target_session_attrs="standby", load_balance_hosts="disable",
                                                   user="reader")})

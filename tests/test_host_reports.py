@@ -1,4 +1,6 @@
-"""What servers say about their hosts counts at once, long before the next check; and hosts that come and go are avoided."""
+"""Reports of servers about their hosts take effect at once, long before the next check. Hosts that fail repeatedly are
+avoided.
+"""
 
 import contextlib
 import os
@@ -15,7 +17,7 @@ from test_hosts import entry, own_pair  # noqa: F401
 
 pytestmark = pytest.mark.pgweir_only("PgBouncer does not know what hosts are")
 
-# Only what servers say can be the reason of what happens within a test.
+# Checks are so rare that all effects in these tests come from the servers' reports.
 SELDOM = 60
 
 
@@ -25,7 +27,7 @@ def known(pooler, *roles):
 
 
 def test_a_promotion_that_a_server_reports(start_pooler, own_pair, workers):  # noqa: F811
-    """A standby's server reports `in_hot_standby = off`: the old primary is left at once, in another pool."""
+    """A standby's server reports `in_hot_standby = off`: another pool stops using the old primary at once."""
     primary, standby = own_pair
     pooler = start_pooler(None, workers=workers, host_check_interval=SELDOM, query_wait_notify=0, databases={
         "app": entry(primary, standby, target_session_attrs="primary"),
@@ -48,7 +50,9 @@ def test_a_promotion_that_a_server_reports(start_pooler, own_pair, workers):  # 
 
 
 def test_a_primary_that_refuses_writes(start_pooler, own_pair):  # noqa: F811
-    """25006 has the hosts checked. The client may have asked for it: then nothing happens."""
+    """The error 25006 triggers checks of the hosts. If the client itself has made its transaction read-only, nothing
+    follows.
+    """
     primary, standby = own_pair
     pooler = start_pooler(None, host_check_interval=SELDOM, target_session_retry=0.3, query_wait_notify=0, query_wait_timeout=5,
                           databases={"app": entry(primary, standby, target_session_attrs="read-write")})
@@ -75,7 +79,9 @@ def test_a_primary_that_refuses_writes(start_pooler, own_pair):  # noqa: F811
 
 @pytest.mark.shows("target_session_retry")
 def test_a_single_host_that_refuses_writes(start_pooler, pg):
-    """Without checks, the server is replaced, whose login shows the host's role; not for each error."""
+    """Without checks, pgweir replaces the server, since a login shows the host's role. It does not do so for each
+    error.
+    """
     pooler = start_pooler(None, default_pool_size=1, target_session_retry=30, databases={
         "app": entry(pg, target_session_attrs="read-write")})
     why = "it has refused to write"
@@ -97,7 +103,7 @@ def test_a_single_host_that_refuses_writes(start_pooler, pg):
 
 
 def test_a_primary_that_stops(start_pooler, own_pair):  # noqa: F811
-    """The last words of servers (57P01) and the refusals of logins (57P03) have all hosts checked at once."""
+    """Shutdown messages of servers (57P01) and refused logins (57P03) trigger checks of all hosts at once."""
     primary, standby = own_pair
     pooler = start_pooler(None, host_check_interval=SELDOM, query_wait_notify=0, outage_hold=20, databases={
         "app": entry(primary, standby, target_session_attrs="primary")})
@@ -114,7 +120,7 @@ def test_a_primary_that_stops(start_pooler, own_pair):  # noqa: F811
 
 
 def test_a_crash_is_known_at_once(start_pooler, own_pair):  # noqa: F811
-    """A server that ends since another process has crashed (57P02) says so."""
+    """A server that ends because another process has crashed sends 57P02, which triggers checks."""
     primary, standby = own_pair
     port = machine.free_port()
     pooler = start_pooler(None, host_check_interval=SELDOM, query_wait_notify=0, http_listen=f"127.0.0.1:{port}", databases={
@@ -138,7 +144,9 @@ def _port_or_none(client):
 
 @pytest.mark.shows("host_return_after")
 def test_a_standby_that_comes_and_goes(start_pooler, own_pair):  # noqa: F811
-    """After a failure, a standby gets new servers only after it has stayed up; for twice as long after the second."""
+    """After a failure, a standby gets new servers only after it has stayed up for a while; after the second failure,
+    for twice as long.
+    """
     primary, standby = own_pair
     pooler = start_pooler(None, host_check_interval=0.2, host_return_after=1, target_session_retry=0.2, query_wait_notify=0,
                           databases={"app": entry(primary, standby, target_session_attrs="prefer-standby")})

@@ -1,4 +1,4 @@
-"""Lists of hosts: a port for each, the next one at once, and `target_session_attrs`, with a primary and a standby."""
+"""Lists of hosts, with a primary and a standby: ports, the next host after a failure, and `target_session_attrs`."""
 
 import contextlib
 import os
@@ -60,7 +60,7 @@ def entry(*servers, **more):
 
 
 def servers_seen(pooler, count=4):
-    """The ports of the servers that clients get, which connect one after the other while the others stay."""
+    """Returns the ports of the servers of several clients, which connect one after the other and stay."""
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(pooler.connect()) for _ in range(count)]
         for client in clients:
@@ -90,7 +90,7 @@ def test_target_session_attrs(start_pooler, pair, workers, balance, target, want
 
 
 def test_nobody_fits(start_pooler, pair):
-    """No host has the role: who logs in is told so, by name of the host, and the next round comes soon."""
+    """No host has the role: the error of a login names the hosts, and pgweir soon tries all hosts again."""
     _, standby = pair
     pooler = start_pooler(None, databases={"app": entry(standby, standby, target_session_attrs="read-write")},
                           server_connect_timeout=1, query_wait_notify=0, query_wait_timeout=3)
@@ -214,7 +214,7 @@ def test_failover(start_pooler, own_pair):
 
 
 def test_a_standby_that_is_promoted(start_pooler, own_pair):
-    """PostgreSQL reports the new role on open connections: they are used no more."""
+    """PostgreSQL reports the new role on open connections: pgweir does not use them any more."""
     primary, standby = own_pair
     pooler = start_pooler(None, databases={"app": entry(standby, target_session_attrs="standby")}, server_connect_timeout=1,
                           query_wait_timeout=2, query_wait_notify=0)

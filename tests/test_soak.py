@@ -197,7 +197,7 @@ def growth(memory):
 def test_soak(start_pooler, start_cluster, pytestconfig, record_property):
     minutes = pytestconfig.getoption("--soak-minutes")
     pg = start_cluster(18, f"k{os.urandom(3).hex()}")
-    # With the tests' usual setting PostgreSQL itself loses what it has acknowledged.
+    # With the tests' usual setting (`fsync = off`), PostgreSQL itself may lose acknowledged transactions.
     pg.run("ALTER ROLE trusty SET synchronous_commit = on")
     pg.run(ledger.TABLE + "; CREATE TABLE soaked (n int, words text); GRANT ALL ON ledger, soaked TO PUBLIC", dbname="app")
     pooler = start_pooler(pg, default_pool_size=10, server_login_retry=1, query_wait_notify=0)
