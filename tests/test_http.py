@@ -107,7 +107,9 @@ def test_values_are_those_of_the_console(start):
 
 
 def test_own_series(start):
-    """Histograms, pins, looks, prepared statements, logins and the process: each counts what was done."""
+    """Histograms, pins, inspections, prepared statements, logins and the process have the values that follow from the
+    test's queries.
+    """
     pooler = start(default_pool_size=1)
     pool = {"database": "app", "user": "trusty"}
     with pooler.connect(prepare_threshold=0) as db, pooler.connect() as other:
@@ -173,7 +175,7 @@ def test_logins_are_counted_by_their_result(start, certificates):
 
 
 def test_a_server_that_is_down(start):
-    """Why clients wait, and which pools can't log in."""
+    """While a server is down, metrics show why clients wait, and which pools can't log in."""
     pooler = start(None, databases={"app": "host=127.0.0.1 port=1"}, server_login_retry=30)
     with pytest.raises(psycopg.OperationalError):
         pooler.connect()
@@ -270,7 +272,7 @@ def test_older_names(start):
 
 @pytest.mark.shows("metrics_max_pools", "metrics_max_applications")
 def test_many_names_are_folded(start):
-    """Those that were seen first keep their series, and nothing is lost from the sums."""
+    """The names that were seen first keep their series, and the sums stay complete."""
     pooler = start(metrics_max_pools=3, metrics_max_applications=2)
     with contextlib.ExitStack() as stack:
         first = stack.enter_context(pooler.connect(application_name="first"))
@@ -304,7 +306,7 @@ def test_health(start):
     ready = get(pooler.http, "/readyz")
     assert (ready.status, ready.text) == (200, "ready\n")
     assert ready.headers["Cache-Control"] == "no-store"
-    # Clients may come, and wait.
+    # Clients can log in, and wait.
     pooler.console("PAUSE")
     assert get(pooler.http, "/readyz").status == 200
     paused = get(pooler.http, "/readyz?database=app")
@@ -321,7 +323,7 @@ def test_health(start):
 
 
 def test_readiness_of_a_database(start, newest_pg):
-    """It has a server, or may still get one; it has none after its last login failed."""
+    """A database is ready if it has a server, or if its last login has not failed."""
     where = f"host={newest_pg.host} port={newest_pg.port} dbname=app"
     pooler = start(databases={"app": where, '"odd name&"': where, "down": "host=127.0.0.1 port=1"})
     assert get(pooler.http, "/readyz?database=down").status == 200, "nobody has tried yet"
@@ -337,7 +339,7 @@ def test_readiness_of_a_database(start, newest_pg):
 
 
 def test_shutdown_shows(start):
-    """A process that waits for its clients is not ready, and still tells its metrics."""
+    """A process that waits for its clients is not ready, but still answers with metrics."""
     pooler = start()
     with pooler.connect() as db:
         db.execute("SELECT 1")
@@ -350,7 +352,9 @@ def test_shutdown_shows(start):
 
 
 def test_drain(start):
-    """By the operator's own user over a Unix socket; it holds until the process ends, and clients go on."""
+    """pgweir's own user drains over a Unix socket. The drain lasts until the process ends, and clients are not
+    affected.
+    """
     pooler = start()
     path = pooler.folder / "http.sock"
     reload(pooler, http_listen=f"127.0.0.1:{pooler.http}, {path}")
@@ -389,7 +393,7 @@ def test_tokens(start, tmp_path_factory):
     assert status("/metrics", token="guessed-by-someone") == 401
     assert status("/metrics", token="scrapers-own-token") == 200
     assert status("/metrics", token="operators-own-token") == 200
-    # Load balancers have no token.
+    # Health checks need no token.
     assert status("/healthz") == status("/readyz") == 200
     assert status("/drain", "POST") == 401
     assert status("/drain", "POST", token="scrapers-own-token") == 403
@@ -410,7 +414,7 @@ def test_tokens(start, tmp_path_factory):
 
 @pytest.mark.shows("http_max_login_failures")
 def test_wrong_tokens_are_throttled(start):
-    """Guesses at one page count at all others; health checks have no token, and go on."""
+    """Wrong tokens for one page count for all others. Health checks need no token, and are still answered."""
     pooler = start(http_max_login_failures=2)
     tokens = pooler.folder / "tokens"
     tokens.write_text("admin operators-own-token\n")
@@ -451,7 +455,7 @@ MALFORMED = [
 
 
 def answer_to(port, request):
-    """All that comes back to these bytes."""
+    """Sends bytes, and returns everything that comes back."""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
         with contextlib.suppress(ConnectionError):
             sock.sendall(request)
@@ -463,13 +467,13 @@ def answer_to(port, request):
 
 
 def test_malformed_requests(start):
-    """Each is answered with 4xx, and nothing else of it shows."""
+    """Each is answered with a status 4xx, and has no other effect."""
     pooler = start()
     for request in MALFORMED:
         answer = answer_to(pooler.http, request)
-        # HTTP 2 is not spoken, nor answered.
+        # pgweir does not support HTTP/2, and closes the connection.
         assert re.match(rb"HTTP/1\.[01] (4\d\d|505) ", answer) or request.startswith(b"PRI"), (request[:60], answer[:60])
-    # A body that is too large is not waited for.
+    # pgweir does not wait for a body that is too large.
     request = b"POST /drain HTTP/1.1\r\nHost: x\r\nContent-Length: 10000000000\r\n\r\n" + b"z" * 200_000
     assert answer_to(pooler.http, request).startswith(b"HTTP/1.1 401 ")
     # Only the first request of a connection is answered.
@@ -493,7 +497,7 @@ def test_slow_requests_end(start):
 
 @pytest.mark.shows("http_max_connections")
 def test_slow_requests_make_room(start):
-    """Connections that send nothing do not keep others out: the oldest of them goes."""
+    """Connections that send nothing do not block others: the oldest of them is closed."""
     pooler = start(http_max_connections=4)
     with contextlib.ExitStack() as stack:
         idle = [stack.enter_context(socket.create_connection(("127.0.0.1", pooler.http), timeout=20)) for _ in range(4)]
@@ -507,12 +511,12 @@ def test_slow_requests_make_room(start):
 
 
 def test_connections_above_the_limit_are_refused(start):
-    """While all requests wait for their answers, one more hears why it is refused."""
+    """While all connections wait for answers, pgweir refuses another connection with the reason."""
     pooler = start(http_max_connections=2, metrics_interval=2, http_timeout=20)
     scrape(pooler.http)
 
     def is_refused():
-        """Two requests that wait, and one more."""
+        """Sends two requests that wait, and a third one. Returns whether that one is refused."""
         with contextlib.ExitStack() as stack:
             waiting = []
             for _ in range(2):
@@ -520,7 +524,7 @@ def test_connections_above_the_limit_are_refused(start):
                 one.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
                 waiting.append(one)
             answer = answer_to(pooler.http, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-            if b"503" not in answer:  # one of them had not been read yet, and went for it
+            if b"503" not in answer:  # one of the two had not been read yet, and was closed for the third
                 return False
             assert b"http_max_connections" in answer
             return all(one.recv(15) == b"HTTP/1.1 200 OK" for one in waiting)
@@ -530,7 +534,7 @@ def test_connections_above_the_limit_are_refused(start):
 
 @pytest.mark.shows("metrics_interval")
 def test_many_scrapers_share_what_is_gathered(start):
-    """Hundreds of scrapes at once take as long as a few measurements, and queries go on meanwhile."""
+    """Hundreds of scrapes at once share a few measurements, and queries run meanwhile."""
     pooler = start(metrics_interval="0.5")
     with pooler.connect() as db, concurrent.futures.ThreadPoolExecutor(40) as pool:
         scrape(pooler.http)
@@ -542,9 +546,9 @@ def test_many_scrapers_share_what_is_gathered(start):
             count += 1
         assert {one.result().status for one in answers} == {200}
         assert count > 0
-        # 40 at a time, each of which waits for the next half second.
+        # 40 scrapes at a time, each of which waits for the next half second.
         assert time.monotonic() - began >= 2
-    # A scrape has what was counted before it.
+    # A scrape includes all that was counted before it.
     before = scrape(pooler.http).value("pgbouncer_stats_totals_queries_pooled_total", database="app")
     with pooler.connect() as db:
         db.execute("SELECT 1")
@@ -563,7 +567,7 @@ def test_metrics_do_not_hang_on_a_lost_measurement(start):
     assert pooler.wait_end() == 0
 
 
-# -- the listener
+# -- the listening addresses
 
 def test_off_by_default(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg)
@@ -571,7 +575,7 @@ def test_off_by_default(start_pooler, newest_pg):
 
 
 def test_reload_changes_the_listener(start, http_port):
-    """Addresses come and go; an address that can't be used leaves everything as it was."""
+    """RELOAD adds and removes addresses. If an address can't be used, nothing changes."""
     def answers(port):
         with contextlib.suppress(OSError):
             return get(port, "/healthz").status == 200
@@ -589,7 +593,7 @@ def test_reload_changes_the_listener(start, http_port):
         reload(pooler, http_listen=f"127.0.0.1:{other}, {path}")
         wait(other, silent=[http_port])
         assert ask(UnixConnection(path), "/healthz").status == 200
-        # From one address to all: its port is ours already.
+        # From one address to all addresses with the same port, on which pgweir listens already.
         reload(pooler, http_listen=f"*:{other}")
         wait(other)
         machine.wait_until(lambda: not path.exists(), what="the socket's file is gone")
@@ -628,7 +632,7 @@ def test_an_address_in_use_stops_the_start(new_pooler, newest_pg, http_port):
 
 
 def test_the_unix_socket(start):
-    """It has the permissions of the setting, and goes with the process."""
+    """The socket has the permissions of the setting, and is removed when the process ends."""
     pooler = start(http_listen="", unix_socket_mode="0750")
     path = pooler.folder / "http.sock"
     reload(pooler, http_listen=path)
@@ -668,7 +672,7 @@ def test_tls(start, certificates):
 
 
 def test_online_restart(line, http_port):
-    """The new process answers on the same addresses; each request is answered by one of both."""
+    """The new process answers on the same addresses. Either process answers each request."""
     one = line(http_listen=f"127.0.0.1:{http_port}")
     pooler = one.pooler
     path = pooler.folder / "http.sock"
@@ -700,7 +704,7 @@ def test_failed_restart_leaves_it_answering(line, http_port):
     assert get(http_port, "/healthz").status == 200
 
 
-# -- Prometheus' own opinion
+# -- Prometheus
 
 def documented():
     """The names of the series in docs/monitoring.md."""
@@ -708,7 +712,7 @@ def documented():
 
 
 def test_series_are_documented(start):
-    """Each family stands in docs/monitoring.md, and each that stands there exists."""
+    """docs/monitoring.md has each family of metrics, and no others."""
     pooler = start()
     with pooler.connect() as db:
         db.execute("SELECT 1")

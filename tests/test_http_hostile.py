@@ -1,4 +1,4 @@
-"""HTTP clients that are slow, broken or too many: they are bounded, and no query waits for them."""
+"""HTTP clients that are slow, invalid or too many: their number and memory are bounded, and no query waits for them."""
 
 import concurrent.futures
 import contextlib
@@ -38,7 +38,7 @@ def is_closed(sock):
         return True
 
 
-# -- requests that are none
+# -- bytes that are no requests
 
 @pytest.mark.parametrize("request_bytes", [
     b"GET /metrics\r\n\r\n",  # HTTP/0.9
@@ -56,7 +56,7 @@ def is_closed(sock):
     wire.startup(user="trusty", database="app"),
 ], ids=range(13))
 def test_what_is_no_request(start, request_bytes):
-    """Whatever comes is answered with one status or none, ends its connection, and touches nothing."""
+    """pgweir answers such bytes with one status or none, and closes the connection. Nothing else happens."""
     pooler = start()
     answer = answer_to(pooler.http, request_bytes)
     assert answer.count(b"HTTP/1.") <= 1
@@ -86,12 +86,12 @@ def test_pipelining_gets_one_answer(start):
     assert answer.count(b"HTTP/1.1 200") == 1 and answer.endswith(b"ok\n")
 
 
-# -- slow ones
+# -- slow clients
 
 def test_slowloris(start):
-    """Hundreds of connections that send a byte now and then: none lives longer than http_timeout, and others are served."""
+    """Hundreds of connections that send a byte now and then are closed after http_timeout, and others are served."""
     pooler = start(http_timeout=2, http_max_connections=50)
-    # The thread that answers is started last.
+    # The HTTP thread starts last.
     assert get(pooler.http, "/healthz").status == 200
     threads = pooler_threads(pooler)
     with contextlib.ExitStack() as stack:
@@ -118,7 +118,9 @@ def pooler_threads(pooler):
 
 
 def test_slow_bodies_end(start):
-    """A body that does not come ends with http_timeout; nobody reads one of a sender without rights."""
+    """A request whose body does not come ends after http_timeout. pgweir does not read the body of a request without
+    rights.
+    """
     pooler = start(http_timeout=1)
     head = ("POST /api/v1/commands/pause HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
             f"Authorization: {basic('admin', pooler.users['admin'])}\r\nContent-Length: 1000\r\n\r\n").encode()
@@ -130,7 +132,7 @@ def test_slow_bodies_end(start):
 
 
 def test_readers_that_do_not_read(start):
-    """An answer that nobody reads is given up with http_timeout."""
+    """If the client does not read the answer, pgweir closes the connection after http_timeout."""
     pooler = start(http_timeout=1, http_max_connections=20)
     with contextlib.ExitStack() as stack:
         for _ in range(20):
@@ -145,7 +147,7 @@ def test_readers_that_do_not_read(start):
         machine.wait_until(lambda: left() == 1, what="all are given up")
 
 
-# -- thousands
+# -- thousands of clients
 
 def p99(pooler, pg, seconds):
     """The 99th percentile of a pgbench's latency in milliseconds."""
@@ -196,7 +198,7 @@ def test_thousands_of_scrapers_delay_no_query(start, newest_pg):
             one.kill()
             one.wait()
     machine.wait_until(lambda: get(pooler.http, "/healthz").status == 200, what="it answers again")
-    # Four processes share the machine's cores now: some of it is the scheduler's.
+    # Four processes share the machine's cores, so a part of the delay comes from the scheduler.
     assert loaded < 20 * quiet + 50, (quiet, loaded)
     assert pooler.memory_kb() - before < 50_000
     print(f"p99 of pgbench: {quiet} ms, beside the storm {loaded} ms")
@@ -208,7 +210,7 @@ NAMES = ['a"b', "new\nline", "back\\slash", "bell\a tab\t", "del\x7f", "é 日�
 
 
 def test_hostile_names_in_labels(start, newest_pg):
-    """Names with quotes, newlines and control characters, and bytes that are no UTF-8: every line of /metrics stays a line."""
+    """Names with quotes, newlines, control characters and invalid UTF-8 break no line of /metrics."""
     where = f"host={newest_pg.host} port={newest_pg.port} dbname=app user=trusty"
     pooler = start(databases={"*": where}, auth_type="any")
     for name in NAMES:
@@ -228,7 +230,7 @@ def test_hostile_names_in_labels(start, newest_pg):
 
 
 def test_hostile_names_in_requests(start):
-    """What comes in a request does not break the log's lines or the answers."""
+    """Names in requests do not break lines of the log, or answers."""
     pooler = start(**LOGINS, http_max_login_failures=1_000_000)
     for user in ["x\ny", "x\r\n2026 LOG forged", 'a"b', "a\x00b", "é", "x" * 5000]:
         answer = Api(pooler, basic(user, "wrong")).ask("/session")
@@ -241,7 +243,9 @@ def test_hostile_names_in_requests(start):
 # -- certificates and listeners
 
 def test_a_client_certificate_logs_in(start, certificates):
-    """A rule `cert` holds for HTTPS as for clients: the certificate names the user, and the password does not matter."""
+    """A rule with `cert` applies to HTTPS as to clients: the certificate names the user, and pgweir does not check the
+    password.
+    """
     pooler = start(**certificates.pooler("verify-full"), client_tls_ca_file=certificates.authority.cert, admin_users="admin, trusty")
     rules = pooler.folder / "hba.conf"
     rules.write_text("local all all trust\nhostssl all all all cert\n")
@@ -300,11 +304,11 @@ def test_connections_that_wait_while_their_socket_closes(start):
             machine.wait_until(lambda: len(answered) > 50, what="clients are served")
         finally:
             stop.set()
-    # Between the last look at the queue and its end, a connection may still be lost.
+    # A connection that arrives after the queue was last read, and before the socket is closed, may be lost.
     assert len(failures) <= 1 + len(answered) // 200, (len(answered), failures)
 
 
-# -- settings that were constants
+# -- settings of HTTP
 
 @pytest.mark.shows("http_max_body")
 def test_the_largest_body(start):
@@ -320,7 +324,7 @@ def test_the_largest_body(start):
 
 @pytest.mark.shows("http_login_cache")
 def test_a_right_password_is_trusted_for_a_while(start):
-    """Without the cache each request is a login of its own, which SHOW STATS counts."""
+    """Without the cache, each request logs in, and SHOW STATS counts these logins."""
     pooler = start(**LOGINS, http_login_cache=0)
     api = Api(pooler)
 
@@ -339,7 +343,7 @@ def test_a_right_password_is_trusted_for_a_while(start):
 
 @pytest.mark.shows("http_login_addresses")
 def test_addresses_are_forgotten(start):
-    """With room for one address, the failures of another one push it out."""
+    """With room for one address, the failures of another address displace it."""
     pooler = start(**LOGINS, http_login_addresses=1, http_max_login_failures=2)
 
     def session(local, password):

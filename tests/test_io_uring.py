@@ -1,4 +1,4 @@
-"""io_uring where it is forbidden or short of memory: workers use epoll, and clients do not notice."""
+"""io_uring where the kernel denies it or has too little memory: workers use epoll, and clients do not notice."""
 
 import os
 import signal
@@ -45,7 +45,7 @@ def pooler(new_pooler, newest_pg, http_port):  # noqa: F811 (a fixture)
 @pytest.mark.parametrize("call", ["io_uring_setup", "io_uring_register"])
 @pytest.mark.parametrize("driver", ["auto", "io_uring"])
 def test_a_forbidden_ring_is_one_line(pooler, call, driver):
-    """seccomp, as in containers: all workers use epoll, also when the ring alone is allowed."""
+    """With seccomp, as in containers, all workers use epoll, also if only the creation of a ring is allowed."""
     pooler.settings["io_driver"] = driver
     seccomp.without(call, pooler.start)
     pooler.expect_log("process up")
@@ -58,7 +58,7 @@ def test_a_forbidden_ring_is_one_line(pooler, call, driver):
 
 
 def test_a_limit_on_locked_memory_is_one_line(pooler):
-    """Newer kernels count a ring as locked memory of the user."""
+    """Newer kernels count the memory of a ring as the user's locked memory."""
     pooler.write_files()
     pooler.spawn(within=["prlimit", "--memlock=4096"]).listening().expect_log("process up")
     if rings(pooler) == 2:
@@ -69,7 +69,7 @@ def test_a_limit_on_locked_memory_is_one_line(pooler):
 
 
 def test_a_ring_that_fails_later_is_replaced(pooler):
-    """The ring is allowed, its use is not: each worker says that, and goes on with epoll."""
+    """The kernel allows the ring, but not its use: each worker logs this, and continues with epoll."""
     seccomp.without("io_uring_enter", pooler.start)
     pooler.expect_log("process up")
     if any("not available" in line for line in lines(pooler)):
@@ -95,7 +95,9 @@ def test_metrics(pooler):
 
 
 def test_more_answers_than_buffers(pooler, newest_pg):
-    """Twelve servers answer while the worker stands still, with eight buffers: the other four are read as with epoll."""
+    """Twelve servers answer while the worker is stopped, and there are eight buffers: pgweir reads the other four as
+    with epoll.
+    """
     pooler.settings |= {"workers": 1, "io_uring_buffers": 8, "default_pool_size": 12}
     pooler.start().expect_log("process up")
     if rings(pooler) == 0:

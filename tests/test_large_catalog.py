@@ -1,4 +1,4 @@
-"""A database with very many functions: others don't wait while its catalog is read and evaluated."""
+"""A database with very many functions: other clients don't wait while pgweir reads and evaluates its catalog."""
 
 import pytest
 

@@ -13,7 +13,7 @@ import machine
 from ldapserver import BASE, MANAGER, MANAGER_PASSWORD
 from rawclient import LoginRefused
 
-# Roles that PostgreSQL lets in as the pooler comes; their passwords are the LDAP server's alone.
+# Roles that PostgreSQL admits from the pooler. Only the LDAP server has their passwords.
 USERS = {"trusty": "ldap secret", "replicator": "other secret"}
 ADMIN = "host pgbouncer admin all md5\n"
 
@@ -64,7 +64,7 @@ MODES = [
     f'ldapbindpasswd="{MANAGER_PASSWORD}"',
     f'ldapurl="ldap://127.0.0.1:{{port}}/{BASE}?uid?sub"',
     f'ldapurl="ldap://127.0.0.1:{{port}}/{BASE}??sub?(|(uid=$username)(mail=$username))"',
-    # The first of them is not there.
+    # The first server does not exist.
     f'ldapserver="127.0.0.9 127.0.0.1" ldapport={{port}} ldapbasedn="{BASE}"',
 ]
 
@@ -78,7 +78,7 @@ def test_simple_and_search(start):
         assert client.methods == [3, 0] and client.value("SELECT current_user") == "trusty"
         error = pooler.login_error(password="wrong")
         assert (error.words, error.sqlstate) == ("LDAP authentication failed", "28P01")
-        # To bind without a password succeeds; nobody is let in by that.
+        # LDAP accepts a bind without a password. pgweir refuses such logins.
         assert pooler.login_error(password="").words == "LDAP authentication failed"
     assert pooler.login_error(user="nobody", password="x").words == "LDAP authentication failed"
     assert pooler.login_error(user="*", password="ldap secret").words == "LDAP authentication failed"
@@ -98,7 +98,7 @@ def test_tls(start, ldap):
     # Both at once.
     pooler.rule(f"{ldaps} ldaptls=1")
     assert pooler.login_error(password="ldap secret").words == "LDAP authentication failed"
-    # The wrong port for each.
+    # Each with the wrong port.
     for options in (ldaps.replace("{tls}", "{port}"), starttls.replace("{port}", "{tls}")):
         pooler.rule(options)
         assert pooler.login_error(password="ldap secret").words == "LDAP authentication failed"
@@ -129,7 +129,9 @@ def test_for_everybody(start_pooler, newest_pg, ldap):
 
 @pytest.mark.shows("auth_threads", "auth_queue")
 def test_a_server_that_does_not_answer(start):
-    """The LDAP server has one login, another waits, and one more is refused. A client that leaves makes room."""
+    """One login waits for the LDAP server, another in the queue, and a third is refused. A client that disconnects
+    makes room.
+    """
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         options = f"ldapserver=127.0.0.1 ldapport={deaf.getsockname()[1]} ldapprefix=uid="
         pooler = start(options, auth_threads=1, auth_queue=1, client_login_timeout=2)

@@ -1,9 +1,9 @@
-"""The catalogs' own references make the objects: code that keeps state is reached by each kind, and leaves none.
-
-`pg_get_catalog_foreign_keys()` lists the references between catalogs. `leaks/edges.py` has, for each of them, an object
-that calls a function by it, or the reason why there is none. Each object is fired alone, and in a chain of two: what the
-first calls fires the second, whose function keeps the state. With `--full` each object is chained with several others. A
-reference that `edges.py` does not know, as a new major version brings, fails the test.
+"""Objects that call a function through each kind of reference between catalogs: the function sets session state, which
+must not reach another client. `pg_get_catalog_foreign_keys()` lists the references. For each reference,
+`leaks/edges.py` has an object that calls a function by it, or the reason why there is none. Each object is used alone,
+and in a chain of two: the function of the first object uses the second object, whose function sets the state. With
+`--full`, each object is chained with several others. The test fails for a reference that `edges.py` does not know, such
+as one of a new major version.
 """
 
 
@@ -45,14 +45,14 @@ def unknown(found):
 
 
 def made_of(recipe, x, body):
-    # Setups analyze tables and build indexes: nothing fires then.
+    # Setups analyze tables and build indexes: then the functions do nothing.
     guarded = f"IF session_user = '{stages.USER}' THEN {body} END IF;"
     setup = recipe.setup.replace("{body}", guarded).replace("{x}", x)
     return setup, tuple(text.replace("{x}", x) for text in recipe.fires)
 
 
 def within(text):
-    """A text as a statement of plpgsql."""
+    """Returns a text as a statement of PL/pgSQL."""
     return f"PERFORM * FROM ({text}) AS fired;" if text.startswith("SELECT") else f"{text};"
 
 
@@ -76,7 +76,9 @@ def chained(number, first, second):
 
 
 def can_fire(first, second):
-    """A function that isn't VOLATILE may only read; what runs as a table's owner is above policies."""
+    """Returns whether the first object can use the second: a function that isn't VOLATILE may only read, and policies
+    do not apply to a table's owner.
+    """
     one, two = edges.RECIPES[first], edges.RECIPES[second]
     if first in edges.AS_OWNER and second == "pg_policy.polrelid":
         return False
@@ -84,7 +86,7 @@ def can_fire(first, second):
 
 
 def pairs(count):
-    """Which references are chained: each with `count` others."""
+    """Returns the pairs of references that are chained: each reference with `count` others."""
     made = []
     for number, first in enumerate(edges.RECIPES):
         seconds = [second for second in edges.RECIPES if can_fire(first, second)]
@@ -99,7 +101,9 @@ def errors_of(stage, line):
 
 
 def play(cluster, start_pooler, made):
-    """Fires objects, each in a database of its own; returns what leaks, and what keeps no state even directly."""
+    """Uses objects, each in its own database. Returns those whose state reaches another client, and those that keep no
+    state even directly.
+    """
     leaks, idle = [], []
     names = {x: f"leaks_{x}" for x, _ in made}
     where = f"host={cluster.host} port={cluster.port}"
@@ -146,7 +150,7 @@ def test_no_reference_leads_to_a_leak(cell, start_pooler, record_property, pytes
                                f" into objects, {len(every) - len(idle)} objects fired ({len(chains)} chains of two, of which"
                                f" {len(idle)} keep no state directly either), {len(leaks)} leaks")
     assert not leaks, "\n".join([f"{len(leaks)} leaks:", *leaks])
-    # A chain may run under limits that forbid what its second object does.
+    # In a chain, the second object may run under limits that forbid it.
     bad = [words for words in idle if " by " not in words] or (idle if len(idle) * 20 > len(chains) else [])
     assert not bad, "\n".join(["no state in a direct session:", *bad])
 

@@ -1,9 +1,8 @@
-"""No session state crosses from one client to another: one test per class of what keeps state without saying so.
-
-Each line of `leaks/lines.py` is played twice. A direct session shows that the line keeps session state at all. Then a
-client plays it through a pool of one server, and neighbours look at all that a session can hold, while the client is
-connected and after it has left. A server that the pooler has closed instead is no leak. Each line is played on both
-versions, and with and without the assist extension; in all four combinations with `--full`.
+"""No session state passes from one client to another: one test per class of statements that change session state
+without naming it. Each line of `leaks/lines.py` runs twice. A direct session shows that the line changes session state
+at all. Then a client runs the line through a pool of one server, and other clients inspect the session state of that
+server, while the client is connected and after it has left. If the pooler closes the server, nothing leaks. Each line
+runs on both versions, with and without the assist extension; with `--full`, in all four combinations.
 """
 
 import itertools
@@ -19,7 +18,7 @@ from leaks.lines import CLASSES, RARE
 pytestmark = pytest.mark.pgweir_only("it carries no session state in transaction mode")
 
 CELLS = [(version, assist) for version in clusters.VERSIONS for assist in (False, True)]
-# Seconds that a neighbour waits for a server which its client keeps.
+# Seconds for which another client waits for a server that the first client keeps.
 WAIT_S = 1
 _numbers = itertools.count(1)
 
@@ -32,7 +31,7 @@ def cell(request, shared_clusters):
 
 @pytest.fixture
 def databases(cell):
-    """Makes databases for lines: one for all of them that may share it, one for each that may not."""
+    """Makes databases for lines: one for all lines that can share a database, one for each other line."""
     cluster, _ = cell
     made = []
 
@@ -82,7 +81,7 @@ def test_no_state_crosses(cell, databases, start_pooler, kind, pytestconfig):
     assert not idle and not leaks, "\n".join([f"{len(leaks)} leaks:", *leaks, "", "no state in a direct session:", *idle])
 
 
-# -- statements of the pooler's own that a client replaces, and plans that it leaves
+# -- pgweir's own statements that a client replaces, and plans that a client leaves
 
 REPLACE = """
 CREATE FUNCTION replace_statements() RETURNS int LANGUAGE plpgsql AS $f$
@@ -126,7 +125,7 @@ def shared(cell, start_pooler):
 @pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
 @pytest.mark.parametrize("how", REPLACED_BY)
 def test_a_statement_that_was_replaced_is_never_run(shared, how, leaves):
-    """A neighbour's Bind runs the neighbour's text, whatever stands under the name on the server now."""
+    """A client's Bind runs the client's own text, even if another client has replaced the statement on the server."""
     pooler, name = shared
     with pooler.raw(stages.USER, name) as victim, pooler.raw(stages.USER, name) as client:
         victim.send(lines.parse(MINE, "s") + lines.SYNC).until_ready()
@@ -154,7 +153,7 @@ def scans(cluster, name):
 
 
 def test_a_plan_is_not_left_to_others(shared, cell):
-    """Planner settings under which everything costs nothing leave no plan that a neighbour then runs."""
+    """A plan that was made under one client's planner settings is not used for another client."""
     cluster, _ = cell
     pooler, name = shared
     text, arguments = "SELECT a FROM large WHERE a = $1", ("7",)
@@ -180,7 +179,7 @@ def test_a_plan_is_not_left_to_others(shared, cell):
         assert scans(cluster, name) == before
 
 
-# -- constants that parsing and planning make under a client's settings
+# -- constants that PostgreSQL computes under a client's settings
 
 CONSTANTS = {
     "array_nulls = off": "SELECT ('{NULL}'::text[])[1] IS NULL",
@@ -194,7 +193,8 @@ CONSTANTS = {
 
 
 def test_constants_are_not_left_to_others(shared, cell):
-    """A statement that is parsed and planned under SET LOCAL has its own meaning for the next client."""
+    """A statement that was parsed and planned under one client's SET LOCAL gives the right result for the next client.
+    """
     cluster, _ = cell
     pooler, name = shared
     run = lines.bind(name="s") + lines.execute() + lines.SYNC

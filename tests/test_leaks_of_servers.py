@@ -1,5 +1,6 @@
-"""What a server may keep beyond its session state: plans, compiled functions, effects of login triggers, and pgweir's
-knowledge of its database. Also messages in any order, whose answers must not reach another client.
+"""State that a server may keep besides session state: plans, compiled functions, effects of login triggers. Also
+catalogs that pgweir has read of another database, and messages in any order, whose answers must not reach another
+client.
 """
 
 import itertools
@@ -62,7 +63,7 @@ def by_statement(client, text):
 
 
 def test_a_result_that_depends_on_a_format_is_not_kept_for_others(stage):
-    """A function that is declared IMMUTABLE may ask for a parameter without naming it."""
+    """A function that is declared IMMUTABLE may read a parameter without naming it."""
     one = stage("CREATE FUNCTION f() RETURNS text IMMUTABLE LANGUAGE plpgsql AS"
                 " $k$ BEGIN RETURN to_tsvector('running')::text; END $k$;")
     with one.pooled() as client, one.pooled() as other:
@@ -130,7 +131,7 @@ def test_a_plain_users_server_stays_after_code_that_is_not_read(stage):
         assert len(pids) == 1
 
 
-# -- what RESET does not take back
+# -- state that RESET does not remove
 
 CONFLICT = ("CREATE TABLE t (a int); INSERT INTO t VALUES (1); CREATE FUNCTION f(a int) RETURNS int LANGUAGE plpgsql AS"
             " $k$ BEGIN RETURN (SELECT a FROM t LIMIT 1); END $k$;"
@@ -242,7 +243,7 @@ def test_a_function_is_not_trusted_any_more(stage, cluster):
         assert other.value(LOCKS) == "0"
 
 
-# -- which database it is
+# -- the identity of a database
 
 
 @pytest.mark.parametrize("how", ["dropped", "renamed"])
@@ -296,7 +297,7 @@ PIECES = [message for text in ALONE for message in (query(text), parse(text) + b
 
 
 def wild(client, random_):
-    """Says something that makes no sense, in parts of any length. Does it leave?"""
+    """Sends messages in a senseless order, in parts of any length. Returns whether the client disconnects."""
     raw = b"".join(random_.choices(PIECES, k=random_.randint(2, 9)))
     step = random_.choice((len(raw), random_.randint(1, 40)))
     for at in range(0, len(raw), step):
@@ -339,7 +340,7 @@ KEPT = [
 
 
 def seen_by(one, other):
-    """What a neighbour sees of others; nothing if it gets no server in time."""
+    """Returns the state of other clients that a client sees; nothing if it gets no server in time."""
     try:
         return one._looker.dirt(other, ["app.x"])
     except stages.Refused:

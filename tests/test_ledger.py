@@ -1,4 +1,4 @@
-"""The ledger that fault tests rely on finds what it must find."""
+"""The ledger of the fault tests finds lost, doubled and refused transactions."""
 
 import pytest
 
@@ -30,7 +30,9 @@ def test_harm_is_found(start_pooler, newest_pg, pgbouncer, harm, found):
 
 
 def test_a_refused_transaction_must_not_be_there(start_pooler, newest_pg):
-    """The table is gone for a while: transactions fail before COMMIT. One of them turns up all the same."""
+    """The table is missing for a while, so transactions fail before COMMIT. The test inserts the rows of one of them:
+    the ledger finds it.
+    """
     newest_pg.run(f"DROP TABLE IF EXISTS ledger; {ledger.TABLE}; GRANT ALL ON ledger TO PUBLIC", dbname="app")
     pooler = start_pooler(newest_pg)
     with ledger.Load(1, host=pooler.host, port=pooler.port, user="trusty", dbname="app") as load:

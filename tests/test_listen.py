@@ -45,7 +45,7 @@ def backends_listening(pg):
     return pg.value(f"SELECT count(*) FROM pg_stat_activity WHERE application_name = '{LISTENER}'")
 
 
-# -- as PostgreSQL does it
+# -- as with PostgreSQL
 
 SCRIPTS = {
     "self": ["LISTEN a", "NOTIFY a, '1'", "SELECT pg_notify('a', '2')", "NOTIFY b", "SELECT 1"],
@@ -133,7 +133,7 @@ def test_told_between_transactions_only(start_pooler, pg, workers):
     assert next_heard(client)[1:] == ("a", "3")
 
 
-# -- many
+# -- many clients
 
 
 def test_a_hundred_listeners_on_two_servers(start_pooler, pg, workers):
@@ -217,7 +217,7 @@ def test_who_begins_to_listen_amid_notifications_misses_none(start_pooler, pg, w
         assert numbers == list(range(numbers[0], sent + 1))
 
 
-# -- who notified
+# -- the pid of the sender
 
 
 def test_pids_are_those_that_clients_know(start_pooler, pg, workers):
@@ -285,7 +285,7 @@ def test_a_listener_that_is_stuck_is_given_up(start_pooler, pg):
     os.kill(pid, signal.SIGSTOP)
     try:
         client.quiet(1.2)
-        assert other.value("SELECT 1") == "1"  # it is not asked anything, and may be silent
+        assert other.value("SELECT 1") == "1"  # a listener gets no other queries, and may send nothing
         client.send(wire.query("SELECT 1"))
         assert [m for m in client.rest() if m.kind == "E"][0].sqlstate == "57P01"
     finally:
@@ -319,7 +319,7 @@ def test_a_client_that_dies_is_forgotten(start_pooler, pg, workers):
     assert heard(stays.query("NOTIFY a; NOTIFY b; NOTIFY c")) == [("a", "")]
 
 
-# -- bounds: whom a listener can't serve, keeps its server
+# -- limits: a client that no listener can serve keeps its server
 
 
 def is_dedicated(pooler, client):
@@ -350,7 +350,7 @@ def test_listeners_are_bounded(start_pooler, pg):
     assert is_dedicated(pooler, second)
     still_hears(pooler, second)
     first.expect("AA")
-    # The server becomes free when the client needs it no more.
+    # The server becomes free when the client does not need it any more.
     second.query("UNLISTEN *")
     assert not is_dedicated(pooler, second)
     pooler.console("SET max_listeners = 2")
@@ -514,7 +514,8 @@ def test_a_job_queue(start_pooler, pg, workers):
 
 @pytest.mark.parametrize("mode", ("session", "off"))
 def test_elsewhere_all_is_as_before(start_pooler, pg, mode):
-    """In session mode the server listens itself; without the engine LISTEN is lost, as with PgBouncer."""
+    """In session mode the client's own server listens. With `session_state = off`, LISTEN is lost, as with PgBouncer.
+    """
     options = {"pool_mode": "session"} if mode == "session" else {"session_state": "off"}
     pooler = start_pooler(pg, **options)
     client = pooler.raw()

@@ -1,4 +1,4 @@
-"""LISTEN and UNLISTEN as requests of their own, which the client's listener answers."""
+"""LISTEN and UNLISTEN as single requests, which the listener answers."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_a_request_of_its_own_costs_the_pooled_server_nothing(start_pooler, pg, 
         # Like any simple query, LISTEN destroys the unnamed statement.
         client.send(wire.bind() + wire.execute(), wire.SYNC)
         assert [m.sqlstate for m in client.until_ready() if m.kind == "E"] == ["26000"]
-        # With more behind it, all of that goes to the server.
+        # With more messages behind it, pgweir sends everything to the server.
         client.send(wire.query("LISTEN a"), wire.query("NOTIFY a, '1'"), wire.extended("SELECT 'last'"), wire.SYNC)
         answers = [client.until_ready() for _ in range(3)]
         assert sum(map(heard, answers), []) == [("a", "1")]
@@ -36,7 +36,7 @@ def test_a_request_of_its_own_costs_the_pooled_server_nothing(start_pooler, pg, 
 
 
 def test_key_words_are_no_channels(start_pooler, either_pg):
-    """Whatever PostgreSQL refuses as the name of a channel, it refuses here."""
+    """pgweir refuses the same names of channels as PostgreSQL."""
     words = [word for (word,) in either_pg.rows("SELECT word FROM pg_get_keywords() ORDER BY 1")]
     pooler = start_pooler(either_pg, default_pool_size=1)
     with pooler.raw() as ours, either_pg.raw() as theirs:

@@ -1,4 +1,4 @@
-"""RECONNECT while clients listen: a new listener takes over, and nobody notices."""
+"""RECONNECT while clients listen: a new listener takes over, and clients do not notice."""
 
 import threading
 
@@ -49,7 +49,7 @@ def listener_ids(pooler):
 
 
 def reconnect(pooler, times):
-    """Each time the listener is another one in the end."""
+    """Runs RECONNECT this number of times, and waits each time for a new listener."""
     for _ in range(times):
         before = listener_ids(pooler)
         pooler.console("RECONNECT")
@@ -133,7 +133,7 @@ def test_no_place_for_another_one(start_pooler, newest_pg):
 
 
 def test_a_listener_that_ends_while_another_one_takes_over(start_pooler, newest_pg):
-    """Notifications for that listener are lost, so clients are disconnected, as ever."""
+    """Notifications for that listener are lost, so its clients are disconnected, as after any lost listener."""
     pooler = start_pooler(newest_pg)
     client = pooler.raw(timeout=30)
     client.query("LISTEN c")

@@ -1,4 +1,4 @@
-"""Constants that SET gives to custom parameters: pgweir knows them by the text, without asking the server."""
+"""SET of a custom parameter to a constant: pgweir reads the value from the text, without an inspection."""
 
 
 import pytest
@@ -47,7 +47,7 @@ UNKNOWN = [
 
 @pytest.fixture
 def two(start_pooler, newest_pg):
-    """Two clients that share one server, and what the server has been asked last."""
+    """Two clients that share one server, and a function that returns the server's last query."""
     pooler = start_pooler(newest_pg, default_pool_size=1)
     newest_pg.run("CREATE TABLE IF NOT EXISTS deferred (a int UNIQUE DEFERRABLE INITIALLY DEFERRED);"
                   "GRANT ALL ON deferred TO PUBLIC", dbname="app")

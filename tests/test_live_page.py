@@ -47,7 +47,8 @@ def wait_for_plots(tab, samples=3):
 
 
 def nothing_is_wrong(tab):
-    """No error in the script, nothing refused by the policy; a refused login is no complaint."""
+    """Checks that the page has no error in the script and no violation of its policy. A refused login does not count.
+    """
     wrong = [one for one in tab.complaints if "401" not in json.dumps(one)]
     assert not wrong, wrong
 
@@ -198,7 +199,7 @@ def test_failed_logins_have_their_address(start, tab):
 
 @pytest.mark.full
 def test_many_that_wait_are_few_rows(start, tab):
-    """Those that wait for the same reason and need the same remedy are one row, also on a phone."""
+    """Clients that wait for the same reason, with the same remedy, are one row, also on a small screen."""
     pooler = start(http_history_interval=1, default_pool_size=1, query_wait_timeout=0)
     with contextlib.ExitStack() as stack:
         holders = [stack.enter_context(pooler.raw(dbname=database)) for database in ("app", "other")]
