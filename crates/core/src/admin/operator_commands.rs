@@ -70,8 +70,8 @@ impl Admin<'_> {
                 .operator()
                 .pause_databases([name.clone()])?,
         }
-        let task = RoundTask::ApplyOrders(Awaiting::Paused(database));
-        self.begin_round(conn, task, out);
+        let errand = RoundTask::ApplyOrders(Awaiting::Paused(database));
+        self.begin_round(conn, errand, out);
         Ok(())
     }
 
@@ -125,8 +125,8 @@ impl Admin<'_> {
     fn order_kill_client(&mut self, conn: Token, id: &str, out: &mut Actions) -> Result<(), Fault> {
         let id = client_id(id)
             .ok_or_else(|| Fault::Command("invalid client pointer supplied".to_owned()))?;
-        let task = RoundTask::KillClient { id, found: false };
-        self.begin_round(conn, task, out);
+        let errand = RoundTask::KillClient { id, found: false };
+        self.begin_round(conn, errand, out);
         Ok(())
     }
 
