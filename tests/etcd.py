@@ -165,7 +165,7 @@ class Proxy:
     def cut(self):
         self._loop.call_soon_threadsafe(self._flows.clear)
 
-    def mend(self):
+    def restore(self):
         self._loop.call_soon_threadsafe(self._flows.set)
 
     def stop(self):

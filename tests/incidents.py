@@ -119,12 +119,12 @@ def host_down(scene):
 
 def wrong_passwords(scene):
     """An application logs in with a wrong password, again and again."""
-    def knock():
+    def log_in_wrongly():
         for _ in machine.every(0.03, until=scene.stopping.is_set):
             with contextlib.suppress(psycopg.Error):
                 scene.connect(user="trusty", application="import", password="of last year").close()
     for _ in range(4):
-        scene.thread(knock)
+        scene.thread(log_in_wrongly)
 
 
 def pins(scene):

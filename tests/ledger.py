@@ -102,9 +102,9 @@ class Load:
     def failed_listening(self, notify):
         """The same for those that listen; `notify` sends a notification on channel `c` past the pooler."""
         errors = self._run(self._use_sessions(range(self._silent, self._wanted_idle)))
-        heard = asyncio.run_coroutine_threadsafe(self._hear(), self._loop)
+        notified = asyncio.run_coroutine_threadsafe(self._notified(), self._loop)
         notify()
-        return errors + heard.result(60)
+        return errors + notified.result(60)
 
     def first_after(self, moment):
         """Returns the time of the first transaction that was acknowledged after this moment, or None."""
@@ -259,8 +259,8 @@ class Load:
         problems = await asyncio.gather(*(use(self._idle[number], number) for number in numbers))
         return [problem for problem in problems if problem]
 
-    async def _hear(self):
-        async def hears(client):
+    async def _notified(self):
+        async def is_notified(client):
             try:
                 async with asyncio.timeout(10):
                     async for notification in client.notifies():
@@ -269,5 +269,5 @@ class Load:
             except (psycopg.Error, TimeoutError) as error:
                 return f"LISTEN: {type(error).__name__}"
             return "LISTEN: ended"
-        problems = await asyncio.gather(*(hears(client) for client in self._idle[self._silent:] if not client.closed))
+        problems = await asyncio.gather(*(is_notified(client) for client in self._idle[self._silent:] if not client.closed))
         return [problem for problem in problems if problem]

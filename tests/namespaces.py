@@ -98,7 +98,7 @@ class Network:
     def cut(self, namespace):
         _ip("link", "set", self._link(namespace), "down")
 
-    def mend(self, namespace):
+    def restore(self, namespace):
         _ip("link", "set", self._link(namespace), "up")
 
     def remove(self):
@@ -146,5 +146,5 @@ class Node:
     def cut(self):
         self.network.cut(self.namespace)
 
-    def mend(self):
-        self.network.mend(self.namespace)
+    def restore(self):
+        self.network.restore(self.namespace)

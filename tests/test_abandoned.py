@@ -136,7 +136,7 @@ def test_many_clients_leave_at_random(start_pooler, pg, workers):
     """At whatever point clients disconnect, the pool loses no server, and no server stays in a transaction."""
     pooler = start_pooler(pg, default_pool_size=4, workers=workers)
     pg.run("DROP TABLE IF EXISTS kept; CREATE TABLE kept (n int, t text)", dbname="app")
-    doings = [
+    requests = [
         [wire.query("BEGIN; INSERT INTO kept VALUES (1)")],
         [wire.query("SELECT pg_sleep(0.05)")],
         [wire.query("SELECT repeat('x', 1000) FROM generate_series(1, 20000)")],
@@ -148,7 +148,7 @@ def test_many_clients_leave_at_random(start_pooler, pg, workers):
     clients = []
     for n in range(140):
         client = pooler.raw()
-        client.send(*doings[n % len(doings)])
+        client.send(*requests[n % len(requests)])
         clients.append(client)
         if len(clients) > 10:
             list(LEAVE.values())[n % 2](clients.pop(n % 5))

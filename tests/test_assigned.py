@@ -33,7 +33,7 @@ def with_defaults(made):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_client_changes_them(start_pooler, pg, workers):
+def test_a_client_changes_assigned_settings(start_pooler, pg, workers):
     pooler = start_pooler(pg, workers=workers, catalog_check_interval=FOR_EVER)
     with pooler.raw() as one, pooler.raw(DateStyle="German", application_name="first") as before:
         for level, style in [("serializable", "SQL, DMY"), ("repeatable read", "Postgres, MDY"),
@@ -95,7 +95,7 @@ def test_the_extended_protocol(start_pooler, pg):
 
 
 @pytest.mark.parametrize("whose", WHOSE)
-def test_whose_they_are(start_pooler, plain_pg, whose):
+def test_pools_that_a_change_concerns(start_pooler, plain_pg, whose):
     pooler = start_pooler(plain_pg, catalog_check_interval=FOR_EVER)
     other = pooler.raw("plainly")
     backend = other.value(BACKEND)
@@ -124,7 +124,7 @@ def test_what_changes_nothing(start_pooler, plain_pg, text):
         assert other.value(BACKEND) == backend
 
 
-def test_who_may_not_change_them_sets_nothing_off(start_pooler, plain_pg):
+def test_a_refused_change_closes_no_servers(start_pooler, plain_pg):
     pooler = start_pooler(plain_pg, default_pool_size=1, catalog_check_interval=FOR_EVER)
     with pooler.raw("plainly") as one, pooler.raw() as other:
         backends = [client.value(BACKEND) for client in (one, other)]
@@ -134,7 +134,7 @@ def test_who_may_not_change_them_sets_nothing_off(start_pooler, plain_pg):
         assert [client.value(BACKEND) for client in (one, other)] == backends
 
 
-def test_they_are_changed_elsewhere(start_pooler, plain_pg):
+def test_a_change_on_a_direct_connection(start_pooler, plain_pg):
     """pgweir does not notice a change on a direct connection: RECONNECT replaces the servers."""
     pooler = start_pooler(plain_pg, catalog_check_interval=FOR_EVER)
     with pooler.raw() as one:
@@ -161,7 +161,7 @@ def test_one_user_closes_no_servers_of_another(start_pooler, plain_pg):
         assert [other.value(BACKEND), third.value(BACKEND)] == [backend] * 2
 
 
-def test_who_has_something_of_its_own_keeps_it(start_pooler, pg):
+def test_clients_with_exclusive_servers_keep_them(start_pooler, pg):
     pooler = start_pooler(pg, catalog_check_interval=FOR_EVER, server_fast_close=1, bypass_users="app/plainly",
                           databases={"app": f"host=127.0.0.1 port={pg.port}",
                                      "long": f"host=127.0.0.1 port={pg.port} dbname=app pool_mode=session"})

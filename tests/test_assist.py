@@ -147,7 +147,7 @@ def test_what_is_notified_comes_before_the_report(session):
     assert session.held == ["ca"]
 
 
-def test_nobody_sets_the_report(session):
+def test_no_client_can_set_the_report(session):
     for sql in (f"SET {REPORT} = '1'", f"SELECT set_config('{REPORT}', '1', false)", f"RESET {REPORT}",
                 f"ALTER ROLE trusty SET {REPORT} = '1'", f"ALTER SYSTEM SET {REPORT} = '1'"):
         assert [state for state, _ in rawclient.errors(session.query(sql))] == ["55P02"], sql
@@ -172,7 +172,7 @@ def test_the_report_is_not_for_everybody_to_see(assisted_pg):
 # -- messages of the protocol
 
 
-def test_a_prepared_statement_of_the_protocol_is_not_told(session):
+def test_prepared_statements_of_the_protocol_are_not_reported(session):
     session.send(rawclient.parse("SELECT 1", "q"), rawclient.SYNC).until_ready()
     assert session.after("PREPARE p AS SELECT 2") == ["pp"]
 

@@ -76,7 +76,7 @@ def work_with_failure(session, step):
     return not rawclient.errors(left) and rawclient.value(left) == "0"
 
 
-def test_what_could_not_be_told_is_told_after_the_next_transaction(injecting):
+def test_a_report_that_failed_comes_after_the_next_transaction(injecting):
     pg, parameters = injecting
     with Session.to(pg, **parameters) as session:
         session.query("LISTEN a")

@@ -172,7 +172,7 @@ REFUSED = [("plain", "plain"), ("plain", "md5"), ("plain", "scram"), ("md5", "pl
 @pytest.mark.pgweir_only("tells the users apart by time")
 @pytest.mark.parametrize(("auth_type", "kind"), REFUSED)
 @pytest.mark.guards("unknown_users")
-def test_the_time_tells_no_user(start_pooler, newest_pg, auth_type, kind):
+def test_the_time_of_a_refusal_does_not_show_the_user(start_pooler, newest_pg, auth_type, kind):
     """A refusal takes the same time whether the user exists or not. The test compares the medians of many refusals."""
     pooler = start_pooler(newest_pg, users=one_user(kind), auth_type=auth_type, log_connections=0,
                           log_disconnections=0, log_pooler_errors=0, workers=1)
@@ -410,14 +410,14 @@ def test_scram_pass_through(start_pooler, pg, auth_type):
         assert db.execute("SELECT current_user").fetchone() == ("scrammed",)
 
 
-def test_wrong_server_password_is_told(start_pooler, pg):
+def test_a_wrong_server_password_is_reported(start_pooler, pg):
     """The client receives PostgreSQL's error at once."""
     pooler = start_pooler(pg, users={"scrammed": "not this one"}, auth_type="trust")
     with pytest.raises(LoginRefused, match='password authentication failed for user "scrammed"'):
         pooler.raw("scrammed")
 
 
-def test_missing_server_password_is_told(start_pooler, pg):
+def test_a_missing_server_password_is_reported(start_pooler, pg):
     pooler = start_pooler(pg, users={"scrammed": ""}, auth_type="trust")
     with pytest.raises(LoginRefused):
         pooler.raw("scrammed", timeout=10)

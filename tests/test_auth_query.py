@@ -156,7 +156,7 @@ def test_where_and_how_each_database_looks(start_pooler, pg, role):
 
 
 @pytest.mark.shows("auth_dbname")
-def test_databases_that_cannot_tell(start_pooler, pg, role):
+def test_databases_without_auth_query(start_pooler, pg, role):
     user = role("secret")
     pooler = launch(start_pooler, pg, {
         "app": "dbname=app", "lost": "dbname=app auth_dbname=nowhere",
@@ -217,10 +217,10 @@ def test_clients_have_no_influence_on_the_query(start_pooler, pg, role):
         END $$""", "app")
     pooler = launch(start_pooler, pg, {"app": "dbname=app pool_size=1"}, track_extra_parameters="search_path",
                    auth_query="SELECT * FROM public.lookup($1) WHERE name IS NOT NULL", users=FILE | {"looker": "looks"})
-    wicked = {"options": "-c search_path=evil,public -c work_mem=77kB"}
-    pooler.raw(user=user, password="secret", **wicked).close()
+    harmful_startup = {"options": "-c search_path=evil,public -c work_mem=77kB"}
+    pooler.raw(user=user, password="secret", **harmful_startup).close()
     # The same pool, whose only server has the settings of the first client.
-    other = pooler.raw(user="looker", password="looks", **wicked)
+    other = pooler.raw(user="looker", password="looks", **harmful_startup)
     assert other.value("SHOW search_path") == "evil,public"
     other.query(f"SET ROLE {user}")
     pooler.raw(user=user, password="secret").close()
@@ -305,7 +305,7 @@ def test_a_kept_answer_ends_at_valid_until(start_pooler, pg, role, auth_type):
 
 @pytest.mark.shows("auth_query", "database.auth_query")
 @pytest.mark.pgweir_only("wants two columns")
-def test_an_own_query_may_tell_the_end(start_pooler, pg, role):
+def test_auth_query_may_return_the_end_of_validity(start_pooler, pg, role):
     user = role("secret")
     own = "SELECT rolname, rolpassword, {} FROM pg_authid WHERE rolname = $1"
     pooler = launch(start_pooler, pg, {
@@ -389,7 +389,7 @@ def test_members_of_roles(new_pooler, pg, role):
 
 @pytest.mark.shows("auth_user", "database.auth_user", "auth_hba_file")
 @pytest.mark.pgweir_only("has no roles in its HBA file")
-def test_rules_about_roles_need_somebody_to_ask(new_pooler, pg, role):
+def test_rules_about_roles_need_auth_user(new_pooler, pg, role):
     """Such rules are never skipped: a later rule may admit users whom they reject."""
     group = role()
     member = role("m", "md5", f"IN ROLE {group}")

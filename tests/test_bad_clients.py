@@ -224,8 +224,8 @@ def test_broken_content(start_pooler, newest_pg, check_others, name, within):
         if within != "alone":
             client.query("BEGIN")
         client.send(BROKEN_CONTENT[name])
-        heard = client.until("EZ") if "copy" not in name else client.until("Z")
-        failed = [m for m in heard if m.kind == "E"]
+        answer = client.until("EZ") if "copy" not in name else client.until("Z")
+        failed = [m for m in answer if m.kind == "E"]
         assert "copy" in name or failed[0].sqlstate in STATES
         client.close()
         check_others(pooler, other)
@@ -402,9 +402,9 @@ def test_unfinished_logins_cost_little(start_pooler, newest_pg):
 def test_log_lines_cannot_be_forged(start_pooler, newest_pg):
     """The log contains names of clients: a line break in a name must not begin a new line."""
     pooler = start_pooler(newest_pg)
-    evil = f"x\n2020-01-01 00:00:00 UTC [{os.getpid()}] LOG all is well"
+    hostile = f"x\n2020-01-01 00:00:00 UTC [{os.getpid()}] LOG all is well"
     with pytest.raises(wire.LoginRefused):
-        pooler.raw(evil)
+        pooler.raw(hostile)
     with pytest.raises(wire.LoginRefused):
-        pooler.raw(dbname=evil)
+        pooler.raw(dbname=hostile)
     assert not [line for line in pooler.log().splitlines() if line.startswith("2020-01-01")]

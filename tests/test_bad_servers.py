@@ -101,11 +101,11 @@ def test_login(start_bad, name, then):
     started = time.monotonic()
     client = pooler.socket(timeout=12)
     client.send(wire.startup(user="trusty", database="bad"))
-    heard = [m for m in client.rest() if m.kind == "E"] if name not in TOLERABLE else []
+    received = [m for m in client.rest() if m.kind == "E"] if name not in TOLERABLE else []
     if name not in TOLERABLE:
-        assert len(heard) == 1
-        assert len(heard[0].sqlstate) == 5
-        assert heard[0].words
+        assert len(received) == 1
+        assert len(received[0].sqlstate) == 5
+        assert received[0].words
         assert time.monotonic() - started < 10
     check_alive(pooler)
 
@@ -188,8 +188,8 @@ def test_false_scram_servers(start_bad, name):
     _, pooler = start_bad(behave)
     client = pooler.socket(timeout=12)
     client.send(wire.startup(user="trusty", database="bad"))
-    heard = client.rest()
-    assert [m.kind for m in heard if m.kind in "EZ"] == ["E"]
+    received = client.rest()
+    assert [m.kind for m in received if m.kind in "EZ"] == ["E"]
     check_alive(pooler)
 
 
@@ -241,17 +241,17 @@ def test_answer(start_bad, name, within):
     if within != "alone":
         client.query("BEGIN")
     client.send(query("broken"))
-    heard = []
+    received = []
     try:
-        while not (heard and heard[-1].kind == "Z"):
-            heard.append(client.read())
+        while not (received and received[-1].kind == "Z"):
+            received.append(client.read())
     except Closed:
         pass
-    seen = wire.kinds(heard)
+    seen = wire.kinds(received)
     cut = name.startswith("ends in a")  # the client has received a part of a message already
     if not cut:
-        assert "E" in seen or seen == "", heard
-        assert all(m.sqlstate and m.words for m in heard if m.kind == "E")
+        assert "E" in seen or seen == "", received
+        assert all(m.sqlstate and m.words for m in received if m.kind == "E")
     assert not seen.endswith("CZ") and not seen.endswith("DZ")
     client.close()
     with pooler.raw(dbname="bad", timeout=8) as other:
@@ -276,7 +276,7 @@ UNASKED = {
 @pytest.mark.pgweir_only("may pass them on")
 @pytest.mark.parametrize("name", UNASKED)
 @pytest.mark.parametrize("when", ["with the answer", "later"])
-def test_unasked_messages_reach_nobody(start_bad, name, when):
+def test_unrequested_messages_reach_no_client(start_bad, name, when):
     """A server that sends unexpected messages is not lent again."""
     answered = threading.Event()
 

@@ -125,7 +125,7 @@ def test_client_that_has_left(start_pooler, pg):
     assert wire.errors(busy.until_ready()) == []
 
 
-def test_waiting_client_hits_nobody_else(start_pooler, pg, workers):
+def test_cancel_of_a_waiting_client_affects_no_other(start_pooler, pg, workers):
     """The client still waits, so the client that has the server must not be affected."""
     pooler = start_pooler(pg, default_pool_size=1, workers=workers)
     holder, waiter = pooler.raw(), pooler.raw()
@@ -200,7 +200,7 @@ def test_waiting_client_loses_one_request_alone(start_pooler, newest_pg, workers
 
 
 @pytest.mark.pgweir_only("there it goes on waiting")
-def test_waiting_client_hears_before_its_sync(start_pooler, newest_pg):
+def test_a_waiting_client_is_answered_before_its_sync(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, default_pool_size=1)
     with waiting(pooler, wire.parse("SELECT 1") + wire.FLUSH) as (holder, waiter):
         assert waiter.cancel() == []
@@ -279,7 +279,7 @@ def test_canceled_copy(start_pooler, pg):
         assert other.value("SELECT 1") == "1"
 
 
-def test_cancels_hit_nobody_else(start_pooler, pg, workers):
+def test_cancel_requests_affect_no_other_client(start_pooler, pg, workers):
     """Many clients on few servers, some of them canceled at random moments."""
     pooler = start_pooler(pg, default_pool_size=8, workers=workers)
     problems, done = [], threading.Event()
@@ -290,9 +290,9 @@ def test_cancels_hit_nobody_else(start_pooler, pg, workers):
         try:
             with pooler.raw() as client:
                 while not done.is_set():
-                    heard = client.query(f"SELECT pg_sleep({dice.random() / 100}), '{seed}'")
-                    if wire.errors(heard) or wire.rows(heard)[0][1] != str(seed):
-                        problems.append(heard)
+                    answer = client.query(f"SELECT pg_sleep({dice.random() / 100}), '{seed}'")
+                    if wire.errors(answer) or wire.rows(answer)[0][1] != str(seed):
+                        problems.append(answer)
         except Exception as error:  # collected here, since an exception in a thread would be lost
             problems.append(error)
 

@@ -120,7 +120,7 @@ def test_the_query_has_time_of_its_own(pg):
         assert cursor.fetchone() == ("20s", "1s")
 
 
-def test_every_function_that_may_keep_something_is_known(pg, start_pooler):
+def test_every_function_that_may_keep_state_is_in_a_list(pg, start_pooler):
     """A new major version may bring new functions, which count as opaque until they are in the lists."""
     pooler = start_pooler(pg)
     assert read(pooler)["state"] == "known"

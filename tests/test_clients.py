@@ -32,9 +32,9 @@ def test_a_notice_at_login(start_pooler, newest_pg):
     notices = [m.words for m in client.login_messages if m.kind == "N"]
     assert notices == ["maintenance at noon"]
     assert client.value("SELECT 1") == "1"
-    heard = []
+    notices = []
     with pooler.connect() as db:
-        db.add_notice_handler(lambda notice: heard.append(notice.message_primary))
+        db.add_notice_handler(lambda notice: notices.append(notice.message_primary))
         assert db.execute("SELECT 1").fetchone() == (1,)
 
 
@@ -82,7 +82,7 @@ def test_ignored_options_are_still_read(start_pooler, newest_pg):
 
 
 @pytest.mark.parametrize("auth_type", ["md5", "scram-sha-256", "plain", "trust"])
-def test_databases_are_told_to_known_users_only(start_pooler, newest_pg, auth_type):
+def test_only_authenticated_users_learn_which_databases_exist(start_pooler, newest_pg, auth_type):
     """A client does not learn which databases exist before its password was accepted."""
     pooler = start_pooler(newest_pg, auth_type=auth_type)
     refused = r"password authentication failed|SASL authentication failed"

@@ -439,7 +439,7 @@ def test_no_server_is_kept_ready_in_a_pause(start_pooler, newest_pg, workers):
 
 @pytest.mark.pgweir_only("1.18 has no such words")
 @pytest.mark.parametrize("how", ["SHUTDOWN", "SHUTDOWN WAIT_FOR_SERVERS"])
-def test_what_clients_are_told_at_the_end(start_pooler, newest_pg, workers, how):
+def test_errors_of_clients_at_the_end(start_pooler, newest_pg, workers, how):
     pooler = start_pooler(newest_pg, workers=workers, default_pool_size=1)
     holder, waiter = pooler.raw(), pooler.raw()
     holder.query("BEGIN")

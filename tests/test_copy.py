@@ -187,7 +187,7 @@ def test_copies_side_by_side(start_pooler, pg, table, workers):
     assert pg.value("SELECT count(*) FROM copied", dbname="app") == 20000
 
 
-def test_client_that_stops_sending_holds_nobody_else(start_pooler, pg, table):
+def test_a_client_that_stops_sending_blocks_no_other(start_pooler, pg, table):
     pooler = start_pooler(pg, default_pool_size=2)
     copying = pooler.raw()
     copying.send(query("COPY copied FROM STDIN"))

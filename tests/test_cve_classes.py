@@ -81,8 +81,8 @@ def test_lengths_that_lie(start_pooler, newest_pg, said):
     client.send(wire.startup(user="scrammed", database="app"))
     client.expect("R")
     client.send(said)
-    heard = client.rest()
-    assert [m.kind for m in heard] in (["E"], [])
+    received = client.rest()
+    assert [m.kind for m in received] in (["E"], [])
     assert pooler.raw("scrammed", password=default_users()["scrammed"]).value("SELECT 1") == "1"
 
 

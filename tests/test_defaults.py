@@ -49,7 +49,7 @@ def told(messages):
 
 
 @pytest.mark.parametrize("how", WHOSE)
-def test_who_was_there_keeps_what_it_was_told(pooler, pg, how):
+def test_connected_clients_keep_reported_values(pooler, pg, how):
     with pooler.raw() as one, pooler.raw(application_name="named") as named:
         zone = one.parameters["TimeZone"]
         for client in (one, named):
@@ -77,7 +77,7 @@ def test_who_was_there_keeps_what_it_was_told(pooler, pg, how):
             assert told(new.query(DATE)) == ["22.11.2026"]
 
 
-def test_who_was_there_does_not_follow_the_configuration_file(pooler, pg):
+def test_connected_clients_do_not_follow_the_configuration_file(pooler, pg):
     """As with PgBouncer, the reported value counts."""
     with pooler.raw() as one, pooler.raw(DateStyle="ISO, MDY") as wants, pooler.raw(application_name="x") as other:
         for client in (one, wants, other):
@@ -140,7 +140,7 @@ def test_no_more_writing(pooler, pg, how):
 
 
 @pytest.mark.parametrize("startup", [{}, {"extra_float_digits": "2"}, {"IntervalStyle": "iso_8601"}])
-def test_who_logs_in_after_reconnect_is_told_what_there_is_now(pooler, pg, startup):
+def test_a_login_after_reconnect_gets_the_new_values(pooler, pg, startup):
     with pooler.raw(**startup) as before:
         before.value("SELECT 1")
         for style in ("German, DMY", "SQL, MDY"):

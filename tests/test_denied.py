@@ -26,7 +26,7 @@ def is_denied(name):
     return name in DENIED or name.startswith("binary_upgrade_")
 
 
-def test_every_function_that_may_keep_state_was_looked_at(pg):
+def test_every_function_that_may_keep_state_was_examined(pg):
     found = callable_ones(pg, "provolatile = 'v' OR proparallel <> 's'")
     unknown = {name for name in found - set(INNOCENT) if not is_denied(name)}
     assert unknown == set(), "look at these, and add them to denied.rs or innocent.txt"

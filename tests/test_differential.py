@@ -128,7 +128,7 @@ def test_red_without_the_engine(start_pooler, plain_stage):
     assert wrong is not None
 
 
-def test_scripts_tell_of_the_pooler_alone(stages):
+def test_postgresql_answers_scripts_twice_in_the_same_way(stages):
     """PostgreSQL answers a script twice in the same way, so each difference comes from the pooler."""
     for version in clusters.VERSIONS:
         cluster, keeper = stages(version, False)

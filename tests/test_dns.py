@@ -46,10 +46,10 @@ def full_listener(host, port):
         listener.bind((host, port))
         listener.listen(0)
         while True:
-            knocks = stack.enter_context(socket.socket())
-            knocks.settimeout(0.3)
+            attempts = stack.enter_context(socket.socket())
+            attempts.settimeout(0.3)
             try:
-                knocks.connect((host, port))
+                attempts.connect((host, port))
             except TimeoutError:
                 break
         yield
@@ -206,7 +206,7 @@ def test_zone_serial(start, dns, two_places):
     machine.wait_until(lambda: pooler.raw().value("SELECT 1") == "there")
 
 
-def test_zones_are_not_looked_at_unless_asked_for(start, dns, two_places):
+def test_zones_are_checked_only_if_configured(start, dns, two_places):
     dns.hosts["db.zone.test"], dns.serials["zone.test"] = ["127.0.0.1"], 7
     pooler = start(two_places[0].port)
     pooler.raw().value("SELECT 1")

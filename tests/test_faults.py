@@ -110,14 +110,14 @@ def cut(scene):
     """The network is cut for two seconds."""
     scene.node.cut()
     scene.lasts(2)
-    scene.node.mend()
+    scene.node.restore()
 
 
 def black_hole(scene):
     """The network is cut for ten seconds: longer than `tcp_user_timeout`."""
     scene.node.cut()
     scene.lasts(10)
-    scene.node.mend()
+    scene.node.restore()
 
 
 def garbage_for_a_server(scene):
@@ -132,20 +132,20 @@ def garbage_for_a_server(scene):
     scene.pg.start()
 
 
-def storm(scene, blow, threads=8):
+def storm(scene, act, threads=8):
     """Runs `blow` in this number of threads until enough transactions were acknowledged."""
     stop, problems = threading.Event(), []
 
-    def blows():
+    def acts():
         while not stop.is_set():
             try:
-                blow()
+                act()
             except (OSError, wire.Closed, wire.LoginRefused):
                 pass  # the pooler defends itself: its right
             except Exception as error:  # collected here, since an exception in a thread would be lost
                 problems.append(error)
                 return
-    running = [threading.Thread(target=blows) for _ in range(threads)]
+    running = [threading.Thread(target=acts) for _ in range(threads)]
     for thread in running:
         thread.start()
     try:
@@ -159,10 +159,10 @@ def storm(scene, blow, threads=8):
 
 def connect_storm(scene):
     """Clients that log in, ask once, and leave."""
-    def blow():
+    def act():
         with scene.pooler.raw(USER, password=PASSWORD, timeout=5) as client:
             client.value("SELECT 1")
-    storm(scene, blow)
+    storm(scene, act)
 
 
 def wrong_passwords(scene):
@@ -172,20 +172,20 @@ def wrong_passwords(scene):
 
 def garbage_of_clients(scene):
     """Connections that send garbage."""
-    def blow():
+    def act():
         with scene.pooler.socket(5) as client:
             client.send(GARBAGE)
             client.rest()
-    storm(scene, blow)
+    storm(scene, act)
 
 
 def cancel_storm(scene):
     """Cancel requests with keys of nobody."""
-    def blow():
+    def act():
         with scene.pooler.socket(5) as client:
             client.send(wire.cancel(int.from_bytes(os.urandom(3)), os.urandom(4)))
             client.rest()
-    storm(scene, blow)
+    storm(scene, act)
 
 
 FAULTS = (killed_postmaster, killed_backend, immediate_stop, fast_stop, terminated_backends, stopped_processes, cut, black_hole,

@@ -54,7 +54,7 @@ def test_an_unreachable_server_is_named_at_once(start_pooler, pg):
     machine.release_port(port)
 
 
-def test_who_has_not_said_who_it_is_hears_no_address(start_pooler, pg):
+def test_errors_before_the_login_name_no_address(start_pooler, pg):
     """Before a client has authenticated, an error does not name the server's address, even if auth_query can't reach
     it.
     """
@@ -70,7 +70,7 @@ def test_who_has_not_said_who_it_is_hears_no_address(start_pooler, pg):
 
 
 @pytest.mark.shows("server_connect_timeout")
-def test_a_silent_server_is_named_in_time(start_pooler, pg, start_server):
+def test_a_server_that_does_not_answer_is_named_in_time(start_pooler, pg, start_server):
     silent = start_server(lambda connection: connection.rest())
     pooler = start_pooler(pg, databases={"app": silent.database}, server_connect_timeout=1)
     with pytest.raises(LoginRefused) as caught:

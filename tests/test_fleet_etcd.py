@@ -87,7 +87,7 @@ def _disturb(nodes, fleet_pg, script, pause):
         machine.wait_until(lambda: three.servers <= FLOOR, 5 * LEASE, "the node has its floor")
         two.load(40, script)
         machine.stays_true(is_within, pause, "the limit holds")
-        three.to_etcd.mend()
+        three.to_etcd.restore()
         _reaches(three, 15, 20)
         # Killed: the others get its servers.
         one.pooler.signal(signal.SIGKILL)

@@ -284,7 +284,7 @@ def test_pids_are_no_processes_and_come_back_late(start_pooler, newest_pg, worke
 # -- drivers
 
 
-def test_a_driver_is_told(start_pooler, pg, workers):
+def test_a_driver_gets_the_error(start_pooler, pg, workers):
     pooler = start_pooler(pg, workers=workers)
     with pooler.connect() as db, pooler.connect() as asker:
         db.execute("SELECT 1")

@@ -280,7 +280,7 @@ def test_what_is_said_in_quotes(two):
     assert pins(pooler) == []
 
 
-def test_more_than_a_report_tells(assisted_pg, start_pooler):
+def test_parameters_that_only_the_extension_reports(assisted_pg, start_pooler):
     """No text contains the parameter's name: the extension reports it, however long its value is."""
     pooler = start_pooler(assisted_pg, default_pool_size=1)
     read = "SELECT length(current_setting('app.' || 'made', true))"

@@ -126,7 +126,7 @@ def frozen(cluster):
 
 
 @pytest.mark.shows("host_check_timeout", "host_check_failures")
-def test_a_silent_host(start_pooler, own_pair):  # noqa: F811
+def test_a_host_that_does_not_answer(start_pooler, own_pair):  # noqa: F811
     """The primary does not answer any more. pgweir keeps its servers until another host can be used; then its clients
     continue there.
     """

@@ -89,7 +89,7 @@ def test_target_session_attrs(start_pooler, pair, workers, balance, target, want
                 assert seen == {ports[wanted]}
 
 
-def test_nobody_fits(start_pooler, pair):
+def test_no_host_has_the_role(start_pooler, pair):
     """No host has the role: the error of a login names the hosts, and pgweir soon tries all hosts again."""
     _, standby = pair
     pooler = start_pooler(None, databases={"app": entry(standby, standby, target_session_attrs="read-write")},

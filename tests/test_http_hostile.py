@@ -279,7 +279,7 @@ def test_connections_that_wait_while_their_socket_closes(start):
     failures, answered = [], []
     stop = threading.Event()
 
-    def knock():
+    def connect_and_close():
         while not stop.is_set():
             try:
                 sock = socket.socket(socket.AF_UNIX)
@@ -297,7 +297,7 @@ def test_connections_that_wait_while_their_socket_closes(start):
                 failures.append(error)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         for _ in range(4):
-            pool.submit(knock)
+            pool.submit(connect_and_close)
         try:
             for number in range(30):
                 reload(pooler, http_listen=path if number % 2 else "")

@@ -110,7 +110,7 @@ def test_tls(start, ldap):
 
 
 @pytest.mark.shows("auth_ldap_options", "auth_type")
-def test_for_everybody(start_pooler, newest_pg, ldap):
+def test_all_users_by_this_method(start_pooler, newest_pg, ldap):
     options = f'ldapurl="ldap://127.0.0.1:{ldap.port}/{BASE}?uid?sub"'
     pooler = start_pooler(newest_pg, users={"admin": ""}, auth_type="ldap", auth_ldap_options=options,
                           admin_users="trusty")

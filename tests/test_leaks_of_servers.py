@@ -163,7 +163,7 @@ def test_a_seed_at_login_goes_with_its_server(stage):
     with one.pooled(options=f"-c seed={lines.SEED}") as client, one.pooled() as other:
         client.query("SELECT 1")
         client.close()
-        assert not one._looker.dirt(other, [])
+        assert not one._looker.leftover_state(other, [])
 
 
 # -- login triggers
@@ -312,7 +312,7 @@ def wild(client, random_):
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 12))])
-def test_answers_get_to_nobody_else(stage, seed):
+def test_answers_reach_no_other_client(stage, seed):
     one = stage()
     random_ = random.Random(seed)
     for number in range(40):
@@ -328,7 +328,7 @@ def test_answers_get_to_nobody_else(stage, seed):
                     break
                 assert wire.rows(answer) == [(token,)] and not wire.errors(answer)
             else:
-                assert not one._looker.dirt(other, ["app.x"])
+                assert not one._looker.leftover_state(other, ["app.x"])
 
 
 # -- clients that leave, and cancel requests, at any moment: before a reset, and while it runs
@@ -342,7 +342,7 @@ KEPT = [
 def seen_by(one, other):
     """Returns the state of other clients that a client sees; nothing if it gets no server in time."""
     try:
-        return one._looker.dirt(other, ["app.x"])
+        return one._looker.leftover_state(other, ["app.x"])
     except stages.Refused:
         return []
 
@@ -366,5 +366,5 @@ def test_no_state_is_left_at_any_moment(stage, seed):
             if leaves:
                 client.send(random_.choice((b"", wire.TERMINATE)))
                 client.close()
-            found = [dirt for _ in range(2) for dirt in seen_by(one, other)]
+            found = [leftover_state for _ in range(2) for leftover_state in seen_by(one, other)]
             assert not found, (number, texts, form, leaves)

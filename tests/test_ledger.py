@@ -6,12 +6,12 @@ import ledger
 import machine
 
 
-@pytest.mark.parametrize("harm, found", [
+@pytest.mark.parametrize("damage, found", [
     ("DELETE FROM ledger WHERE (who, n) = (0, 0)", "lost"),
     ("DELETE FROM ledger WHERE (who, n, part) = (1, 0, 2)", "torn"),
     ("INSERT INTO ledger VALUES (1, 0, 1)", "doubled"),
     (None, None)], ids=["lost", "torn", "doubled", "none"])
-def test_harm_is_found(start_pooler, newest_pg, pgbouncer, harm, found):
+def test_lost_and_doubled_rows_are_found(start_pooler, newest_pg, pgbouncer, damage, found):
     newest_pg.run(f"DROP TABLE IF EXISTS ledger; {ledger.TABLE}; GRANT ALL ON ledger TO PUBLIC", dbname="app")
     pooler = start_pooler(newest_pg)
     with ledger.Load(4, 2, state=not pgbouncer, host=pooler.host, port=pooler.port, user="trusty", dbname="app") as load:
@@ -19,8 +19,8 @@ def test_harm_is_found(start_pooler, newest_pg, pgbouncer, harm, found):
         machine.wait_until(lambda: load.all_since(began) and len(load.answered) > 50, what="all clients write")
         assert load.failed_idle() == []
         load.stop()
-        if harm:
-            newest_pg.run(harm, dbname="app")
+        if damage:
+            newest_pg.run(damage, dbname="app")
         difference = load.difference(newest_pg.rows(ledger.ROWS, dbname="app"))
     newest_pg.run("DROP TABLE ledger", dbname="app")
     wanted = {"lost": {(0, 0)} if found == "lost" else set(), "torn": {(1, 0)} if found == "torn" else set(),

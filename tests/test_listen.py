@@ -16,7 +16,7 @@ pytestmark = pytest.mark.pgweir_only("PgBouncer's transaction mode loses LISTEN"
 LISTENER = "pgweir listener"
 
 
-def heard(messages):
+def notifications_of(messages):
     """(channel, payload) of the notifications among messages."""
     return [notification(m)[1:] for m in messages if m.kind == "A"]
 
@@ -27,7 +27,7 @@ def notification(message):
     return pid, channel.decode(), payload.decode()
 
 
-def next_heard(client):
+def next_notification(client):
     """The next message, which is a notification."""
     (message,) = client.expect("A")
     return notification(message)
@@ -92,7 +92,7 @@ def test_as_postgres_does(start_pooler, pg, script, workers):
 
 def shown(messages):
     """Returns the parts of an answer that are compared, without the sender of a notification."""
-    return [(m.kind, heard([m]) if m.kind == "A" else m.fields["C"] if m.kind == "E" else m.body)
+    return [(m.kind, notifications_of([m]) if m.kind == "A" else m.fields["C"] if m.kind == "E" else m.body)
             for m in messages if m.kind not in "SN"]
 
 
@@ -104,20 +104,20 @@ def test_by_the_extended_protocol(start_pooler, pg):
     client.send(wire.extended("SELECT pg_notify($1, $2)", ["a", "x"]), wire.SYNC)
     messages = client.until_ready()
     assert wire.kinds(messages) == "12DCAZ"
-    assert heard(messages) == [("a", "x")]
+    assert notifications_of(messages) == [("a", "x")]
     client.send(wire.parse("UNLISTEN a", "u"), wire.SYNC)
     assert wire.kinds(client.until_ready()) == "1Z"
     client.query("NOTIFY a")  # nothing was executed yet
     client.send(wire.bind(name="u") + wire.execute(), wire.SYNC)
     assert wire.kinds(client.until_ready()) == "2CZ"
-    assert heard(client.query("NOTIFY a")) == []
+    assert notifications_of(client.query("NOTIFY a")) == []
     # Several requests under way at once.
     client.send(wire.query("LISTEN b"), wire.query("NOTIFY b"), wire.query("SELECT 1"))
     answers = [client.until_ready() for _ in range(3)]
-    assert sum(map(heard, answers), []) == [("b", "")]
+    assert sum(map(notifications_of, answers), []) == [("b", "")]
 
 
-def test_told_between_transactions_only(start_pooler, pg, workers):
+def test_notifications_arrive_between_transactions_only(start_pooler, pg, workers):
     pooler = start_pooler(pg, workers=workers)
     client, other = pooler.raw(), pooler.raw()
     client.query("LISTEN a")
@@ -128,9 +128,9 @@ def test_told_between_transactions_only(start_pooler, pg, workers):
     client.quiet(0.1)
     messages = client.query("COMMIT")
     assert wire.kinds(messages) == "CAAZ"
-    assert heard(messages) == [("a", "1"), ("a", "2")]
+    assert notifications_of(messages) == [("a", "1"), ("a", "2")]
     other.query("NOTIFY a, '3'")
-    assert next_heard(client)[1:] == ("a", "3")
+    assert next_notification(client)[1:] == ("a", "3")
 
 
 # -- many clients
@@ -148,9 +148,9 @@ def test_a_hundred_listeners_on_two_servers(start_pooler, pg, workers):
     notifier = pooler.raw()
     notifier.query("NOTIFY all_of_us, 'hello'")
     for number, client in enumerate(clients):
-        assert next_heard(client) == (notifier.pid, "all_of_us", "hello")
+        assert next_notification(client) == (notifier.pid, "all_of_us", "hello")
         notifier.query(f"NOTIFY own_{number}, '{number}'")
-        assert next_heard(client) == (notifier.pid, f"own_{number}", str(number))
+        assert next_notification(client) == (notifier.pid, f"own_{number}", str(number))
     for client in clients:
         client.quiet(0.001)
         client.close()
@@ -163,34 +163,34 @@ def test_one_server_is_enough(start_pooler, pg, workers):
     clients = [pooler.raw() for _ in range(5)]
     for client in clients:
         client.query("LISTEN a")
-    told = {client.pid: [] for client in clients}
+    received = {client.pid: [] for client in clients}
     for client in clients:
-        told[client.pid] += [notification(m)[0] for m in client.query("NOTIFY a") if m.kind == "A"]
-        assert told[client.pid][-1] == client.pid
+        received[client.pid] += [notification(m)[0] for m in client.query("NOTIFY a") if m.kind == "A"]
+        assert received[client.pid][-1] == client.pid
     for client in clients:
-        told[client.pid] += [next_heard(client)[0] for _ in clients[len(told[client.pid]):]]
-        assert sorted(told[client.pid]) == sorted(told)
+        received[client.pid] += [next_notification(client)[0] for _ in clients[len(received[client.pid]):]]
+        assert sorted(received[client.pid]) == sorted(received)
 
 
 @pytest.mark.parametrize("database", ("app", "other"))
 def test_nothing_is_lost_or_doubled(start_pooler, pg, workers, database):
     pooler = start_pooler(pg, default_pool_size=3, workers=workers)
     count = 150
-    ears = [pooler.raw(dbname=database) for _ in range(4)]
-    for client in ears:
+    listening = [pooler.raw(dbname=database) for _ in range(4)]
+    for client in listening:
         client.query("LISTEN numbers")
-    mouths = [pooler.raw(dbname=database) for _ in range(3)] + [pg.raw(dbname=database)]
+    senders = [pooler.raw(dbname=database) for _ in range(3)] + [pg.raw(dbname=database)]
     for number in range(count):
-        for mouth in mouths:
-            mouth.send(wire.query(f"BEGIN; NOTIFY numbers, '{mouth.pid} {number}'; COMMIT"))
-    for mouth in mouths:
+        for sender in senders:
+            sender.send(wire.query(f"BEGIN; NOTIFY numbers, '{sender.pid} {number}'; COMMIT"))
+    for sender in senders:
         for _ in range(count):
-            mouth.until_ready()
-    pids = {mouth.pid for mouth in mouths}
-    for client in ears:
-        told = [next_heard(client) for _ in range(count * len(mouths))]
+            sender.until_ready()
+    pids = {sender.pid for sender in senders}
+    for client in listening:
+        received = [next_notification(client) for _ in range(count * len(senders))]
         for pid in pids:
-            numbers = [text for _, _, text in told if text.startswith(f"{pid} ")]
+            numbers = [text for _, _, text in received if text.startswith(f"{pid} ")]
             assert numbers == [f"{pid} {number}" for number in range(count)]
         client.quiet(0.01)
 
@@ -199,21 +199,21 @@ def test_who_begins_to_listen_amid_notifications_misses_none(start_pooler, pg, w
     pooler = start_pooler(pg, default_pool_size=2, workers=workers)
     first = pooler.raw()
     first.query("LISTEN other")
-    with pg.raw() as mouth:
+    with pg.raw() as sender:
         sent, clients = 0, []
         for _ in range(12):
             client = pooler.raw()
             client.send(wire.query("LISTEN numbers"))
             clients.append(client)
             for _ in range(40):
-                mouth.query(f"NOTIFY numbers, '{sent}'")
+                sender.query(f"NOTIFY numbers, '{sent}'")
                 sent += 1
     answers = [client.until_ready() for client in clients]
     first.query(f"NOTIFY numbers, '{sent}'")
     for client, messages in zip(clients, answers):
-        numbers = [int(text) for _, text in heard(messages)]
+        numbers = [int(text) for _, text in notifications_of(messages)]
         while not numbers or numbers[-1] != sent:
-            numbers.append(int(next_heard(client)[2]))
+            numbers.append(int(next_notification(client)[2]))
         assert numbers == list(range(numbers[0], sent + 1))
 
 
@@ -229,29 +229,29 @@ def test_pids_are_those_that_clients_know(start_pooler, pg, workers):
         other.send(wire.query("NOTIFY a, 'theirs'"))
         client.send(wire.query("NOTIFY a, 'ours'"))
         other.until_ready()
-        told = [notification(m) for m in client.until_ready() if m.kind == "A"]
-        while len(told) < 2:
-            told.append(next_heard(client))
-        assert sorted(told, key=lambda one: one[2]) == [
+        received = [notification(m) for m in client.until_ready() if m.kind == "A"]
+        while len(received) < 2:
+            received.append(next_notification(client))
+        assert sorted(received, key=lambda one: one[2]) == [
             (client.pid, "a", "ours"), (other.pid, "a", "theirs")]
     with pg.raw() as stranger:
         stranger.query("NOTIFY a")
-        assert next_heard(client)[0] == stranger.pid
+        assert next_notification(client)[0] == stranger.pid
 
 
 # -- the end of a listener
 
 
-def test_who_loses_its_listener_is_told(start_pooler, pg, workers):
+def test_a_client_that_loses_its_listener_is_disconnected(start_pooler, pg, workers):
     pooler = start_pooler(pg, default_pool_size=2, workers=workers)
-    ears, other = [pooler.raw() for _ in range(4)], pooler.raw()
-    for client in ears:
+    listening, other = [pooler.raw() for _ in range(4)], pooler.raw()
+    for client in listening:
         client.query("LISTEN a")
-    ears[0].query("BEGIN")
+    listening[0].query("BEGIN")
     other.query("BEGIN")
     (pid,) = pg.backends(f"application_name = '{LISTENER}'")
     pg.value(f"SELECT pg_terminate_backend({pid})")
-    for client in ears:
+    for client in listening:
         error = client.error_and_close()
         assert error.sqlstate == "57P01"
         assert "administrator" in error.fields["D"]
@@ -259,7 +259,7 @@ def test_who_loses_its_listener_is_told(start_pooler, pg, workers):
     again = pooler.raw()
     again.query("LISTEN a")
     other.query("NOTIFY a")
-    assert next_heard(again)[1:] == ("a", "")
+    assert next_notification(again)[1:] == ("a", "")
 
 
 @pytest.mark.shows("listener_idle_timeout")
@@ -271,7 +271,7 @@ def test_a_listener_that_nobody_needs_is_closed(start_pooler, pg):
     client.query("UNLISTEN a")
     machine.wait_until(lambda: not listeners(pooler) and not backends_listening(pg))
     client.query("LISTEN a")
-    assert heard(client.query("NOTIFY a")) == [("a", "")]
+    assert notifications_of(client.query("NOTIFY a")) == [("a", "")]
     client.send(wire.TERMINATE)
     machine.wait_until(lambda: not backends_listening(pg))
 
@@ -301,7 +301,7 @@ def test_settings_of_the_role_do_not_hold_for_a_listener(start_pooler, pg):
         client = pooler.raw("hasty")
         client.query("LISTEN a")
         client.quiet(0.6)
-        assert heard(client.query("NOTIFY a")) == [("a", "")]
+        assert notifications_of(client.query("NOTIFY a")) == [("a", "")]
         client.close()
     finally:
         machine.wait_until(lambda: not pg.backends("usename = 'hasty' AND state = 'active'"))
@@ -316,7 +316,7 @@ def test_a_client_that_dies_is_forgotten(start_pooler, pg, workers):
     dies.send(wire.query("LISTEN c"))
     dies.reset()
     machine.wait_until(lambda: listeners(pooler)[0]["channels"] == 1)
-    assert heard(stays.query("NOTIFY a; NOTIFY b; NOTIFY c")) == [("a", "")]
+    assert notifications_of(stays.query("NOTIFY a; NOTIFY b; NOTIFY c")) == [("a", "")]
 
 
 # -- limits: a client that no listener can serve keeps its server
@@ -332,12 +332,12 @@ def is_dedicated(pooler, client):
     return row["mode"] == "dedicated"
 
 
-def still_hears(pooler, client):
-    """Returns whether the client receives its own notifications and others', whichever connection listens."""
-    assert heard(client.query("NOTIFY a, '1'")) == [("a", "1")]
+def check_receives(pooler, client):
+    """Checks that the client receives its own notifications and those of others, whichever connection listens."""
+    assert notifications_of(client.query("NOTIFY a, '1'")) == [("a", "1")]
     with pooler.raw() as other:
         other.query("NOTIFY a, '2'")
-        assert next_heard(client) == (other.pid, "a", "2")
+        assert next_notification(client) == (other.pid, "a", "2")
 
 
 @pytest.mark.shows("max_listeners")
@@ -348,7 +348,7 @@ def test_listeners_are_bounded(start_pooler, pg):
     second.query("LISTEN a")
     assert not is_dedicated(pooler, first)
     assert is_dedicated(pooler, second)
-    still_hears(pooler, second)
+    check_receives(pooler, second)
     first.expect("AA")
     # The server becomes free when the client does not need it any more.
     second.query("UNLISTEN *")
@@ -356,7 +356,7 @@ def test_listeners_are_bounded(start_pooler, pg):
     pooler.console("SET max_listeners = 2")
     second.query("LISTEN a")
     assert not is_dedicated(pooler, second)
-    still_hears(pooler, second)
+    check_receives(pooler, second)
     assert {row["client_encoding"] for row in listeners(pooler)} == {"UTF8", "LATIN1"}
 
 
@@ -369,12 +369,12 @@ def test_channels_are_bounded(start_pooler, pg, setting):
     assert not is_dedicated(pooler, client)
     client.query("LISTEN c")
     assert is_dedicated(pooler, client)
-    assert heard(client.query("NOTIFY a; NOTIFY b; NOTIFY c")) in (
+    assert notifications_of(client.query("NOTIFY a; NOTIFY b; NOTIFY c")) in (
         [("a", ""), ("b", ""), ("c", "")], [("c", ""), ("a", ""), ("b", "")])
-    still_hears(pooler, client)
+    check_receives(pooler, client)
     client.query("UNLISTEN c")
     assert not is_dedicated(pooler, client)
-    still_hears(pooler, client)
+    check_receives(pooler, client)
 
 
 def test_a_listener_counts_against_the_caps(start_pooler, pg):
@@ -382,7 +382,7 @@ def test_a_listener_counts_against_the_caps(start_pooler, pg):
     client = pooler.raw()
     client.query("LISTEN a")
     assert is_dedicated(pooler, client)
-    assert heard(client.query("NOTIFY a")) == [("a", "")]
+    assert notifications_of(client.query("NOTIFY a")) == [("a", "")]
     assert listeners(pooler) == []
     client.query("UNLISTEN a")
     with pooler.raw() as other:
@@ -406,22 +406,22 @@ def test_a_listener_is_shown_where_the_caps_are(start_pooler, pg):
 @pytest.mark.shows("notification_backlog")
 def test_a_backlog_is_bounded(start_pooler, pg):
     pooler = start_pooler(pg, notification_backlog=20000)
-    client, other, mouth = pooler.raw(), pooler.raw(), pooler.raw()
+    client, other, sender = pooler.raw(), pooler.raw(), pooler.raw()
     for one in (client, other):
         one.query("LISTEN a")
     client.query("BEGIN")
     for number in range(5):
-        mouth.query(f"NOTIFY a, '{number}{'x' * 5000}'")
+        sender.query(f"NOTIFY a, '{number}{'x' * 5000}'")
     error = client.error_and_close()
     assert error.sqlstate == "53400"
     assert "notification_backlog" in error.words
-    assert [next_heard(other)[2][0] for _ in range(5)] == list("01234")
+    assert [next_notification(other)[2][0] for _ in range(5)] == list("01234")
 
 
 # -- encodings
 
 
-def test_everybody_is_told_in_its_own_encoding(start_pooler, pg):
+def test_each_client_gets_notifications_in_its_encoding(start_pooler, pg):
     pooler = start_pooler(pg)
     ours = {name: pooler.raw(client_encoding=name) for name in ("UTF8", "LATIN1")}
     for client in ours.values():
@@ -432,7 +432,7 @@ def test_everybody_is_told_in_its_own_encoding(start_pooler, pg):
     ours["LATIN1"].send(wire.query("SET client_encoding = 'UTF8'"))
     assert wire.kinds(ours["LATIN1"].until_ready()).replace("S", "") == "CZ"
     ours["UTF8"].query("NOTIFY a, 'ö'")
-    assert next_heard(ours["LATIN1"])[1:] == ("a", "ö")
+    assert next_notification(ours["LATIN1"])[1:] == ("a", "ö")
 
 
 def test_a_channel_that_has_another_name_there(start_pooler, pg):
@@ -452,16 +452,16 @@ def test_asyncpg(start_pooler, pg):
 
     async def run():
         where = {"host": pooler.host, "port": pooler.port, "user": "trusty", "database": "app"}
-        told = asyncio.Queue()
+        received = asyncio.Queue()
         pool = await asyncpg.create_pool(**where, min_size=4, max_size=4)
-        ears = [await asyncpg.connect(**where) for _ in range(10)]
-        for ear in ears:
-            await ear.add_listener("jobs", lambda _, pid, channel, text: told.put_nowait(text))
+        listening = [await asyncpg.connect(**where) for _ in range(10)]
+        for listener in listening:
+            await listener.add_listener("jobs", lambda _, pid, channel, text: received.put_nowait(text))
         for number in range(20):
             await pool.execute("SELECT pg_notify('jobs', $1)", str(number))
-        got = [await asyncio.wait_for(told.get(), 5) for _ in range(200)]
-        for ear in ears:
-            await ear.close()
+        got = [await asyncio.wait_for(received.get(), 5) for _ in range(200)]
+        for listener in listening:
+            await listener.close()
         await pool.close()
         return sorted(map(int, got)) == sorted(list(range(20)) * 10)
 
@@ -475,9 +475,9 @@ def test_psycopg(start_pooler, pg):
         db.execute("LISTEN news")
         for number in range(10):
             other.execute(f"NOTIFY news, '{number}'")
-        told = list(db.notifies(timeout=10, stop_after=10))
-        assert [one.payload for one in told] == [str(number) for number in range(10)]
-        assert {one.pid for one in told} == {other.info.backend_pid}
+        received = list(db.notifies(timeout=10, stop_after=10))
+        assert [one.payload for one in received] == [str(number) for number in range(10)]
+        assert {one.pid for one in received} == {other.info.backend_pid}
         db.execute("NOTIFY news, 'mine'")
         (mine,) = db.notifies(timeout=5, stop_after=1)
         assert mine.pid == db.info.backend_pid
@@ -524,10 +524,10 @@ def test_elsewhere_all_is_as_before(start_pooler, pg, mode):
     with pooler.raw() as other:
         other.query("NOTIFY a")
         if mode == "session":
-            assert next_heard(client)[1:] == ("a", "")
+            assert next_notification(client)[1:] == ("a", "")
 
 
-def test_ones_own_notification_comes_when_the_encoding_changes(start_pooler, either_pg):
+def test_own_notifications_arrive_when_the_encoding_changes(start_pooler, either_pg):
     """The listener of the old encoding has received the notification, and forwards it before another listener replaces
     it.
     """
@@ -539,7 +539,7 @@ def test_ones_own_notification_comes_when_the_encoding_changes(start_pooler, eit
             other.send(wire.query("NOTIFY noise; SELECT 1"))
         encoding = ("LATIN1", "UTF8")[n % 2]
         messages = client.query(f"BEGIN; SET client_encoding = '{encoding}'; SELECT pg_notify('own', '{n}'); COMMIT")
-        told = [message.body for message in messages if message.kind == "A"]
-        assert [body[4:] for body in told] == [f"own\0{n}\0".encode()], n
+        received = [message.body for message in messages if message.kind == "A"]
+        assert [body[4:] for body in received] == [f"own\0{n}\0".encode()], n
         for other in others:
             other.until_ready()

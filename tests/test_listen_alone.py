@@ -3,7 +3,7 @@
 import pytest
 
 import rawclient as wire
-from test_listen import heard, next_heard, pooled_servers, shown
+from test_listen import notifications_of, next_notification, pooled_servers, shown
 
 pytestmark = pytest.mark.pgweir_only("PgBouncer's transaction mode loses LISTEN")
 
@@ -31,7 +31,7 @@ def test_a_request_of_its_own_costs_the_pooled_server_nothing(start_pooler, pg, 
         # With more messages behind it, pgweir sends everything to the server.
         client.send(wire.query("LISTEN a"), wire.query("NOTIFY a, '1'"), wire.extended("SELECT 'last'"), wire.SYNC)
         answers = [client.until_ready() for _ in range(3)]
-        assert sum(map(heard, answers), []) == [("a", "1")]
+        assert sum(map(notifications_of, answers), []) == [("a", "1")]
         assert wire.rows(answers[2]) == [("last",)]
 
 
@@ -54,12 +54,12 @@ def test_a_server_that_listens_itself_is_asked(start_pooler, pg):
         client.query("LISTEN a")
         client.query("LISTEN b")
         other.query("NOTIFY b, 'x'; NOTIFY a, 'y'")
-        assert {next_heard(client)[1:], next_heard(client)[1:]} == {("b", "x"), ("a", "y")}
+        assert {next_notification(client)[1:], next_notification(client)[1:]} == {("b", "x"), ("a", "y")}
         client.query("UNLISTEN b")
         other.query("NOTIFY b, 'x'; NOTIFY a, 'z'")
-        assert next_heard(client)[1:] == ("a", "z")
+        assert next_notification(client)[1:] == ("a", "z")
         # Only the server knows to which channel a function listens.
         client.query("DO $$ BEGIN EXECUTE 'LISTEN c'; END $$")
         client.query("UNLISTEN c")
         other.query("NOTIFY c; NOTIFY a, 'end'")
-        assert next_heard(client)[1:] == ("a", "end")
+        assert next_notification(client)[1:] == ("a", "end")

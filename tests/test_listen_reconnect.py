@@ -33,7 +33,7 @@ class Notifier(threading.Thread):
         return [*self.sent, "end"]
 
 
-def heard(client, messages=()):
+def notifications_on_c(client, messages=()):
     """Returns all notifications on `c` up to the end."""
     texts = [m.body.split(b"\0")[-2].decode() for m in messages if m.kind == "A"]
     while texts[-1:] != ["end"]:
@@ -56,7 +56,7 @@ def reconnect(pooler, times):
         machine.wait_until(lambda: not before & listener_ids(pooler), what="another listener")
 
 
-def test_nothing_is_lost_or_told_twice(start_pooler, pg, workers):
+def test_no_notification_is_lost_or_doubled(start_pooler, pg, workers):
     pooler = start_pooler(pg, workers=workers)
     clients = [pooler.raw(timeout=30) for _ in range(6)]
     for client in clients:
@@ -73,7 +73,7 @@ def test_nothing_is_lost_or_told_twice(start_pooler, pg, workers):
     sent = notifier.stop()
     for client in clients:
         before = [m for of, messages in queries if of is client for m in messages]
-        assert heard(client, before) == sent
+        assert notifications_on_c(client, before) == sent
     for n, client in enumerate(busy):
         pg.run(f"NOTIFY more_{n}, 'x'", dbname="app")
         assert client.until("A")[-1].body.split(b"\0")[-2] == b"x"
@@ -89,11 +89,11 @@ def test_repeated_while_another_one_takes_over(start_pooler, newest_pg, workers)
         pooler.console("RECONNECT")
     reconnect(pooler, 1)
     sent = notifier.stop()
-    assert heard(client) == sent
+    assert notifications_on_c(client) == sent
     machine.wait_until(lambda: len(listener_ids(pooler)) == 1, what="one listener is left")
 
 
-def test_a_mark_of_somebody_else_is_none(start_pooler, newest_pg):
+def test_a_client_can_not_send_the_mark(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg)
     client = pooler.raw(timeout=30)
     client.query("LISTEN c; LISTEN pgweir_succession")
@@ -108,7 +108,7 @@ def test_a_mark_of_somebody_else_is_none(start_pooler, newest_pg):
         while client.until("A")[-1].body.split(b"\0")[-2] != b"here":
             pass
     db.execute("NOTIFY c, 'end'")
-    assert heard(client) == ["end"]
+    assert notifications_on_c(client) == ["end"]
     db.close()
 
 
@@ -129,7 +129,7 @@ def test_no_place_for_another_one(start_pooler, newest_pg):
         other.query("COMMIT")
     machine.wait_until(lambda: not before & listener_ids(pooler), what="another listener")
     newest_pg.run("NOTIFY c, 'end'", dbname="app")
-    assert heard(client) == ["end"]
+    assert notifications_on_c(client) == ["end"]
 
 
 def test_a_listener_that_ends_while_another_one_takes_over(start_pooler, newest_pg):

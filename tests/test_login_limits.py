@@ -51,7 +51,7 @@ def still_open(sockets):
     {"max_db_client_connections": 2},
 ], ids=str)
 @pytest.mark.parametrize("auth_type", ["scram-sha-256", "md5", "plain"])
-def test_nobody_locks_a_user_out(start_pooler, newest_pg, workers, limit, auth_type):
+def test_failed_logins_lock_no_user_out(start_pooler, newest_pg, workers, limit, auth_type):
     """Connections that claim to be a user, and don't know the password, take none of the user's places."""
     pooler = start_pooler(newest_pg, workers=workers, users=USERS, auth_type=auth_type, **limit)
     with silent(pooler, 5, wire.startup(user="scrammed", database="app")) as strangers:
@@ -69,7 +69,7 @@ def test_nobody_locks_a_user_out(start_pooler, newest_pg, workers, limit, auth_t
 
 @pytest.mark.shows("max_login_clients")
 @pytest.mark.parametrize("setting", ["max_login_clients", "max_login_clients_per_address"])
-def test_the_longest_silent_are_disconnected(start_pooler, newest_pg, workers, setting):
+def test_connections_idle_longest_are_closed(start_pooler, newest_pg, workers, setting):
     pooler = start_pooler(newest_pg, workers=workers, users=USERS, **{setting: 20})
     with silent(pooler, 15) as first:
         machine.wait_until(lambda: logins(pooler) == 15, what="they are accepted")

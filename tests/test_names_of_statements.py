@@ -125,7 +125,7 @@ FAILED = {
 }
 
 
-class Thief:
+class ServerTaker:
     """Uses the only server before each step, as long as it is free: nothing of the client's statements is left on it."""
 
     def __init__(self, other):
@@ -160,7 +160,7 @@ def test_as_if_alone(start_pooler, either_pg, scripts):
                 expected = play_with_ddl(either_pg, direct, steps, lambda step: None)
             either_pg.run(DROP, dbname="app")
             with weir.raw() as client:
-                found = play_with_ddl(either_pg, client, steps, Thief(other))
+                found = play_with_ddl(either_pg, client, steps, ServerTaker(other))
             wrong += [(name, *what) for what in differences(expected, found)]
     either_pg.run(DROP, dbname="app")
     assert not wrong, "\n".join(map(str, wrong))
@@ -208,7 +208,7 @@ def test_deallocate_by_itself_keeps_no_server(two_clients, way):
     assert two.values(VIEW) == ["s", "t"]
 
 
-def test_a_client_that_leaves_takes_its_names_along(two_clients):
+def test_names_of_a_client_that_leaves_are_gone(two_clients):
     one, two = two_clients
     assert one.values(VIEW) == ["s", "t"]
     one.close()

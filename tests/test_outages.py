@@ -159,39 +159,39 @@ def test_all_hosts_are_down(start_pooler, dead):
 def test_clients_that_listen(start_pooler, own_pg, workers):
     """The channels are listened to again before anybody goes on; a notice tells that notifications may be missing."""
     pooler = start_pooler(own_pg, workers=workers, outage_hold=30, query_wait_notify=0, server_login_retry=0.2)
-    notices, heard = [], []
+    notices, received = [], []
     clients = [pooler.connect() for _ in range(3)]
     for number, client in enumerate(clients):
         client.add_notice_handler(lambda notice: notices.append(notice.message_primary))
-        client.add_notify_handler(lambda notify, number=number: heard.append((number, notify.payload)))
+        client.add_notify_handler(lambda notify, number=number: received.append((number, notify.payload)))
         client.execute("LISTEN news")
 
-    def have_heard(payload):
+    def have_notice(payload):
         for client in clients:
             client.execute("SELECT 1")
-        return {number for number, found in heard if found == payload} == {0, 1, 2}
+        return {number for number, found in received if found == payload} == {0, 1, 2}
     own_pg.stop("immediate")
     own_pg.start()
     # A client listens again before its ReadyForQuery.
     clients[0].execute("SELECT 1")
     own_pg.run("NOTIFY news, 'first'", dbname="app")
-    machine.wait_until(lambda: have_heard("first"), what="all have heard it")
+    machine.wait_until(lambda: have_notice("first"), what="all have heard it")
     assert len(notices) == 3 and all(notice.startswith("notifications may be missing") for notice in notices)
     # A second outage, while nobody asks for anything.
     own_pg.stop("immediate")
     own_pg.start()
 
-    def is_heard():
+    def is_received():
         own_pg.run("NOTIFY news, 'second'", dbname="app")
-        return have_heard("second")
-    machine.wait_until(is_heard, what="the listener listens again")
+        return have_notice("second")
+    machine.wait_until(is_received, what="the listener listens again")
     for client in clients:
         client.execute("UNLISTEN news")
         client.close()
 
 
 @pytest.mark.parametrize("hold", [0, 1])
-def test_clients_that_listen_are_told(start_pooler, own_pg, hold):
+def test_clients_that_listen_are_disconnected_or_notified(start_pooler, own_pg, hold):
     """Without `outage_hold`, they learn of the loss by losing their connection; else they do when the hold is over."""
     pooler = start_pooler(own_pg, outage_hold=hold, query_wait_notify=0, server_login_retry=0.2)
     client = pooler.connect()

@@ -55,7 +55,7 @@ def start(new_pooler, newest_pg):
 
 
 @pytest.mark.shows("auth_type")
-def test_for_everybody(start):
+def test_all_users_by_this_method(start):
     """auth_file has no users, and the service's file is PgBouncer's."""
     pooler = start(auth_type="pam", users={"scrammed": "an old password"}, auth_file=None, admin_users="admin")
     client = pooler.raw(user="trusty", password="unix secret")

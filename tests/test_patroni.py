@@ -142,7 +142,7 @@ def cut_network(shop, probe):
     old = shop.primary
     old.cut()
     yield
-    old.mend()
+    old.restore()
 
 
 @contextlib.contextmanager
@@ -167,7 +167,7 @@ def notify(server):
 
 
 @contextlib.contextmanager
-def struck(fault, shop, probe):
+def fault_injected(fault, shop, probe):
     """Lets a fault happen in a thread, and undoes it at the end; gives a function that tells what went wrong with that."""
     over, problems = threading.Event(), []
 
@@ -208,7 +208,7 @@ def play(shop, pooler, fault, setter=ledger.SETTER):
         # A client whose session pgweir has not inspected yet keeps its server, and is disconnected when that server is lost.
         machine.wait_until(lambda: not unsettled(pooler), 20, "the sessions of idle clients are settled")
         began = time.monotonic()
-        with struck(fault, shop, probe) as check:
+        with fault_injected(fault, shop, probe) as check:
             def paused_for():
                 check()
                 return time.monotonic() - load.last_before(time.monotonic())

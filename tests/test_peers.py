@@ -121,13 +121,13 @@ def test_peers_come_with_reload(start_peers, newest_pg):
 @pytest.mark.shows("peer.pool_size")
 def test_so_many_at_once(start_peers, new_pooler, newest_pg, start_server):
     """A peer that does not answer gets as many requests as its pool_size allows; the others wait."""
-    deaf = start_server(lambda connection: connection.rest())
+    unresponsive = start_server(lambda connection: connection.rest())
     pooler = new_pooler(newest_pg, peer_id=1, cancel_wait_timeout=3)
-    pooler.peers = {2: f"host=127.0.0.1 port={deaf.port} pool_size=2"}
+    pooler.peers = {2: f"host=127.0.0.1 port={unresponsive.port} pool_size=2"}
     pooler.start()
     columns = ("peer_id", "host", "port", "pool_size")
     assert [tuple(row[c] for c in columns) for row in pooler.console("SHOW PEERS")] == [
-        (2, "127.0.0.1", deaf.port, 2)]
+        (2, "127.0.0.1", unresponsive.port, 2)]
     asking = [wire.RawClient.unix(pooler.unix_path) for _ in range(5)]
     for number, one in enumerate(asking):
         one.send(wire.cancel(2 << 16 | number, b"abc\x03"))

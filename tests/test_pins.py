@@ -205,7 +205,7 @@ def test_other_modes(start_pooler, newest_pg):
 
 
 @pytest.mark.shows("log_pins")
-def test_the_log_is_told_of_some(start_pooler, newest_pg):
+def test_the_log_has_some_of_the_pins(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, default_pool_size=10, workers=1)
     clients = []
     for _ in range(5):
@@ -259,7 +259,7 @@ def test_handover_keeps_statements(start_pooler, newest_pg):
 
 @pytest.mark.shows("settle_after")
 @pytest.mark.parametrize("after", [300, 3000])
-def test_a_session_is_looked_at_after_a_while(start_pooler, newest_pg, after):
+def test_a_session_is_inspected_after_settle_after(start_pooler, newest_pg, after):
     """While nobody waits, a server stays with the client that may have changed its session, for so long."""
     pooler = start_pooler(newest_pg, default_pool_size=2, workers=1, settle_after=f"{after}ms")
     client = pooler.raw()
@@ -272,7 +272,7 @@ def test_a_session_is_looked_at_after_a_while(start_pooler, newest_pg, after):
     machine.wait_until(lambda: pooler.pool()["sv_idle"] == 1, 5, "the server is idle")
 
 
-def test_a_session_is_looked_at_for_who_waits(start_pooler, newest_pg):
+def test_a_session_is_inspected_for_a_waiting_client(start_pooler, newest_pg):
     """The server goes to the next client as soon as that asks, and no other is opened."""
     pooler = start_pooler(newest_pg, default_pool_size=5, workers=1, settle_after="1h")
     one, other = pooler.raw(), pooler.raw()

@@ -116,7 +116,7 @@ def test_a_long_pipeline_costs_no_more_than_its_messages(start_pooler, newest_pg
 
 @pytest.mark.alone
 @BOTH_MODES
-def test_a_client_that_does_not_read_stalls_nobody(start_pooler, newest_pg, state):
+def test_a_client_that_does_not_read_stalls_no_other(start_pooler, newest_pg, state):
     """A million messages: what it is owed is bounded, and so is memory."""
     pooler = start_pooler(newest_pg, workers=1, session_state=state)
     flood = b"".join([wire.extended("SELECT 1")] * 330_000) + wire.SYNC
@@ -139,7 +139,7 @@ def test_a_client_that_does_not_read_stalls_nobody(start_pooler, newest_pg, stat
 @pytest.mark.pgweir_only("it has no such limit")
 @pytest.mark.shows("max_pipelined_messages")
 @BOTH_MODES
-def test_what_a_server_owes_is_bounded(start_pooler, newest_pg, state):
+def test_outstanding_replies_are_bounded(start_pooler, newest_pg, state):
     """A client above the limit is held, and what it is held for comes, though its Sync is yet to be read."""
     pooler = start_pooler(newest_pg, workers=1, session_state=state, max_pipelined_messages=200)
     with pooler.raw(timeout=20) as client:
@@ -169,7 +169,7 @@ def test_what_a_server_owes_is_bounded(start_pooler, newest_pg, state):
 
 @pytest.mark.pgweir_only("it has no such limit")
 @BOTH_MODES
-def test_what_a_server_owes_is_bounded_where_reads_end_within_messages(start_pooler, newest_pg, state):
+def test_outstanding_replies_are_bounded_where_reads_end_within_messages(start_pooler, newest_pg, state):
     """Each write ends inside the body of a Bind. The messages that are held are answered in their order."""
     pooler = start_pooler(newest_pg, workers=1, session_state=state, max_pipelined_messages=200)
     first = wire.query("SELECT pg_sleep(2)") + wire.parse("SELECT $1::int") + wire.SYNC

@@ -258,17 +258,17 @@ def test_waiting_client_that_is_cut_off_is_forgotten(start_pooler, pg, workers):
     pooler = start_pooler(pg, default_pool_size=1, workers=workers)
     holder = pooler.raw()
     holder.query("BEGIN")
-    leavers = [pooler.raw() for _ in range(6)]
-    for client in leavers:
+    departing_clients = [pooler.raw() for _ in range(6)]
+    for client in departing_clients:
         client.send(wire.query("SELECT 1"))
     machine.wait_until(lambda: pooler.pool()["cl_waiting"] == 6, what="all wait")
-    for client in leavers:
+    for client in departing_clients:
         client.reset()
     machine.wait_until(lambda: pooler.pool()["cl_waiting"] == 0, what="nobody waits")
-    stayer = pooler.raw()
-    stayer.send(wire.query("SELECT 1"))
+    remaining = pooler.raw()
+    remaining.send(wire.query("SELECT 1"))
     holder.query("COMMIT")
-    assert wire.value(stayer.until_ready()) == "1"
+    assert wire.value(remaining.until_ready()) == "1"
     pool = pooler.pool()
     assert (pool["cl_active"], pool["cl_waiting"]) == (2, 0)
 
@@ -280,8 +280,8 @@ def test_last_request_of_a_client_that_leaves_is_served(start_pooler, pg, worker
     holder = pooler.raw()
     pg.run("DROP TABLE IF EXISTS last; CREATE TABLE last (n int)", dbname="app")
     holder.query("BEGIN")
-    leavers = [pooler.raw() for _ in range(4)]
-    for n, client in enumerate(leavers):
+    departing_clients = [pooler.raw() for _ in range(4)]
+    for n, client in enumerate(departing_clients):
         client.send(wire.query(f"INSERT INTO last VALUES ({n})"), end)
         client.close()
     holder.query("COMMIT")
@@ -318,10 +318,10 @@ def test_the_place_of_who_has_just_left(start_pooler, newest_pg, limit, state):
     with pytest.raises(LoginRefused):
         pooler.raw()
     for _ in range(60):
-        leaver = clients.pop(0)
+        departing = clients.pop(0)
         if state == "in transaction":
-            leaver.query("BEGIN")
-        leaver.close()
+            departing.query("BEGIN")
+        departing.close()
         clients.append(pooler.raw())
     with pytest.raises(LoginRefused):
         pooler.raw()
@@ -496,7 +496,7 @@ def test_parameters_follow_the_client(start_pooler, pg, pgbouncer, name, one, tw
 
 
 @pytest.mark.shows("verbose")
-def test_a_verbose_log_tells_how_a_parameter_is_set(start_pooler, pg):
+def test_a_verbose_log_shows_how_a_parameter_is_set(start_pooler, pg):
     pooler = start_pooler(pg, default_pool_size=1, session_state="off")
     quiet = pooler.raw(DateStyle="ISO")
     quiet.query("SELECT 1")
@@ -560,7 +560,7 @@ def test_startup_parameters(start_pooler, newest_pg):
     assert "no_such_parameter" in refused.value.words
 
 
-def test_parameters_told_at_login(start_pooler, pg):
+def test_parameters_reported_at_login(start_pooler, pg):
     """The same parameters that PostgreSQL reports, as far as a pool can know them."""
     pooler = start_pooler(pg)
     client = pooler.raw()
@@ -573,7 +573,7 @@ def test_parameters_told_at_login(start_pooler, pg):
 
 
 @pytest.mark.pgweir_only("reads no catalog")
-def test_nobody_is_opened_beside_one_that_reads_the_catalog(start_pooler, mortal_pg):
+def test_no_server_is_opened_while_one_reads_the_catalog(start_pooler, mortal_pg):
     """The first client waits for the server that reads the catalog, and gets that server."""
     with mortal_pg.connect("app") as lock:
         lock.execute("BEGIN; LOCK TABLE pg_policy IN ACCESS EXCLUSIVE MODE")

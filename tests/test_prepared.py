@@ -327,7 +327,7 @@ def test_many_clients_with_clashing_names(start_pooler, newest_pg, workers, most
 
 
 @pytest.mark.pgweir_only("ends the connection")
-def test_who_hears_of_a_failed_name_finds_it_in_the_log(start_pooler, newest_pg):
+def test_a_failed_name_in_an_error_is_in_the_log(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg)
     with pooler.raw() as client:
         for number in range(40):

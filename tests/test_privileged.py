@@ -28,7 +28,7 @@ def boss_pg(request, shared_clusters):
 
 @pytest.mark.parametrize("make", [AS_BOSS.format(SET), "SELECT privileged_set()",
                                   f"BEGIN; SET LOCAL ROLE privileged_boss; {SET}; COMMIT"])
-def test_they_keep_their_server_while_they_last(start_pooler, boss_pg, make):
+def test_a_client_keeps_its_server_while_they_last(start_pooler, boss_pg, make):
     pooler = start_pooler(boss_pg, default_pool_size=1, pinned_overflow=0)
     with pooler.raw() as one, pooler.raw() as other:
         for reset in (AS_BOSS.format(f"RESET {PARAMETER}"), "RESET ALL", "DISCARD ALL"):
@@ -45,7 +45,7 @@ def test_they_keep_their_server_while_they_last(start_pooler, boss_pg, make):
             assert one.value(SHOW) == "-1"
 
 
-def test_nobody_pays_for_one_that_has_left(start_pooler, boss_pg):
+def test_a_departed_client_affects_no_other(start_pooler, boss_pg):
     pooler = start_pooler(boss_pg, default_pool_size=1)
     with pooler.raw() as one:
         one.query(AS_BOSS.format(SET))
@@ -55,7 +55,7 @@ def test_nobody_pays_for_one_that_has_left(start_pooler, boss_pg):
 
 
 @pytest.mark.parametrize("login", [{}, {"options": "-c work_mem=77kB"}], ids=["at_checkout", "at_login"])
-def test_nobody_pays_for_a_right_that_was_taken_away(start_pooler, boss_pg, login):
+def test_a_revoked_privilege_affects_no_other_client(start_pooler, boss_pg, login):
     """With the right to set it there is no need of a higher role, nor of a pin."""
     pooler = start_pooler(boss_pg, default_pool_size=1)
     boss_pg.run(f"GRANT SET ON PARAMETER {PARAMETER} TO trusty")

@@ -342,7 +342,7 @@ def test_syslog(new_pooler, newest_pg):
 
 
 @pytest.mark.pgweir_only("not in Debian's build")
-def test_service_manager_is_told(new_pooler, newest_pg, monkeypatch):
+def test_the_service_manager_is_notified(new_pooler, newest_pg, monkeypatch):
     pooler = new_pooler(newest_pg)
     manager = Datagrams(pooler.folder / "notify")
     monkeypatch.setenv("NOTIFY_SOCKET", str(pooler.folder / "notify"))

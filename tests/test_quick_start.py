@@ -155,37 +155,37 @@ def ends_with_error(process, *words, seconds=5):
     (USER, PASSWORD, "nowhere", ('FATAL database "nowhere" does not exist', "name an existing database")),
     ("nobody", "x", "app", ("FATAL", "nobody")),
 ])
-def test_servers_words_are_told(quick_start, pg, user, password, dbname, words):
+def test_the_servers_error_is_shown(quick_start, pg, user, password, dbname, words):
     process = quick_start(f"postgres://{user}@{pg.host}:{pg.port}/{dbname}", PGPASSWORD=password)
     ends_with_error(process, f"{pg.host}:{pg.port}", *words)
 
 
-def test_wrong_password_in_the_url_is_told_without_it(quick_start, pg):
+def test_an_error_about_the_url_does_not_show_its_password(quick_start, pg):
     process = quick_start(f"postgres://{USER}:wr0ng@{pg.host}:{pg.port}/app")
     ends_with_error(process, "password authentication failed", "the password came from the URL")
     assert "wr0ng" not in process.log.read_text()
 
 
-def test_missing_server_is_told_at_once(quick_start):
+def test_a_missing_server_is_reported_at_once(quick_start):
     port = machine.free_port()
     process = quick_start(f"postgres://{USER}@127.0.0.1:{port}/app", PGPASSWORD=PASSWORD)
     ends_with_error(process, f"cannot log in to 127.0.0.1:{port}", "Connection refused", "is PostgreSQL running there")
     machine.release_port(port)
 
 
-def test_unknown_host_is_told(quick_start):
+def test_an_unknown_host_is_reported(quick_start):
     process = quick_start(f"postgres://{USER}@nowhere.invalid/app", PGPASSWORD=PASSWORD)
     ends_with_error(process, "nowhere.invalid:5432")
 
 
-def test_silent_server_is_told_in_time(quick_start):
+def test_a_server_that_does_not_answer_is_reported_in_time(quick_start):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"postgres://{USER}@127.0.0.1:{silent.getsockname()[1]}/app"
         ends_with_error(quick_start(url, PGPASSWORD=PASSWORD), "did not answer within 5 seconds")
         ends_with_error(quick_start(url + "?connect_timeout=1", PGPASSWORD=PASSWORD), "within 2 seconds", seconds=2)
 
 
-def test_refused_tls_is_told(quick_start, newest_pg):
+def test_refused_tls_is_reported(quick_start, newest_pg):
     """18's binaries have no TLS."""
     process = quick_start(f"postgres://{USER}@{newest_pg.host}:{newest_pg.port}/app?sslmode=require",
                           PGPASSWORD=PASSWORD)
@@ -212,7 +212,7 @@ def test_tls(quick_start, tls_pg, certificates, parameters):
 @pytest.mark.parametrize("parameters", [
     "sslmode=verify-full", "sslrootcert=system", "sslmode=verify-ca", "sslmode=require&sslrootcert={ca}",
     "sslmode=verify-full&sslrootcert={ca}"])
-def test_stranger_is_not_believed(quick_start, tls_pg, certificates, parameters):
+def test_another_users_process_is_not_trusted(quick_start, tls_pg, certificates, parameters):
     parameters = parameters.format(ca=quote(str(certificates.stranger.cert), safe=""))
     process = quick_start(f"postgres://{TLS_USER}@localhost:{tls_pg.port}/app?{parameters}",
                           PGPASSWORD=TLS_PASSWORD, SSL_CERT_FILE=str(certificates.stranger.cert))

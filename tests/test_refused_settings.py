@@ -48,7 +48,7 @@ def ends(client, *sent, words=GONE, code="22023"):
     [wire.extended("INSERT INTO lost_rows DEFAULT VALUES"), wire.extended("SELECT 1"), wire.SYNC],
     [wire.query("RESET ROLE"), wire.query("INSERT INTO lost_rows DEFAULT VALUES")],
 ], ids=["query", "transaction", "pipeline", "reset"])
-def test_nothing_runs_as_anybody_else(lost, losing_pg, sent):
+def test_no_statement_runs_under_another_role(lost, losing_pg, sent):
     one, other = lost
     backend = other.value("SELECT pg_backend_pid()")
     ends(one, *sent)

@@ -234,7 +234,7 @@ def test_by_signal_and_by_console(line):
     machine.wait_until(lambda: not any(file.exists() for file in files), what="it ends")
 
 
-def test_the_service_manager_is_told(new_pooler, newest_pg):
+def test_the_service_manager_is_notified(new_pooler, newest_pg):
     """The old process names the new one as the main process, and does not announce its own end."""
     pooler = new_pooler(newest_pg)
     place = str(pooler.folder / "notify")
@@ -355,10 +355,10 @@ def test_one_that_is_refused_leaves_the_first_restart_alone(line):
     busy.query("BEGIN")
     first = one.restart()
     pooler.expect_log("accepts clients, ours leave for it", seconds=20)
-    heir = pooler.process
+    new_process = pooler.process
     pooler.spawn("-R")
     assert pooler.process.wait(30) == 1
-    pooler.process = heir
+    pooler.process = new_process
     pooler.expect_log(f"process {first.pid}, of the last online restart, still has clients")
     assert busy.query("COMMIT")[-1].body == b"I"
     one.done(first)

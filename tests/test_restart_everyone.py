@@ -38,7 +38,7 @@ class Load:
         return self.done
 
 
-def test_nobody_is_ended(line, newest_pg, certificates):
+def test_no_client_is_disconnected(line, newest_pg, certificates):
     one = line(default_pool_size=40, max_client_conn=500, **certificates.pooler("allow"))
     pooler = one.pooler
     secure = [connect(pooler) for _ in range(200)]

@@ -45,7 +45,7 @@ def test_listening_clients_move(line, newest_pg, workers):
     assert payloads(clients[0].query("SELECT 1")) == []
 
 
-def test_each_is_told_once_and_in_order(line, newest_pg, workers):
+def test_each_notification_arrives_once_and_in_order(line, newest_pg, workers):
     one = line(workers=workers)
     clients = [listening(one.pooler, "numbers") for _ in range(6)]
     done = threading.Event()
@@ -122,7 +122,7 @@ def test_who_comes_back_has_missed_nothing(line, newest_pg, workers):
             assert client is stays and told == ["last"]
 
 
-def test_who_leaves_on_the_way_keeps_nobody(line):
+def test_a_client_that_leaves_during_the_move_blocks_no_other(line):
     one = line()
     for _ in range(3):
         clients = [listening(one.pooler, "news") for _ in range(20)]
@@ -132,7 +132,7 @@ def test_who_leaves_on_the_way_keeps_nobody(line):
         one.done(old)
 
 
-def test_without_a_listener_there_the_client_is_told(line, newest_pg):
+def test_without_a_listener_in_the_new_process_the_client_is_disconnected(line, newest_pg):
     """Limits hold: the new process may have none."""
     one = line()
     client = listening(one.pooler, "news")
@@ -144,7 +144,7 @@ def test_without_a_listener_there_the_client_is_told(line, newest_pg):
     one.done(old)
 
 
-def test_a_lost_listener_is_told_of(line, newest_pg):
+def test_clients_learn_of_a_lost_listener(line, newest_pg):
     """Whichever process has it."""
     one = line()
     for _ in range(2):

@@ -56,7 +56,7 @@ def on_both(weir, client, message):
     # The unnamed statement.
     parse(TEXT, "S") + SYNC + parse("SELECT 1, 2") + describe("S") + describe("S", "S") + SYNC,
 ], ids=["closed", "bound again", "a portal's", "known", "a named portal's", "the unnamed statement's"])
-def test_what_is_told_of_one_statement_is_not_told_of_another(weir, first):
+def test_each_statement_gets_its_own_description(weir, first):
     with weir.raw() as client, weir.raw() as other:
         client.send(first)
         for _ in range(first.count(SYNC)):
@@ -71,7 +71,7 @@ def test_what_is_told_of_one_statement_is_not_told_of_another(weir, first):
     bind(name="S") + describe() + describe("S", "of_sql"),
     describe("S", "of_sql") + describe("S", "S"),
 ], ids=["a portal behind it", "a statement of SQL behind it", "a statement of SQL in front"])
-def test_a_description_above_64_kb_is_told_of_its_statement(weir, first):
+def test_a_description_above_64_kb_belongs_to_its_statement(weir, first):
     names = [f"{number:063}" for number in range(1000)]
     wide = "SELECT " + ", ".join(f'1 AS "{name}"' for name in names)
     used = bind(name="S") + describe() + execute() + SYNC
@@ -147,7 +147,7 @@ def test_within_the_transaction(weir):
         assert rows(client.ask(bind(name="U") + execute() + SYNC)) == [("1",)]
 
 
-def test_types_that_are_made_anew(weir):
+def test_types_that_are_created_again(weir):
     """A client that prepares a statement is not affected by older types."""
     text = "SELECT NULL::changing_type"
     with weir.raw() as client:

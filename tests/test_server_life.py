@@ -335,7 +335,7 @@ def test_server_login_retry(start_pooler, emptied_pg, retry):
     assert all(retry - 0.05 < gap < retry + 0.6 for gap in gaps), gaps
 
 
-def test_clients_hear_why_the_server_refuses_them(start_pooler, emptied_pg, workers):
+def test_clients_get_the_servers_error(start_pooler, emptied_pg, workers):
     """All waiting clients receive the server's own error, and so do later ones, at once."""
     asked = threading.Event()
     go = threading.Event()
@@ -364,7 +364,7 @@ def test_clients_hear_why_the_server_refuses_them(start_pooler, emptied_pg, work
     pooler.expect_log("server login failed: FATAL no entry for you")
 
 
-def test_servers_that_are_to_go_keep_nobody_waiting(start_pooler, emptied_pg, workers):
+def test_outdated_servers_keep_no_client_waiting(start_pooler, emptied_pg, workers):
     """The login of a new server is refused: waiting clients receive the reason, though an outdated server still exists.
     """
     emptied_pg.run("CREATE ROLE fading LOGIN")

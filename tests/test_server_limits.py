@@ -211,7 +211,7 @@ def test_server_that_comes_free_is_evicted_at_once(start_pooler, emptied_pg, wor
 
 
 @pytest.mark.shows("max_db_connections")
-def test_nobody_starves_under_a_cap(start_pooler, emptied_pg, workers):
+def test_no_pool_starves_under_a_cap(start_pooler, emptied_pg, workers):
     """A pool whose clients always wait yields to one that has nothing."""
     pooler = start_pooler(emptied_pg, max_db_connections=2, workers=workers, query_wait_timeout=20)
     stop = threading.Event()
@@ -269,7 +269,7 @@ def test_shares_are_by_weight(start_pooler, emptied_pg, workers):
 
 
 @pytest.mark.shows("max_server_conn")
-def test_what_nobody_uses_has_no_share(start_pooler, emptied_pg, workers):
+def test_an_unused_pool_has_no_share(start_pooler, emptied_pg, workers):
     databases = {"app": emptied_pg.entry(), "other": emptied_pg.entry("", "other")}
     pooler = start_pooler(emptied_pg, databases=databases, max_server_conn=2, workers=workers)
     with pooler.raw(dbname="other") as gone:
@@ -292,7 +292,7 @@ def test_room_that_comes_by_a_reload_is_used(start_pooler, emptied_pg, workers):
     assert holder.value("SELECT 2") == "2"
 
 
-def test_min_pool_size_evicts_nobody(start_pooler, emptied_pg):
+def test_min_pool_size_evicts_no_server(start_pooler, emptied_pg):
     pooler = start_pooler(emptied_pg, max_db_connections=3, min_pool_size=2)
     clients = [pooler.raw(user) for user in ("trusty", "plainly")]
     assert [client.value("SELECT 1") for client in clients] == ["1", "1"]

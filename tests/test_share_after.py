@@ -36,7 +36,7 @@ def test_few_clients_keep_their_servers(start_pooler, newest_pg, workers, scope)
 
 
 @pytest.mark.shows("share_after")
-def test_nobody_waits_for_one_that_is_kept(start_pooler, newest_pg, workers):
+def test_no_client_waits_for_a_kept_server(start_pooler, newest_pg, workers):
     """A kept server makes no client wait: not for want of servers, not for a cap, not at a pause. The session moves
     along.
     """

@@ -131,7 +131,7 @@ def test_quiet_ddl_changes_no_certificate(weir):
     "CREATE FUNCTION loud() RETURNS int LANGUAGE sql AS 'SELECT 1'", "CREATE DOMAIN loud AS int",
     "DO $$BEGIN CREATE TABLE loud (); END$$",
 ])
-def test_other_ddl_makes_them_unknown(weir, text):
+def test_other_ddl_invalidates_certificates(weir, text):
     read(weir)
     with weir.connect() as db:
         db.execute("BEGIN")

@@ -137,7 +137,7 @@ class Soak:
         return [*(f"{key}: {count}" for key, count in sorted(self.load.errors.items())),
                 *(error for client in self.mixed for error in client.errors)]
 
-    def calm(self, seconds):
+    def without_faults(self, seconds):
         """Load alone, which causes no errors; memory is noted."""
         before = self.errors()
         for _ in machine.every(0.5, until=machine.after(seconds)):
@@ -210,7 +210,7 @@ def test_soak(start_pooler, start_cluster, pytestconfig, record_property):
         soak.all_work()
         for disturb in itertools.cycle((soak.reload, soak.reconnect, soak.restart_server, soak.reload, soak.end_backends,
                                         soak.reconnect, soak.kill_backend)):
-            soak.calm(min(60, minutes * 60 / 16))
+            soak.without_faults(min(60, minutes * 60 / 16))
             if is_over():
                 break
             disturb()

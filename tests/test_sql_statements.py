@@ -248,7 +248,7 @@ def test_who_takes_away_what_is_not_its_own(start_pooler, either_pg, text):
 @pytest.mark.parametrize("how", ["bound", "executed", "executed by the protocol"])
 @pytest.mark.parametrize("text", [
     "SELECT set_config('app.x', 'secret', false)", "SELECT set_config('app.x', 'secret', false), 'ä'"])
-def test_what_a_statement_sets_is_nobody_elses(start_pooler, either_pg, how, text):
+def test_what_a_statement_sets_reaches_no_other_client(start_pooler, either_pg, how, text):
     weir = start_pooler(either_pg, workers=1, default_pool_size=2)
     use = {"bound": run("p") + SYNC, "executed": query("EXECUTE p"),
         "executed by the protocol": parse("EXECUTE p") + run("") + SYNC}

@@ -84,7 +84,7 @@ def test_a_client_that_comes_after_the_change(start_pooler, newest_pg, changing)
             second.query("COMMIT")
 
 
-def test_one_that_was_told_elsewhere(start_pooler, newest_pg, changing):
+def test_columns_that_a_client_knows_from_another_server(start_pooler, newest_pg, changing):
     """Columns that a client knows from one server count on another server with an older plan."""
     weir = start_pooler(newest_pg, workers=1, default_pool_size=2)
     with weir.raw() as client, weir.raw() as other:
@@ -103,7 +103,7 @@ def test_one_that_was_told_elsewhere(start_pooler, newest_pg, changing):
 
 @pytest.mark.parametrize("settings", [{}, {"session_state": "off"}], ids=["carried", "off"])
 @pytest.mark.shows("session_state")
-def test_what_is_made_from_now_on_is_made_anew(start_pooler, newest_pg, changing, settings):
+def test_statements_prepared_after_the_change_are_new(start_pooler, newest_pg, changing, settings):
     weir = start(start_pooler, newest_pg, **settings)
     with weir.raw() as client:
         prepare(client)

@@ -297,7 +297,7 @@ def test_what_has_no_effect_is_said_once(start_pooler, newest_pg):
 # -- file descriptors
 
 
-def test_low_descriptor_limit_is_told(new_pooler, newest_pg):
+def test_a_low_descriptor_limit_is_reported(new_pooler, newest_pg):
     pooler = new_pooler(newest_pg, max_client_conn=500)
     pooler.start(nofile="200:200")
     assert pooler.raw().value("SELECT 1") == "1"

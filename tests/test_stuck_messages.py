@@ -80,7 +80,7 @@ def test_bytes_now_and_then(start_pooler, newest_pg):
 def test_what_is_not_stuck(start_pooler, newest_pg):
     """A COPY, a query that runs, a client that does not read: they last longer than the timeout."""
     pooler = start_pooler(newest_pg, default_pool_size=5, partial_message_timeout=0.7)
-    copying, running, ahead, deaf, idle = (pooler.raw() for _ in range(5))
+    copying, running, ahead, not_reading, idle = (pooler.raw() for _ in range(5))
     copying.query("CREATE TABLE slow_copy (t text)")
     copying.send(wire.query("COPY slow_copy FROM STDIN"))
     copying.until("G")
@@ -89,7 +89,7 @@ def test_what_is_not_stuck(start_pooler, newest_pg):
     # The next message has begun while the query runs.
     ahead.send(wire.query("SELECT pg_sleep(4)"), QUERY[:7])
     # PostgreSQL stops within a row, since nobody reads on.
-    deaf.send(wire.query("SELECT repeat('x', 1000) FROM generate_series(1, 20000)"))
+    not_reading.send(wire.query("SELECT repeat('x', 1000) FROM generate_series(1, 20000)"))
     idle.query("BEGIN")
     machine.wait_until(lambda: pooler.pool("app")["cl_active"] == 5, what="all have their servers")
     machine.stays_true(lambda: pooler.pool("app")["cl_active"] == 5, 2.2, "all keep their servers")
@@ -100,7 +100,7 @@ def test_what_is_not_stuck(start_pooler, newest_pg):
     ahead.until_ready()
     ahead.send(QUERY[7:])
     ahead.until_ready()
-    assert sum(message.kind == "D" for message in deaf.until_ready()) == 20000
+    assert sum(message.kind == "D" for message in not_reading.until_ready()) == 20000
     assert idle.value("SELECT 1") == "1"
 
 

@@ -99,7 +99,7 @@ def test_revoked_certificates(start_pooler, newest_pg, certificates):
     ({}, {"ssl_max_protocol_version": "TLSv1.2"}, "TLSv1.2/"),
     ({"client_tls_protocols": "tlsv1.3"}, {"ssl_max_protocol_version": "TLSv1.2"}, None),
 ])
-def test_what_is_spoken(start_pooler, newest_pg, certificates, settings, client, expect):
+def test_protocol_versions(start_pooler, newest_pg, certificates, settings, client, expect):
     pooler = start_pooler(newest_pg, **certificates.pooler(**settings))
     if expect is None:
         assert "protocol version" in connect_error(pooler, **client)

@@ -110,7 +110,7 @@ def test_our_certificate(start_pooler, tls_pg, certificates):
     ({"server_tls_protocols": "tlsv1.2", "server_tls_ciphers": "CHACHA20"}, "TLSv1.2/ECDHE-ECDSA-CHACHA20-POLY1305"),
     ({"server_tls13_ciphers": "TLS_AES_128_GCM_SHA256"}, "TLSv1.3/TLS_AES_128_GCM_SHA256"),
 ])
-def test_what_is_spoken(start_pooler, tls_pg, settings, expect):
+def test_protocol_versions(start_pooler, tls_pg, settings, expect):
     pooler = start_pooler(tls_pg, users=USERS, databases=at(tls_pg), server_tls_sslmode="require", **settings)
     login(pooler).close()
     pooler.expect_log(f"SSL established: {expect}")
@@ -304,7 +304,7 @@ def test_channel_binding(start_pooler, tls_pg, relay_binding):
         assert db.execute("SELECT session_user").fetchone() == ("tlsonly",)
 
 
-def test_somebody_in_between_is_found_out(start_pooler, tls_pg, certificates):
+def test_an_attacker_between_both_is_detected(start_pooler, tls_pg, certificates):
     """An attacker with a certificate that pgweir accepts, since it verifies none, passes all bytes on to the right
     server.
     """

@@ -58,7 +58,7 @@ def test_a_session_does_not_outlive_the_certificate_that_was_asked(start_pooler,
 
 
 @pytest.mark.parametrize("names", ["trusty/CN=admin", "admin/CN=trusty"])
-def test_a_certificate_with_two_common_names_is_nobodys(start_pooler, newest_pg, certificates, names):
+def test_a_certificate_with_two_common_names_names_no_user(start_pooler, newest_pg, certificates, names):
     """Programs differ on which name counts."""
     pooler = start_pooler(newest_pg, **certificates.pooler("verify-full"), auth_type="cert",
                           client_tls_ca_file=certificates.authority.cert)

@@ -38,7 +38,7 @@ class Looker:
             _rows(fresh, f"SELECT setseed({SEED})")
             self._random = {row[0] for row in _rows(fresh, f"SELECT random() FROM generate_series(1, {PREDICTED})")}
 
-    def dirt(self, client, customs, sequence=None):
+    def leftover_state(self, client, customs, sequence=None):
         """Describes the session state that a fresh session does not have; `Refused` if there is no session."""
         found = []
         # The names of custom parameters stand in no text that the pooler could learn them from.

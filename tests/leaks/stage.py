@@ -104,7 +104,7 @@ class Stage:
         """Describes the state of a direct session after the line."""
         with self.direct(**line.login) as client:
             self._says(line, x, form, client, self._by_direct)
-            found = self._looker.dirt(client, _customs(line, x), lines.filled(line.sequence, x))
+            found = self._looker.leftover_state(client, _customs(line, x), lines.filled(line.sequence, x))
             client.send(wire.TERMINATE).rest()
             return found
 
@@ -147,7 +147,7 @@ class Stage:
 
     def _seen(self, neighbour, customs, sequence):
         try:
-            return self._looker.dirt(neighbour, customs, sequence)
+            return self._looker.leftover_state(neighbour, customs, sequence)
         except Refused:
             return []
 
