@@ -157,9 +157,9 @@ const INTRO: &str = "\
 
 # Compatibility: each key, what it does, and the test that shows it
 
-pgweir takes every key of PgBouncer's file. Each names the black-box tests that show it, on a real PostgreSQL with a
-real client. The few without effect are checked all the same, and the log names them at start. Types, units and
-defaults are in [settings.md](settings.md).
+pgweir accepts every key of PgBouncer's file. The last column names the black-box tests that show the key's effect, with
+a real client on a real PostgreSQL. pgweir also checks the values of the few keys without an effect, and its log names
+them at the start. Types, units and defaults are in [settings.md](settings.md).
 ";
 
 #[cfg(test)]

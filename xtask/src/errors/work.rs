@@ -26,7 +26,7 @@ pub(super) fn waiting() -> Vec<Entry> {
         ),
         entry(
             Fault::QueryTimeoutInQueue,
-            "The client waited for a server for longer than `query_timeout`, which counts that time too.",
+            "The client waited for a server for longer than `query_timeout`, which includes the wait.",
             "As above; or raise `query_timeout`.",
         ),
         entry(
@@ -114,8 +114,7 @@ pub(super) fn servers() -> Vec<Entry> {
         ),
         entry(
             Fault::DatabaseChanged,
-            "The server connection is out of date (after `RECONNECT`, or a change of host or port), and this client's \
-             connection depends on it.",
+            "The server connection is out of date (after `RECONNECT`, or a change of host or port), and the client's session can't move to another server.",
             "Connect again.",
         ),
         entry(
@@ -179,8 +178,7 @@ pub(super) fn limits() -> Vec<Entry> {
         ),
         entry(
             Fault::OutOfMemory,
-            "The memory of clients and servers has reached `memory_limit`, and the client has logged in, or sent a \
-             Parse of a statement that pgweir does not have yet. If the statement has more than 64 kB, the client is \
+            "The memory of clients and servers has reached `memory_limit`, and the client tries to log in, or has sent a Parse of a statement that pgweir does not have yet. If the statement has more than 64 kB, the client is \
              disconnected. Everything else continues. Logins and statements are possible again below 90 % of the limit.",
             "`SHOW MEM` shows the memory by kind, and `SHOW EVENTS` when the limit was reached. The most frequent \
              cause is prepared statements: use parameters instead of new texts, close statements, lower \

@@ -45,9 +45,9 @@ process_settings! { {
         /// The largest number of clients that have logged in. Each client takes a file descriptor.
         max_client_conn: u32 = "100", reloads, now;
         /// The number of connections that may be logging in; they do not count under the limits on clients. Above this
-        /// number, pgweir disconnects the connections for whose next message it has waited longest, and for at least a
-        /// second. It begins with the address that has most such connections. Each worker has its part of this number.
-        /// 0: no limit.
+        /// number, pgweir disconnects connections for whose next message it has waited for at least a second, the
+        /// longest wait first. It begins with the address that has most such connections. Each worker has its part of
+        /// this number. 0: no limit.
         max_login_clients: u32 = "1000", reloads, now;
         /// The number of connections from one address that may be logging in: see `max_login_clients`.
         max_login_clients_per_address: u32 = "200", reloads, now;
@@ -246,8 +246,8 @@ process_settings! { {
         /// clients that are logged in wait up to `query_wait_timeout`, clients that log in get the reason as an error at
         /// once, and clients that LISTEN are disconnected.
         outage_hold: Micros = "0", reloads, now;
-        /// The most clients of one pool that wait in an outage under `outage_hold`. Any other client that needs a server
-        /// then is disconnected with the reason of the outage. 0: no limit but `max_client_conn`.
+        /// The most clients of one pool that wait in an outage under `outage_hold`. Any further client that needs a
+        /// server is disconnected with the reason of the outage. 0: no limit but `max_client_conn`.
         outage_hold_clients: u32 = "0", reloads, now;
         /// A client that has waited this long for a server gets a notice with the reason: why the pool can't open
         /// another server, and which clients use the present ones. The error of `query_wait_timeout` and the log
@@ -322,9 +322,9 @@ process_settings! { {
         idle_transaction_timeout: Micros = "0", reloads, now;
         /// Disconnect clients whose transaction lasts longer than this, and their server. 0: no limit.
         transaction_timeout: Micros = "0", reloads, now;
-        /// Disconnect clients that have stopped in the middle of a message for longer than this: in this time less than
-        /// 1 kB of the message has arrived, and not its end. The data of a COPY may stop for as long as it likes.
-        /// Servers that stop in the middle of a message, but run no query, are closed as well. 0: no limit.
+        /// Disconnect clients that stop in the middle of a message: in this time, less than 1 kB of the message has
+        /// arrived, and not its end. The data of a COPY may stop for as long as it likes. Servers that stop in the
+        /// middle of a message, but run no query, are closed as well. 0: no limit.
         partial_message_timeout: Micros = "60", reloads, now;
         /// In an online restart, disconnect the clients that have not moved to the new process after this time:
         /// those that are in a transaction, that keep their server, or whose connection can't be moved. 0: wait
@@ -464,9 +464,9 @@ process_settings! { {
         /// may make pgweir drain. A token has at least 16 characters.
         http_tokens: Option<String> = "", reloads, now;
         /// The file in which changes of databases and users by the HTTP API are saved, if a request asks for it. It is
-        /// read after the ini file, which is never written: its entries take the place of those of the same name, and
-        /// its sections `[removed databases]` and `[removed users]` take entries away. It need not exist. Its folder must
-        /// be writable for pgweir.
+        /// read after the ini file, which is never written: its entries replace those of the same name, and its
+        /// sections `[removed databases]` and `[removed users]` remove entries. It need not exist. Its folder must be
+        /// writable for pgweir.
         api_config_file: Option<String> = "", reloads, now;
         /// The largest number of HTTP connections. When it is reached, a new connection replaces the oldest one
         /// whose request is not complete; if all requests are complete, the new connection is refused.
@@ -479,8 +479,8 @@ process_settings! { {
         /// The most addresses whose wrong tokens and passwords are remembered. When there are more, the address with the
         /// fewest of them is forgotten, and counted in `pgweir_http_addresses_forgotten_total`.
         http_login_addresses: u32 = "4096", reloads, now, between::<1, 1_000_000>;
-        /// For how long a password that was right is not checked again, when it comes from the same address. RELOAD makes
-        /// pgweir check all again. 0: each request is checked.
+        /// How long pgweir accepts a password that was right without another check, if it comes from the same address.
+        /// After RELOAD, pgweir checks all passwords again. 0: each request is checked.
         http_login_cache: Micros = "60", reloads, now;
         /// The largest body of a request to the HTTP API. A larger one is refused with status 413.
         http_max_body: u32 = "65536" in "bytes", reloads, now, between::<1_024, 16_777_216>;
@@ -519,10 +519,11 @@ process_settings! { {
         otlp_trace_ratio: Ratio = "0.01", reloads, now;
         /// How often the figures of `/metrics` are sent; at least a second. 0: never.
         otlp_metrics_interval: Micros = "60", reloads, now;
-        /// How long the collector may take for a request. Then the request is given up, and its spans are lost.
+        /// How long the collector may take for a request. After that, pgweir gives the request up, and its spans are
+        /// lost.
         otlp_timeout: Micros = "5", reloads, now, above_zero;
-        /// How many traces wait to be sent. While as many wait, further ones are dropped, and counted. They are sent four
-        /// times a second.
+        /// The largest number of traces that wait to be sent. Further traces are dropped, and counted. pgweir sends
+        /// traces four times a second.
         otlp_queue: u32 = "4096" in "traces", restarts, now, between::<1, 1_000_000>;
         /// The name of this service in traces and metrics.
         otlp_service_name: String = "pgweir", reloads, now;

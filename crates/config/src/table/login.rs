@@ -73,13 +73,14 @@ macro_rules! login_settings {
                 auth_threads: u32 = "4", restarts, now, between::<1, 64>;
                 /// The number of checks that may wait for these threads. Further logins are refused.
                 auth_queue: u32 = "1000", restarts, now, between::<1, 100_000>;
-                /// After this many failed logins of a user from an address within `auth_failure_window`, the user is banned from
-                /// this address for `auth_ban_time`: it is refused whatever its password. Before that, the error of each failed
-                /// login is sent later than the one before (`auth_failure_delay`). A wrong password, an unknown user and a wrong
-                /// certificate count, over TCP. Passwords that LDAP or PAM rejects don't. A login that succeeds sets the count
-                /// to 0. For IPv6 the first 64 bits of the address count. A client that tries again without TLS after a failure
-                /// (libpq does with `sslmode=prefer`) counts twice. SHOW BANS shows the failures, UNBAN forgets them; so does a
-                /// restart. 0: no limit and no delay.
+                /// After this many failed logins of a user from an address within `auth_failure_window`, the user is
+                /// banned from this address for `auth_ban_time`: logins are refused, whatever the password. Before
+                /// that, the error of each failed login is sent later than the one before (`auth_failure_delay`). A
+                /// wrong password, an unknown user and a wrong certificate count, over TCP. Passwords that LDAP or PAM
+                /// rejects don't. A login that succeeds sets the count to 0. For IPv6 the first 64 bits of the address
+                /// count. A client that tries again without TLS after a failure (libpq does with `sslmode=prefer`)
+                /// counts twice. SHOW BANS shows the failures, UNBAN forgets them; so does a restart. 0: no limit and
+                /// no delay.
                 auth_failure_limit: u32 = "0", reloads, now, between::<0, 1_000_000>;
                 /// The time within which failed logins are counted together, from the first one on.
                 auth_failure_window: Micros = "60", reloads, now, above_zero;
@@ -108,9 +109,9 @@ macro_rules! login_settings {
                 /// The client URLs of an etcd cluster, separated by commas: the `fleet_nodes` processes with the same
                 /// configuration share `max_server_conn` by demand, instead of in equal shares. A process sends its
                 /// requests to one member of etcd, and to the next one after a failure. While no member answers, the
-                /// process keeps its last share until its lease ends, and then has `fleet_floor` servers. All databases
-                /// must name the same single `host` and `port`. The users of the servers need the role
-                /// `pg_read_all_stats`. An online restart counts as one more process.
+                /// process keeps its last share until its lease ends, and may have only `fleet_floor` servers after
+                /// that. All databases must name the same single `host` and `port`. The users of the servers need the
+                /// role `pg_read_all_stats`. An online restart counts as one more process.
                 fleet_etcd: EtcdUrls, restarts, now;
                 /// The name of the fleet: its keys in etcd begin with `/pgweir/NAME/`.
                 fleet_name: String = "pgweir", restarts, now, fleet_name;
