@@ -125,7 +125,7 @@ def test_resume_names_what_is_paused(start_pooler, pg):
     for order, words in (("RESUME", "pooler is not paused/suspended"), ("RESUME app", "database app is not paused")):
         fields = console.error(order).fields
         assert fields["M"] == words
-        assert fields["H"] == "These databases are paused one by one: RESUME other."
+        assert fields["H"] == "Single databases are paused: RESUME other."
     assert wire.kinds(console.query("RESUME other")) == "CZ"
 
 

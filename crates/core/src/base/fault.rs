@@ -393,7 +393,7 @@ impl Fault {
             Self::ServerLogin(_) => "RECONNECT on the console tries again at once.".into(),
             Self::NotPaused { paused, .. } => match paused.as_slice() {
                 [] => return None,
-                names => format!("These databases are paused one by one: RESUME {}.", names.join(", RESUME ")).into(),
+                names => format!("Single databases are paused: RESUME {}.", names.join(", RESUME ")).into(),
             },
             Self::PinTimeout(_) => {
                 "End what the session holds when it is not needed any more (DROP, CLOSE, unlock, DISCARD), or raise \
