@@ -1,4 +1,4 @@
-"""Real load: pgbench in all its modes, crowds, and storms of short connections."""
+"""Real load: pgbench in all its modes, many clients, and storms of short connections."""
 
 import asyncio
 import re
@@ -43,7 +43,7 @@ def balances(pg):
 
 @pytest.mark.parametrize("mode", ["simple", "extended"])
 def test_tpcb(start_pooler, pg, pgbench, workers, mode):
-    """100 clients on 10 servers: none fails, and the books balance."""
+    """100 clients on 10 servers: no client fails, and the sums of TPC-B are equal at the end."""
     pooler = start_pooler(pg, default_pool_size=SERVERS, workers=workers)
     count = "SELECT count(*) FROM pgbench_history"
     before = pg.value(count, dbname="app")
@@ -61,7 +61,7 @@ def test_short_connections(start_pooler, pg, pgbench, workers):
 
 
 def test_short_connections_with_scram(start_pooler, pg, workers):
-    """Logins that cost something, while others work."""
+    """SCRAM logins while other clients run transactions."""
     users = {"scrammed": pg.secret_of("scrammed")}
     pooler = start_pooler(pg, default_pool_size=SERVERS, workers=workers, users=users,
                           auth_type="scram-sha-256")
@@ -156,7 +156,7 @@ def test_asyncpg_pool(start_pooler, pg, workers):
             assert len(set(backends)) <= 5
 
     async def no_reset(_):
-        """The pooler keeps sessions apart; asyncpg's own reset would take a turn more."""
+        """The pooler separates sessions, so asyncpg's reset is not needed, which would cost a round trip."""
 
     asyncio.run(work())
 

@@ -1,4 +1,4 @@
-"""Connections that have not proven who they are: they take no place of a client, and cost little."""
+"""Connections that have not authenticated: they do not count as clients, and take little memory."""
 
 import contextlib
 import signal
@@ -18,7 +18,9 @@ USERS = {"scrammed": "scram password", "admin": "admin password"}
 
 @contextlib.contextmanager
 def silent(pooler, count, first=b"\0", timeout=10):
-    """So many connections that have sent only these bytes. With none, the kernel would keep them to itself."""
+    """Opens this number of connections, which send only these bytes. Without bytes, the kernel would not report the
+    connections.
+    """
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(pooler.socket(timeout=timeout)) for _ in range(count)]
         for sock in sockets:
@@ -52,14 +54,14 @@ def still_open(sockets):
 ], ids=str)
 @pytest.mark.parametrize("auth_type", ["scram-sha-256", "md5", "plain"])
 def test_failed_logins_lock_no_user_out(start_pooler, newest_pg, workers, limit, auth_type):
-    """Connections that claim to be a user, and don't know the password, take none of the user's places."""
+    """Connections that name a user, but don't know the password, do not count against the user's limit."""
     pooler = start_pooler(newest_pg, workers=workers, users=USERS, auth_type=auth_type, **limit)
     with silent(pooler, 5, wire.startup(user="scrammed", database="app")) as strangers:
         for stranger in strangers:
             stranger.expect("R")
         with pooler.raw("scrammed", password="scram password") as one, pooler.raw("scrammed", password="scram password") as two:
             assert one.value("SELECT 1") == two.value("SELECT 1") == "1"
-            # The limit holds for those who have logged in.
+            # The limit applies to clients that have logged in.
             with pytest.raises(wire.LoginRefused) as refused:
                 pooler.raw("scrammed", password="scram password")
             assert "connections" in str(refused.value)
@@ -87,7 +89,7 @@ def test_connections_idle_longest_are_closed(start_pooler, newest_pg, workers, s
 
 @pytest.mark.shows("max_login_clients_per_address")
 def test_the_largest_address_pays(start_pooler, newest_pg):
-    """Those of an address with few logins stay, though they are older."""
+    """Connections from an address with few logins stay, even if they are older."""
     pooler = start_pooler(newest_pg, users=USERS, max_login_clients=20, max_login_clients_per_address=0)
     address = (pooler.host, pooler.port)
     with contextlib.ExitStack() as stack:
@@ -103,7 +105,7 @@ def test_the_largest_address_pays(start_pooler, newest_pg):
 
 
 def test_a_storm_of_logins_is_served(start_pooler, newest_pg):
-    """Clients that log in without a pause are never too many."""
+    """Clients that answer at once are never refused."""
     pooler = start_pooler(newest_pg, users=USERS, auth_type="scram-sha-256", max_login_clients=2,
                           max_login_clients_per_address=2, max_client_conn=200)
     with contextlib.ExitStack() as stack:
@@ -151,7 +153,9 @@ def test_silent_connections_within_tls_cost_little(start_pooler, newest_pg, cert
 
 
 def test_by_default(start_pooler, newest_pg):
-    """With the default limits, 5,000 silent connections of one address keep nobody out, and most of them soon leave."""
+    """With the default limits, 5,000 connections of one address that send nothing block no login, and most of them are
+    soon closed.
+    """
     pooler = start_pooler(newest_pg, users=USERS, auth_type="md5", max_client_conn=100)
     with silent(pooler, 5000):
         began = time.monotonic()
@@ -162,7 +166,9 @@ def test_by_default(start_pooler, newest_pg):
 
 
 def test_operators_always_get_in(new_pooler, newest_pg):
-    """When silent connections have taken all descriptors that clients may have, the Unix socket still takes an operator."""
+    """When connections that send nothing have taken all descriptors for clients, an operator can still connect to the
+    Unix socket.
+    """
     pooler = new_pooler(newest_pg, users=USERS, max_login_clients=0, max_login_clients_per_address=0,
                         client_login_timeout=100, query_wait_notify=0).start(nofile=200)
     with silent(pooler, 200):

@@ -1,4 +1,4 @@
-"""memory_limit and login_memory: floods of statements and of logins are refused, other clients go on."""
+"""memory_limit and login_memory: floods of statements and of logins are refused, and other clients continue."""
 
 import contextlib
 
@@ -118,7 +118,9 @@ def test_the_limit_can_be_changed(start):  # noqa: F811
 
 
 def test_a_long_statement_without_room(limited):
-    """pgweir keeps a named statement as a whole, so one for which there is no room ends its connection before that."""
+    """pgweir stores a named statement as a whole. If there is no room for it, the connection is closed before the
+    statement has arrived.
+    """
     pooler = limited
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(pooler.raw()) for _ in range(6)]
@@ -156,7 +158,7 @@ def test_long_passwords_share_a_budget(start_pooler, newest_pg, workers):
         machine.wait_until(are_refused, what="those above the budget are refused")
         assert {(error.sqlstate, error.words) for error in refused} == {("53200", "out of memory for logins (login_memory)")}
         assert "login_memory" in refused[0].fields["H"]
-        # 1 MB is room for some.
+        # 1 MB is enough for some of them.
         assert len(strangers) >= 5
         assert pooler.memory_kb() - base < 12_000
         kinds = memory(pooler)
@@ -164,7 +166,7 @@ def test_long_passwords_share_a_budget(start_pooler, newest_pg, workers):
         # Short passwords need no part of the budget.
         with pooler.raw("scrammed", password=USERS["scrammed"]) as client:
             assert client.value("SELECT 1") == "1"
-        # The login of one of those that are there goes on.
+        # The login of one of the waiting clients continues.
         strangers[0].send(b"\0")
         strangers[0].until_ready()
         assert strangers[0].value("SELECT 2") == "2"
@@ -174,7 +176,7 @@ def test_long_passwords_share_a_budget(start_pooler, newest_pg, workers):
 
 
 def test_caches_are_emptied_first(start_pooler, newest_pg):
-    """Idle servers keep statements that no client has any more; above the limit they give them back."""
+    """Idle servers keep statements that no client has any more. Above the limit, pgweir frees them."""
     pooler = start_pooler(newest_pg, workers=1, memory_limit=f"{LIMIT}MB", default_pool_size=2, max_prepared_statements=2000)
     with pooler.raw() as client:
         for number in range(200):

@@ -1,4 +1,5 @@
-"""SQL that refers to prepared statements which the server at hand has under other names, or can't make any more."""
+"""SQL that refers to prepared statements which the server has under other names, or which can't be prepared any more.
+"""
 
 import pytest
 
@@ -6,7 +7,7 @@ import rawclient as wire
 from rawclient import SYNC, bind, close, errors, execute, extended, parse, queries, query, rows, run
 from test_startup_values import differences, told
 
-# The view lacks statements that can't be prepared. It can be read all the same, and shows no other client's statements.
+# pg_prepared_statements lacks statements that can't be prepared. It shows no other client's statements.
 SEES = query("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'PGWEIR%'")
 NAMES = query("SELECT name, from_sql FROM pg_prepared_statements ORDER BY name")
 CREATE, DROP = "CREATE TABLE later AS SELECT 4 AS a", "DROP TABLE IF EXISTS later"
@@ -17,13 +18,14 @@ def ran(sql):
 
 
 def gone(*steps):
-    """With a statement `p` of SQL and one `s` of the protocol, whose table was dropped by somebody else."""
+    """A client with a statement `p` of SQL and a statement `s` of the protocol, whose table another client has dropped.
+    """
     return [CREATE, *queries("PREPARE p AS SELECT a FROM later",
         "PREPARE pp (int, int) AS SELECT a, $1, $2 FROM later"),
             parse("SELECT a FROM later", "s") + SYNC, *queries("EXECUTE p"), run("s") + SYNC, DROP, *steps]
 
 
-# name: what the client says, each step at once; and what somebody else does, as words.
+# name: the steps of the client, each in one write. Steps of another client are in words.
 GONE = {
     "deallocated": gone(*queries("DEALLOCATE PREPARE s", "EXECUTE s"), run("s") + SYNC),
     "deallocated by the extended protocol": gone(ran("DEALLOCATE s"), ran("EXECUTE s"), run("s") + SYNC),
@@ -46,7 +48,9 @@ GONE = {
 
 
 def lost(*steps):
-    """With the same statements, whose table the client drops itself; directly that shows when they are executed."""
+    """A client with the same statements, whose table it drops itself. On a direct connection, the error comes at their
+    execution.
+    """
     return [*queries(CREATE, "PREPARE p AS SELECT a FROM later"), parse("SELECT a FROM later", "s") + SYNC, *steps,
             *queries("EXECUTE p", "EXECUTE s"), SEES]
 
@@ -92,7 +96,7 @@ LOST = {
 
 
 def failed(*steps):
-    """With a statement of the protocol, and a transaction that has failed."""
+    """A client with a statement of the protocol, in a failed transaction."""
     return [parse("SELECT 1", "s") + SYNC, *queries("BEGIN", "SAVEPOINT a", "SELECT 1/0"), *steps,
             query("ROLLBACK"), *queries("EXECUTE s"), NAMES]
 
@@ -126,7 +130,8 @@ FAILED = {
 
 
 class ServerTaker:
-    """Uses the only server before each step, as long as it is free: nothing of the client's statements is left on it."""
+    """Takes the only server before each step, if it is free, so that none of the client's statements is on the server.
+    """
 
     def __init__(self, other):
         self.other, self.keeps = other, False
@@ -217,8 +222,8 @@ def test_names_of_a_client_that_leaves_are_gone(two_clients):
 
 
 def test_a_statement_that_can_not_be_made(start_pooler, either_pg):
-    """The statement is missing where names are the client's. The client's other statements are there, and no other
-    client's.
+    """Where SQL sees the client's names, this statement is missing. The client's other statements are there, and no
+    other client's.
     """
     weir = start_pooler(either_pg, workers=1, default_pool_size=1)
     either_pg.run(f"{DROP}; {CREATE}", dbname="app")

@@ -45,7 +45,7 @@ def children(collector, root):
 
 
 def transactions(collector, count, **attributes):
-    """Waits until so many transactions with these attributes have come, and returns their spans."""
+    """Waits for this number of transactions with these attributes, and returns their spans."""
     def found():
         spans = collector.spans("transaction")
         return [span for span in spans if attributes.items() <= values(span.attributes).items()]
@@ -104,7 +104,7 @@ def test_waits_and_session_state_are_spans(traced, collector):
 
 
 def test_inspections_belong_to_their_transaction(traced, collector):
-    """A function that may set anything is followed by an inspection."""
+    """After a function that may set anything, pgweir inspects the session."""
     pooler = traced()
     with pooler.connect() as db:
         db.execute("DO $$ BEGIN PERFORM set_config('work_mem', '5MB', false); END $$")
@@ -127,7 +127,7 @@ def test_the_applications_decision_comes_first(traced, collector):
         db.execute(f"SELECT 1 /*action='x',{parent()}*/")
         with pooler.connect(prepare_threshold=0) as extended:
             extended.execute(f"/*{parent(trace='a' * 32)}*/ SELECT %s", [7])
-    # A text that comes in pieces.
+    # A text that arrives in pieces.
     with pooler.raw() as raw:
         message = wire.query("SELECT 1" + " " * 3000 + f"/*{parent(trace='b' * 32)}*/")
         for part in (message[:3], message[3:2000], message[2000:]):
@@ -233,11 +233,11 @@ def test_urls_that_are_none(new_pooler, newest_pg, url, complaint):
     assert complaint in pooler.log() and "otlp_endpoint" in pooler.log()
 
 
-# -- a collector in trouble
+# -- a collector that fails
 
 @pytest.mark.shows("otlp_queue")
 def test_a_collector_that_is_down(traced, collector):
-    """Queries go on, the queue is bounded, what is lost is counted, and the log has one line."""
+    """Queries continue, the queue is bounded, lost traces are counted, and the log has one line."""
     collector.stop()
     pooler = traced(otlp_queue=10)
     with pooler.connect() as db:

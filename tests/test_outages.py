@@ -1,4 +1,4 @@
-"""Outages: no host of a pool can be used. Clients wait or are refused, as `outage_hold` says."""
+"""Outages, in which no host of a pool can be used: clients wait or are refused, depending on `outage_hold`."""
 
 import os
 import threading
@@ -27,7 +27,7 @@ def in_outage(pooler):
 
 
 def ask_later(client, answers):
-    """Asks in a thread, which appends the answer or the error."""
+    """Runs a query in a thread, which appends the answer or the error."""
     def ask():
         try:
             answers.append(client.execute("SHOW app.tenant").fetchone()[0])
@@ -41,8 +41,9 @@ def ask_later(client, answers):
 @pytest.mark.shows("outage_hold", "database.outage_hold")
 @pytest.mark.parametrize("scope", ["global", "database"])
 def test_clients_are_held(start_pooler, own_pg, workers, scope):
-    """Clients without a transaction wait for longer than `query_wait_timeout`, and go on with their sessions; those that log
-    in wait as well. Afterwards `query_wait_timeout` holds again."""
+    """Clients without a transaction wait for longer than `query_wait_timeout`, and continue with their sessions.
+    Clients that log in wait as well. After the outage, `query_wait_timeout` applies again.
+    """
     options = {"outage_hold": 30, "databases": {"app": own_pg.entry()}}
     if scope == "database":
         options = {"outage_hold": 0, "databases": {"app": own_pg.entry("outage_hold=30")}}
@@ -157,7 +158,7 @@ def test_all_hosts_are_down(start_pooler, dead):
 
 @pytest.mark.shows("outage_hold")
 def test_clients_that_listen(start_pooler, own_pg, workers):
-    """The channels are listened to again before anybody goes on; a notice tells that notifications may be missing."""
+    """pgweir listens to the channels again before clients continue. A notice says that notifications may be missing."""
     pooler = start_pooler(own_pg, workers=workers, outage_hold=30, query_wait_notify=0, server_login_retry=0.2)
     notices, received = [], []
     clients = [pooler.connect() for _ in range(3)]
@@ -177,7 +178,7 @@ def test_clients_that_listen(start_pooler, own_pg, workers):
     own_pg.run("NOTIFY news, 'first'", dbname="app")
     machine.wait_until(lambda: have_notice("first"), what="all have heard it")
     assert len(notices) == 3 and all(notice.startswith("notifications may be missing") for notice in notices)
-    # A second outage, while nobody asks for anything.
+    # A second outage, while no client sends a request.
     own_pg.stop("immediate")
     own_pg.start()
 
@@ -192,7 +193,7 @@ def test_clients_that_listen(start_pooler, own_pg, workers):
 
 @pytest.mark.parametrize("hold", [0, 1])
 def test_clients_that_listen_are_disconnected_or_notified(start_pooler, own_pg, hold):
-    """Without `outage_hold`, they learn of the loss by losing their connection; else they do when the hold is over."""
+    """Without `outage_hold`, clients that listen are disconnected at once; otherwise when the hold ends."""
     pooler = start_pooler(own_pg, outage_hold=hold, query_wait_notify=0, server_login_retry=0.2)
     client = pooler.connect()
     client.execute("LISTEN news")

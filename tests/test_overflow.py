@@ -35,13 +35,13 @@ def test_overflow(start_pooler, newest_pg, workers, scope):
     for client in (first, second):
         client.send(wire.query("SELECT 1"))
     second.quiet(0.5)
-    # The third is one too many: the one that has waited longest gets the new server.
+    # With the third waiting client, a server is opened, and the client that has waited longest gets it.
     third = pooler.raw()
     third.send(wire.query("SELECT 1"))
     for client in (first, second, third):
         assert wire.value(client.until_ready()) == "1"
     pooler.expect_log("taking connection from overflow")
-    # No more than there may be: three servers for six clients in transactions.
+    # The limit holds: three servers for six clients in transactions.
     crowd = busy(pooler, 6)
     expect(pooler, active=3, waiting=len(crowd) - 2)
 

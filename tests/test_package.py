@@ -1,4 +1,4 @@
-"""The deliverables: the Debian package and its life from installation to purge, and the static binary."""
+"""The Debian package from installation to purge, the image, and the static binary."""
 
 import contextlib
 import hashlib
@@ -24,14 +24,14 @@ pytestmark = pytest.mark.pgweir_only("it is pgweir's package")
 
 
 def run(*command, **options):
-    """Runs a command that must succeed; gives its output."""
+    """Runs a command that must succeed. Returns its output."""
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
 
 
 def build(folder, **environment):
-    """The package of the program under test."""
+    """Builds the package of the program under test."""
     environment = {"COMPRESSION": "0"} | environment
     done = run(PACKAGING / "deb/build", poolers.binary(), folder, env=os.environ | environment)
     return Path(done.splitlines()[-1])
@@ -46,7 +46,7 @@ def modes(root):
     return found
 
 
-# -- what is in it
+# -- the contents of the package
 
 def test_contents(folder):
     """All files are there, only programs are executable, and only the service reads the secrets."""
@@ -56,7 +56,7 @@ def test_contents(folder):
     assert package.name == f"pgweir_{fields['Version']}_{fields['Architecture']}.deb"
     assert "postgresql-common" in fields["Depends"] and "libc6 (>= " in fields["Depends"]
     assert "libpam0g (>= " in fields["Depends"]
-    assert "procps" in fields["Depends"]  # has the kill of the unit's ExecReload
+    assert "procps" in fields["Depends"]  # has the program `kill` of the unit's ExecReload
     owners = {line.split()[1] for line in run("dpkg-deb", "-c", package).splitlines()}
     assert owners == {"root/root"}
 
@@ -107,7 +107,7 @@ def test_unit(folder, program):
 
 
 def test_socket_unit(folder, program):
-    """systemd takes it as the socket of the service."""
+    """systemd accepts the unit as the socket of the service."""
     for name in "pgweir.service", "pgweir.socket":
         (folder / name).write_text((PACKAGING / name).read_text().replace("/usr/bin/pgweir", str(program)))
     environment = os.environ | {"SYSTEMD_LOG_LEVEL": "warning", "SYSTEMD_UNIT_PATH": f"{folder}:"}
@@ -155,7 +155,7 @@ def test_manual_pages(page):
 
 
 def test_its_ini_loads(new_pooler, folder):
-    """The configuration that comes with it is one that pgweir starts with."""
+    """pgweir starts with the configuration of the package."""
     text = (PACKAGING / "pgweir.ini").read_text()
     (folder / "userlist.txt").touch(mode=0o600)
     machine.give_to_service(folder / "userlist.txt")
@@ -173,7 +173,7 @@ def test_its_ini_loads(new_pooler, folder):
 
 
 def test_the_book_is_in_it(folder):
-    """Where there is one: `make deb` makes it before."""
+    """The package contains the book if it was built, which `make deb` does first."""
     book = folder / "book"
     (book / "FontAwesome").mkdir(parents=True)
     (book / "index.html").write_text("<html></html>")
@@ -215,7 +215,7 @@ def test_the_extension_loads(folder, newest_pg):
         newest_pg.run("ALTER ROLE postgres IN DATABASE other RESET session_preload_libraries")
 
 
-# -- start and end
+# -- installation, upgrade, removal
 
 class Chroot:
     """A fresh Debian 12 in a folder, without a running system."""
@@ -298,7 +298,9 @@ def debian(tmp_path):
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(os.geteuid() != 0, reason="a Debian in a folder needs root")
 def test_life(debian, folder, newest_pg):
-    """Installed, started, upgraded, removed, purged; and in between on PgBouncer's own files."""
+    """The package is installed, started, upgraded, removed and purged. In between, the service runs with PgBouncer's
+    files.
+    """
     debian.install(build(folder, VERSION="1.0~first"))
     assert debian.path("/usr/bin/pgweir").exists()
     ini, default = "/etc/pgweir/pgweir.ini", "/etc/default/pgweir"
@@ -342,14 +344,14 @@ def test_life(debian, folder, newest_pg):
 
 
 def expect_online_restart(debian, port, upgrade):
-    """The program is replaced under a client, and the new one takes the client over."""
+    """The program is replaced while a client is connected, and the new process takes the client over."""
     debian.start()
     old = debian.process
     with connect(port) as connection:
         connection.execute("SET app.mine TO 'kept'")
         upgrade()
         assert os.readlink(f"/proc/{old.pid}/exe").endswith(" (deleted)")
-        old.send_signal(signal.SIGALRM)  # what the package does where there is a systemd
+        old.send_signal(signal.SIGALRM)  # what the package does on a system with systemd
         new = int(debian.expect_told("MAINPID="))
         try:
             assert old.wait(30) == 0
@@ -367,7 +369,7 @@ def connect(port):
 
 
 def expect_service(debian, port):
-    """The service serves, reloads, and ends as systemd would end it."""
+    """The service serves clients, reloads, and ends by the signal that systemd sends."""
     debian.start()
     try:
         with connect(port) as connection:
@@ -386,8 +388,9 @@ def expect_service(debian, port):
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(os.geteuid() != 0, reason="a Debian in a folder needs root")
 def test_image(debian, folder, new_pooler, newest_pg):
-    """Made of a Debian and the program under test, which its own first stage would build with `make`'s tools; run as it
-    says of itself, without whatever runs containers on this machine."""
+    """podman builds the image from a Debian and the program under test, without the first stage, which would build the
+    program. The test then runs the image's command in a chroot, as the Containerfile says.
+    """
     podman = ["podman", "--root", folder / "store", "--runroot", folder / "run", "--storage-driver", "vfs",
               "--cgroup-manager", "cgroupfs"]
     recipe = (PACKAGING / "Containerfile").read_text()
@@ -423,7 +426,7 @@ def test_image(debian, folder, new_pooler, newest_pg):
 
 
 def expect_to_serve(one, command):
-    """Started by a command, it serves, and ends by SIGINT."""
+    """Starts a command, checks that it serves clients, and ends it by SIGINT."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         machine.wait_until(lambda: not machine.is_free(one.port) or process.poll() is not None)

@@ -7,7 +7,7 @@ import machine
 import pamspace
 from rawclient import RawClient
 
-# The modules of libpam-modules: users of /etc/passwd, and a program that is asked.
+# Modules of libpam-modules: one checks users of /etc/passwd, one runs a program.
 UNIX = "auth required pam_unix.so nodelay\naccount required pam_unix.so\n"
 WORDS = {
     "trusty": "unix secret", "scrammed": "scram password", "admin": "admin secret", "blank": None,
@@ -63,7 +63,7 @@ def test_all_users_by_this_method(start):
     error = pooler.login_error(password="wrong")
     assert (error.words, error.sqlstate) == ("PAM authentication failed", "28P01")
     pooler.expect_log("pam_authenticate() failed: Authentication failure")
-    # Nobody; without a password; who has none at all; over 512 bytes, which PAM takes for an attack.
+    # An unknown user; no password; a user who has none; a password above 512 bytes, which PAM takes for an attack.
     for user, password in [("nobody knows", "x"), ("trusty", ""), ("blank", "x"), ("trusty", "x" * 600)]:
         assert pooler.login_error(user, password=password).words == "PAM authentication failed"
     with pooler.connect(user="admin", password="admin secret", dbname="pgbouncer") as db:
@@ -75,7 +75,7 @@ def test_all_users_by_this_method(start):
 
 @pytest.mark.shows("auth_type")
 def test_servers_get_the_password(start):
-    """And not the one that auth_file has."""
+    """Servers get the client's password, not the one in auth_file."""
     pooler = start(auth_type="pam", users={"scrammed": "an old password"})
     assert pooler.raw(user="scrammed", password="scram password").value("SELECT current_user") == "scrammed"
     assert pooler.login_error("scrammed", password="an old password").words == "PAM authentication failed"
@@ -98,16 +98,17 @@ def test_rules(start):
     pooler.raw(user="replicator", password="swordfish").close()
     client = RawClient.unix(pooler.unix_path)
     client.login("replicator", "app", "swordfish")
-    # Both stages, and where the client comes from.
+    # Both stages, and the client's address.
     assert pooler.asked.read_text().splitlines() == [
         "auth program replicator 127.0.0.1", "account program replicator 127.0.0.1",
         "auth program replicator unix", "account program replicator unix",
     ]
     assert pooler.login_error("replicator", password="salmon").words == "PAM authentication failed"
-    # The password is right, and the account may not come in.
+    # The password is right, and the account is locked.
     assert pooler.login_error("late", password="swordfish").words == "PAM authentication failed"
     pooler.expect_log("pam_acct_mgmt() failed")
-    # Without a name it is PgBouncer's; a service without a file is that of others, which let nobody in.
+    # Without a name, the service is PgBouncer's. For a service without a file, PAM uses `other`, which refuses all
+    # users.
     pooler.rule("host all all all pam\n")
     pooler.raw(user="trusty", password="unix secret").close()
     pooler.rule("host all all all pam pamservice=nowhere\n")

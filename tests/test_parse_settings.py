@@ -1,4 +1,4 @@
-"""Shared prepared statements whose literals mean what the settings of a client make of them."""
+"""Shared prepared statements with literals whose meaning depends on a client's settings."""
 
 import pytest
 
@@ -81,8 +81,8 @@ def test_clients_with_different_settings(start_pooler, newest_pg, name):
                                      "SELECT set_config('timezone', 'America/New_York', true)",
                                      "SET LOCAL TIME ZONE 'America/New_York'"])
 def test_a_setting_of_a_transaction(start_pooler, newest_pg, setting):
-    """A statement that was prepared in a transaction with settings of its own serves no other client, nor a request in
-    the same write.
+    """A statement that was prepared under settings of a transaction is not used for another client, nor for a later
+    request in the same write.
     """
     weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
     utc, local = (directly(newest_pg, [f"TimeZone = '{zone}'"], POINT)
@@ -107,7 +107,7 @@ def test_a_setting_of_a_transaction(start_pooler, newest_pg, setting):
 
 
 def test_a_setting_out_of_sight(start_pooler, newest_pg):
-    """A function that nothing is known of has changed the time zone."""
+    """A function that pgweir can't analyse has changed the time zone."""
     weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
     with weir.raw() as a, weir.raw() as b:
         a.query("SET TimeZone = 'UTC'")
@@ -119,7 +119,9 @@ def test_a_setting_out_of_sight(start_pooler, newest_pg):
 
 
 def test_a_client_keeps_what_it_has_prepared(start_pooler, newest_pg):
-    """As directly: settings that a client changes later do not affect its statements while it keeps its server."""
+    """As on a direct connection, settings that a client changes later do not affect its statements while it keeps its
+    server.
+    """
     expected = directly(newest_pg, ["TimeZone = 'UTC'"], POINT)
     weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
     with weir.raw() as client:
@@ -228,7 +230,9 @@ def test_a_function_that_sets_for_the_transaction(start_pooler, newest_pg, funct
 
 
 def test_a_role_without_the_privilege_to_use_a_schema(start_pooler, newest_pg):
-    """PostgreSQL checks it when it analyses a statement: a Parse that another client's has answered would not."""
+    """PostgreSQL checks the privilege when it analyses a statement. pgweir must not answer the Parse because of another
+    client's statement.
+    """
     with newest_pg.connect("app") as db:
         db.execute("CREATE ROLE kept_out; GRANT kept_out TO trusty; CREATE SCHEMA closed; CREATE TABLE closed.t (a int);"
                    "GRANT USAGE ON SCHEMA closed TO trusty; GRANT SELECT ON closed.t TO public")
@@ -248,7 +252,7 @@ def test_a_role_without_the_privilege_to_use_a_schema(start_pooler, newest_pg):
 
 @pytest.mark.parametrize("language", ["plpgsql", "sql"])
 def test_literals_in_a_function(start_pooler, newest_pg, function, language):
-    """PL/pgSQL keeps what it has made of them for as long as a server connection lives."""
+    """PL/pgSQL keeps the value of a literal as long as the server connection exists."""
     body = {"plpgsql": f"BEGIN RETURN ({POINT}); END", "sql": POINT}[language]
     function(f"literal_{language}", f"RETURNS bigint VOLATILE LANGUAGE {language} AS $${body}$$")
     weir = start_pooler(newest_pg, workers=1, default_pool_size=1)

@@ -1,6 +1,5 @@
-"""Failovers by real Patroni and etcd, under load, with a ledger: what clients behind pgweir notice of them.
-
-The pause that a failover makes of itself is the time until the new primary takes writes over a connection of its own.
+"""Failovers by real Patroni and etcd, under load, with a ledger: their effects on clients of pgweir. A failover's own
+pause is the time until the new primary accepts writes on a direct connection.
 """
 
 import contextlib
@@ -27,7 +26,7 @@ OVER = 60
 TITLE = ("fault", "idle failed", "waiting failed", "listening failed", "in transactions", "COMMIT unknown", "logins",
          "own pause", "seen", "added", "ledger")
 
-# Promises that are not kept yet, and why. One that is kept after all fails the test, and leaves this table.
+# Promises that pgweir does not keep yet, and why. If one is kept, the test fails: remove it from this table.
 NOT_YET = {}
 
 
@@ -49,7 +48,7 @@ def shop(run_folder):
 
 
 class Probe:
-    """Writes to each server over a connection of its own, and notes when that worked and when it didn't."""
+    """Writes to each server on a direct connection, and records when writes succeed."""
 
     def __init__(self, servers):
         self.worked = {server.name: [] for server in servers}
@@ -83,7 +82,7 @@ class Probe:
             db.close()
 
     def first_write(self, names, since):
-        """When one of these servers took a write after a moment, or None."""
+        """Returns when one of these servers first accepted a write after a moment, or None."""
         return min((at for name in names for at in self.worked[name] if at > since), default=None)
 
 
@@ -147,7 +146,7 @@ def cut_network(shop, probe):
 
 @contextlib.contextmanager
 def etcd_gone(shop, probe):
-    """The primary steps down for want of etcd, and steps up again with it."""
+    """Without etcd, the primary is demoted. When etcd is back, it is promoted again."""
     began, name = time.monotonic(), shop.primary.name
     shop.etcd.end_all()
     machine.wait_until(lambda: [at for at in probe.failed[name] if at > began], 30, "the primary takes no writes")
@@ -168,7 +167,7 @@ def notify(server):
 
 @contextlib.contextmanager
 def fault_injected(fault, shop, probe):
-    """Lets a fault happen in a thread, and undoes it at the end; gives a function that tells what went wrong with that."""
+    """Injects a fault in a thread, and undoes it at the end. Gives a function that returns what failed."""
     over, problems = threading.Event(), []
 
     def strike():
@@ -268,7 +267,9 @@ def test_failover(shop, start_before, record_property, fault, hold):
 
 
 def test_failover_of_an_opaque_database(shop, start_before, record_property):
-    """The same where clients change their sessions by a function that may do anything: pgweir has looked what it did."""
+    """The same where clients change their sessions by a function that may do anything: pgweir has inspected the
+    sessions.
+    """
     with shop.primary.connect() as db:
         db.execute("CREATE OR REPLACE FUNCTION become(tenant text) RETURNS void LANGUAGE plpgsql AS"
                    " $$ BEGIN EXECUTE format('SELECT %L', tenant); PERFORM set_config('app.tenant', tenant, false); END $$")

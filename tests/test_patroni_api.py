@@ -1,4 +1,4 @@
-"""Patroni's REST API as a source of hints: it makes pgweir check its hosts, and the servers decide."""
+"""Patroni's REST API makes pgweir check its hosts. What the servers report decides."""
 
 import os
 
@@ -18,12 +18,12 @@ def events(pooler, kind):
 
 
 def reported(pooler):
-    """What Patroni says of each host, by port."""
+    """Returns Patroni's report about each host, by port."""
     return {port: row["patroni"] for port, row in hosts(pooler).items()}
 
 
 def lines(pooler, words):
-    """The lines of the log with these words."""
+    """Returns the lines of the log with these words."""
     return [line for line in pooler.log().splitlines() if words in line]
 
 
@@ -66,7 +66,9 @@ def test_a_report_before_the_promotion(start_pooler, own_pair):  # noqa: F811
 
 @pytest.mark.shows("patroni_timeout")
 def test_a_patroni_that_is_wrong(start_pooler, pair):  # noqa: F811
-    """Whatever Patroni says, clients write to the primary, and each change of its state is one line of the log."""
+    """Whatever Patroni reports, clients write to the primary, and each change of Patroni's report is one line of the
+    log.
+    """
     primary, standby = pair
     right = member("one", "leader", primary), member("two", "replica", standby)
     faults = [
@@ -92,7 +94,7 @@ def test_a_patroni_that_is_wrong(start_pooler, pair):  # noqa: F811
                 machine.wait_until(lambda: api.requests > before + 2, what=f"it is asked again: {name}")
                 assert len(lines(pooler, "no answer that can be used")) == count, name
                 api.reports(*right)
-            # A lie: the servers win.
+            # A wrong report: the servers' own reports decide.
             machine.wait_until(lambda: reported(pooler)[primary.port], what="Patroni answers")
             api.reports(member("one", "replica", primary), member("two", "leader", standby))
             machine.wait_until(lambda: (reported(pooler)[standby.port] or "").startswith("leader"))

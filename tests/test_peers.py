@@ -1,4 +1,4 @@
-"""Several processes share a port: a cancel request that reaches the wrong one is passed on."""
+"""Several processes share a port: a process passes a cancel request on to the process that has the client."""
 
 import struct
 

@@ -28,7 +28,7 @@ def mode(pooler, show, **found):
     return row["mode"], row["pin_reason"], row["pinned_since"]
 
 
-# -- how many there may be
+# -- limits
 
 
 @pytest.mark.shows("max_pinned", "pinned_overflow", "database.max_pinned")
@@ -88,7 +88,7 @@ def test_an_idle_client_goes_whether_it_is_pinned_or_not(start_pooler, newest_pg
     assert pinned(pooler).error_and_close().words == "client_idle_timeout"
 
 
-# -- why
+# -- reasons
 
 
 @pytest.mark.parametrize("how", ["a client waits", "after a while"])
@@ -151,7 +151,7 @@ def test_extensions_that_pin(start_pooler, newest_pg):
     newest_pg.run("CREATE OR REPLACE FUNCTION counts() RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN 7; END'",
                   dbname="app")
     pooler = start_pooler(newest_pg, pin_extensions="some-other, plpgsql")
-    # Not before the catalog was read, which begins with the first client.
+    # Only after the catalog was read, which begins with the first client.
     client = pooler.raw()
     pins = machine.wait_until(lambda: client.query("SELECT counts()") and pooler.console("SHOW PINS"), 5,
                               "it is pinned")
@@ -161,7 +161,7 @@ def test_extensions_that_pin(start_pooler, newest_pg):
     newest_pg.run("DROP FUNCTION counts()", dbname="app")
 
 
-# -- who is told
+# -- log and error messages
 
 
 def test_shown(start_pooler, newest_pg, workers):
@@ -225,7 +225,7 @@ def test_the_log_has_some_of_the_pins(start_pooler, newest_pg):
 @pytest.mark.shows("handover_clean")
 @pytest.mark.parametrize("when", ["auto", "always"])
 def test_handover(start_pooler, newest_pg, when):
-    """With handover_clean = always, even state that no scan notices is cleaned."""
+    """With handover_clean = always, pgweir also removes state that its scanner does not notice."""
     pooler = start_pooler(newest_pg, default_pool_size=1, handover_clean=when)
     clients = [pooler.raw() for _ in range(2)]
 
@@ -254,13 +254,15 @@ def test_handover_keeps_statements(start_pooler, newest_pg):
     assert stats["total_server_parse_count"] == 1
 
 
-# -- when a session is looked at
+# -- the time of inspections
 
 
 @pytest.mark.shows("settle_after")
 @pytest.mark.parametrize("after", [300, 3000])
 def test_a_session_is_inspected_after_settle_after(start_pooler, newest_pg, after):
-    """While nobody waits, a server stays with the client that may have changed its session, for so long."""
+    """While no client waits, a server stays with a client that may have changed its session, until `settle_after` has
+    passed.
+    """
     pooler = start_pooler(newest_pg, default_pool_size=2, workers=1, settle_after=f"{after}ms")
     client = pooler.raw()
     client.query("DO 'BEGIN END'")
@@ -273,7 +275,7 @@ def test_a_session_is_inspected_after_settle_after(start_pooler, newest_pg, afte
 
 
 def test_a_session_is_inspected_for_a_waiting_client(start_pooler, newest_pg):
-    """The server goes to the next client as soon as that asks, and no other is opened."""
+    """The next client gets this server as soon as it needs one; no other is opened."""
     pooler = start_pooler(newest_pg, default_pool_size=5, workers=1, settle_after="1h")
     one, other = pooler.raw(), pooler.raw()
     backend = one.value("DO 'BEGIN END'; SELECT pg_backend_pid()")

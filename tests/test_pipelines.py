@@ -1,5 +1,6 @@
-"""Clients that send many messages before they read an answer: they cost what their messages cost, hold up nobody,
-and a Query among messages without a Sync means what it means to PostgreSQL."""
+"""Clients that send many messages before they read an answer: the cost grows only with the messages, other clients are
+not delayed, and a Query after messages without a Sync has the same effect as in PostgreSQL.
+"""
 
 import multiprocessing
 import select
@@ -50,7 +51,7 @@ def pooler_seconds(pid, threads=""):
 
 
 def stand_by(client, pid, done, sender, threads):
-    """Asks again and again, and reports the longest wait, and the most that the pooler did in one of them."""
+    """Sends queries repeatedly. Reports the longest wait, and the largest CPU time of the pooler during one of them."""
     longest = most = 0.0
     while not done.wait(0.002):
         before, started = pooler_seconds(pid, threads), time.monotonic()
@@ -117,7 +118,7 @@ def test_a_long_pipeline_costs_no_more_than_its_messages(start_pooler, newest_pg
 @pytest.mark.alone
 @BOTH_MODES
 def test_a_client_that_does_not_read_stalls_no_other(start_pooler, newest_pg, state):
-    """A million messages: what it is owed is bounded, and so is memory."""
+    """A client sends a million messages: the outstanding replies and the memory are bounded."""
     pooler = start_pooler(newest_pg, workers=1, session_state=state)
     flood = b"".join([wire.extended("SELECT 1")] * 330_000) + wire.SYNC
     with pooler.raw(timeout=60) as client, Bystander(pooler) as bystander:
@@ -140,7 +141,9 @@ def test_a_client_that_does_not_read_stalls_no_other(start_pooler, newest_pg, st
 @pytest.mark.shows("max_pipelined_messages")
 @BOTH_MODES
 def test_outstanding_replies_are_bounded(start_pooler, newest_pg, state):
-    """A client above the limit is held, and what it is held for comes, though its Sync is yet to be read."""
+    """Above the limit, pgweir does not read from the client. The outstanding replies arrive although the client's Sync
+    was not read yet.
+    """
     pooler = start_pooler(newest_pg, workers=1, session_state=state, max_pipelined_messages=200)
     with pooler.raw(timeout=20) as client:
         client.sock.sendall(wire.query("SELECT pg_sleep(1)") + wire.SYNC * 200_000)
@@ -170,7 +173,7 @@ def test_outstanding_replies_are_bounded(start_pooler, newest_pg, state):
 @pytest.mark.pgweir_only("it has no such limit")
 @BOTH_MODES
 def test_outstanding_replies_are_bounded_where_reads_end_within_messages(start_pooler, newest_pg, state):
-    """Each write ends inside the body of a Bind. The messages that are held are answered in their order."""
+    """Each write ends inside the body of a Bind. Messages that pgweir holds back are answered in order."""
     pooler = start_pooler(newest_pg, workers=1, session_state=state, max_pipelined_messages=200)
     first = wire.query("SELECT pg_sleep(2)") + wire.parse("SELECT $1::int") + wire.SYNC
     requests = [wire.bind([1_000_000 + number]) + wire.execute() + wire.SYNC for number in range(6000)]
@@ -191,7 +194,7 @@ def test_outstanding_replies_are_bounded_where_reads_end_within_messages(start_p
 
 @BOTH_MODES
 def test_copy_data_behind_many_syncs(start_pooler, newest_pg, state):
-    """A server that reads COPY data ignores Syncs: none of them is waited for."""
+    """A server that reads COPY data ignores Syncs, so pgweir waits for no reply to them."""
     newest_pg.run("DROP TABLE IF EXISTS kept; CREATE TABLE kept (n int)", dbname="app")
     pooler = start_pooler(newest_pg, default_pool_size=1, session_state=state, max_pipelined_messages=100)
     data = [wire.copy_data(b"1\n")] * 10 + [wire.COPY_DONE]
@@ -234,7 +237,7 @@ WITHOUT_SYNC = {
                          ids=["transparent", "off", "session", "unfollowed"])
 @pytest.mark.parametrize("script", WITHOUT_SYNC)
 def test_a_query_where_a_sync_is_due(start_pooler, pg, script, how):
-    """PostgreSQL skips it if a message before it has failed."""
+    """PostgreSQL skips the query if an earlier message has failed."""
     parts = WITHOUT_SYNC[script]
 
     def told(client):

@@ -1,4 +1,4 @@
-"""Which client gets which server, when, and in what state."""
+"""Which client gets a server, when, and in which session state."""
 
 import selectors
 import threading
@@ -54,7 +54,7 @@ def test_session_state_is_discarded_between_clients(start_pooler, pg):
     ("transaction", 0, False), ("transaction", 1, True), ("session", 0, True), ("session", 1, True),
 ])
 def test_reset_query(start_pooler, newest_pg, mode, always, cleaned):
-    """Only session mode runs server_reset_query, unless it is asked for always."""
+    """Only session mode runs server_reset_query, unless server_reset_query_always is set."""
     pooler = start_pooler(newest_pg, pool_mode=mode, default_pool_size=1, session_state="off",
                           server_reset_query="SET work_mem = '77kB'",
                           server_reset_query_always=always)
@@ -102,7 +102,7 @@ def test_failed_transaction_keeps_its_server(start_pooler, pg):
 
 
 def test_transactions_of_many_clients_do_not_mix(start_pooler, pg, workers):
-    """Each transaction sees one backend, its own writes, and nobody's half-done ones."""
+    """Each transaction runs on one backend, sees its own writes, and no uncommitted writes of others."""
     pooler = start_pooler(pg, default_pool_size=3, workers=workers)
     pg.run("DROP TABLE IF EXISTS ledger; CREATE TABLE ledger (who int, n int)", dbname="app")
     problems = []
@@ -275,7 +275,7 @@ def test_waiting_client_that_is_cut_off_is_forgotten(start_pooler, pg, workers):
 
 @pytest.mark.parametrize("end", [b"", wire.TERMINATE], ids=["fin", "terminate"])
 def test_last_request_of_a_client_that_leaves_is_served(start_pooler, pg, workers, end):
-    """As PostgreSQL would: it was sent, so it is carried out, though nobody reads the answer."""
+    """As with PostgreSQL, a request that was sent is executed, although no client reads the answer."""
     pooler = start_pooler(pg, default_pool_size=1, workers=workers)
     holder = pooler.raw()
     pg.run("DROP TABLE IF EXISTS last; CREATE TABLE last (n int)", dbname="app")
@@ -471,7 +471,7 @@ PARAMETERS = [
 def test_parameters_follow_the_client(start_pooler, pg, pgbouncer, name, one, two, how):
     pooler = start_pooler(pg, default_pool_size=1)
     if not pgbouncer:
-        # Until then each text may be anything.
+        # Until then, each text counts as opaque.
         read(pooler, user="trusty")
     clients = []
     for value in (one, two):
@@ -490,7 +490,7 @@ def test_parameters_follow_the_client(start_pooler, pg, pgbouncer, name, one, tw
         assert len(backends) == 1
         for client, value in clients:
             assert client.value(f"SHOW {name}") == value
-        if pgbouncer and name == "application_name":  # who has none sees the last one's
+        if pgbouncer and name == "application_name":  # a client without the setting sees the last client's value
             continue
         assert plain.value(f"SHOW {name}") == default
 
@@ -561,7 +561,7 @@ def test_startup_parameters(start_pooler, newest_pg):
 
 
 def test_parameters_reported_at_login(start_pooler, pg):
-    """The same parameters that PostgreSQL reports, as far as a pool can know them."""
+    """The parameters that PostgreSQL reports at login, as far as a pool can know them."""
     pooler = start_pooler(pg)
     client = pooler.raw()
     other = pg.raw()

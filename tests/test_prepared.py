@@ -1,4 +1,4 @@
-"""Prepared statements of the protocol, many clients, few servers: as if each had its own."""
+"""Prepared statements of the protocol: many clients on few servers get the same answers as on servers of their own."""
 
 import random
 import threading
@@ -12,7 +12,7 @@ from rawclient import FLUSH, SYNC, bind, close, describe, errors, execute, kinds
 INT4, TEXT = 23, 25
 
 
-# name: steps of what to send; each ends with one answer to Sync or Query
+# name: steps of messages; each step ends with one answer to Sync or Query
 SCRIPTS = {
     "used again": [
         parse("SELECT $1::int + 1", "S_1") + SYNC, run("S_1", 1) + SYNC,
@@ -138,7 +138,8 @@ def answer(messages):
 
 
 def play_between(client, steps, before=lambda: None):
-    """Plays steps, and does something before each; what comes after a lone Flush is read with the next step."""
+    """Plays steps, and calls a function before each. The answers to a Flush without Sync are read with the next step.
+    """
     heard = []
     for step in steps:
         before()
@@ -147,7 +148,7 @@ def play_between(client, steps, before=lambda: None):
 
 
 class Mover:
-    """Holds the server that was used last, every other time: the next step runs on another one."""
+    """Every other time, takes the server that was used last, so that the next step runs on another one."""
 
     def __init__(self, client):
         self.client = client
@@ -159,7 +160,7 @@ class Mover:
 
 
 def stays_with_a_server(steps):
-    """Does a step leave a transaction or a pipeline open, so that the next one needs its server?"""
+    """Returns whether a step leaves a transaction or a pipeline open, so that the next step needs the same server."""
     return any(query("BEGIN") in step or run("B") in step or step.endswith(FLUSH) for step in steps)
 
 
@@ -181,7 +182,7 @@ def test_as_if_alone(start_pooler, pg, name, most):
 
 @pytest.mark.shows("max_prepared_statements")
 def test_servers_hold_no_more_than_they_may(start_pooler, newest_pg):
-    # Where clients see what a server has.
+    # The server that clients use shows its statements.
     weir = start_pooler(newest_pg, workers=1, default_pool_size=1, max_prepared_statements=3,
                         session_state="off")
     with weir.raw() as client:
@@ -189,7 +190,7 @@ def test_servers_hold_no_more_than_they_may(start_pooler, newest_pg):
             client.send(parse(f"SELECT {n}", f"S_{n}") + run(f"S_{n}") + SYNC)
             assert wire.value(client.until_ready()) == str(n)
             assert int(client.value("SELECT count(*) FROM pg_prepared_statements")) == min(n + 1, 3)
-        # In use counts as new: S_8 stays, S_7 goes.
+        # A use makes a statement recent: S_8 stays, S_7 is closed.
         for n in (8, 9, 0):
             client.send(run(f"S_{n}") + SYNC)
             assert wire.value(client.until_ready()) == str(n)
@@ -229,7 +230,7 @@ def test_a_client_that_prepares_too_much(start_pooler, newest_pg):
 
 
 def test_a_server_whose_statements_were_removed(start_pooler, newest_pg):
-    """One client's DEALLOCATE of our name must not trouble another for longer than one error."""
+    """After a client's DEALLOCATE of pgweir's statement, another client gets at most one error."""
     weir = start_pooler(newest_pg, workers=1, default_pool_size=1, session_state="off")
     with weir.raw() as one, weir.raw() as other:
         one.send(parse("SELECT 1", "S_1") + SYNC).until_ready()
@@ -265,7 +266,7 @@ def test_the_unnamed_statement_survives_a_query_that_the_server_skips(start_pool
 
 
 def test_changed_result_type(start_pooler, newest_pg):
-    """The error passes, as it does directly, and a statement made after it is made anew."""
+    """The client gets the error, as on a direct connection, and a statement that it prepares afterwards works."""
     weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
     with weir.raw() as client:
         client.query("DROP TABLE IF EXISTS changing; CREATE TABLE changing (a int)")

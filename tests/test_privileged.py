@@ -1,5 +1,6 @@
-"""Settings that their login user may not make: a higher role has made them, and PostgreSQL keeps them under a lower
-one. No other server could be given them; and who gets the server next is not to be hindered by them."""
+"""Settings that a higher role has made, and that PostgreSQL keeps under a lower role: the login user could not make
+them on another server, so the client keeps its server. They must not affect the next client of the server.
+"""
 
 import pytest
 
@@ -56,7 +57,7 @@ def test_a_departed_client_affects_no_other(start_pooler, boss_pg):
 
 @pytest.mark.parametrize("login", [{}, {"options": "-c work_mem=77kB"}], ids=["at_checkout", "at_login"])
 def test_a_revoked_privilege_affects_no_other_client(start_pooler, boss_pg, login):
-    """With the right to set it there is no need of a higher role, nor of a pin."""
+    """A user with the privilege to set it needs no higher role, and is not pinned."""
     pooler = start_pooler(boss_pg, default_pool_size=1)
     boss_pg.run(f"GRANT SET ON PARAMETER {PARAMETER} TO trusty")
     try:
@@ -71,7 +72,7 @@ def test_a_revoked_privilege_affects_no_other_client(start_pooler, boss_pg, logi
                 for _ in range(2):
                     assert other.value(SHOW) == "-1"
                 assert other.value("SHOW work_mem") == ("77kB" if login else "4MB")
-            # No server can be given it any more.
+            # The setting can't be made on any server any more.
             error = one.send(wire.query(SHOW)).error_and_close()
             assert (error.sqlstate, error.words) == ("42501", REFUSED)
     finally:

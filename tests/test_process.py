@@ -21,7 +21,7 @@ def is_running(pid):
 
 
 class Daemon:
-    """A pooler in the background, known only by its pid file."""
+    """A pooler in the background, which the test finds by its pid file."""
 
     def __init__(self, pooler):
         self.pooler = pooler
@@ -49,7 +49,7 @@ class Daemon:
 
 @pytest.fixture
 def daemon(new_pooler, newest_pg):
-    """Makes daemons of poolers with these settings; ended after the test."""
+    """Starts poolers with these settings as daemons. They are ended after the test."""
     made = []
 
     def make(**settings):
@@ -98,7 +98,7 @@ def test_daemon_complains_at_the_terminal(daemon, settings, said):
 
 @pytest.mark.pgweir_only("its online restart has other ways")
 def test_the_last_words_of_a_new_process_are_in_the_log(daemon):
-    """Also when the process that has failed was to follow one that a daemon had started."""
+    """Also if a daemon has started the process that fails, in an online restart."""
     one = daemon().start()
     machine.wait_until(lambda: one.pooler.is_listening(), what="it listens")
     pid_file, first = one.pooler.folder / "pid", one.pid
@@ -183,7 +183,7 @@ def test_form_of_the_log(start_pooler, newest_pg):
 @pytest.mark.shows("logfile")
 @pytest.mark.parametrize("by", ["signal", "console"])
 def test_log_file_is_opened_again(new_pooler, newest_pg, by):
-    """After a rotation, the log goes on in a new file; so it does if the configuration is broken."""
+    """After a rotation, SIGHUP makes pgweir log into a new file, even if the configuration is invalid."""
     pooler = new_pooler(newest_pg)
     path = pooler.folder / "own.log"
     pooler.settings["logfile"] = path
@@ -291,7 +291,7 @@ def test_statistics_are_not_logged(start_pooler, newest_pg):
 
 
 class Datagrams:
-    """Somebody who listens on a Unix datagram socket."""
+    """A reader of a Unix datagram socket."""
 
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -323,7 +323,7 @@ def test_syslog(new_pooler, newest_pg):
     warning = daemon.until("pooler error")
     assert re.match(rf"<{17 * 8 + 4}>{head}C-0x[0-9a-f]+: nosuch/trusty@127.0.0.1:\d+ pooler error: ",
                     warning)
-    # Without it, the pooler goes on; with another one, it finds it.
+    # Without the socket, the pooler continues; it uses a new socket when there is one.
     daemon.socket.close()
     path.unlink()
     pooler.raw().close()

@@ -1,4 +1,4 @@
-"""Messages under load: clients receive through the pooler what PostgreSQL alone would send."""
+"""Messages under load: clients receive the same messages through the pooler as from PostgreSQL."""
 
 import asyncio
 import itertools
@@ -15,7 +15,7 @@ import rawclient as wire
 from rawclient import FLUSH, SYNC, LoginRefused, bind, describe, execute, parse, query
 
 MEGABYTE = 1 << 20
-# The largest growth of the pooler's memory, whatever passes through it.
+# The largest growth of the pooler's memory, whatever clients and servers send.
 GROWTH_KB = 8 << 10
 
 
@@ -160,7 +160,7 @@ def test_notifications_in_session_mode(start_pooler, pg):
     assert listener.value("SELECT 1") == "1"
 
 
-# -- many at once
+# -- many clients
 
 
 def test_answers_go_to_those_who_asked(start_pooler, pg, workers):
@@ -211,12 +211,12 @@ def question(dice, mark):
     return wire.extended(f'SELECT 1 FROM "{mark}"') + wire.extended("SELECT 'no'") + SYNC, words
 
 
-# -- memory is bounded, whatever passes
+# -- memory is bounded
 
 
 @pytest.fixture
 def warm(start_pooler, newest_pg, workers):
-    """A pooler that has done a bit of everything, and its memory then."""
+    """A pooler that has already done work of each kind, and its memory after that."""
     pooler = start_pooler(newest_pg, workers=workers)
     for _ in range(4):
         with pooler.raw() as client:
@@ -257,7 +257,7 @@ def test_64_megabyte_parameter(warm):
 
 
 def test_slow_reader(warm):
-    """The client's rows wait in PostgreSQL, not in the pooler; other clients are served meanwhile."""
+    """Rows that a client does not read wait in PostgreSQL, not in the pooler. Other clients are served meanwhile."""
     before = warm.memory_kb()
     slow = warm.raw(timeout=60)
     slow.send(query("SELECT repeat('x', 10000) FROM generate_series(1, 20000)"))
@@ -274,7 +274,7 @@ def test_slow_reader(warm):
 
 
 def test_client_that_sends_without_reading(warm):
-    """At some point neither side can go on until the client reads; memory stays bounded."""
+    """A client sends without reading: at some point pgweir stops reading from it, and memory stays bounded."""
     before = warm.memory_kb()
     client = warm.raw(timeout=60)
     batch = query("SELECT repeat('x', 10000) -- " + "y" * 10000) * 100
@@ -357,7 +357,7 @@ def test_startup_in_pieces(pooler):
 
 
 def test_queries_right_behind_the_startup_packet(pooler):
-    """A client that need not prove anything may send on without waiting."""
+    """A client that needs no password may send queries right after its startup packet."""
     client = pooler.socket()
     client.send(wire.startup(user="trusty", database="app"), query("SELECT 1"), query("SELECT 2"))
     client.finish_login("trusty")

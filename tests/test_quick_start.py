@@ -1,4 +1,4 @@
-"""`pgweir postgres://user@host/db`: a pooler without any file."""
+"""`pgweir postgres://user@host/db`: a pooler without a configuration file."""
 
 import contextlib
 import fcntl
@@ -186,7 +186,7 @@ def test_a_server_that_does_not_answer_is_reported_in_time(quick_start):
 
 
 def test_refused_tls_is_reported(quick_start, newest_pg):
-    """18's binaries have no TLS."""
+    """The test's PostgreSQL 18 has no TLS."""
     process = quick_start(f"postgres://{USER}@{newest_pg.host}:{newest_pg.port}/app?sslmode=require",
                           PGPASSWORD=PASSWORD)
     ends_with_error(process, "server refused SSL", "sslmode")

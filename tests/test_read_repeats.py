@@ -1,4 +1,4 @@
-"""A standby that ends before it replied: the request is repeated on another host, and the client notices nothing."""
+"""A standby is lost before it replies: pgweir repeats the request on another host, and the client notices nothing."""
 
 import os
 import signal
@@ -36,8 +36,9 @@ def repeats(pooler):
 
 
 def end_query(cluster, text, ends=True, but=0):
-    """Ends the backend that runs a statement with this text, once one other than `but` runs it. Returns its pid. With `ends=False`,
-    only returns the pid."""
+    """Waits until a backend other than `but` runs a statement with this text, and ends it, unless `ends` is False.
+    Returns its pid.
+    """
     how = "pg_terminate_backend(pid)" if ends else "true"
     found = machine.wait_until(lambda: cluster.rows(
         f"SELECT pid, {how} FROM pg_stat_activity WHERE query LIKE '%{text}%' AND state = 'active'"
@@ -45,12 +46,12 @@ def end_query(cluster, text, ends=True, but=0):
     return found[0][0]
 
 
-# This backend sleeps, and any other one answers.
+# The function sleeps on this backend, and returns at once on others.
 SLOWLY = "SELECT pg_backend_pid(), current_setting('app.tenant', true) FROM pg_sleep(CASE pg_backend_pid() WHEN {} THEN 60 ELSE 0 END)"
 
 
 def while_asked(ask, then):
-    """What `ask` returns, if `then` is done meanwhile."""
+    """Returns the result of `ask`, while `then` runs meanwhile."""
     answers = []
     asking = threading.Thread(target=lambda: answers.append(ask()))
     asking.start()
@@ -61,7 +62,7 @@ def while_asked(ask, then):
 
 @pytest.mark.parametrize("how", ["simple", "extended", "prepared", "pipeline"])
 def test_a_terminated_backend(start_pooler, pair, workers, how):
-    """Another one answers in its place, in the client's session."""
+    """Another backend answers instead, with the client's session state."""
     _, standby = pair
     pooler = start(start_pooler, pair, workers=workers)
     with pooler.connect() as db:
@@ -89,7 +90,8 @@ def test_a_terminated_backend(start_pooler, pair, workers, how):
 
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_statement_that_the_server_had_already(start_pooler, pair, ends):
-    """pgweir answers such a Parse itself, and takes that back before the request is repeated."""
+    """pgweir answers such a Parse itself. Before it repeats the request, it prepares the statement on the other server.
+    """
     _, standby = pair
     pooler = start(start_pooler, pair)
     text = "SELECT pg_backend_pid() FROM pg_sleep(CASE pg_backend_pid() WHEN $1::int THEN 60 ELSE 0 END)"
@@ -108,7 +110,7 @@ def test_a_statement_that_the_server_had_already(start_pooler, pair, ends):
 @pytest.mark.shows("read_repeat_buffer", "database.read_repeat_buffer")
 @pytest.mark.parametrize("what", ["global 0", "database 0", "long", "begun", "transaction", "twice"])
 def test_what_is_not_repeated(start_pooler, pair, what):
-    """The client gets the server's words."""
+    """The client gets the server's error."""
     primary, standby = pair
     key = {"read_repeat_buffer": 0} if what == "database 0" else {}
     of_all = {"global 0": 0, "database 0": 65536}.get(what, 1000)
@@ -129,7 +131,7 @@ def test_what_is_not_repeated(start_pooler, pair, what):
 
 
 def test_a_standby_that_stops(start_pooler, pair):
-    """The primary answers in its place."""
+    """The primary answers instead."""
     primary, standby = pair
     pooler = start(start_pooler, pair)
     with pooler.connect() as db:

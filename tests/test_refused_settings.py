@@ -1,5 +1,7 @@
-"""Settings that servers no longer accept: what they name is gone, or the privilege to make them. Directly, a session goes
-on with what it has set. Here nothing may run without it, so the client ends with PostgreSQL's error."""
+"""Settings that servers no longer accept, since an object was dropped or a privilege was revoked. On a direct
+connection, the session continues with the setting. pgweir must not run the client's statements without it, so the
+client is disconnected with PostgreSQL's error.
+"""
 
 import pytest
 
@@ -13,7 +15,7 @@ WHO = "SELECT current_user"
 @pytest.fixture(params=[pytest.param((name, assist), id=f"{name}-{'assisted' if assist else 'plain'}")
                         for name in ("oldest", "newest") for assist in (False, True)])
 def losing_pg(request, shared_clusters):
-    """A PostgreSQL where `trusty` may take two roles, one of which is about to go."""
+    """A PostgreSQL where `trusty` may take two roles, one of which the test drops."""
     version = clusters.VERSIONS[0 if request.param[0] == "oldest" else -1]
     pg = shared_clusters(version, assist=request.param[1] or None)
     pg.run("CREATE ROLE lost_role; CREATE ROLE kept_role; GRANT lost_role, kept_role TO trusty;"
@@ -24,7 +26,7 @@ def losing_pg(request, shared_clusters):
 
 @pytest.fixture
 def lost(start_pooler, losing_pg):
-    """A client that has a role that is gone, and one that takes its server meanwhile."""
+    """A client whose role was dropped, and another client that uses its server meanwhile."""
     pooler = start_pooler(losing_pg, default_pool_size=1)
     with pooler.raw() as one, pooler.raw() as other:
         assert not wire.errors(one.query("SET work_mem = '77kB'; SET ROLE lost_role"))
@@ -59,7 +61,7 @@ def test_no_statement_runs_under_another_role(lost, losing_pg, sent):
 
 
 def test_what_another_has_left_is_cleaned_first(start_pooler, losing_pg):
-    """Settings of the client before are no reason to end a client."""
+    """A client is not disconnected because of settings of the server's last client."""
     pooler = start_pooler(losing_pg, default_pool_size=1, users={"postgres": "", "trusty": ""})
     with pooler.raw("postgres") as one, pooler.raw("postgres") as other:
         assert not wire.errors(one.query("SET ROLE lost_role; SET app.lost = 'one'"))
@@ -70,7 +72,8 @@ def test_what_another_has_left_is_cleaned_first(start_pooler, losing_pg):
 
 
 def test_what_another_has_left_under_a_name_goes(start_pooler, either_pg):
-    """The name that is refused has another value on the server: that is not what the next one finds there."""
+    """The server refuses a setting while it has another client's value for it. The next client must not see that value.
+    """
     either_pg.run("CREATE TEXT SEARCH CONFIGURATION lost_search (COPY = simple)", dbname="app")
     pooler = start_pooler(either_pg, default_pool_size=1)
     read = "SHOW default_text_search_config"
@@ -86,7 +89,7 @@ def test_what_another_has_left_under_a_name_goes(start_pooler, either_pg):
 
 
 def test_servers_that_end_with_any_error(start_pooler, losing_pg):
-    """The one whose setting is refused does not take all of them along."""
+    """A refused setting ends one server, not all of them."""
     losing_pg.run("ALTER ROLE trusty IN DATABASE app SET exit_on_error = on", dbname="app")
     try:
         pooler = start_pooler(losing_pg, default_pool_size=1, log_disconnections=1)
@@ -112,7 +115,7 @@ def test_a_membership_that_was_revoked(start_pooler, losing_pg):
         assert other.value(WHO) == "trusty"
         assert one.value(WHO) == third.value(WHO) == "lost_role"
         losing_pg.run("REVOKE lost_role FROM trusty")
-        # The server has the role: as in a session of one's own.
+        # The server still has the role, so the client continues, as on a direct connection.
         assert third.value(WHO) == "lost_role"
         with pytest.raises(wire.LoginRefused, match=f"42501: {denied}"):
             pooler.raw(options="-c role=lost_role")
@@ -151,7 +154,7 @@ def test_a_login_role_that_is_gone(start_pooler, shared_clusters, assist):
 
 
 def test_names_that_were_reserved(start_pooler, either_pg):
-    """A module has been loaded that wants such names for itself."""
+    """A loaded module has reserved this prefix of parameter names."""
     if not either_pg.value("SELECT count(*) FROM pg_available_extensions WHERE name = 'pg_trgm'"):
         pytest.skip("there is no pg_trgm here")
     either_pg.run("CREATE EXTENSION pg_trgm", dbname="app")

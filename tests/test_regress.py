@@ -1,6 +1,5 @@
-"""PostgreSQL's own regression tests in transaction mode, with noisy neighbours on the same servers.
-
-What fails is listed beside what fails directly; the differences are in `target/regress`.
+"""PostgreSQL's regression tests in transaction mode, while other clients change session state on the same servers. The
+failures are compared with those of a direct run; the differences are in `target/regress`.
 """
 
 import pytest
@@ -18,7 +17,7 @@ MOST_FAILURES = 3
 
 @pytest.fixture(scope="session")
 def suites(templates, run_folder):
-    """Gives the suite of a version, and what fails when there is nothing in between."""
+    """Gives the suite of a version, and the tests that fail on a direct connection."""
     made = {}
 
     def suite(version):
@@ -56,7 +55,8 @@ def test_regress(new_pooler, suites, assist_libraries, run_folder, record_proper
     try:
         weir = new_pooler(None, databases={"*": f"host={cluster.host} port={cluster.port}"}, workers=2,
                           users={clusters.SUPERUSER: ""}, default_pool_size=SERVERS, max_client_conn=500,
-                          # On a busy machine a wait may be long, and a notice of it is no answer of PostgreSQL's.
+                          # On a busy machine waits may be long, and pgweir's notice about a wait would count as a
+                          # difference.
                           query_wait_notify=0).start()
         with noise.neighbours(NEIGHBOURS, host=weir.host, port=weir.port, user=clusters.SUPERUSER, dbname="regression"):
             ran, failed = suite.run(weir.host, weir.port, folder)

@@ -28,7 +28,7 @@ def start_pooler(start_pooler):
 
 @pytest.fixture(params=clusters.VERSIONS, ids=lambda version: f"pg{version}")
 def own_pg(request, shared_clusters):
-    """A cluster, and no slots of ours left in it afterwards."""
+    """A cluster. The test's replication slots are dropped afterwards."""
     pg = shared_clusters(request.param)
     yield pg
     machine.wait_until(lambda: not pg.value(
@@ -101,7 +101,7 @@ def test_wal_is_received(start_pooler, own_pg, folder):
 
 
 def test_changes_are_decoded(start_pooler, own_pg):
-    """While ordinary clients of the same pool make them."""
+    """Ordinary clients of the same pool make the changes meanwhile."""
     pooler = start_pooler(own_pg)
     own_pg.run("DROP TABLE IF EXISTS watched; CREATE TABLE watched (n int, filler text)",
                dbname="app")
@@ -136,7 +136,7 @@ def test_changes_are_decoded(start_pooler, own_pg):
         own_pg.run("DROP PUBLICATION all_of_it", dbname="app")
 
 
-# -- what such a connection is
+# -- properties of replication connections
 
 
 @pytest.mark.parametrize("mode", ["transaction", "statement", "session"])
@@ -144,7 +144,7 @@ def test_a_logical_connection(start_pooler, own_pg, mode, workers):
     pooler = start_pooler(own_pg, pool_mode=mode, workers=workers)
     ordinary = pooler.raw(user=REPLICATOR)
     ordinary.value(BACKEND)
-    # A second one, if the first was reading the catalog just then.
+    # There may be a second server, if the first was reading the catalog at that moment.
     shared = {str(r["remote_pid"]) for r in pooler.console("SHOW SERVERS")}
     client = replicator(pooler, application_name="mine", options="-c enable_seqscan=off",
                         work_mem="77kB")
@@ -210,7 +210,7 @@ def test_its_query_can_be_cancelled(start_pooler, newest_pg):
 
 
 def test_it_has_no_timeouts_of_queries(start_pooler, newest_pg):
-    """A stream of changes has no end."""
+    """A replication stream may last for any time."""
     pooler = start_pooler(newest_pg, query_timeout=0.3, transaction_timeout=0.3,
                           client_idle_timeout=0.3, idle_transaction_timeout=0.3)
     client = replicator(pooler)
@@ -235,7 +235,7 @@ def test_an_idle_server_makes_room(start_pooler, newest_pg, workers):
     pooler.expect_log("closing because: evicted (age=")
     assert pooler.log().count("closing because: evicted") == 1
     assert own.value(BACKEND) not in backends
-    # The other one serves all the others.
+    # The other server serves all other clients.
     assert len({client.value(BACKEND) for client in clients for _ in range(2)} & backends) == 1
     (count,) = newest_pg.rows("SELECT count(*) FROM pg_stat_activity WHERE usename = %s", REPLICATOR)
     assert count == (2,)
@@ -275,7 +275,7 @@ def test_more_than_there_may_be(start_pooler, newest_pg):
 
 
 def test_a_wait_that_is_given_up(start_pooler, newest_pg):
-    """The client leaves while it waits: the place goes to the next."""
+    """A client disconnects while it waits, and the next client gets the server."""
     pooler = start_pooler(newest_pg, size=1)
     holder = pooler.raw(user=REPLICATOR)
     holder.query("BEGIN")
@@ -300,7 +300,7 @@ def test_a_role_that_may_not(start_pooler, own_pg):
         with pytest.raises(LoginRefused) as refused:
             pooler.raw(replication="database")
         assert (refused.value.sqlstate, refused.value.words) == ("08P01", "login failed")
-        # Ordinary clients are not concerned, and wait for nothing.
+        # Ordinary clients are not affected.
         assert pooler.raw().value("SELECT 7") == "7"
     words = "must be superuser" if own_pg.version < 16 else "permission denied to start WAL sender"
     assert f"server login failed: FATAL {words}" in pooler.log()

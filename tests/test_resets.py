@@ -1,4 +1,4 @@
-"""Statements by which drivers reset a session are answered at once if there is nothing to reset."""
+"""Statements with which drivers reset a session: pgweir answers them at once if there is nothing to reset."""
 
 import psycopg
 import pytest

@@ -21,7 +21,7 @@ def app_servers(pg):
 
 
 def test_idle_clients_move(line, workers):
-    """Settings, prepared statements of both kinds, application_name: all is as before."""
+    """Clients keep settings, prepared statements of both kinds, and application_name."""
     one = line(workers=workers)
     pooler = one.pooler
     clients = [pooler.raw(application_name=f"app{n}") for n in range(10)]
@@ -44,7 +44,7 @@ def test_idle_clients_move(line, workers):
 
 
 def test_a_transaction_goes_on(line, newest_pg):
-    """A client in a transaction moves after its end, and not before."""
+    """A client moves after the end of its transaction, and not before."""
     one = line()
     pooler = one.pooler
     with pooler.raw() as client:
@@ -119,7 +119,7 @@ def test_one_budget(line, newest_pg):
 
 
 def test_failed_takeover_leaves_all_as_it_was(line):
-    """A configuration that is refused, a process that dies, a stranger's words."""
+    """The takeover fails because of an invalid configuration, a process that dies, or messages of another program."""
     one = line()
     pooler = one.pooler
     client = pooler.raw()
@@ -134,7 +134,7 @@ def test_failed_takeover_leaves_all_as_it_was(line):
     for words in (b"", b"\0\0\0\1\1", b"\xff" * 100, b"\0\0\0\x13\1\1\0\0\0\x08" + bytes(7) + b"\x09" * 6):
         with socket.socket(socket.AF_UNIX) as stranger:
             stranger.connect(place)
-            # Another user's process is not even listened to.
+            # pgweir reads nothing from a process of another user.
             with contextlib.suppress(OSError):
                 stranger.sendall(words)
                 stranger.shutdown(socket.SHUT_WR)
@@ -167,7 +167,7 @@ def test_what_cannot_be_changed(line, key):
 
 
 def test_the_pid_file_may_change(line):
-    """The old one goes with the old process."""
+    """The old pid file is removed when the old process ends."""
     one = line(pidfile="own.pid")
     pooler = one.pooler
     client = pooler.raw()
@@ -182,7 +182,7 @@ def test_the_pid_file_may_change(line):
 
 
 def test_new_process_dies_after_it_began(line):
-    """The old process goes on serving all clients that had not arrived at the new one."""
+    """The old process still serves all clients that the new one has not confirmed."""
     one = line()
     pooler = one.pooler
     busy = pooler.raw()
@@ -224,7 +224,7 @@ def test_by_signal_and_by_console(line):
         machine.wait_until(is_next, 30, what="the pid file names the new process")
         assert client.value("SELECT 1") == "1"
         assert pooler.console("SHOW CLIENTS")
-        # Else all would go back to the second.
+        # Otherwise all clients would go back to the second process.
         machine.wait_until(lambda: pooler.log().count("the process before this one has ended") == 2, 30)
     finally:
         third = int(pid_file.read_text())
@@ -316,7 +316,7 @@ def test_orders_stay_in_force(line):
 
 
 def test_login_under_way(line):
-    """A client that is in the middle of its login gets in."""
+    """A client in the middle of its login can complete it."""
     one = line(auth_type="scram-sha-256")
     pooler = one.pooler
     half = pooler.socket()
@@ -348,7 +348,7 @@ def test_a_second_restart_waits_for_the_first(line):
 
 
 def test_one_that_is_refused_leaves_the_first_restart_alone(line):
-    """The second restart has waited ten seconds in vain; clients move to the first new process all the same."""
+    """The second restart gives up after ten seconds. Clients still move to the first new process."""
     one = line()
     pooler = one.pooler
     busy = pooler.raw()
@@ -366,7 +366,7 @@ def test_one_that_is_refused_leaves_the_first_restart_alone(line):
 
 
 def test_a_pool_of_one_server_and_a_client_that_stays(line, newest_pg):
-    """The new process lends the place of the one server to the old one, for a client that can't move."""
+    """The new process lets the old one open the only server, for a client that can't move."""
     one = line(default_pool_size=1)
     pooler = one.pooler
     plain, late = pooler.raw("replicator"), pooler.socket()
@@ -381,7 +381,7 @@ def test_a_pool_of_one_server_and_a_client_that_stays(line, newest_pg):
     assert late.value("SELECT 1") == "1"
     counted = newest_pg.rows("SELECT count(*) FROM pg_stat_activity WHERE usename = 'replicator'")
     assert counted == [(1,)]
-    # Now this one waits.
+    # Now this client waits.
     plain.send(query("SELECT 7"))
     plain.quiet(0.5)
     assert old.poll() is None
@@ -430,7 +430,7 @@ def test_clients_in_session_mode_take_their_servers_along(line, newest_pg):
 
 
 def failure_of(db, query):
-    """The SQLSTATE with which it fails."""
+    """Returns the SQLSTATE of its error."""
     try:
         db.execute(query)
     except psycopg.Error as error:

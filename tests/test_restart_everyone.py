@@ -1,4 +1,4 @@
-"""An online restart under load takes everyone along: clients over TLS, pinned ones, and those that listen."""
+"""An online restart under load: clients over TLS, pinned clients, and clients that listen move to the new process."""
 
 import threading
 

@@ -25,7 +25,7 @@ def listening(pooler, *channels, **parameters):
 
 
 def test_listening_clients_move(line, newest_pg, workers):
-    """Old and new process end and begin, and nobody has to come back."""
+    """Several restarts in a row: no client has to connect again."""
     one = line(workers=workers)
     clients = [listening(one.pooler, "news", f"own_{n}") for n in range(4)]
     latin = listening(one.pooler, "news", client_encoding="LATIN1")
@@ -93,7 +93,7 @@ def test_requests_that_wait_are_served_there(line, newest_pg):
 
 
 def test_who_comes_back_has_missed_nothing(line, newest_pg, workers):
-    """The new process stands still, and dies: its clients are on their way to it."""
+    """The new process is stopped and killed while clients move to it."""
     one = line(workers=workers, default_pool_size=8)
     pooler = one.pooler
     clients = [listening(pooler, "news") for _ in range(5)]
@@ -133,7 +133,7 @@ def test_a_client_that_leaves_during_the_move_blocks_no_other(line):
 
 
 def test_without_a_listener_in_the_new_process_the_client_is_disconnected(line, newest_pg):
-    """Limits hold: the new process may have none."""
+    """The limits allow no listener in the new process."""
     one = line()
     client = listening(one.pooler, "news")
     one.pooler.settings["max_listeners"] = 0
@@ -145,7 +145,7 @@ def test_without_a_listener_in_the_new_process_the_client_is_disconnected(line, 
 
 
 def test_clients_learn_of_a_lost_listener(line, newest_pg):
-    """Whichever process has it."""
+    """The listener is lost in either process."""
     one = line()
     for _ in range(2):
         client = listening(one.pooler, "news")

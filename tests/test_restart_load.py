@@ -18,14 +18,14 @@ TAKEN = "accepts clients, ours leave for it"
 
 
 class Bench:
-    """pgbench, which runs for some seconds."""
+    """A pgbench that runs for some seconds."""
 
     def __init__(self, pooler, *flags, tls, clients, seconds):
         script = pooler.folder / "script.sql"
         if not script.exists():
             script.write_text("BEGIN;\nSELECT 1;\nSELECT pg_sleep(0.001);\nEND;\nSELECT 2;\n")
             machine.give_to_service(script)
-        # 18's has no TLS.
+        # The pgbench of version 18 has no TLS.
         pgbench = clusters.bindir(clusters.VERSIONS[0]) / "pgbench"
         command = [pgbench, "-n", "-f", script, *flags, "-c", clients, "-j", clients,
                    "-T", seconds, "-h", pooler.host, "-p", pooler.port, "-U", "trusty", "app"]
@@ -43,7 +43,7 @@ class Bench:
 
 
 class Operator:
-    """Does what operators do, one after the other; each time something else."""
+    """Does what operators do, one command after the other."""
 
     def __init__(self, line, sites, place):
         self.line = line
@@ -71,7 +71,7 @@ class Operator:
         machine.wait_until(shown, what="the new certificate is shown")
 
     def restart(self):
-        """If the process before has gone: clients over TLS may still be with it."""
+        """Restarts only if the last process has ended: clients over TLS may still be connected to it."""
         if self.old and self.old.poll() is None:
             return
         self.end()
@@ -81,7 +81,7 @@ class Operator:
         machine.wait_until(taken, 30, "the new process accepts")
 
     def end(self, seconds=30):
-        """The process before has ended well."""
+        """Checks that the last process has ended without an error."""
         if self.old:
             self.line.done(self.old, seconds)
 
@@ -110,9 +110,9 @@ def test_pgbench(new_pooler, newest_pg, certificates, mode, request):
     whole = {"seconds": seconds}
     benches = [
         Bench(pooler, "-M", mode, tls=False, clients=clients, **whole),
-        # These stay with the process that they began with.
+        # These clients stay with the process that they have connected to.
         Bench(pooler, "-M", mode, tls=True, clients=clients // 10, seconds=seconds // 3),
-        # These see each new certificate.
+        # These clients connect again and see each new certificate.
         Bench(pooler, "-C", tls=True, clients=2, **whole),
     ]
     machine.wait_until(lambda: len(pooler.console("SHOW CLIENTS")) > clients, 30, "they run")

@@ -1,4 +1,4 @@
-"""Online restart: clients that keep their server connection take it along."""
+"""Online restart: clients that keep a server connection move together with it."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ PINNED = {
 
 @pytest.mark.parametrize("reason", PINNED)
 def test_a_pinned_client_takes_its_server_along(line, newest_pg, reason):
-    """Its session on the server goes on, and ends to pin the client as it would without a restart."""
+    """The session on the server continues. The pin ends as it would without a restart."""
     make, read, expect, drop = PINNED[reason]
     one = line(default_pool_size=2)
     pooler = one.pooler
@@ -83,7 +83,7 @@ def test_a_pinned_client_moves_after_its_transaction(line):
 
 
 def test_what_a_pinned_client_leaves_is_gone(line, newest_pg):
-    """Nobody else gets the session of a client that came with its server, nor what it prepared."""
+    """No other client gets the session state or the statements of a client that has moved with its server."""
     one = line(default_pool_size=1)
     pooler = one.pooler
     client = pooler.raw()
@@ -98,7 +98,7 @@ def test_what_a_pinned_client_leaves_is_gone(line, newest_pg):
     with pooler.raw() as other:
         assert other.value("SELECT to_regclass('pg_temp.mine')") is None
         assert other.value("SELECT nullif(current_setting('app.tenant', true), '')") is None
-        # The name that the first client's statement has on servers is known, or free.
+        # The new process knows the names of the first client's statements on servers, and does not use them again.
         other.send(wire.parse("SELECT 1", name="q"), wire.bind(name="q"), wire.execute(), wire.SYNC)
         assert wire.rows(other.until_ready()) == [("1",)]
 

@@ -1,4 +1,4 @@
-"""Online restart: encrypted connections go on in the new process, with both sides' keys."""
+"""Online restart: encrypted connections continue in the new process, with the keys of both directions."""
 
 import threading
 
@@ -20,12 +20,12 @@ LONG = 300_000
 
 
 def shown(pooler):
-    """What the console shows of the clients' encryption."""
+    """Returns the clients' encryption as the console shows it."""
     return sorted(row["tls"] for row in pooler.console("SHOW CLIENTS") if row["database"] == "app")
 
 
 def works(client):
-    """Requests and replies of several records, both ways."""
+    """Sends and receives messages of several TLS records."""
     text = "x" * LONG
     assert client.execute("SELECT length(%s), repeat('y', %s)", [text, LONG]).fetchone() == (LONG, "y" * LONG)
     assert client.execute("SHOW app.tenant").fetchone() == ("blue",)
@@ -50,7 +50,7 @@ def test_each_cipher(line, certificates, cipher):
 
 
 def test_a_client_over_tls_moves_after_its_transaction(line, newest_pg, certificates):
-    """A cancel request that comes to the new process reaches it before."""
+    """Before it moves, a cancel request to the new process reaches it."""
     one = line(**certificates.pooler("allow"))
     pooler = one.pooler
     client = connect(pooler)
@@ -114,7 +114,7 @@ def test_a_pinned_client_over_tls(line, tls_pg, certificates):
 
 
 def test_the_pooler_closes_in_order(line, certificates):
-    """A client that is ended gets its error and the end of the encryption."""
+    """A client that is disconnected gets its error and a close_notify."""
     one = line(**certificates.pooler("require"))
     client = connect(one.pooler)
     one.full()
@@ -126,7 +126,7 @@ def test_the_pooler_closes_in_order(line, certificates):
 
 
 def test_a_new_process_that_dies_gives_them_back(line, certificates):
-    """Clients that are on their way stay with the old process, as do those in transactions."""
+    """The new process dies: clients that were being moved stay with the old process, as do those in transactions."""
     one = line(**certificates.pooler("require"))
     pooler = one.pooler
     client = connect(pooler)
@@ -144,7 +144,7 @@ def test_a_new_process_that_dies_gives_them_back(line, certificates):
 
 
 def test_a_new_process_that_is_stopped_and_killed(line, certificates):
-    """Clients that were sent, and that the new process has not confirmed, are served by the old one."""
+    """The old process serves clients that it has sent and that the new process has not confirmed."""
     one = line(**certificates.pooler("require"), workers=1, default_pool_size=25)
     pooler = one.pooler
     clients = [connect(pooler) for _ in range(20)]

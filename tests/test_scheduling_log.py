@@ -1,4 +1,4 @@
-"""The log of who gets which server, and why."""
+"""`log_scheduling`: the log of which client gets which server, and why."""
 
 import re
 
@@ -13,7 +13,7 @@ def lines(pooler):
 
 
 def only_server(pooler):
-    """The one server's name in the log: its number depends on how many connections came before."""
+    """Returns the name of the only server in the log. Its number depends on earlier connections."""
     names = set(re.findall(r"S-0x[0-9a-f]+", pooler.log()))
     assert len(names) == 1, names
     return names.pop()

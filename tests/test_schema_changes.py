@@ -1,4 +1,4 @@
-"""A client that changes tables and types beside others that have prepared statements, on shared servers."""
+"""A client changes tables and types while other clients of the same servers have prepared statements."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -88,7 +88,7 @@ def test_a_description_above_64_kb_belongs_to_its_statement(weir, first):
 @pytest.mark.pgweir_only("it gives rows of columns that the client was not told of")
 @pytest.mark.shows("session_state")
 def test_who_was_told_before_hears_the_error(weir):
-    """On whichever server, and by the name of the function that drivers know the error by."""
+    """The error comes on each server, with the routine name by which drivers recognize it."""
     with weir.raw() as client, weir.raw() as other:
         prepare(client)
         assert [rows(heard) for heard in on_both(weir, client, TRUSTS)] == [[("1",)]] * 2
@@ -106,11 +106,13 @@ def test_who_was_told_before_hears_the_error(weir):
 
 
 def test_where_a_sync_is_due(weir):
-    """The server skips all messages up to the Sync, which must follow though the statement's columns are unknown."""
+    """The server skips all messages up to the Sync. pgweir must send the Sync although it does not know the statement's
+    columns.
+    """
     with weir.raw() as client, weir.raw() as other:
         prepare(client)
         assert errors(other.query("ALTER TABLE changing ADD b int DEFAULT 2")) == []
-        # The server that has the statement is elsewhere.
+        # Another client has the server with the statement.
         other.query("BEGIN")
         heard = client.send(extended("SELECT pg_sleep(0.1), 1/0") + query("SELECT 2") + TRUSTS).until_ready()
         assert kinds(heard).endswith("EZ")
@@ -127,8 +129,9 @@ def test_a_change_that_does_not_matter(weir):
 
 
 def test_within_the_transaction(weir):
-    """A statement that is made after the change is new, also where the server has the text; so it is
-    after the change is taken back."""
+    """A statement that is prepared after the change is new, also if the server has the text already; the same after the
+    change is rolled back.
+    """
     with weir.raw() as client, weir.raw() as other:
         prepare(other)
         client.query("BEGIN")
@@ -163,7 +166,7 @@ def test_types_that_are_created_again(weir):
 
 @pytest.mark.pgweir_only("it knows nothing of SQL's names")
 def test_execute_is_described_by_what_it_executes(weir):
-    """Also where another client's statement of that name, on this server, is another one."""
+    """Also if another client's statement of this name on the server differs."""
     with weir.raw() as client, weir.raw() as other:
         for each, what in ((client, "'one' AS a"), (other, "2 AS b, 3 AS c")):
             each.ask(parse(f"SELECT {what}", "named") + SYNC)
@@ -178,7 +181,7 @@ def test_execute_is_described_by_what_it_executes(weir):
 
 @pytest.mark.pgweir_only("it carries nothing")
 def test_an_unnamed_statement_in_requests_of_its_own(weir):
-    """First it is made, in later requests it is used, as pgx does in its mode `describe_exec`."""
+    """One request prepares the unnamed statement, later ones use it, as pgx does in its mode `describe_exec`."""
     text = "SELECT set_config('app.key', $1, false)"
     with weir.raw() as client, weir.raw() as other:
         assert kinds(client.ask(parse(text) + describe("S") + SYNC)) == "1tTZ"
@@ -211,7 +214,7 @@ def test_a_database_that_is_dropped(start_pooler, newest_pg, workers):
 
 
 def test_a_database_is_dropped_when_its_last_client_leaves(start_pooler, newest_pg, workers):
-    """PostgreSQL waits some seconds for that, and so do we."""
+    """PostgreSQL's DROP DATABASE waits some seconds for that."""
     weir = start_pooler(databases={"*": f"host={newest_pg.host} port={newest_pg.port}"}, workers=workers,
                         users={clusters.SUPERUSER: ""})
     with weir.connect(clusters.SUPERUSER, "app") as client:

@@ -261,7 +261,7 @@ def test_texts_are_shared_on_a_server(start_pooler, pg):
 
 @pytest.mark.shows("max_prepared_statements")
 def test_limit_that_is_changed_by_reload(start_pooler, newest_pg):
-    # Where clients see what a server has.
+    # The server that clients use shows its statements.
     pooler = start_pooler(newest_pg, default_pool_size=1, max_prepared_statements=10,
                           session_state="off")
     client = pooler.raw()
@@ -377,7 +377,7 @@ def test_unnamed_statement_is_the_clients_own(start_pooler, newest_pg):
     assert wire.rows(messages) in ([], [("secret of a",)])
 
 
-# -- many at once
+# -- many clients
 
 
 def test_texts_that_differ_in_one_byte(start_pooler, pg, workers):
