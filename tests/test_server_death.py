@@ -1,4 +1,4 @@
-"""Servers that end: the errors of their clients, and the next steps of the pool."""
+"""Servers that end: the errors that clients get, and what the pool does next."""
 
 import contextlib
 import threading
@@ -42,7 +42,7 @@ def test_idle_server(start_pooler, pg, workers):
 
 
 def test_idle_server_that_takes_its_time_to_go(start_pooler, start_server, workers):
-    """After its last error, a server is not lent again."""
+    """After an error that ends its session, a server is not lent again."""
     ends = threading.Event()
 
     def behave(connection):
@@ -68,7 +68,9 @@ def test_idle_server_that_takes_its_time_to_go(start_pooler, start_server, worke
 
 
 def test_server_whose_last_words_come_with_an_answer(start_pooler, start_server):
-    """Requests that the client has sent in the same write, and that wait for that answer, go to the next server."""
+    """Requests that the client has sent in the same write, and that wait for the lost server's answer, go to the next
+    server.
+    """
     answers = {"P": fake.frame("1"), "B": fake.frame("2"), "E": fake.data_row("second") + fake.frame("C", fake.text("SELECT 1"))}
 
     def behave(connection):
@@ -117,7 +119,7 @@ def test_server_in_session_mode(start_pooler, pg):
     wire.extended("SELECT pg_sleep(30)") + wire.SYNC,
 ], ids=["simple", "extended"])
 def test_server_in_a_query(start_pooler, pg, workers, sent):
-    """Outside of a transaction the client receives the server's error, and goes on."""
+    """Outside of a transaction the client receives the server's error, and stays connected."""
     pooler = start_pooler(pg, default_pool_size=1, workers=workers)
     client = pooler.raw()
     for _ in range(2):
@@ -132,7 +134,7 @@ def test_server_in_a_query(start_pooler, pg, workers, sent):
 
 
 def test_server_in_a_pipeline(start_pooler, pg):
-    """Every question is answered, or the connection is closed: nobody waits for ever."""
+    """Every request is answered, or the connection is closed: no client waits without end."""
     pooler = start_pooler(pg, default_pool_size=1)
     client = pooler.raw()
     client.send(query("SELECT pg_sleep(30)"), query("SELECT 2"), query("SELECT 3"))
@@ -201,14 +203,16 @@ def test_all_servers_at_once(start_pooler, pg, workers):
         assert client.value("SELECT 9") == "9"
 
 
-# -- Without last words
+# -- servers that end without an error
 
 ROLLED_BACK, UNKNOWN = "08006", "08007"
 SILENT = "server conn crashed?"
 
 
 def dies_at(sql):
-    """A server that begins transactions, answers anything, and ends without a word when it gets this text."""
+    """A fake server that begins transactions, answers each query, and closes its connection without an error when it
+    gets this text.
+    """
     def behave(connection):
         if not connection.welcome():
             return
@@ -264,7 +268,7 @@ def test_the_outcome_of_a_commit(start_pooler, start_server, before, last, expec
     ([], "INSERT 1", UNKNOWN),
 ])
 def test_the_outcome_of_a_commit_in_the_extended_protocol(start_pooler, start_server, before, last, expect):
-    """It counts what was executed, by the name of a prepared statement too."""
+    """The executed statements count, also those that are executed by the name of a prepared statement."""
     server = start_server(dies_at("(sync)"))
     pooler = start_pooler(None, databases={"app": server.database})
     client = pooler.raw()
@@ -277,7 +281,7 @@ def test_the_outcome_of_a_commit_in_the_extended_protocol(start_pooler, start_se
 
 @pytest.mark.pgweir_only("has one SQLSTATE for all cases")
 def test_a_lost_query_has_changed_nothing(start_pooler, start_server, newest_pg):
-    """A SELECT outside of a transaction, of which the catalog shows that it calls nothing that may write."""
+    """A SELECT outside of a transaction that, by the catalog, calls no function that may write."""
     def behave(connection):
         startup = connection.read_startup()
         if startup is None:
@@ -321,7 +325,7 @@ def forward(source, target):
             target.sendall(data)
 
 
-# -- PostgreSQL as a whole
+# -- all of PostgreSQL
 
 
 @pytest.mark.parametrize("mode", ["immediate", "fast"])
@@ -377,7 +381,7 @@ DOWN = "connect failed|server login has been failing"
 
 @pytest.mark.parametrize("over", ["tcp", "unix"])
 def test_login_while_it_is_down(start_pooler, mortal_pg, over):
-    """The first login of all needs a server, and waits; later logins are refused at once."""
+    """The first login to the pool needs a server, and waits. Later logins are refused at once."""
     mortal_pg.stop("fast")
     host = mortal_pg.host if over == "tcp" else mortal_pg.socket_dir
     databases = {"app": f"host={host} port={mortal_pg.port}"}
@@ -411,7 +415,7 @@ def test_no_such_host(start_pooler, newest_pg):
 
 
 def test_server_refuses_some_connections(start_pooler, pg, workers):
-    """PostgreSQL lets two in where the pool wants five: the two serve everybody."""
+    """PostgreSQL allows two connections although the pool may open five: these two serve all clients."""
     pg.run("DROP ROLE IF EXISTS limited; CREATE ROLE limited LOGIN CONNECTION LIMIT 2")
     users = {"limited": "", "admin": "admin password"}
     pooler = start_pooler(pg, users=users, default_pool_size=5, workers=workers, server_login_retry=1)
@@ -435,7 +439,7 @@ def test_first_connection_is_refused(start_pooler, pg):
 
 
 def test_servers_die_under_load(start_pooler, pg, workers):
-    """Clients see server errors only, and nobody is stuck at the end."""
+    """Clients get only errors of servers, and no client is stuck at the end."""
     pooler = start_pooler(pg, default_pool_size=4, workers=workers, server_login_retry=1)
     problems, done, answers = [], threading.Event(), [0]
 

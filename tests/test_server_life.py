@@ -1,4 +1,4 @@
-"""How long servers and pools live, which one is lent, and what happens when none can be opened."""
+"""How long servers and pools exist, which server is lent, and what happens when no server can be opened."""
 
 import signal
 import threading
@@ -39,7 +39,7 @@ def test_lifetime_0_is_one_use(start_pooler, emptied_pg, workers):
 
 @pytest.mark.shows("server_lifetime")
 def test_a_server_in_use_gets_a_successor_before_it_goes(start_pooler, emptied_pg, workers):
-    """No query ever waits for a login: there is a new server before the old one goes."""
+    """No query waits for a login: the new server is open before the old one is closed."""
     pooler = start_pooler(emptied_pg, server_lifetime=2, workers=workers, log_connections=1)
     client = pooler.raw()
     backends, is_late = [], machine.after(8)
@@ -68,7 +68,7 @@ def test_a_late_check_opens_the_successor_first(start_pooler, emptied_pg):
 
 
 def assert_successors_came_first(pooler):
-    """Each server had logged in before its predecessor was closed."""
+    """Checks that each server had logged in before its predecessor was closed."""
     lines = [line for line in pooler.log().splitlines() if " S-" in line]
     opened = [n for n, line in enumerate(lines) if "new connection to server" in line]
     closed = [n for n, line in enumerate(lines) if "server lifetime over" in line]
@@ -118,7 +118,7 @@ def test_unused_auto_database_is_forgotten(start_pooler, emptied_pg, workers):
     assert pooler.pool("other") is not None, "it stands in the file"
 
 
-# -- which one
+# -- which server is lent
 
 
 @pytest.mark.shows("server_round_robin")
@@ -138,7 +138,7 @@ def test_server_round_robin(start_pooler, emptied_pg, turns):
         assert len(set(used)) == 1
 
 
-# -- is it still there?
+# -- server_check_query
 
 
 def statements(seen):
@@ -161,7 +161,7 @@ DEAD = set()
 
 @pytest.fixture
 def dead():
-    """Numbers of connections that break at the next query."""
+    """The numbers of connections that break at the next query."""
     DEAD.clear()
     return DEAD
 
@@ -229,7 +229,7 @@ CHECKS_THAT_FAIL = ["SELECT 1/0", "BEGIN", "COPY (SELECT 1) TO STDOUT; SELECT 1/
 
 @pytest.mark.parametrize("check", CHECKS_THAT_FAIL)
 def test_a_check_that_fails(start_pooler, pg, workers, check):
-    """The server goes, the client gets a fresh one, which is not checked."""
+    """The server is closed, and the client gets a new one, which is not checked."""
     pooler = start_pooler(pg, server_check_query=check, server_check_delay=0, workers=workers)
     client = pooler.raw()
     assert len({client.value(BACKEND) for _ in range(3)}) == 3
@@ -279,13 +279,13 @@ def test_a_client_that_leaves_during_a_check(start_pooler, emptied_pg):
         assert server.accepted == 1
 
 
-# -- out of date
+# -- outdated servers
 
 
 @pytest.mark.shows("server_fast_close")
 @pytest.mark.parametrize("mode", ["session", "transaction"])
 def test_server_fast_close(start_pooler, emptied_pg, workers, mode):
-    """After RECONNECT a session ends with its transaction; other modes need no such thing."""
+    """After RECONNECT, a session in session mode ends with its transaction. The other modes do not need the setting."""
     pooler = start_pooler(emptied_pg, pool_mode=mode, server_fast_close=1, workers=workers)
     idle, busy = pooler.raw(), pooler.raw()
     busy.query("BEGIN")
@@ -313,13 +313,13 @@ def test_without_server_fast_close_a_session_goes_on(start_pooler, emptied_pg):
     assert client.error_and_close().words == "database configuration changed"
 
 
-# -- when none can be opened
+# -- when no server can be opened
 
 
 @pytest.mark.shows("server_login_retry")
 @pytest.mark.parametrize("retry", [0.2, 1.2])
 def test_server_login_retry(start_pooler, emptied_pg, retry):
-    """The next login comes after that time, not before; who waits is served then."""
+    """The next login comes after this time, not before, and serves the waiting clients."""
     times = []
 
     def behave(connection):
@@ -400,7 +400,7 @@ def test_a_server_that_starts_is_waited_for(start_pooler, emptied_pg, workers):
 
 
 def test_clients_wait_while_a_server_refuses_for_now(start_pooler, newest_pg, workers):
-    """A refusal that may pass, like an error of a login trigger, ends no client that is logged in."""
+    """A temporary refusal, such as an error of a login trigger, disconnects no client that is logged in."""
     newest_pg.run("CREATE DATABASE crowded")
     try:
         where = f"host={newest_pg.host} port={newest_pg.port} dbname=crowded"

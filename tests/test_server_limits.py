@@ -1,4 +1,4 @@
-"""How many servers there are: sizes of pools, and the caps that pools share."""
+"""Limits on servers: sizes of pools, and the caps that pools share."""
 
 import concurrent.futures
 import threading
@@ -152,7 +152,7 @@ def capped(start_pooler, pg, name, **options):
                    "user.max_user_connections", "max_server_conn")
 @pytest.mark.parametrize("name", CAPS)
 def test_cap(start_pooler, emptied_pg, workers, name):
-    """No server is opened beyond a cap; the slot of one that goes is used by who waits."""
+    """No server is opened above a cap. When a server is closed, a waiting client gets its slot."""
     pooler, one, other = capped(start_pooler, emptied_pg, name, workers=workers, query_wait_timeout=9)
     holders = begin(pooler, 2, *one)
     waiter = pooler.socket()
@@ -161,12 +161,12 @@ def test_cap(start_pooler, emptied_pg, workers, name):
     late.send(wire.query("SELECT 1"))
     late.quiet(0.6)
     assert emptied_pg.count_servers(*one) + emptied_pg.count_servers(*other) == 2
-    # The one that comes free is the own pool's first, unless the other has waited for its share.
+    # A server that becomes free goes to its own pool first, unless the other pool has waited for its share.
     for holder in holders:
         holder.query("COMMIT")
     assert wire.value(late.until_ready()) == "1"
     waiter.until("Z")
-    # Both were served; a server that went for another pool may still be on its way out.
+    # Both were served. A server that was closed for the other pool may still be ending.
     machine.wait_until(lambda: emptied_pg.count_servers(*one) + emptied_pg.count_servers(*other) <= 2,
                        what="no more servers than the cap")
 
@@ -174,8 +174,8 @@ def test_cap(start_pooler, emptied_pg, workers, name):
 @pytest.mark.shows("max_db_connections", "max_user_connections", "max_server_conn")
 @pytest.mark.parametrize("name", CAPS)
 def test_eviction(start_pooler, emptied_pg, workers, name):
-    """An idle server of another pool under the same cap goes: the one that is idle longest."""
-    # Else the client may get a second server while the first reads the catalog.
+    """An idle server of another pool under the same cap is closed: the one that has been idle longest."""
+    # Otherwise the client may get a second server while the first reads the catalog.
     pooler, one, other = capped(start_pooler, emptied_pg, name, workers=workers,
                                 catalog_check_interval=0)
     clients = begin(pooler, 2, *one)
@@ -192,7 +192,7 @@ def test_eviction(start_pooler, emptied_pg, workers, name):
 
 
 def test_server_that_comes_free_is_evicted_at_once(start_pooler, emptied_pg, workers):
-    """The look for an idle server finds none; the next one that comes free goes."""
+    """The search for an idle server finds none, so the next server that becomes free is closed."""
     pooler = start_pooler(emptied_pg, max_db_connections=1, workers=workers)
     holder = begin(pooler, 1)[0]
     waiter = pooler.socket()
@@ -212,7 +212,7 @@ def test_server_that_comes_free_is_evicted_at_once(start_pooler, emptied_pg, wor
 
 @pytest.mark.shows("max_db_connections")
 def test_no_pool_starves_under_a_cap(start_pooler, emptied_pg, workers):
-    """A pool whose clients always wait yields to one that has nothing."""
+    """A pool whose clients always wait gives a server up for a pool that has none."""
     pooler = start_pooler(emptied_pg, max_db_connections=2, workers=workers, query_wait_timeout=20)
     stop = threading.Event()
     served = [0]
@@ -239,7 +239,7 @@ def test_no_pool_starves_under_a_cap(start_pooler, emptied_pg, workers):
 
 @pytest.mark.shows("max_server_conn", "database.weight")
 def test_shares_are_by_weight(start_pooler, emptied_pg, workers):
-    """Two pools that want all there is get it 3 to 1; and each can have all when it is alone."""
+    """Two pools that need all servers share them 3 to 1. Each can use all of them while the other needs none."""
     databases = {"app": emptied_pg.entry("weight=3"), "other": emptied_pg.entry("", "other")}
     pooler = start_pooler(emptied_pg, databases=databases, max_server_conn=8, default_pool_size=8,
                           workers=workers, max_client_conn=100)
@@ -306,7 +306,7 @@ def test_min_pool_size_evicts_no_server(start_pooler, emptied_pg):
 @pytest.mark.shows("server_connect_limit")
 @pytest.mark.parametrize("limit", [1, 3])
 def test_server_connect_limit(start_pooler, emptied_pg, limit):
-    """After the first, so many logins of a pool are under way at once."""
+    """After the first successful login, this number of logins of a pool may be under way at once."""
     seen, lock, go = [], threading.Lock(), threading.Event()
     under_way = [0]
 
@@ -327,7 +327,7 @@ def test_server_connect_limit(start_pooler, emptied_pg, limit):
         for client in clients:
             client.send(wire.query("BEGIN"))
         machine.wait_until(lambda: len(seen) == limit, what="logins are under way")
-        # Room for one more, and time: it does not come.
+        # There is room for one more server, and time, but no server is opened.
         machine.stays_true(lambda: server.accepted == 1 + limit, 0.3, "no more logins")
         go.set()
         for client in clients:

@@ -1,6 +1,5 @@
-"""docs/sessions.md: what a session can do directly, behind PgBouncer and behind pgweir; every cell is run.
-
-`PGWEIR_WRITE_DOCS=1 pytest tests/test_session_features.py -n 0` writes the page anew.
+"""The table of docs/sessions.md: what a session can do on a direct connection, behind PgBouncer and behind pgweir. The
+test runs every cell. `PGWEIR_WRITE_DOCS=1 pytest tests/test_session_features.py -n 0` writes the page.
 """
 
 import os
@@ -95,6 +94,6 @@ def write_page(told):
     for feature in session_features.FEATURES:
         cells = [told.get(way, {}).get(feature.title, "?") for way in WAYS]
         lines.append(f"| {feature.title} | " + " | ".join(cells) + " |")
-    # The text behind the table is written by hand, and stays.
+    # The text after the table is written by hand, and is kept.
     behind = PAGE.read_text().partition(END)[2] if PAGE.exists() else ""
     PAGE.write_text(HEAD + "\n".join(lines) + "\n" + END + behind)

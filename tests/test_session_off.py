@@ -1,4 +1,4 @@
-"""`session_state = off`: what PgBouncer does in transaction mode."""
+"""`session_state = off`: pgweir works as PgBouncer does in transaction mode."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_names_that_end_a_connection(start_pooler, newest_pg, name):
         messages = client.send(last).rest()
         assert [(m.fields["S"], m.sqlstate, m.fields["M"]) for m in messages] == [
             ("FATAL", "08P01", words)]
-        # Another client's statements are no worse for it, and a missing name can be closed.
+        # Another client's statements still work, and a client may close a name that does not exist.
         other.send(bind(name="S_0") + execute() + close("S", "S_9") + SYNC)
         assert rows(other.until_ready()) == [("0",)]
     assert words in weir.log()

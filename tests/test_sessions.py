@@ -187,7 +187,7 @@ UNNAMED = {
 @pytest.mark.parametrize("interval", [0, 3600])
 @pytest.mark.parametrize("name", UNNAMED)
 def test_what_calls_a_function_without_its_name(start_pooler, newest_pg, name, interval):
-    """A client has made it a moment ago, and nothing of what it sets reaches another one."""
+    """A client has just created the function, and no state that it sets reaches another client."""
     create, use, drop = UNNAMED[name]
     pooler = start_pooler(newest_pg, default_pool_size=1, catalog_check_interval=interval)
     newest_pg.run(f"""
@@ -198,7 +198,7 @@ def test_what_calls_a_function_without_its_name(start_pooler, newest_pg, name, i
         ALTER TABLE left_table OWNER TO trusty""", dbname="app")
     try:
         first, other = pooler.raw(), pooler.raw()
-        # The catalog is read, where it is.
+        # pgweir has read the catalog, where it reads one.
         for _ in range(3):
             first.query("SELECT count(*) FROM left_table")
             other.query("SELECT 1")

@@ -1,4 +1,4 @@
-"""Settings that nothing else in these tests needs, each by what it changes."""
+"""Settings that no other module tests, each by its effect."""
 
 import contextlib
 import ctypes
@@ -75,7 +75,7 @@ OPTIONS = [
 
 @pytest.mark.shows("tcp_keepalive", "tcp_keepcnt", "tcp_keepidle", "tcp_keepintvl", "tcp_user_timeout")
 def test_keepalive(start_pooler, newest_pg):
-    """On both sides, where the settings ask for it."""
+    """Keepalive is set on both sides, if the settings demand it."""
     pooler = start_pooler(newest_pg, **{name: value for name, value, _, _ in OPTIONS})
     with pooler.raw() as client:
         client.value("SELECT 1")
@@ -156,7 +156,7 @@ def test_read_buffer(start_pooler, newest_pg):
 @pytest.mark.pgweir_only("has no such setting")
 @pytest.mark.parametrize("driver", ["auto", "epoll", "io_uring"])
 def test_io_driver(start_pooler, newest_pg, driver):
-    """Which one a worker uses shows in its descriptors; a kernel that forbids io_uring is said to."""
+    """The worker's descriptors show which driver it uses. If the kernel denies io_uring, the log says so."""
     pooler = start_pooler(newest_pg, workers=2, io_driver=driver)
     with pooler.raw() as client:
         for number in range(20):
@@ -208,7 +208,7 @@ def test_scram_iterations(start_pooler, newest_pg):
 @pytest.mark.shows("scram_threads", "scram_queue")
 @pytest.mark.pgweir_only("derives keys between queries")
 def test_keys_of_scram_have_threads(start_pooler, newest_pg):
-    """One key is being derived, another waits; a third is refused, and a client that needs no key logs in."""
+    """One key is being derived, another waits, and a third is refused. A client that needs no key can log in."""
     users = {"admin": scram.secret("x")} | {f"u{number}": "clear text" for number in range(4)}
     pooler = start_pooler(newest_pg, auth_type="scram-sha-256", users=users, client_login_timeout=5,
                           scram_iterations=200_000_000, scram_threads=1, scram_queue=1)
@@ -235,7 +235,7 @@ def test_keys_of_scram_have_threads(start_pooler, newest_pg):
     assert sorted(outcomes) == ["client_login_timeout"] * 2 + ["too many logins at once"] * 2
 
 
-# -- of one database, of one user
+# -- settings of a database and of a user
 
 
 @pytest.mark.shows("database.application_name", "database.client_encoding")
@@ -260,7 +260,7 @@ def test_server_lifetime_of_a_database(start_pooler, newest_pg):
 
 @pytest.mark.shows("user.pool_size")
 def test_pool_size_of_a_user(start_pooler, newest_pg):
-    """Goes before the database's."""
+    """The user's value takes precedence over the database's."""
     pooler = start_pooler(newest_pg, databases={"app": newest_pg.entry("pool_size=1")},
                           users_section={"trusty": "pool_size=3"})
     clients = [pooler.raw() for _ in range(3)]
@@ -276,7 +276,7 @@ def test_pool_size_of_a_user(start_pooler, newest_pg):
 
 @pytest.mark.shows("autodb_idle_timeout")
 def test_autodb_idle_timeout(start_pooler, newest_pg):
-    """A database that came from `*` is forgotten once nobody has used it for so long."""
+    """A database that was created from `*` is forgotten after this time without use."""
     pooler = start_pooler(newest_pg, databases={"*": newest_pg.entry(dbname=None)}, autodb_idle_timeout=1,
                           server_idle_timeout=1)
 
@@ -292,7 +292,7 @@ def test_autodb_idle_timeout(start_pooler, newest_pg):
     assert pooler.raw().value("SELECT current_database()") == "app"
 
 
-# -- servers that do not let us in
+# -- servers that refuse logins
 
 
 @pytest.mark.shows("server_login_retry")
@@ -313,7 +313,7 @@ def test_server_login_retry(start_server, start_pooler, pause, fewest, most):
 
 @pytest.mark.shows("cancel_wait_timeout")
 def test_cancel_wait_timeout(start_server, start_pooler):
-    """A cancel request that cannot be passed on is given up."""
+    """pgweir gives up a cancel request that it can't send in time."""
     forever = threading.Event()
 
     def behave(connection):
@@ -337,7 +337,7 @@ def test_cancel_wait_timeout(start_server, start_pooler):
 
 @pytest.fixture
 def start_with_hosts(new_pooler, folder):
-    """Starts a pooler that sees an /etc/hosts of its own, and gives what writes that file."""
+    """Starts a pooler with its own /etc/hosts. Returns a function that writes this file."""
     if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], check=False).returncode != 0:
         pytest.skip("only root can give a process another /etc/hosts, and not in every container")
     files = [folder / "hosts", folder / "nsswitch.conf"]
@@ -364,7 +364,7 @@ def start_with_hosts(new_pooler, folder):
 @pytest.mark.shows("dns_max_ttl")
 @pytest.mark.parametrize(("seconds", "moves"), [(1, True), (60, False)])
 def test_address_is_kept(start_with_hosts, start_server, seconds, moves):
-    """For so long, new connections go to the address that a name had."""
+    """Until `dns_max_ttl` has passed, new connections go to the old address of a name."""
     def speaks_of(where):
         def behave(connection):
             if connection.welcome():
@@ -407,14 +407,14 @@ def test_missing_name_is_remembered(start_with_hosts, newest_pg, seconds, found)
         machine.stays_true(lambda: comes_in() is None, 2.5, "the name is not looked up again")
 
 
-# -- what is left of clients that are gone
+# -- clients that have disconnected
 
 
 @pytest.mark.shows("abandoned_query_timeout")
 @pytest.mark.pgweir_only("has no such setting")
 @pytest.mark.parametrize(("seconds", "kept"), [(0.3, False), (10, True)])
 def test_abandoned_query(start_pooler, newest_pg, seconds, kept):
-    """A server whose client has left in mid-query is waited for, for so long."""
+    """pgweir waits for this time for a server whose client has disconnected during a query."""
     pooler = start_pooler(newest_pg, default_pool_size=1, abandoned_query_timeout=seconds)
     client = pooler.raw()
     before = client.value(BACKEND)
@@ -430,7 +430,7 @@ def test_abandoned_query(start_pooler, newest_pg, seconds, kept):
 @pytest.mark.pgweir_only("has no such setting")
 @pytest.mark.parametrize(("seconds", "stays"), [(0.5, False), (30, True)])
 def test_close_flush_timeout(start_pooler, newest_pg, seconds, stays):
-    """A client that is being closed, and does not read, is waited for, for so long."""
+    """pgweir waits for this time for a client that is being disconnected and does not read."""
     pooler = start_pooler(newest_pg, close_flush_timeout=seconds, query_timeout=1)
     client = pooler.raw(timeout=20)
     client.send(query("SELECT repeat('x', 1000) FROM generate_series(1, 50000)"))
@@ -450,7 +450,7 @@ def test_close_flush_timeout(start_pooler, newest_pg, seconds, stays):
 
 @pytest.mark.shows("user")
 def test_user(new_pooler, newest_pg):
-    """Started as root, it becomes somebody else."""
+    """Started as root, pgweir switches to this user."""
     account = machine.service_account()
     if os.geteuid() != 0:
         pytest.skip("only root can become somebody else")

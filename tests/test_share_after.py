@@ -25,7 +25,7 @@ def test_few_clients_keep_their_servers(start_pooler, newest_pg, workers, scope)
         client.query("SELECT 1")
     kept = [client.value(BACKEND) for client in (one, other)]
     assert len(set(kept)) == 2 and active(pooler) == 2
-    # A third one shares, and so do all from then on.
+    # With a third client, all clients share servers.
     third = pooler.raw()
     machine.wait_until(lambda: active(pooler) == 0, 5, "all servers are free")
     for client in (one, other, third):
@@ -37,8 +37,8 @@ def test_few_clients_keep_their_servers(start_pooler, newest_pg, workers, scope)
 
 @pytest.mark.shows("share_after")
 def test_no_client_waits_for_a_kept_server(start_pooler, newest_pg, workers):
-    """A kept server makes no client wait: not for want of servers, not for a cap, not at a pause. The session moves
-    along.
+    """A kept server makes no client wait: neither if all servers are in use, nor under a cap, nor at a pause. The
+    session moves to the next server.
     """
     pooler = start_pooler(newest_pg, share_after=5, default_pool_size=1, max_db_connections=1,
                           query_wait_timeout=3, workers=workers)

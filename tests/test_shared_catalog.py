@@ -63,7 +63,7 @@ BY_CODE = """
 
 @pytest.mark.parametrize("how", ["query", "prepared", "call"])
 def test_ddl_by_a_function_in_session_mode(weir, newest_pg, how):
-    """The catalog shows that the function may do DDL: its use counts, whatever the text begins with."""
+    """The catalog shows that the function may do DDL, so its use counts as DDL."""
     newest_pg.run(BY_CODE.format(TRIGGER), dbname="app")
     try:
         read(weir)

@@ -1,4 +1,4 @@
-"""How the process ends, and what it leaves behind."""
+"""How the process ends, and which files it leaves."""
 
 import signal
 import socket
@@ -14,7 +14,7 @@ NEWER = pytest.mark.pgweir_only("since 1.23 signals mean this")
 
 
 def is_closed_to_new(pooler):
-    """Does nobody listen any more?"""
+    """Returns whether no process listens any more."""
     try:
         pooler.socket().close()
     except OSError:
@@ -52,7 +52,7 @@ def test_second_term_is_immediate(start_pooler, newest_pg, workers):
     machine.wait_until(lambda: is_closed_to_new(pooler), what="nobody is let in")
     assert client.value("SELECT 1") == "1"
     pooler.signal(signal.SIGTERM)
-    assert client.rest() == []  # no word, as in PgBouncer
+    assert client.rest() == []  # without an error, as in PgBouncer
     assert pooler.wait_end() == 0
 
 
@@ -253,7 +253,7 @@ def test_logfile(new_pooler, newest_pg):
 
 @pytest.mark.shows("log_connections", "log_disconnections")
 def test_log_of_a_session(start_pooler, newest_pg):
-    """The lines that people's alerts look for, in PgBouncer's form."""
+    """The lines that alerts look for, in PgBouncer's format."""
     pooler = start_pooler(newest_pg)
     with pooler.raw() as client:
         client.value("SELECT 1")

@@ -19,7 +19,7 @@ import ledger
 import machine
 
 BUSY, IDLE, MIXED = 12, 40, 8
-# How much memory may grow between the second quarter and the last one: a share, and what is noise in short runs.
+# How much memory may grow between the second quarter and the last one: a share, and a constant for noise in short runs.
 GROWTH, NOISE_KB = 0.03, 2_000
 SEED = 1
 
@@ -76,7 +76,7 @@ def canceled(db, rng):
     with contextlib.suppress(psycopg.errors.QueryCanceled):
         db.execute("SELECT pg_sleep(0.1)")
     timer.join()
-    # The request has been dealt with when its connection has been closed; its effect may hit the next statement.
+    # The request was handled when its connection is closed. It may still cancel the next statement.
     with contextlib.suppress(psycopg.errors.QueryCanceled):
         db.execute("SELECT 1")
 
@@ -92,7 +92,7 @@ DEEDS = (prepared, prepared, prepared, setting, temporary_table, copy, large_res
 
 
 class Mixed(threading.Thread):
-    """A client that does all sorts of things, and reconnects every now and then."""
+    """A client that runs statements of all kinds, and connects again from time to time."""
 
     def __init__(self, pooler, seed):
         super().__init__(daemon=True)
@@ -127,7 +127,7 @@ class Mixed(threading.Thread):
 
 
 class Soak:
-    """The load, and what it has noticed so far."""
+    """The load, and its results so far."""
 
     def __init__(self, pg, pooler, load, mixed):
         self.pg, self.pooler, self.load, self.mixed = pg, pooler, load, mixed
@@ -138,7 +138,7 @@ class Soak:
                 *(error for client in self.mixed for error in client.errors)]
 
     def without_faults(self, seconds):
-        """Load alone, which causes no errors; memory is noted."""
+        """Runs load without faults: there are no errors. Records memory."""
         before = self.errors()
         for _ in machine.every(0.5, until=machine.after(seconds)):
             self.memory.append((time.monotonic(), self.pooler.memory_kb()))
@@ -176,7 +176,7 @@ class Soak:
         return False
 
     def all_work(self):
-        """Waits until each client has done something from now on."""
+        """Waits until each client has completed a transaction from now on."""
         now = time.monotonic()
         machine.wait_until(lambda: self.load.all_since(now) and min(client.last_done for client in self.mixed) > now, 60,
                            "all clients work")

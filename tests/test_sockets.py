@@ -1,4 +1,4 @@
-"""Where it listens, and what the sockets on both sides are like."""
+"""The addresses on which pgweir listens, and the options of its sockets on both sides."""
 
 import grp
 import os
@@ -41,7 +41,7 @@ def test_tcp_options_on_both_sides(start_pooler, newest_pg):
     first = {"tcp_keepalive": 1, "tcp_keepcnt": 5, "tcp_keepidle": 77, "tcp_keepintvl": 11,
              "tcp_user_timeout": 54321, "tcp_socket_buffer": 30000}
     pooler = start_pooler(newest_pg, tcp_defer_accept=0, **first)
-    # The kernel doubles the size of a buffer, for its own needs.
+    # The kernel doubles the size of a buffer for its own use.
     expected = first | {"tcp_socket_buffer": 60000}
     with pooler.raw() as client:
         client.value("SELECT 1")
@@ -113,7 +113,7 @@ def test_listen_addr_of_ipv6(start_pooler, newest_pg, addresses):
 
 @pytest.mark.shows("listen_addr")
 def test_an_address_that_is_not_here_is_a_warning(start_pooler, newest_pg):
-    """The address may belong to another machine, for which this one can take over."""
+    """The address may belong to another machine that this one may replace later."""
     pooler = start_pooler(newest_pg, listen_addr="192.0.2.1, 127.0.0.1")
     assert pooler.raw().value("SELECT 1") == "1"
     pooler.expect_log(f"WARNING cannot listen on 192.0.2.1:{pooler.port}: ")
@@ -193,7 +193,7 @@ def test_abstract_unix_socket(new_pooler, newest_pg):
 
 
 def test_unix_socket_is_for_administrators_at_the_end(start_pooler, newest_pg, workers):
-    """While it waits for clients, nobody is let in but by the Unix socket, and there only to the console."""
+    """While a shutdown waits for clients, only clients of the console can connect, over the Unix socket."""
     pooler = start_pooler(newest_pg, workers=workers)
     for number in (signal.SIGTERM, signal.SIGINT):
         other = start_pooler(newest_pg, workers=workers) if number == signal.SIGINT else pooler
@@ -221,7 +221,7 @@ def test_unix_socket_is_for_administrators_at_the_end(start_pooler, newest_pg, w
 @pytest.mark.shows("max_client_conn")
 @pytest.mark.pgweir_only("gives clients the last descriptor")
 def test_clients_leave_descriptors_for_servers(new_pooler, newest_pg, workers):
-    """With all descriptors asked for by clients, each pool still gets its servers."""
+    """When clients try to use all descriptors, each pool still gets its servers."""
     pooler = new_pooler(newest_pg, max_client_conn=500, workers=workers, default_pool_size=10,
                         tcp_defer_accept=0,
                         databases={"app": f"host={newest_pg.host} port={newest_pg.port} dbname=app user=trusty"})
@@ -277,7 +277,7 @@ def test_conffile(start_pooler, newest_pg):
 
 @pytest.mark.pgweir_only("not in Debian's build")
 def test_sockets_of_the_service_manager(new_pooler, newest_pg):
-    """Socket activation: it listens on what it was given, and nowhere else."""
+    """Socket activation: pgweir listens only on the sockets that it was given."""
     pooler = new_pooler(newest_pg)
     given = socket.create_server(("127.0.0.1", 0))
     port = given.getsockname()[1]

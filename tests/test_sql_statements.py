@@ -1,5 +1,6 @@
-"""SQL's PREPARE, EXECUTE and DEALLOCATE, beside those of the protocol: one namespace for each client,
-on whatever server."""
+"""SQL's PREPARE, EXECUTE and DEALLOCATE, and statements of the protocol: each client has one namespace for both, on
+every server.
+"""
 
 import random
 
@@ -213,7 +214,7 @@ def random_step(dice):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_sessions(start_pooler, either_pg, seed):
-    """Clients take turns on servers, one of which each may keep; each gets what it gets from PostgreSQL itself."""
+    """Clients use servers in turn, and may keep one. Each gets the same answers as from PostgreSQL itself."""
     dice = random.Random(seed)
     weir = start_pooler(either_pg, workers=1, default_pool_size=5)
     pairs = []
@@ -313,7 +314,7 @@ def test_a_table_is_gone(start_pooler, pg_18, steps):
     weir = start_pooler(pg_18, workers=1, default_pool_size=2)
     with weir.raw() as other, weir.raw() as client:
         play_between(client, GONE)
-        # The client's server is taken, so the client gets another one.
+        # Another client has the client's server, so the client gets another one.
         pid = client.value("SELECT pg_backend_pid()")
         assert other.query("BEGIN") and other.value("SELECT pg_backend_pid()") == pid
         assert play_between(client, steps) == expected

@@ -16,7 +16,7 @@ TRUSTS = bind(name="S") + execute() + SYNC
 
 @pytest.fixture
 def changing(newest_pg):
-    """A table that changes behind the pooler's back."""
+    """A table that is changed on a direct connection."""
     with psycopg.connect(
         host=newest_pg.host, port=newest_pg.port, user="trusty", dbname="app", autocommit=True
     ) as direct:
@@ -44,7 +44,9 @@ def prepare(client, text=TEXT):
 
 @pytest.mark.parametrize("request_", [ASKS, TRUSTS], ids=["asks", "trusts"])
 def test_who_was_told_before_hears_the_error(start_pooler, newest_pg, changing, request_):
-    """As directly: until the client prepares the statement again, even if the server would accept it by now."""
+    """The client gets the error until it prepares the statement again, as on a direct connection, even if the server
+    has the new plan already.
+    """
     weir = start(start_pooler, newest_pg)
     with weir.raw() as old, weir.raw() as new:
         prepare(old)
@@ -52,7 +54,7 @@ def test_who_was_told_before_hears_the_error(start_pooler, newest_pg, changing, 
         widen(changing)
         for _ in range(3):
             assert errors(old.ask(request_)) == STALE
-        # Directly, this one would never see the error.
+        # On a direct connection, this client would not get the error.
         prepare(new)
         assert rows(new.ask(request_)) == [("1", "2")]
         assert errors(old.ask(request_)) == STALE
@@ -60,8 +62,8 @@ def test_who_was_told_before_hears_the_error(start_pooler, newest_pg, changing, 
 
 
 def test_a_client_that_comes_after_the_change(start_pooler, newest_pg, changing):
-    """The first client may receive the error for a change that pgweir has not noticed. After that, all servers are
-    cured.
+    """The first client may receive the error for a change that pgweir has not noticed. After that, all servers have new
+    plans.
     """
     weir = start_pooler(newest_pg, workers=1, default_pool_size=2)
     with weir.raw() as old, weir.raw() as first:
@@ -72,7 +74,7 @@ def test_a_client_that_comes_after_the_change(start_pooler, newest_pg, changing)
         widen(changing)
         first.ask(parse(TEXT, "S") + SYNC)
         assert errors(first.ask(ASKS)) == STALE
-        # The client has not described its statement, so pgweir prepares it anew.
+        # The client has not described its statement, so pgweir prepares it again.
         assert rows(first.ask(ASKS)) == [("1", "2")]
         with weir.raw() as second, weir.raw() as third:
             for client in (second, third):
@@ -93,7 +95,7 @@ def test_columns_that_a_client_knows_from_another_server(start_pooler, newest_pg
         widen(changing)
         prepare(client)
         other.query("COMMIT")
-        # Now on both servers, of which one knows the statement from before.
+        # Now on both servers, one of which has the statement from before the change.
         for _ in range(2):
             assert rows(client.ask(TRUSTS)) == [("1", "2")]
             other.query("BEGIN")
@@ -155,7 +157,7 @@ def test_a_table_that_is_gone(start_pooler, newest_pg, changing):
 
 
 def test_psycopg_over_a_migration(start_pooler, newest_pg, changing):
-    """psycopg receives the error as often as directly, and goes on with a new statement."""
+    """psycopg receives the error as often as on a direct connection, and continues with a new statement."""
     weir = start_pooler(newest_pg, workers=1, default_pool_size=2)
     with weir.connect("trusty", "app") as one, \
             weir.connect("trusty", "app") as two:

@@ -62,7 +62,7 @@ def last_line(pooler):
 @pytest.mark.pgweir_only("says less")
 @pytest.mark.parametrize("name", WRONG)
 def test_bad_file_is_explained(new_pooler, newest_pg, name):
-    """File, line, key, and what would be right; nothing is started."""
+    """The error has file, line, key and the valid values; the process does not start."""
     lines, said = WRONG[name]
     pooler = new_pooler(newest_pg)
     pooler.write_files()
@@ -151,7 +151,7 @@ def test_syntax(new_pooler, newest_pg):
     assert config["max_client_conn"] == "77"
 
 
-# Keys of PgBouncer that have no meaning (yet) in pgweir must not keep a file from loading.
+# pgweir accepts keys of PgBouncer that have no effect (yet).
 FOREIGN = """
 pkt_buf = 4096
 sbuf_loopcnt = 5
@@ -250,7 +250,7 @@ def test_the_system_chooses_a_port(new_pooler, newest_pg):
     ("auth_type = ldap", "auth_ldap_options"),
 ])
 def test_protection_that_cannot_be_given_is_refused(new_pooler, newest_pg, line, named):
-    """Never silently weaker than what the file asks for."""
+    """pgweir refuses to start with less protection than the file demands."""
     pooler = new_pooler(newest_pg)
     pooler.write_files()
     pooler.write_ini(pooler.ini_path.read_text() + line + "\n")
@@ -277,7 +277,7 @@ def test_unreadable_file_is_explained(new_pooler, newest_pg, what):
 @pytest.mark.pgweir_only("has them all")
 @pytest.mark.shows("sbuf_loopcnt", "pkt_buf", "service_name", "job_name", "client_tls_dheparams")
 def test_what_has_no_effect_is_said_once(start_pooler, newest_pg):
-    """At the start, and at a RELOAD that changes it."""
+    """The log names such a key at the start, and at a RELOAD that changes it."""
     others = {"pkt_buf": 8192, "service_name": "bouncer", "job_name": "weir", "client_tls_dheparams": "legacy"}
     pooler = start_pooler(newest_pg, sbuf_loopcnt=1, **others)
     for key in others:

@@ -62,7 +62,7 @@ SCRIPTS = {
         + query(READ), query("SELECT count(*) FROM copied"), query("DROP TABLE copied"), query(READ)],
 }
 
-# Within one request, whose other statements do not read what was taken away.
+# Within one request whose other statements do not read the reset values.
 WITHIN = {
     **{f"{reset}, in the same request": steps for reset, steps in each(lambda reset: [
         CHANGE, extended(reset) + extended("SELECT 1") + SYNC, asked() + SYNC,
@@ -107,7 +107,8 @@ def answers(client, steps, before):
 
 
 def told(messages):
-    """Returns what a client can notice. PostgreSQL does not promise an order among parameters."""
+    """Returns what a client can notice. The order of parameters is not compared, since PostgreSQL does not promise one.
+    """
     seen, parameters = [], []
     for message in messages:
         if message.kind == "S":
@@ -134,7 +135,7 @@ _SEEN = {"E": lambda m: tuple(m.fields.get(field) for field in "SCMP"), "T": _co
 
 
 def differences(expected, found):
-    """For each step that was answered otherwise, what it was, and the messages that differ."""
+    """Returns each step with another answer, and the messages that differ."""
     wrong = []
     for (step, truth), (_, seen) in zip(expected, found):
         if truth != seen:
@@ -162,7 +163,7 @@ def test_reset_and_what_comes_behind_it(start_pooler, either_pg, scripts):
 @pytest.mark.parametrize("reset", ["RESET ALL", "SET LOCAL work_mem TO DEFAULT", "DISCARD ALL"])
 @pytest.mark.parametrize("form", [query, lambda sql: extended(sql) + SYNC], ids=["simple", "extended"])
 def test_reset_in_parts(start_pooler, either_pg, size, reset, form):
-    """A text that comes in parts: values are back for the next request, and for the next transaction."""
+    """A text that arrives in parts: the startup values are back for the next request, and for the next transaction."""
     weir = start_pooler(either_pg, workers=1)
     is_within = size < 65536 and reset == "SET LOCAL work_mem TO DEFAULT"
     begin, end = (query("BEGIN"), query("COMMIT")) if is_within else (b"", b"")
@@ -185,7 +186,7 @@ def test_reset_in_parts(start_pooler, either_pg, size, reset, form):
     query("RESET ALL") + query(READ), query("RESET ALL; SELECT 1") + query("DEALLOCATE ALL") + close("S", "s"),
     extended("RESET ALL") + asked() + asked()], ids=["resets", "names", "extended"])
 def test_query_where_a_sync_is_due(start_pooler, either_pg, said):
-    """The server skips all up to the Sync: it comes, though what is before it is not answered."""
+    """The server skips all messages up to the Sync. pgweir sends the Sync although earlier messages have no answer."""
     weir = start_pooler(either_pg, workers=1)
     with weir.raw(**PARAMETERS) as client:
         client.send(extended("SELECT pg_sleep(0.1), 1/0") + query("SELECT 2") + said + SYNC)

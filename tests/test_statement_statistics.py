@@ -44,7 +44,7 @@ MODES = {
 
 @pytest.mark.parametrize("mode", MODES)
 def test_simple_and_extended(start_pooler, newest_pg, workers, mode):
-    """Texts that differ in values, comments and blanks are one statement, however they are sent."""
+    """Texts that differ in values, comments and blanks are one statement, by any protocol."""
     pooler = start_pooler(newest_pg, workers=workers, **MODES[mode])
     with pooler.raw() as one, pooler.raw() as other:
         one.query("SELECT g FROM generate_series(1, 3) g -- 'secret'")
@@ -72,7 +72,7 @@ def test_errors_and_pipelines(start_pooler, newest_pg, workers):
     with pooler.raw() as client:
         client.error("SELECT 1 / 0")
         client.error("SELECT 'secret' FROM")
-        # An error ends its pipeline up to the Sync: what is skipped is no call.
+        # After an error, PostgreSQL skips the pipeline up to the Sync. Skipped statements are no calls.
         first, failing, last = (wire.parse(sql) + wire.bind() + wire.execute() for sql in (
             "SELECT 'a'", "SELECT 1 / 0 AS b", "SELECT 'c' AS c"))
         client.send(first + failing + last + wire.SYNC + first + wire.SYNC + last + wire.SYNC)
@@ -130,7 +130,9 @@ def test_pins_and_inspections(start_pooler, newest_pg, workers):
 
 @pytest.mark.parametrize("kept", ["word", "word, " + ", ".join(f"{number} AS n{number}" for number in range(100))])
 def test_a_pin_counts_for_its_statement(start_pooler, newest_pg, workers, kept):
-    """Not for the statement that came last, even if pgweir has kept only the beginning of the text that pins."""
+    """The pin counts for the statement that causes it, not for the last one, even if pgweir has kept only the beginning
+    of its text.
+    """
     pooler = start_pooler(newest_pg, workers=workers, session_state="transparent")
     with pooler.raw() as client:
         client.query(f"BEGIN; CREATE TEMP TABLE kept AS SELECT {kept} FROM (VALUES (1)) v (word)")
@@ -202,7 +204,7 @@ def test_texts_that_arrive_in_parts(start_pooler, newest_pg, mode):
 
 
 def test_comments_fill_no_cache(start_pooler, newest_pg):
-    """Comments that differ in each request, as sqlcommenter writes them, make no new entries."""
+    """Comments that differ in each request, as sqlcommenter writes them, create no new entries."""
     pooler = start_pooler(newest_pg, workers=1, default_pool_size=1)
 
     def memory():

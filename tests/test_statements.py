@@ -16,7 +16,7 @@ INT4, TEXT = 23, 25
 
 
 def say(text):
-    """A statement whose answers name it."""
+    """A statement whose answers contain its name."""
     return f"SELECT '{text}: ' || $1::text"
 
 
@@ -190,12 +190,12 @@ def play_by_several(clients, steps, chunk=1 << 20):
 
 @pytest.fixture
 def pair(pg):
-    """Two clients that each have a server of their own."""
+    """Two clients with a server each."""
     with pg.raw() as a, pg.raw() as b:
         yield {"a": a, "b": b}
 
 
-# A server that has a statement does not look for its table again.
+# A server that has a statement does not look its table up again.
 TEMPORARY = "missing table that comes later"
 
 
@@ -222,7 +222,7 @@ def test_same_as_postgresql(start_pooler, pg, pair, name, most):
 @pytest.mark.pgweir_only("closes clients for their mistakes")
 @pytest.mark.parametrize("name", sorted(SCRIPTS.keys() - {TEMPORARY}))
 def test_another_server_each_time(start_pooler, newest_pg, name, workers):
-    """The same, though the server that one step used is busy at the next."""
+    """The same, while the server of one step is busy at the next step."""
     with newest_pg.raw() as a, newest_pg.raw() as b:
         expected = play_by_several({"a": a, "b": b}, SCRIPTS[name])
     pooler = start_pooler(newest_pg, default_pool_size=2, max_prepared_statements=100, workers=workers)
@@ -240,11 +240,11 @@ def test_another_server_each_time(start_pooler, newest_pg, name, workers):
         idle = answer[0][1][-1] == ("Z", b"I")
 
 
-# -- the servers' side
+# -- statements on servers
 
 
 def on_server(client):
-    """The statements of the only server: their names and texts."""
+    """Returns the names and texts of the statements on the only server."""
     messages = client.query("SELECT name, statement FROM pg_prepared_statements ORDER BY prepare_time")
     return wire.rows(messages)
 
@@ -306,7 +306,7 @@ def test_server_that_dies(start_pooler, pg):
     assert wire.value(client.until_ready()) == "X: 2"
 
 
-# A request that takes its time, and one behind it that has to wait for what becomes of the first.
+# A slow request, and another one that has to wait for the first one's result.
 INSERT = parse("INSERT INTO slow SELECT $1::int FROM pg_sleep(0.5)", "s") + SYNC
 SLOW = parse("SELECT 'made here'", "u") + run("s", 1) + SYNC
 BEHIND = parse("SELECT count(*) FROM slow", "t") + run("s", 2) + SYNC + run("t") + SYNC
@@ -314,7 +314,7 @@ BEHIND = parse("SELECT count(*) FROM slow", "t") + run("s", 2) + SYNC + run("t")
 
 @pytest.fixture
 def slow_client(start_pooler, newest_pg, workers):
-    """A client that has sent both."""
+    """A client that has sent both requests."""
     newest_pg.run("DROP TABLE IF EXISTS slow; CREATE TABLE slow (n int)", dbname="app")
     pooler = start_pooler(newest_pg, default_pool_size=2, workers=workers)
     client = pooler.raw()
@@ -344,7 +344,7 @@ def test_server_that_dies_while_more_waits(slow_client, newest_pg):
 
 @pytest.mark.parametrize("end", [b"", wire.TERMINATE], ids=["fin", "terminate"])
 def test_client_that_leaves_while_more_waits(slow_client, newest_pg, end):
-    """As PostgreSQL would: it was sent, so it is carried out."""
+    """As with PostgreSQL, a request that was sent is executed."""
     slow_client.send(end)
     slow_client.close()
     machine.wait_until(lambda: newest_pg.value("SELECT count(*) FROM slow", dbname="app") == 2,
@@ -381,7 +381,7 @@ def test_unnamed_statement_is_the_clients_own(start_pooler, newest_pg):
 
 
 def test_texts_that_differ_in_one_byte(start_pooler, pg, workers):
-    """Under one name, by many clients at once."""
+    """Many clients at once use one name for texts that differ in one byte."""
     pooler = start_pooler(pg, default_pool_size=2, max_prepared_statements=30, workers=workers)
     base = "SELECT '" + "x" * 40 + "' || $1::text"
     clients, texts = [], []
@@ -420,7 +420,7 @@ def turn_of(dice):
             say_and_send(f"Parse {name!r} {text!r} {types}", parse(text, name, types))
             named.add(name)
         elif name == "" and name not in named:
-            continue  # what an older unnamed statement is good for is another test's matter
+            continue  # another test covers uses of an older unnamed statement
         elif kind < 0.75:
             values = [dice.randint(0, 3)] * dice.choice([1, 1, 1, 0])
             say_and_send(f"Bind, Execute {name!r} {values}", run(name, *values))
@@ -438,8 +438,9 @@ def turn_of(dice):
 
 
 def alike(heard, expected):
-    """Are two answers the same? Of several faults of a message the pooler may tell another one:
-    that a name is taken, or that nothing can be parsed in a failed transaction."""
+    """Returns whether two answers are the same. If a message has several faults, the pooler may report another one:
+    that a name exists, or that nothing can be parsed in a failed transaction.
+    """
     def one(message, other):
         return message == other or (other[0] == "E" and message[2:3] in [("42P05",), ("25P02",)])
     return len(heard) == len(expected) and all(map(one, heard, expected))

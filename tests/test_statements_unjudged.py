@@ -1,4 +1,4 @@
-"""Statements that are used long after their Parse: what they do is judged when they are used."""
+"""Statements that are used long after their Parse: their class depends on the certificates at the time of their use."""
 
 import pytest
 

@@ -78,7 +78,7 @@ def test_bytes_now_and_then(start_pooler, newest_pg):
 
 
 def test_what_is_not_stuck(start_pooler, newest_pg):
-    """A COPY, a query that runs, a client that does not read: they last longer than the timeout."""
+    """A COPY, a running query and a client that does not read may last longer than the timeout."""
     pooler = start_pooler(newest_pg, default_pool_size=5, partial_message_timeout=0.7)
     copying, running, ahead, not_reading, idle = (pooler.raw() for _ in range(5))
     copying.query("CREATE TABLE slow_copy (t text)")
@@ -123,7 +123,7 @@ def test_switched_off_and_on(start_pooler, newest_pg):
 
 
 def test_a_pause_of_the_process(start_pooler, newest_pg):
-    """After the process was stopped, the bytes that came meanwhile are read before anybody is ended."""
+    """After the process was stopped, it reads the bytes that have arrived meanwhile before it disconnects a client."""
     pooler = start_pooler(newest_pg, partial_message_timeout=2)
     client = pooler.raw()
     client.send(QUERY[:7])
@@ -163,7 +163,7 @@ def test_a_server_that_stops_in_a_notice(start_pooler, newest_pg):
 
 
 def test_not_before_its_time(start_pooler, newest_pg):
-    """The default is a minute: a client that is slow for some seconds stays."""
+    """The default is a minute: a client that stops for some seconds stays connected."""
     pooler = start_pooler(newest_pg)
     (row,) = [row for row in pooler.console("SHOW CONFIG") if row["key"] == "partial_message_timeout"]
     assert (row["value"], row["default"], row["changeable"]) == ("60", "60", "yes")

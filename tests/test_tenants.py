@@ -1,7 +1,6 @@
-"""Two tenants on one server: whatever one does, the other gets the answers of a session of its own.
-
-`test_leaks.py` reads session state by name. Here the second tenant tries to reach what the first has left: its statements,
-portals, cursors, notifications, rows and timeouts.
+"""Two tenants on one server: whatever one does, the other gets the answers of a separate session. `test_leaks.py` reads
+session state by name. Here the second tenant tries to use what the first has left: statements, portals, cursors,
+notifications, rows and timeouts.
 """
 
 import itertools
@@ -15,7 +14,7 @@ from leaks import stage as stages
 from rawclient import SYNC, bind, close, describe, execute, parse, query, run
 
 pytestmark = pytest.mark.pgweir_only("it carries no session state in transaction mode")
-# The other two are played by --full alone.
+# The other two run only with --full.
 CELLS = [pytest.param((version, assist), marks=() if (version == clusters.VERSIONS[-1]) == assist else pytest.mark.full,
                       id=f"pg{version}-{'assisted' if assist else 'plain'}")
          for version in clusters.VERSIONS for assist in (False, True)]
@@ -76,7 +75,7 @@ def tenants(place, start_pooler):
 
 
 def shown(messages):
-    """Everything that a client gets to see, as one text."""
+    """Returns everything that a client receives, as one text."""
     return " ".join(message.body.decode(errors="replace") for message in messages)
 
 
@@ -254,7 +253,7 @@ SLOW = {
 
 
 def test_answers_of_another_that_left(tenants):
-    """The answers that a client has not waited for reach nobody else."""
+    """Answers that a client has not waited for reach no other client."""
     for words, raw in SLOW.items():
         for reset in (False, True):
             with tenants() as first, tenants() as second:

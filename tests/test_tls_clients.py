@@ -33,7 +33,7 @@ def test_modes(start_pooler, newest_pg, certificates, mode):
         shown = [row["tls"] for row in pooler.console("SHOW CLIENTS") if row["database"] == "app"]
         assert shown and shown[-1].startswith("TLSv1.3/TLS_AES_256_GCM_SHA384/ECDH=X25519")
     pooler.expect_log("tls=TLSv1.3/TLS_AES_256_GCM_SHA384")
-    # A Unix socket needs none.
+    # Unix sockets use no TLS.
     pooler.connect(host=str(pooler.folder)).close()
     assert "tls=no" in pooler.log()
 
@@ -45,13 +45,13 @@ def test_client_certificates(start_pooler, newest_pg, certificates, mode):
     own = {"sslcert": certificates.client.cert, "sslkey": certificates.client.key}
     with connect(pooler, **own) as db:
         assert db.execute("SELECT 1").fetchone() == (1,)
-    # Nobody's certificate.
+    # A certificate of no user.
     if mode == "require":
         connect(pooler).close()
     else:
         assert "certificate required" in connect_error(pooler)
         pooler.expect_log("peer did not return a certificate")
-    # Another authority's.
+    # A certificate of another authority.
     false = {"sslcert": certificates.false_client.cert, "sslkey": certificates.false_client.key}
     connect_error(pooler, **false)
     pooler.expect_log("certificate verify failed")
@@ -158,7 +158,7 @@ def test_direct(start_pooler, newest_pg, certificates):
     assert "without ALPN" in client.error_and_close().words
     with pytest.raises(ssl.SSLError):
         certs.tls_socket(pooler.host, pooler.port, startup=b"", alpn=["http/1.1"])
-    # Where there is no TLS, it is a packet with a length of 352 MB.
+    # Without TLS, these bytes are a startup packet of 352 MB.
     pooler.console("SET client_tls_sslmode = disable")
     client = pooler.socket()
     client.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")

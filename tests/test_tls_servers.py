@@ -320,7 +320,7 @@ def test_an_attacker_between_both_is_detected(start_pooler, tls_pg, certificates
 
 
 class Impostor(DirectFront):
-    """Speaks TLS with both sides."""
+    """Uses TLS with both sides."""
 
     def _serve(self, client):
         import socket
@@ -355,7 +355,7 @@ def test_replication(start_pooler, tls_pg, folder):
 
 
 def test_servers_move_between_workers(start_pooler, tls_pg):
-    """With all that belongs to their encryption."""
+    """Servers move to other workers with the state of their encryption."""
     pooler = start_pooler(tls_pg, users=USERS, databases=at(tls_pg, pool_size=2), workers=2,
                           server_tls_sslmode="require")
     failures = []

@@ -26,7 +26,7 @@ def test_clients_resume(start_pooler, newest_pg, certificates, version):
     assert not first.sock.session_reused
     second = login(pooler, first.sock, version)
     assert second.sock.session_reused
-    # A reload that changes nothing of it keeps the sessions; with another certificate they are not known.
+    # A reload that does not change TLS keeps the sessions. With another certificate, old sessions can't be resumed.
     pooler.console("RELOAD")
     third = login(pooler, second.sock, version)
     assert third.sock.session_reused
@@ -59,7 +59,7 @@ def test_a_session_does_not_outlive_the_certificate_that_was_asked(start_pooler,
 
 @pytest.mark.parametrize("names", ["trusty/CN=admin", "admin/CN=trusty"])
 def test_a_certificate_with_two_common_names_names_no_user(start_pooler, newest_pg, certificates, names):
-    """Programs differ on which name counts."""
+    """Programs differ in which of the names they use, so pgweir accepts neither."""
     pooler = start_pooler(newest_pg, **certificates.pooler("verify-full"), auth_type="cert",
                           client_tls_ca_file=certificates.authority.cert)
     site = certificates.authority.issue(names)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.pgweir_only("`top` is a command of pgweir")
 
 @pytest.fixture
 def environment(tmp_path):
-    """An environment without any setting of the person who runs the tests."""
+    """An environment without the settings of the user who runs the tests."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PG") and name not in ("COLUMNS", "NO_COLOR")}
     return kept | {"HOME": str(tmp_path), "LC_ALL": "C.UTF-8", "TERM": "xterm-256color"}
 
@@ -282,7 +282,7 @@ def test_pgbouncer_in_a_terminal(pgbouncer, screen):
 
 
 def test_a_client_is_killed(start_pooler, newest_pg, screen):
-    """By an admin, after a yes; a user of stats_users is refused."""
+    """An admin kills a client after a confirmation. A user of stats_users is refused."""
     pooler = start_pooler(newest_pg, default_pool_size=1)
     holder, waiter = pooler.raw(), pooler.raw()
     holder.query("BEGIN")

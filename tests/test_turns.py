@@ -1,4 +1,6 @@
-"""Where a hand-over costs something, a client goes on with its server for a while: others still get theirs soon."""
+"""Turns: where an inspection is slow, a client uses its server for several transactions. Other clients still get
+servers soon.
+"""
 
 import contextlib
 import threading
@@ -8,7 +10,7 @@ import pytest
 
 import machine
 
-# Seconds; a turn lasts for a twentieth of one at most, and the machine may be busy.
+# In seconds. A turn lasts for at most 0.05 s, but the machine may be busy.
 WAIT_S = 1
 ROUNDS = 20
 
@@ -47,7 +49,7 @@ def test_others_get_the_server_soon(start_pooler, newest_pg, text):
 @pytest.mark.pgweir_only("it carries no session state in transaction mode")
 @pytest.mark.shows("settle_after")
 def test_one_waiter_takes_one_kept_server(start_pooler, newest_pg):
-    """The server goes that was kept longest; the other clients go on with theirs at no cost."""
+    """The server that was kept longest goes to the waiting client. The other clients keep theirs at no cost."""
     pooler = start_pooler(newest_pg, default_pool_size=3, workers=1, settle_after="1h")
 
     def kept():

@@ -1,5 +1,5 @@
-"""State that keeps a client on its server, and that no longer does so as soon as it is gone: with one server in the
-pool, another client is served right after.
+"""State that pins a client: as soon as the state is removed, the client is not pinned any more, and another client of
+the pool with one server is served.
 """
 
 import pytest
@@ -10,7 +10,7 @@ import rawclient as wire
 from differential import kinds
 from rawclient import errors, query, rows, value
 
-# The state: how it is made, and the ways in which it is removed.
+# The state: the statements that create it, and those that remove it.
 MADE = {
     "temp_table": ("CREATE TEMP TABLE kept (n int)", ("DROP TABLE kept", "DISCARD TEMP", "DISCARD ALL")),
     "temp_table_as": ("CREATE TEMP TABLE kept AS SELECT 1 AS n", ("DROP TABLE pg_temp.kept",)),
@@ -45,7 +45,7 @@ PASSING = {
     "set_in_a_function": "DO $$ BEGIN SET work_mem = '5MB'; END $$",
     "locked_and_unlocked": "SELECT pg_advisory_lock(82); SELECT pg_advisory_unlock(82)",
 }
-# Stays as long as the session: the server is not given to anybody after it.
+# Lasts as long as the session: no other client gets the server afterwards.
 FOR_GOOD = {"seed": "SELECT setseed(0.25)", "library": "LOAD 'plpgsql'"}
 
 NOTHING = ("SELECT count(*) FROM pg_class WHERE relnamespace = pg_my_temp_schema() AND relname = 'kept'",
@@ -105,7 +105,7 @@ def test_kept_for_good(one_server, sql):
 
 @pytest.mark.parametrize("make", [make for make, _ in MADE.values()], ids=MADE)
 def test_gone_with_its_client(one_server, make):
-    """A client that leaves, politely or not, takes with it what it had."""
+    """When a client disconnects, with or without a Terminate message, its state is removed."""
     for leave in (lambda client: client.send(wire.TERMINATE), wire.RawClient.reset):
         keeper, other = one_server.raw(), one_server.raw()
         assert errors(keeper.query(make)) == []

@@ -94,7 +94,7 @@ def database(cluster):
 
 
 def seen(client, before, text, prepares):
-    """The answer to a text, often enough for a generic plan."""
+    """Runs a text often enough for a generic plan, and returns the answer."""
     client.query(before)
     if prepares:
         answer = client.send(parse(text, "s") + SYNC).until_ready()

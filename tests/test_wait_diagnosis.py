@@ -14,7 +14,7 @@ NOTICE = "No server connection available in postgres backend, client being queue
 
 
 def notice(client):
-    """The next message, which has to be the notice: its detail."""
+    """Returns the detail of the next message, which must be the notice."""
     (message,) = client.expect("N")
     assert (message.fields["S"], message.fields["C"]) == ("NOTICE", "00000")
     assert message.words == NOTICE

@@ -1,24 +1,24 @@
-"""SHOW WAITERS: who waits for a server, what holds it back, and what to do."""
+"""SHOW WAITERS: which clients wait for a server, for which limit, and what helps."""
 
 import machine
 import rawclient as wire
 
 
 def waiters(pooler, count):
-    """The rows, once so many clients wait."""
+    """Returns the rows once this number of clients waits."""
     machine.wait_until(lambda: len(pooler.console("SHOW WAITERS")) == count, what=f"{count} waiters")
     return pooler.console("SHOW WAITERS", user="stats")
 
 
 def held_for(pooler, micros):
-    """Waits until the longest holder has had its server for so long."""
+    """Waits until the longest holder has had its server for this time."""
     machine.wait_until(lambda: pooler.console("SHOW WAITERS")[0]["holder_us"] >= micros,
                        what="the holder has its server for long")
     return pooler.console("SHOW WAITERS")
 
 
 def clients(pooler):
-    """The ids of clients by port."""
+    """Returns the ids of clients by port."""
     return {row["port"]: row["id"] for row in pooler.console("SHOW CLIENTS")}
 
 
@@ -55,7 +55,7 @@ def test_an_idle_transaction(start_pooler, newest_pg, workers):
 
 
 def test_holders_of_one_program(start_pooler, newest_pg, workers):
-    """Where several clients of one program are stuck in the same way, the advice names the program."""
+    """If several clients of one program hold servers in the same state, the advice names the program."""
     pooler = start_pooler(newest_pg, default_pool_size=3, workers=workers)
     basket = [pooler.raw(application_name="basket") for _ in range(2)]
     other, waiter = pooler.raw(application_name="report"), pooler.raw()

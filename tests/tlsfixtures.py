@@ -60,7 +60,7 @@ def tls_pg(start_cluster, certificates):
 
 
 class DirectFront:
-    """Begins with TLS at once, as PostgreSQL 17 can, and passes all on to a PostgreSQL."""
+    """A proxy that begins with TLS at once, as PostgreSQL 17 can, and forwards everything to a PostgreSQL."""
 
     def __init__(self, pg, site, alpn=("postgresql",)):
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -68,7 +68,7 @@ class DirectFront:
         if alpn:
             self.context.set_alpn_protocols(list(alpn))
         self.pg = pg
-        # For each connection: does it go on with the session of another one?
+        # For each connection, whether it has resumed a TLS session.
         self.resumed = []
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]

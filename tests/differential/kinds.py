@@ -1,9 +1,9 @@
-"""The statements that scripts are made of: what changes a session's state, what reads it, and what only looks so."""
+"""The statements of scripts: those that change session state, those that read it, and those that only resemble them."""
 
 STATEMENTS = ("p1", "p2", "p3", '"P 4"')
 CUSTOM = ("app.a", "app.b", "my.odd_name", "app.role_default")
 
-# Settings and values that any session may give them; then those that a superuser may, or who takes the role of one.
+# Settings and values that any session may set, then those for superusers and their members.
 SETTINGS = {
     "search_path": ("{schema}, public", "lib, public", '"$user", public', "pg_catalog", "public, pg_temp",
                     '"We ird", public', "public", "''"),
@@ -56,7 +56,7 @@ class Names:
         return 1000 * self.who + rng.randint(1, 3)
 
     def gid(self):
-        """A transaction's name; the runner puts the side in place of the @."""
+        """The name of a prepared transaction; the runner replaces the @ by the side."""
         self._gids += 1
         return f"@-{self.who}-{self.number}-{self._gids}"
 
@@ -132,11 +132,12 @@ def statement(rng, names):
 
 
 def setting(rng, names):
-    """SET, RESET, set_config of something."""
+    """A SET, RESET or set_config of some parameter."""
     table = SETTINGS | (SUPER_SETTINGS if rng.random() < 0.5 else {})
     if rng.random() < 0.3:
         name = rng.choice(CUSTOM)
-        # Without the extension, one with a default of the role that is set to nothing looks like one that was reset.
+        # Without the extension, a parameter with a default of the role that was set to an empty string looks like one
+        # that was reset.
         value = rng.choice([value for value in CUSTOM_VALUES if value != "''" or name != "app.role_default"])
     else:
         name = rng.choice(list(table))
@@ -239,7 +240,7 @@ def _hostile(rng, names):
 
 
 def _reached(rng, names):
-    """Code that the text doesn't name."""
+    """A statement that runs code which the text does not name."""
     s, n, word = names.schema, rng.randint(1, 9), rng.choice(("r1", "r2"))
     return rng.choice(REACHED).format(s=s, n=n, word=word)
 
@@ -310,7 +311,7 @@ def _prepare(rng, names):
 
 
 def preparable(rng, names):
-    """A statement that PREPARE takes."""
+    """A statement that PREPARE accepts."""
     return rng.choice((
         f"SELECT 'client {names.who}' AS w, {rng.randint(1, 5)} AS n", "SELECT current_setting('work_mem')",
         f"SELECT word FROM {names.schema}.plain LIMIT 1", f"INSERT INTO {names.schema}.plain VALUES (3) RETURNING id",

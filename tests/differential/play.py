@@ -1,4 +1,4 @@
-"""Plays scripts: each alone against PostgreSQL, then all at once through the pooler, and compares what comes back."""
+"""Runs scripts: each alone against PostgreSQL, then all at once through the pooler, and compares the answers."""
 
 import selectors
 import struct
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from differential import replies, world
 from rawclient import TERMINATE, RawClient, startup
 
-# Longest time in which nothing moves.
+# The longest time without any answer.
 STUCK_S = 20
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A step that was answered otherwise than by PostgreSQL."""
+    """A step whose answer differs from PostgreSQL's."""
 
     script: object
     step: int
@@ -28,7 +28,7 @@ class Mismatch:
 
 
 class Stuck(AssertionError):
-    """No answer comes any more."""
+    """Raised when no answer arrives any more."""
 
 
 def login(address, script, database):
@@ -38,7 +38,7 @@ def login(address, script, database):
 
 
 def truth(address, script):
-    """What PostgreSQL answers to each step; the first item is about the login."""
+    """Returns PostgreSQL's answers to each step. The first item is the login."""
     client = login(address, script, world.TRUTH)
     answers = [_of_login([(m.kind, m.body) for m in client.login_messages])]
     buffer = bytearray()
@@ -119,7 +119,7 @@ class Player:
             self.socket.sendall(said)
             self.socket.setblocking(False)
         except ConnectionError:
-            pass  # the next read sees the end
+            pass  # the next read finds the end of the connection
 
     def waits(self):
         """Returns the step that the player waits for."""

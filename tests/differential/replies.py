@@ -1,4 +1,4 @@
-"""Replies as they are compared: what must differ between two servers is put out of sight."""
+"""Replies in the form in which they are compared: without the parts that differ between any two servers."""
 
 import re
 import struct
@@ -7,9 +7,10 @@ import struct
 _TEMP = re.compile(rb"pg_(toast_)?temp_\d+")
 _GID = re.compile(rb"[TP](-\d+-[\w.]+-\d+)")
 _FIRST_USER_OID = 16384
-# PL/pgSQL names a function by the search_path under which the server has compiled it.
+# In messages, PL/pgSQL writes a function's name as of the search_path under which the server has compiled it.
 _COMPILED = re.compile(rb"(PL/pgSQL function )\w+\.")
-# Whether a temporary thing or the temporary schema itself is missing depends on what the server has seen before.
+# Whether an error names a missing temporary object or the missing temporary schema depends on earlier clients of the
+# server.
 _MISSING = re.compile(rb"\0C(?:3F000|42P01|42704|42883|00000)\0M[^\0]* does not exist(?:, skipping)?\0")
 # The parameter by which the assist extension reports to pgweir.
 _REPORT = b"pgweir.session_state\0"
@@ -33,18 +34,18 @@ def split(buffer):
 
 
 def comparable(messages, pid):
-    """Messages as a list that is equal if what a client can see is equal."""
+    """Returns messages as a list. Two lists are equal if a client can see no difference."""
     made, parameters, heard = [], [], []
     several = sum(kind == "Z" for kind, _ in messages) > 1
     for kind, body in messages:
-        if kind == "A" and several:  # between which requests of a pipeline they come is a matter of time
+        if kind == "A" and several:  # their place among the requests of a pipeline depends on the time
             heard.append(("A", _notification(body, pid)))
             continue
         if kind == "S":
             if not body.startswith(_REPORT):
                 parameters.append(("S", body))
             continue
-        if parameters and kind != "A":  # their order among themselves and notifications tells nothing
+        if parameters and kind != "A":  # their order among themselves and notifications does not matter
             made += sorted(parameters)
             parameters = []
         made.append((kind, _SEEN[kind](body, pid) if kind in _SEEN else body))
@@ -54,7 +55,7 @@ def comparable(messages, pid):
 def _complaint(body):
     if _MISSING.search(body):
         return "does not exist"
-    if b"\0C25P02\0" in body:  # which message of a request was the first to be refused tells nothing
+    if b"\0C25P02\0" in body:  # which message of a request was refused first does not matter
         return "aborted"
     return _COMPILED.sub(rb"\1", _hide(body))
 

@@ -48,7 +48,7 @@ LOGINS = (
 # Statements that send notifications, which listening clients receive.
 NOTIFIES = re.compile("notify|lib.say", re.IGNORECASE)
 LEAVES = re.compile("DISCARD ALL|^BEGIN")
-# Takes back what the client may have logged in with: until the end of its transaction it has the server's default.
+# Resets values of the client's startup packet: until the end of its transaction, the client has the server's default.
 RESETS = re.compile("RESET|DISCARD ALL|DEFAULT|TIME ZONE LOCAL", re.IGNORECASE)
 
 
@@ -66,14 +66,14 @@ def script(seed, number, who):
 
 
 class Maker:
-    """Draws statements, and puts them into messages."""
+    """Chooses random statements, and builds messages of them."""
 
     def __init__(self, rng, names, has_startup_values):
         self.rng, self.names, self.steps = rng, names, []
         self.has_startup_values = has_startup_values
 
     def one_of_several(self):
-        """A statement that has company in its transaction."""
+        """A statement that shares its transaction with others."""
         while True:
             sql = kinds.statement(self.rng, self.names)
             # After UNLISTEN, a client may still receive notifications of the same transaction.

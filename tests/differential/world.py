@@ -198,7 +198,7 @@ HELD_LOCKS = """SELECT pid FROM pg_catalog.pg_locks
 
 
 class Keeper:
-    """Brings the schema of a client back to how it was at first."""
+    """Restores a client's schema to its initial state."""
 
     def __init__(self, cluster):
         self._sessions = {name: cluster.connect(dbname=name, options="-c lock_timeout=10s")
@@ -215,10 +215,9 @@ class Keeper:
 
     @staticmethod
     def _wait_for_locks(db, who):
-        """Waits until the client's last session has released its advisory locks.
-
-        PostgreSQL and the pooler alike notice a moment later that a client has left, and the next one would meet its
-        locks. One that stays is a fault.
+        """Waits until the client's last session has released its advisory locks. PostgreSQL and the pooler notice a
+        moment later that a client has disconnected, and until then its locks would block the next client. A lock that
+        stays is a fault.
         """
         machine.wait_until(lambda: not db.execute(HELD_LOCKS, {"who": who}).fetchall(),
                            what=f"the last session of client {who} has released its advisory locks")

@@ -1,5 +1,5 @@
-"""Session state by calls in odd notations, by statements that evaluate expressions, by settings in odd spellings, by
-objects of PostgreSQL's own that somebody has changed, and by transactions that end in odd ways.
+"""Session state by calls in unusual notations, by statements that evaluate expressions, by settings in unusual
+spellings, by changed objects of PostgreSQL itself, and by transactions with unusual ends.
 """
 
 from leaks.forms import FIRE, label, plain, wire
@@ -123,7 +123,7 @@ COMMANDS = [
     line("COPY TO of a view", "COPY (TABLE {x}_v) TO STDOUT", setup=keeper() + "CREATE VIEW {x}_v AS SELECT {x}_f()"),
 ]
 
-# -- parameters in odd spellings
+# -- parameters in unusual spellings
 
 SPELLINGS = plain(
     "SET app . {x} = 'A'", "SET app./**/{x} = 'A'", "SET app.\"{x}\" TO 'A'", r'SET U&"app"."{x}" = ' "'A'", "SET \"app\".{x} = E'\\x41'",
@@ -159,7 +159,7 @@ NAMES = plain(
     "SELECT set_config(array_to_string('{app,{x}}'::text[], '.'), 'A', false)",
 )
 
-# -- objects that nobody has attacked yet
+# -- further objects
 
 OBJECTS = [
     line("a default of another function's argument", "SELECT {x}_g()", setup=keeper()
@@ -386,7 +386,7 @@ LOGINS = [
 
 
 def remade(words, before, change, *says, setup="", **more):
-    """A client changes an object after it was certified."""
+    """A line in which a client changes an object after it was certified."""
     return line(words, *(Query(text) for text in before), change, *says, setup=setup, **more)
 
 
@@ -417,7 +417,7 @@ CHANGED = [
            " 'SELECT 1';" + keeper(name="{x}_r.{x}_f")),
 ]
 
-# Where pgweir has failed; the others are played by --full alone.
+# Lines on which pgweir has failed before. The others run only with --full.
 FOUND = {"PostgreSQL's own objects, changed"}
 CLASSES = {"notations of calls": CALLS, "commands that evaluate": COMMANDS, "spellings of parameters": SPELLINGS,
            "spellings of custom names": NAMES, "more objects behind objects": OBJECTS, "PostgreSQL's own objects, changed": REPLACED,

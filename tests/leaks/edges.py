@@ -18,7 +18,7 @@ class Recipe:
     setup: str
     # The state that is left, if it can't be any of STATES.
     state: str = ""
-    # Within another body the texts would not do.
+    # Inside another function's body these texts would not work.
     alone: bool = False
 
 
@@ -218,7 +218,7 @@ RECIPES = {
 AS_OWNER = {"pg_constraint.conpfeqop", "pg_constraint.confrelid", "pg_trigger.tgconstrindid"}
 
 IN_C = "its function takes or returns `internal` or `cstring`, so that it is in C: an uncertified C function is opaque"
-# In these catalogs, no column leads to code.
+# Columns of these catalogs refer to no code.
 RECORDS = {
     "pg_auth_members": "memberships", "pg_db_role_setting": "settings at login", "pg_default_acl": "privileges",
     "pg_depend": "a record for DROP", "pg_shdepend": "a record for DROP", "pg_description": "comments",

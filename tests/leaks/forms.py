@@ -1,4 +1,4 @@
-"""More forms of SQL, of objects and of messages that reach code or parameters without saying so plainly."""
+"""More forms of SQL, objects and messages that call functions or change parameters without naming them plainly."""
 
 from leaks.line import KEEP, TRIGGER, By, Query, Wire, bind, execute, keeper, line, parse, query, setting
 from rawclient import COPY_DONE, SYNC, close, copy_data, copy_fail, describe, function_call
@@ -17,7 +17,7 @@ def plain(*texts):
     return [line(label(text), text, forms=("simple",) if "; " in text else ("simple", "extended")) for text in texts]
 
 
-# -- tokens: the call stands in the open for PostgreSQL, and in a comment or a string for a bad reader
+# -- tokens: text that is a call for PostgreSQL, and a comment or a string for a wrong scanner
 
 TOKENS = plain(
     f"SELECT 1 /*/ */, {SET} /*/ */",
@@ -365,7 +365,7 @@ MESSAGES = [
         b"SELECT '\x83\x5c', " + names.sql(SET).encode()))),
 ]
 
-# Where a reader has gone wrong; the others are played by --full alone.
+# Lines on which the scanner has failed before. The others run only with --full.
 FOUND = {"more bodies", "more objects"}
 CLASSES = {"tokens": TOKENS, "places of expressions": PLACES, "forms of newer versions": NEW_FORMS, "parameters": PARAMETERS,
            "more bodies": BODIES, "more objects": OBJECTS, "more messages": MESSAGES}

@@ -22,7 +22,7 @@ OWNED = "; ALTER FUNCTION {x}_f() OWNER TO trusty;"
 TABLE = made() + OWNED + "CREATE TABLE {x}_t (a int); ALTER TABLE {x}_t OWNER TO trusty;"
 DEFERRED = (TABLE + "CREATE CONSTRAINT TRIGGER t AFTER INSERT ON {x}_t DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
             " EXECUTE FUNCTION {x}_f()")
-# A server hears of others' changes when it takes a lock, as {x}_h() does.
+# A server notices changes by others when it takes a lock, as {x}_h() does.
 CALLED = (function() + "; ALTER FUNCTION {x}_g(int) OWNER TO trusty; CREATE FUNCTION {x}_h() RETURNS int LANGUAGE plpgsql AS"
           " $k$ BEGIN PERFORM 1 FROM one; RETURN 1; END $k$;")
 INSERT = "INSERT INTO {x}_t VALUES (1)"
@@ -31,7 +31,9 @@ SLOW = "SELECT {x}_h(), {x}_g(1) FROM (SELECT pg_sleep(0.6) OFFSET 0) s"
 
 
 def late(words, *says, good, bad, entry="_alias", reads=False, **more):
-    """`None` among what is said is the other client's change; with `reads`, more clients come before the line goes on."""
+    """`None` among the texts stands for the other client's change. With `reads`, further clients use the server before
+    the line continues.
+    """
     change = (By(entry, bad), *(By("_alias", "SELECT 1"),) * (2 * reads))
     said = [part for one in says for part in (change if one is None else (one,))]
     return line(words, By("_alias", good), *settled() * 2, *said, **more)

@@ -1,4 +1,4 @@
-"""The table: classes of what keeps session state without saying so, a line for each text or object."""
+"""The table: classes of texts and objects that change session state without naming it, one line each."""
 
 from leaks import attack, bodies, changed, forms, late, newer, objects, protocol, tenants, texts, undone
 

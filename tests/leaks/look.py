@@ -3,7 +3,7 @@
 import rawclient as wire
 from leaks.line import SEED
 
-# Differ from session to session by themselves.
+# Parameters that differ between any two sessions.
 UNSTEADY = {"transaction_isolation", "transaction_read_only", "transaction_deferrable"}
 PREDICTED = 200
 
@@ -22,7 +22,7 @@ STATE_NAMES = ("session_user", "current_user", "role", "advisory locks", "tempor
 
 
 class Refused(Exception):
-    """The pooler gave the client no server, or ended it."""
+    """The pooler gave the client no server, or disconnected it."""
 
 
 class Looker:
@@ -31,7 +31,7 @@ class Looker:
     def __init__(self, direct):
         """`direct` opens a session past the pooler."""
         with direct() as fresh:
-            # Parameters of PL/pgSQL exist only in sessions that have run a body in it.
+            # Parameters of PL/pgSQL exist only in sessions that have run a function in PL/pgSQL.
             fresh.query("DO $$ BEGIN END $$")
             self._settings = dict(_rows(fresh, "SELECT name, setting FROM pg_catalog.pg_settings"))
             self._state = _rows(fresh, STATE)[0][:-1]
@@ -41,7 +41,7 @@ class Looker:
     def leftover_state(self, client, customs, sequence=None):
         """Describes the session state that a fresh session does not have; `Refused` if there is no session."""
         found = []
-        # The names of custom parameters stand in no text that the pooler could learn them from.
+        # The names of custom parameters are in no text that the pooler reads, so that it can't learn them.
         asked = ", ".join(f"pg_catalog.current_setting(pg_catalog.reverse('{name[::-1]}'), true)" for name in customs)
         try:
             settings = _rows(client, "SELECT name, setting, reset_val FROM pg_catalog.pg_settings")

@@ -1,4 +1,4 @@
-"""Errors, rollbacks, procedures, clients that leave, messages of the protocol, DDL that is not seen."""
+"""Errors, rollbacks, procedures, clients that disconnect, messages of the protocol, and DDL that texts do not show."""
 
 import struct
 import time
@@ -117,7 +117,7 @@ REMAKE = "DROP TRIGGER IF EXISTS t ON {x}_t"
 
 
 def fresh(words, *says, **more):
-    """DDL, and then what it fires; done away with before the next round."""
+    """DDL, and then a text that uses the object. The object is dropped before the next round."""
     return line(words, By("_alias", REMAKE), Query("SELECT certified(1)"), *says, setup=TABLE, **more)
 
 
@@ -154,7 +154,7 @@ DDL = [
 
 
 def settled():
-    """Time in which the server goes to another client, and the catalog is read."""
+    """A pause in which another client gets the server, and pgweir reads the catalog."""
     return Wire(lambda names: (time.sleep(0.15), query("SELECT certified(1)"))[1]), By("", "SELECT 1")
 
 
@@ -168,7 +168,7 @@ def unseen(words, *says, setup="", **more):
                 + keeper(name="{x}_g").replace("CREATE", "CREATE OR REPLACE", 1) + "$e$; RETURN 1; END $o$;" + setup, **more)
 
 
-LATER = ...  # the server has been others' meanwhile
+LATER = ...  # other clients have used the server meanwhile
 DEALLOCATE = Query("DEALLOCATE {x}_p")
 HIDDEN_PREPARE = Query("DO $$ BEGIN EXECUTE 'PREPARE {x}_p AS SELECT {x}' || '_ddl()'; END $$")
 BY_CODE = [

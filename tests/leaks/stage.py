@@ -1,4 +1,6 @@
-"""Plays lines: directly, which shows that they keep session state, and through the pooler with one server."""
+"""Runs lines on a direct connection, which shows that they change session state, and through the pooler with one
+server.
+"""
 
 import cluster as clusters
 import machine
@@ -9,9 +11,9 @@ from rawclient import RawClient
 
 USER = "trusty"
 WAIT_S = 20
-# Seconds after which a server works on what it was sent.
+# Seconds after which a server has begun to process a message.
 WORKS_S = 0.2
-# Rounds of looking for the server of a client that has left.
+# How often the test searches for the server of a client that has disconnected.
 LOOKS = 8
 
 ROLES = """
@@ -177,7 +179,7 @@ class Stage:
         return {pid for (pid,) in rows.fetchall()}
 
     def forget(self):
-        """Ends all servers, so that a leak is found once."""
+        """Closes all servers, so that a leak is reported only once."""
         self._admin.execute("SELECT pg_terminate_backend(pid, 2000) FROM pg_stat_activity WHERE datname = %s",
                             (self.database,))
         self.warm()
@@ -188,7 +190,7 @@ def _customs(line, x):
 
 
 def _say(client, said, names, form):
-    """Says something; returns the transaction's state after it, or None for a client that leaves."""
+    """Sends a text or messages. Returns the transaction status afterwards, or None for a client that disconnects."""
     if isinstance(said, lines.Leave):
         client.send(said.said(names))
         return None
@@ -203,7 +205,7 @@ def _say(client, said, names, form):
 
 
 def _say_during(client, said, names, by):
-    """Lets another client speak while the server works; returns the transaction's state after the answers."""
+    """Lets another client run a statement while the server works. Returns the transaction status after the answers."""
     begun, rest = said.said(names), said.then(names) if said.then else b""
     client.send(begun)
     machine.wait_until(machine.after(WORKS_S))

@@ -223,7 +223,7 @@ COPIED = [one for made in (
            " CREATE VIEW {x}_v AS SELECT {x}_f() AS a; ALTER VIEW {x}_v OWNER TO trusty;"),
 ) for one in made]
 
-# -- values, names and objects that a look or a clean may stumble over
+# -- values, names and objects that may break an inspection or a clean
 
 LONG = "n" * 90
 VALUES = plain(
@@ -272,7 +272,7 @@ VALUES = [line(one.words, *one.says, forms=one.forms, customs=one.customs, rare=
                                                                        "CREATE CONVERSION")) or "pg_temp;" in one.words or "{{}}" in one.words)
           for one in VALUES]
 
-# -- clients that leave, and messages in odd places
+# -- clients that disconnect, and messages in unusual places
 
 
 def left(words, *parts, **more):
@@ -340,7 +340,7 @@ MESSAGES = [
     line("NUL in a Query, then a call", Wire(lambda names: query(names.sql(f"SELECT {SET}")) + frame("Q", b"SELECT 1\0, 2\0"))),
 ]
 
-# The others are played by --full alone.
+# The other lines run only with --full.
 USUAL = {"messages of tenants"}
 CLASSES = {"tokens of tenants": TOKENS, "encodings of tenants": ENCODINGS, "PostgreSQL's own functions behind objects": BUILTINS,
            "commands that run functions": MAINTENANCE, "DDL that copies code": COPIED, "values of tenants": VALUES,

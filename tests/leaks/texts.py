@@ -1,4 +1,4 @@
-"""Texts of the client itself that a reader of SQL may misread."""
+"""Texts of the client itself that a scanner may misread."""
 
 from leaks.line import Query, Wire, bind, execute, line, parse, query, setting
 from rawclient import SYNC

@@ -1,4 +1,4 @@
-"""Noisy neighbours: sessions in the same database that change all there is to change, until they are stopped."""
+"""Other sessions in the same database, which change all kinds of session state until they are stopped."""
 
 import contextlib
 import random

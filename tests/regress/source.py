@@ -17,7 +17,7 @@ KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
 class Unavailable(Exception):
-    """The source can't be had here."""
+    """Raised when the source is not available on this machine."""
 
 
 def find(version, folder):

@@ -27,7 +27,7 @@ ALTER DATABASE regression SET lc_time TO 'C';
 ALTER DATABASE regression SET bytea_output TO 'hex';
 ALTER DATABASE regression SET timezone_abbreviations TO 'Default';
 """
-# Functions in C that the tests call, made as PostgreSQL's own makefiles make them.
+# Functions in C that the tests call, built as PostgreSQL's makefiles build them.
 DEFINED = ("-D_GNU_SOURCE", "-DREFINT_VERBOSE")
 LIBRARIES = ("src/test/regress/regress.c", "contrib/spi/autoinc.c", "contrib/spi/refint.c")
 CONNECTIONS = 20  # at a time
@@ -58,7 +58,7 @@ class Suite:
         return cls(version, binaries, tree / "src/test/regress", libraries)
 
     def cluster(self, folder, library=None):
-        """A server of their own."""
+        """A separate server for the regression tests."""
         folder.mkdir()
         machine.give_to_service(folder)
         data = folder / "template"
@@ -105,7 +105,7 @@ def _config(version, what):
 
 
 def keep(folder, name):
-    """Keeps the differences for later."""
+    """Copies the differences to a folder."""
     found = folder / "out" / "regression.diffs"
     if found.exists():
         target = poolers.ROOT / "target" / "regress"

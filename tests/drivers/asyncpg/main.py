@@ -1,4 +1,4 @@
-"""Many asyncpg clients that each know what their answers must be. See ../README.md."""
+"""Many asyncpg clients, each of which checks its answers. See ../README.md."""
 
 import asyncio
 import io
@@ -28,7 +28,7 @@ class Client:
     async def run(self, rounds):
         scenarios = [self.own_statement, self.shared_texts, self.errors, self.many, self.broken_many,
                      self.transaction, self.copy, self.large, self.cursor, self.cancel, self.terminate]
-        # Fewer than there are texts: it closes statements, too.
+        # Fewer than the number of texts, so that the driver closes statements, too.
         size = 6 if self.number % 3 == 1 else 100
         self.db = await asyncpg.connect(**self.where, statement_cache_size=size)
         try:
@@ -138,10 +138,10 @@ class Client:
             same([n + self.number for n in range(1, 41)], heard)
 
     async def cancel(self, at):
-        """A timeout on our side: asyncpg cancels, and waits until that is done."""
+        """A timeout in the client: asyncpg sends a cancel request, and waits until it is done."""
         if self.number % 5 or at:
             return
-        transaction = self.db.transaction()  # so that there is a server to be canceled on
+        transaction = self.db.transaction()  # so that the client has a server
         await transaction.start()
         try:
             heard = await self.db.fetchval("SELECT pg_sleep($1)", 60, timeout=0.5)

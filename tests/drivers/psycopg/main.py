@@ -1,4 +1,4 @@
-"""Many psycopg clients that each know what their answers must be. See ../README.md."""
+"""Many psycopg clients, each of which checks its answers. See ../README.md."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ class Client:
                      self.large, self.cursor, self.cancel, self.terminate]
         async with await psycopg.AsyncConnection.connect(
                 **self.where, autocommit=True, prepare_threshold=0, row_factory=scalar_row) as self.db:
-            if self.number % 3 == 1:  # fewer than there are texts: it deallocates, too
+            if self.number % 3 == 1:  # fewer than the number of texts, so that the driver deallocates statements, too
                 self.db.prepared_max = 6
             for at in range(rounds):
                 for scenario in self.dice.sample(scenarios, len(scenarios)):
