@@ -104,7 +104,7 @@ pub(crate) struct Client {
     /// Whether the client uses prepared statements that outlive a pipeline.
     pub(crate) prepares: bool,
     /// Whether the client uses statements before it knows the results of the previous pipeline.
-    pub(crate) uses_unconfirmed_statements: bool,
+    pub(crate) runs_ahead: bool,
     next_number: u32,
     requests_left: u32,
     parameters: BTreeMap<String, String>,
@@ -114,7 +114,7 @@ pub(crate) struct Client {
     /// Whether the pooler has sent an error of its own, which ReadyForQuery must follow.
     made_error: bool,
     /// Whether the client cannot know whether another answer will come.
-    awaits_unknown_answers: bool,
+    is_unsure: bool,
     misbehaved: bool,
     began: bool,
     /// Whether settings that are not reported stay with the session.
@@ -122,7 +122,7 @@ pub(crate) struct Client {
     /// The number of messages that the client sends in any order and without reading the answers.
     wild: Option<u8>,
     /// Whether the pooler can know from texts and catalog that the client's statements leave no session state.
-    pub(crate) runs_analysable_sql: bool,
+    pub(crate) is_analysable: bool,
     /// Whether the client changes all kinds of session state.
     pub(crate) works_on_session: bool,
     /// Whether the client has sent LISTEN.
@@ -203,19 +203,19 @@ impl Client {
             pause: None,
             own: OwnSession::new(),
             prepares: false,
-            uses_unconfirmed_statements: false,
+            runs_ahead: false,
             next_number: 0,
             requests_left: 0,
             parameters: BTreeMap::new(),
             work_mem: "4MB".to_owned(),
             spare: 0,
             made_error: false,
-            awaits_unknown_answers: false,
+            is_unsure: false,
             misbehaved: false,
             began: false,
             keeps_session: false,
             wild: None,
-            runs_analysable_sql: false,
+            is_analysable: false,
             works_on_session: false,
             listens: false,
             alone: false,
@@ -411,7 +411,7 @@ impl Client {
         match tag {
             // The client's session moves between servers, or the client has sent no request yet.
             backend::PARAMETER_STATUS
-                if self.keeps_session && !self.uses_unconfirmed_statements || !self.has_begun() =>
+                if self.keeps_session && !self.runs_ahead || !self.has_begun() =>
             {
                 self.parameter(body);
                 Ok(())
@@ -519,7 +519,7 @@ impl Client {
         match self.units.pop_front() {
             Some(unit) => {
                 if unit.failed {
-                    self.awaits_unknown_answers |= self.spare > 0;
+                    self.is_unsure |= self.spare > 0;
                 } else {
                     self.spare = 0;
                 }

@@ -127,7 +127,7 @@ impl Client {
     /// Sends Parse, or Bind and Execute, or both, or Describe, or Close.
     fn prepared_steps(&mut self, unit: &mut Unit, rng: &mut fastrand::Rng) {
         let name = NAMES[rng.usize(..NAMES.len())];
-        if !self.uses_unconfirmed_statements && !self.units.is_empty() {
+        if !self.runs_ahead && !self.units.is_empty() {
             return;
         }
         let known = self.own.statement(name).cloned();
@@ -150,9 +150,7 @@ impl Client {
             None if careless => any_statement(rng),
             known => {
                 let statement = any_statement(rng);
-                if known.is_some()
-                    && (rng.bool()
-                        || statement.text == REFUSED && !self.uses_unconfirmed_statements)
+                if known.is_some() && (rng.bool() || statement.text == REFUSED && !self.runs_ahead)
                 {
                     self.close_statement(unit, name);
                 }

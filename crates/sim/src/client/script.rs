@@ -32,7 +32,7 @@ impl Client {
                 let open = self.open.as_ref();
                 self.units.is_empty() && open.is_none_or(|unit| unit.is_silent())
             }
-            None => self.awaits_unknown_answers || (self.units.len() < 3 && self.spare == 0),
+            None => self.is_unsure || (self.units.len() < 3 && self.spare == 0),
         }
     }
 
@@ -41,7 +41,7 @@ impl Client {
         if self.is_wild() {
             return self.run_wild(intent == Intent::Disconnect, rng);
         }
-        if self.awaits_unknown_answers || self.is_operator() {
+        if self.is_unsure || self.is_operator() {
             return self.send_terminate();
         }
         match self.pause.take() {
@@ -294,7 +294,7 @@ impl Client {
     fn spell(&self, command: &str) -> String {
         let (word, rest) = command.split_once(' ').unwrap_or((command, ""));
         match word {
-            "rows" | "slow" | "fail" if self.runs_analysable_sql => {
+            "rows" | "slow" | "fail" if self.is_analysable => {
                 format!("select {word}({})", rest.replace(' ', ", "))
             }
             _ => command.to_owned(),

@@ -12,7 +12,7 @@ impl Client {
     pub(super) fn work_on_session(&mut self, rng: &mut fastrand::Rng) {
         // In session mode, RESET ALL at the end of a transaction restores the values that the server began with.
         let is_alone = self.units.is_empty() && self.own.status == b'I';
-        if !self.uses_unconfirmed_statements && is_alone && rng.u8(..25) == 0 {
+        if !self.runs_ahead && is_alone && rng.u8(..25) == 0 {
             return self.simple(&["reset all"], false);
         }
         let mark = format!("c{}n{}", self.index, self.next_number + 1);

@@ -256,26 +256,20 @@ impl World {
             return Ok(());
         }
         let is_open = |host: &Host, token| matches!(host.table.get(&token), Some(Conn::Open(_)));
-        let worker_host = &mut self.hosts[host];
+        let driver = &mut self.hosts[host];
         match pending {
             Pending::Peek(token) => {
-                let Some(Conn::Open(open)) = worker_host.table.get(&token) else {
+                let Some(Conn::Open(open)) = driver.table.get(&token) else {
                     return Ok(());
                 };
                 let first = self.net.see(open.link).up.first();
-                worker_host
-                    .worker
-                    .peeked(token, first, now, &mut worker_host.actions);
+                driver.worker.peeked(token, first, now, &mut driver.actions);
             }
-            Pending::Blocked(token) if is_open(worker_host, token) => {
-                worker_host
-                    .worker
-                    .blocked(token, now, &mut worker_host.actions);
+            Pending::Blocked(token) if is_open(driver, token) => {
+                driver.worker.blocked(token, now, &mut driver.actions);
             }
-            Pending::Drained(token) if is_open(worker_host, token) => {
-                worker_host
-                    .worker
-                    .drained(token, now, &mut worker_host.actions);
+            Pending::Drained(token) if is_open(driver, token) => {
+                driver.worker.drained(token, now, &mut driver.actions);
             }
             Pending::Blocked(_) | Pending::Drained(_) => return Ok(()),
             Pending::Mail(mail) => return self.read_mail(host, mail, false),
@@ -301,10 +295,8 @@ impl World {
             }
             _ => None,
         };
-        let worker_host = &mut self.hosts[host];
-        worker_host
-            .worker
-            .mail(mail, self.now, &mut worker_host.actions);
+        let driver = &mut self.hosts[host];
+        driver.worker.mail(mail, self.now, &mut driver.actions);
         let call = Call {
             cancel_for,
             ..Call::default()
@@ -410,8 +402,8 @@ impl World {
 
     fn write(&mut self, host: usize, to: Token, bytes: &[u8]) -> Result<(), Violation> {
         let most_unsent = 8 * self.scenario.chunk + UNSENT_MAX;
-        let worker_host = &mut self.hosts[host];
-        let Some(Conn::Open(open)) = worker_host.table.get_mut(&to) else {
+        let driver = &mut self.hosts[host];
+        let Some(Conn::Open(open)) = driver.table.get_mut(&to) else {
             return Ok(());
         };
         let link = self.net.link(open.link);
@@ -434,7 +426,7 @@ impl World {
         let taken = link.down.push(bytes);
         if taken < bytes.len() {
             open.unsent.extend_from_slice(&bytes[taken..]);
-            worker_host.pending.push_back(Pending::Blocked(to));
+            driver.pending.push_back(Pending::Blocked(to));
             self.count("send blocks");
         }
         Ok(())
@@ -442,8 +434,8 @@ impl World {
 
     /// Notes that the socket takes bytes again, or has failed.
     pub(super) fn flush(&mut self, host: usize, token: Token) -> Result<(), Violation> {
-        let worker_host = &mut self.hosts[host];
-        let Some(Conn::Open(open)) = worker_host.table.get_mut(&token) else {
+        let driver = &mut self.hosts[host];
+        let Some(Conn::Open(open)) = driver.table.get_mut(&token) else {
             return Ok(());
         };
         let link = self.net.link(open.link);
@@ -455,7 +447,7 @@ impl World {
         let taken = link.down.push(&open.unsent);
         open.unsent.drain(..taken);
         if open.unsent.is_empty() {
-            worker_host.pending.push_back(Pending::Drained(token));
+            driver.pending.push_back(Pending::Drained(token));
             if let Far::Client(client) = link.far {
                 self.cluster.touch_of(client, self.now);
             }
@@ -466,10 +458,10 @@ impl World {
     /// Informs the core that the connection is lost.
     pub(super) fn end(&mut self, host: usize, token: Token, why: Closed) -> Result<(), Violation> {
         self.close(host, token);
-        let worker_host = &mut self.hosts[host];
-        worker_host
+        let driver = &mut self.hosts[host];
+        driver
             .worker
-            .closed(token, &why, self.now, &mut worker_host.actions);
+            .closed(token, &why, self.now, &mut driver.actions);
         self.execute(host, Call::default())
     }
 

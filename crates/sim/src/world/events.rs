@@ -131,29 +131,25 @@ impl World {
                 Closed::Error("connection reset by peer".into()),
             ),
             Event::HungUp(host, token) => {
-                let worker_host = &mut self.hosts[host];
-                if let Some(Conn::Open(open)) = worker_host.table.get_mut(&token) {
+                let driver = &mut self.hosts[host];
+                if let Some(Conn::Open(open)) = driver.table.get_mut(&token) {
                     open.hang_up_was_reported = true;
                 }
-                worker_host
-                    .worker
-                    .hung_up(token, self.now, &mut worker_host.actions);
+                driver.worker.hung_up(token, self.now, &mut driver.actions);
                 self.execute(host, Call::default())
             }
             Event::Readable(host, token) => {
-                let worker_host = &mut self.hosts[host];
-                if let Some(Conn::Open(open)) = worker_host.table.get_mut(&token) {
+                let driver = &mut self.hosts[host];
+                if let Some(Conn::Open(open)) = driver.table.get_mut(&token) {
                     open.mode = ReadMode::Hold;
                 }
-                worker_host
-                    .worker
-                    .readable(token, self.now, &mut worker_host.actions);
+                driver.worker.readable(token, self.now, &mut driver.actions);
                 self.execute(host, Call::default())
             }
             Event::Flush(host, token) => self.flush(host, token),
             Event::Tick(host) => {
-                let worker_host = &mut self.hosts[host];
-                worker_host.worker.tick(self.now, &mut worker_host.actions);
+                let driver = &mut self.hosts[host];
+                driver.worker.tick(self.now, &mut driver.actions);
                 self.execute(host, Call::default())
             }
             Event::Post(from, to) => self.receive_post(from, to),
@@ -205,10 +201,10 @@ impl World {
             self.count("connect fails");
             self.past_faults.logins_failed = true;
             let why = ConnectError::Refused(format!("{endpoint}: connection refused"));
-            let worker_host = &mut self.hosts[host];
-            worker_host
+            let driver = &mut self.hosts[host];
+            driver
                 .worker
-                .connect_failed(token, &why, now, &mut worker_host.actions);
+                .connect_failed(token, &why, now, &mut driver.actions);
             return self.execute(host, Call::default());
         }
         let backend = self.cluster.next();
@@ -216,19 +212,14 @@ impl World {
         let secret = self.rng.u32(..).to_be_bytes();
         self.cluster.accept(link, cancel_for, secret);
         let nonce = std::array::from_fn(|_| self.rng.u8(..));
-        let worker_host = &mut self.hosts[host];
-        worker_host
+        let driver = &mut self.hosts[host];
+        driver
             .table
             .insert(token, Conn::Open(Open::new(link, ReadMode::Hold)));
         let address = ADDRESS;
-        worker_host.worker.connected(
-            token,
-            address,
-            address,
-            nonce,
-            now,
-            &mut worker_host.actions,
-        );
+        driver
+            .worker
+            .connected(token, address, address, nonce, now, &mut driver.actions);
         self.execute(host, Call::default())
     }
 
@@ -246,8 +237,8 @@ impl World {
             return self.end(host, token, Closed::Tls("bad certificate".into()));
         }
         self.count("handshake");
-        let worker_host = &mut self.hosts[host];
-        if let Some(Conn::Open(open)) = worker_host.table.get_mut(&token) {
+        let driver = &mut self.hosts[host];
+        if let Some(Conn::Open(open)) = driver.table.get_mut(&token) {
             open.securing = false;
         }
         let facts = TlsFacts {
@@ -258,16 +249,16 @@ impl World {
             end_point: None,
             is_agreed: true,
         };
-        worker_host
+        driver
             .worker
-            .secured(token, facts, self.now, &mut worker_host.actions);
+            .secured(token, facts, self.now, &mut driver.actions);
         self.execute(host, Call::default())
     }
 
     fn read(&mut self, host: usize, token: Token) -> Result<(), Violation> {
         let count = self.piece();
-        let worker_host = &mut self.hosts[host];
-        let Some(Conn::Open(open)) = worker_host.table.get_mut(&token) else {
+        let driver = &mut self.hosts[host];
+        let Some(Conn::Open(open)) = driver.table.get_mut(&token) else {
             return Ok(());
         };
         let link = self.net.link(open.link);
@@ -295,10 +286,10 @@ impl World {
                 bytes[..bytes.len().min(90)].escape_ascii()
             ));
         }
-        let worker_host = &mut self.hosts[host];
-        worker_host
+        let driver = &mut self.hosts[host];
+        driver
             .worker
-            .received(token, &bytes, self.now, &mut worker_host.actions);
+            .received(token, &bytes, self.now, &mut driver.actions);
         let call = Call {
             input: &bytes,
             client,
@@ -316,18 +307,16 @@ impl World {
             return Ok(());
         };
         let now = self.now;
-        let worker_host = &mut self.hosts[to];
+        let driver = &mut self.hosts[to];
         match parcel {
             Parcel::Mail(mail) => return self.read_mail(to, mail, true),
             Parcel::Derived { conn, keys } => {
-                worker_host
-                    .worker
-                    .derived(conn, keys, now, &mut worker_host.actions);
+                driver.worker.derived(conn, keys, now, &mut driver.actions);
             }
             Parcel::Found { conn, finding } => {
-                worker_host
+                driver
                     .worker
-                    .auth_checked(conn, finding, now, &mut worker_host.actions);
+                    .auth_checked(conn, finding, now, &mut driver.actions);
             }
             Parcel::Client {
                 record,
@@ -335,10 +324,8 @@ impl World {
                 server,
             } => return self.take_back(to, record, open, server),
             Parcel::Server { server, open } => {
-                let token = worker_host
-                    .worker
-                    .adopt(server, now, &mut worker_host.actions);
-                worker_host.table.insert(token, Conn::Open(open));
+                let token = driver.worker.adopt(server, now, &mut driver.actions);
+                driver.table.insert(token, Conn::Open(open));
             }
         }
         self.execute(to, Call::default())

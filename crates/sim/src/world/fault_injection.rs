@@ -46,14 +46,14 @@ impl World {
         let requests = self.rng.u32(..=self.scenario.requests);
         let mut client = Client::new(index, link, requests, keeps_session, account, &mut self.rng);
         client.prepares = self.scenario.prepares;
-        client.runs_analysable_sql = self.scenario.certifies && self.rng.u8(..4) > 0;
+        client.is_analysable = self.scenario.certifies && self.rng.u8(..4) > 0;
         client.works_on_session = self.scenario.sessions && keeps_session && self.rng.bool();
         if self.scenario.is_wild {
             client.works_on_session = keeps_session;
             client.prepares &= index.is_multiple_of(3);
             client.use_hidden_custom();
         }
-        client.uses_unconfirmed_statements = keeps_server;
+        client.runs_ahead = keeps_server;
         client.shares_servers(!keeps_server);
         if self.scenario.operators && self.rng.u8(..5) == 0 {
             client.becomes_operator(&mut self.rng);
@@ -267,11 +267,9 @@ impl World {
             pid: 0,
             entropy: std::array::from_fn(|_| self.rng.u8(..)),
         };
-        let worker_host = &mut self.hosts[host];
-        let token = worker_host
-            .worker
-            .accepted(&peer, self.now, &mut worker_host.actions);
-        worker_host
+        let driver = &mut self.hosts[host];
+        let token = driver.worker.accepted(&peer, self.now, &mut driver.actions);
+        driver
             .table
             .insert(token, Conn::Open(Open::new(link, ReadMode::Deliver)));
         self.execute(host, Call::default())

@@ -139,17 +139,15 @@ impl World {
         open: Open,
         server: Option<Open>,
     ) -> Result<(), Violation> {
-        let worker_host = &mut self.hosts[host];
+        let driver = &mut self.hosts[host];
         let blocked = !open.unsent.is_empty();
-        let arrival = worker_host.worker.take_over_client(
-            record,
-            blocked,
-            self.now,
-            &mut worker_host.actions,
-        );
-        worker_host.table.insert(arrival.client, Conn::Open(open));
+        let arrival =
+            driver
+                .worker
+                .take_over_client(record, blocked, self.now, &mut driver.actions);
+        driver.table.insert(arrival.client, Conn::Open(open));
         match (arrival.server, server) {
-            (Some(token), Some(open)) => drop(worker_host.table.insert(token, Conn::Open(open))),
+            (Some(token), Some(open)) => drop(driver.table.insert(token, Conn::Open(open))),
             (None, Some(open)) => self.net.let_go(open.link, &open.unsent),
             _ => {}
         }
