@@ -277,20 +277,19 @@ impl Client {
     }
 
     /// Handles the end of the connection on the pooler's side.
-    pub(crate) fn ended(&mut self, how: End, past_faults: PastFaults) -> Result<(), Violation> {
+    pub(crate) fn ended(&mut self, how: End, faults: PastFaults) -> Result<(), Violation> {
         let phase = std::mem::replace(&mut self.phase, Phase::Over);
         self.output.clear();
         let broken = !self.input.is_empty();
         let is_allowed = self.leaves.is_some()
             || self.is_wild()
-            || past_faults.servers_lost
+            || faults.servers_lost
             || self.misbehaved
             || how == End::Reset;
         // Nothing waits for clients of the console at a shutdown, and a client that exceeds a timeout may be in the
         // middle of a message.
-        let is_allowed = is_allowed
-            || (self.is_operator() && past_faults.shutdown)
-            || past_faults.limits.in_time();
+        let is_allowed =
+            is_allowed || (self.is_operator() && faults.shutdown) || faults.limits.in_time();
         match phase {
             Phase::Left | Phase::Over => Ok(()),
             Phase::Refused if !broken => Ok(()),
@@ -307,7 +306,7 @@ impl Client {
         &mut self,
         bytes: &[u8],
         said: &mut VecDeque<Said>,
-        past_faults: PastFaults,
+        faults: PastFaults,
     ) -> Result<(), Violation> {
         if matches!(self.phase, Phase::Left | Phase::Over) {
             return Ok(());
@@ -325,20 +324,15 @@ impl Client {
             };
             let message: Vec<u8> = self.input.drain(..header.message_len()).collect();
             match self.phase {
-                Phase::Login => self.login_message(header.tag, &message[5..], past_faults)?,
-                _ => self.message(&message, said, past_faults)?,
+                Phase::Login => self.login_message(header.tag, &message[5..], faults)?,
+                _ => self.message(&message, said, faults)?,
             }
         }
     }
 
-    fn login_message(
-        &mut self,
-        tag: u8,
-        body: &[u8],
-        past_faults: PastFaults,
-    ) -> Result<(), Violation> {
+    fn login_message(&mut self, tag: u8, body: &[u8], faults: PastFaults) -> Result<(), Violation> {
         match tag {
-            backend::ERROR_RESPONSE => self.refused(body, past_faults),
+            backend::ERROR_RESPONSE => self.refused(body, faults),
             backend::PARAMETER_STATUS => {
                 self.parameter(body);
                 Ok(())
@@ -371,7 +365,7 @@ impl Client {
         &mut self,
         message: &[u8],
         said: &mut VecDeque<Said>,
-        past_faults: PastFaults,
+        faults: PastFaults,
     ) -> Result<(), Violation> {
         let (tag, body) = (message[0], &message[5..]);
         if self.phase == Phase::Refused {
@@ -441,7 +435,7 @@ impl Client {
                 }
                 self.answered(tag, body)
             }
-            backend::ERROR_RESPONSE => self.refused(body, past_faults),
+            backend::ERROR_RESPONSE => self.refused(body, faults),
             _ => {
                 let expected = said.front().map(|said| show(&said.message));
                 Err(self.wrong(format!("gets {} instead of {expected:?}", show(message))))
@@ -551,11 +545,11 @@ impl Client {
     }
 
     /// Handles an error of the pooler's own, or of a server that shuts down.
-    fn refused(&mut self, body: &[u8], past_faults: PastFaults) -> Result<(), Violation> {
+    fn refused(&mut self, body: &[u8], faults: PastFaults) -> Result<(), Violation> {
         let report =
             Report::parse(body).map_err(|_| self.wrong("gets a malformed error".to_owned()))?;
         let text = String::from_utf8_lossy(report.message).into_owned();
-        if !self.is_justified(&text, past_faults) {
+        if !self.is_justified(&text, faults) {
             let unit = self.units.front().or(self.open.as_ref());
             let ask = unit.and_then(|unit| unit.asks.front());
             let what = format!(
@@ -569,7 +563,7 @@ impl Client {
             self.request_failed();
             self.made_error = true;
             self.errors_made += 1;
-            if self.has_begun() && !past_faults.servers_lost {
+            if self.has_begun() && !faults.servers_lost {
                 return Err(self.wrong("gets an error in the middle of an answer".to_owned()));
             }
         } else {

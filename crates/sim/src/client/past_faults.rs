@@ -37,45 +37,43 @@ impl Client {
     }
 
     /// Returns whether the pooler has a reason for this error.
-    pub(super) fn is_justified(&self, text: &str, past_faults: PastFaults) -> bool {
+    pub(super) fn is_justified(&self, text: &str, faults: PastFaults) -> bool {
         match text {
-            text if text.ends_with("(takeover_timeout)") => past_faults.takeover,
+            text if text.ends_with("(takeover_timeout)") => faults.takeover,
             CANCELED => self.was_named,
             REFUSED => is_refused(&self.work_mem),
             "the connection that listened for it was lost" => {
-                self.listens() && (past_faults.servers_lost || past_faults.logins_failed)
+                self.listens() && (faults.servers_lost || faults.logins_failed)
             }
-            "server conn crashed?" | LAST_WORDS | UNKNOWN => past_faults.servers_lost,
-            HOST_LEFT | HOST_LEFT_UNKNOWN => past_faults.servers_lost || past_faults.logins_failed,
-            "login failed" => {
-                self.is_native() && (past_faults.logins_failed || past_faults.servers_lost)
-            }
-            "query_wait_timeout" => past_faults.wait_timeout,
+            "server conn crashed?" | LAST_WORDS | UNKNOWN => faults.servers_lost,
+            HOST_LEFT | HOST_LEFT_UNKNOWN => faults.servers_lost || faults.logins_failed,
+            "login failed" => self.is_native() && (faults.logins_failed || faults.servers_lost),
+            "query_wait_timeout" => faults.wait_timeout,
             "pooler is shutting down" | "server shutting down" | "database removed" => {
-                past_faults.shutdown
+                faults.shutdown
             }
-            "query timeout" | "query_timeout" => past_faults.limits.query > 0,
-            "client_idle_timeout" => past_faults.limits.idle > 0,
-            "idle transaction timeout" => past_faults.limits.idle_transaction > 0,
-            "transaction timeout" => past_faults.limits.transaction > 0,
+            "query timeout" | "query_timeout" => faults.limits.query > 0,
+            "client_idle_timeout" => faults.limits.idle > 0,
+            "idle transaction timeout" => faults.limits.idle_transaction > 0,
+            "transaction timeout" => faults.limits.transaction > 0,
             "client_login_timeout" | "client_login_timeout (server down)" => {
-                past_faults.limits.login > 0
+                faults.limits.login > 0
             }
-            "no more connections allowed (max_client_conn)" => past_faults.limits.total > 0,
+            "no more connections allowed (max_client_conn)" => faults.limits.total > 0,
             "client connections exceeded (max_db_client_connections)" => {
-                past_faults.limits.of_database > 0
+                faults.limits.of_database > 0
             }
             "client connections exceeded (max_user_client_connections)" => {
-                past_faults.limits.of_user > 0
+                faults.limits.of_user > 0
             }
             "transaction blocks not allowed in statement pooling mode" => {
-                past_faults.statement_mode && self.began
+                faults.statement_mode && self.began
             }
             "password authentication failed" | "SASL authentication failed" => {
                 self.login.is_wrong()
             }
-            _ if text.starts_with("server login has been failing") => past_faults.logins_failed,
-            _ if text.contains(TOO_MANY) => past_faults.logins_failed,
+            _ if text.starts_with("server login has been failing") => faults.logins_failed,
+            _ if text.contains(TOO_MANY) => faults.logins_failed,
             _ => self.misbehaved,
         }
     }

@@ -199,7 +199,7 @@ impl World {
         };
         if self.outage.is_some_and(|outage| outage.refuses_connections) {
             self.count("connect fails");
-            self.past_faults.logins_failed = true;
+            self.faults.logins_failed = true;
             let why = ConnectError::Refused(format!("{endpoint}: connection refused"));
             let driver = &mut self.hosts[host];
             driver
@@ -233,7 +233,7 @@ impl World {
             of_server && self.scenario.fault_rates.server_killed > 0 && self.rng.u8(..50) == 0;
         if fails {
             self.count("handshake fails");
-            self.past_faults.logins_failed = true;
+            self.faults.logins_failed = true;
             return self.end(host, token, Closed::Tls("bad certificate".into()));
         }
         self.count("handshake");
@@ -333,14 +333,14 @@ impl World {
 
     fn client_reads(&mut self, index: usize) -> Result<(), Violation> {
         let count = self.piece();
-        let past_faults = self.past_faults();
+        let faults = self.faults();
         let client = &mut self.clients[index];
         let down = &mut self.net.link(client.link).down;
         let bytes = down.pull(count);
         match down.end {
-            Some(how) if bytes.is_empty() => client.ended(how, past_faults),
+            Some(how) if bytes.is_empty() => client.ended(how, faults),
             _ => {
-                client.received(&bytes, &mut self.said[index], past_faults)?;
+                client.received(&bytes, &mut self.said[index], faults)?;
                 if client.is_operator() {
                     self.check_console_answers(index)?;
                 }

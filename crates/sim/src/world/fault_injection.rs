@@ -135,7 +135,7 @@ impl World {
         self.cluster.refuses = self
             .outage
             .is_some_and(|outage| !outage.refuses_connections);
-        self.past_faults.logins_failed |= self.cluster.refuses;
+        self.faults.logins_failed |= self.cluster.refuses;
     }
 
     fn kill_client(&mut self) {
@@ -184,7 +184,7 @@ impl World {
         if self.cluster.is_kept(index, &self.net) && self.has_owner(index) {
             self.count("kept server killed");
         }
-        self.past_faults.logins_failed = true;
+        self.faults.logins_failed = true;
         match self.rng.u8(..3) {
             0 if self.cluster.is_session(index) => self.cluster.open_no_more(index, &mut self.net),
             1 => self.cluster.end(index, End::Reset, &mut self.net),

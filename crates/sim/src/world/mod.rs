@@ -61,7 +61,7 @@ pub(crate) struct World {
     /// The mail by sender and receiver. The control thread has the number after the last worker's.
     posts: BTreeMap<(usize, usize), VecDeque<Parcel>>,
     directory: Arc<Directory>,
-    past_faults: PastFaults,
+    faults: PastFaults,
     outage: Option<Outage>,
     /// Whether clients are being handed over to another process.
     departing: bool,
@@ -103,7 +103,7 @@ impl World {
             said: Vec::new(),
             posts: BTreeMap::new(),
             directory,
-            past_faults: PastFaults {
+            faults: PastFaults {
                 wait_timeout: scenario.query_wait_timeout > 0,
                 statement_mode: scenario.mode == PoolMode::Statement,
                 limits: scenario.client_limits,
@@ -195,7 +195,7 @@ impl World {
         self.rest()?;
         if let Some(how) = self.scenario.shutdown {
             self.note(|| format!("shutdown: {how:?}"));
-            self.past_faults.shutdown = true;
+            self.faults.shutdown = true;
             self.mail_to_all(|| Mail::Shutdown(how));
         }
         let mut jumps = 0;
@@ -256,12 +256,12 @@ impl World {
     }
 
     /// Returns the faults so far, which excuse errors for clients.
-    fn past_faults(&self) -> PastFaults {
+    fn faults(&self) -> PastFaults {
         PastFaults {
             servers_lost: self.cluster.lost
-                || (self.past_faults.shutdown
+                || (self.faults.shutdown
                     && self.scenario.shutdown != Some(Shutdown::WaitForClients)),
-            ..self.past_faults
+            ..self.faults
         }
     }
 

@@ -93,7 +93,7 @@ impl World {
             }
             Control::RefreshNames | Control::ReturnMemory => {}
             Control::Shutdown(how) => {
-                self.past_faults.shutdown = true;
+                self.faults.shutdown = true;
                 self.mail_to_all(|| Mail::Shutdown(how));
             }
             // The log of this world has no line of statistics.

@@ -28,7 +28,7 @@ impl World {
             return self.end_restart();
         }
         self.departing = true;
-        self.past_faults.takeover = true;
+        self.faults.takeover = true;
         self.count("takeover");
         self.note(|| "a new process takes over".to_owned());
         let _ = self.directory.begin_departure();

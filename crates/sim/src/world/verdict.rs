@@ -300,6 +300,6 @@ impl World {
     }
 
     fn is_shut(&self) -> bool {
-        self.past_faults.shutdown && self.scenario.shutdown != Some(Shutdown::WaitForClients)
+        self.faults.shutdown && self.scenario.shutdown != Some(Shutdown::WaitForClients)
     }
 }
