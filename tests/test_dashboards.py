@@ -232,7 +232,8 @@ def all_have_data(server, wanted, cause=lambda: None):
 @pytest.mark.full
 def test_every_expression_has_data(start, prometheus, newest_pg, pair):  # noqa: F811
     """Prometheus accepts each expression of dashboard and rules. Each expression of the dashboard has data under load,
-    those about memory_limit once the limit is reached. The exceptions are expressions about fleets and repeated reads.
+    those about memory_limit once the limit is reached. The exceptions are expressions about fleets, repeated reads and
+    waits for a replay.
     """
     collector = Collector().start()
     try:
@@ -251,8 +252,9 @@ def test_every_expression_has_data(start, prometheus, newest_pg, pair):  # noqa:
             for expression in rules:
                 server.series(expression)
             of_full_memory = {expression for expression in expressions() if re.search("memory_(is_full|refusals)", expression)} - rules
-            # A fleet needs etcd, and repeated reads need standbys that end: Prometheus only has to take these expressions.
-            elsewhere = {expression for expression in expressions() if re.search("pgweir_fleet_|repeated_reads", expression)}
+            # A fleet needs etcd, repeated reads need standbys that end, and waits need standbys that lag: Prometheus only has to take
+            # these expressions.
+            elsewhere = {expression for expression in expressions() if re.search("pgweir_fleet_|repeated_reads|replay_", expression)}
             for expression in elsewhere:
                 server.series(filled_in(expression))
             all_have_data(server, set(expressions()) - rules - of_full_memory - elsewhere)

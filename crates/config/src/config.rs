@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    AuthType, Database, Micros, Note, Peer, Place, PoolMode, Ports, Scope, Secret, SessionState,
-    SettingInfo, Settings, SyslogFacility, TargetSession, UserSettings,
+    AuthType, Database, Micros, Note, Peer, Place, PoolMode, Ports, ReadAfterWrite, Scope, Secret,
+    SessionState, SettingInfo, Settings, SyslogFacility, TargetSession, UserSettings,
     check::{PACKET_MAX, PACKET_MIN},
     value::Value,
 };
@@ -230,6 +230,16 @@ impl Config {
             true => (database.read_repeat_buffer).unwrap_or(self.settings.read_repeat_buffer),
             false => 0,
         }
+    }
+
+    /// Checks what `read_after_write` needs. Returns the setting that is wrong, its value, and what is expected.
+    pub(crate) fn replay_problem(&self) -> Option<(&'static str, String, String)> {
+        let mut databases = self.databases.values().chain(&self.fallback);
+        let reads = databases.find(|one| one.read_after_write == ReadAfterWrite::Lsn)?;
+        self.settings.host_check_interval.is_zero().then(|| {
+            let expected = format!("above 0, since {} has read_after_write=lsn", reads.name);
+            ("host_check_interval", "0".to_owned(), expected)
+        })
     }
 
     /// Returns how long a query of `user` may run. Zero is no limit.

@@ -375,6 +375,16 @@ impl TargetSession {
 }
 
 choices! {
+    /// Which writes the reads of an entry see when a standby executes them.
+    pub enum ReadAfterWrite {
+        /// Those that the standby has replayed.
+        Off = "off",
+        /// All that pgweir has confirmed to a client before the read.
+        Lsn = "lsn",
+    }
+}
+
+choices! {
     /// The host of a list to which a new server connection is opened.
     pub enum LoadBalance {
         /// Each host in turn.

@@ -33,8 +33,8 @@ pub use fleet::{EtcdUrls, NodeAddress};
 pub use http::{HttpAddress, HttpListen};
 pub use kinds::{
     AuthType, Bytes, FairWindow, FileMode, HandoverClean, HttpTls, IoDriver, LoadBalance,
-    LogFormat, Micros, PoolMode, Ports, Secret, SessionState, SslMode, SyslogFacility,
-    TargetSession, TlsNegotiation, Unclean,
+    LogFormat, Micros, PoolMode, Ports, ReadAfterWrite, Secret, SessionState, SslMode,
+    SyslogFacility, TargetSession, TlsNegotiation, Unclean,
 };
 pub use otlp::{Collector, OtlpEndpoint, Ratio};
 pub use patroni::{PatroniUrl, PatroniUrls};

@@ -99,7 +99,7 @@ impl Config {
         if !accepted.info.reloadable {
             return Err(ProblemKind::NeedsRestart(key.to_owned()));
         }
-        if let Some(problem) = fleet_problem(&changed) {
+        if let Some(problem) = combined_problem(&changed) {
             return Err(problem);
         }
         Ok((changed, remark(&accepted)))
@@ -216,6 +216,16 @@ impl Loader<'_> {
                 key: "port".to_owned(),
                 value: Some(database.port.show()),
                 expected: format!("one port, or one for each of the {hosts} hosts"),
+            };
+            return self.problem(place, kind);
+        }
+        if !database.can_read_after_write() {
+            let kind = ProblemKind::BadValue {
+                key: "read_after_write".to_owned(),
+                value: Some(database.read_after_write.to_string()),
+                expected:
+                    "off, unless there are several hosts with target_session_attrs=prefer-standby"
+                        .to_owned(),
             };
             return self.problem(place, kind);
         }
@@ -363,9 +373,14 @@ impl Loader<'_> {
     }
 
     fn finish(mut self, path: &Path) -> Result<Config, Problems> {
-        if let Some(kind) = fleet_problem(&self.config) {
+        if let Some(kind) = combined_problem(&self.config) {
             let places = &self.config.places;
-            let keys = ["fleet_etcd", "max_server_conn", "fleet_nodes"];
+            let keys = [
+                "fleet_etcd",
+                "max_server_conn",
+                "fleet_nodes",
+                "host_check_interval",
+            ];
             let place = keys.map(|key| places.get(key).cloned());
             let of_file = || Place {
                 file: path.to_owned(),
@@ -424,9 +439,10 @@ fn refusal(error: SetError, scope: Scope, key: &str, value: &str) -> ProblemKind
     }
 }
 
-/// Returns the problem of a fleet whose nodes can't share the limit.
-fn fleet_problem(config: &Config) -> Option<ProblemKind> {
-    let (key, value, expected) = config.fleet_problem()?;
+/// Returns the problem of settings that don't go together: those of a fleet whose nodes can't share the limit, or those of reads
+/// that must see earlier writes.
+fn combined_problem(config: &Config) -> Option<ProblemKind> {
+    let (key, value, expected) = config.fleet_problem().or_else(|| config.replay_problem())?;
     Some(ProblemKind::BadValue {
         key: key.to_owned(),
         value: Some(value),

@@ -117,7 +117,7 @@ struct ClientTotals {
 }
 
 /// The hosts of servers, the clients that servers work for, and the other processes that share the limit on servers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct KnownServers {
     /// The client for which each server works.
     holders: Holders,
@@ -207,7 +207,11 @@ impl Directory {
             },
             occupancies: Occupancies::default(),
             operator: Operator::default(),
-            servers: KnownServers::default(),
+            servers: KnownServers {
+                holders: Holders::default(),
+                hosts: Hosts::new(workers),
+                fleet: Fleet::default(),
+            },
             takeover: Takeover::default(),
             events: Events::default(),
         }

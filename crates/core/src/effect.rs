@@ -256,6 +256,8 @@ pub(crate) enum ClientEffect {
     CheckOut(Token),
     /// Give a client another server, since its server was lost before any of the client's bytes were read.
     CheckOutAgain(Token),
+    /// Serve a client whose request must see earlier writes, or let it wait until a host has replayed them.
+    ReadAfterWrite(Token),
     /// Open an exclusive server for a client that is exempt from the limits.
     OpenForClient(Token, Arc<SharedPool>),
     /// Let an idle server look up the user of a client that logs in.

@@ -13,7 +13,7 @@ use crate::{
     shared::{
         cancel::CancelKey,
         fleet::{FleetCount, FleetRound},
-        hosts::PatroniNews,
+        hosts::{Host, PatroniNews},
         pool::Search,
     },
     signal::SignalOrder,
@@ -105,6 +105,10 @@ pub enum Mail {
     /// The state or role of a host has changed, or is in doubt: close the servers of hosts that pools may not use any more, and
     /// begin the checks that are due.
     HostsChanged,
+    /// Check at once how far this host has replayed the WAL, or written it.
+    CheckReplay(Arc<Host>),
+    /// A check of a host was answered, which may show that standbys have replayed the writes for which clients wait.
+    ReplayChecked,
     /// Patroni has reported something new about the hosts of databases, or does not answer any more.
     PatroniNews(Box<PatroniNews>),
     /// The facts that a server of this worker had read from its catalog are evaluated.

@@ -2,8 +2,8 @@
 
 use super::settings;
 use crate::{
-    LoadBalance, Micros, PatroniUrls, PoolMode, Ports, Secret, SessionState, Share, TargetSession,
-    check::between,
+    LoadBalance, Micros, PatroniUrls, PoolMode, Ports, ReadAfterWrite, Secret, SessionState, Share,
+    TargetSession, check::between,
 };
 
 settings! {
@@ -39,6 +39,13 @@ settings! {
         /// caught up: `prefer-standby` then uses another standby, or the primary. pgweir measures the lag every
         /// `host_check_interval`; for that, the list must have the primary, too. 0: no limit.
         max_replica_lag: Micros = "0", reloads, now;
+        /// Whether reads see earlier writes, with `target_session_attrs=prefer-standby` and `host_check_interval` above 0. `lsn`:
+        /// a transaction begins on a standby only after the standby has replayed every write that this process has confirmed
+        /// to a client of any entry before. The list must have the primary, too. `off`: a standby may lag behind.
+        read_after_write: ReadAfterWrite = "off", reloads, now;
+        /// How long a transaction waits with `read_after_write=lsn`. After that time, pgweir leaves the standbys that have not
+        /// replayed the writes until they have caught up, and uses another standby, or the primary.
+        read_after_write_wait: Micros = "1", reloads, now;
         /// Patroni's REST API, for a list of hosts with `target_session_attrs`: `http://HOST:PORT` or `https://HOST:PORT` of
         /// each member of the cluster, separated by commas. pgweir asks one of them every `patroni_interval`, and the next
         /// one if it does not answer. When Patroni reports another leader or another state of a member, pgweir checks
@@ -117,5 +124,14 @@ settings! {
         auth_query: Option<String>, reloads, now;
         /// The database in which `auth_query` runs. If not set, the global `auth_dbname`.
         auth_dbname: Option<String>, reloads, now;
+    }
+}
+
+impl Database {
+    /// Returns whether the other keys allow the value of `read_after_write`: a host must be found that has replayed the writes.
+    pub(crate) fn can_read_after_write(&self) -> bool {
+        let has_primary =
+            self.host.len() > 1 && self.target_session_attrs == TargetSession::PreferStandby;
+        self.read_after_write == ReadAfterWrite::Off || has_primary
     }
 }

@@ -188,6 +188,13 @@ pub struct ServerLink {
 }
 
 impl ServerLink {
+    /// Returns whether the server may be a primary, whose replies may tell a client of a commit.
+    #[inline]
+    #[must_use]
+    pub fn may_write(&self) -> bool {
+        self.host().is_none_or(|host| host.replay.may_write())
+    }
+
     /// Returns the host that this connection is counted at; `None` in tests.
     #[must_use]
     pub fn host(&self) -> Option<&Arc<Host>> {

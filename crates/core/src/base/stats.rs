@@ -102,6 +102,10 @@ counters! {
     eviction_count,
     /// Requests that were sent to another host, since a standby was lost before it replied.
     repeated_read_count,
+    /// Transactions that waited until a standby had replayed earlier writes.
+    replay_wait_count,
+    /// Transactions that waited for longer than `read_after_write_wait`.
+    replay_timeout_count,
     /// Successful logins to servers.
     server_login_count,
     /// Failed logins to servers.

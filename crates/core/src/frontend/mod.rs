@@ -10,6 +10,7 @@ mod unnamed_statement;
 mod upstream;
 
 pub use cancel_key::ClientKey;
+pub(crate) use client::MustSee;
 pub use client::{Client, ClientDuty, ClientSocket, Held, Origin, RequestTimes};
 pub use discard::{Discard, Discarded, End};
 pub use login::{AuthPlan, Login, Proof, Stage};

@@ -27,6 +27,13 @@ impl Lending<'_> {
         };
         client.request.sent_at = self.env.now;
         let Some(pool) = client.pool else { return };
+        let is_new = client.context.as_ref().is_some_and(|own| own.unproven);
+        if !is_new && self.reads_writes(conn, pool) {
+            return self.check_out_current(conn, pool, out);
+        }
+        let Some(client) = self.connections.client(conn) else {
+            return;
+        };
         if client.request.lost_hosts.is_some() {
             return self.check_out_elsewhere(conn, pool, out);
         }
@@ -158,7 +165,9 @@ impl Lending<'_> {
             return true;
         }
         if !at_login {
-            if !self.wait_for_other(client, server, out) {
+            if !self.wait_for_other(client, server, out)
+                && !self.wait_for_replay(client, server, out)
+            {
                 self.lend(server, client, out);
             }
             return true;

@@ -19,6 +19,7 @@ mod equip;
 mod join;
 mod release;
 mod repeat;
+mod replay;
 mod scheduling_log;
 mod sharing;
 

@@ -98,6 +98,8 @@ pub(crate) fn restore_client(
     conn: Token,
     record: &ClientRecord,
 ) -> Result<Vec<Effect>, Fault> {
+    // The old process may have confirmed writes to the client.
+    env.directory.hosts().writes().add(env.worker);
     let shared = pool_of(env, record)?;
     let pool = pools.open(env, connections, &shared);
     pool.add_client();

@@ -11,6 +11,7 @@ mod eviction;
 mod local_pool;
 mod notes;
 mod pin_count;
+mod replay_waits;
 mod terms;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ pub(crate) use self::{
     eviction::{EVICTED, end_search},
     local_pool::LocalPool,
     notes::deliver,
+    replay_waits::{ReplayWait, ReplayWaits},
     terms::Terms,
 };
 use crate::{
@@ -41,6 +43,8 @@ pub(crate) struct LocalPools {
     pub(crate) statements: StatementStatistics,
     /// The count of the backends in PostgreSQL that waits for a server.
     pub(crate) fleet_count: Option<Arc<FleetCount>>,
+    /// The clients that wait until a standby has replayed earlier writes.
+    pub(crate) replay_waits: ReplayWaits,
 }
 
 impl LocalPools {

@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, sync::Arc};
 
-use pgweir_config::{Database, PoolMode, SessionState};
+use pgweir_config::{Database, PoolMode, ReadAfterWrite, SessionState};
 
 use crate::{
     Endpoint, ServerTls, SharedPool, Snapshot, Time, backend::Server, directory::opens_like,
@@ -46,6 +46,8 @@ pub(crate) struct Terms {
     /// The largest number of bytes of a request that is repeated on another host when a standby is lost; 0: none is
     /// repeated.
     pub(crate) repeat_max: usize,
+    /// Microseconds for which a transaction waits for a standby to replay earlier writes; `None`: it does not wait.
+    pub(crate) read_after_write: Option<u64>,
     /// Whether the pool comes from the entry `*`: it is removed when it has been empty for `autodb_idle_timeout`.
     pub(crate) is_auto: bool,
 }
@@ -86,6 +88,7 @@ impl Terms {
                 is_forced: false,
                 round_robin: false,
                 repeat_max: 0,
+                read_after_write: None,
                 is_auto: true,
             };
         };
@@ -119,6 +122,8 @@ impl Terms {
             is_forced: database.user.as_deref() == Some(&*shared.key.user),
             round_robin: config.settings.server_round_robin,
             repeat_max: config.read_repeat_buffer(database, &shared.key.user) as usize,
+            read_after_write: (database.read_after_write == ReadAfterWrite::Lsn)
+                .then_some(database.read_after_write_wait.0),
             is_auto: !config.databases.contains_key(&*shared.key.database),
         }
     }

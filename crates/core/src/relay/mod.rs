@@ -26,6 +26,7 @@ mod other_clients_statements;
 mod outdated_statements;
 mod rejection;
 mod repeat;
+mod replay;
 mod server_bytes;
 mod server_errors;
 mod server_loss;
@@ -129,6 +130,10 @@ impl Relay<'_> {
             if server.status == b'I' {
                 // In session mode the last transaction may have ended long ago.
                 client.request.transaction_at = now;
+                let hold = replay::hold(&self.env, pool, (conn, client, server), bytes, out);
+                if hold.is_some() {
+                    return hold;
+                }
                 recording::relayed(&self.env, client, out);
             }
         }
@@ -136,11 +141,8 @@ impl Relay<'_> {
         let is_carried = is_shared && client.context.is_some();
         if is_carried {
             let generation = pool.catalog.certificates.generation();
-            server
-                .session
-                .transaction
-                .certified_by
-                .get_or_insert(generation);
+            let transaction = &mut server.session.transaction;
+            transaction.certified_by.get_or_insert(generation);
         }
         keep_request(conn, (client, server), bytes, pool.terms.repeat_max);
         let mut messages = ClientMessages {

@@ -140,6 +140,8 @@ fn role_reported(env: &Env<'_>, server: &mut Server, is_standby: bool, out: &mut
     if !ServerRole::fits_as(is_standby, target) {
         server.retirement.require(HostExclusion::Role.reason());
     }
+    // The server may have confirmed a write as a primary already.
+    env.directory.hosts().writes().add(env.worker);
     if let Some(host) = server.link.host() {
         host_checks::note_reported_role(env, host, is_standby, out);
     }

@@ -11,14 +11,21 @@
 
 mod answer;
 mod patroni;
+mod replay;
 
 use std::sync::Arc;
 
-use pgweir_config::{Database, TargetSession};
+use pgweir_config::{Database, ReadAfterWrite, TargetSession};
 use pgweir_wire::{Body, HEADER_LEN, MessageWriter, Report, Severity, sqlstate, tag::backend};
 
 use self::answer::Answer;
-pub(crate) use self::patroni::take_news;
+pub(crate) use self::{
+    patroni::take_news,
+    replay::{
+        RequestedChecks, check_replay, is_current, leave_slow_standbys, must_wait, note_news,
+        request_checks,
+    },
+};
 use crate::{
     Actions, Directory, Endpoint, Level, Token,
     backend::{Duty, InternalQuery, Server},
@@ -172,6 +179,9 @@ pub(crate) fn begin_checking(
         return out.report_missing("a connection that checks its host");
     };
     server.check_host(None);
+    if let Some(host) = server.link.host() {
+        host.replay.begin_checks(env.worker, conn);
+    }
     ask(env, connections, conn, out);
 }
 
@@ -182,6 +192,8 @@ fn ask(env: &Env<'_>, connections: &mut Connections, conn: Token, out: &mut Acti
     server.check_host(Some(env.now));
     server.ask(InternalQuery::HostCheck);
     if let Some(host) = server.link.host() {
+        host.replay
+            .note_asked(env.directory.hosts().writes().count());
         let _ = host.update(|facts| facts.note_check(env.now, None));
     }
     out.send_made(conn, |bytes| {
@@ -232,6 +244,7 @@ fn take(env: &Env<'_>, server: &mut Server, message: &[u8], out: &mut Actions) {
                 answer.apply(facts, primary);
                 facts.check_announced_primary(env.now, pause);
             });
+            answer.apply_replay(&host.replay);
             if !is_announced && before != host.facts().lag && is_lag_limited(env) {
                 announce(env.directory, out);
             }
@@ -264,6 +277,7 @@ fn take(env: &Env<'_>, server: &mut Server, message: &[u8], out: &mut Actions) {
             update(env, &host, out, |facts| {
                 facts.note_answer(env.now, return_after);
             });
+            replay::announce(env, out);
         }
         _ => {}
     }
@@ -425,6 +439,7 @@ pub(crate) fn requirements_of(database: Option<&Database>) -> HostRequirements {
     HostRequirements {
         target: database.map_or(TargetSession::Any, |entry| entry.target_session_attrs),
         max_lag: database.map_or(0, |entry| entry.max_replica_lag.0),
+        reads_writes: database.is_some_and(|entry| entry.read_after_write == ReadAfterWrite::Lsn),
         is_for_new: false,
     }
 }
@@ -493,6 +508,7 @@ fn close_excluded(token: Token, server: &Server, why: HostExclusion) -> Option<E
         }
         HostExclusion::Role
         | HostExclusion::Lagging
+        | HostExclusion::Behind
         | HostExclusion::Unavailable
         | HostExclusion::OnProbation => ServerEffect::Retire(token, why.reason()),
         HostExclusion::Superseded | HostExclusion::Unresponsive => {

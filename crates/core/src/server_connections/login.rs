@@ -413,7 +413,9 @@ fn is_last_resort(env: &Env<'_>, server: &Server) -> bool {
     let requirements = host_checks::requirements_of(Some(database)).for_new_servers();
     let is_excluded = |endpoint: Endpoint| {
         let facts = env.directory.hosts().at(&Arc::new(endpoint)).facts();
-        facts.is_lagging(requirements) || facts.probation_ends_at.is_some()
+        facts.is_lagging(requirements)
+            || facts.is_left_behind(requirements)
+            || facts.probation_ends_at.is_some()
     };
     let others = Endpoint::all_of(database)
         .filter(|endpoint| *endpoint != *server.link.endpoint && !is_excluded(endpoint.clone()));

@@ -151,6 +151,7 @@ impl ServerConnections<'_> {
         }
         if let (true, Some(host)) = (server.purpose.checks_host, server.link.host()) {
             host.release_check(env.worker);
+            host.replay.end_checks();
         }
         if !server.purpose.is_own() {
             orders::count_closed(directory, &server.shared, server.retirement.epoch, out);

@@ -5,6 +5,7 @@
 
 mod cluster_report;
 mod facts;
+mod replay;
 mod reported;
 
 use std::{
@@ -19,7 +20,8 @@ use parking_lot::Mutex;
 
 pub use self::{
     cluster_report::{ClusterReport, PatroniNews, ReportError, ReportedMember},
-    facts::{HostExclusion, HostFacts, HostRequirements, HostState},
+    facts::{Eligibility, HostExclusion, HostFacts, HostRequirements, HostState},
+    replay::{Replay, ReplayPosition, Writes, leader, replayed_writes},
     reported::Reported,
 };
 use crate::{Endpoint, WorkerId};
@@ -28,12 +30,29 @@ use crate::{Endpoint, WorkerId};
 const HOSTS_MAX: usize = 1_000;
 
 /// All hosts to which pgweir has opened connections, by name.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Hosts {
     by_name: Mutex<BTreeMap<String, Arc<Host>>>,
+    writes: Writes,
 }
 
 impl Hosts {
+    /// Creates the table of hosts for this number of workers.
+    #[must_use]
+    pub fn new(workers: usize) -> Self {
+        Self {
+            by_name: Mutex::default(),
+            writes: Writes::new(workers),
+        }
+    }
+
+    /// Returns the counters of writes.
+    #[inline]
+    #[must_use]
+    pub fn writes(&self) -> &Writes {
+        &self.writes
+    }
+
     /// Returns the host at an endpoint, and adds it if it is new.
     #[must_use]
     pub fn at(&self, endpoint: &Arc<Endpoint>) -> Arc<Host> {
@@ -53,6 +72,7 @@ impl Hosts {
             connections: AtomicU32::new(0),
             facts: Mutex::default(),
             checker: Mutex::default(),
+            replay: Replay::default(),
         });
         hosts.insert(name, Arc::clone(&host));
         host
@@ -74,6 +94,8 @@ pub struct Host {
     facts: Mutex<HostFacts>,
     /// The worker that checks the host.
     checker: Mutex<Option<WorkerId>>,
+    /// Which writes the host has replayed.
+    pub replay: Replay,
 }
 
 impl Host {
@@ -89,12 +111,19 @@ impl Host {
         self.facts.lock().clone()
     }
 
+    /// Returns the facts that decide which pools may use the host.
+    #[must_use]
+    pub fn eligibility(&self) -> Eligibility {
+        self.facts.lock().eligibility()
+    }
+
     /// Changes the host's state. Returns whether some pools may have to begin or stop to use the host because of this
     /// change. If so, the caller informs all workers.
     pub fn update(&self, change: impl FnOnce(&mut HostFacts)) -> bool {
         let mut facts = self.facts.lock();
         let before = facts.eligibility();
         change(&mut facts);
+        self.replay.note_role(facts.role);
         facts.eligibility() != before
     }
 
@@ -147,7 +176,7 @@ mod tests {
 
     #[test]
     fn connections_are_counted_and_one_worker_checks() {
-        let hosts = Hosts::default();
+        let hosts = Hosts::new(1);
         let host = hosts.at(&Arc::new(Endpoint::of("a", 1)));
         let open = || HostConnection::open(Arc::clone(&host));
         let connections = [open(), open()];
@@ -166,7 +195,7 @@ mod tests {
 
     #[test]
     fn hosts_are_bounded() {
-        let hosts = Hosts::default();
+        let hosts = Hosts::new(1);
         let first = HostConnection::open(hosts.at(&Arc::new(Endpoint::of("a", 0))));
         for port in 1..=HOSTS_MAX as u16 {
             let _ = hosts.at(&Arc::new(Endpoint::of("a", port)));

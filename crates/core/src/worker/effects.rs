@@ -158,6 +158,9 @@ impl Worker {
             ClientEffect::CheckOutAgain(client) => {
                 self.lend(now, out, |event, out| event.check_out_again(client, out));
             }
+            ClientEffect::ReadAfterWrite(client) => {
+                self.lend(now, out, |event, out| event.read_after_write(client, out));
+            }
             ClientEffect::JoinPool(client, asked) => {
                 self.lend(now, out, |event, out| event.join_pool(client, asked, out));
             }
@@ -483,6 +486,11 @@ impl Worker {
     /// Handles bytes of a server. The effect of a message is carried out before the next message is handled.
     #[inline]
     pub(crate) fn relay_down(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
+        if let Some(server) = self.table.server(conn)
+            && server.link.may_write()
+        {
+            self.directory.hosts().writes().add(self.id);
+        }
         let Some(mut input) = ServerBytes::begin(&mut self.table, conn, bytes, out) else {
             return;
         };
@@ -548,6 +556,8 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
+        // A notification tells a client of a commit, too.
+        self.directory.hosts().writes().add(self.id);
         let mut at = 0;
         loop {
             let parts = self.parts(now);

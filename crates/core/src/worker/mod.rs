@@ -470,6 +470,11 @@ impl Worker {
             Mail::Fleet(mail) => self.dispatch(now, out, |parts, out| {
                 fleet_rounds::take(&parts.env, parts.connections, parts.pools, mail, out)
             }),
+            Mail::CheckReplay(host) => {
+                let parts = self.parts(now);
+                host_checks::check_replay(&parts.env, parts.connections, &host, out);
+            }
+            Mail::ReplayChecked => self.lend(now, out, |event, out| event.take_replay_news(out)),
             Mail::PatroniNews(news) => host_checks::take_news(&self.env(now), &news, out),
             mail => debug_assert!(false, "no module takes {mail:?}"),
         }
@@ -523,6 +528,7 @@ impl Worker {
     /// Handles the timers that are due at [`Worker::next_tick`].
     pub fn tick(&mut self, now: Time, out: &mut Actions) {
         self.settle_due(now, out);
+        self.lend(now, out, |event, out| event.check_replay_waits(out));
         self.check_timers(now, out);
         self.check_shutdown(now, out);
     }
@@ -531,10 +537,9 @@ impl Worker {
     #[must_use]
     #[inline]
     pub fn next_tick(&self) -> Option<Time> {
-        match (self.table.next_tick(), self.kept.settle_at()) {
-            (Some(tick), Some(settle)) => Some(tick.min(settle)),
-            (tick, settle) => tick.or(settle),
-        }
+        let due = [self.kept.settle_at(), self.pools.replay_waits.next_at()];
+        let due = due.into_iter().flatten();
+        due.chain(self.table.next_tick()).min()
     }
 
     /// Checks all deadlines, if it is time to.

@@ -12,7 +12,7 @@ use crate::{
 
 use Kind::{Int4, Int8, Text};
 
-const COLUMNS: [Column; 13] = [
+const COLUMNS: [Column; 14] = [
     ("host", Text),
     ("state", Text),
     ("role", Text),
@@ -26,6 +26,7 @@ const COLUMNS: [Column; 13] = [
     ("settles_at", Text),
     ("databases", Text),
     ("patroni", Text),
+    ("behind", Text),
 ];
 
 /// The largest number of databases that are named as users of a host.
@@ -53,7 +54,13 @@ pub(super) fn table(admin: &Admin<'_>) -> Table {
         let mut row = row(host);
         let databases = uses.get(&host.endpoint.to_string());
         row.push(databases.map(|names| list(names)).into());
-        row.push(host.facts().reported.text.into());
+        let facts = host.facts();
+        row.push(facts.reported.text.into());
+        let behind = match facts.is_behind {
+            true => "yes",
+            false => "no",
+        };
+        row.push(behind.into());
         row
     });
     (COLUMNS.into(), rows.collect())

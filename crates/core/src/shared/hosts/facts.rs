@@ -58,10 +58,10 @@ pub struct HostFacts {
     pub unanswered: u32,
     /// The number of times that the host went from up to down or unavailable.
     pub failures: u64,
-    /// The failures since the host was last up for [`FAILURES_EXPIRE_AFTER`].
-    recent_failures: u32,
-    /// When the host last came up.
-    up_since: Option<Time>,
+    /// How reliable the host was lately.
+    stability: Stability,
+    /// Whether the host is a standby that has not replayed the last writes within `read_after_write_wait`.
+    pub is_behind: bool,
     /// The end of the host's probation (`host_return_after`): a host that has failed has to stay up until then, before
     /// pgweir opens new server connections to it.
     pub probation_ends_at: Option<Time>,
@@ -71,6 +71,15 @@ pub struct HostFacts {
     pub check_at: Option<Time>,
     /// Patroni's report about the host.
     pub reported: Reported,
+}
+
+/// How reliable a host was lately.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stability {
+    /// The failures since the host was last up for [`FAILURES_EXPIRE_AFTER`].
+    recent_failures: u32,
+    /// When the host last came up.
+    up_since: Option<Time>,
 }
 
 /// Microseconds after which the failures of a host that stays up no longer count.
@@ -93,6 +102,8 @@ pub enum HostExclusion {
     OnProbation,
     /// The host is a standby whose lag is above `max_replica_lag`, or unknown.
     Lagging,
+    /// The host is a standby that has not replayed the last writes within `read_after_write_wait`.
+    Behind,
 }
 
 impl HostExclusion {
@@ -106,6 +117,9 @@ impl HostExclusion {
             Self::Unavailable => "its host is starting, shutting down or recovering",
             Self::OnProbation => "its host has failed lately",
             Self::Lagging => "its host is further behind than max_replica_lag",
+            Self::Behind => {
+                "its host has not replayed the last writes within read_after_write_wait"
+            }
         }
     }
 }
@@ -117,6 +131,8 @@ pub struct HostRequirements {
     pub target: TargetSession,
     /// The highest lag of a standby, in microseconds; 0 means no limit.
     pub max_lag: u64,
+    /// Whether a standby must have replayed earlier writes (`read_after_write`).
+    pub reads_writes: bool,
     /// Whether the conditions are for opening a new server connection. If not, they are for using an open one.
     pub is_for_new: bool,
 }
@@ -153,10 +169,11 @@ impl HostRequirements {
 /// The part of [`HostFacts`] that decides which pools may use the host. All workers are informed when it changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Eligibility {
-    state: HostState,
-    role: Option<ServerRole>,
-    timeline: Option<u32>,
+    pub(super) state: HostState,
+    pub(super) role: Option<ServerRole>,
+    pub(super) timeline: Option<u32>,
     is_on_probation: bool,
+    is_behind: bool,
 }
 
 impl HostFacts {
@@ -168,6 +185,7 @@ impl HostFacts {
             role: self.role,
             timeline: self.timeline,
             is_on_probation: self.probation_ends_at.is_some(),
+            is_behind: self.is_behind,
         }
     }
 
@@ -178,17 +196,21 @@ impl HostFacts {
         self.unanswered = 0;
         if self.state != HostState::Up {
             self.state = HostState::Up;
-            self.up_since = Some(now);
-            let doubled = self.recent_failures.saturating_sub(1).min(DOUBLED_MAX);
-            let must_wait = self.recent_failures > 0 && return_after > 0;
+            self.stability.up_since = Some(now);
+            let doubled = self
+                .stability
+                .recent_failures
+                .saturating_sub(1)
+                .min(DOUBLED_MAX);
+            let must_wait = self.stability.recent_failures > 0 && return_after > 0;
             self.probation_ends_at = must_wait.then(|| now.after(return_after << doubled));
         }
         if self.probation_ends_at.is_some_and(|at| at <= now) {
             self.probation_ends_at = None;
         }
         let has_expired = |since: Time| now.since(since) >= FAILURES_EXPIRE_AFTER;
-        if self.up_since.is_some_and(has_expired) {
-            self.recent_failures = 0;
+        if self.stability.up_since.is_some_and(has_expired) {
+            self.stability.recent_failures = 0;
         }
     }
 
@@ -198,7 +220,7 @@ impl HostFacts {
         let has_failed = matches!(state, HostState::Down | HostState::Unavailable);
         if self.state == HostState::Up && has_failed {
             self.failures += 1;
-            self.recent_failures = self.recent_failures.saturating_add(1);
+            self.stability.recent_failures = self.stability.recent_failures.saturating_add(1);
         }
         self.state = state;
         self.probation_ends_at = None;
@@ -245,6 +267,7 @@ impl HostFacts {
             && is_fitting
             && is_off_probation
             && !self.is_lagging(requirements)
+            && !self.is_left_behind(requirements)
     }
 
     /// Returns whether new server connections can be opened to this host instead of `other`, which has failed lately.
@@ -265,6 +288,13 @@ impl HostFacts {
         requirements.max_lag > 0
             && is_standby
             && self.lag.is_none_or(|lag| lag > requirements.lag_max())
+    }
+
+    /// Returns whether the host is a standby that must have replayed the last writes, and has not.
+    #[must_use]
+    pub fn is_left_behind(&self, requirements: HostRequirements) -> bool {
+        let is_standby = self.role.is_some_and(ServerRole::is_standby);
+        requirements.reads_writes && is_standby && self.is_behind
     }
 
     /// Returns why a pool does not use this host; `others` are the other hosts of the pool's list.
@@ -306,6 +336,9 @@ impl HostFacts {
         let is_on_probation = requirements.is_for_new && self.probation_ends_at.is_some();
         if is_on_probation && others.any(|other| other.replaces(self, requirements)) {
             return Some(HostExclusion::OnProbation);
+        }
+        if self.is_left_behind(requirements) {
+            return Some(HostExclusion::Behind);
         }
         self.is_lagging(requirements)
             .then_some(HostExclusion::Lagging)
@@ -362,6 +395,7 @@ mod tests {
             let requirements = HostRequirements {
                 target,
                 max_lag: 0,
+                reads_writes: false,
                 is_for_new: false,
             };
             let found = own.exclusion([other].into_iter(), requirements);
@@ -371,6 +405,7 @@ mod tests {
         let requirements = HostRequirements {
             target: ReadWrite,
             max_lag: 0,
+            reads_writes: false,
             is_for_new: false,
         };
         assert_eq!(
@@ -385,6 +420,7 @@ mod tests {
         let requirements = HostRequirements {
             target: TargetSession::PreferStandby,
             max_lag: 100,
+            reads_writes: false,
             is_for_new: false,
         };
         let standby = |lag| HostFacts {
@@ -529,6 +565,7 @@ mod tests {
             let requirements = HostRequirements {
                 target,
                 max_lag: 0,
+                reads_writes: false,
                 is_for_new: false,
             };
             let found = |requirements| own.exclusion([other].into_iter(), requirements);

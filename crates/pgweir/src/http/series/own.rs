@@ -21,7 +21,7 @@ use crate::http::exposition::{Exposition, Kind};
 /// A counter of a pool: its name, its help, and the function that reads it.
 type PoolCounter = (&'static str, &'static str, fn(&Stats) -> u64);
 
-const POOL_COUNTERS: [PoolCounter; 14] = [
+const POOL_COUNTERS: [PoolCounter; 16] = [
     ("received_bytes", "Bytes from clients.", |stats| {
         stats.received
     }),
@@ -78,6 +78,16 @@ const POOL_COUNTERS: [PoolCounter; 14] = [
         "repeated_reads",
         "Requests that were sent to another host, since a standby was lost before it replied.",
         |stats| stats.repeated_read_count,
+    ),
+    (
+        "replay_waits",
+        "Transactions that waited until a standby had replayed earlier writes.",
+        |stats| stats.replay_wait_count,
+    ),
+    (
+        "replay_timeouts",
+        "Transactions that waited for longer than read_after_write_wait.",
+        |stats| stats.replay_timeout_count,
     ),
     (
         "client_logins",

@@ -1,0 +1,52 @@
+//! `read_after_write` for a client that has kept its server since its last transaction.
+
+use crate::{
+    Actions, ReadMode, Token,
+    backend::Server,
+    effect::{ClientEffect, Effect, Env},
+    frontend::{Client, MustSee},
+    pooling::LocalPool,
+    server_connections::host_checks::is_current,
+};
+
+/// Keeps a client's bytes if they begin a transaction whose server's host has not replayed the writes that the client may know of.
+/// Returns the effect that makes the client wait.
+#[inline]
+pub(super) fn hold(
+    env: &Env<'_>,
+    pool: &LocalPool,
+    loan: (Token, &mut Client, &Server),
+    bytes: &[u8],
+    out: &mut Actions,
+) -> Option<Effect> {
+    let is_shared = loan.2.purpose.owner.is_none();
+    let is_on = is_shared && pool.terms.read_after_write.is_some();
+    is_on.then(|| hold_unreplayed(env, pool, loan, bytes, out))?
+}
+
+#[inline(never)]
+fn hold_unreplayed(
+    env: &Env<'_>,
+    pool: &LocalPool,
+    (conn, client, server): (Token, &mut Client, &Server),
+    bytes: &[u8],
+    out: &mut Actions,
+) -> Option<Effect> {
+    let is_within = !client.socket.stream.is_between_messages() || client.socket.held.is_some();
+    if is_within {
+        return None;
+    }
+    let writes = || env.directory.hosts().writes().count();
+    let must_see = client.request.must_see.take();
+    let must_see = must_see.unwrap_or_else(|| MustSee::new(writes(), env.now));
+    if is_current(env.directory, pool, server, must_see.writes) {
+        return None;
+    }
+    client.request.must_see = Some(MustSee {
+        until: None,
+        ..must_see
+    });
+    client.socket.early = Some(Box::new(bytes.to_vec()));
+    out.read(conn, ReadMode::Hold);
+    Some(Effect::Client(ClientEffect::ReadAfterWrite(conn)))
+}
