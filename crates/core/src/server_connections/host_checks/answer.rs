@@ -6,25 +6,25 @@ use crate::shared::{
 };
 
 /// Asks for the role, the position in the WAL, the timeline of a primary, the age of the last transaction that a standby has
-/// replayed (in microseconds), whether transactions can't write by default, and the timeline that a standby replays. All names are
-/// qualified, whatever the role's `search_path` is.
+/// replayed (in microseconds), whether transactions can't write by default, the position up to which all confirmed commits of a
+/// primary lie, and the timeline that a standby replays. All names are qualified, whatever the role's `search_path` is.
 ///
-/// The position of a primary is the one up to which it has flushed the WAL, since a commit is confirmed after its flush. If
-/// `synchronous_commit` is off for a role or a database, it is the position up to which the WAL was written to memory. A standby
-/// does not report the timeline that it replays, but the last restart point, the end of the minimum recovery and the WAL receiver
-/// have it, or an earlier one.
+/// A commit is confirmed after its flush. But if `synchronous_commit` is off for a role or a database, a confirmed commit may lie
+/// anywhere in the WAL that was written to memory. A standby does not report the timeline that it replays, but the last restart
+/// point, the end of the minimum recovery and the WAL receiver have it, or an earlier one.
 pub(super) const QUERY: &[u8] = b"SELECT r, \
-    CASE WHEN r THEN pg_catalog.pg_last_wal_replay_lsn() \
-    WHEN pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) 'off' OR EXISTS (\
-    SELECT FROM pg_catalog.pg_db_role_setting AS s, pg_catalog.unnest(s.setconfig) AS c \
-    WHERE c OPERATOR(pg_catalog.~*) '^synchronous_commit=[ofn0]' \
-    AND c OPERATOR(pg_catalog.!~*) '^synchronous_commit=on$') \
-    THEN pg_catalog.pg_current_wal_insert_lsn() ELSE pg_catalog.pg_current_wal_flush_lsn() END \
+    CASE WHEN r THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_flush_lsn() END \
     OPERATOR(pg_catalog.-) '0/0'::pg_catalog.pg_lsn, \
     CASE WHEN r THEN NULL ELSE pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_flush_lsn()) END, \
     CASE WHEN r THEN pg_catalog.trunc((1000000 OPERATOR(pg_catalog.*) pg_catalog.date_part('epoch', \
     pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.pg_last_xact_replay_timestamp()))::pg_catalog.numeric) END, \
     pg_catalog.current_setting('default_transaction_read_only'), \
+    CASE WHEN r THEN NULL WHEN pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) 'off' OR EXISTS (\
+    SELECT FROM pg_catalog.pg_db_role_setting AS s, pg_catalog.unnest(s.setconfig) AS c \
+    WHERE c OPERATOR(pg_catalog.~*) '^synchronous_commit=[ofn0]' \
+    AND c OPERATOR(pg_catalog.!~*) '^synchronous_commit=on$') \
+    THEN pg_catalog.pg_current_wal_insert_lsn() ELSE pg_catalog.pg_current_wal_flush_lsn() END \
+    OPERATOR(pg_catalog.-) '0/0'::pg_catalog.pg_lsn, \
     CASE WHEN r THEN (SELECT greatest(c.timeline_id, e.min_recovery_end_timeline, w.received_tli) \
     FROM pg_catalog.pg_control_checkpoint() AS c, pg_catalog.pg_control_recovery() AS e, \
     pg_catalog.pg_stat_get_wal_receiver() AS w) END \
@@ -39,6 +39,8 @@ pub(super) struct Answer {
     role: ServerRole,
     position: Option<u64>,
     timeline: Option<u32>,
+    /// The position up to which all confirmed commits of a primary lie.
+    confirmed: Option<u64>,
     /// The timeline that a standby replays.
     replay_timeline: Option<u32>,
     /// Microseconds since the last replayed transaction was committed on the primary.
@@ -48,7 +50,16 @@ pub(super) struct Answer {
 impl Answer {
     /// Reads the columns of [`QUERY`]; `None` if they are something else.
     pub(super) fn parse(columns: &[Option<&[u8]>]) -> Option<Self> {
-        let &[is_standby, position, file, age, is_read_only, replay] = columns else {
+        let &[
+            is_standby,
+            position,
+            file,
+            age,
+            is_read_only,
+            confirmed,
+            replay,
+        ] = columns
+        else {
             return None;
         };
         let text = |value: &[u8]| String::from_utf8(value.to_vec()).ok();
@@ -66,6 +77,7 @@ impl Answer {
             role: ServerRole::new(is_standby, is_standby || is_read_only? == b"on"),
             position: number(position),
             timeline,
+            confirmed: number(confirmed),
             replay_timeline: number(replay).and_then(|number| u32::try_from(number).ok()),
             replayed_before: number(age),
         })
@@ -79,7 +91,11 @@ impl Answer {
     /// Adds the answer to what is known of the host's replay.
     pub(super) fn apply_replay(&self, replay: &Replay) {
         let timeline = self.timeline.or(self.replay_timeline);
-        replay.note_answer(self.is_standby(), timeline, self.position);
+        let position = match self.is_standby() {
+            true => self.position,
+            false => self.confirmed,
+        };
+        replay.note_answer(self.is_standby(), timeline, position);
     }
 
     /// Adds the answer to what is known of its host. `primary`: the position of the primary. A standby that has
@@ -104,23 +120,32 @@ impl Answer {
 mod tests {
     use super::*;
 
-    fn parse(columns: [&str; 6]) -> Option<Answer> {
+    fn parse(columns: [&str; 7]) -> Option<Answer> {
         let columns = columns.map(|column| (!column.is_empty()).then_some(column.as_bytes()));
         Answer::parse(&columns)
     }
 
     #[test]
     fn answers_of_a_primary_and_a_standby() {
-        let primary = parse(["f", "50331648", "0000000A0000000000000003", "", "off", ""]);
+        let primary = parse([
+            "f",
+            "50331648",
+            "0000000A0000000000000003",
+            "",
+            "off",
+            "50331700",
+            "",
+        ]);
         let expect = Answer {
             role: ServerRole::new(false, false),
             position: Some(50_331_648),
             timeline: Some(10),
+            confirmed: Some(50_331_700),
             replay_timeline: None,
             replayed_before: None,
         };
         assert_eq!(primary, Some(expect));
-        let standby = parse(["t", "4096", "", "1500000", "off", "3"]).expect("an answer");
+        let standby = parse(["t", "4096", "", "1500000", "off", "", "3"]).expect("an answer");
         assert_eq!(standby.role, ServerRole::new(true, true));
         assert_eq!(standby.replay_timeline, Some(3));
         let mut facts = HostFacts::default();
@@ -128,11 +153,11 @@ mod tests {
         assert_eq!(facts.lag, Some(1_500_000));
         standby.apply(&mut facts, Some(4096));
         assert_eq!(facts.lag, Some(0));
-        let ahead = parse(["t", "4096", "", "-7", "off", ""]).expect("an answer");
+        let ahead = parse(["t", "4096", "", "-7", "off", "", ""]).expect("an answer");
         assert_eq!(ahead.replayed_before, Some(0));
         for garbage in [
-            ["", "1", "", "", "off", "x"],
-            ["t", "x", "zz", "y", "", "-1"],
+            ["", "1", "", "", "off", "y", "x"],
+            ["t", "x", "zz", "y", "", "", "-1"],
         ] {
             let answer = parse(garbage);
             assert!(
