@@ -24,8 +24,10 @@ def readers(start_cluster, run_folder):
     primary.run("CREATE TABLE counters(name int PRIMARY KEY, value int NOT NULL)", dbname="app")
     primary.run("INSERT INTO counters SELECT n, 0 FROM generate_series(1, 100) n", dbname="app")
     primary.run("GRANT ALL ON counters TO PUBLIC", dbname="app")
-    # The clusters of the tests don't wait for the flush of a commit.
+    # Commits wait for their flush, as they do by default; the configuration file of the tests' clusters turns this off.
     primary.run("ALTER ROLE trusty SET synchronous_commit = on")
+    has_all = "SELECT rolconfig IS NOT NULL FROM pg_roles WHERE rolname = 'trusty'"
+    machine.wait_until(lambda: all(standby.value(has_all) for standby in standbys), what="the standbys have the table")
     yield primary, *standbys
     for standby in standbys:
         standby.stop("immediate")
@@ -68,13 +70,19 @@ def late_replay(standbys, replays=0.015, pauses=0.015):
             standby.value("SELECT pg_wal_replay_resume()")
 
 
-def write_and_read(pooler, name, count, seen, prepare=None, within=None):
-    """Writes to a counter through one entry, and reads it through the other: adds (stale, from a standby) of each read."""
+UPDATE = "UPDATE counters SET value = {value} WHERE name = {name}"
+
+
+def write_and_read(pooler, name, count, seen, first=None, update=UPDATE):
+    """Writes to a counter through one entry, and reads it through the other: adds (stale, from a standby) of each read. The writer
+    executes the statement `first` before all others."""
     with pooler.connect(dbname="app") as writer, pooler.connect(dbname="app_ro") as reader:
+        if first:
+            writer.execute(first)
         for value in range(1, count + 1):
-            writer.execute("UPDATE counters SET value = %s WHERE name = %s", (value, name))
+            writer.execute(update.format(value=value, name=name))
             text = "SELECT value, pg_is_in_recovery() FROM counters WHERE name = %s"
-            found, standby = reader.execute(text, (name,), prepare=prepare).fetchone()
+            found, standby = reader.execute(text, (name,)).fetchone()
             seen.append((found != value, standby))
 
 
@@ -205,17 +213,77 @@ def test_notifications_tell_of_writes(start_pooler, readers, workers):
             assert reader.execute("SELECT value FROM counters WHERE name = 3").fetchone() == (value,)
 
 
-def test_commits_without_a_flush(start_pooler, readers):
-    """A role whose commits are confirmed before they are flushed reads its writes as well."""
+@pytest.mark.parametrize("where", ["role", "session", "transaction", "function"])
+def test_commits_without_a_flush(start_pooler, readers, where):
+    """A client whose commits are confirmed before they are flushed reads its writes as well, whatever has turned the flush off."""
     primary, *standbys = readers
-    primary.run("ALTER ROLE trusty SET synchronous_commit = off")
+    how = {
+        "role": {},
+        "session": {"first": "SET synchronous_commit = off"},
+        "transaction": {"update": f"BEGIN; SET LOCAL synchronous_commit = off; {UPDATE}; COMMIT"},
+        "function": {"update": f"DO $$ BEGIN PERFORM set_config('synchronous' || '_commit', 'off', true); {UPDATE}; END $$"},
+    }[where]
+    if where == "role":
+        primary.run("ALTER ROLE trusty SET synchronous_commit = off")
     try:
         pooler = start(start_pooler, readers)
-        stale, share = stale_reads(pooler, 2, 40)
+        stale, share = stale_reads(pooler, 2, 40, **how)
     finally:
         primary.run("ALTER ROLE trusty SET synchronous_commit = on")
     print(f"{stale} of 80 reads were stale, {share:.0%} came from standbys")
     assert stale == 0 and share > 0.9
+
+
+def test_an_open_transaction_delays_no_reads(start_pooler, readers):
+    """The records of an open transaction stay in the memory of the primary, where no standby can get them."""
+    pooler = start(start_pooler, readers)
+    with pooler.connect(dbname="app") as writer, pooler.connect(dbname="app_ro") as reader, \
+            pooler.connect(dbname="app") as slow:
+        machine.wait_until(lambda: port_of(reader) != readers[0].port, what="reads go to standbys")
+        writer.execute("UPDATE counters SET value = 5 WHERE name = 4")
+        assert reader.execute("SELECT value FROM counters WHERE name = 4").fetchone() == (5,)
+        began = time.monotonic()
+        slow.execute("BEGIN")
+        for value in range(20):
+            slow.execute("UPDATE counters SET value = %s WHERE name = 5", (value,))
+            found, standby = reader.execute("SELECT value, pg_is_in_recovery() FROM counters WHERE name = 4").fetchone()
+            assert (found, standby) == (5, True)
+        took = time.monotonic() - began
+        slow.execute("ROLLBACK")
+    print(f"20 reads beside an open transaction took {took:.3f} s")
+    assert took < 3
+
+
+def test_a_commit_at_the_end_of_a_page(start_pooler, readers):
+    """The primary reports the end of its WAL behind the header of the next page, which a standby has not replayed."""
+    pooler = start(start_pooler, readers)
+    page, header = 8192, 24
+    with pooler.connect(dbname="app") as writer, pooler.connect(dbname="app_ro") as reader, readers[0].connect("app") as direct:
+        direct.autocommit = True
+        place = lambda: direct.execute(f"SELECT (pg_current_wal_insert_lsn() - '0/0') % {page}").fetchone()[0]  # noqa: E731
+
+        def update(value):
+            """Returns how many bytes an update takes in the WAL."""
+            before = place()
+            writer.execute("UPDATE counters SET value = %s WHERE name = 6", (value,))
+            return place() - before
+
+        for value in range(1, 200):
+            size = update(0)
+            missing = page - place() - size
+            # The record of an empty message takes 56 bytes, with this role's database.
+            if size > 0 and missing > 100:
+                direct.execute("SELECT pg_logical_emit_message(false, '', repeat('x', %s::int))", (missing - 56,))
+            update(value)
+            if place() == header:
+                break
+        else:
+            pytest.fail("no update has ended with a page")
+        began = time.monotonic()
+        found, standby = reader.execute("SELECT value, pg_is_in_recovery() FROM counters WHERE name = 6").fetchone()
+        took = time.monotonic() - began
+    print(f"the read took {took:.3f} s, update {value}")
+    assert (found, standby) == (value, True) and took < 3
 
 
 def test_after_a_failover(start_pooler, start_cluster, run_folder):

@@ -196,8 +196,9 @@ fn ask(env: &Env<'_>, connections: &mut Connections, conn: Token, out: &mut Acti
             .note_asked(env.directory.hosts().writes().count());
         let _ = host.update(|facts| facts.note_check(env.now, None));
     }
+    let query = answer::query(replay::is_on_somewhere(env));
     out.send_made(conn, |bytes| {
-        MessageWriter::new(bytes).query(answer::QUERY);
+        MessageWriter::new(bytes).query(&query);
     });
     connections.schedule(env.now);
 }

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 pub use self::{
     cluster_report::{ClusterReport, PatroniNews, ReportError, ReportedMember},
     facts::{Eligibility, HostExclusion, HostFacts, HostRequirements, HostState},
-    replay::{Replay, ReplayPosition, Writes, leader, replayed_writes},
+    replay::{CompletedTransactions, Replay, ReplayPosition, Writes, leader, replayed_writes},
     reported::Reported,
 };
 use crate::{Endpoint, WorkerId};

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Returns whether the reads of a database see earlier writes.
-fn is_on_somewhere(env: &Env<'_>) -> bool {
+pub(super) fn is_on_somewhere(env: &Env<'_>) -> bool {
     let config = &env.snapshot.config;
     let mut databases = config.databases.values().chain(&config.fallback);
     databases.any(|database| database.read_after_write == ReadAfterWrite::Lsn)

@@ -1,8 +1,23 @@
 //! Which standbys have replayed the writes that clients know of (`read_after_write`).
 //!
 //! The process counts its writes: every time that bytes of a primary arrive, which may tell a client of a commit. A check of the
-//! primary notes the count before it asks for the position in the WAL, so all writes up to that count lie before that position. A
-//! standby that has replayed the position has replayed these writes.
+//! primary notes the count before it asks for a position in the WAL behind which no confirmed commit lies. A standby of the same
+//! timeline that has replayed this position has replayed these writes.
+//!
+//! The position is `pg_current_wal_insert_lsn()`, the end of the WAL that was written to memory. A commit is confirmed after its
+//! record is in memory, whatever `synchronous_commit` is: the setting of a role, a database, the server, a session or a transaction,
+//! of a client of pgweir or of another one. The position up to which the WAL was flushed would not do, since a commit with
+//! `synchronous_commit = off` is confirmed before its flush.
+//!
+//! Three facts bound the wait:
+//! - A standby gets WAL that was flushed. The WAL writer flushes commits that nobody has flushed within three times
+//!   `wal_writer_delay` (0.6 s by default). It may leave the records of open transactions in memory for longer, up to the next
+//!   commit of any session, so a read can wait for that commit. `read_after_write_wait` ends each wait.
+//! - An open transaction that goes on writing moves the end of the WAL, but nobody else waits for it: a primary whose snapshot is
+//!   the same as at the check before has completed no transaction since, so the position of that check still holds
+//!   ([`CompletedTransactions`]).
+//! - The insert position lies behind the header of a page if the last record ends with the page before, where a standby ends its
+//!   replay. So a standby that lacks fewer bytes than a commit takes ([`COMMIT_RECORD_MIN`]) has replayed all commits.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -60,10 +75,20 @@ pub struct ReplayPosition {
     pub is_standby: bool,
     /// The timeline that a primary writes, or a standby replays.
     pub timeline: u32,
-    /// The position in the WAL up to which every confirmed commit lies on a primary, or up to which a standby has replayed.
+    /// The position in the WAL behind which no confirmed commit of a primary lies, or up to which a standby has replayed.
     pub position: u64,
     /// The number of writes when the check began.
     pub writes: u64,
+}
+
+/// The transactions that a primary has completed, as its snapshot shows. Two snapshots with the same values have the same completed
+/// transactions: no transaction begins with an id below `xmax`, so those that run below `xmax` can only become fewer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CompletedTransactions {
+    /// The id above the last completed transaction.
+    pub xmax: u64,
+    /// The number of transactions with a lower id that are still running.
+    pub running: u64,
 }
 
 /// What checks have found about the replay of one host.
@@ -83,6 +108,8 @@ struct ReplayChecks {
     /// The number of writes when the last check began.
     writes: u64,
     answer: Option<ReplayPosition>,
+    /// The transactions that a primary had completed at the last check.
+    completed: Option<CompletedTransactions>,
 }
 
 impl Default for Replay {
@@ -121,7 +148,7 @@ impl Replay {
     /// Forgets what the host has replayed, since it may be another server by now.
     fn forget(&self) {
         let mut checks = self.checks.lock();
-        checks.answer = None;
+        (checks.answer, checks.completed) = (None, None);
         self.replayed.store(0, Ordering::Release);
     }
 
@@ -148,17 +175,41 @@ impl Replay {
         self.checks.lock().writes = writes;
     }
 
-    /// Takes the answer to a check.
-    pub fn note_answer(&self, is_standby: bool, timeline: Option<u32>, position: Option<u64>) {
+    /// Takes the answer of a standby to a check: the timeline and the position that it has replayed.
+    pub fn note_standby(&self, timeline: Option<u32>, position: Option<u64>) {
         let mut checks = self.checks.lock();
         let writes = checks.writes;
         let known = timeline.zip(position);
         checks.answer = known.map(|(timeline, position)| ReplayPosition {
-            is_standby,
+            is_standby: true,
             timeline,
             position,
             writes,
         });
+    }
+
+    /// Takes the answer of a primary to a check: its timeline, the end of its WAL, and the transactions that it had completed just
+    /// before.
+    pub fn note_primary(
+        &self,
+        timeline: Option<u32>,
+        wal_end: Option<u64>,
+        completed: Option<CompletedTransactions>,
+    ) {
+        let mut checks = self.checks.lock();
+        let is_unchanged = completed.is_some() && completed == checks.completed;
+        let former = checks.answer.filter(|former| {
+            is_unchanged && !former.is_standby && Some(former.timeline) == timeline
+        });
+        let writes = checks.writes;
+        let known = timeline.zip(wal_end);
+        checks.answer = known.map(|(timeline, wal_end)| ReplayPosition {
+            is_standby: false,
+            timeline,
+            position: former.map_or(wal_end, |former| former.position.min(wal_end)),
+            writes,
+        });
+        checks.completed = completed;
     }
 
     /// Returns the answer to the last check.
@@ -198,12 +249,17 @@ pub fn leader(hosts: impl Iterator<Item = Eligibility>) -> Option<usize> {
     latest.map(|(_, at)| at)
 }
 
+/// The bytes that the record of a commit takes in the WAL at least: the header of a record (24), the header of its data (2), and the
+/// time of the commit (8).
+const COMMIT_RECORD_MIN: u64 = 34;
+
 /// Returns the number of writes that a standby has replayed, as the answers of both hosts show. A standby on another timeline may
 /// have replayed as much of another history.
 #[must_use]
 pub fn replayed_writes(standby: &ReplayPosition, primary: &ReplayPosition) -> Option<u64> {
     let follows = standby.is_standby && !primary.is_standby && standby.timeline == primary.timeline;
-    (follows && standby.position >= primary.position).then_some(primary.writes)
+    let missing = primary.position.saturating_sub(standby.position);
+    (follows && missing < COMMIT_RECORD_MIN).then_some(primary.writes)
 }
 
 #[cfg(test)]
@@ -252,7 +308,8 @@ mod tests {
         let primary = at(false, 2, 500, 7);
         for (standby, expect) in [
             (at(true, 2, 500, 0), Some(7)),
-            (at(true, 2, 499, 9), None),
+            (at(true, 2, 467, 0), Some(7)),
+            (at(true, 2, 466, 9), None),
             (at(true, 1, 600, 9), None),
             (at(false, 2, 600, 9), None),
         ] {
@@ -275,6 +332,34 @@ mod tests {
     }
 
     #[test]
+    fn only_completed_transactions_move_the_position_of_a_primary() {
+        let replay = Replay::default();
+        let position = || replay.answer().expect("an answer").position;
+        let completed = |xmax, running| Some(CompletedTransactions { xmax, running });
+        for (timeline, wal_end, completed, expect) in [
+            (1, 100, completed(7, 1), 100),
+            (1, 300, completed(7, 1), 100),
+            (1, 400, completed(7, 0), 400),
+            (1, 500, completed(8, 0), 500),
+            (1, 600, None, 600),
+            (1, 700, None, 700),
+            (1, 800, completed(8, 0), 800),
+            (2, 900, completed(8, 0), 900),
+            (2, 890, completed(8, 0), 890),
+        ] {
+            replay.note_primary(Some(timeline), Some(wal_end), completed);
+            assert_eq!(position(), expect);
+        }
+        let conn = Token {
+            slot: 1,
+            generation: 0,
+        };
+        replay.begin_checks(WorkerId(0), conn);
+        replay.note_primary(Some(2), Some(950), completed(8, 0));
+        assert_eq!(position(), 950, "the server may have been restarted");
+    }
+
+    #[test]
     fn a_new_connection_or_role_begins_anew() {
         let conn = Token {
             slot: 1,
@@ -283,7 +368,7 @@ mod tests {
         let replay = Replay::default();
         replay.note_role(Some(ServerRole::new(true, true)));
         let replay_seven = || {
-            replay.note_answer(true, Some(1), Some(10));
+            replay.note_standby(Some(1), Some(10));
             let answer = replay.answer().expect("an answer");
             replay.note_replayed(&answer, 7);
             assert!(replay.has_replayed(7) && !replay.has_replayed(8));
