@@ -95,7 +95,7 @@ pub struct Host {
     /// The worker that checks the host.
     checker: Mutex<Option<WorkerId>>,
     /// Which writes the host has replayed.
-    pub replay: Replay,
+    pub(crate) replay: Replay,
 }
 
 impl Host {

@@ -72,13 +72,13 @@ impl Writes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplayPosition {
     /// Whether the host is a standby.
-    pub is_standby: bool,
+    pub(crate) is_standby: bool,
     /// The timeline that a primary writes, or a standby replays.
-    pub timeline: u32,
+    pub(crate) timeline: u32,
     /// The position in the WAL behind which no confirmed commit of a primary lies, or up to which a standby has replayed.
-    pub position: u64,
+    pub(crate) position: u64,
     /// The number of writes when the check began.
-    pub writes: u64,
+    pub(crate) writes: u64,
 }
 
 /// The transactions that a primary has completed, as its snapshot shows. Two snapshots with the same values have the same completed
@@ -86,9 +86,9 @@ pub struct ReplayPosition {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompletedTransactions {
     /// The id above the last completed transaction.
-    pub xmax: u64,
+    pub(crate) xmax: u64,
     /// The number of transactions with a lower id that are still running.
-    pub running: u64,
+    pub(crate) running: u64,
 }
 
 /// What checks have found about the replay of one host.
