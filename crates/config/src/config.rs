@@ -232,10 +232,16 @@ impl Config {
         }
     }
 
+    /// Returns an entry of `[databases]` whose reads see earlier writes, if there is one.
+    #[must_use]
+    pub fn database_with_read_after_write(&self) -> Option<&Database> {
+        let mut databases = self.databases.values().chain(&self.fallback);
+        databases.find(|one| one.read_after_write == ReadAfterWrite::Lsn)
+    }
+
     /// Checks what `read_after_write` needs. Returns the setting that is wrong, its value, and what is expected.
     pub(crate) fn replay_problem(&self) -> Option<(&'static str, String, String)> {
-        let mut databases = self.databases.values().chain(&self.fallback);
-        let reads = databases.find(|one| one.read_after_write == ReadAfterWrite::Lsn)?;
+        let reads = self.database_with_read_after_write()?;
         self.settings.host_check_interval.is_zero().then(|| {
             let expected = format!("above 0, since {} has read_after_write=lsn", reads.name);
             ("host_check_interval", "0".to_owned(), expected)

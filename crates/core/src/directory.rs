@@ -175,6 +175,8 @@ impl Directory {
         let names = TrackedNames::new(&snapshot.config.settings.track_extra_parameters);
         let memory = Arc::new(Memory::new(workers));
         memory.set_limit(snapshot.config.settings.memory_limit.0);
+        let hosts = Hosts::new(workers);
+        hosts.count_writes_for(&snapshot.config);
         Self {
             snapshot: RwLock::new(snapshot),
             workers,
@@ -209,7 +211,7 @@ impl Directory {
             operator: Operator::default(),
             servers: KnownServers {
                 holders: Holders::default(),
-                hosts: Hosts::new(workers),
+                hosts,
                 fleet: Fleet::default(),
             },
             takeover: Takeover::default(),
@@ -266,6 +268,7 @@ impl Directory {
 
     /// Puts a new configuration in force. The caller then sends it to every worker.
     pub fn replace(&self, snapshot: Arc<Snapshot>) {
+        self.hosts().count_writes_for(&snapshot.config);
         let before = std::mem::replace(&mut *self.snapshot.write(), Arc::clone(&snapshot));
         for pool in self.pools() {
             let (name, user) = (&pool.key.database, &pool.key.user);

@@ -12,6 +12,16 @@ impl Time {
         self.0.saturating_sub(earlier.0)
     }
 
+    /// Returns the earlier one of two times, if there is any.
+    #[must_use]
+    #[inline]
+    pub fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
+        match (one, other) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            _ => one.or(other),
+        }
+    }
+
     /// Returns `self` plus `micros` microseconds.
     #[must_use]
     pub fn after(self, micros: u64) -> Time {

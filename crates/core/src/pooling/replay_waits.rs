@@ -69,6 +69,9 @@ impl ReplayWaits {
     /// Returns when the next check is due, or the time of a client is over.
     #[inline]
     pub(crate) fn next_at(&self) -> Option<Time> {
+        if self.waits.is_empty() {
+            return self.check_at;
+        }
         let ends = self.waits.iter().map(|wait| wait.until);
         ends.chain(self.check_at).min()
     }

@@ -17,6 +17,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use pgweir_config::Config;
 
 pub use self::{
     cluster_report::{ClusterReport, PatroniNews, ReportError, ReportedMember},
@@ -43,6 +44,13 @@ impl Hosts {
         Self {
             by_name: Mutex::default(),
             writes: Writes::new(workers),
+        }
+    }
+
+    /// Begins to count writes if this configuration, which no worker has yet, needs that.
+    pub(crate) fn count_writes_for(&self, config: &Config) {
+        if config.database_with_read_after_write().is_some() {
+            self.writes.begin();
         }
     }
 

@@ -486,10 +486,12 @@ impl Worker {
     /// Handles bytes of a server. The effect of a message is carried out before the next message is handled.
     #[inline]
     pub(crate) fn relay_down(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
-        if let Some(server) = self.table.server(conn)
+        let writes = self.directory.hosts().writes();
+        if writes.are_counted()
+            && let Some(server) = self.table.server(conn)
             && server.link.may_write()
         {
-            self.directory.hosts().writes().add(self.id);
+            writes.add(self.id);
         }
         let Some(mut input) = ServerBytes::begin(&mut self.table, conn, bytes, out) else {
             return;

@@ -537,9 +537,9 @@ impl Worker {
     #[must_use]
     #[inline]
     pub fn next_tick(&self) -> Option<Time> {
-        let due = [self.kept.settle_at(), self.pools.replay_waits.next_at()];
-        let due = due.into_iter().flatten();
-        due.chain(self.table.next_tick()).min()
+        let settle_at = self.kept.settle_at();
+        let due = Time::earlier(self.pools.replay_waits.next_at(), settle_at);
+        Time::earlier(self.table.next_tick(), due)
     }
 
     /// Checks all deadlines, if it is time to.

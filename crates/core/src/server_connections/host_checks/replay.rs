@@ -5,8 +5,6 @@
 
 use std::sync::Arc;
 
-use pgweir_config::ReadAfterWrite;
-
 use super::{ask, host_exclusions, request_check, requirements_of, update};
 use crate::{
     Actions, Directory, Level,
@@ -20,9 +18,9 @@ use crate::{
 
 /// Returns whether the reads of a database see earlier writes.
 pub(super) fn is_on_somewhere(env: &Env<'_>) -> bool {
-    let config = &env.snapshot.config;
-    let mut databases = config.databases.values().chain(&config.fallback);
-    databases.any(|database| database.read_after_write == ReadAfterWrite::Lsn)
+    (env.snapshot.config)
+        .database_with_read_after_write()
+        .is_some()
 }
 
 /// Informs all workers that a check was answered.

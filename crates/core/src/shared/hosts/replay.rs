@@ -26,9 +26,13 @@ use parking_lot::Mutex;
 use super::{HostState, facts::Eligibility};
 use crate::{Token, WorkerId, shared::pool::ServerRole};
 
-/// Counts the writes of all workers.
+/// Counts the writes of all workers, once a configuration has an entry with `read_after_write`.
 #[derive(Debug)]
-pub struct Writes(Box<[WorkerWrites]>);
+pub struct Writes {
+    /// Whether writes are counted.
+    are_counted: AtomicBool,
+    workers: Box<[WorkerWrites]>,
+}
 
 /// The writes of one worker, in a cache line of their own: only this worker changes them.
 #[derive(Debug, Default)]
@@ -39,17 +43,33 @@ impl Writes {
     /// Creates counters for this number of workers.
     #[must_use]
     pub fn new(workers: usize) -> Self {
-        Self(
-            (0..workers.max(1))
+        Self {
+            are_counted: AtomicBool::new(false),
+            workers: (0..workers.max(1))
                 .map(|_| WorkerWrites::default())
                 .collect(),
-        )
+        }
+    }
+
+    /// Counts writes from now on, whatever later configurations say. Must be called before a worker gets the first
+    /// configuration with `read_after_write`: no host has been checked for it before, so none counts as current.
+    pub fn begin(&self) {
+        self.are_counted.store(true, Ordering::SeqCst);
+    }
+
+    /// Returns whether writes are counted.
+    #[inline]
+    #[must_use]
+    pub fn are_counted(&self) -> bool {
+        self.are_counted.load(Ordering::SeqCst)
     }
 
     /// Counts bytes of a primary, before a client gets them.
     #[inline]
     pub fn add(&self, worker: WorkerId) {
-        if let Some(WorkerWrites(count)) = self.0.get(worker.index()) {
+        if self.are_counted()
+            && let Some(WorkerWrites(count)) = self.workers.get(worker.index())
+        {
             let next = count.load(Ordering::Relaxed) + 1;
             count.store(next, Ordering::Release);
         }
@@ -61,7 +81,7 @@ impl Writes {
     #[must_use]
     pub fn count(&self) -> u64 {
         let counts = self
-            .0
+            .workers
             .iter()
             .map(|WorkerWrites(count)| count.load(Ordering::Acquire));
         counts.sum::<u64>() + 1
@@ -324,7 +344,9 @@ mod tests {
     #[test]
     fn writes_of_all_workers_count() {
         let writes = Writes::new(2);
-        assert_eq!(writes.count(), 1);
+        writes.add(WorkerId(1));
+        assert_eq!(writes.count(), 1, "no entry has read_after_write");
+        writes.begin();
         writes.add(WorkerId(1));
         writes.add(WorkerId(0));
         writes.add(WorkerId(1));
