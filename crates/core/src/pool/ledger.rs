@@ -472,7 +472,7 @@ impl Ledger {
             if !self.is_short() || !self.has_room(now) {
                 self.withdraw();
             }
-            if self.must_make_room(now) {
+            if self.needs_room(now) {
                 self.ask_owners_to_offer(notes);
             }
             return;
@@ -488,7 +488,7 @@ impl Ledger {
             Err(Denied { by, search }) => {
                 self.denied = Some(by);
                 notes.search.extend(search);
-                if self.must_make_room(now) {
+                if self.needs_room(now) {
                     self.ask_owners_to_offer(notes);
                 }
             }

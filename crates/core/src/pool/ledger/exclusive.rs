@@ -178,6 +178,13 @@ impl Ledger {
         !self.exclusive.is_empty() && is_full && self.may_connect(now)
     }
 
+    /// Returns whether the workers have to offer servers, so that one can be closed for a client that waits for an
+    /// exclusive server. While servers that are about to come free suffice for all clients that have waited longer, the
+    /// workers offer none: a worker that was asked meanwhile would be asked again by its answer, without end.
+    pub(super) fn needs_room(&self, now: Time) -> bool {
+        self.must_make_room(now) && self.kept_needed(now) > 0
+    }
+
     /// Returns whether a client that needs an exclusive server has waited longer than all others.
     pub(super) fn is_exclusive_turn(&self, now: Time) -> bool {
         let exclusive = self.exclusive.front().filter(|_| self.must_make_room(now));
@@ -290,6 +297,25 @@ mod tests {
         assert_eq!(opened_for(ledger.closed(A, NOW)), Some((B, client(2))));
         let _ = ledger.exclusive_connected(B, true, NOW);
         assert_eq!(ledger.closed(B, NOW).open, Some(A), "the last one's turn");
+    }
+
+    #[test]
+    fn a_worker_that_withholds_a_kept_server_is_not_asked_by_its_own_answer() {
+        let mut ledger = with_idle(2, 2);
+        let _ = ledger.wait(A, client(5), NOW);
+        // One of the two servers is about to come free for this client, which has waited longer.
+        ledger.began_reading(NOW);
+        let _ = ledger.wait_exclusive(B, client(9), NOW);
+        assert_eq!(ledger.kept_needed(NOW), 0);
+        ledger.withholds(A);
+        assert!(ledger.answered(A, NOW).wanted.is_empty());
+        ledger.ended_reading();
+        assert!(
+            matches!(ledger.offer(A, NOW), Grant::OwnWaiter(waiter) if waiter.client == client(5))
+        );
+        // Now it is the turn of the client that needs an exclusive server.
+        assert!(ledger.tick(NOW).wanted.has(A));
+        assert_eq!(ledger.offer(A, NOW), Grant::Evict);
     }
 
     #[test]
