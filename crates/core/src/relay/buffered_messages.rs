@@ -93,7 +93,7 @@ impl ClientMessages<'_> {
         held.body.extend_from_slice(&bytes[..taken]);
         let is_unclear = match tag {
             frontend::QUERY => held.body.len() < len,
-            _ => Named::read(tag, &held.body, len) == Named::Unclear,
+            _ => matches!(Named::read(tag, &held.body, len), Named::Unclear),
         };
         if !is_unclear {
             held.body.extend_from_slice(&bytes[taken..]);

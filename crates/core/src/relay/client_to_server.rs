@@ -239,7 +239,7 @@ impl ClientMessages<'_> {
     ) -> Result<MessageOutcome, RelayStop> {
         let (tag, body) = (message.tag(), message.body());
         let named = Named::read(tag, body, message.len());
-        if named == Named::Unclear {
+        if matches!(named, Named::Unclear) {
             cursor.flush(self.server_conn, message, out);
             self.hold(message).map_err(RelayStop::Refused)?;
             return Ok(MessageOutcome::Wait);
@@ -255,7 +255,7 @@ impl ClientMessages<'_> {
             cursor.flush(self.server_conn, message, out);
             return Err(RelayStop::Refused(fault));
         }
-        if named == Named::Unnamed {
+        if matches!(named, Named::Unnamed) {
             if cursor.unused.is_none() && self.must_recheck_unnamed(tag) {
                 cursor.flush(self.server_conn, message, out);
                 if self.note_unnamed_use(out) {
@@ -292,7 +292,7 @@ impl ClientMessages<'_> {
             return Ok(MessageOutcome::Handled);
         }
         self.mark_passing(tag, body, &named);
-        if named == Named::Unnamed {
+        if matches!(named, Named::Unnamed) {
             self.note_unnamed(message, &mut cursor.unused);
         }
         Ok(MessageOutcome::Forward)

@@ -21,7 +21,10 @@ pub(super) fn hold(
 ) -> Option<Effect> {
     let is_shared = loan.2.purpose.owner.is_none();
     let is_on = is_shared && pool.terms.read_after_write.is_some();
-    is_on.then(|| hold_unreplayed(env, pool, loan, bytes, out))?
+    match is_on {
+        true => hold_unreplayed(env, pool, loan, bytes, out),
+        false => None,
+    }
 }
 
 #[inline(never)]
