@@ -327,7 +327,7 @@ def new_pooler(request, program, run_folder, pgbouncer):
     made = []
 
     def make(pg=None, **options):
-        folder = Path(tempfile.mkdtemp(prefix="p", dir=run_folder))
+        folder = Path(tempfile.mkdtemp(prefix="w", dir=run_folder))
         folder.chmod(0o755)
         machine.give_to_service(folder)
         one = poolers.Pooler(program, folder, pg, pgbouncer=pgbouncer, **options)
