@@ -262,13 +262,13 @@ def emptied_pg(newest_pg):
 
 
 @pytest.fixture
-def nobody_sleeps(shared_clusters):
-    """Ends the backends of earlier tests: a statement outlives its pooler, since PostgreSQL notices a lost client only
-    at the statement's end.
+def nothing_runs(shared_clusters):
+    """Ends statements of earlier tests: a statement outlives its pooler, since PostgreSQL notices a lost client only at the
+    statement's end.
     """
     for made in shared_clusters.running.values():
         made.run("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
-                 " WHERE query LIKE '%pg_sleep(%' AND state = 'active' AND pid <> pg_backend_pid()")
+                 " WHERE backend_type = 'client backend' AND state = 'active' AND pid <> pg_backend_pid()")
 
 
 @pytest.fixture(params=[None, True], ids=["plain", "assisted"])

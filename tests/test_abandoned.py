@@ -15,7 +15,7 @@ LEAVE = {
 
 
 @pytest.fixture
-def one_server(start_pooler, pg, workers):
+def one_server(start_pooler, nothing_runs, pg, workers):
     """A pool of one server in front of an empty table `kept`."""
     pooler = start_pooler(pg, default_pool_size=1, workers=workers)
     pg.run("DROP TABLE IF EXISTS kept; CREATE TABLE kept (n int, t text)", dbname="app")

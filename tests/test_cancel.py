@@ -16,7 +16,7 @@ import machine
 import rawclient as wire
 from rawclient import query
 
-pytestmark = pytest.mark.usefixtures("nobody_sleeps")
+pytestmark = pytest.mark.usefixtures("nothing_runs")
 
 SLEEP = "SELECT pg_sleep(30)"
 CANCELED = ("57014", "canceling statement due to user request")

@@ -80,6 +80,7 @@ WAITING = {
 }
 
 
+@pytest.mark.usefixtures("nothing_runs")
 @BOTH_MODES
 @pytest.mark.parametrize("script", WAITING)
 def test_messages_that_wait_for_a_lock(two_servers, pg, script, state):

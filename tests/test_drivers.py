@@ -52,6 +52,7 @@ def test_without_a_pooler(driver, newest_pg):
 
 @pytest.mark.pgweir_only("an error in a Parse costs the name, and the client")
 @pytest.mark.shows("max_prepared_statements")
+@pytest.mark.usefixtures("nothing_runs")
 def test_transaction_mode(driver, start_pooler, pg):
     """A server may have fewer prepared statements than the clients have."""
     pooler = start_pooler(pg, default_pool_size=SERVERS, max_prepared_statements=20)

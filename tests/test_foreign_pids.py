@@ -16,7 +16,7 @@ SLEEP = "SELECT pg_sleep(30)"
 USERS = default_users() | {"postgres": ""}
 
 pytestmark = [pytest.mark.pgweir_only("PgBouncer's pids mean nothing to a server"),
-              pytest.mark.usefixtures("nobody_sleeps")]
+              pytest.mark.usefixtures("nothing_runs")]
 
 
 def signal(client, function, *pids):

@@ -42,6 +42,7 @@ def balances(pg):
 
 
 @pytest.mark.parametrize("mode", ["simple", "extended"])
+@pytest.mark.usefixtures("nothing_runs")
 def test_tpcb(start_pooler, pg, pgbench, workers, mode):
     """100 clients on 10 servers: no client fails, and the sums of TPC-B are equal at the end."""
     pooler = start_pooler(pg, default_pool_size=SERVERS, workers=workers)

@@ -8,7 +8,7 @@ import machine
 import rawclient as wire
 from rawclient import query
 
-pytestmark = [pytest.mark.pgweir_only("PgBouncer 1.18 knows no peers"), pytest.mark.usefixtures("nobody_sleeps")]
+pytestmark = [pytest.mark.pgweir_only("PgBouncer 1.18 knows no peers"), pytest.mark.usefixtures("nothing_runs")]
 
 CANCELED = ("57014", "canceling statement due to user request")
 SLEEP = "SELECT pg_sleep(30)"

@@ -197,6 +197,7 @@ def run_all(clients, sql, seconds=60):
 
 
 @pytest.mark.shows("default_pool_size", "workers")
+@pytest.mark.usefixtures("nothing_runs")
 def test_pool_size_holds_for_all_workers_together(start_pooler, pg, workers):
     size = 4
     pooler = start_pooler(pg, default_pool_size=size, workers=workers)
