@@ -218,33 +218,24 @@ impl Prepared {
         self.held.pop_lru().map(|(_, held)| held.statement)
     }
 
-    /// Returns whether there are statements that this client has not prepared itself. `own`: the ids of the client's
+    /// Returns the ids of the statements that this client has not prepared itself. `own`: the ids of the client's
     /// statements.
-    #[must_use]
-    pub fn has_others(&self, client: u64, own: impl Iterator<Item = u64>) -> bool {
-        self.sole_user != Some(client) && !self.is_empty() && !self.others(own).is_empty()
-    }
-
-    /// Takes the statements that this client has not prepared itself, which are about to be closed. `own`: the ids of
-    /// the client's statements.
-    pub fn take_others(
-        &mut self,
-        client: u64,
-        own: impl Iterator<Item = u64>,
-    ) -> Vec<Arc<Statement>> {
+    pub fn others(&mut self, client: u64, own: impl Iterator<Item = u64>) -> Vec<u64> {
         if self.sole_user == Some(client) || self.is_empty() {
             return Vec::new();
         }
-        let others = self.others(own);
-        self.sole_user = Some(client);
-        let taken = others.iter().filter_map(|id| self.held.pop(id));
-        taken.map(|held| held.statement).collect()
-    }
-
-    fn others(&self, own: impl Iterator<Item = u64>) -> Vec<u64> {
         let own: HashSet<u64> = own.collect();
         let held = self.held.iter().map(|(&id, _)| id);
-        held.filter(|id| !own.contains(id)).collect()
+        let others: Vec<u64> = held.filter(|id| !own.contains(id)).collect();
+        if others.is_empty() {
+            self.sole_user = Some(client);
+        }
+        others
+    }
+
+    /// Takes a statement that is about to be closed.
+    pub fn take(&mut self, id: u64) -> Option<Arc<Statement>> {
+        self.held.pop(&id).map(|held| held.statement)
     }
 
     /// Removes a statement that could not be prepared, or that no longer exists.
@@ -389,19 +380,23 @@ mod tests {
         let ids = |list: &[&Arc<Statement>]| list.iter().map(|of| of.id()).collect::<Vec<_>>();
         let of_one = ids(&[&own, &common]);
         let mut prepared = Prepared::default();
-        assert!(!prepared.has_others(1, of_one.iter().copied()));
+        assert!(prepared.others(1, of_one.iter().copied()).is_empty());
         for (statement, user) in [(&own, 1), (&common, 2), (&other, 2)] {
             prepared.add(Arc::clone(statement), 1, (user, None));
         }
-        assert!(prepared.has_others(1, of_one.iter().copied()));
-        let taken = prepared.take_others(1, of_one.iter().copied());
-        assert_eq!(ids(&taken.iter().collect::<Vec<_>>()), [other.id()]);
-        assert!(!prepared.has_others(1, [].into_iter()), "the list is known");
-        assert!(prepared.has_others(2, ids(&[&common]).into_iter()));
+        let others = prepared.others(1, of_one.iter().copied());
+        assert_eq!(others, [other.id()]);
+        assert_eq!(prepared.take(others[0]).map(|of| of.id()), Some(other.id()));
+        assert!(prepared.others(1, of_one.iter().copied()).is_empty());
+        assert!(
+            prepared.others(1, [].into_iter()).is_empty(),
+            "the list is known"
+        );
+        assert_eq!(prepared.others(2, ids(&[&common]).into_iter()), [own.id()]);
         // The server has skipped the Close.
-        prepared.restore(other);
-        assert!(prepared.has_others(1, of_one.iter().copied()));
-        assert_eq!(prepared.take_others(1, of_one.into_iter()).len(), 1);
+        prepared.restore(Arc::clone(&other));
+        assert_eq!(prepared.others(1, of_one.iter().copied()), [other.id()]);
+        assert!(prepared.take(other.id()).is_some());
         assert_eq!(prepared.len(), 2);
     }
 }

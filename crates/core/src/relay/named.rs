@@ -6,7 +6,7 @@ use pgweir_wire::{Body, tag::frontend};
 pub(super) const UNNAMED_MAX: usize = 64 * 1024;
 
 /// The reference to a statement at the beginning of a message.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Named<'b> {
     /// The message refers to no statement.
     Nothing,

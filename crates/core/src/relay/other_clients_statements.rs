@@ -34,12 +34,16 @@ impl ClientMessages<'_> {
         if self.is_unsure() {
             return true;
         }
+        let others = self.statements_of_others();
+        if others.is_empty() {
+            return false;
+        }
         let begins_query = tag != frontend::PARSE && !self.server.replies.is_unsynced();
-        if begins_query && self.has_statements_of_others() && self.waits_for_replies() {
+        if begins_query && self.waits_for_replies() {
             return true;
         }
-        self.close_statements_of_others(out);
-        if begins_query && self.server.replies.is_unsynced() {
+        self.close_statements(others, out);
+        if begins_query {
             self.sync(out);
         }
         false
@@ -50,7 +54,8 @@ impl ClientMessages<'_> {
     #[inline]
     pub(super) fn close_before_use(&mut self, effects: Effects, out: &mut Actions) {
         if effects.intersects(RUNS_UNREAD_CODE) && !self.has_own_names() {
-            self.close_statements_of_others(out);
+            let others = self.statements_of_others();
+            self.close_statements(others, out);
         }
     }
 
@@ -62,18 +67,19 @@ impl ClientMessages<'_> {
         }
     }
 
-    fn has_statements_of_others(&self) -> bool {
-        let own = self.client.statements.statement_ids(self.bindings);
-        let prepared = &self.server.statements.prepared;
-        prepared.has_others(self.client.origin.id, own)
-    }
-
+    /// Returns the ids of the server's statements that the client has not prepared itself.
     #[cold]
-    fn close_statements_of_others(&mut self, out: &mut Actions) {
+    fn statements_of_others(&mut self) -> Vec<u64> {
         let own = self.client.statements.statement_ids(self.bindings);
         let prepared = &mut self.server.statements.prepared;
-        for statement in prepared.take_others(self.client.origin.id, own) {
-            self.send_close(statement, out);
+        prepared.others(self.client.origin.id, own)
+    }
+
+    fn close_statements(&mut self, ids: Vec<u64>, out: &mut Actions) {
+        for id in ids {
+            if let Some(statement) = self.server.statements.prepared.take(id) {
+                self.send_close(statement, out);
+            }
         }
     }
 }
