@@ -374,7 +374,7 @@ def test_connect_query_fails(start_pooler, pg):
     assert 'connect_query failed: column "nothing" does not exist' in pooler.log()
 
 
-# What a query shows, how connect_query sets that, and its value.
+# A query, the connect_query that sets what it shows, and the value that it shows then.
 CONNECT = {
     "a parameter": ("SHOW work_mem", "SET work_mem = '99kB'", "99kB"),
     "a list": ("SHOW search_path", 'SET search_path = one, "two three"', 'one, "two three"'),
@@ -420,6 +420,35 @@ def test_connect_query_that_no_startup_packet_can_repeat(start_pooler, pg):
         pooler.console("RECONNECT")
         machine.wait_until(lambda: client.value("SELECT current_user") == "trusty", 10, "the new server")
     assert "the server refuses role in the startup packet" in pooler.log()
+
+
+@pytest.mark.pgweir_only("PgBouncer sends no such parameters")
+def test_connect_query_after_a_login_that_was_refused_for_another_reason(start_pooler, pg):
+    """pgweir first takes the parameters for the reason. Once the server accepts logins again, they last as before."""
+    pg.run("CREATE DATABASE guarded")
+    try:
+        query = "SET work_mem = ''99kB''"
+        where = f"host={pg.host} port={pg.port} dbname=guarded connect_query='{query}'"
+        pooler = start_pooler(pg, databases={"app": where}, default_pool_size=1, server_login_retry=1)
+        with pooler.raw("trusty") as client:
+            assert client.value("SHOW work_mem") == "99kB"
+            pg.run("REVOKE CONNECT ON DATABASE guarded FROM PUBLIC")
+            pooler.console("RECONNECT")
+            client.send(wire.query("SHOW work_mem"))
+            pooler.expect_log("permission denied for database")
+            pg.run("GRANT CONNECT ON DATABASE guarded TO PUBLIC")
+
+        def lasts():
+            try:
+                with pooler.raw("trusty") as one, pooler.raw("trusty") as other:
+                    one.query("SET work_mem = '3MB'")
+                    return other.value("SHOW work_mem") == "99kB"
+            except LoginRefused:
+                # Up to server_login_retry, clients get the last error.
+                return False
+        machine.wait_until(lasts, 10, "the parameter lasts")
+    finally:
+        pg.run("DROP DATABASE guarded WITH (FORCE)")
 
 
 # -- age

@@ -16,7 +16,7 @@ use crate::{
         inbox::{BadMessage, Inbox},
     },
     session::{State, TrackedNames},
-    shared::pool::{ConnectQuery, ConnectSettings, Parameters, ServerParameters},
+    shared::pool::{ConnectQuery, ConnectSettings, Parameters, ServerParameters, SettingsStep},
 };
 
 /// The longest message that a server may send before it is ready.
@@ -293,6 +293,14 @@ impl ServerLogin {
         self.finish_scram(keys, out)
     }
 
+    /// Returns whether the startup packet has parameters that `connect_query` sets. Only for a login that has not run the
+    /// query yet.
+    #[must_use]
+    pub fn sends_connect_settings(&self) -> bool {
+        let query = self.credentials.connect_query.as_ref();
+        query.is_some_and(|query| query.settings == SettingsStep::Send)
+    }
+
     /// Returns whether SCRAM was bound to the TLS connection.
     #[must_use]
     pub fn is_bound(&self) -> bool {
@@ -398,8 +406,7 @@ impl ServerLogin {
     /// Returns the query that follows an answer, if there is one.
     fn next_query(&mut self) -> Option<Vec<u8>> {
         if let Some(query) = self.credentials.connect_query.take() {
-            let follows = query.reads_settings.then(|| query.settings_query());
-            self.querying = Querying::ConnectQuery(follows);
+            self.querying = Querying::ConnectQuery(query.settings_query());
             return Some(query.text.into());
         }
         let Querying::ConnectQuery(follows) = &mut self.querying else {

@@ -25,7 +25,7 @@ impl ServerConnections<'_> {
         let Some(server) = self.connections.server(conn) else {
             return false;
         };
-        if server.purpose.owner.is_some() || server.purpose.is_own() {
+        if !server.is_shared() {
             return false;
         }
         let shared = Arc::clone(&server.shared);
@@ -37,21 +37,20 @@ impl ServerConnections<'_> {
             query,
             parameters: found,
         };
-        let names = settings.names();
+        let (names, is_empty) = (settings.names(), settings.parameters.is_empty());
         shared.facts.lock().connect_settings = Some(Arc::new(settings));
-        if names.is_empty() {
+        if is_empty {
             return false;
         }
         let text = format!("connect_query sets {names}: the next servers begin with these values");
         out.log(Level::Log, self.subject(conn), text);
-        self.log_end(conn, "its session has begun without them", out);
-        self.close_connection(conn, out);
-        self.give_up_login(conn, out);
+        self.repeat_login(conn, "its session has begun without them", out);
         true
     }
 
-    /// After a server has refused the parameters that `connect_query` sets, logs in without them. Returns whether this
-    /// is so.
+    /// After a server has refused a login whose startup packet has the parameters that `connect_query` sets, logs in without
+    /// them. Returns whether this is so. If the server refuses that login, too, the parameters were not the reason, and the next
+    /// server is asked for them again.
     pub(super) fn refused_connect_settings(
         &mut self,
         conn: Token,
@@ -61,35 +60,45 @@ impl ServerConnections<'_> {
         let LoginError::Refused(words) = error else {
             return false;
         };
-        let is_of_parameter = PARAMETER_REFUSED
-            .iter()
-            .any(|class| words.code.starts_with(class));
+        let sends = (self.login(conn)).is_some_and(|login| login.sends_connect_settings());
         let Some(server) = self.connections.server(conn) else {
             return false;
         };
-        if !is_of_parameter || server.purpose.owner.is_some() || server.purpose.is_own() {
+        let mut classes = PARAMETER_REFUSED.iter();
+        if !server.is_shared() || !classes.any(|class| words.code.starts_with(class)) {
             return false;
         }
         let shared = Arc::clone(&server.shared);
         let mut facts = shared.facts.lock();
-        let Some(known) =
-            (facts.connect_settings.as_ref()).filter(|known| !known.parameters.is_empty())
-        else {
+        let known = facts.connect_settings.take();
+        if !sends {
+            facts.connect_settings = known.filter(|known| !known.parameters.is_empty());
+            return false;
+        }
+        let Some(refused) = known else {
             return false;
         };
-        let text = format!(
-            "the server refuses {} in the startup packet: the first reset of each server undoes what connect_query sets",
-            known.names()
-        );
         facts.connect_settings = Some(Arc::new(ConnectSettings {
-            query: known.query.clone(),
+            query: refused.query.clone(),
             parameters: Parameters::new(),
         }));
         drop(facts);
-        out.log(Level::Warning, self.subject(conn), text);
-        self.log_end(conn, "its parameters were refused", out);
+        // Of several logins at once, the first one has logged this.
+        if !refused.parameters.is_empty() {
+            let text = format!(
+                "the server refuses {} in the startup packet: the first reset of each server undoes what connect_query sets",
+                refused.names()
+            );
+            out.log(Level::Warning, self.subject(conn), text);
+        }
+        self.repeat_login(conn, "its parameters were refused", out);
+        true
+    }
+
+    /// Ends a login in whose place another one begins, if a client still waits.
+    fn repeat_login(&mut self, conn: Token, why: &str, out: &mut Actions) {
+        self.log_end(conn, why, out);
         self.close_connection(conn, out);
         self.give_up_login(conn, out);
-        true
     }
 }

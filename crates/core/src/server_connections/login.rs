@@ -58,7 +58,7 @@ impl ServerConnections<'_> {
         self.login_steps(conn, out);
     }
 
-    fn login(&mut self, conn: Token) -> Option<&mut ServerLogin> {
+    pub(super) fn login(&mut self, conn: Token) -> Option<&mut ServerLogin> {
         self.connections.server(conn)?.login_mut()
     }
 
@@ -151,8 +151,7 @@ impl ServerConnections<'_> {
         server.session.read_as(directory.names(), &server.tracked);
         server.session.connected = Some(server.shared.catalog.connected());
         server.times.freed_at = now;
-        let is_for_one = server.purpose.owner.is_some() || server.purpose.is_own();
-        if let (true, Some(why)) = (is_for_one, server.retirement.reason()) {
+        if let (false, Some(why)) = (server.is_shared(), server.retirement.reason()) {
             // Any bytes that the server sent after its login are discarded.
             self.close_connection(conn, out);
             return self.drop_login(conn, Failure::unreachable(why), out);

@@ -17,7 +17,7 @@ use crate::{
     server_connections::host_checks,
     shared::{
         hosts::HostConnection,
-        pool::{Candidate, ConnectQuery, Failure, Parameters},
+        pool::{Candidate, ConnectQuery, Failure, Parameters, SettingsStep},
     },
 };
 
@@ -231,13 +231,18 @@ impl ServerConnections<'_> {
         let has_engine = self.open_pool(shared).terms.engine;
         let facts = shared.facts.lock();
         let known = facts.connect_settings.as_ref();
-        let known = known.filter(|known| has_engine && known.query == text);
-        if let Some(known) = known {
-            known.add_to(parameters);
-        }
+        let settings = match known.filter(|known| known.query == text) {
+            _ if !has_engine => SettingsStep::None,
+            None => SettingsStep::Ask,
+            Some(known) if known.parameters.is_empty() => SettingsStep::None,
+            Some(known) => {
+                known.add_to(parameters);
+                SettingsStep::Send
+            }
+        };
         ConnectQuery {
             text: text.to_owned(),
-            reads_settings: has_engine && known.is_none(),
+            settings,
         }
     }
 

@@ -18,7 +18,7 @@ use pgweir_auth::{scram::ClientKeys, userlist::Secret};
 
 pub(crate) use self::eviction::Found;
 pub use self::{
-    connect_query::{ConnectQuery, ConnectSettings, Parameters},
+    connect_query::{ConnectQuery, ConnectSettings, Parameters, SettingsStep},
     eviction::Search,
     failure::Failure,
     host_logins::{Candidate, HostCounts, HostLogin, HostLogins},

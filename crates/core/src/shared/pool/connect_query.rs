@@ -15,8 +15,19 @@ pub type Parameters = Vec<(Vec<u8>, Vec<u8>)>;
 pub struct ConnectQuery {
     /// The query.
     pub text: String,
-    /// Whether the server is asked afterwards for the parameters that the query has set.
-    pub reads_settings: bool,
+    /// What the login does about the parameters that the query sets.
+    pub settings: SettingsStep,
+}
+
+/// What a login does about the parameters that `connect_query` sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SettingsStep {
+    /// Nothing: no clean resets them, or the query sets none, or a server has refused them.
+    None,
+    /// The server is asked for them after the query.
+    Ask,
+    /// The startup packet has them.
+    Send,
 }
 
 /// The parameters that a `connect_query` sets, as the first server has reported them.
@@ -28,8 +39,8 @@ pub struct ConnectSettings {
     pub parameters: Parameters,
 }
 
-/// The beginning of the query for these parameters. A user may set a parameter of superusers by `SET`, but not in the
-/// startup packet. `seed` has no value that can be read.
+/// The beginning of the query for these parameters. Only a superuser may have a parameter of superusers in the startup
+/// packet, but a function of a superuser may have set it for another user. `seed` has no value that can be read.
 const OF_SESSION: &str = "SELECT pg_catalog.lower(name),pg_catalog.current_setting(name) FROM pg_catalog.pg_settings \
     WHERE source OPERATOR(pg_catalog.=) 'session' AND name OPERATOR(pg_catalog.<>) 'seed' \
     AND (context OPERATOR(pg_catalog.=) 'user' OR context OPERATOR(pg_catalog.=) 'superuser' \
@@ -38,10 +49,13 @@ const OF_SESSION: &str = "SELECT pg_catalog.lower(name),pg_catalog.current_setti
     WHERE pg_catalog.current_setting('role') OPERATOR(pg_catalog.<>) 'none'";
 
 impl ConnectQuery {
-    /// Returns the query for the parameters that were set. `pg_settings` does not list the custom parameters of no
-    /// extension, so the query names those that stand in the text.
+    /// Returns the query for the parameters that were set; `None` if the server is not asked for them. `pg_settings` does
+    /// not list custom parameters that no extension defines, so the query names those that stand in the text.
     #[must_use]
-    pub fn settings_query(&self) -> Vec<u8> {
+    pub fn settings_query(&self) -> Option<Vec<u8>> {
+        if self.settings != SettingsStep::Ask {
+            return None;
+        }
         let mut query = OF_SESSION.as_bytes().to_vec();
         for name in custom_names(self.text.as_bytes()) {
             let mut literal = Vec::new();
@@ -58,7 +72,7 @@ impl ConnectQuery {
                 query.extend_from_slice(part);
             }
         }
-        query
+        Some(query)
     }
 }
 
@@ -101,15 +115,15 @@ mod tests {
     fn the_query_names_custom_parameters() {
         let connect = ConnectQuery {
             text: "SELECT set_config('app.it''s', 'x', false)".into(),
-            reads_settings: true,
+            settings: SettingsStep::Ask,
         };
-        let query = String::from_utf8(connect.settings_query()).unwrap();
+        let query = String::from_utf8(connect.settings_query().unwrap()).unwrap();
         assert!(query.starts_with("SELECT pg_catalog.lower(name)"));
         let plain = ConnectQuery {
             text: "SET app.tenant = 'x'; SET work_mem = '1MB'".into(),
-            reads_settings: true,
+            settings: SettingsStep::Ask,
         };
-        let query = String::from_utf8(plain.settings_query()).unwrap();
+        let query = String::from_utf8(plain.settings_query().unwrap()).unwrap();
         assert!(query.ends_with(
             " UNION ALL SELECT 'app.tenant',pg_catalog.current_setting('app.tenant',true) \
              WHERE pg_catalog.current_setting('app.tenant',true) IS NOT NULL"
