@@ -222,7 +222,7 @@ def test_a_parameter_named_in_dynamic_sql(start_pooler, pg):
             for _ in range(3):
                 one.execute("SELECT enter('one')")
                 other.execute("SELECT enter('other')")
-                # So far, only the function's body names the parameter.
+                # No client has sent a text with the parameter's name: it stands only in the function's body.
                 for client in (one, other, one):
                     client.execute("SELECT 1")
                 assert one.execute("SHOW dynamic.tenant").fetchone() == ("one",)

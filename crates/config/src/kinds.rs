@@ -377,9 +377,9 @@ impl TargetSession {
 choices! {
     /// Which writes the reads of an entry see when a standby executes them.
     pub enum ReadAfterWrite {
-        /// Those that the standby has replayed.
+        /// Only the writes that the standby has replayed already.
         Off = "off",
-        /// All that pgweir has confirmed to a client before the read.
+        /// Every write that pgweir has confirmed to any client before the read.
         Lsn = "lsn",
     }
 }

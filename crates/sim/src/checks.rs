@@ -112,15 +112,16 @@ fn number(text: &[u8]) -> Option<(u64, &[u8])> {
     Some((value, &text[digits..]))
 }
 
-/// What the pooler does with statements by messages of its own.
+/// Messages about prepared statements that the pooler sends on its own account, not for a client.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum OwnMessages {
-    /// The message is not of this kind.
+    /// The message may be a client's.
     #[default]
     None,
-    /// It prepares or deallocates a client's SQL-prepared statement: all messages up to the Sync are its own.
+    /// The pooler prepares or deallocates a client's SQL-prepared statement. All messages up to the Sync are the pooler's.
     Remakes,
-    /// It closes statements. Only a Sync right behind is its own, too: the text of a Query follows.
+    /// The pooler closes statements of other clients. If a Sync follows at once, the pooler has sent it, too, and a client's
+    /// Query comes next.
     Closes,
 }
 
@@ -142,7 +143,7 @@ pub(crate) struct Tap {
     pub(crate) owner: Option<usize>,
     /// The number of changes of the owner.
     pub(crate) owners: usize,
-    /// What the pooler does with statements by messages of its own.
+    /// What the present message is, if it is one of the pooler's own about prepared statements.
     statements: OwnMessages,
     /// Whether all messages since the server was quiet are the pooler's own.
     own_run: bool,

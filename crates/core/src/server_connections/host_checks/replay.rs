@@ -16,7 +16,7 @@ use crate::{
     shared::hosts::{Host, HostExclusion, HostState, leader, replayed_writes},
 };
 
-/// Returns whether the reads of a database see earlier writes.
+/// Returns whether an entry of `[databases]` has `read_after_write`.
 pub(super) fn is_on_somewhere(env: &Env<'_>) -> bool {
     (env.snapshot.config)
         .database_with_read_after_write()
@@ -89,8 +89,8 @@ pub(crate) fn must_wait(env: &Env<'_>, pool: &LocalPool, writes: u64) -> bool {
     !pending(env, pool, &hosts, writes).is_empty()
 }
 
-/// Requests checks of the hosts that have not replayed this number of writes, unless the position of the primary is not known for
-/// it and has to come first. `is_first`: no check was requested for the client before.
+/// Requests checks of the hosts that have not replayed this number of writes, and of the primary if its position is not known for
+/// that number.
 pub(crate) fn request_checks(
     env: &Env<'_>,
     pool: &LocalPool,

@@ -111,7 +111,7 @@ pub struct CompletedTransactions {
     pub(crate) running: u64,
 }
 
-/// What checks have found about the replay of one host.
+/// What host checks have found out about the replay of one host.
 #[derive(Debug)]
 pub struct Replay {
     /// The number of writes that the host has replayed for certain.
