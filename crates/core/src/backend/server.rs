@@ -1,19 +1,32 @@
 //! One server connection: what it is used for at present ([`Duty`]), the stream of its messages,
 //! its outstanding replies, its statements and its session state.
 
+mod link;
+mod next_loan;
+mod purpose;
+mod retirement;
+mod statements;
+mod times;
+
 use std::sync::{Arc, atomic::Ordering};
 
+pub use self::{
+    link::ServerLink,
+    next_loan::NextLoan,
+    purpose::Purpose,
+    retirement::Retirement,
+    statements::{AnsweredUnnamed, ServerStatements, Unnamed},
+    times::ServerTimes,
+};
+
 use super::{
-    BackendKey, Downstream, InternalQuery, Phase, Prepared, RepeatableRequest, Replies,
-    ServerLogin, ServerSession, Settling,
+    Downstream, InternalQuery, Phase, Prepared, Replies, ServerLogin, ServerSession, Settling,
 };
 use crate::{
-    Address, Endpoint, Replication, SharedPool, Time, TlsFacts, Token,
-    base::{fault::ServerError, progress::Progress},
-    listen::{Holder, ListenerKey},
-    pool::{PoolId, Waiter},
+    Address, Endpoint, Replication, SharedPool, Time, Token,
+    listen::Holder,
+    pool::PoolId,
     session::Tracked,
-    shared::hosts::{Host, HostConnection},
     statement_statistics::{RunningStatements, StatementPool},
 };
 
@@ -82,28 +95,6 @@ impl Duty {
     }
 }
 
-/// The client whose unnamed statement a server has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unnamed {
-    /// The server has no unnamed statement.
-    None,
-    /// The server has this version of the statement of the client with this id, or no unnamed statement.
-    Of(u64, u32),
-    /// The server may have the statement of any client.
-    Unknown,
-}
-
-/// The unnamed statement that a server had when it last answered a Parse of an unnamed statement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AnsweredUnnamed {
-    /// No statement, or one of another client.
-    Foreign,
-    /// The statement that its client had before the outstanding Parses.
-    Former,
-    /// The statement of one of the client's later Parses.
-    Later,
-}
-
 /// One server connection.
 #[derive(Debug)]
 pub struct Server {
@@ -139,155 +130,6 @@ pub struct Server {
     pub(crate) next_loan: NextLoan,
     /// Whether the pool's ledger knows that this server reads the catalog.
     reads: bool,
-}
-
-/// The clients that may use a server connection.
-#[derive(Debug)]
-pub struct Purpose {
-    /// The client that the connection was opened for: no other client uses it, and it is closed with that client.
-    pub(crate) owner: Option<Token>,
-    /// Whether no limit of the pool counts this connection.
-    pub(crate) bypass: bool,
-    /// Set if the connection was opened to listen: see [`crate::listen`].
-    pub(crate) listens: Option<ListenerKey>,
-    /// Whether the connection was opened to check its host.
-    pub(crate) checks_host: bool,
-    /// The replication mode.
-    pub(crate) replication: Replication,
-}
-
-impl Purpose {
-    /// Returns whether pgweir has opened the connection for itself, to listen or to check the host: no client gets it.
-    #[must_use]
-    pub fn is_own(&self) -> bool {
-        self.listens.is_some() || self.checks_host
-    }
-}
-
-/// The connection to PostgreSQL.
-#[derive(Debug)]
-pub struct ServerLink {
-    /// The endpoint of the server, for cancel requests.
-    pub(crate) endpoint: Arc<Endpoint>,
-    /// Counts this connection among those of its host; `None` in tests.
-    pub(crate) host_connection: Option<HostConnection>,
-    /// The two ends of the connection, once it is open.
-    pub(crate) addresses: Option<(Address, Address)>,
-    /// The encryption of the connection, if there is one.
-    pub(crate) tls: Option<Box<TlsFacts>>,
-    /// The server's cancel key.
-    pub(crate) key: Option<BackendKey>,
-    /// Whether the socket accepts no more bytes at present.
-    pub(crate) blocked: bool,
-    /// The server's last error before it closed the connection.
-    pub(crate) last_words: Option<ServerError>,
-    /// The position of the server within a message at the last check.
-    pub(crate) progress: Option<Progress>,
-    /// The client's request, if it can be repeated on another host; `None` in pools that repeat no requests.
-    pub(crate) repeatable: Option<Box<RepeatableRequest>>,
-}
-
-impl ServerLink {
-    /// Returns whether the server may be a primary, whose replies may tell a client of a commit.
-    #[inline]
-    #[must_use]
-    pub fn may_write(&self) -> bool {
-        self.host().is_none_or(|host| host.replay.may_write())
-    }
-
-    /// Returns the host that this connection is counted at; `None` in tests.
-    #[must_use]
-    pub fn host(&self) -> Option<&Arc<Host>> {
-        self.host_connection.as_ref().map(HostConnection::host)
-    }
-}
-
-/// The statements that a server has, except those of SQL's PREPARE.
-#[derive(Debug)]
-pub struct ServerStatements {
-    /// The statements that pgweir has prepared on the server.
-    pub(crate) prepared: Prepared,
-    /// The statements that the server runs for its client, for the statistics.
-    pub(crate) running: RunningStatements,
-    /// A digest of the parameters of the statement whose columns come next.
-    pub(crate) params: Option<u64>,
-    /// The client whose unnamed statement the server has.
-    pub(crate) unnamed: Unnamed,
-    /// The unnamed statement that the server has if it skips all outstanding Parses of the unnamed statement.
-    pub(crate) answered_unnamed: AnsweredUnnamed,
-}
-
-/// The times of a server connection and its loans.
-#[derive(Debug)]
-pub struct ServerTimes {
-    /// When the connection was opened.
-    pub(crate) connected_at: Time,
-    /// When the client last sent something to the server.
-    pub(crate) client_sent_at: Time,
-    /// When the server was lent last.
-    pub(crate) lent_at: Time,
-    /// When the server was released last.
-    pub(crate) freed_at: Time,
-}
-
-/// Whether a server connection must be replaced by another one, and why.
-#[derive(Debug)]
-pub struct Retirement {
-    /// The reason, for the log, if the server must not be lent again. Once there is one, it can't be removed.
-    reason: Option<&'static str>,
-    /// When another connection was requested that replaces this one, since this one is nearly too old.
-    pub(crate) successor_at: Option<Time>,
-    /// The epoch in which the connection was opened: see the pool's [`Epochs`](crate::pool::Epochs).
-    pub(crate) epoch: u32,
-    /// The session defaults at login ([`SharedPool::defaults`]).
-    pub(crate) defaults: u32,
-}
-
-impl Retirement {
-    /// Returns whether the server must not be lent again.
-    #[must_use]
-    #[inline]
-    pub fn is_required(&self) -> bool {
-        self.reason.is_some()
-    }
-
-    /// Returns the reason for which the server must not be lent again, if it must not.
-    #[must_use]
-    #[inline]
-    pub fn reason(&self) -> Option<&'static str> {
-        self.reason
-    }
-
-    /// Notes that the server must not be lent again, for this reason even if there is another one already.
-    pub fn replace_reason(&mut self, why: &'static str) {
-        self.reason = Some(why);
-    }
-
-    /// Notes that the server must not be lent again, for this reason if there is none yet.
-    pub fn require(&mut self, why: &'static str) {
-        self.reason.get_or_insert(why);
-    }
-}
-
-/// The work that must end before a server is lent again.
-#[derive(Debug, Default)]
-pub struct NextLoan {
-    /// Whether `server_reset_query` must run before.
-    pub(crate) needs_reset: bool,
-    /// The number of cancel requests for this server that are under way.
-    pub(crate) cancels: u32,
-    /// The client of another worker that the server is being sent to.
-    pub(crate) destined: Option<Waiter>,
-}
-
-impl ServerLink {
-    /// Notes that the client gets a part of the reply, so that its request can't be repeated.
-    #[inline]
-    pub(crate) fn close_repeatable(&mut self) {
-        if let Some(request) = &mut self.repeatable {
-            request.close();
-        }
-    }
 }
 
 impl Server {

@@ -2,22 +2,33 @@
 //! records here the texts that it sends, and the server's answers and reports. The pool reads here whether the server
 //! must be inspected or cleaned before it is lent again.
 
+mod clean_needs;
+mod extension;
+mod inspections;
+mod lasting;
+mod notifications;
 mod queries;
+mod settings;
+mod sql_statements;
+mod transaction;
 
-use std::{collections::BTreeSet, sync::Arc};
-
-pub use self::queries::{CatalogRows, InspectionAnswers, InternalQueries, UnexplainedParameters};
-
-use pgweir_wire::Report;
-
+use self::clean_needs::CleanNeeds;
+pub use self::{
+    extension::ExtensionReports,
+    inspections::{FailedInspections, Inspections},
+    lasting::LastingState,
+    notifications::ServerNotifications,
+    queries::{CatalogRows, InspectionAnswers, InternalQueries, UnexplainedParameters},
+    settings::SessionSettings,
+    sql_statements::{RejectedStatement, ServerSqlStatements},
+    transaction::TransactionState,
+};
 use super::{ClientNames, InternalQuery};
 use crate::{
-    Connected, Ddl, Time,
-    base::stats::TextCounts,
+    Connected,
     session::{
-        Baseline, Class, Dialect, Effects, Literals, NAMES_MAX, RecentTexts, ResetParameters,
-        SessionChanges, Settings, SqlStatements, State, Tracked, TrackedNames, is_identity,
-        outlasts_reset, scan::DdlWords,
+        Class, Dialect, Effects, Literals, NAMES_MAX, RecentTexts, SessionChanges, Settings,
+        SqlStatements, Tracked, TrackedNames, is_identity, outlasts_reset,
     },
     signal::Signals,
 };
@@ -59,163 +70,6 @@ pub struct ServerSession {
     pub(crate) connected: Option<Connected>,
 }
 
-/// The settings of a server's session.
-#[derive(Debug, Default)]
-pub struct SessionSettings {
-    /// The settings that were made in the session.
-    pub(crate) held: Settings,
-    /// The values of the parameters that no setting has changed.
-    pub(crate) baseline: Option<Arc<Baseline>>,
-    /// Custom parameters that the texts have named.
-    pub(crate) named: BTreeSet<Box<[u8]>>,
-    /// Parameters that the client has reset to its startup values.
-    pub(crate) reset: ResetParameters,
-    /// Whether the finished transaction has set parameters, and the session's settings are known without an inspection.
-    pub(crate) are_new: bool,
-    /// Whether the server has reported a parameter change that its client has not received yet.
-    pub(crate) has_unsent: bool,
-    /// Whether pgweir reads the server's notices about startup parameters for the client.
-    pub(crate) reads_notices: bool,
-}
-
-impl SessionSettings {
-    /// Returns the value of a parameter that no setting has changed, if it is known.
-    #[must_use]
-    pub fn usual(&self, name: &[u8]) -> Option<&[u8]> {
-        self.baseline.as_ref()?.get(name)
-    }
-}
-
-/// The state of a session that no clean removes.
-#[derive(Debug, Default)]
-pub struct LastingState {
-    /// The value of `standard_conforming_strings` at login.
-    pub(crate) strings_at_login: Option<Box<[u8]>>,
-    /// Whether `standard_conforming_strings` was changed since login. PL/pgSQL keeps function bodies as it has first
-    /// read them.
-    pub(crate) may_have_misread_bodies: bool,
-    /// Whether an opaque text has run since login: the text may have used temporary tables.
-    pub(crate) has_run_opaque_text: bool,
-    /// Whether the session may have state that no clean removes: a library, or functions that were compiled under
-    /// another setting.
-    pub(crate) outlives_clean: bool,
-    /// The number of changes of the catalog at login, until the first loan to a client whose session state is carried.
-    pub(crate) changes_at_login: Option<u64>,
-}
-
-/// The reasons for the next clean of a session.
-#[derive(Debug, Default)]
-pub(crate) struct CleanNeeds {
-    /// Whether the session may hold state that other clients must not see, so that a clean must come before the next
-    /// loan.
-    pub is_due: bool,
-    /// Whether code that pgweir has not read may have run since the last clean: DO, EXECUTE, or DDL.
-    pub must_ask_rights: bool,
-    /// The texts of each class above pure that were sent since they were last counted for the pool.
-    pub texts: TextCounts,
-}
-
-/// The SQL-prepared statements of a server.
-#[derive(Debug, Default)]
-pub struct ServerSqlStatements {
-    /// All that the server may have.
-    pub(crate) held: SqlStatements,
-    /// The id of the client that the statements were made for, and their settings; `None` if these are unknown.
-    pub(crate) made_for: (u64, Option<Settings>),
-    /// The statements that the server could not make for the text that was sent last, with PostgreSQL's errors. There is at most
-    /// one for each statement of the client.
-    pub(crate) rejected: Vec<RejectedStatement>,
-}
-
-/// A SQL-prepared statement that a server could not make.
-#[derive(Debug)]
-pub struct RejectedStatement {
-    /// The client's name of the statement.
-    pub name: Box<[u8]>,
-    /// The error: a whole message for the client.
-    pub error: Vec<u8>,
-}
-
-impl ServerSqlStatements {
-    /// Returns the error that the client gets in place of `report`: the server does not have the statement that the client has
-    /// executed, since it could not make the statement.
-    pub fn take_rejection(&mut self, report: &Report<'_>) -> Option<Vec<u8>> {
-        let mut rejected = std::mem::take(&mut self.rejected).into_iter();
-        let found = match report.code {
-            b"26000" => rejected.find(|statement| {
-                let quoted = [b"\"", &*statement.name, b"\""].concat();
-                report
-                    .message
-                    .windows(quoted.len())
-                    .any(|part| part == quoted)
-            }),
-            // The rejection has failed the transaction.
-            b"25P02" => rejected.next(),
-            _ => None,
-        };
-        found.map(|statement| statement.error)
-    }
-}
-
-/// The possible effects of the texts of the present transaction.
-#[derive(Debug, Default)]
-pub struct TransactionState {
-    /// The effects of the texts of outstanding requests.
-    pub(crate) effects: Effects,
-    /// The generation of the certificates by which the transaction's first text was read.
-    pub(crate) certified_by: Option<u64>,
-    /// Set if a text of the transaction may change the catalog.
-    pub(crate) ddl: Option<Ddl>,
-    /// The scanner for DDL words in a text that has not arrived completely.
-    pub(crate) ddl_words: Option<DdlWords>,
-    /// The number of the schema that the transaction sees, if the transaction may have changed the schema.
-    pub(crate) schema: Option<u32>,
-    /// Roles and databases whose session defaults the texts of this transaction may have changed.
-    pub(crate) changed_roles: Vec<String>,
-}
-
-/// The inspections of a server's session, and the time for which the server stays with its client without one.
-#[derive(Debug, Default)]
-pub struct Inspections {
-    /// When the server was inspected last.
-    pub(crate) last_at: Option<Time>,
-    /// The inspections since then that have failed, and that are to be repeated.
-    pub(crate) failed: FailedInspections,
-    /// The end of the client's turn: until this time other clients wait, although the client has no open transaction.
-    pub(crate) turn_until: Option<Time>,
-    /// Whether a request that may have changed the session was answered while more requests were outstanding.
-    pub(crate) is_missing: bool,
-    /// Whether a text may have changed state that only a full inspection shows: startup parameters whose value equals
-    /// the default, or SQL-prepared statements.
-    pub(crate) must_be_exact: bool,
-    /// Whether the pool lists the server among those that stay with their clients without an inspection.
-    pub(crate) is_listed: bool,
-    /// Whether the pool counts the server among those that clients keep.
-    pub(crate) is_counted: bool,
-}
-
-/// The reports of the extension on a server.
-#[derive(Debug, Default)]
-pub struct ExtensionReports {
-    /// The last report, if the server has the extension.
-    pub last: Option<Box<State>>,
-    /// Whether the extension has reported since the session state was last inspected.
-    pub is_new: bool,
-}
-
-/// The notifications that a server itself receives for its client.
-#[derive(Debug, Default)]
-pub struct ServerNotifications {
-    /// Whether the client listens: pgweir sends it the pending notifications before ReadyForQuery.
-    pub(crate) has_listening_client: bool,
-    /// The notifications, as whole messages, for the end of the client's request.
-    pub(crate) pending: Vec<u8>,
-    /// The channels that the server itself listens to, if they have just been read.
-    pub(crate) channels: Option<Vec<Vec<u8>>>,
-    /// Whether the next LISTEN is sent to this server, since no listener takes the channel.
-    pub(crate) listens_itself: bool,
-}
-
 /// Effects that the extension does not report.
 const NOT_REPORTED: Effects = Effects::PREPARE.and(Effects::LIBRARY).and(Effects::SEED);
 
@@ -232,33 +86,6 @@ pub enum Sequences {
     Of(u64),
     /// The server may have those of several clients.
     Mixed,
-}
-
-/// The consecutive failed inspections of one server.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct FailedInspections {
-    count: u8,
-    /// When the next one may begin.
-    again_at: Option<Time>,
-}
-
-impl FailedInspections {
-    /// The pause after the first failure, in microseconds. Each further failure doubles the pause.
-    const PAUSE: u64 = 200_000;
-    /// How often the pause is doubled at most: up to 51 seconds.
-    const DOUBLED_MAX: u8 = 8;
-
-    /// Notes that an inspection has failed.
-    pub fn failed(&mut self, now: Time) {
-        self.again_at = Some(now.after(Self::PAUSE << self.count));
-        self.count = (self.count + 1).min(Self::DOUBLED_MAX);
-    }
-
-    /// Returns when the next inspection may begin, if the last one has failed.
-    #[must_use]
-    pub fn again_at(&self) -> Option<Time> {
-        self.again_at
-    }
 }
 
 impl ServerSession {

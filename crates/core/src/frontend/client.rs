@@ -1,24 +1,30 @@
 //! A client connection.
 
+mod origin;
+mod request_times;
+mod socket;
+
 use std::sync::Arc;
 
-use super::{ClientKey, Discard, Discarded, Login, UnnamedStatement, Upstream};
-use crate::shared::cancel::CancelKey;
-use pgweir_wire::Header;
+pub(crate) use self::request_times::MustSee;
+pub use self::{
+    origin::Origin,
+    request_times::RequestTimes,
+    socket::{ClientSocket, Held},
+};
 
+use super::{ClientKey, Discard, Discarded, Login, UnnamedStatement};
 use crate::{
-    Address, Audit, ExclusiveServer, Replication, Time, TlsFacts, Token,
-    backend::LostHosts,
-    base::{fault::Fault, progress::Progress},
+    Audit, ExclusiveServer, Replication, Time, TlsFacts, Token,
+    base::fault::Fault,
     console::Console,
     listen::Listening,
     pool::{PoolId, PoolKey, Ticket},
     session::{
         Context, Names, Tracked,
-        scan::{CustomNames, Phrase, phrases},
+        scan::{Phrase, phrases},
     },
-    statement_statistics::ClientStatements,
-    transaction_trace::Recording,
+    shared::cancel::CancelKey,
 };
 
 /// The state of a client connection.
@@ -99,114 +105,6 @@ pub struct Client {
     pub(crate) key: ClientKey,
     /// The times of the present request.
     pub(crate) request: RequestTimes,
-}
-
-/// The client's socket, and the bytes that were read from it but not handled yet.
-#[derive(Debug, Default)]
-pub struct ClientSocket {
-    /// The position in the client's stream of messages.
-    pub(crate) stream: Upstream,
-    /// The beginning of a message whose names have not all arrived yet.
-    pub(crate) held: Option<Box<Held>>,
-    /// Reads the names of custom parameters from a text that has not arrived as a whole.
-    pub(crate) unread: Option<Box<CustomNames>>,
-    /// The statements of the client's statement and portal names, for statement statistics.
-    pub(crate) statement_names: ClientStatements,
-    /// Bytes that were read before they could be passed on: they arrived together with the end of the login, or they
-    /// wait for the replies to earlier requests.
-    #[expect(
-        clippy::box_collection,
-        reason = "a box takes 8 bytes of each idle client, a vector 24"
-    )]
-    pub(crate) early: Option<Box<Vec<u8>>>,
-    /// Whether the driver was asked to peek at the client's next byte, before a server is checked for the client.
-    pub(crate) peeked: bool,
-    /// Whether the socket takes no more bytes at present.
-    pub(crate) blocked: bool,
-    /// The time at which the client hung up, if pgweir was not reading from it then. Bytes that it has sent before may
-    /// still be in the socket.
-    pub(crate) hung_up_at: Option<Time>,
-    /// The client's position within a message at the last check.
-    pub(crate) progress: Option<Progress>,
-}
-
-/// The times of a client's present request, or of its last one.
-#[derive(Debug)]
-pub struct RequestTimes {
-    /// The time at which the client sent the request.
-    pub(crate) sent_at: Time,
-    /// The time at which the transaction got its server.
-    pub(crate) transaction_at: Time,
-    /// Whether the client was sent a notice that it waits for a server, in the present wait.
-    pub(crate) wait_notice_was_sent: bool,
-    /// The recorded data of the present transaction, while transactions are traced.
-    pub(crate) recording: Option<Box<Recording>>,
-    /// The hosts that were lost before they replied to the request, which waits for another one.
-    pub(crate) lost_hosts: Option<Box<LostHosts>>,
-    /// The writes that the request must see (`read_after_write`), until it is relayed.
-    pub(crate) must_see: Option<MustSee>,
-}
-
-/// The writes that a request must see.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct MustSee {
-    /// The number of writes when the request arrived.
-    pub(crate) writes: u64,
-    /// When the request arrived.
-    pub(crate) since: Time,
-    /// The end of the present wait for the replay; `None` before it begins.
-    pub(crate) until: Option<Time>,
-    /// Whether the wait is over, and the client has to leave its server.
-    pub(crate) is_late: bool,
-}
-
-impl MustSee {
-    /// Demands this number of writes from now on.
-    pub(crate) fn new(writes: u64, now: Time) -> Self {
-        Self {
-            writes,
-            since: now,
-            until: None,
-            is_late: false,
-        }
-    }
-
-    /// Returns whether the client has waited for long enough.
-    pub(crate) fn is_over(&self, now: Time) -> bool {
-        self.until.is_some_and(|until| until <= now)
-    }
-}
-
-/// The origin of a client connection, and its age.
-#[derive(Debug, Clone, Copy)]
-pub struct Origin {
-    /// The client's id, unique in the process.
-    pub id: u64,
-    /// The client's address.
-    pub remote: Address,
-    /// The local address that the client connected to.
-    pub local: Address,
-    /// The local port that the client connected to.
-    pub port: u16,
-    /// Whether the client is connected by a Unix socket and runs under the same user id as this process.
-    pub same_uid: bool,
-    /// Whether the connection comes from this process itself, which passes on a request over HTTP.
-    pub is_internal: bool,
-    /// The user id of the client's process on a Unix socket, if it is known.
-    pub uid: Option<u32>,
-    /// The client's process id on a Unix socket; 0 if it is not known.
-    pub pid: u32,
-    /// The time at which the client connected.
-    pub connected_at: Time,
-}
-
-/// The beginning of a message.
-#[derive(Debug)]
-pub struct Held {
-    /// The message's header.
-    pub header: Header,
-    /// The part of the body that has arrived.
-    pub body: Vec<u8>,
 }
 
 impl Client {
