@@ -169,8 +169,8 @@ impl CancelRequests {
             CancelTarget::Server(server) => server,
         };
         let server = connections.server(server_conn)?;
-        server.next_loan.cancels -= 1;
-        if server.next_loan.cancels > 0 {
+        server.next_loan.note_cancel_ended();
+        if server.next_loan.awaits_cancels() {
             return None;
         }
         match *server.duty() {
@@ -258,8 +258,9 @@ pub(crate) fn busy_server(connections: &mut Connections, conn: Token) -> Option<
         // The query that runs at present cleans the server for the client. A cancel request for the client's query must
         // not cancel this one.
         || server.replies.current() == Some(Request::Internal(InternalQuery::Sequences));
-    let may =
-        !is_idle && server.next_loan.cancels < CANCELS_PER_SERVER_MAX && server.link.key.is_some();
+    let may = !is_idle
+        && server.next_loan.cancels() < CANCELS_PER_SERVER_MAX
+        && server.link.key().is_some();
     may.then_some(server_conn)
 }
 
@@ -273,18 +274,18 @@ fn open(
     let Some(server) = connections.server(server_conn) else {
         return;
     };
-    let Some(key) = server.link.key.clone() else {
+    let Some(key) = server.link.key().cloned() else {
         return;
     };
     // The address of the server connection: the host name may have the addresses of other servers, too.
-    let endpoint = match server.link.addresses {
+    let endpoint = match server.link.addresses() {
         Some((_, Address::Tcp(remote))) => Arc::new(Endpoint::Tcp {
             host: remote.ip().to_string(),
             port: remote.port(),
         }),
-        _ => Arc::clone(&server.link.endpoint),
+        _ => Arc::clone(server.link.endpoint()),
     };
-    server.next_loan.cancels += 1;
+    server.next_loan.note_cancel_opened();
     let cancel = CancelConnection {
         goal: CancelTarget::Server(server_conn),
         key: CancelKey {
@@ -295,9 +296,8 @@ fn open(
         passage: CancelState::Opening,
         tls: server
             .link
-            .tls
-            .as_ref()
-            .map(|_| Arc::clone(&server.link.endpoint)),
+            .tls()
+            .map(|_| Arc::clone(server.link.endpoint())),
         until: env.cancel_deadline(),
     };
     let conn = connections.insert(Conn::Cancel(Box::new(cancel)), env.now);

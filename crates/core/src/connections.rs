@@ -30,7 +30,9 @@ impl Conn {
     fn has_deadline(&self) -> bool {
         match self {
             Self::Client(client) => client.has_deadline(),
-            Self::Server(server) => server.duty().has_deadline() || server.link.progress.is_some(),
+            Self::Server(server) => {
+                server.duty().has_deadline() || server.link.was_within_message()
+            }
             Self::Cancel(_) => true,
         }
     }

@@ -69,7 +69,7 @@ impl State {
     pub(crate) fn of(server: &Server) -> Self {
         match *server.duty() {
             Duty::Login(_) => Self::LoggingIn,
-            Duty::Idle | Duty::Listening | Duty::CheckingHost { .. } => Self::Idle,
+            Duty::Idle | Duty::Listening { .. } | Duty::CheckingHost { .. } => Self::Idle,
             Duty::Cleaning { .. } => Self::Cleaning,
             Duty::Lent { phase, .. } if !phase.relays() || !server.replies.is_settled() => {
                 Self::Busy

@@ -57,7 +57,7 @@ impl Measurement {
                 Conn::Server(server) => {
                     let database = &*server.shared.key.database;
                     *servers
-                        .entry((database, &server.link.endpoint))
+                        .entry((database, server.link.endpoint()))
                         .or_default() += 1;
                     let client = admin.connections.client_of(server);
                     if client.and_then(pins_of).is_some() {

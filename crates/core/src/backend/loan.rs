@@ -102,7 +102,9 @@ impl Phase {
             }
             // An exclusive server of the client.
             Duty::Login(_) => return matches!(self, Self::Relaying),
-            Duty::Listening | Duty::CheckingHost { .. } | Duty::Cleaning { .. } => return false,
+            Duty::Listening { .. } | Duty::CheckingHost { .. } | Duty::Cleaning { .. } => {
+                return false;
+            }
         };
         match phase {
             Self::Checking { .. } => false,
@@ -154,7 +156,12 @@ mod tests {
     #[test]
     fn transitions() {
         check(&Duty::Idle, &[0, 1, 2]);
-        check(&Duty::Listening, &[]);
+        check(
+            &Duty::Listening {
+                query_failed: false,
+            },
+            &[],
+        );
         let from_quiet = [2, 3, 4, 5, 6, 7];
         let expect: [&[usize]; 8] = [
             &[],

@@ -23,7 +23,7 @@ use super::{
     Downstream, InternalQuery, Phase, Prepared, Replies, ServerLogin, ServerSession, Settling,
 };
 use crate::{
-    Address, Endpoint, Replication, SharedPool, Time, Token,
+    Address, Endpoint, SharedPool, Time, Token,
     listen::Holder,
     pool::PoolId,
     session::Tracked,
@@ -57,7 +57,10 @@ pub enum Duty {
         phase: Phase,
     },
     /// The server listens for all clients of its pool that listen; it is never lent.
-    Listening,
+    Listening {
+        /// Whether pgweir's present query on the server has failed.
+        query_failed: bool,
+    },
     /// The connection checks the state of its host at intervals; it is never lent.
     CheckingHost {
         /// When the present check was sent; `None` if no check is outstanding.
@@ -80,7 +83,7 @@ impl Duty {
             Self::Login(_) | Self::Cleaning { .. } => true,
             Self::Lent { phase, .. } => matches!(phase, Phase::Checking { .. }),
             Self::CheckingHost { asked_at } => asked_at.is_some(),
-            Self::Idle | Self::Listening => false,
+            Self::Idle | Self::Listening { .. } => false,
         }
     }
 
@@ -103,7 +106,7 @@ pub struct Server {
     /// The server's pool.
     pub(crate) shared: Arc<SharedPool>,
     /// The clients that may use the connection.
-    pub(crate) purpose: Purpose,
+    purpose: Purpose,
     /// The client to which the server is lent, or was lent last.
     pub(crate) holder: Holder,
     /// The use of the connection. Only the moves of [`crate::connections`] change it.
@@ -141,32 +144,16 @@ impl Server {
         endpoint: Arc<Endpoint>,
         duty: Duty,
         tracked: Tracked,
-        epoch: u32,
+        retirement: Retirement,
         now: Time,
     ) -> Self {
         Self {
             id,
             shared: Arc::clone(shared),
-            purpose: Purpose {
-                owner: None,
-                bypass: false,
-                listens: None,
-                checks_host: false,
-                replication: Replication::None,
-            },
+            purpose: Purpose::Pool,
             holder: Holder::default(),
             duty,
-            link: ServerLink {
-                endpoint,
-                host_connection: None,
-                addresses: None,
-                tls: None,
-                key: None,
-                blocked: false,
-                last_words: None,
-                progress: None,
-                repeatable: None,
-            },
+            link: ServerLink::new(endpoint),
             stream: Downstream::default(),
             replies: Replies::default(),
             statements: ServerStatements {
@@ -179,21 +166,24 @@ impl Server {
             status: b'I',
             tracked,
             session: ServerSession::default(),
-            times: ServerTimes {
-                connected_at: now,
-                client_sent_at: now,
-                lent_at: now,
-                freed_at: now,
-            },
-            retirement: Retirement {
-                reason: None,
-                successor_at: None,
-                epoch,
-                defaults: 0,
-            },
+            times: ServerTimes::new(now),
+            retirement,
             next_loan: NextLoan::default(),
             reads: false,
         }
+    }
+
+    /// Returns the same connection, opened for another purpose than the clients of its pool.
+    #[must_use]
+    pub fn with_purpose(self, purpose: Purpose) -> Self {
+        Self { purpose, ..self }
+    }
+
+    /// Returns the clients that may use the connection.
+    #[must_use]
+    #[inline]
+    pub fn purpose(&self) -> &Purpose {
+        &self.purpose
     }
 
     /// Returns the pool for which the server's statements are counted.
@@ -244,9 +234,9 @@ impl Server {
     #[must_use]
     pub fn subject(&self) -> String {
         let key = &self.shared.key;
-        let at = match self.link.addresses {
+        let at = match self.link.addresses() {
             Some((_, Address::Tcp(remote))) => remote.to_string(),
-            _ => self.link.endpoint.to_string(),
+            _ => self.link.endpoint().to_string(),
         };
         format!("S-{:#x}: {}/{}@{at}", self.id, key.database, key.user)
     }
@@ -293,6 +283,21 @@ impl Server {
         match &mut self.duty {
             Duty::Login(login) => Some(login),
             _ => None,
+        }
+    }
+
+    /// Notes that pgweir's present query on a server that listens has failed.
+    pub(crate) fn note_failed_query(&mut self) {
+        if let Duty::Listening { query_failed } = &mut self.duty {
+            *query_failed = true;
+        }
+    }
+
+    /// Notes that pgweir's query on a server that listens has ended. Returns whether it has failed.
+    pub(crate) fn end_listener_query(&mut self) -> bool {
+        match &mut self.duty {
+            Duty::Listening { query_failed } => std::mem::take(query_failed),
+            _ => false,
         }
     }
 
@@ -377,19 +382,26 @@ impl Server {
         self.duty.phase().and_then(Phase::unsettled_since)
     }
 
+    /// Returns whether only one client uses the server: see [`Purpose::Client`].
+    #[must_use]
+    #[inline]
+    pub fn is_exclusive(&self) -> bool {
+        self.purpose.owner().is_some()
+    }
+
     /// Returns whether the server serves any client of its pool.
     #[must_use]
     pub fn is_shared(&self) -> bool {
-        self.purpose.owner.is_none() && !self.purpose.is_own()
+        matches!(self.purpose, Purpose::Pool)
     }
 
     /// Makes pgweir close the server when it is free, if it has missed a RECONNECT or a change of the session defaults
     /// on its way from another worker or process.
     pub fn retire_if_outdated(&mut self) {
-        if self.retirement.epoch != self.shared.epochs.lock().present() {
+        if self.retirement.epoch() != self.shared.epochs.lock().present() {
             self.retirement.require(OUTDATED);
         }
-        if self.retirement.defaults != self.shared.defaults.load(Ordering::Acquire)
+        if self.retirement.defaults() != self.shared.defaults.load(Ordering::Acquire)
             && self.is_shared()
         {
             self.retirement.require(REDEFINED);
@@ -413,8 +425,8 @@ impl Server {
     #[inline]
     pub fn is_stale(&self, check_after: u64, now: Time) -> bool {
         // A server that has just logged in needs no check.
-        now.since(self.times.freed_at) >= check_after
-            && (check_after > 0 || self.times.lent_at > self.times.connected_at)
+        now.since(self.times.freed_at()) >= check_after
+            && (check_after > 0 || self.times.was_lent())
     }
 
     /// Notes an internal query that is about to be sent.

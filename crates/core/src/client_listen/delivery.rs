@@ -91,7 +91,7 @@ pub(crate) fn keep_direct_notification(
     let notification = Notification::parse(message)?;
     let mut made = message.to_vec();
     let holders = env.directory.holders();
-    if let Some(pid) = holders.find(&server.link.endpoint, notification.pid) {
+    if let Some(pid) = holders.find(server.link.endpoint(), notification.pid) {
         Notification::set_pid(&mut made, pid);
     }
     let listening = client.listening.as_ref();

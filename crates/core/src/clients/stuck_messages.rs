@@ -56,7 +56,7 @@ fn is_checked(conn: &Conn) -> bool {
         Conn::Client(client) => {
             client.socket.progress.is_some() || !client.socket.stream.is_between_messages()
         }
-        Conn::Server(server) => server.link.progress.is_some() || !server.stream.is_quiet(),
+        Conn::Server(server) => server.link.was_within_message() || !server.stream.is_quiet(),
         Conn::Cancel(_) => false,
     }
 }
@@ -94,7 +94,7 @@ fn progress_of(
         let server = connections.server(token)?;
         let owes = is_on && is_read && owes_nothing_else(server);
         let place = server.stream.place().filter(|_| owes);
-        Some((&mut server.link.progress, place))
+        Some((server.link.progress_mut(), place))
     }
 }
 
@@ -112,8 +112,8 @@ fn owes_rest(server: &Server, within: Option<u8>) -> bool {
     let is_request = matches!(within, Some(frontend::QUERY | frontend::FUNCTION_CALL));
     let is_statement = matches!(within, Some(frontend::QUERY | frontend::EXECUTE));
     matches!(server.duty().phase(), Some(Phase::Relaying))
-        && !server.link.blocked
-        && server.purpose.replication == Replication::None
+        && !server.link.is_blocked()
+        && server.purpose().replication() == Replication::None
         && !server.replies.is_copy_in()
         && server.replies.owed_to_client() <= usize::from(is_request)
         && server.statements.running.outstanding() <= usize::from(is_statement)
@@ -124,8 +124,8 @@ fn owes_rest(server: &Server, within: Option<u8>) -> bool {
 fn owes_nothing_else(server: &Server) -> bool {
     matches!(
         server.duty(),
-        Duty::Lent { .. } | Duty::Listening | Duty::CheckingHost { .. }
-    ) && server.purpose.replication == Replication::None
+        Duty::Lent { .. } | Duty::Listening { .. } | Duty::CheckingHost { .. }
+    ) && server.purpose().replication() == Replication::None
         && server.replies.is_synced()
         && server.replies.owed_to_client() == 0
 }

@@ -59,7 +59,7 @@ impl Timeouts<'_> {
         };
         match self.connections.get(server) {
             Some(Conn::Server(server)) => {
-                self.passed(hung_up_at.max(server.times.lent_at), patience)
+                self.passed(hung_up_at.max(server.times.lent_at()), patience)
             }
             _ => false,
         }
@@ -115,7 +115,8 @@ impl Timeouts<'_> {
     /// Does the same as [`overdue`](Self::overdue), for a client that has a server.
     fn transaction_overdue(&self, client: &Client, server: &Server) -> Option<Fault> {
         // A replication stream is no query, and has no end. A client exempt from the limits delays no other client.
-        if server.purpose.replication != Replication::None || server.purpose.bypass {
+        if server.purpose().replication() != Replication::None || server.purpose().bypasses_limits()
+        {
             return None;
         }
         let pool = self.pools.get(server.pool())?;
@@ -123,7 +124,7 @@ impl Timeouts<'_> {
         let is_busy = !server.replies.is_settled();
         let in_transaction = server.status != b'I';
         // The time in which the client still sends its request, such as the data of a COPY, does not count.
-        let asked_at = client.request.sent_at.max(server.times.client_sent_at);
+        let asked_at = client.request.sent_at.max(server.times.client_sent_at());
         if is_busy && self.passed(asked_at, patience.query) {
             Some(Fault::QueryTimeout)
         } else if !is_busy

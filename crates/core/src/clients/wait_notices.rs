@@ -105,7 +105,7 @@ impl WaitNotices<'_> {
         let id = diagnosis.pool.id;
         for (_, conn) in self.connections.iter() {
             let Conn::Server(server) = conn else { continue };
-            if server.purpose.bypass {
+            if server.purpose().bypasses_limits() {
                 continue;
             }
             let client = self.connections.client_of(server);
@@ -118,7 +118,7 @@ impl WaitNotices<'_> {
                 if diagnosis.shares_cap(server) {
                     diagnosis.others[state as usize] += 1;
                     if server.client().is_some() {
-                        let held = now.since(server.times.lent_at);
+                        let held = now.since(server.times.lent_at());
                         diagnosis.others_held = diagnosis.others_held.max(held);
                     }
                 }
@@ -127,7 +127,7 @@ impl WaitNotices<'_> {
             diagnosis.counts[state as usize] += 1;
             if let Some(client) = client {
                 diagnosis.longest.push(Holder {
-                    held: now.since(server.times.lent_at),
+                    held: now.since(server.times.lent_at()),
                     state,
                     pins,
                     client: client.origin.id,

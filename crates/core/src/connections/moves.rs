@@ -167,7 +167,9 @@ impl Server {
 
     /// Lets the server listen for all clients of its pool that listen.
     pub(crate) fn begin_listening(&mut self) {
-        self.change_duty(Duty::Listening);
+        self.change_duty(Duty::Listening {
+            query_failed: false,
+        });
     }
 
     /// Begins to use the server for checks of its host. `asked_at`: the time at which the present check was sent, if it

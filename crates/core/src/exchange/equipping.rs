@@ -29,7 +29,7 @@ impl Exchange<'_> {
         let (client, server) = self.connections.known_pair(client_conn, server_conn, out)?;
         client.request.transaction_at = now;
         recording::equipped(&self.env, client, out);
-        server.times.lent_at = now;
+        server.times.note_lent(now);
         if server.session.lasting.changes_at_login.is_some() && client.context.is_some() {
             note_login_state(server);
         }

@@ -120,7 +120,7 @@ impl Exchange<'_> {
             return KeepDecision::Release;
         }
         let needs_inspection = server.session.changes.needs_inspection();
-        if needs_inspection && is_due && server.next_loan.cancels > 0 {
+        if needs_inspection && is_due && server.next_loan.awaits_cancels() {
             // A cancel request that is on its way to this server would cancel the inspection.
             self.list_kept(server_conn, since, Some(now.after(RETRY_PAUSE)));
             return KeepDecision::keep_if(!is_pinned);
@@ -191,7 +191,7 @@ impl Exchange<'_> {
             .unwrap_or(now)
             .after(within(TURN_PAUSE, inspection_time));
         let turn = within(TURN, INSPECTIONS_IN_A_TURN * inspection_time);
-        let until = pause.min(server.times.lent_at.after(turn));
+        let until = pause.min(server.times.lent_at().after(turn));
         (until > now && (had.is_some() || turns.take())).then_some(until)
     }
 
@@ -410,7 +410,7 @@ impl Exchange<'_> {
             }
         };
         let is_turn = inspections.turn_until.is_some();
-        let is_held_up = !is_turn && (*more == 0 || server.next_loan.cancels > 0);
+        let is_held_up = !is_turn && (*more == 0 || server.next_loan.awaits_cancels());
         if now < due_at || is_held_up {
             let again_at = due_at.max(now.after(RETRY_PAUSE));
             self.settle_no_later_than(if is_turn { due_at } else { again_at });

@@ -70,7 +70,7 @@ impl Exchange<'_> {
     ) -> Option<Effect> {
         let (client, server) = self.connections.known_pair(client_conn, server_conn, out)?;
         let context = out.known(client.context.as_deref(), LOGS_IN)?;
-        server.times.lent_at = self.env.now;
+        server.times.note_lent(self.env.now);
         // The query is empty if the server has these parameters already: they were tried before.
         let text = login_plan(&context.wanted, &server.session.settings.held).unwrap_or_default();
         enter(Phase::Equipping, client_conn, client, server_conn, server);
@@ -142,7 +142,7 @@ impl Exchange<'_> {
             // A change of the session defaults first increments `defaults`, and then clears this cache. So an answer
             // that was read before the change is not stored after it.
             let mut startups = shared.startups.lock();
-            if is_usual && shared.defaults.load(Ordering::Acquire) == server.retirement.defaults {
+            if is_usual && shared.defaults.load(Ordering::Acquire) == server.retirement.defaults() {
                 startups.keep(&others(&asked), startup);
             }
         }

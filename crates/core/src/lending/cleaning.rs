@@ -55,7 +55,7 @@ impl Lending<'_> {
         if closes || had.spoils {
             self.pools.count_unclean_close(server);
         }
-        if server.purpose.owner.is_some() {
+        if server.is_exclusive() {
             return self.effects.push(Effect::close(conn, OWNER_LEFT));
         }
         if had.mid_message {
@@ -78,10 +78,12 @@ impl Lending<'_> {
         if had.spoils || closes {
             server.retirement.require("its session can't be cleaned");
         }
-        server.next_loan.needs_reset |= had.was_session || resets_always;
+        if had.was_session || resets_always {
+            server.next_loan.demand_reset();
+        }
         if server.replies.is_settled()
             && server.status == b'I'
-            && !server.next_loan.needs_reset
+            && !server.next_loan.needs_reset()
             && !server.session.is_to_clean()
         {
             return self.give_back(conn, false, out);
@@ -129,7 +131,7 @@ impl Lending<'_> {
         let Some(server) = server else {
             return;
         };
-        server.times.freed_at = self.env.now;
+        server.times.note_freed(self.env.now);
         if !self.end_copy(conn, out) {
             self.continue_cleaning(conn, out);
         }
@@ -155,7 +157,7 @@ impl Lending<'_> {
         if server.status != b'I' {
             return self.roll_back(conn, out);
         }
-        if std::mem::take(&mut server.next_loan.needs_reset) {
+        if server.next_loan.begin_reset() {
             let settings = &self.env.snapshot.config.settings;
             let query = settings.server_reset_query.as_bytes();
             if !query.is_empty() {

@@ -27,7 +27,7 @@ impl Lending<'_> {
         let Some(client_conn) = server.relays_for() else {
             return;
         };
-        if server.replies.is_awaited() && server.link.last_words.is_some() {
+        if server.replies.is_awaited() && server.link.has_announced_end() {
             // The server accepts no further requests. When it has closed the connection, the client's pending request
             // is sent to another server.
             return;
@@ -35,7 +35,7 @@ impl Lending<'_> {
         if server.replies.take_awaited() {
             return self.begin_relaying(client_conn, conn, out);
         }
-        if !server.replies.is_settled() || server.status != b'I' || server.purpose.owner.is_some() {
+        if !server.replies.is_settled() || server.status != b'I' || server.is_exclusive() {
             return;
         }
         let generation = server.shared.catalog.generation();
@@ -151,7 +151,7 @@ impl Lending<'_> {
         if closes {
             self.pools.count_unclean_close(server);
         }
-        server.times.freed_at = self.env.now;
+        server.times.note_freed(self.env.now);
         if server.uncount_pinned() {
             server.retirement.require("above pool_size");
         }
@@ -169,8 +169,10 @@ impl Lending<'_> {
         if server.replies.is_uncertain() {
             server.retirement.require("unexpected replies may follow");
         }
-        if wants_reset || server.next_loan.needs_reset || server.session.is_to_clean() {
-            server.next_loan.needs_reset |= wants_reset;
+        if wants_reset {
+            server.next_loan.demand_reset();
+        }
+        if server.next_loan.needs_reset() || server.session.is_to_clean() {
             self.begin_cleaning(conn, out);
         } else {
             server.become_idle();
@@ -185,7 +187,7 @@ impl Lending<'_> {
             return;
         };
         server.ends_reading();
-        if server.next_loan.cancels > 0 {
+        if server.next_loan.awaits_cancels() {
             // A cancel request that is on its way to this server must not cancel the query of the next client.
             let never = Time(u64::MAX);
             (self.connections).begin_cleaning(conn, never, self.env.now, out);
@@ -221,7 +223,7 @@ impl Lending<'_> {
             return out.report_missing("the pool of a server that is free");
         };
         // A lifetime of 0 means that the server is lent once.
-        if was_lent(server) && pool.terms.server_end(server) <= now {
+        if server.times.was_lent() && pool.terms.server_end(server) <= now {
             // The next check opens the successor, and closes the server later. In session mode there may be no check soon.
             let terms = &pool.terms;
             if terms.mode == PoolMode::Session || !terms.needs_successor(server, now) {
@@ -245,7 +247,7 @@ impl Lending<'_> {
         let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
-        let (shared, was_lent) = (Arc::clone(&server.shared), was_lent(server));
+        let (shared, was_lent) = (Arc::clone(&server.shared), server.times.was_lent());
         loop {
             let grant = {
                 let mut ledger = shared.ledger.lock();
@@ -292,7 +294,7 @@ impl Lending<'_> {
         let Some(Conn::Server(mut server)) = self.connections.remove(conn) else {
             return;
         };
-        server.next_loan.destined = Some(waiter);
+        server.next_loan.set_destination(waiter);
         if let Some(pool) = self.pools.get_mut(server.pool()) {
             pool.remove_server(self.env.now);
             pool.stats.now.server_move_count += 1;
@@ -302,7 +304,7 @@ impl Lending<'_> {
 
     /// Takes a server that another worker has moved to this one, and gives it to the client that waits for it.
     pub(crate) fn adopt(&mut self, mut server: Box<Server>, out: &mut Actions) -> Token {
-        let destined = server.next_loan.destined.take();
+        let destined = server.next_loan.take_destination();
         // The server was in a list of the previous worker.
         server.session.inspections.is_listed = false;
         let shared = Arc::clone(&server.shared);
@@ -355,8 +357,4 @@ impl Lending<'_> {
         self.deliver(&notes, &shared, out);
         self.offer_kept_servers(id);
     }
-}
-
-fn was_lent(server: &Server) -> bool {
-    server.times.lent_at > server.times.connected_at
 }

@@ -51,11 +51,10 @@ impl Listeners {
                 let server = connections.server(conn)?;
                 let report = Report::parse(&message[HEADER_LEN..]).ok()?;
                 if report.ends_session() {
-                    server.link.last_words = Some(ServerError::of(&report));
+                    server.link.note_final_error(ServerError::of(&report));
                     return None;
                 }
-                // The flag says, when ReadyForQuery follows, that the query has failed.
-                server.next_loan.needs_reset = true;
+                server.note_failed_query();
                 let text = String::from_utf8_lossy(report.message).into_owned();
                 let text = format!("LISTEN failed: {text}");
                 out.log(Level::Warning, server.subject(), text);
@@ -73,7 +72,7 @@ impl Listeners {
         out: &mut Actions,
     ) -> Option<Effect> {
         let server = connections.server(conn)?;
-        let has_failed = std::mem::take(&mut server.next_loan.needs_reset);
+        let has_failed = server.end_listener_query();
         let query = match server.replies.ready() {
             Some(Request::Internal(query)) => query,
             Some(_) => return None,

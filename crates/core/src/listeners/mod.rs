@@ -200,7 +200,7 @@ impl Listeners {
         };
         server.begin_listening();
         let Some(listener) =
-            (server.purpose.listens.as_ref()).and_then(|key| self.by_key.get_mut(key))
+            (server.purpose().listener_key()).and_then(|key| self.by_key.get_mut(key))
         else {
             out.report_missing(NO_KEY);
             return None;
@@ -257,12 +257,9 @@ impl Listeners {
         let Some(server) = connections.server(conn).filter(|_| why == OUTDATED) else {
             return false;
         };
-        let listener = server
-            .purpose
-            .listens
-            .as_ref()
-            .and_then(|key| self.by_key.get(key));
-        let is_listening = matches!(*server.duty(), Duty::Listening);
+        let key = server.purpose().listener_key();
+        let listener = key.and_then(|key| self.by_key.get(key));
+        let is_listening = matches!(*server.duty(), Duty::Listening { .. });
         let stays = listener.is_some_and(|listener| is_listening || listener.is_replaced_by(conn));
         if stays {
             // Each tick checks the replacement, as long as it takes.
@@ -419,7 +416,7 @@ impl Listener {
         };
         let mut message = message.to_vec();
         let holders = env.directory.holders();
-        if let Some(pid) = holders.find(&server.link.endpoint, notification.pid) {
+        if let Some(pid) = holders.find(server.link.endpoint(), notification.pid) {
             Notification::set_pid(&mut message, pid);
         }
         let message: Arc<[u8]> = message.into();
@@ -480,7 +477,7 @@ fn key_of<'c>(
     conn: Token,
     out: &mut Actions,
 ) -> Option<&'c ListenerKey> {
-    let key = connections.server(conn)?.purpose.listens.as_ref();
+    let key = connections.server(conn)?.purpose().listener_key();
     if key.is_none() {
         out.report_missing(NO_KEY);
     }

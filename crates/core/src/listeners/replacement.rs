@@ -120,7 +120,7 @@ impl Listener {
         if server.retirement.reason() != Some(OUTDATED) {
             return None;
         }
-        let endpoint = Arc::clone(&server.link.endpoint);
+        let endpoint = Arc::clone(server.link.endpoint());
         Some(Effect::open_listener(ListenerOpening {
             shared: Arc::clone(&server.shared),
             key: key.clone(),
@@ -154,7 +154,7 @@ impl Listener {
             return None;
         };
         (new.stage, new.since) = (Stage::Ready, env.now);
-        let mut remote = |conn| Some(connections.server(conn)?.link.addresses.as_ref()?.1);
+        let mut remote = |conn| Some(connections.server(conn)?.link.addresses()?.1);
         if remote(self.conn) != remote(new.conn) {
             return Some(Effect::close(self.conn, OUTDATED));
         }
@@ -233,9 +233,7 @@ impl Listener {
                 false => Received::ByOther,
             };
         };
-        let of_new = connections
-            .server(new.conn)
-            .and_then(|own| own.link.key.as_ref());
+        let of_new = connections.server(new.conn).and_then(|own| own.link.key());
         let pid = of_new.map(|key| key.pid);
         let notification = Notification::parse(message);
         if notification.is_some_and(|it| it.channel == MARK && Some(it.pid) == pid) {

@@ -34,13 +34,13 @@ fn keep(client_conn: Token, client: &mut Client, server: &mut Server, bytes: &[u
     if is_first {
         let lost_hosts = client.request.lost_hosts.take();
         let first = server.replies.next_request();
-        let request = server.link.repeatable.get_or_insert_default();
+        let request = server.link.make_repeatable();
         request.begin(client_conn, first, client.unnamed.definition(), lost_hosts);
         if !may_move(client, server) {
             server.link.close_repeatable();
         }
     }
-    if let Some(request) = &mut server.link.repeatable {
+    if let Some(request) = server.link.repeatable_mut() {
         request.add(bytes, most);
     }
 }
@@ -54,7 +54,7 @@ fn may_move(client: &Client, server: &Server) -> bool {
             && !session.inspections.is_missing
             && session.transaction.effects.is_empty()
     });
-    is_carried && !client.unnamed.is_unknown() && server.purpose.owner.is_none()
+    is_carried && !client.unnamed.is_unknown() && !server.is_exclusive()
 }
 
 /// Takes the kept request of a client whose server is lost with this error, if the request can be repeated on one of the
@@ -67,7 +67,7 @@ pub(crate) fn take_request(
     fault: &Fault,
     (hosts, now): (usize, Time),
 ) -> Option<Box<RepeatableRequest>> {
-    let mut request = server.link.repeatable.take()?;
+    let mut request = server.link.take_repeatable()?;
     let role = ServerRole::of(names, &server.tracked);
     // If pgweir stops using a host, the loss of the host's servers is not the fault of the request.
     let (ends_with_host, kind) = match fault {
@@ -80,12 +80,12 @@ pub(crate) fn take_request(
         _ => (false, LossKind::Announced),
     };
     let lost = request.lost_hosts_mut();
-    lost.add(&server.link.endpoint, kind, now);
+    lost.add(server.link.endpoint(), kind, now);
     let may_repeat = ends_with_host
         && lost.allow_repeat(hosts)
         && role.is_some_and(ServerRole::is_standby)
         && server.relays_for().is_some()
-        && server.next_loan.cancels == 0
+        && !server.next_loan.awaits_cancels()
         && !server.session.transaction.effects.intersects(SIGNALS);
     let is_unanswered = request.is_unanswered(client, server.replies.present_request());
     (may_repeat && is_unanswered).then_some(request)
@@ -109,9 +109,9 @@ pub(crate) fn repeat_fit(names: &TrackedNames, client: &Client, server: &Server)
     let Some(lost) = &client.request.lost_hosts else {
         return RepeatFit::Fit;
     };
-    let endpoint = &server.link.endpoint;
+    let endpoint = server.link.endpoint();
     let role = ServerRole::of(names, &server.tracked);
-    if lost.exclude(endpoint, server.times.connected_at) {
+    if lost.exclude(endpoint, server.times.connected_at()) {
         return RepeatFit::Doubtful;
     }
     match lost.contain(endpoint) && !role.is_some_and(ServerRole::is_standby) {

@@ -294,7 +294,7 @@ impl LoginEvent<'_> {
         };
         let clears = env.directory.auth_cache().clears();
         let lookup = backend::Lookup::new(conn, (**query).clone(), clears, now);
-        server.times.lent_at = now;
+        server.times.note_lent(now);
         reset_parameters(env.directory, server_conn, server, out);
         server.replies.internal_sync_sent(InternalQuery::Lookup);
         server.statements.unnamed = Unnamed::None;

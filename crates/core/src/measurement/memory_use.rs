@@ -62,7 +62,7 @@ impl Usages {
         let statements = &server.statements;
         self.servers
             .add(size_of::<Server>() + SERVER_COST + statements.prepared.bytes());
-        let repeatable = server.link.repeatable.as_ref();
+        let repeatable = server.link.repeatable();
         let buffered = server.stream.capacity()
             + server.replies.bytes()
             + statements.running.bytes()

@@ -70,7 +70,7 @@ fn record_answer(
     let Some(names) = client.names.as_ref().filter(|_| server.status == b'I') else {
         return;
     };
-    let key = (&server.shared.key, Some(&*server.link.endpoint));
+    let key = (&server.shared.key, Some(&**server.link.endpoint()));
     let trace = recording.end(names, key, true, env.now);
     let is_inspected = client.context.is_some() && server.session.changes.needs_inspection();
     if is_inspected {
@@ -145,7 +145,7 @@ pub(crate) fn left(
     out.list.extend(recording.take_kept().map(Action::Export));
     let Some(names) = &client.names else { return };
     let key = match server {
-        Some(Conn::Server(server)) => (&server.shared.key, Some(&*server.link.endpoint)),
+        Some(Conn::Server(server)) => (&server.shared.key, Some(&**server.link.endpoint())),
         _ => (&**names, None),
     };
     let trace = recording.end(names, key, false, env.now);

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Actions, HandedOverServer, ReadMode, SharedPool, Time, Token,
-    backend::{BackendKey, Duty, Phase, Server, Unnamed},
+    backend::{BackendKey, Duty, Phase, Retirement, Server, Unnamed},
     base::fault::Fault,
     connections::{Conn, Connections},
     directory::Directory,
@@ -61,16 +61,16 @@ pub(super) fn server_to_hand_over(
         None => pool.terms.mode == PoolMode::Session,
         Some(context) => context.is_pinned() && is_idle_pinned(client, server),
     };
-    let stays = client.socket.early.is_none() && server.purpose.owner.is_none();
+    let stays = client.socket.early.is_none() && !server.is_exclusive();
     let is_quiet = server.status == b'I'
         && server.replies.is_settled()
         && !server.replies.is_uncertain()
         && !server.replies.is_awaited()
         && server.stream.is_quiet()
-        && server.link.last_words.is_none();
-    let can_move = server.link.addresses.is_some()
-        && !server.link.blocked
-        && server.next_loan.cancels == 0
+        && !server.link.has_announced_end();
+    let can_move = server.link.is_open()
+        && !server.link.is_blocked()
+        && !server.next_loan.awaits_cancels()
         && !server.retirement.is_required();
     (keeps && stays && is_quiet && can_move).then_some(conn)
 }
@@ -98,25 +98,21 @@ pub(super) fn record_server(
     let Some(Conn::Server(server)) = connections.get(conn) else {
         return None;
     };
-    let (local, remote) = server.link.addresses?;
+    let (local, remote) = server.link.addresses()?;
     let pairs = names.pairs(&server.tracked);
     let record = ServerRecord {
         id: server.id,
-        endpoint: (*server.link.endpoint).clone(),
+        endpoint: (**server.link.endpoint()).clone(),
         local,
         remote,
-        key_pid: server.link.key.as_ref().map_or(0, |key| key.pid),
-        key_secret: server
-            .link
-            .key
-            .as_ref()
-            .map_or_else(Vec::new, |key| key.secret.to_vec()),
-        age: env.now.since(server.times.connected_at),
+        key_pid: server.link.pid(),
+        key_secret: (server.link.key()).map_or_else(Vec::new, |key| key.secret.to_vec()),
+        age: env.now.since(server.times.connected_at()),
         tracked: pairs
             .map(|(name, value)| (name.as_bytes().to_vec(), value.to_vec()))
             .collect(),
-        needs_reset: server.next_loan.needs_reset,
-        tls: server.link.tls.as_deref().cloned(),
+        needs_reset: server.next_loan.needs_reset(),
+        tls: server.link.tls().cloned(),
         at_login: parameters_at_login(env.directory, &server.shared),
         statements: record_statements(server),
         pinned: record_pin(client, server, env.now),
@@ -184,9 +180,9 @@ pub(crate) fn take_over_server(
     shared.epochs.lock().opened(epoch);
     let notes = shared.ledger.lock().adopted(env.worker);
     let mut server = server_of(env, record, client_conn, &shared, epoch);
-    if let Some(key) = &server.link.key {
+    if let Some(key) = server.link.key() {
         let holders = env.directory.holders();
-        holders.add(&server.link.endpoint, key.pid, &server.holder);
+        holders.add(server.link.endpoint(), key.pid, &server.holder);
     }
     server.retire_if_outdated();
     let conn = connections.insert(Conn::Server(Box::new(server)), env.now);
@@ -232,18 +228,26 @@ fn server_of(
             phase: Phase::Relaying,
         },
         tracked_of(env.directory, &record.tracked),
-        epoch,
+        Retirement::new(epoch, 0),
         env.now,
     );
-    server.link.addresses = Some((record.local, record.remote));
-    server.link.tls = record.tls.clone().map(Box::new);
+    server.link.note_open((record.local, record.remote));
+    if let Some(facts) = &record.tls {
+        server.link.note_encrypted(facts.clone());
+    }
     server.statements.unnamed = Unnamed::Unknown;
-    server.link.key = (record.key_pid != 0).then(|| BackendKey {
-        pid: record.key_pid,
-        secret: record.key_secret.as_slice().into(),
-    });
-    server.times.connected_at = Time(env.now.0.saturating_sub(record.age));
-    server.next_loan.needs_reset = record.needs_reset;
+    server
+        .link
+        .set_key((record.key_pid != 0).then(|| BackendKey {
+            pid: record.key_pid,
+            secret: record.key_secret.as_slice().into(),
+        }));
+    server
+        .times
+        .note_connected(Time(env.now.0.saturating_sub(record.age)));
+    if record.needs_reset {
+        server.next_loan.demand_reset();
+    }
     server.session.connected = Some(shared.catalog.connected());
     server
 }

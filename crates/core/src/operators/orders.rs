@@ -96,7 +96,7 @@ pub(crate) fn retire_outdated(
         pool,
         |shared| shared.epochs.lock().present(),
         |pool| &mut pool.orders.epoch,
-        |server| server.retirement.epoch,
+        |server| server.retirement.epoch(),
     );
     retire_all(outdated)
 }
@@ -129,8 +129,8 @@ pub(crate) fn retire_servers_at(
 ) -> Vec<Effect> {
     let is_there = |conn: &Conn| match conn {
         Conn::Server(server) => {
-            matches!(&*server.link.endpoint, Endpoint::Tcp { host: at, .. } if at == host)
-                && matches!(server.link.addresses, Some((_, Address::Tcp(remote))) if gone.contains(&remote.ip()))
+            matches!(&**server.link.endpoint(), Endpoint::Tcp { host: at, .. } if at == host)
+                && matches!(server.link.addresses(), Some((_, Address::Tcp(remote))) if gone.contains(&remote.ip()))
         }
         _ => false,
     };
@@ -154,13 +154,13 @@ pub(crate) fn retire(
 ) -> Option<Effect> {
     let server = connections.server(conn)?;
     server.retirement.replace_reason(why);
-    if server.purpose.listens.is_some()
+    if server.purpose().listener_key().is_some()
         && listeners.stays_until_replaced(connections, conn, why, env.now)
     {
         return None;
     }
     let server = connections.server(conn)?;
-    match (server.purpose.owner, server.client()) {
+    match (server.purpose().owner(), server.client()) {
         // This server would never become free.
         (Some(owner), Some(_)) => Some(Effect::Client(ClientEffect::EndClient(
             owner,

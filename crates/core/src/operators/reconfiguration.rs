@@ -108,8 +108,10 @@ fn remove_pool(connections: &Connections, id: PoolId) -> Vec<Effect> {
 /// Marks servers for a reset when they become free: clients in session mode have left session state on them.
 fn reset_when_free(connections: &mut Connections, id: PoolId) {
     for conn in connections.tokens(|conn| conn.is_server_of(id)) {
-        if let Some(server) = connections.server(conn) {
-            server.next_loan.needs_reset |= server.client().is_some();
+        if let Some(server) = connections.server(conn)
+            && server.client().is_some()
+        {
+            server.next_loan.demand_reset();
         }
     }
 }

@@ -218,7 +218,7 @@ impl LocalPool {
 
     /// Returns whether a client may be keeping this server without need.
     pub(crate) fn may_keep(&self, server: &Server) -> bool {
-        let is_lent = server.relays_for().is_some() && server.purpose.owner.is_none();
+        let is_lent = server.relays_for().is_some() && !server.is_exclusive();
         self.clients_keep_servers && is_lent && !server.retirement.is_required()
     }
 

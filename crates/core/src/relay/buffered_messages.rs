@@ -26,7 +26,7 @@ impl ClientMessages<'_> {
         bytes.extend_from_slice(rest);
         // The bytes are counted when they are read again.
         self.stats.received = self.stats.received.saturating_sub(bytes.len() as u64);
-        if let Some(request) = &mut self.server.link.repeatable {
+        if let Some(request) = self.server.link.repeatable_mut() {
             request.take_back(bytes.len());
         }
         self.client.socket.stream = Upstream::default();

@@ -424,7 +424,7 @@ impl ClientMessages<'_> {
         if is_good && replies.is_fresh() {
             prepared.touch(statement.id());
             self.stats.statement_hit_count += 1;
-            if let Some(request) = &mut server.link.repeatable {
+            if let Some(request) = server.link.repeatable_mut() {
                 request.answered_early(name);
             }
             return replies.answered_early();

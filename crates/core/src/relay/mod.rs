@@ -114,7 +114,7 @@ impl Relay<'_> {
             return None;
         };
         let (client, server) = self.connections.pair(conn, server_conn)?;
-        server.times.client_sent_at = now;
+        server.times.note_client_sent(now);
         let stale_plans = server.shared.catalog.stale_plans();
         server.statements.prepared.trust_since(stale_plans);
         if !matches!(server.duty().phase(), Some(Phase::Relaying)) {
@@ -124,7 +124,7 @@ impl Relay<'_> {
         statistics.set_limit(settings.statement_statistics);
         pool.use_current_catalog();
         // An exclusive server keeps the statements that its client prepares.
-        let is_shared = server.purpose.owner.is_none();
+        let is_shared = !server.is_exclusive();
         if server.replies.owe_client_nothing() {
             client.request.sent_at = now;
             if server.status == b'I' {
@@ -436,7 +436,7 @@ impl Relay<'_> {
         let now = self.env.now;
         let server = self.connections.server(conn)?;
         let (pool_id, is_idle) = (server.pool(), server.status == b'I');
-        let is_native = server.purpose.owner.is_some();
+        let is_native = server.is_exclusive();
         let (replies, running) = (&server.replies, &mut server.statements.running);
         running.add_rows(server.stream.take_rows());
         let (request, is_settled) = (replies.present_request(), replies.is_settled());

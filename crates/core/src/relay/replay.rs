@@ -19,7 +19,7 @@ pub(super) fn hold(
     bytes: &[u8],
     out: &mut Actions,
 ) -> Option<Effect> {
-    let is_shared = loan.2.purpose.owner.is_none();
+    let is_shared = !loan.2.is_exclusive();
     let is_on = is_shared && pool.terms.read_after_write.is_some();
     match is_on {
         true => hold_unreplayed(env, pool, loan, bytes, out),

@@ -39,7 +39,7 @@ impl<'b> ServerBytes<'b> {
         let server = connections.server(conn)?;
         let was_lent = server.relays_for().or(server.holds_client()).is_some();
         let mut earlier = None;
-        if let Some(request) = &mut server.link.repeatable {
+        if let Some(request) = server.link.repeatable_mut() {
             earlier = request.take_held_back();
             if earlier.is_none() && server.stream.is_at_boundary() && request.holds_back(bytes) {
                 return None;

@@ -68,7 +68,7 @@ impl Relay<'_> {
         }
         if report.ends_session() {
             // The server is about to close. The error that the client gets depends on what the server was doing.
-            server.link.last_words = Some(ServerError::of(&report));
+            server.link.note_final_error(ServerError::of(&report));
             // An idle server may take a while to close, and must not be lent meanwhile.
             let is_idle = matches!(*server.duty(), Duty::Idle);
             return Treatment::keep_and(

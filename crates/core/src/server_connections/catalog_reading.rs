@@ -107,7 +107,7 @@ pub(crate) fn finish(env: &Env<'_>, server: &mut Server, out: &mut Actions) {
     let Some(found) = server.session.queries.catalog.take() else {
         return;
     };
-    let address = server.link.endpoint.to_string();
+    let address = server.link.endpoint().to_string();
     let database = server.shared.key.database.clone();
     if !found.failed && !found.reading.is_of_identity {
         let evaluation = Evaluation {

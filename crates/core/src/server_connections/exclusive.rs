@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use super::{ServerConnections, opening::OwnUse};
+use super::ServerConnections;
 use crate::{
     Actions, Replication, SharedPool, Token,
-    backend::{Credentials, Phase, Server},
+    backend::{Credentials, Phase, Purpose, Server},
     base::fault::Fault,
     connections::moves::enter,
     effect::{ClientEffect, Effect},
@@ -66,14 +66,13 @@ impl ServerConnections<'_> {
         let Some(client) = self.connections.known_client(client_conn, out) else {
             return false;
         };
-        let (replication, bypass) = (client.replication(), client.is_past_limits());
+        let purpose = Purpose::Client {
+            owner: client_conn,
+            bypass: client.is_past_limits(),
+            replication: client.replication(),
+        };
         add_login_parameters(&mut credentials, client, self.env.directory.names());
-        let conn = self.begin_login(shared, endpoint, credentials, OwnUse::None, out);
-        if let Some(server) = self.connections.server(conn) {
-            server.purpose.owner = Some(client_conn);
-            server.purpose.bypass = bypass;
-            server.purpose.replication = replication;
-        }
+        let conn = self.begin_login(shared, endpoint, credentials, purpose, out);
         (self.connections).begin_opening(client_conn, conn, self.env.now);
         true
     }
@@ -91,11 +90,11 @@ impl ServerConnections<'_> {
             return out.report_missing("the client of an exclusive server");
         };
         let shared = Arc::clone(&server.shared);
-        let bypass = server.purpose.bypass;
+        let bypass = server.purpose().bypasses_limits();
         let waited = now.since(client.request.sent_at);
         client.tracked = server.tracked.clone();
         client.request.transaction_at = now;
-        server.times.lent_at = now;
+        server.times.note_lent(now);
         enter(Phase::Relaying, owner, client, conn, server);
         if !bypass {
             self.note_exclusive_connected(&shared, true, out);
@@ -139,7 +138,7 @@ impl ServerConnections<'_> {
     /// Makes the owner of an exclusive server idle, because the server did not become ready. Returns `false` if the owner
     /// has left, too.
     fn release_owner(&mut self, server: &Server, owner: Token, out: &mut Actions) -> bool {
-        if !server.purpose.bypass {
+        if !server.purpose().bypasses_limits() {
             self.note_exclusive_connected(&server.shared, false, out);
         }
         let client = self.connections.client(owner);

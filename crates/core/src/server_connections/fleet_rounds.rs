@@ -52,7 +52,7 @@ fn visit(
     for (_, conn) in connections.iter() {
         let Conn::Server(server) = conn else { continue };
         if round.wants_pids
-            && let Some(key) = &server.link.key
+            && let Some(key) = server.link.key()
         {
             round.pids.push(key.pid);
         }

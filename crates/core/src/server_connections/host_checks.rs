@@ -92,7 +92,7 @@ pub(crate) fn check(
         }
     }
     let own = connections
-        .tokens(|conn| matches!(conn, Conn::Server(server) if server.purpose.checks_host));
+        .tokens(|conn| matches!(conn, Conn::Server(server) if server.purpose().checks_host()));
     for conn in own {
         effects.extend(continue_check(env, connections, conn, &wanted, out));
     }
@@ -113,7 +113,7 @@ fn continue_check(
     out: &mut Actions,
 ) -> Option<Effect> {
     let server = connections.server(conn)?;
-    if !wanted.contains(&server.link.endpoint) {
+    if !wanted.contains(server.link.endpoint()) {
         return Some(Effect::close(conn, "no client needs its host"));
     }
     let Duty::CheckingHost { asked_at } = *server.duty() else {
@@ -129,7 +129,7 @@ fn continue_check(
             Some(Effect::close(conn, why))
         }
         // A server that has announced the end of its session answers no query.
-        None if is_due(env, &host) && server.link.last_words.is_none() => {
+        None if is_due(env, &host) && !server.link.has_announced_end() => {
             ask(env, connections, conn, out);
             None
         }
@@ -258,7 +258,7 @@ fn take(env: &Env<'_>, server: &mut Server, message: &[u8], out: &mut Actions) {
             let _ = host.update(|facts| facts.note_error(&text, env.now));
             note_error(env, server, &report, out);
             if report.ends_session() {
-                server.link.last_words = Some(ServerError::of(&report));
+                server.link.note_final_error(ServerError::of(&report));
             }
             let text = format!("a check of the host failed: {text}");
             out.log(Level::Warning, server.subject(), text);
@@ -310,12 +310,12 @@ pub(crate) fn note_error(
 
 /// Handles the last message of a lost server, if pgweir has held the message back.
 pub(crate) fn note_shutdown_message(env: &Env<'_>, server: &mut Server, out: &mut Actions) {
-    let Some(request) = &server.link.repeatable else {
+    let Some(request) = server.link.repeatable() else {
         return;
     };
     if let Some(report) = request.shutdown_message() {
         ends_sessions(env, server, &report, out);
-        server.link.last_words = Some(ServerError {
+        server.link.note_final_error(ServerError {
             severity: Severity::Fatal.as_str().to_owned(),
             ..ServerError::of(&report)
         });
@@ -484,13 +484,13 @@ pub(crate) fn leave_excluded_hosts(
         }
         let why = |server: &Server| {
             let mut hosts = pool.terms.endpoints.iter().zip(&exclusions);
-            let host = hosts.find(|(endpoint, _)| **endpoint == server.link.endpoint);
+            let host = hosts.find(|(endpoint, _)| *endpoint == server.link.endpoint());
             host.and_then(|(_, why)| *why)
         };
         for (token, conn) in connections.iter() {
             if let Conn::Server(server) = conn
                 && server.pool() == pool.shared.id
-                && !server.purpose.checks_host
+                && !server.purpose().checks_host()
                 && let Some(why) = why(server)
             {
                 effects.extend(close_excluded(token, server, why));

@@ -34,8 +34,8 @@ impl ServerConnections<'_> {
         let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
-        server.link.addresses = Some(addresses);
-        server.times.connected_at = self.env.now;
+        server.link.note_open(addresses);
+        server.times.note_connected(self.env.now);
         self.open_login(conn, nonce, out);
         if self.env.snapshot.config.settings.log_connections {
             let from = match addresses.0 {
@@ -95,7 +95,7 @@ impl ServerConnections<'_> {
                 })) => {
                     let rest = login.has_rest();
                     if let Some(server) = self.connections.server(conn) {
-                        server.link.key = key;
+                        server.link.set_key(key);
                         if rest {
                             server
                                 .retirement
@@ -140,7 +140,7 @@ impl ServerConnections<'_> {
         };
         let role = ServerRole::of(directory.names(), &server_parameters.tracked);
         let wrong = wrong_role(&self.env, server, role);
-        if server.purpose.checks_host {
+        if server.purpose().checks_host() {
             return self.check_ready(conn, role, wrong.is_some(), out);
         }
         if let Some(why) = wrong {
@@ -150,25 +150,25 @@ impl ServerConnections<'_> {
         server.session.extension.last = server_parameters.report.clone();
         server.session.read_as(directory.names(), &server.tracked);
         server.session.connected = Some(server.shared.catalog.connected());
-        server.times.freed_at = now;
+        server.times.note_freed(now);
         if let (false, Some(why)) = (server.is_shared(), server.retirement.reason()) {
             // Any bytes that the server sent after its login are discarded.
             self.close_connection(conn, out);
             return self.drop_login(conn, Failure::unreachable(why), out);
         }
-        if let Some(key) = &server.link.key {
+        if let Some(key) = server.link.key() {
             let holders = directory.holders();
-            holders.add(&server.link.endpoint, key.pid, &server.holder);
+            holders.add(server.link.endpoint(), key.pid, &server.holder);
         }
         let facts = &server.shared.facts;
         facts
             .lock()
             .logins
-            .note(&server.link.endpoint, HostLogin::Done, now);
-        if let Some(owner) = server.purpose.owner {
+            .note(server.link.endpoint(), HostLogin::Done, now);
+        if let Some(owner) = server.purpose().owner() {
             return self.exclusive_ready(conn, owner, server_parameters, out);
         }
-        if server.purpose.listens.is_some() {
+        if server.purpose().listener_key().is_some() {
             let logged_in = ListenerEffect::LoggedIn(conn);
             return self.effects.push(Effect::Listener(logged_in));
         }
@@ -203,7 +203,7 @@ impl ServerConnections<'_> {
         };
         if let Some(Conn::Server(server)) = self.connections.get(conn) {
             let (facts, now) = (&server.shared.facts, self.env.now);
-            facts.lock().logins.note(&server.link.endpoint, login, now);
+            facts.lock().logins.note(server.link.endpoint(), login, now);
             self.note_host(server, role, (Some(HostState::Up), None), out);
         }
         host_checks::begin_checking(&self.env, self.connections, conn, out);
@@ -242,11 +242,9 @@ impl ServerConnections<'_> {
         }
         let mut failure = Failure::of(error);
         let server = self.connections.server(conn);
-        let is_for_one_client = server
-            .as_ref()
-            .is_some_and(|server| server.purpose.owner.is_some());
+        let is_for_one_client = server.as_ref().is_some_and(|server| server.is_exclusive());
         if let (LoginError::Tls(what), Some(server)) = (error, server) {
-            failure.detail = Some(format!("{}: {what}", server.link.endpoint));
+            failure.detail = Some(format!("{}: {what}", server.link.endpoint()));
         }
         let why = match is_for_one_client {
             true => "login failed",
@@ -268,7 +266,7 @@ impl ServerConnections<'_> {
         };
         let failure = Failure::unreachable(short);
         let failure = match self.connections.server(conn) {
-            Some(server) => failure.with_detail(format!("{}: {detail}", server.link.endpoint)),
+            Some(server) => failure.with_detail(format!("{}: {detail}", server.link.endpoint())),
             None => failure,
         };
         let text = format!("cannot connect: {detail}");
@@ -282,19 +280,19 @@ impl ServerConnections<'_> {
         let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
-        let why = if server.link.addresses.is_some() {
+        let why = if server.link.is_open() {
             "connect timeout"
         } else {
             "connect failed"
         };
         let settings = &self.env.snapshot.config.settings;
-        let age = self.env.now.since(server.times.connected_at);
+        let age = self.env.now.since(server.times.connected_at());
         let limit = match age >= settings.server_connect_timeout.0 {
-            _ if server.purpose.checks_host => "host_check_timeout",
+            _ if server.purpose().checks_host() => "host_check_timeout",
             true => "server_connect_timeout",
             false => "host_connect_timeout",
         };
-        let detail = format!("{}: no answer within {limit}", server.link.endpoint);
+        let detail = format!("{}: no answer within {limit}", server.link.endpoint());
         self.log_end(conn, why, out);
         self.close_connection(conn, out);
         let failure = Failure::unreachable(why).with_detail(detail);
@@ -306,13 +304,13 @@ impl ServerConnections<'_> {
         let Some(server) = self.forget(conn, out) else {
             return;
         };
-        if let Some(owner) = server.purpose.owner {
+        if let Some(owner) = server.purpose().owner() {
             return self.exclusive_given_up(&server, owner, out);
         }
-        if let Some(key) = &server.purpose.listens {
+        if let Some(key) = server.purpose().listener_key() {
             return self.report_lost_listener(conn, &server, key, "it was closed");
         }
-        if server.purpose.checks_host {
+        if server.purpose().checks_host() {
             return self.end_host_check(&server, out);
         }
         let (worker, now) = (self.env.worker, self.env.now);
@@ -335,12 +333,12 @@ impl ServerConnections<'_> {
         };
         self.move_to_next_host(&server);
         let (facts, now) = (&server.shared.facts, self.env.now);
-        facts.lock().logins.note(&server.link.endpoint, login, now);
+        facts.lock().logins.note(server.link.endpoint(), login, now);
         let error = why.detail.as_ref().unwrap_or(&why.text);
         let state = match login {
             HostLogin::Done | HostLogin::WrongRole => Some(HostState::Up),
             // Checks count their failures. A server that is busy may not answer a login in time.
-            HostLogin::Unreachable if server.purpose.checks_host => None,
+            HostLogin::Unreachable if server.purpose().checks_host() => None,
             HostLogin::Unreachable => is_alone(&server).then_some(HostState::Down),
             // This user may not log in, but others may.
             HostLogin::Refused if why.is_final() => None,
@@ -351,7 +349,7 @@ impl ServerConnections<'_> {
         if let (HostLogin::Unavailable, Some(host)) = (login, server.link.host()) {
             let _ = host_checks::request_check(&self.env, host, out);
         }
-        if server.purpose.checks_host {
+        if server.purpose().checks_host() {
             match (server.link.host(), login) {
                 (Some(host), HostLogin::Refused | HostLogin::Unavailable) => {
                     host_checks::note_refusal(&self.env, host, error)
@@ -361,10 +359,10 @@ impl ServerConnections<'_> {
             }
             return self.end_host_check(&server, out);
         }
-        if let Some(key) = &server.purpose.listens {
+        if let Some(key) = server.purpose().listener_key() {
             return self.report_lost_listener(conn, &server, key, &why.text);
         }
-        match server.purpose.owner {
+        match server.purpose().owner() {
             Some(owner) => self.exclusive_failed(&server, owner, &why.text, out),
             None => self.login_failed(&server.shared, why, out),
         }
@@ -385,7 +383,7 @@ fn wrong_role(env: &Env<'_>, server: &Server, role: Option<ServerRole>) -> Optio
     if target == TargetSession::Any {
         return None;
     }
-    let endpoint = &server.link.endpoint;
+    let endpoint = server.link.endpoint();
     let found = match role {
         Some(role) if role.fits(target) => return None,
         Some(_) if target == TargetSession::PreferStandby && is_last_resort(env, server) => {
@@ -417,7 +415,7 @@ fn is_last_resort(env: &Env<'_>, server: &Server) -> bool {
             || facts.probation_ends_at.is_some()
     };
     let others = Endpoint::all_of(database)
-        .filter(|endpoint| *endpoint != *server.link.endpoint && !is_excluded(endpoint.clone()));
+        .filter(|endpoint| *endpoint != **server.link.endpoint() && !is_excluded(endpoint.clone()));
     let facts = server.shared.facts.lock();
     facts.logins.are_all_useless(others, env.now, lately)
 }
@@ -436,7 +434,7 @@ fn end_outage(env: &Env<'_>, shared: &SharedPool) {
 /// Keeps the parameters that a server has reported, for the clients of its pool, unless a server that was opened later
 /// has reported others.
 fn keep_parameters(server: &Server, server_parameters: ServerParameters) {
-    let (epoch, defaults) = (server.retirement.epoch, server.retirement.defaults);
+    let (epoch, defaults) = (server.retirement.epoch(), server.retirement.defaults());
     let shared = &server.shared;
     let is_present = epoch == shared.epochs.lock().present()
         && defaults == shared.defaults.load(Ordering::Acquire);

@@ -32,7 +32,7 @@ impl ServerConnections<'_> {
         let server = self.connections.server(conn);
         let words = server.and_then(|server| {
             host_checks::note_shutdown_message(&self.env, server, out);
-            server.link.last_words.take()
+            server.link.take_final_error()
         });
         let fault = match words {
             Some(words) => Fault::ServerSaid(Box::new(words)),
@@ -88,7 +88,10 @@ impl ServerConnections<'_> {
                 self.log_end(conn, text, out);
                 self.drop_login(conn, Failure::unreachable(text), out);
             }
-            Duty::Idle | Duty::Listening | Duty::CheckingHost { .. } | Duty::Cleaning { .. } => {
+            Duty::Idle
+            | Duty::Listening { .. }
+            | Duty::CheckingHost { .. }
+            | Duty::Cleaning { .. } => {
                 self.drop_server(conn, text, out);
             }
             &Duty::Lent {
@@ -151,7 +154,7 @@ impl ServerConnections<'_> {
         };
         let loss = Loss {
             // Session state that can't be moved is lost with the server as well.
-            was_in_transaction: server.purpose.owner.is_some()
+            was_in_transaction: server.is_exclusive()
                 || server.status != b'I'
                 || server.session.inspections.is_missing
                 || is_pinned
@@ -286,13 +289,13 @@ impl ServerConnections<'_> {
         let Some(mut server) = self.forget(conn, out) else {
             return;
         };
-        if server.purpose.bypass {
+        if server.purpose().bypasses_limits() {
             return;
         }
-        if let Some(key) = &server.purpose.listens {
+        if let Some(key) = server.purpose().listener_key() {
             return self.report_lost_listener(conn, &server, key, why);
         }
-        if server.purpose.checks_host {
+        if server.purpose().checks_host() {
             return self.end_host_check(&server, out);
         }
         server.ends_reading();

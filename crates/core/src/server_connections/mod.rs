@@ -72,7 +72,7 @@ impl ServerConnections<'_> {
         if self.env.snapshot.config.settings.log_disconnections
             && let Some(server) = self.connections.server(conn)
         {
-            let age = self.env.now.since(server.times.connected_at) / 1_000_000;
+            let age = self.env.now.since(server.times.connected_at()) / 1_000_000;
             let text = format!("closing because: {why} (age={age}s)");
             out.log(Level::Log, server.subject(), text);
         }
@@ -83,7 +83,9 @@ impl ServerConnections<'_> {
     pub(crate) fn close_connection(&mut self, conn: Token, out: &mut Actions) {
         let is_in_fleet = self.env.snapshot.config.settings.fleet_etcd.is_set();
         let server = match self.connections.get(conn) {
-            Some(Conn::Server(server)) if is_in_fleet && !server.purpose.bypass => server,
+            Some(Conn::Server(server)) if is_in_fleet && !server.purpose().bypasses_limits() => {
+                server
+            }
             _ => return out.list.push(Action::Close(conn)),
         };
         let pool = Arc::clone(&server.shared);
@@ -145,16 +147,16 @@ impl ServerConnections<'_> {
         if let Some(lookup) = server.session.queries.lookup.take() {
             note_lost_lookup(env.worker, &lookup, out);
         }
-        if let Some(key) = &server.link.key {
+        if let Some(key) = server.link.key() {
             let holders = directory.holders();
-            holders.remove(&server.link.endpoint, key.pid, &server.holder);
+            holders.remove(server.link.endpoint(), key.pid, &server.holder);
         }
-        if let (true, Some(host)) = (server.purpose.checks_host, server.link.host()) {
+        if let (true, Some(host)) = (server.purpose().checks_host(), server.link.host()) {
             host.release_check(env.worker);
             host.replay.end_checks();
         }
-        if !server.purpose.is_own() {
-            orders::count_closed(directory, &server.shared, server.retirement.epoch, out);
+        if !server.purpose().is_own() {
+            orders::count_closed(directory, &server.shared, server.retirement.epoch(), out);
         }
         if let Some(pool) = self.pools.get_mut(server.pool()) {
             pool.remove_server(env.now);

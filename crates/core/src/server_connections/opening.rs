@@ -8,10 +8,10 @@ use pgweir_config::{Database, LoadBalance};
 use super::ServerConnections;
 use crate::{
     Action, Actions, Endpoint, Level, SharedPool, Token,
-    backend::{Credentials, Duty, Server, ServerLogin},
+    backend::{Credentials, Duty, Purpose, Retirement, Server, ServerLogin},
     connections::Conn,
     effect::{Effect, ListenerEffect, OwnConnection},
-    listen::{ListenerKey, ListenerOpening, Opened, OpeningPurpose},
+    listen::{ListenerOpening, Opened, OpeningPurpose},
     listeners::complete_credentials,
     pool::{AboveSize, Opening},
     server_connections::host_checks,
@@ -20,14 +20,6 @@ use crate::{
         pool::{Candidate, ConnectQuery, Failure, Parameters, SettingsStep},
     },
 };
-
-/// The purpose of a connection that pgweir opens for itself.
-pub(super) enum OwnUse {
-    /// The connection is for clients.
-    None,
-    Listens(ListenerKey),
-    ChecksHost,
-}
 
 impl ServerConnections<'_> {
     /// Opens one more server connection if the ledger wants one.
@@ -56,7 +48,7 @@ impl ServerConnections<'_> {
             let text = format!("no such database: {}", shared.key.database);
             return self.login_failed(shared, Failure::unreachable(&text), out);
         };
-        self.begin_login(shared, endpoint, credentials, OwnUse::None, out);
+        self.begin_login(shared, endpoint, credentials, Purpose::Pool, out);
     }
 
     /// Opens a server connection that the ledger has counted.
@@ -65,13 +57,13 @@ impl ServerConnections<'_> {
         shared: &Arc<SharedPool>,
         endpoint: Arc<Endpoint>,
         credentials: Credentials,
-        own: OwnUse,
+        purpose: Purpose,
         out: &mut Actions,
     ) -> Token {
         let pool = self.open_pool(shared);
         pool.add_server();
         let epoch = pool.orders.epoch;
-        if matches!(own, OwnUse::None) {
+        if !purpose.is_own() {
             shared.epochs.lock().opened(epoch);
         }
         let (directory, now) = (self.env.directory, self.env.now);
@@ -82,16 +74,12 @@ impl ServerConnections<'_> {
             Arc::clone(&endpoint),
             Duty::Login(Box::new(login)),
             directory.names().unset(),
-            epoch,
+            Retirement::new(epoch, shared.defaults.load(Ordering::Acquire)),
             now,
-        );
-        server.link.host_connection = Some(HostConnection::open(directory.hosts().at(&endpoint)));
-        match own {
-            OwnUse::None => {}
-            OwnUse::Listens(key) => server.purpose.listens = Some(key),
-            OwnUse::ChecksHost => server.purpose.checks_host = true,
-        }
-        server.retirement.defaults = shared.defaults.load(Ordering::Acquire);
+        )
+        .with_purpose(purpose);
+        let host = directory.hosts().at(&endpoint);
+        server.link.count_at_host(HostConnection::open(host));
         let conn = (self.connections).insert(Conn::Server(Box::new(server)), now);
         self.effects.push(Effect::FreezeIfSuspended(conn));
         out.list.push(Action::Connect { conn, endpoint });
@@ -132,8 +120,8 @@ impl ServerConnections<'_> {
             return Opened::CapReached;
         }
         complete_credentials(key, &mut credentials);
-        let listens = OwnUse::Listens(key.clone());
-        Opened::Connecting(self.begin_login(shared, endpoint, credentials, listens, out))
+        let purpose = Purpose::Listen(key.clone());
+        Opened::Connecting(self.begin_login(shared, endpoint, credentials, purpose, out))
     }
 
     /// Opens a connection that checks its host, if the caps allow one more.
@@ -153,7 +141,7 @@ impl ServerConnections<'_> {
         credentials.name_application(host_checks::APPLICATION_NAME);
         credentials.connect_query = None;
         let endpoint = Arc::clone(endpoint);
-        self.begin_login(shared, endpoint, credentials, OwnUse::ChecksHost, out);
+        self.begin_login(shared, endpoint, credentials, Purpose::CheckHost, out);
     }
 
     /// Returns the host and the credentials for a login to a server of a pool; `None` if the pool's database is gone.
@@ -255,7 +243,7 @@ impl ServerConnections<'_> {
             return;
         }
         let at = shared.host_number();
-        if terms.endpoints[at % terms.endpoints.len()] == server.link.endpoint {
+        if terms.endpoints[at % terms.endpoints.len()] == *server.link.endpoint() {
             shared.skip_host(at);
         }
     }

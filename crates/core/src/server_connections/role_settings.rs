@@ -39,7 +39,7 @@ pub(crate) fn renew_changed(
     }
     let (own, at) = (
         Arc::clone(&server.shared),
-        Arc::clone(&server.link.endpoint),
+        Arc::clone(server.link.endpoint()),
     );
     let is_superuser = directory.names().value(&server.tracked, b"is_superuser") == Some(b"on");
     let has = |name: &str| names.iter().any(|found| found == name);
@@ -75,7 +75,7 @@ pub(crate) fn retire_redefined(
         pool,
         |shared| shared.defaults.load(Ordering::Acquire),
         |pool| &mut pool.orders.defaults,
-        |server| server.retirement.defaults,
+        |server| server.retirement.defaults(),
     );
     let redefined = redefined.into_iter();
     redefined

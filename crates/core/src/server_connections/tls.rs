@@ -17,8 +17,8 @@ impl ServerConnections<'_> {
         let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
-        let is_remote = matches!(server.link.addresses, Some((_, Address::Tcp(_))));
-        let endpoint = Arc::clone(&server.link.endpoint);
+        let is_remote = matches!(server.link.addresses(), Some((_, Address::Tcp(_))));
+        let endpoint = Arc::clone(server.link.endpoint());
         if let Some(login) = server.login_mut() {
             match terms.filter(|_| is_remote) {
                 None => out.send_made(conn, |bytes| login.start(nonce, bytes)),
@@ -40,7 +40,7 @@ impl ServerConnections<'_> {
         let Some(server) = self.connections.known_server(conn, out) else {
             return true;
         };
-        let endpoint = Arc::clone(&server.link.endpoint);
+        let endpoint = Arc::clone(server.link.endpoint());
         let Some(login) = server.login_mut() else {
             out.report_missing(NO_LOGIN);
             return true;
@@ -77,7 +77,7 @@ impl ServerConnections<'_> {
         let text = format!("SSL established: {facts}");
         let start = out.scratch.len();
         let outcome = login.secured(&facts, &mut out.scratch);
-        server.link.tls = Some(Box::new(facts));
+        server.link.note_encrypted(facts);
         self.results.server_tls += 1;
         if let Err(error) = outcome {
             return self.refused(conn, &error, out);

@@ -113,7 +113,7 @@ impl Worker {
                 Duty::Login(_) => {
                     self.use_servers(now, out, |event, out| event.login_bytes(conn, bytes, out));
                 }
-                Duty::Listening => self.listener_received(conn, bytes, now, out),
+                Duty::Listening { .. } => self.listener_received(conn, bytes, now, out),
                 Duty::CheckingHost { .. } => self.dispatch(now, out, |parts, out| {
                     host_checks::received(&parts.env, parts.connections, conn, bytes, out)
                 }),
@@ -199,7 +199,7 @@ impl Worker {
                 client.server()
             }
             Some(Conn::Server(server)) => {
-                server.link.blocked = true;
+                server.link.set_blocked(true);
                 server.client()
             }
             Some(Conn::Cancel(_)) | None => None,
@@ -228,7 +228,7 @@ impl Worker {
                 }
             }
             Some(Conn::Server(server)) => {
-                server.link.blocked = false;
+                server.link.set_blocked(false);
                 if let Some(client) = server.relays_for()
                     && !server.replies.is_awaited()
                     && !server.replies.is_full()

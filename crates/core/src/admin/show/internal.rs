@@ -66,10 +66,10 @@ fn waits_to_ask(client: &Client) -> bool {
 /// Returns the task that a server does for pgweir itself, and whether the task has begun.
 fn task_of(server: &Server) -> Option<(Task, bool)> {
     match *server.duty() {
-        Duty::Listening => Some((Task::Listen, true)),
-        Duty::Login(_) if server.purpose.listens.is_some() => Some((Task::Listen, false)),
+        Duty::Listening { .. } => Some((Task::Listen, true)),
+        Duty::Login(_) if server.purpose().listener_key().is_some() => Some((Task::Listen, false)),
         Duty::CheckingHost { .. } => Some((Task::CheckHost, true)),
-        Duty::Login(_) if server.purpose.checks_host => Some((Task::CheckHost, false)),
+        Duty::Login(_) if server.purpose().checks_host() => Some((Task::CheckHost, false)),
         Duty::Lent { phase, .. } => {
             matches!(phase, Phase::Checking { .. }).then_some((Task::Check, true))
         }

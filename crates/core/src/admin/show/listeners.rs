@@ -25,7 +25,7 @@ pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection) {
         let Some(server) = admin.connections.server(listener.conn()) else {
             continue;
         };
-        let is_ready = matches!(*server.duty(), Duty::Listening);
+        let is_ready = matches!(*server.duty(), Duty::Listening { .. });
         let encoding = String::from_utf8_lossy(&key.encoding).into_owned();
         let row: Vec<Cell> = vec![
             (*server.shared.key.database).into(),
@@ -35,7 +35,7 @@ pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection) {
             listener.channels().channels().into(),
             listener.channels().workers().iter().count().into(),
             Cell::Int(listener.notifications()),
-            server.link.key.as_ref().map_or(0, |key| key.pid).into(),
+            server.link.pid().into(),
             server.id.into(),
         ];
         collection.rows.push((server.id, row));

@@ -133,7 +133,7 @@ fn is_wanted(conn: &Conn, show: Show) -> bool {
             client.socket.blocked || !client.socket.stream.is_at_boundary()
         }
         (Show::ActiveSockets, Conn::Server(server)) => {
-            server.link.blocked || !server.stream.is_at_boundary()
+            server.link.is_blocked() || !server.stream.is_at_boundary()
         }
         _ => false,
     }
@@ -164,7 +164,7 @@ fn server_state(server: &Server, is_stale: bool, show: Show) -> &'static str {
         Duty::Login(_) => ("new", "sv_login"),
         Duty::Idle if is_stale => ("used", "sv_used"),
         Duty::Idle => ("idle", "sv_idle"),
-        Duty::Cleaning { .. } if server.next_loan.cancels > 0 => {
+        Duty::Cleaning { .. } if server.next_loan.awaits_cancels() => {
             ("being_canceled", "sv_being_canceled")
         }
         Duty::Lent {
@@ -172,7 +172,7 @@ fn server_state(server: &Server, is_stale: bool, show: Show) -> &'static str {
             ..
         } => ("tested", "sv_tested"),
         Duty::Lent { .. } => ("active", "sv_active"),
-        Duty::Listening => ("listening", "sv_listening"),
+        Duty::Listening { .. } => ("listening", "sv_listening"),
         Duty::CheckingHost { .. } => ("checking_host", "sv_checking_host"),
         Duty::Cleaning { .. } => ("tested", "sv_tested"),
     };
@@ -199,14 +199,14 @@ fn mode_of(admin: &Admin<'_>, token: Token) -> [Cell; 3] {
         Some(Conn::Server(server)) => (admin.connections.client_of(server), Some(server)),
         _ => (None, None),
     };
-    if server.is_some_and(|server| server.purpose.listens.is_some()) {
+    if server.is_some_and(|server| server.purpose().listener_key().is_some()) {
         return ["listener".into(), Cell::Null, Cell::Null];
     }
-    if server.is_some_and(|server| server.purpose.checks_host) {
+    if server.is_some_and(|server| server.purpose().checks_host()) {
         return ["host_check".into(), Cell::Null, Cell::Null];
     }
     let is_native = match server {
-        Some(server) => server.purpose.owner.is_some(),
+        Some(server) => server.is_exclusive(),
         None => client.is_some_and(|client| client.exclusive.is_some()),
     };
     if is_native {
@@ -328,14 +328,14 @@ fn server_row(server: &Server, state: &'static str, link: Option<u64>) -> Vec<Ce
         "S".into(),
         (*key.user).into(),
         (*key.database).into(),
-        server.purpose.replication.name().into(),
+        server.purpose().replication().name().into(),
         state.into(),
     ];
     let (local, remote) = server
         .link
-        .addresses
+        .addresses()
         .unwrap_or((Address::Unix, Address::Unix));
-    let port = match &*server.link.endpoint {
+    let port = match &**server.link.endpoint() {
         crate::Endpoint::Tcp { port, .. } => *port,
         crate::Endpoint::Unix(path) => path
             .rsplit('.')
@@ -346,8 +346,8 @@ fn server_row(server: &Server, state: &'static str, link: Option<u64>) -> Vec<Ce
     row.extend(end(remote, port));
     row.extend(end(local, port));
     row.extend([
-        date(server.times.connected_at),
-        date(server.times.lent_at),
+        date(server.times.connected_at()),
+        date(server.times.lent_at()),
         Cell::Int(0),
         Cell::Int(0),
     ]);
@@ -356,10 +356,7 @@ fn server_row(server: &Server, state: &'static str, link: Option<u64>) -> Vec<Ce
         pointer(server.id),
         link.map_or_else(|| "".into(), pointer),
     ]);
-    row.extend([
-        server.link.key.as_ref().map_or(0, |key| key.pid).into(),
-        shown(server.link.tls.as_deref()).into(),
-    ]);
+    row.extend([server.link.pid().into(), shown(server.link.tls()).into()]);
     let name = String::from_utf8_lossy(server.tracked.application_name()).into_owned();
     row.extend([
         name.into(),

@@ -79,7 +79,7 @@ fn row(client: &Client, server: &Server, pins: Pins, now: Time) -> Vec<Cell> {
             .map_or("".into(), |names| (*names.user).into()),
         client.origin.id.into(),
         server.id.into(),
-        server.link.key.as_ref().map_or(0, |key| key.pid).into(),
+        server.link.pid().into(),
         pins.to_string().into(),
         since.map_or(Cell::Null, date),
         since.map_or(0, |since| now.since(since)).into(),

@@ -140,7 +140,7 @@ fn add_server(server: &Server, is_stale: bool, count: &mut PoolCount) {
         Duty::Login(_) => count.servers_login += 1,
         Duty::Idle if is_stale => count.servers_used += 1,
         Duty::Idle => count.servers_idle += 1,
-        Duty::Cleaning { .. } if server.next_loan.cancels > 0 => count.being_canceled += 1,
+        Duty::Cleaning { .. } if server.next_loan.awaits_cancels() => count.being_canceled += 1,
         Duty::Lent {
             phase: Phase::Checking { .. },
             ..
@@ -149,7 +149,7 @@ fn add_server(server: &Server, is_stale: bool, count: &mut PoolCount) {
         }
         Duty::Lent { .. } => count.servers_active += 1,
         // Both kinds count under the caps, but not under the pool's size.
-        Duty::Listening | Duty::CheckingHost { .. } => count.servers_listening += 1,
+        Duty::Listening { .. } | Duty::CheckingHost { .. } => count.servers_listening += 1,
         Duty::Cleaning { .. } => count.servers_tested += 1,
     }
 }

@@ -6,16 +6,51 @@ use crate::Time;
 #[derive(Debug)]
 pub struct Retirement {
     /// The reason, for the log, if the server must not be lent again. Once there is one, it can't be removed.
-    pub(super) reason: Option<&'static str>,
+    reason: Option<&'static str>,
     /// When another connection was requested that replaces this one, since this one is nearly too old.
-    pub(crate) successor_at: Option<Time>,
+    successor_at: Option<Time>,
     /// The epoch in which the connection was opened: see the pool's [`Epochs`](crate::pool::Epochs).
-    pub(crate) epoch: u32,
+    epoch: u32,
     /// The session defaults at login ([`SharedPool::defaults`]).
-    pub(crate) defaults: u32,
+    defaults: u32,
 }
 
 impl Retirement {
+    /// Returns the state of a connection that is opened in this epoch, and under these session defaults.
+    #[must_use]
+    pub fn new(epoch: u32, defaults: u32) -> Self {
+        Self {
+            reason: None,
+            successor_at: None,
+            epoch,
+            defaults,
+        }
+    }
+
+    /// Returns the epoch in which the connection was opened.
+    #[must_use]
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Returns the session defaults at login.
+    #[must_use]
+    pub fn defaults(&self) -> u32 {
+        self.defaults
+    }
+
+    /// Returns when another connection was requested that replaces this one, if one was.
+    #[must_use]
+    #[inline]
+    pub fn successor_at(&self) -> Option<Time> {
+        self.successor_at
+    }
+
+    /// Notes that another connection is requested, since this one is nearly too old.
+    pub fn note_successor(&mut self, now: Time) {
+        self.successor_at = Some(now);
+    }
+
     /// Returns whether the server must not be lent again.
     #[must_use]
     #[inline]

@@ -143,7 +143,7 @@ pub(crate) fn check_replay(
         return;
     };
     let is_free = matches!(server.duty(), Duty::CheckingHost { asked_at: None });
-    if is_free && server.link.last_words.is_none() {
+    if is_free && !server.link.has_announced_end() {
         ask(env, connections, conn, out);
     }
 }
