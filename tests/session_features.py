@@ -47,7 +47,7 @@ FEATURES = [
     Feature("`SET SESSION AUTHORIZATION`", ("SET SESSION AUTHORIZATION hashed", "SELECT current_user, session_user",
                                             "RESET SESSION AUTHORIZATION", "SELECT session_user"),
             "SELECT session_user", user="postgres"),
-    Feature("a superuser's settings, kept under a lower role", (
+    Feature("settings of a superuser, kept after `SET ROLE`", (
         "SET log_min_duration_statement = '1min'; SET ROLE hashed", "SHOW log_min_duration_statement",
         "RESET log_min_duration_statement", "SELECT current_user", "RESET ROLE", "SHOW log_min_duration_statement",
         "RESET log_min_duration_statement"), "SHOW log_min_duration_statement", user="postgres"),
@@ -63,8 +63,9 @@ FEATURES = [
     Feature("prepared statements of the protocol", (parse("SELECT 'mine'", "p") + SYNC, bind(name="p") + execute() + SYNC,
                                                     wire.close("S", "p") + SYNC, bind(name="p") + execute() + SYNC)),
     Feature("`PREPARE`, `EXECUTE`, `DEALLOCATE`", ("PREPARE p AS SELECT 'mine'", "EXECUTE p", "DEALLOCATE p", "EXECUTE p"), "EXECUTE p"),
-    Feature("one namespace for both", (parse("SELECT 'mine'", "p") + SYNC, "EXECUTE p", "DEALLOCATE p", "PREPARE q AS SELECT 'q'",
-                                       bind(name="q") + execute() + SYNC, "DEALLOCATE ALL", "EXECUTE q")),
+    Feature("one namespace for both kinds of prepared statements", (
+        parse("SELECT 'mine'", "p") + SYNC, "EXECUTE p", "DEALLOCATE p", "PREPARE q AS SELECT 'q'", bind(name="q") + execute() + SYNC,
+        "DEALLOCATE ALL", "EXECUTE q")),
     Feature("`LISTEN`, `NOTIFY`", ("LISTEN heard", "NOTIFY heard, 'one'", "BEGIN; NOTIFY heard, 'two'; COMMIT", "SELECT 1", "UNLISTEN heard",
                                    "NOTIFY heard, 'three'"), "SELECT * FROM pg_listening_channels()"),
     Feature("temporary tables", ("CREATE TEMP TABLE mine (n int)", "INSERT INTO mine VALUES (1)", "SELECT * FROM mine", "DROP TABLE mine"),

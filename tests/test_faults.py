@@ -90,7 +90,7 @@ def fast_stop(scene):
 
 
 def terminated_backends(scene):
-    """`pg_terminate_backend` of all of the pool's."""
+    """`pg_terminate_backend` of all backends of the pool."""
     scene.pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", USER)
 
 
@@ -158,7 +158,7 @@ def storm(scene, act, threads=8):
 
 
 def connect_storm(scene):
-    """Clients that log in, ask once, and leave."""
+    """Clients that log in, run one query, and disconnect."""
     def act():
         with scene.pooler.raw(USER, password=PASSWORD, timeout=5) as client:
             client.value("SELECT 1")
@@ -180,7 +180,7 @@ def garbage_of_clients(scene):
 
 
 def cancel_storm(scene):
-    """Cancel requests with keys of nobody."""
+    """Cancel requests with keys that belong to no client."""
     def act():
         with scene.pooler.socket(5) as client:
             client.send(wire.cancel(int.from_bytes(os.urandom(3)), os.urandom(4)))

@@ -118,7 +118,7 @@ fn row(info: &SettingInfo, shown: &Shown) -> String {
     let tests = links(shown.get(&spelling(info)));
     let effect = match info.effect {
         Effect::Now => first_sentence(info.doc),
-        Effect::Never => "Taken, without effect.".to_owned(),
+        Effect::Never => "Accepted, but has no effect.".to_owned(),
     };
     format!(
         "| `{}` | {} | {tests} |\n",

@@ -90,7 +90,7 @@ const DESCRIPTION: &[&str] = &[
      starts a comment, at the start of a line only. A backslash at the end of a line continues it on the next. If a \
      key is set more than once, the last one holds. `%include FILE` reads another file at this place; a relative path \
      starts from the working directory.",
-    "A bare number of a time counts the unit named with the setting; `us`, `ms`, `s`, `min`, `h` and `d` may follow it. \
+    "A time without a unit is in the unit that is named with the setting; `us`, `ms`, `s`, `min`, `h` or `d` may follow the number. \
      Booleans are `0` and `1`; `on`, `off`, `yes`, `no`, `true` and `false` are understood too.",
     "RELOAD in the console, or SIGHUP, puts a changed file in force, except for settings that need a restart. A file \
      with a mistake changes nothing: the log says file, line and key.",

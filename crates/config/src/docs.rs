@@ -208,18 +208,18 @@ pub fn section_intro(scope: Scope) -> &'static str {
         Scope::Global => "The settings of the whole process.",
         Scope::Database => {
             "Lines of `name = key=value key='a value' ...`: where the connections of each database go. The name is \
-             the one that clients ask for; one with other characters than letters, digits, `_`, `.` and `-` stands \
-             between double quotes. The entry `*` serves all names that have no entry of their own. A value with \
-             spaces stands between single quotes; a quote in it is doubled. `pgbouncer` and `pgweir` are the \
+             the one that clients ask for. Write a name between double quotes if it has other characters than \
+             letters, digits, `_`, `.` and `-`. The entry `*` serves all names that have no entry of their own. Write \
+             a value with spaces between single quotes, and double a quote in it. `pgbouncer` and `pgweir` are the \
              console's names."
         }
         Scope::User => {
-            "Lines of `name = key=value ...`: settings of one user. For settings that are also in \
-             `[databases]` the user's goes first, then the database's, then the global one."
+            "Lines of `name = key=value ...`: settings of one user. A setting of the user overrides the same setting \
+             of the database, which overrides the global setting."
         }
         Scope::Peer => {
-            "Lines of `number = host=... port=...`: other processes of the same group. A cancel request that came to \
-             the wrong one is passed on."
+            "Lines of `number = host=... port=...`: other processes of the same group. A process passes a cancel \
+             request for a client of another process on to that process."
         }
     }
 }
@@ -235,7 +235,7 @@ pgweir reads PgBouncer's `pgbouncer.ini`, with the same keys, meanings and defau
 - `;` or `#` starts a comment, at the start of a line only. A `\\` at the end of a line continues it on the next.
 - If a key is set more than once, the last one holds. `%include file` reads another file at this place; a relative
   path starts from the working directory.
-- A bare number of a time counts the unit named with the setting; `us`, `ms`, `s`, `min`, `h` and `d` may follow it.
+- A time without a unit is in the unit that is named with the setting; `us`, `ms`, `s`, `min`, `h` or `d` may follow the number.
 - Booleans are `0` and `1`; `on`, `off`, `yes`, `no`, `true` and `false` are understood too.
 - RELOAD (or SIGHUP) puts a changed file in force, except for settings that need a restart. A file with a mistake
   changes nothing.

@@ -1,5 +1,5 @@
-//! `pg_terminate_backend` and `pg_cancel_backend` with the pid that pgweir gave to a client. A server has no process
-//! with that pid and sends a warning with the pid, from which pgweir reads it.
+//! `pg_terminate_backend` and `pg_cancel_backend` with the pid that pgweir gave to a client. The server has no process
+//! with that pid and sends a warning. pgweir reads the pid from the warning.
 
 use std::sync::Arc;
 

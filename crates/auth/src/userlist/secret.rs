@@ -1,4 +1,4 @@
-//! Secrets of users: passwords, or what was derived from them.
+//! Secrets of users: passwords, or values derived from passwords.
 
 use std::fmt;
 

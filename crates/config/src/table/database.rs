@@ -43,8 +43,8 @@ settings! {
         /// a transaction begins on a standby only after the standby has replayed every write that this process has confirmed
         /// to a client of any entry before. The list must have the primary, too. `off`: a standby may lag behind.
         read_after_write: ReadAfterWrite = "off", reloads, now;
-        /// How long a transaction waits with `read_after_write=lsn`. After that time, pgweir leaves the standbys that have not
-        /// replayed the writes until they have caught up, and uses another standby, or the primary.
+        /// How long a transaction waits with `read_after_write=lsn`. After that time, pgweir uses another standby, or
+        /// the primary, and does not use the standbys that have not replayed the writes until they have caught up.
         read_after_write_wait: Micros = "1", reloads, now;
         /// Patroni's REST API, for a list of hosts with `target_session_attrs`: `http://HOST:PORT` or `https://HOST:PORT` of
         /// each member of the cluster, separated by commas. pgweir asks one of them every `patroni_interval`, and the next
@@ -74,8 +74,8 @@ settings! {
         pool_mode: Option<PoolMode>, reloads, now;
         /// Which session state clients keep in `transaction` mode. If not set, the global `session_state`.
         session_state: Option<SessionState>, reloads, now;
-        /// The number of servers of each pool that pinned clients may keep without compensation. If not set, the
-        /// global `max_pinned`.
+        /// The number of servers of each pool, or the part of `pool_size`, that pinned clients may keep. If not set,
+        /// the global `max_pinned`.
         max_pinned: Option<Share>, reloads, now;
         /// How long a pinned client may be idle. If not set, the global `pin_timeout`.
         pin_timeout: Option<Micros>, reloads, now;

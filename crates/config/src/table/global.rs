@@ -46,8 +46,8 @@ process_settings! { {
         max_client_conn: u32 = "100", reloads, now;
         /// The number of connections that may be logging in; they do not count under the limits on clients. Above this
         /// number, pgweir disconnects connections for whose next message it has waited for at least a second, the
-        /// longest wait first. It begins with the address that has most such connections. Each worker has its part of
-        /// this number. 0: no limit.
+        /// longest wait first. It begins with the address that has most such connections. Each worker allows an equal
+        /// part of this number. 0: no limit.
         max_login_clients: u32 = "1000", reloads, now;
         /// The number of connections from one address that may be logging in: see `max_login_clients`.
         max_login_clients_per_address: u32 = "200", reloads, now;
@@ -57,9 +57,9 @@ process_settings! { {
         login_memory: Bytes = "16MB", reloads, now;
         /// The most bytes that clients and servers may take together: prepared statements, buffers, catalogs, logins,
         /// session state, and caches (SHOW MEM lists all kinds). The process itself takes some megabytes more. Above
-        /// the limit, pgweir empties its caches, closes idle servers that have statements which no client has, and
-        /// refuses new logins (except to the console) and Parses of new statements with SQLSTATE 53200; everything else
-        /// continues. Logins and statements are accepted again below 90 % of the limit. 0: no limit.
+        /// the limit, pgweir empties its caches, closes idle servers that have prepared statements of no connected
+        /// client, and refuses new logins (except to the console) and Parses of new statements with SQLSTATE 53200;
+        /// everything else continues. Logins and statements are accepted again below 90 % of the limit. 0: no limit.
         memory_limit: Bytes = "0", reloads, now;
         /// The largest number of servers in each pool. There is one pool for each database and user. 0: no limit.
         default_pool_size: u32 = "20", reloads, now;
@@ -188,11 +188,11 @@ process_settings! { {
     }
 
     "Clients that keep a server" {
-        /// In `transaction` mode with `session_state = transparent`, a client is pinned, which means that it keeps
-        /// its server, as long as its session has state that can't be moved to another server, such as a temporary
-        /// table (SHOW PINS). This is the number of servers of each pool, or the part of `pool_size`, that pinned
-        /// clients may keep without compensation. More clients may be pinned, but for each of them the pool may open
-        /// one more server, up to `pinned_overflow`, so that other clients still find servers.
+        /// In `transaction` mode with `session_state = transparent`, a client is pinned, which means that it keeps its
+        /// server, as long as its session has state that can't be moved to another server, such as a temporary table
+        /// (SHOW PINS). Pinned clients may keep this number of servers of each pool, or this part of `pool_size`. For
+        /// each pinned client above this number, the pool may open one more server, up to `pinned_overflow`, so that
+        /// other clients still find servers.
         max_pinned: Share = "75%", reloads, now;
         /// The largest number of servers that a pool may have above its size because of `max_pinned`. The caps on
         /// servers still apply.
@@ -202,18 +202,18 @@ process_settings! { {
         pin_timeout: Micros = "0", reloads, now;
         /// Parameters that pin a client when it changes them, instead of being set again on each server.
         pin_parameters: Vec<String> = "", reloads, now;
-        /// Extensions that pin a client until it disconnects when it calls one of their functions, or a function in one
-        /// of their languages, directly or through views and other functions: name extensions here that keep state in
-        /// the session which pgweir can't see. A change takes effect when pgweir reads a database's catalog the next
-        /// time.
+        /// Extensions that keep state in the session which pgweir can't see, so that their callers are pinned: a client
+        /// that calls one of their functions, or a function in one of their languages, directly or through views and
+        /// other functions, keeps its server until it disconnects. A change takes effect when pgweir reads a database's
+        /// catalog the next time.
         pin_extensions: Vec<String> = "", reloads, now, extension_names;
         /// Functions that change no session state, although pgweir can't determine that from their source: names
         /// without a schema. A change takes effect when pgweir reads a database's catalog the next time. SHOW CATALOG
         /// lists functions whose effect on the session pgweir can't determine.
         certified_functions: Vec<String> = "", reloads, now;
-        /// The treatment of a server on which statements ran that pgweir can't analyse, if they may have left state
-        /// that no reset removes: the database has functions that can (functions in languages like PL/Perl and
-        /// PL/Python, C functions that pgweir does not know, dblink; SHOW CATALOG names one), or the login is a
+        /// What to do with a server after statements that pgweir can't analyse, if they may have left state that no
+        /// reset removes. They may if the database has functions that leave such state (in languages like PL/Perl and
+        /// PL/Python, C functions that pgweir does not know, dblink; SHOW CATALOG names one), or if the login is a
         /// superuser, may become one, or may start a backup or replay replication. `close`: close the server. `ignore`:
         /// reset it as far as possible, and accept that the next client may see that state.
         unclean: Unclean = "close", reloads, now;
@@ -263,9 +263,9 @@ process_settings! { {
         /// `server_connect_timeout` after the client's login. All clients get the error at once if PostgreSQL says that the user may
         /// not log in, or that the database does not exist.
         server_login_retry: Micros = "15", reloads, now;
-        /// Like `server_login_retry`, for databases with a list of hosts and `target_session_attrs`, if it is shorter:
-        /// after a failover, pgweir finds the new primary within this time after its promotion. Errors of servers that
-        /// suggest a failover cause checks of the hosts at once, but at most once in this time.
+        /// The pause in place of a longer `server_login_retry`, for databases with a list of hosts and
+        /// `target_session_attrs`: after a failover, pgweir finds the new primary within this time after its promotion.
+        /// Errors of servers that suggest a failover cause checks of the hosts at once, but at most once in this time.
         target_session_retry: Micros = "0.5", reloads, now, above_zero;
         /// How long the connection to one host of a list may take to open before the next host is tried. 0: as long as
         /// `server_connect_timeout`.
@@ -309,8 +309,8 @@ process_settings! { {
         /// server that fails the check, or does not answer within `server_connect_timeout`, is closed, and the
         /// client gets another one.
         server_check_query: String = "<empty>", reloads, now;
-        /// In `session` mode, close servers that have to be replaced at the end of a transaction instead of the
-        /// session.
+        /// If a server in `session` mode has to be replaced, close it at the end of the transaction, not only at the
+        /// end of the session.
         server_fast_close: bool = "0", reloads, now;
         /// Cancel queries that run longer than this, and disconnect the server and the client. The time in which the
         /// client sends its request does not count. 0: no limit.
@@ -430,7 +430,7 @@ process_settings! { {
         /// each pool and normalized text. The statements that were used least lately make room for others. 0: none are
         /// kept, and those that were kept are forgotten.
         statement_statistics: u32 = "1000" in "statements", reloads, now, between::<0, 100_000>;
-        /// Log transactions that take longer than this, from the request for a server on: a line with the client, the
+        /// Log transactions that take longer than this, the wait for a server included: a line with the client, the
         /// wait for a server, the server's time, and the first statements without literals (as far as
         /// `statement_statistics` keeps them). Each worker logs 20 lines at once and one each second; later lines count
         /// those that were left out. 0: none are logged.
@@ -460,8 +460,8 @@ process_settings! { {
         /// with `allow` and `prefer`, requests may come with or without TLS. `disable`: HTTP never uses TLS.
         http_tls: HttpTls = "client", reloads, now;
         /// A file with tokens for HTTP requests, one per line: `stats TOKEN` or `admin TOKEN`. With this file,
-        /// `/metrics` needs one of the tokens (`Authorization: Bearer TOKEN`), and a request with an `admin` token
-        /// may make pgweir drain. A token has at least 16 characters.
+        /// `/metrics` needs one of the tokens (`Authorization: Bearer TOKEN`), and a request with an `admin` token may
+        /// send `POST /drain`. A token has at least 16 characters.
         http_tokens: Option<String> = "", reloads, now;
         /// The file in which changes of databases and users by the HTTP API are saved, if a request asks for it. It is
         /// read after the ini file, which is never written: its entries replace those of the same name, and its

@@ -31,14 +31,15 @@ macro_rules! login_settings {
                 /// The number of derivations that may wait for these threads. Further logins are refused. A derivation stays
                 /// in the queue even if its client disconnects.
                 scram_queue: u32 = "16384", restarts, now, between::<1, 100_000>;
-                /// The file with rules by address, user and database, for `auth_type = hba`: lines of `local
-                /// DATABASE USER METHOD`, or `host` (`hostssl`, `hostnossl`) `DATABASE USER ADDRESS METHOD`, as in
-                /// PostgreSQL's `pg_hba.conf`. The first that fits decides. DATABASE is `all`, `sameuser`,
-                /// `samerole`, `replication`, USER is `all` or `+role`; both may be lists of names, `@file` and
-                /// `/regular expression` (Rust's syntax, which has no back references and no lookaround). ADDRESS
-                /// is `all` or an address with its mask. METHOD is `trust`, `reject`, `md5`, `scram-sha-256`,
-                /// `password`, `cert` or `peer`, which may have `map=NAME`, `ldap` with its options, or `pam`, which may have
-                /// `pamservice=NAME` (`pgbouncer` if not). A line that can't be understood makes the file unusable.
+                /// The file with rules by address, user and database, for `auth_type = hba`: lines of `local DATABASE
+                /// USER METHOD`, or `host` (`hostssl`, `hostnossl`) `DATABASE USER ADDRESS METHOD`, as in PostgreSQL's
+                /// `pg_hba.conf`. The first line that matches decides. DATABASE is `all`, `sameuser`, `samerole`,
+                /// `replication`, USER is `all` or `+role`; both may be lists of names, `@file` and `/regular
+                /// expression` (Rust's syntax, which has no back references and no lookaround). ADDRESS is `all` or an
+                /// address with its mask. METHOD is `trust`, `reject`, `md5`, `scram-sha-256`, `password`, `cert`,
+                /// `peer`, `ldap` or `pam`. After `cert` and `peer`, `map=NAME` may follow, after `ldap` its options,
+                /// and after `pam` `pamservice=NAME` (`pgbouncer` if it is missing). A line that can't be understood
+                /// makes the file unusable.
                 auth_hba_file: Option<String> = "", reloads, now;
                 /// The file with maps for `map=` of the methods `cert` and `peer`: lines of `MAP SYSTEM-USER USER`.
                 /// SYSTEM-USER may be a `/regular expression`; then `\1` in USER stands for the match of its first group.
@@ -47,10 +48,10 @@ macro_rules! login_settings {
                 /// The user as whom pgweir logs in to run `auth_query`, for users who are not in `auth_file`. pgweir also
                 /// looks up members of roles (`+role` in `auth_hba_file`) as this user.
                 auth_user: Option<String>, reloads, now;
-                /// The query that looks a user up. `$1` is the name. The result is one row with name and secret, or none. A
-                /// user with a null secret exists, but can't log in by password. An optional third column is the number of
-                /// seconds until the secret's VALID UNTIL, for `auth_cache_ttl`; null or infinity if there is no such limit.
-                /// The default query is sent with this column.
+                /// The query that looks a user up. `$1` is the name. The result is one row with name and secret, or
+                /// none. A user with a null secret exists, but can't log in by password. An optional third column is
+                /// the number of seconds until the secret's VALID UNTIL, for `auth_cache_ttl`; null or infinity if
+                /// there is no such limit. pgweir adds this column to the default query.
                 auth_query: String = "SELECT rolname, CASE WHEN rolvaliduntil < now() THEN NULL ELSE rolpassword END FROM pg_authid WHERE rolname=$1 AND rolcanlogin", reloads, now;
                 /// The database in which `auth_query` runs. If not set, the database that the client asked for.
                 auth_dbname: Option<String>, reloads, now, not_console;
@@ -62,12 +63,12 @@ macro_rules! login_settings {
                 auth_cache_ttl: Micros = "0", reloads, now;
                 /// The largest number of results in this cache.
                 auth_cache_size: u32 = "1000", reloads, now;
-                /// Options of LDAP, for `auth_type = ldap`, as PostgreSQL's `pg_hba.conf` has them: `ldapserver`, `ldapport`,
-                /// `ldapscheme`, `ldaptls`, then `ldapprefix` and `ldapsuffix` to bind as the user at once, or
-                /// `ldapbasedn`, `ldapscope`, `ldapbinddn`, `ldapbindpasswd`, `ldapsearchattribute` or
-                /// `ldapsearchfilter` to search for the user first; or an `ldapurl`. In the HBA file they stand
-                /// behind the method `ldap`. Certificates of LDAP servers are checked as `ldap.conf` says
-                /// (`TLS_CACERT`, `TLS_CACERTDIR`, `TLS_REQCERT`; `LDAPCONF` names the file).
+                /// Options of LDAP, for `auth_type = ldap`, as PostgreSQL's `pg_hba.conf` has them: `ldapserver`,
+                /// `ldapport`, `ldapscheme`, `ldaptls`, then `ldapprefix` and `ldapsuffix` to bind as the user at once,
+                /// or `ldapbasedn`, `ldapscope`, `ldapbinddn`, `ldapbindpasswd`, `ldapsearchattribute` or
+                /// `ldapsearchfilter` to search for the user first; or an `ldapurl`. In the HBA file, write them after
+                /// the method `ldap`. Certificates of LDAP servers are checked as `ldap.conf` says (`TLS_CACERT`,
+                /// `TLS_CACERTDIR`, `TLS_REQCERT`; `LDAPCONF` names the file).
                 auth_ldap_options: Option<Secret>, reloads, now;
                 /// The number of threads that check clients at LDAP servers, by PAM, or by the system's list of users.
                 auth_threads: u32 = "4", restarts, now, between::<1, 64>;

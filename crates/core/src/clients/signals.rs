@@ -1,6 +1,6 @@
-//! Clients that signal others (`pg_cancel_backend`, `pg_terminate_backend`) by the pids that pgweir gave these
-//! clients. PostgreSQL's rules decide whether a client may: the server reports the privileges, and the order goes
-//! to the worker of the client that is signalled.
+//! Clients that signal others (`pg_cancel_backend`, `pg_terminate_backend`) by the pids that pgweir gave these clients.
+//! PostgreSQL's rules decide whether a client may signal another one: the server reports the client's privileges. The
+//! order goes to the worker of the client that is signalled.
 //!
 //! This module owns no state. Input: servers' answers about privileges, and the orders of other workers. Output:
 //! queries about privileges, orders to other workers, and effects: the client that is signalled is ended, or its

@@ -1,7 +1,8 @@
-//! The end of a request that may have changed the session.
+//! The end of a request after which ReadyForQuery has to wait for an inspection, as after LISTEN.
 //!
-//! pgweir holds back the client's ReadyForQuery while it inspects the session. The session state that the inspection
-//! finds becomes part of the client's context, or pins the client to this server connection.
+//! Usually pgweir sends ReadyForQuery at once and inspects the session later (`kept`). Here it holds back the client's
+//! ReadyForQuery while it inspects the session. The session state that the inspection finds becomes part of the
+//! client's context, or pins the client to this server connection.
 
 use pgweir_wire::MessageWriter;
 

@@ -1,5 +1,5 @@
-//! Chooses servers for repeated requests. A server to a host whose connection was lost during the request is excluded, unless
-//! it was connected after the loss.
+//! Chooses servers for repeated requests. If a host has lost the request once, server connections to this host that
+//! were opened before the loss are excluded.
 
 use super::Lending;
 use crate::{

@@ -1,8 +1,9 @@
 //! `read_after_write`: a transaction begins on a host that has replayed the writes that clients know of, or on the primary.
 //!
-//! A client whose transaction has to wait stays idle, with its request in its socket, or stays with its server, and its request is
-//! kept. It is served when a check shows that the host has replayed the writes. After `read_after_write_wait` the standbys that have
-//! not done so are left, and the client gets a server of another host.
+//! While the transaction of a client without a server waits, the request stays in the client's socket. A client that
+//! keeps its server stays with it, and pgweir stores the request. The transaction begins when a check shows that the
+//! host has replayed the writes. After `read_after_write_wait`, pgweir stops using the standbys that have not replayed
+//! them, and the client gets a server of another host.
 
 use super::Lending;
 use crate::{

@@ -1,5 +1,5 @@
 //! Online restart, the old process: hands clients over to the new process while they are idle between two transactions
-//! (at a *quiet point*), and gives up places for servers in their pools at the same time.
+//! (at a *quiet point*), and gives the new process places for servers of the same pools at the same time.
 //!
 //! Both processes together keep to one limit of servers for each pool. The old process **keeps** servers only for
 //! clients that can't leave: at most half of the servers that it had, and at most one for each such client. The old

@@ -1,4 +1,4 @@
-//! Statement statistics: what is known, while a client's messages are read, about the statements that they run.
+//! Statement statistics: assigns the bytes of a client's messages to the statements that they run.
 
 use crate::{Time, statement_statistics::StatementStatistics};
 

@@ -4,8 +4,9 @@
 //! gets a text that may run such code, it keeps only statements that the client has prepared itself. Clients of one
 //! application prepare the same statements, so there is rarely anything to close.
 //!
-//! The list of a server's statements counts a Close as done. If the server skips the Close because an earlier message
-//! of the same request fails, it skips the text, too. Behind requests that may still fail, the text waits.
+//! pgweir removes a statement from the server's list as soon as it sends the Close. If the server skips the Close
+//! because an earlier message of the same request fails, it skips the text, too. If earlier requests may still fail,
+//! the text waits for their replies.
 
 use pgweir_wire::tag::frontend;
 

@@ -1,6 +1,7 @@
 //! Receives of io_uring: the kernel reads a server's bytes before the core asks for them.
 //!
-//! The core does not know of this. Bytes that it does not want yet are kept, and are the first that it gets later.
+//! The core does not know of this. The driver keeps bytes that the core does not want yet, and delivers them before all
+//! later bytes.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! The messages of servers that can be checked without their context.
+//! The messages of servers that can be checked one by one, without the messages before them.
 
 use pgweir_wire::{Report, tag::backend};
 

@@ -1,7 +1,7 @@
 //! `read_after_write`: finds out which standbys have replayed the writes that clients know of.
 //!
-//! A client whose transaction has to wait asks the workers that check the hosts for a check at once. Each answer is announced to all
-//! workers, and each worker compares the positions of its pools' hosts.
+//! When a client's transaction has to wait, its worker asks the workers that check the hosts for a check at once. Each
+//! answer is announced to all workers, and each worker compares the positions of its pools' hosts.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Which standbys have replayed the writes that clients know of (`read_after_write`).
 //!
-//! The process counts its writes: every time that bytes of a primary arrive, which may tell a client of a commit. A check of the
-//! primary notes the count before it asks for a position in the WAL behind which no confirmed commit lies. A standby of the same
-//! timeline that has replayed this position has replayed these writes.
+//! The process has a counter of writes, which it increments whenever bytes of a primary arrive: these bytes may confirm
+//! a commit to a client. A check of the primary notes the counter before it asks for a position in the WAL after which
+//! no confirmed commit lies. A standby of the same timeline that has replayed this position has replayed these writes.
 //!
 //! The position is `pg_current_wal_insert_lsn()`, the end of the WAL that was written to memory. A commit is confirmed after its
 //! record is in memory, whatever `synchronous_commit` is: the setting of a role, a database, the server, a session or a transaction,
@@ -16,8 +16,9 @@
 //! - An open transaction that goes on writing moves the end of the WAL, but nobody else waits for it: a primary whose snapshot is
 //!   the same as at the check before has completed no transaction since, so the position of that check still holds
 //!   ([`CompletedTransactions`]).
-//! - The insert position lies behind the header of a page if the last record ends with the page before, where a standby ends its
-//!   replay. So a standby that lacks fewer bytes than a commit takes ([`COMMIT_RECORD_MIN`]) has replayed all commits.
+//! - If the last record ends at the end of a page, the insert position is after the header of the next page, but the
+//!   replay of a standby ends before this header. So a standby that lacks fewer bytes than a commit takes
+//!   ([`COMMIT_RECORD_MIN`]) has replayed all commits.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -1,7 +1,7 @@
 //! The parameters that `connect_query` sets on a server.
 //!
-//! A clean resets all parameters to the values with which the session began. So that it keeps those that `connect_query` has
-//! set, pgweir asks the first server of a pool for them, and sends them to the next servers in the startup packet.
+//! A clean resets all parameters to the values with which the session began. To keep the values that `connect_query`
+//! has set, pgweir asks the first server of a pool for them, and sends them to the next servers in the startup packet.
 
 use pgweir_wire::{Body, Malformed};
 
