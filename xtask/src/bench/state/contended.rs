@@ -240,7 +240,7 @@ fn print(terminal: &Terminal, scenario: &'static str, series: &[Series]) -> Vec<
         return Vec::new();
     };
     terminal.line(
-        "| what the clients do | compared with | CPU us/txn | CPU us/txn of that | ratio | aim |",
+        "| what the clients do | compared with | CPU us/txn | CPU us/txn of the comparison | ratio | aim |",
     );
     terminal.line("|---|---|---|---|---|---|");
     let whole = series.iter().all(|s| s.rounds.iter().all(Result::is_ok));
