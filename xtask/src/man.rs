@@ -67,7 +67,7 @@ fn facts(info: &SettingInfo) -> String {
     }
     line.push_str(match info.effect {
         Effect::Now => ".",
-        Effect::Never => "; taken for PgBouncer's sake, without effect.",
+        Effect::Never => "; accepted for PgBouncer's sake; has no effect.",
     });
     line
 }
@@ -90,9 +90,9 @@ const DESCRIPTION: &[&str] = &[
      starts a comment, at the start of a line only. A backslash at the end of a line continues it on the next. If a \
      key is set more than once, the last one holds. `%include FILE` reads another file at this place; a relative path \
      starts from the working directory.",
-    "A time without a unit is in the unit that is named with the setting; `us`, `ms`, `s`, `min`, `h` or `d` may follow the number. \
-     Booleans are `0` and `1`; `on`, `off`, `yes`, `no`, `true` and `false` are understood too.",
-    "RELOAD in the console, or SIGHUP, puts a changed file in force, except for settings that need a restart. A file \
+    "A time without a unit is in the unit that is named with the setting; `us`, `ms`, `s`, `min`, `h` or `d` may follow \
+     the number. Booleans are `0` and `1`; `on`, `off`, `yes`, `no`, `true` and `false` are understood too.",
+    "RELOAD on the console, or SIGHUP, puts a changed file in force, except for settings that need a restart. A file \
      with a mistake changes nothing: the log says file, line and key.",
 ];
 

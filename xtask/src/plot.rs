@@ -36,7 +36,7 @@ pub(crate) fn svg(root: &Path) -> io::Result<String> {
     Ok(draw(&rows))
 }
 
-/// Returns the lines behind comments and the heading.
+/// Returns the lines after comments and the heading.
 fn rows(text: &str) -> Option<Vec<Row<'_>>> {
     let lines = text.lines().filter(|line| !line.starts_with('#')).skip(1);
     lines

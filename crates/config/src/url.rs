@@ -11,7 +11,7 @@ pub(crate) struct UrlParts {
 }
 
 impl UrlParts {
-    /// Parses a URL behind its scheme. `port`: the port of a URL without one.
+    /// Parses a URL after its scheme. `port`: the port of a URL without one.
     ///
     /// # Errors
     /// The problem of the URL, as the end of a sentence whose subject is the URL.

@@ -39,13 +39,13 @@ pub(crate) struct Env<'w> {
 }
 
 impl Env<'_> {
-    /// Returns whether no server is lent any more, and the process ends when the last lent server was given back.
+    /// Returns whether the process lends no more servers, and ends when the last lent server has come back.
     #[inline]
     pub(crate) fn waits_for_servers(&self) -> bool {
         self.shutdown == Some(Shutdown::WaitForServers)
     }
 
-    /// Returns the memory of all clients and servers, and the worker that needs some.
+    /// Returns the memory of all clients and servers, for this worker to take a part of it.
     #[inline]
     pub(crate) fn memory(&self) -> WorkerMemory<'_> {
         WorkerMemory {

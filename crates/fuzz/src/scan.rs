@@ -1,7 +1,7 @@
 //! Any text through the scanner, in each dialect, with few and with many certificates.
 //!
-//! The target checks that a text has the same effects alone and behind a statement without effects; that phrases are
-//! parts of their text; and that neither an earlier text (behind a zero byte) nor a comment changes a result.
+//! The target checks that a text has the same effects alone and after a statement without effects; that phrases are
+//! parts of their text; and that neither an earlier text (after a zero byte) nor a comment changes a result.
 
 use pgweir_core::session::{
     Fingerprint,

@@ -37,7 +37,7 @@ fn rules(text: &str) -> Rules {
     Rules::parse(text, Path::new(FILE), &maps(), &mut read).expect("rules")
 }
 
-/// Returns the rule that matches. `from` is an address, with a `+` behind it for TLS, or `unix`.
+/// Returns the rule that matches. `from` is an address, with a `+` after it for TLS, or `unix`.
 fn verdict(
     rules: &Rules,
     database: &str,

@@ -343,7 +343,7 @@ impl Replies {
         self.push(Request::Internal(own));
     }
 
-    /// Notes a Sync that pgweir adds behind messages that were noted before.
+    /// Notes a Sync that pgweir adds after messages that were noted before.
     pub fn internal_sync_sent(&mut self, own: InternalQuery) {
         self.end_segment();
         self.internal_query_sent(own);

@@ -82,9 +82,9 @@ counters! {
     for metrics only:
     /// Uses of a prepared statement that the server connection had already.
     statement_hit_count,
-    /// Texts that may have changed nothing but sequence values.
+    /// Texts that may have changed sequence values, and nothing else.
     sequence_text_count,
-    /// Texts that may have changed nothing but parameters that they name.
+    /// Texts that may have changed parameters that they name, and nothing else.
     setting_text_count,
     /// Texts that may have changed anything in the session.
     opaque_text_count,

@@ -31,7 +31,7 @@ pub struct Head {
 }
 
 impl Upstream {
-    /// Returns the next message that begins at or after `*at`, which moves behind its header; `None` when all bytes are
+    /// Returns the next message that begins at or after `*at`, which moves past its header; `None` when all bytes are
     /// used up.
     ///
     /// # Errors

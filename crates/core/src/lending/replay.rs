@@ -21,7 +21,7 @@ use crate::{
     shared::hosts::HostExclusion,
 };
 
-/// Microseconds that a client has to leave its server, after pgweir has left the server's host.
+/// Microseconds within which a client has to leave its server, after pgweir has stopped using the server's host.
 const DEPARTURE: u64 = 200_000;
 
 impl Lending<'_> {

@@ -21,7 +21,7 @@ impl ClientMessages<'_> {
         out.read(self.client_conn, ReadMode::Hold);
     }
 
-    /// Keeps this message and all input behind it until half of the outstanding replies have arrived. Returns `false`
+    /// Keeps this message and all input after it until half of the outstanding replies have arrived. Returns `false`
     /// and keeps nothing while the server reads COPY data: it may send no reply before it has all of the data.
     #[cold]
     pub(super) fn holds_back_before(

@@ -77,7 +77,7 @@ pub(super) enum MessageOutcome {
     Forward,
     /// The message was replaced, or pgweir answered it.
     Handled,
-    /// The message, and all messages behind it, wait for replies.
+    /// The message, and all messages after it, wait for replies.
     Wait,
 }
 

@@ -8,7 +8,7 @@ use crate::{Actions, Token, frontend::Head};
 #[derive(Debug)]
 pub(super) struct Message<'b> {
     pub(super) head: Head,
-    /// The input from the message's body on. The input may end within the body, or contain more messages behind it.
+    /// The input from the message's body on. The input may end within the body, or contain more messages after it.
     pub(super) rest: &'b [u8],
 }
 

@@ -122,8 +122,9 @@ impl ClientMessages<'_> {
             && self.change_to_own_names(sees_all, out)
     }
 
-    /// Removes a SQL-prepared statement that the client closes, if the server does not have it because it could not make it. Behind
-    /// an unanswered request, which may fail, the statement stays: the server may skip the Close.
+    /// Removes an SQL-prepared statement that the client closes, if the server does not have the statement since it
+    /// could not prepare it. While an earlier request is not answered and may fail, the statement stays: the server may
+    /// skip the Close.
     pub(super) fn forget_missing(&mut self, name: &[u8]) {
         let Some(context) = self.client.context.as_deref_mut() else {
             return;

@@ -60,7 +60,8 @@ impl<'b> ServerBytes<'b> {
         })
     }
 
-    /// Counts the bytes since the last count for the statement that is running, if `belongs`.
+    /// Counts the bytes since the last count for the statement that is running. If `belongs` is false, the bytes are
+    /// not the statement's, and are not counted.
     #[inline]
     pub(super) fn count(&mut self, running: &mut RunningStatements, belongs: bool) {
         if belongs {

@@ -6,8 +6,8 @@
 //! certificates depend neither on `search_path` nor on the case of letters. Everything unknown is opaque.
 //!
 //! Only hashes of names are stored. Two names of the catalog with the same hash share the effects of both, so a
-//! collision can only make pgweir treat a clean text as opaque. A name that was not in the catalog when it was read can
-//! be mistaken for another with a probability of 1 in 2^64 for each stored name.
+//! collision can only make pgweir treat a text that leaves no state as opaque. A name that was not in the catalog when
+//! it was read can be mistaken for another with a probability of 1 in 2^64 for each stored name.
 
 mod body;
 mod extensions;
@@ -103,7 +103,7 @@ struct Known {
     opaque_reason: Option<Box<str>>,
     unclean_reason: Option<Box<str>>,
     counts: Counts,
-    /// Functions and relations that are not clean, up to a limit.
+    /// Functions and relations that are not certified, for administrators, up to a limit.
     suspects: Arc<[Suspect]>,
 }
 
@@ -157,7 +157,7 @@ struct DdlCode {
     has_odd_name: bool,
 }
 
-/// A function or relation that is not clean, as shown to administrators.
+/// A function or relation that is not certified, as shown to administrators.
 #[derive(Clone, Debug)]
 pub(crate) struct Suspect {
     /// `function`, `relation` or `built-in`.
@@ -446,7 +446,7 @@ impl Certificates {
         self.known.unclean_reason.as_deref()
     }
 
-    /// Returns the functions and relations that are not clean, up to a limit.
+    /// Returns the functions and relations that are not certified, up to a limit.
     pub(crate) fn suspects(&self) -> &[Suspect] {
         &self.known.suspects
     }

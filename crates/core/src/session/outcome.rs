@@ -75,7 +75,7 @@ impl Unanswered<'_> {
 /// The number of words at the beginning of a statement that are enough to decide: `ROLLBACK WORK AND NO CHAIN`.
 const WORDS_MAX: usize = 5;
 
-/// Reads a statement to its end. Returns its first words, and the token behind it: a semicolon, the end of the text, or
+/// Reads a statement to its end. Returns its first words, and the token after it: a semicolon, the end of the text, or
 /// `Broken`. For a statement that does not begin with a word, returns its first token instead.
 fn first_words<'a>(lexer: &mut Lexer<'a>) -> ([Option<&'a [u8]>; WORDS_MAX], Kind) {
     let mut words = [None; WORDS_MAX];

@@ -155,7 +155,7 @@ fn statements(text: &[u8]) -> impl Iterator<Item = (&'static str, Option<Answer>
     })
 }
 
-/// Returns the rest of the text behind a statement that has the same tokens as `known`, its words in any case.
+/// Returns the rest of the text after a statement that has the same tokens as `known`, its words in any case.
 fn behind<'a>(mut statement: Lexer<'a>, known: &str) -> Option<Lexer<'a>> {
     let mut known = Lexer::new(known.as_bytes());
     loop {

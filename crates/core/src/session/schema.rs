@@ -54,7 +54,7 @@ pub fn left_database(text: &[u8]) -> Option<String> {
 }
 
 /// Returns the words of a text in lower case, and quoted identifiers as they are written. Words in strings are
-/// included, since settings decide where a string ends, and so are all words behind a place that can't be cut into
+/// included, since settings decide where a string ends, and so are all words after a place that can't be cut into
 /// tokens. Ends after the string or word with which the list has at least `most` words.
 pub(super) fn words_of(text: &[u8], most: usize) -> Vec<String> {
     let mut lexer = Lexer::new(text);

@@ -46,7 +46,7 @@ pub enum TakeoverMail {
 
 impl TakeoverMail {
     /// Returns the worker that gets the message after this one; `None` if this one is the last. A note about the
-    /// servers of the other process visits all workers in turn, behind the clients that came before it. Otherwise
+    /// servers of the other process visits all workers in turn, after the clients that came before it. Otherwise
     /// neither process would count a server that came with one of these clients for a moment, and another server would
     /// be opened in its place.
     pub(crate) fn passes_on(&self, worker: WorkerId, workers: usize) -> Option<WorkerId> {

@@ -64,7 +64,7 @@ fn push_slow(out: &mut String, slow: &SlowTransaction) {
     out.push_str("]}");
 }
 
-/// Appends a field behind another one.
+/// Appends a field after another one.
 fn push_field(out: &mut String, name: &str, value: &str) {
     let _ = write!(out, ",\"{name}\":\"");
     for character in value.chars() {

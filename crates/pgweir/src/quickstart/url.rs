@@ -17,7 +17,7 @@ pub(crate) enum UrlError {
     /// Not 1 to 65535.
     #[error("the URL's port must be a number from 1 to 65535")]
     Port,
-    /// `[` without `]`, or with something else than the port behind it.
+    /// `[` without `]`, or with something else than the port after it.
     #[error("the URL's IPv6 address must stand alone between [ and ]")]
     Brackets,
     /// Several hosts.
@@ -144,7 +144,7 @@ impl Url {
         }
     }
 
-    /// Sets a parameter behind the `?`. As in libpq, it overrides the rest of the URL.
+    /// Sets a parameter after the `?`. As in libpq, it overrides the rest of the URL.
     fn set_parameter(&mut self, parameter: &str) -> Result<(), UrlError> {
         let (key, raw) = parameter.split_once('=').unwrap_or((parameter, ""));
         let key = decode(key, "parameter")?;

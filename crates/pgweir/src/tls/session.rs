@@ -398,7 +398,7 @@ fn append_alert(side: &mut Own, bytes: &mut [u8], out: &mut Vec<u8>) {
         let next = on_side!(&mut *side, connection => {
             turn(connection.process_tls_records(&mut bytes[at..]), &mut at, &mut plain, out)
         });
-        // Behind the alert, rustls would parse the same bytes again, and fail again.
+        // After the alert, rustls would parse the same bytes again, and fail again.
         if !matches!(next, Ok(Turn::More)) || is_alert(&out[start..]) {
             return;
         }

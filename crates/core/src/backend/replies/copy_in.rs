@@ -40,7 +40,7 @@ impl Replies {
         }
     }
 
-    /// Removes the Syncs behind the present request, up to the request number `end`: the server ignores them, since it
+    /// Removes the Syncs after the present request, up to the request number `end`: the server ignores them, since it
     /// reads COPY data.
     fn ignore_syncs(&mut self, end: u64) {
         let is_ignored = |replies: &Self| match (replies.requests.front(), replies.requests.get(1))
@@ -53,7 +53,7 @@ impl Replies {
         let most = end.saturating_sub(self.answered + 1);
         while u64::from(self.copy.ignored_syncs) < most && is_ignored(self) {
             self.requests.remove(1);
-            // The removed Sync counts as answered, so that the numbers of the requests behind it stay.
+            // The removed Sync counts as answered, so that the numbers of the requests after it stay.
             self.answered += 1;
             self.owed_to_client -= 1;
             self.copy.ignored_syncs += 1;

@@ -55,7 +55,7 @@ impl Countdown {
         self.set(left.saturating_sub(count));
     }
 
-    /// Notes that the server ignores this number of requests behind the first one.
+    /// Notes that the server ignores this number of requests after the first one.
     pub(super) fn next_ignored(&mut self, count: u32) {
         if self.is_pending() {
             let left = (self.0 & !BEGUN).saturating_sub(count).max(1);

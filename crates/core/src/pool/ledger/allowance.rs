@@ -55,7 +55,7 @@ impl Ledger {
     }
 
     /// Notes that the old process has `count` servers of the pool, which count like this process's own. `lent` is the
-    /// number of lent places that the old process knows of; it will use the others, too.
+    /// number of lent places that the old process knows of. It will also use those that it does not know of yet.
     pub fn set_elsewhere(&mut self, count: u32, lent: u32, now: Time) -> Notes {
         self.elsewhere.servers = count.saturating_add(self.elsewhere.lends.saturating_sub(lent));
         let mut notes = Notes::default();

@@ -10,7 +10,7 @@ pub enum AboveSize {
     Reserve,
     /// The overflow, since many clients wait.
     Overflow,
-    /// Pinned servers, since clients keep more of them than planned.
+    /// Pinned servers, since clients keep more of them than `max_pinned`.
     Pinned,
 }
 

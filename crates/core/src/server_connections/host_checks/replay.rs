@@ -168,7 +168,7 @@ pub(crate) fn note_news(env: &Env<'_>, pools: &LocalPools, out: &mut Actions) {
     }
 }
 
-/// Leaves the standbys of a pool that have not replayed this number of writes, until they have caught up.
+/// Stops using the standbys of a pool that have not replayed this number of writes, until they have caught up.
 pub(crate) fn leave_slow_standbys(env: &Env<'_>, pool: &LocalPool, writes: u64, out: &mut Actions) {
     let hosts = hosts_of(env.directory, pool);
     for host in pending(env, pool, &hosts, writes) {

@@ -243,7 +243,7 @@ fn is_constant(word: &[u8]) -> bool {
     is_any(word, &["null", "true", "false", "default"])
 }
 
-/// Skips `::type` behind a constant.
+/// Skips `::type` after a constant.
 fn skip_cast(lexer: &mut Lexer<'_>) {
     let mut ahead = *lexer;
     let is_cast = ahead.next().kind == Kind::Other(b':') && ahead.next().kind == Kind::Other(b':');

@@ -120,7 +120,7 @@ pub fn shapes_plans(parameter: &[u8]) -> bool {
         || is_any(parameter, &NAMES)
 }
 
-/// Returns the effects of a SET, or of a RESET. `lexer` stands behind that word. `TO DEFAULT` restores the client's
+/// Returns the effects of a SET, or of a RESET. `lexer` is after that word. `TO DEFAULT` restores the client's
 /// startup value, which its server need not have.
 pub(super) fn set(lexer: Lexer<'_>, is_reset: bool) -> Effects {
     let mut several = VecDeque::new();
@@ -139,7 +139,7 @@ pub(super) fn set(lexer: Lexer<'_>, is_reset: bool) -> Effects {
     }
 }
 
-/// Reads the rest of `SELECT set_config(N, V, L) [AS word] [, ...]` behind SELECT, to the end of the statement. Returns
+/// Reads the rest of `SELECT set_config(N, V, L) [AS word] [, ...]` after SELECT, to the end of the statement. Returns
 /// its effects and the lexer at its end; `None` if the statement is anything else.
 ///
 /// N is a plain string that is the name of a parameter, V a plain string or `$n`, L the word true or false: no function

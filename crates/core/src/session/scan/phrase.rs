@@ -76,7 +76,7 @@ pub fn phrases(text: &[u8]) -> Phrases<'_> {
     }
 }
 
-/// Returns whether the end of a text can't be cut into tokens. Phrases behind that place are not found.
+/// Returns whether the end of a text can't be cut into tokens. Phrases after that place are not found.
 #[must_use]
 pub fn is_broken(text: &[u8]) -> bool {
     let mut lexer = Lexer::new(text);

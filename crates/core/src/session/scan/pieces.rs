@@ -45,7 +45,7 @@ pub(in crate::session) fn writes_to_catalogs(pieces: &[Piece<'_>]) -> bool {
     names.clone().any(|name| is_any(name, &WRITING)) && names.any(is_catalog)
 }
 
-/// Cuts a text into pieces, under `standard_conforming_strings = on`. Ends behind [`Piece::Broken`].
+/// Cuts a text into pieces, under `standard_conforming_strings = on`. Ends after [`Piece::Broken`].
 pub(in crate::session) fn pieces(text: &[u8]) -> impl Iterator<Item = Piece<'_>> {
     let mut lexer = Lexer::new(text);
     let mut is_done = false;

@@ -91,7 +91,7 @@ struct Reader<'a> {
 enum Place {
     /// Only parentheses came before.
     Start,
-    /// Behind EXPLAIN and its options.
+    /// After EXPLAIN and its options.
     Explain,
     Within,
     /// The rest of a statement without expressions: SET, RESET, SHOW.

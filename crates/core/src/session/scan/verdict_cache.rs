@@ -209,7 +209,7 @@ impl Set {
 }
 
 /// Returns a hash of a text's beginning, as far as it is the same for all texts that fit the same template: up to the
-/// first digit, quote or slash, behind a comment at the start.
+/// first digit, quote or slash, after a comment at the start.
 #[inline]
 fn head(text: &[u8]) -> u64 {
     let mut text = text;

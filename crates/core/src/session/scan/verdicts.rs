@@ -3,7 +3,7 @@
 use super::{Dialect, Effects, scan};
 use crate::session::certificates::Certificates;
 
-/// Returns the certificates of a database with some certified names, and some that are not clean.
+/// Returns the certificates of a database with some certified names, and some uncertified ones.
 pub(super) fn database() -> Certificates {
     let clean = [
         "users",

@@ -8,7 +8,7 @@ use crate::{Time, shared::pool::ServerRole};
 /// Whether a host can be reached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum HostState {
-    /// No login has ended yet.
+    /// No login has succeeded or failed yet.
     #[default]
     Unknown,
     /// The last login succeeded, and checks are answered.

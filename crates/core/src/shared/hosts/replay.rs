@@ -96,7 +96,7 @@ pub struct ReplayPosition {
     pub(crate) is_standby: bool,
     /// The timeline that a primary writes, or a standby replays.
     pub(crate) timeline: u32,
-    /// The position in the WAL behind which no confirmed commit of a primary lies, or up to which a standby has replayed.
+    /// The position in the WAL after which no confirmed commit of a primary lies, or up to which a standby has replayed.
     pub(crate) position: u64,
     /// The number of writes when the check began.
     pub(crate) writes: u64,

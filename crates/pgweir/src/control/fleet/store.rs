@@ -192,7 +192,7 @@ impl Store {
         Ok(instance)
     }
 
-    /// Returns the text behind `peer/` in a key, if it is one of a peer.
+    /// Returns the text after `peer/` in a key, if it is one of a peer.
     fn peer_number<'a>(&self, pair: &'a KeyValue) -> Option<&'a [u8]> {
         pair.key()
             .strip_prefix(self.prefix.as_bytes())?

@@ -135,7 +135,7 @@ fn addresses(count: u16) -> usize {
     (usize::from(count) * size_of::<BufRingEntry>()).next_multiple_of(PAGE)
 }
 
-/// Returns the layout of the addresses and the buffers behind them.
+/// Returns the layout of the addresses and the buffers after them.
 fn layout(count: u16) -> io::Result<Layout> {
     let bytes = addresses(count) + usize::from(count) * BUFFER_BYTES;
     Layout::from_size_align(bytes, PAGE).map_err(|_| io::ErrorKind::OutOfMemory.into())

@@ -222,7 +222,7 @@ impl Parser<'_> {
             "time" if self.takes("zone") => "timezone".to_owned(),
             _ => name,
         };
-        // RESET ROLE has nothing behind the word.
+        // RESET ROLE has nothing after the word.
         let is_plain = matches!(name.as_str(), "role" | "timezone");
         if !self.symbol('=') && !self.takes("to") && !is_plain {
             return None;

@@ -32,7 +32,7 @@ pub(crate) struct State {
     savepoints: Vec<(String, Transactional)>,
     /// Session-level advisory locks, with the number of times that each was taken.
     locks: BTreeMap<String, u32>,
-    /// SQL-prepared statements: the text of the PREPARE, and the statement behind AS.
+    /// SQL-prepared statements: the text of the PREPARE, and the statement after AS.
     statements: BTreeMap<String, (String, String)>,
     /// The last value of each sequence.
     sequences: BTreeMap<String, String>,
@@ -105,7 +105,7 @@ impl State {
             .map(|(name, (source, _))| (name, source))
     }
 
-    /// Returns the statement behind AS of an SQL-prepared statement.
+    /// Returns the statement after AS of an SQL-prepared statement.
     pub(crate) fn prepared(&self, name: &str) -> Option<&str> {
         self.statements.get(name).map(|(_, body)| body.as_str())
     }

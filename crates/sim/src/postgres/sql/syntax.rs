@@ -34,7 +34,7 @@ pub(crate) enum Statement {
     },
     Prepare {
         name: String,
-        /// The statement behind AS.
+        /// The statement after AS.
         body: String,
     },
     Execute(String),
@@ -131,7 +131,7 @@ pub(crate) enum Expr {
     IsNull(Box<Expr>),
 }
 
-/// A SELECT, and further ones behind UNION ALL.
+/// A SELECT, and further ones after UNION ALL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Select {
     pub(super) columns: Vec<Expr>,

@@ -32,7 +32,7 @@ pub(in crate::session::certificates) struct Conclusions {
     pub(in crate::session::certificates) functions: Vec<(Box<str>, Effects)>,
     /// Relations, and the effects of reading and of writing them.
     pub(in crate::session::certificates) relations: Vec<(Box<str>, Effects, Effects)>,
-    /// Functions and relations that are not clean, as shown to administrators.
+    /// Functions and relations that are not certified, as shown to administrators.
     pub(in crate::session::certificates) suspects: Vec<Suspect>,
     /// Names of the users' functions and relations whose result differs between sessions.
     pub(in crate::session::certificates) session_readers: HashSet<Name>,

@@ -16,7 +16,7 @@ use crate::session::{
 
 /// The length of the longest word that a name can follow.
 const WORD_MAX: usize = b"current_setting".len();
-/// The largest number of bytes in which a word and the name behind it are found if the text arrives in pieces.
+/// The largest number of bytes in which a word and the name after it are found if the text arrives in pieces.
 const REST_MAX: usize = 1024;
 
 /// Collects names of custom parameters (`app.tenant`) that a text mentions, in lower case: as the argument of
@@ -72,7 +72,7 @@ impl CustomNames {
         self.may_reset
     }
 
-    /// Reads words and the names behind them. Returns the place of a word that the next piece of the text may continue.
+    /// Reads words and the names after them. Returns the place of a word that the next piece of the text may continue.
     fn read_words(&mut self, text: &[u8], is_end: bool) -> usize {
         let mut at = 0;
         while let Some(start) = text[at..].iter().position(|&byte| starts_word(byte)) {

@@ -38,7 +38,7 @@ pub(super) fn statement<'a>(lexer: &mut Lexer<'a>, found: &mut VecDeque<Phrase<'
     }
 }
 
-/// Reads the rest of a SET, or of a RESET. `lexer` stands behind that word. Adds the phrases to `several` if there are
+/// Reads the rest of a SET, or of a RESET. `lexer` is after that word. Adds the phrases to `several` if there are
 /// more than one.
 pub(in crate::session::scan) fn setting<'a>(
     lexer: Lexer<'a>,
