@@ -8,8 +8,8 @@ use pgweir_core::base::{
 use super::{Entry, entry};
 
 /// The cause of the error of a transaction whose outcome is unknown.
-const OUTCOME_UNKNOWN: &str = "The server connection was lost while the server may have been committing: after a COMMIT, or a statement outside of a \
-    transaction block that may change something, was sent, and before it was confirmed. If `statement_statistics` is 0, pgweir does not know \
+const OUTCOME_UNKNOWN: &str = "The server connection was lost while the server may have been committing: a COMMIT, or a statement outside of a \
+    transaction block that may change something, was sent, and the server has not confirmed it. If `statement_statistics` is 0, pgweir does not know \
     which statements were sent, and counts each unanswered statement as one that may have changed something. REASON \
     is the message of an error with SQLSTATE 08006.";
 
@@ -98,8 +98,8 @@ pub(super) fn servers() -> Vec<Entry> {
         ),
         entry(
             Fault::HostLeft("REASON"),
-            "The checks of `host_check_interval` have found that the server's host does not answer any more, or that another \
-             host of the list was promoted after it, in the middle of a transaction or a query.",
+            "In the middle of a transaction or a query, the checks of `host_check_interval` have found that the server's host \
+             does not answer any more, or that another host of the list was promoted after it.",
             "See `SHOW HOSTS`. The transaction was rolled back: repeat it.",
         ),
         entry(

@@ -257,11 +257,11 @@ process_settings! { {
         cancel_wait_timeout: Micros = "10", reloads, now;
         /// A server connection must be open and logged in within this time. 0: no limit.
         server_connect_timeout: Micros = "15", reloads, now;
-        /// The pause after a failed login to a server. RELOAD and RECONNECT end it. Clients that are logged in wait for the next login,
-        /// up to `query_wait_timeout`. Clients that log in get the error at once if PostgreSQL has refused the login and the pool has
-        /// no server left, or if the pool has never had a server and the next login to the server comes later than
-        /// `server_connect_timeout` after the client's login. All clients get the error at once if PostgreSQL says that the user may
-        /// not log in, or that the database does not exist.
+        /// The pause after a failed login to a server. RELOAD and RECONNECT end it. Clients that are logged in wait for
+        /// the next login, up to `query_wait_timeout`. Clients that log in get the error at once in two cases:
+        /// PostgreSQL has refused the login, and the pool has no server left; or the pool has never had a server, and
+        /// the next login to the server comes later than `server_connect_timeout` after the client's login. All clients
+        /// get the error at once if PostgreSQL says that the user may not log in, or that the database does not exist.
         server_login_retry: Micros = "15", reloads, now;
         /// The pause in place of a longer `server_login_retry`, for databases with a list of hosts and
         /// `target_session_attrs`: after a failover, pgweir finds the new primary within this time after its promotion.
@@ -280,10 +280,10 @@ process_settings! { {
         /// After this number of consecutive failed checks, servers of the host are closed and the host is no longer
         /// used, if another host of the list can be used.
         host_check_failures: u32 = "2", reloads, now, between::<1, 1_000>;
-        /// After a host of a list has failed (it does not answer, or reports that it is starting, shutting down or
-        /// recovering), it has to stay up for this long before new server connections are opened to it, if another host
-        /// can be used meanwhile. With each further failure the time doubles, up to 32 times this value; after ten
-        /// minutes without a failure it is this value again. 0: no such wait.
+        /// How long a host of a list has to stay up after a failure before new server connections are opened to it, if
+        /// another host can be used meanwhile. A host has failed if it does not answer, or reports that it is starting,
+        /// shutting down or recovering. With each further failure the time doubles, up to 32 times this value; after
+        /// ten minutes without a failure it is this value again. 0: no such wait.
         host_return_after: Micros = "5", reloads, now;
         /// How often pgweir asks Patroni's REST API (`patroni` in `[databases]`), if hosts are checked (`host_check_interval`).
         patroni_interval: Micros = "1", reloads, now, above_zero;
