@@ -18,6 +18,14 @@ use crate::{
 };
 
 impl Lending<'_> {
+    /// Releases the server like [`Self::release_if_done`], if it is still lent to this client.
+    pub(crate) fn release_if_lent_to(&mut self, client: Token, conn: Token, out: &mut Actions) {
+        let server = self.connections.server(conn);
+        if server.is_some_and(|server| server.relays_for() == Some(client)) {
+            self.release_if_done(conn, out);
+        }
+    }
+
     /// Releases the server at the end of a transaction, if the pool's mode allows that.
     #[inline]
     pub(crate) fn release_if_done(&mut self, conn: Token, out: &mut Actions) {

@@ -248,10 +248,9 @@ impl Worker {
                 self.lend(now, out, |event, out| event.place_server(server, out));
             }
             ServerEffect::SettleFor { server, client } => {
-                let lent = self.table.server(server);
-                if lent.is_some_and(|lent| lent.relays_for() == Some(client)) {
-                    self.lend(now, out, |event, out| event.release_if_done(server, out));
-                }
+                self.lend(now, out, |event, out| {
+                    event.release_if_lent_to(client, server, out)
+                });
             }
             ServerEffect::GiveBack(server) => {
                 self.lend(now, out, |event, out| event.give_back(server, false, out));

@@ -1,6 +1,7 @@
 //! Makes series from counts: those of pgbouncer_exporter, by its names, and pgweir's own.
 
 mod fleet;
+mod hosts;
 mod own;
 mod pgbouncer;
 mod rows;

@@ -1,0 +1,74 @@
+//! The series about the hosts of servers.
+
+use std::collections::BTreeMap;
+
+use pgweir_core::shared::pool::{HostCounts, HostLogin};
+
+use super::{
+    Source,
+    rows::{LabelledNames, OTHER},
+};
+use crate::http::exposition::{Exposition, Kind};
+
+/// Writes the results of logins to each host. A database without series of its own adds to those of the same host under
+/// (other).
+pub(super) fn write_logins(
+    source: Source<'_>,
+    kept: &LabelledNames<String>,
+    text: &mut Exposition,
+) {
+    let mut hosts = BTreeMap::<[&str; 2], HostCounts>::new();
+    for (database, endpoint, counts) in &source.metrics.hosts.logins {
+        let name = kept.name(database);
+        let endpoint = if name == OTHER { OTHER } else { endpoint };
+        hosts
+            .entry([name, endpoint])
+            .and_modify(|sum| sum.add(counts))
+            .or_insert(*counts);
+    }
+    let help = "1 if the last login to a host has succeeded, or the host has refused it; 0 if the host could not be reached, or was starting or stopping.";
+    let mut family = text.family("pgweir_server_host_up", Kind::Gauge, help);
+    for ([database, endpoint], counts) in &hosts {
+        let is_up = !matches!(
+            counts.last(),
+            HostLogin::Unreachable | HostLogin::Unavailable
+        );
+        let labels = [("database", *database), ("endpoint", endpoint)];
+        family.add(&labels, is_up.into());
+    }
+    let help = "Logins to each host, by their result: ok, refused, unavailable (the server starts, stops or recovers), unreachable, or wrong_role.";
+    let mut family = text.family("pgweir_server_host_logins", Kind::Counter, help);
+    for ([database, endpoint], counts) in &hosts {
+        for (login, count) in counts.counts() {
+            let labels = [
+                ("database", *database),
+                ("endpoint", endpoint),
+                ("result", login.name()),
+            ];
+            family.add(&labels, count);
+        }
+    }
+}
+
+/// Writes the role of each host, and the lag of each standby.
+pub(super) fn write_roles(source: Source<'_>, text: &mut Exposition) {
+    let roles = &source.metrics.hosts.roles;
+    let help = "1 if a host is a primary, 0 if it is a standby (role of SHOW HOSTS).";
+    let mut family = text.family("pgweir_host_primary", Kind::Gauge, help);
+    for host in roles {
+        family.add(&[("endpoint", &host.endpoint)], host.is_primary.into());
+    }
+    let help = "How far a standby is behind its primary, as the last check has found it.";
+    let mut family = text.family("pgweir_host_lag_seconds", Kind::Gauge, help);
+    for host in roles {
+        if let Some(lag) = host.lag {
+            family.add_micros(&[("endpoint", &host.endpoint)], lag);
+        }
+    }
+    let help =
+        "How often a host went from up to down, or to starting, shutting down or recovering.";
+    let mut family = text.family("pgweir_host_failures", Kind::Counter, help);
+    for host in roles {
+        family.add(&[("endpoint", &host.endpoint)], host.failures);
+    }
+}
