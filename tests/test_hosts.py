@@ -12,7 +12,9 @@ import pytest
 
 import cluster as clusters
 import machine
+from fakeserver import FakeServer
 from rawclient import LoginRefused
+from scraping import scrape
 
 pytestmark = pytest.mark.pgweir_only("PgBouncer has one port for a list, and no target_session_attrs")
 
@@ -146,18 +148,118 @@ class Closed:
 
 @pytest.mark.shows("host_connect_timeout")
 @pytest.mark.parametrize("balance", ["round-robin", "disable"])
-@pytest.mark.parametrize("dead, most", [(Closed, 0.5), (BlackHole, 2.0)])
-def test_the_next_host_is_tried_at_once(start_pooler, newest_pg, balance, dead, most):
+@pytest.mark.parametrize("dead", [Closed, BlackHole])
+def test_the_next_host_is_tried_at_once(start_pooler, newest_pg, balance, dead):
     """A dead first host costs no more than `host_connect_timeout`, and is not tried again for `server_login_retry`."""
     with dead() as first:
-        pooler = start_pooler(None, databases={"app": entry(first, newest_pg, load_balance_hosts=balance)})
+        pooler = start_pooler(None, databases={"app": entry(first, newest_pg, load_balance_hosts=balance)}, host_race_after=0,
+                              server_connect_timeout=60, server_login_retry=60, query_wait_notify=0)
+
+        def attempts():
+            return pooler.log().count(f"@127.0.0.1:{first.port} closing")
         began = time.monotonic()
         with pooler.connect() as db:
             db.execute("SELECT 1")
-        assert time.monotonic() - began < most
+            assert time.monotonic() - began < 30
+            before = attempts()
+            assert servers_seen(pooler, 4) == {newest_pg.port}
+        assert attempts() == before, "the dead host is known"
+
+
+class Silent:
+    """A port that accepts connections, and never answers."""
+
+    def __init__(self):
+        self.host, self._listener = "127.0.0.1", socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._listener.close()
+
+
+def races(port):
+    """The number of races between hosts, by the winner."""
+    return {labels["winner"]: value for labels, value in scrape(port).series("pgweir_host_races_total") if value}
+
+
+# Settings with which only a race gets a client to the second host within a minute.
+PATIENT = {"host_connect_timeout": 60, "server_connect_timeout": 60, "query_wait_notify": 0, "default_pool_size": 10}
+
+
+@pytest.mark.shows("host_race_after")
+@pytest.mark.parametrize("balance", ["round-robin", "disable"])
+@pytest.mark.parametrize("dead", [BlackHole, Silent])
+def test_the_next_host_is_tried_beside_a_silent_one(start_pooler, newest_pg, workers, balance, dead):
+    """The first login to end decides. The other connection is closed, and its place is free again; new connections avoid the
+    silent host.
+    """
+    with dead() as first:
+        port = machine.free_port()
+        pooler = start_pooler(None, workers=workers, http_listen=f"127.0.0.1:{port}", max_db_connections=4, **PATIENT,
+                              databases={"app": entry(first, newest_pg, load_balance_hosts=balance)})
         began = time.monotonic()
-        assert servers_seen(pooler, 4) == {newest_pg.port}
-        assert time.monotonic() - began < 0.5, "the dead host is known"
+        with pooler.connect() as db:
+            db.execute("SELECT 1")
+            took = time.monotonic() - began
+            print(f"{took:.2f} s")
+            assert took < 30
+            pooler.expect_log("has not answered")
+            pooler.expect_log("another host was faster")
+            # With as many clients as there may be servers, each place is needed.
+            assert servers_seen(pooler, 4) == {newest_pg.port}
+        assert {row["port"] for row in pooler.console("SHOW SERVERS")} == {newest_pg.port}
+        assert races(port) == {"second": 1}
+        hosts = {row["host"]: (row["state"], row["last_error"]) for row in pooler.console("SHOW HOSTS")}
+        state, error = hosts[f"{first.host}:{first.port}"]
+        assert state == "down" and "another host was faster" in error
+
+
+def test_the_first_host_wins_a_race(start_pooler):
+    """The login to a host that is only slow goes on, and the connection to the other host is closed."""
+    with FakeServer(lambda connection: connection.rest()) as other:
+        def answer_late(connection):
+            machine.wait_until(lambda: other.accepted, what="the other host is tried")
+            if connection.welcome():
+                connection.serve()
+        with FakeServer(answer_late) as first:
+            port = machine.free_port()
+            pooler = start_pooler(None, http_listen=f"127.0.0.1:{port}", **PATIENT,
+                                  databases={"app": entry(first, other, load_balance_hosts="disable", session_state="off")})
+            with pooler.raw() as client:
+                client.query("SELECT 1")
+                machine.wait_until(lambda: races(port) == {"first": 1}, what="the race is over")
+                assert [row["port"] for row in pooler.console("SHOW SERVERS")] == [first.port]
+
+
+@pytest.mark.parametrize("limit", ["max_db_connections", "max_server_conn", "default_pool_size"])
+def test_a_race_needs_room(start_pooler, newest_pg, limit):
+    """Under a full limit there is no second connection: the next host is tried when the first one has failed."""
+    with BlackHole() as first:
+        port = machine.free_port()
+        settings = PATIENT | {"host_connect_timeout": 1, limit: 1}
+        pooler = start_pooler(None, http_listen=f"127.0.0.1:{port}", host_race_after=0.05, **settings,
+                              databases={"app": entry(first, newest_pg)})
+        began = time.monotonic()
+        with pooler.connect() as db:
+            db.execute("SELECT 1")
+        assert time.monotonic() - began >= 1
+        assert "has not answered" not in pooler.log()
+        assert races(port) == {}
+
+
+def test_a_race_goes_on_with_the_third_host(start_pooler, pair):
+    """A second host with the wrong role is no winner: the third host is tried while the first one is still silent."""
+    primary, standby = pair
+    with BlackHole() as first:
+        pooler = start_pooler(None, databases={"app": entry(first, standby, primary, target_session_attrs="read-write",
+                                                            load_balance_hosts="disable")}, host_check_interval=0, **PATIENT)
+        began = time.monotonic()
+        with pooler.connect() as db:
+            assert db.execute("SELECT inet_server_port()").fetchone()[0] == primary.port
+        assert time.monotonic() - began < 30
 
 
 @pytest.mark.shows("target_session_retry")

@@ -86,7 +86,12 @@ impl Connections {
     /// Makes sure that deadlines are checked, since a connection has one now.
     #[inline]
     pub(crate) fn schedule(&mut self, now: Time) {
-        let at = now.after(INTERVAL);
+        self.schedule_at(now.after(INTERVAL));
+    }
+
+    /// Makes sure that deadlines are checked at this time, or earlier.
+    #[inline]
+    pub(crate) fn schedule_at(&mut self, at: Time) {
         if self.next_tick.is_none_or(|next| next > at) {
             self.next_tick = Some(at);
         }
@@ -95,6 +100,15 @@ impl Connections {
     /// Returns whether any connection has a deadline.
     pub(crate) fn have_deadlines(&self) -> bool {
         self.iter().any(|(_, conn)| conn.has_deadline())
+    }
+
+    /// Returns when the next race between two hosts begins.
+    pub(crate) fn next_race(&self) -> Option<Time> {
+        let races = self.iter().filter_map(|(_, conn)| match conn {
+            Conn::Server(server) => server.link.race().planned_at(),
+            Conn::Client(_) | Conn::Cancel(_) => None,
+        });
+        races.min()
     }
 
     /// Returns whether this server has exactly these settings and statements.

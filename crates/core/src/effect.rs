@@ -328,6 +328,8 @@ pub(crate) enum ServerEffect {
     RetireRedefined(Token),
     /// End a server login that took longer than `server_connect_timeout`.
     EndLogin(Token),
+    /// Open a connection to another host beside this one, whose host does not answer.
+    BeginRace(Token),
     /// Close a server connection that can't be lent to the client that it was checked or cleaned for, and log the
     /// reason. The client gets another one.
     FailCheck(Token, &'static str),

@@ -83,6 +83,9 @@ fn server_overdue(env: &Env<'_>, token: Token, server: &Server) -> Option<Effect
         {
             Some(Effect::Server(ServerEffect::EndLogin(token)))
         }
+        Duty::Login(_) if (server.link.race().planned_at()).is_some_and(|at| at <= env.now) => {
+            Some(Effect::Server(ServerEffect::BeginRace(token)))
+        }
         Duty::Cleaning { until, .. } if *until <= env.now => {
             let why = "abandoned query took too long";
             Some(Effect::close(token, why))
@@ -97,7 +100,7 @@ fn server_overdue(env: &Env<'_>, token: Token, server: &Server) -> Option<Effect
     }
 }
 
-/// Returns the time of the next check: soon while something has a short deadline, else the end of the first server,
+/// Returns the time of the next check: soon while something has a short deadline, or when a race between two hosts begins, else the end of the first server,
 /// empty pool or period. `clients_have_deadlines`: any timeout applies to the clients of the worker.
 pub(crate) fn next_deadline(
     env: &Env<'_>,
@@ -110,7 +113,7 @@ pub(crate) fn next_deadline(
     let has_memory_limit = env.directory.memory().limit() > 0;
     let has_deadlines = has_memory_limit || clients_have_deadlines || connections.have_deadlines();
     if has_deadlines || may_offer_kept(pools) || host_checks::has_hosts_to_check(env, pools) {
-        return Some(soon);
+        return Time::earlier(connections.next_race(), Some(soon));
     }
     let has_servers = pools.iter().any(|pool| pool.has_servers());
     let deadlines = [

@@ -297,7 +297,7 @@ impl Scenario {
         scenario.databases = scenario.databases.replace(HOST, hosts);
         // The model knows no checks of hosts.
         scenario.settings += "host_check_interval = 0\ntarget_session_retry = 1\n";
-        scenario.settings += "read_repeat_buffer = 2000\n";
+        scenario.settings += "read_repeat_buffer = 2000\nhost_race_after = 0.002\n";
         scenario.standbys = true;
         scenario.fault_rates.server_killed = scenario.fault_rates.server_killed.max(40);
         scenario

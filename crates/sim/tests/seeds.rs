@@ -62,13 +62,15 @@ fn wild_clients() {
 /// Standbys that end: clients get each reply once, whether their request is repeated or not.
 #[test]
 fn standbys_that_end() {
-    let mut repeated = 0;
+    let (mut repeated, mut races) = (0, 0);
     for seed in 0..seeds() {
         let event_counts =
             run_scenario(&Scenario::standbys(seed)).unwrap_or_else(|failure| panic!("{failure}"));
         repeated += event_counts.get("read repeated").unwrap_or(&0);
+        races += event_counts.get("host race").unwrap_or(&0);
     }
     assert!(4 * repeated > seeds(), "{repeated} requests were repeated");
+    assert!(2 * races > seeds(), "{races} races between hosts");
 }
 
 /// Seeds in which faults were found earlier.

@@ -2,6 +2,7 @@
 //! outstanding replies, and their session state.
 
 mod client_names;
+mod host_race;
 mod loan;
 mod login;
 mod login_failure;
@@ -16,6 +17,7 @@ mod session;
 mod stream;
 
 pub use client_names::{ClientNames, Naming};
+pub use host_race::{HostRace, RunningRace};
 pub use loan::{Phase, Settling};
 pub use login::{BackendKey, Credentials, LoginError, Progress, ServerLogin, TlsAnswer};
 pub use lookup::Lookup;

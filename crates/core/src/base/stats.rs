@@ -106,6 +106,12 @@ counters! {
     replay_wait_count,
     /// Transactions that waited for longer than `read_after_write_wait`.
     replay_timeout_count,
+    /// Races between two hosts that were won by the host that was tried first.
+    first_host_win_count,
+    /// Races between two hosts that were won by the host that was tried second.
+    second_host_win_count,
+    /// Races between two hosts in which a login failed or was given up before the other one was complete.
+    undecided_race_count,
     /// Successful logins to servers.
     server_login_count,
     /// Failed logins to servers.

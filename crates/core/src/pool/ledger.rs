@@ -148,6 +148,7 @@ impl Ledger {
                 owned: vec![0; workers],
                 all: 0,
                 connecting: 0,
+                rivals: 0,
                 reading: 0,
                 reading_until: Time(0),
                 pinned: 0,
@@ -512,7 +513,7 @@ impl Ledger {
         } else {
             1
         };
-        self.open && !self.paused && self.servers.connecting < most && now >= self.retry_at
+        self.open && !self.paused && self.openings() < most && now >= self.retry_at
     }
 
     fn open_unasked(&mut self, worker: WorkerId, most: u32, now: Time) -> Notes {
@@ -585,6 +586,7 @@ mod capacity;
 mod closing;
 mod counts;
 mod exclusive;
+mod race;
 #[cfg(test)]
 mod tests;
 mod wait_reason;

@@ -49,6 +49,9 @@ impl ServerConnections<'_> {
 
     /// Handles bytes of a server that pgweir logs in to.
     pub(crate) fn login_bytes(&mut self, conn: Token, bytes: &[u8], out: &mut Actions) {
+        if let Some(server) = self.connections.server(conn) {
+            server.link.race_mut().note_answer();
+        }
         if let Some(login) = self.login(conn) {
             login.push(bytes);
         }
@@ -172,6 +175,7 @@ impl ServerConnections<'_> {
             let logged_in = ListenerEffect::LoggedIn(conn);
             return self.effects.push(Effect::Listener(logged_in));
         }
+        self.win_race(conn, out);
         if let Some(Conn::Server(server)) = self.connections.get(conn) {
             self.note_host(server, role, (Some(HostState::Up), None), out);
         }
@@ -344,6 +348,7 @@ impl ServerConnections<'_> {
             HostLogin::Refused if why.is_final() => None,
             HostLogin::Refused => Some(HostState::Refusing),
             HostLogin::Unavailable => Some(HostState::Unavailable),
+            HostLogin::Overtaken => None,
         };
         self.note_host(&server, None, (state, Some(error)), out);
         if let (HostLogin::Unavailable, Some(host)) = (login, server.link.host()) {
@@ -370,7 +375,7 @@ impl ServerConnections<'_> {
 }
 
 /// Returns whether there is no other connection to a server's host.
-fn is_alone(server: &Server) -> bool {
+pub(super) fn is_alone(server: &Server) -> bool {
     let host = server.link.host();
     host.is_some_and(|host| host.connections() <= 1)
 }

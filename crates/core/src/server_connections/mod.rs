@@ -2,8 +2,8 @@
 //!
 //! This module owns no state: each connection carries its own, in the table of connections. The module opens a
 //! connection when the ledger of a pool asks for one (`opening`), or for one client that gets an exclusive server
-//! (`exclusive`), logs in to the server (`login`, `tls`), and removes the connection when it is closed or lost
-//! (`loss`). The ledgers are notified of each of these.
+//! (`exclusive`), logs in to the server (`login`, `tls`), tries a second host beside one that does not answer (`host_race`), and
+//! removes the connection when it is closed or lost (`loss`). The ledgers are notified of each of these.
 //!
 //! Input: a ledger's orders to open a connection, and the events of connections that log in or are lost. Output:
 //! actions for the driver, notes of ledgers, and effects: a server that has logged in is placed in its pool
@@ -15,6 +15,7 @@ mod connect_settings;
 mod exclusive;
 pub(crate) mod fleet_rounds;
 pub(crate) mod host_checks;
+mod host_race;
 mod login;
 mod loss;
 pub(crate) mod maintenance;
@@ -143,6 +144,7 @@ impl ServerConnections<'_> {
             return None;
         };
         let (env, directory) = (self.env, self.env.directory);
+        self.leave_race(&mut server);
         let _ = server.uncount_pinned();
         if let Some(lookup) = server.session.queries.lookup.take() {
             note_lost_lookup(env.worker, &lookup, out);

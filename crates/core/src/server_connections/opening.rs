@@ -48,7 +48,8 @@ impl ServerConnections<'_> {
             let text = format!("no such database: {}", shared.key.database);
             return self.login_failed(shared, Failure::unreachable(&text), out);
         };
-        self.begin_login(shared, endpoint, credentials, Purpose::Pool, out);
+        let conn = self.begin_login(shared, endpoint, credentials, Purpose::Pool, out);
+        self.plan_race(conn, shared);
     }
 
     /// Opens a server connection that the ledger has counted.
@@ -149,21 +150,45 @@ impl ServerConnections<'_> {
         &mut self,
         shared: &Arc<SharedPool>,
     ) -> Option<(Arc<Endpoint>, Credentials)> {
+        let database = self.env.snapshot.config.database(&shared.key.database)?;
+        let endpoint = self.choose_host(shared, database, None)?;
+        Some((endpoint, self.credentials(shared, database)))
+    }
+
+    /// Returns the host and the credentials for a login beside a login to `first`; `None` if no other host can be used.
+    pub(super) fn terms_of_second_login(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        first: &Endpoint,
+    ) -> Option<(Arc<Endpoint>, Credentials)> {
+        let database = self.env.snapshot.config.database(&shared.key.database)?;
+        let endpoint = self.choose_host(shared, database, Some(first))?;
+        Some((endpoint, self.credentials(shared, database)))
+    }
+
+    /// Chooses the host for a login to a server of a pool. With `first`, chooses a host that can be used beside this one: the
+    /// search begins behind it in the list.
+    fn choose_host(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        database: &Database,
+        first: Option<&Endpoint>,
+    ) -> Option<Arc<Endpoint>> {
         let (snapshot, now) = (self.env.snapshot, self.env.now);
-        let database = snapshot.config.database(&shared.key.database)?;
-        let endpoints = &self.open_pool(shared).terms.endpoints;
-        if endpoints.is_empty() {
-            return None;
-        }
-        let start = match database.load_balance_hosts {
-            LoadBalance::RoundRobin => shared.take_host_number(),
-            // A failed login moves on to the next host.
-            LoadBalance::Disable => shared.host_number(),
-        };
-        let retry = snapshot.config.login_retry(database).0;
         let directory = self.env.directory;
         let pool = &*self.open_pool(shared);
         let endpoints = &pool.terms.endpoints;
+        if endpoints.is_empty() {
+            return None;
+        }
+        let place_of = |first: &Endpoint| endpoints.iter().position(|one| **one == *first);
+        let start = match (first, database.load_balance_hosts) {
+            (Some(first), _) => place_of(first)? + 1,
+            (None, LoadBalance::RoundRobin) => shared.take_host_number(),
+            // A failed login moves on to the next host.
+            (None, LoadBalance::Disable) => shared.host_number(),
+        };
+        let retry = snapshot.config.login_retry(database).0;
         let requirements = host_checks::requirements_of(Some(database)).for_new_servers();
         let exclusions = host_checks::host_exclusions(directory, pool, requirements);
         let spreads = database.load_balance_hosts == LoadBalance::RoundRobin
@@ -172,15 +197,23 @@ impl ServerConnections<'_> {
         let candidates: Vec<Candidate<'_>> = hosts
             .map(|(endpoint, exclusion)| Candidate {
                 endpoint,
-                is_excluded: exclusion.is_some(),
+                is_excluded: exclusion.is_some() || first.is_some_and(|first| *first == **endpoint),
                 connections: match spreads {
                     true => directory.hosts().at(endpoint).connections(),
                     false => 0,
                 },
             })
             .collect();
-        let at = (shared.facts.lock().logins).choose(&candidates, start, (now, retry));
-        let endpoint = Arc::clone(&endpoints[at]);
+        let facts = shared.facts.lock();
+        let at = match first {
+            Some(_) => (facts.logins).choose_usable(&candidates, start, (now, retry))?,
+            None => (facts.logins).choose(&candidates, start, (now, retry)),
+        };
+        Some(Arc::clone(&endpoints[at]))
+    }
+
+    /// Returns the credentials for a login to a server of a pool.
+    fn credentials(&mut self, shared: &Arc<SharedPool>, database: &Database) -> Credentials {
         let user = shared.key.user.to_string();
         // The password of a database entry belongs to the entry's `user`.
         let is_of_entry = database.user.as_ref().is_none_or(|own| *own == user);
@@ -190,22 +223,21 @@ impl ServerConnections<'_> {
             }
             _ => {
                 let facts = shared.facts.lock();
-                let secret = facts.secret(snapshot.users.get(&user));
+                let secret = facts.secret(self.env.snapshot.users.get(&user));
                 (secret.cloned(), facts.keys.clone())
             }
         };
         let mut parameters = parameters_of(database);
         let connect_query = (database.connect_query.as_ref())
             .map(|text| self.connect_query(shared, text, &mut parameters));
-        let credentials = Credentials {
+        Credentials {
             user,
             database: database.dbname_for(&shared.key.database).to_owned(),
             secret,
             keys,
             parameters,
             connect_query,
-        };
-        Some((endpoint, credentials))
+        }
     }
 
     /// Returns the `connect_query` for a new server of a pool, and adds the parameters to the startup packet that the query

@@ -324,6 +324,9 @@ impl Worker {
             ServerEffect::EndLogin(server) => {
                 self.use_servers(now, out, |event, out| event.end_overdue_login(server, out));
             }
+            ServerEffect::BeginRace(server) => {
+                self.use_servers(now, out, |event, out| event.begin_race(server, out));
+            }
             ServerEffect::OpenOwn(own) => {
                 self.use_servers(now, out, |event, out| event.open_own(own, out));
             }

@@ -236,6 +236,9 @@ impl World {
             Action::Log(line) if line.text.contains("the request is repeated") => {
                 self.count("read repeated");
             }
+            Action::Log(line) if line.text.contains("has not answered") => {
+                self.count("host race");
+            }
             Action::Log(_) | Action::WriteLog | Action::Export(_) => {}
             Action::Control(control) => self.control(*control)?,
             Action::Finished => self.stop(host),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::{BackendKey, RepeatableRequest};
+use super::super::{BackendKey, HostRace, RepeatableRequest};
 use crate::{
     Address, Endpoint, TlsFacts,
     base::{fault::ServerError, progress::Progress},
@@ -28,6 +28,8 @@ pub struct ServerLink {
     final_error: Option<ServerError>,
     /// The position of the server within a message at the last check.
     progress: Option<Progress>,
+    /// The part of the login in a race between two hosts.
+    race: HostRace,
     /// The client's request, if it can be repeated on another host; `None` in pools that repeat no requests.
     repeatable: Option<Box<RepeatableRequest>>,
 }
@@ -44,8 +46,20 @@ impl ServerLink {
             is_blocked: false,
             final_error: None,
             progress: None,
+            race: HostRace::None,
             repeatable: None,
         }
+    }
+
+    /// Returns the part of the login in a race between two hosts.
+    #[must_use]
+    pub fn race(&self) -> HostRace {
+        self.race
+    }
+
+    /// Returns the same, mutable.
+    pub fn race_mut(&mut self) -> &mut HostRace {
+        &mut self.race
     }
 
     /// Counts this connection among those of its host.
@@ -60,6 +74,7 @@ impl ServerLink {
 
     /// Notes that the connection is encrypted.
     pub fn note_encrypted(&mut self, facts: TlsFacts) {
+        self.race.note_answer();
         self.tls = Some(Box::new(facts));
     }
 

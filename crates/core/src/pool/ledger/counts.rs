@@ -21,6 +21,8 @@ pub(super) struct ServerCounts {
     pub(super) owned: Vec<u32>,
     pub(super) all: u32,
     pub(super) connecting: u32,
+    /// The number of servers that log in beside another one for the same client (`host_race_after`).
+    pub(super) rivals: u32,
     /// The number of servers that are reading the catalog after their login, before they can be lent.
     pub(super) reading: u32,
     /// The time until which clients wait for these servers rather than for new ones.

@@ -169,7 +169,7 @@ impl Ledger {
     }
 
     fn shared_logins(&self) -> usize {
-        (self.servers.connecting - self.exclusive.connecting) as usize
+        (self.openings() - self.exclusive.connecting) as usize
     }
 
     /// Returns whether a client waits for an exclusive server that only the pool's size or a cap prevents.

@@ -20,16 +20,19 @@ pub enum HostLogin {
     Unreachable,
     /// The server does not match `target_session_attrs`.
     WrongRole,
+    /// The server had sent nothing when a login to another host was complete (`host_race_after`).
+    Overtaken,
 }
 
 impl HostLogin {
     /// All results.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Done,
         Self::Refused,
         Self::Unavailable,
         Self::Unreachable,
         Self::WrongRole,
+        Self::Overtaken,
     ];
 
     /// Returns the name in the metrics.
@@ -41,6 +44,7 @@ impl HostLogin {
             Self::Unavailable => "unavailable",
             Self::Unreachable => "unreachable",
             Self::WrongRole => "wrong_role",
+            Self::Overtaken => "overtaken",
         }
     }
 }
@@ -113,10 +117,9 @@ impl HostLogins {
         counts.at = now;
     }
 
-    /// Chooses the host for the next login: among the hosts that are not known to be unusable, the one with the fewest
-    /// connections. If several have the fewest, chooses the first of them from `start` on. If all hosts are unusable,
-    /// chooses one that only has the wrong role, or else the one at `start`. `retry` is the time after which an
-    /// unusable host is tried again.
+    /// Chooses the host for the next login: one that is not known to be unusable (see [`Self::choose_usable`]). If all hosts
+    /// are, chooses one that was only slower than another host, or one that only has the wrong role, or else the one at
+    /// `start`.
     #[must_use]
     pub(crate) fn choose(
         &self,
@@ -124,15 +127,33 @@ impl HostLogins {
         start: usize,
         (now, retry): (Time, u64),
     ) -> usize {
-        let in_turn = || (0..candidates.len()).map(|offset| (start + offset) % candidates.len());
-        let failed = |at: &usize| self.recent_failure(candidates[*at].endpoint, now, retry);
-        let is_of_use = |at: &usize| !candidates[*at].is_excluded && failed(at).is_none();
-        let of_use = in_turn().filter(is_of_use);
-        let least_busy = of_use.min_by_key(|at| candidates[*at].connections);
-        let reachable = || in_turn().find(|at| failed(at) == Some(HostLogin::WrongRole));
-        least_busy
-            .or_else(reachable)
+        let first_with = |login: HostLogin| {
+            in_turn(candidates, start)
+                .find(|&at| self.recent_failure(candidates[at].endpoint, now, retry) == Some(login))
+        };
+        let slow = || first_with(HostLogin::Overtaken).filter(|&at| !candidates[at].is_excluded);
+        self.choose_usable(candidates, start, (now, retry))
+            .or_else(slow)
+            .or_else(|| first_with(HostLogin::WrongRole))
             .unwrap_or(start % candidates.len())
+    }
+
+    /// Chooses the host with the fewest connections among those that are not known to be unusable. If several have the
+    /// fewest, chooses the first of them from `start` on. `retry` is the time after which an unusable host is tried again.
+    #[must_use]
+    pub(crate) fn choose_usable(
+        &self,
+        candidates: &[Candidate<'_>],
+        start: usize,
+        (now, retry): (Time, u64),
+    ) -> Option<usize> {
+        let is_usable = |at: &usize| {
+            let candidate = &candidates[*at];
+            !candidate.is_excluded
+                && (self.recent_failure(candidate.endpoint, now, retry)).is_none()
+        };
+        let usable = in_turn(candidates, start).filter(is_usable);
+        usable.min_by_key(|at| candidates[*at].connections)
     }
 
     /// Returns whether one of these hosts had the wrong role lately.
@@ -156,7 +177,11 @@ impl HostLogins {
         now: Time,
         retry: u64,
     ) -> bool {
-        endpoints.all(|endpoint| self.recent_failure(endpoint.borrow(), now, retry).is_some())
+        endpoints.all(|endpoint| {
+            let failure = self.recent_failure(endpoint.borrow(), now, retry);
+            // A host that was slower than another one may be well.
+            failure.is_some_and(|failure| failure != HostLogin::Overtaken)
+        })
     }
 
     /// Returns why the last login to a host failed, if that was less than `retry` ago.
@@ -174,6 +199,12 @@ impl HostLogins {
     }
 }
 
+/// Returns the places of all candidates, beginning with `start`.
+fn in_turn(candidates: &[Candidate<'_>], start: usize) -> impl Iterator<Item = usize> {
+    let count = candidates.len();
+    (0..count).map(move |offset| (start + offset) % count)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,17 +219,17 @@ mod tests {
         }
         assert_eq!(logins.iter().count(), HOSTS_MAX);
         let (_, counts) = logins.iter().next().unwrap();
-        assert_eq!(counts.counts, [1, 0, 0, 1, 0]);
+        assert_eq!(counts.counts, [1, 0, 0, 1, 0, 0]);
         assert_eq!(counts.last(), HostLogin::Done);
         let mut sum = *counts;
         sum.add(&HostCounts {
-            counts: [0, 0, 0, 3, 0],
+            counts: [0, 0, 0, 3, 0, 0],
             last: HostLogin::Unreachable,
             at: Time(0),
         });
         assert_eq!(
             (sum.counts, sum.last()),
-            ([1, 0, 0, 4, 0], HostLogin::Unreachable)
+            ([1, 0, 0, 4, 0, 0], HostLogin::Unreachable)
         );
     }
 
@@ -248,5 +279,27 @@ mod tests {
         );
         logins.note(&hosts[1], HostLogin::Done, Time(116));
         assert_eq!(chosen(&logins, 1, 116), 1);
+    }
+
+    #[test]
+    fn a_host_that_was_overtaken_is_the_first_of_the_unusable_ones() {
+        const TIMES: (Time, u64) = (Time(5), 15);
+        let hosts = [1, 2, 3].map(|port| Arc::new(Endpoint::of("a", port)));
+        let mut candidates = hosts.each_ref().map(|endpoint| Candidate {
+            endpoint,
+            is_excluded: false,
+            connections: 0,
+        });
+        let mut logins = HostLogins::default();
+        logins.note(&hosts[1], HostLogin::Overtaken, Time(0));
+        assert_eq!(logins.choose_usable(&candidates, 1, TIMES), Some(2));
+        logins.note(&hosts[0], HostLogin::WrongRole, Time(0));
+        logins.note(&hosts[2], HostLogin::Unreachable, Time(0));
+        assert_eq!(logins.choose_usable(&candidates, 0, TIMES), None);
+        assert_eq!(logins.choose(&candidates, 0, TIMES), 1);
+        let (now, retry) = TIMES;
+        assert!(!logins.are_all_useless(hosts.iter().cloned(), now, retry));
+        candidates[1].is_excluded = true;
+        assert_eq!(logins.choose(&candidates, 2, TIMES), 0);
     }
 }

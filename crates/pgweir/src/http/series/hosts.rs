@@ -26,17 +26,17 @@ pub(super) fn write_logins(
             .and_modify(|sum| sum.add(counts))
             .or_insert(*counts);
     }
-    let help = "1 if the last login to a host has succeeded, or the host has refused it; 0 if the host could not be reached, or was starting or stopping.";
+    let help = "1 if the last login to a host has succeeded, or the host has refused it; 0 if the host could not be reached, was starting or stopping, or had sent nothing when another host was ready.";
     let mut family = text.family("pgweir_server_host_up", Kind::Gauge, help);
     for ([database, endpoint], counts) in &hosts {
         let is_up = !matches!(
             counts.last(),
-            HostLogin::Unreachable | HostLogin::Unavailable
+            HostLogin::Unreachable | HostLogin::Unavailable | HostLogin::Overtaken
         );
         let labels = [("database", *database), ("endpoint", endpoint)];
         family.add(&labels, is_up.into());
     }
-    let help = "Logins to each host, by their result: ok, refused, unavailable (the server starts, stops or recovers), unreachable, or wrong_role.";
+    let help = "Logins to each host, by their result: ok, refused, unavailable (the server starts, stops or recovers), unreachable, wrong_role, or overtaken (another host was faster).";
     let mut family = text.family("pgweir_server_host_logins", Kind::Counter, help);
     for ([database, endpoint], counts) in &hosts {
         for (login, count) in counts.counts() {

@@ -186,6 +186,18 @@ fn write_pools(source: Source<'_>, kept: &LabelledNames<(String, String)>, text:
             family.add(&labels, count);
         }
     }
+    let help = "Races between two hosts of a list (host_race_after), by the winner: first (the host that was tried first), second, or none (a login failed or was given up).";
+    let mut family = text.family("pgweir_host_races", Kind::Counter, help);
+    for ([database, user], sum) in &sums {
+        for (winner, count) in [
+            ("first", sum.stats.first_host_win_count),
+            ("second", sum.stats.second_host_win_count),
+            ("none", sum.stats.undecided_race_count),
+        ] {
+            let labels = [("database", *database), ("user", user), ("winner", winner)];
+            family.add(&labels, count);
+        }
+    }
     let help = "How often clients were pinned to their server, by reason.";
     let mut family = text.family("pgweir_pool_pins", Kind::Counter, help);
     for ([database, user], sum) in &sums {
