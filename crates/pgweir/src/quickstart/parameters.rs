@@ -52,14 +52,8 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     ("service", "write out host, port, user and database"),
     ("servicefile", "write out host, port, user and database"),
-    (
-        "sslcrl",
-        "leave it out: pgweir can't check revocation lists",
-    ),
-    (
-        "sslcrldir",
-        "leave it out: pgweir can't check revocation lists",
-    ),
+    ("sslcrl", "use an ini file with server_tls_crl_file"),
+    ("sslcrldir", "use an ini file with server_tls_crl_file"),
     ("sslkeylogfile", "leave it out: pgweir writes no TLS keys"),
     (
         "sslpassword",
