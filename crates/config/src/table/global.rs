@@ -208,7 +208,7 @@ process_settings! { {
         /// catalog the next time.
         pin_extensions: Vec<String> = "", reloads, now, extension_names;
         /// Functions that change no session state, although pgweir can't determine that from their source: names
-        /// without a schema. A change takes effect when pgweir reads a database's catalog the next time. SHOW CATALOG
+        /// without a schema. A change takes effect when pgweir reads a database's catalog the next time. SHOW OPAQUE
         /// lists functions whose effect on the session pgweir can't determine.
         certified_functions: Vec<String> = "", reloads, now;
         /// What to do with a server after statements that pgweir can't analyse, if they may have left state that no
@@ -330,9 +330,9 @@ process_settings! { {
         /// arrived, and not its end. The data of a COPY may stop for as long as it likes. Servers that stop in the
         /// middle of a message, but run no query, are closed as well. 0: no limit.
         partial_message_timeout: Micros = "60", reloads, now;
-        /// In an online restart, disconnect the clients that have not moved to the new process after this time:
-        /// those that are in a transaction, that keep their server, or whose connection can't be moved. 0: wait
-        /// until they disconnect.
+        /// In an online restart, disconnect the clients that have not moved to the new process after this time: those
+        /// that are in a transaction or query, that have an exclusive server (replication, `bypass_users`), or that are
+        /// pinned and use LISTEN. 0: wait until they disconnect.
         takeover_timeout: Micros = "600", reloads, now;
         /// After SUSPEND, close connections that have not finished their current message within this time. 0: never.
         suspend_timeout: Micros = "10", reloads, now;

@@ -111,8 +111,8 @@ macro_rules! login_settings {
                 /// configuration share `max_server_conn` by demand, instead of in equal shares. A process sends its
                 /// requests to one member of etcd, and to the next one after a failure. While no member answers, the
                 /// process keeps its last share until its lease ends, and may have only `fleet_floor` servers after
-                /// that. All databases must name the same single `host` and `port`. The users of the servers need the
-                /// role `pg_read_all_stats`. An online restart counts as one more process.
+                /// that. All databases must name the same single `host` and `port`. The users as whom pgweir logs in to
+                /// the servers need the role `pg_read_all_stats`. An online restart counts as one more process.
                 fleet_etcd: EtcdUrls, restarts, now;
                 /// The name of the fleet: its keys in etcd begin with `/pgweir/NAME/`.
                 fleet_name: String = "pgweir", restarts, now, fleet_name;
