@@ -32,7 +32,7 @@ fn passwords() -> Vec<Entry> {
         entry(
             Fault::Sasl,
             "The password is wrong, or there is no such user, and the client logs in by SCRAM.",
-            "As above. A user whose secret in `auth_file` begins with `md5` can't log in by SCRAM: store the password or \
+            "As for `password authentication failed`. A user whose secret in `auth_file` begins with `md5` can't log in by SCRAM: store the password or \
              the `SCRAM-SHA-256$...` secret.",
         ),
         entry(

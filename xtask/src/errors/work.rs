@@ -27,7 +27,7 @@ pub(super) fn waiting() -> Vec<Entry> {
         entry(
             Fault::QueryTimeoutInQueue,
             "The client waited for a server for longer than `query_timeout`, which includes the wait.",
-            "As above; or raise `query_timeout`.",
+            "As for `query_wait_timeout`; or raise `query_timeout`.",
         ),
         entry(
             Fault::ServersShutDown,
