@@ -26,7 +26,7 @@ pub(super) fn waiting() -> Vec<Entry> {
         ),
         entry(
             Fault::QueryTimeoutInQueue,
-            "The client waited for a server for longer than `query_timeout`, which includes the wait.",
+            "The client waited for a server for longer than the global `query_timeout`, which also limits the wait.",
             "As for `query_wait_timeout`; or raise `query_timeout`.",
         ),
         entry(

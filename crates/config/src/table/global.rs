@@ -316,8 +316,9 @@ process_settings! { {
         /// If a server in `session` mode has to be replaced, close it at the end of the transaction, not only at the
         /// end of the session.
         server_fast_close: bool = "0", reloads, now;
-        /// Cancel queries that run longer than this, and disconnect the server and the client. The wait for a server
-        /// counts, the time in which the client sends its request does not. 0: no limit.
+        /// Cancel queries that run longer than this, and disconnect the server and the client. The time in which the
+        /// client sends its request does not count. This global value also limits the wait for a server, as in
+        /// PgBouncer. 0: no limit.
         query_timeout: Micros = "0", reloads, now;
         /// Disconnect clients that are idle for longer than this, and have no server. 0: no limit.
         client_idle_timeout: Micros = "0", reloads, now;
