@@ -5,6 +5,7 @@
 mod check;
 mod cli;
 mod clock;
+mod console_link;
 mod control;
 mod http;
 mod import;

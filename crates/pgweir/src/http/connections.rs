@@ -30,12 +30,11 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use super::{
-    console_link::Origin,
     pages::{Sender, answer},
     sockets::Socket,
     state::{State, count},
 };
-use crate::tls::peer_certificate;
+use crate::{console_link::Origin, tls::peer_certificate};
 
 /// The largest head of a request in bytes: its first line and its headers.
 const HEAD_MAX: usize = 16 * 1024;

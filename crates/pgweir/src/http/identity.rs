@@ -17,10 +17,10 @@ use zeroize::Zeroizing;
 
 use super::{
     access::Role,
-    console_link::{LinkError, Origin},
     pages::Sender,
     state::{State, count},
 };
+use crate::console_link::{LinkError, Origin};
 
 /// The largest number of passwords that are trusted without another check. Any others are checked each time.
 const TRUSTED_MAX: usize = 64;

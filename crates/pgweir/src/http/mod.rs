@@ -6,7 +6,7 @@
 //! - `sockets`: the listening sockets. `connections`: one request on each connection, and their bounds.
 //! - `pages`: the answers. `identity`: the sender of a request. `access`: the rights of tokens. `state`: the state
 //!   of the thread.
-//! - `api`: the console as JSON. `console_link`: a client of the console.
+//! - `api`: the console as JSON.
 //! - `live_page`: the page that shows the API's answers. `history`: samples of pools for it.
 //! - `gathering`: asks workers for their counts. `series`, `process`: the metrics that are made of the counts and
 //!   of the kernel's figures.
@@ -15,7 +15,6 @@
 mod access;
 mod api;
 mod connections;
-mod console_link;
 mod export;
 mod exposition;
 mod gathering;
@@ -56,12 +55,12 @@ pub(crate) use self::{
 };
 use self::{
     connections::{Accepting, Connections},
-    console_link::ConsoleConnector,
     gathering::Gatherer,
     state::State,
 };
 use crate::{
     clock::Clock,
+    console_link::ConsoleConnector,
     control::{Request, Resolver},
     log::Log,
     net::{Load, Mailboxes},

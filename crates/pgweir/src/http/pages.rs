@@ -16,13 +16,12 @@ use pgweir_core::{console::Cell, metrics::Metrics};
 
 use super::{
     access::{Credentials, Denied, may_look, may_order},
-    api,
-    console_link::Origin,
-    live_page,
+    api, live_page,
     negotiation::format_for,
     series::{self, Source},
     state::{State, count},
 };
+use crate::console_link::Origin;
 
 pub(super) type Answer = Response<Full<Bytes>>;
 

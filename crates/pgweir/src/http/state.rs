@@ -15,7 +15,6 @@ use tokio::{sync::Mutex, time};
 
 use super::{
     Options, Tokens,
-    console_link::{CONSOLE, ConsoleConnector, Link, LinkError, Reply},
     export::Exporter,
     gathering::{Gatherer, Scrape},
     history::History,
@@ -24,7 +23,13 @@ use super::{
     pages::{Page, Sender},
     series::{HttpCounts, Names},
 };
-use crate::{clock::Clock, control::Request, log::LogBuffer, otlp::TraceQueue};
+use crate::{
+    clock::Clock,
+    console_link::{CONSOLE, ConsoleConnector, Link, LinkError, Reply},
+    control::Request,
+    log::LogBuffer,
+    otlp::TraceQueue,
+};
 
 /// The shortest time between two log lines about requests without a right, in microseconds.
 const DENIED_PAUSE: u64 = 1_000_000;

@@ -6,11 +6,13 @@ use serde_json::{Map, Value, json};
 use tokio::time;
 
 use super::problem::{Problem, json_answer};
-use crate::http::{
+use crate::{
     console_link::{LinkError, Reply},
-    identity::Identity,
-    pages::{Answer, Sender},
-    state::State,
+    http::{
+        identity::Identity,
+        pages::{Answer, Sender},
+        state::State,
+    },
 };
 
 /// A command of the console.

@@ -8,12 +8,9 @@ use pgweir_core::console::{TableInfo, tables};
 use serde_json::{Value, json};
 
 use super::problem::{Problem, json_answer, text_answer};
-use crate::http::{
-    access::Role,
+use crate::{
     console_link::{ColumnType, LinkError, Reply},
-    identity::Identity,
-    pages::Answer,
-    state::State,
+    http::{access::Role, identity::Identity, pages::Answer, state::State},
 };
 
 /// The number of rows of an answer, if the request does not set it.

@@ -26,22 +26,22 @@ use zeroize::Zeroizing;
 use crate::net::{AcceptedClient, Load, Mailboxes};
 
 /// The database of the console, and the user that needs no password under pgweir's own user id.
-pub(super) const CONSOLE: &str = "pgbouncer";
+pub(crate) const CONSOLE: &str = "pgbouncer";
 /// The largest size of an answer, in bytes.
 const REPLY_MAX: usize = 64 * 1024 * 1024;
 const READ_BYTES: usize = 32 * 1024;
 
 /// Opens links. Has the parts of the process that this needs.
 #[derive(Debug, Clone)]
-pub(super) struct ConsoleConnector {
-    pub(super) directory: Arc<Directory>,
-    pub(super) mailboxes: Mailboxes,
-    pub(super) load: Load,
+pub(crate) struct ConsoleConnector {
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) mailboxes: Mailboxes,
+    pub(crate) load: Load,
 }
 
 /// The address of the sender of a request.
 #[derive(Debug, Clone)]
-pub(super) enum Origin {
+pub(crate) enum Origin {
     Tcp {
         remote: SocketAddr,
         local: SocketAddr,
@@ -54,7 +54,7 @@ pub(super) enum Origin {
 
 impl Origin {
     /// Returns a text that differs where the rules for logins may differ: by address, TLS, or certificate.
-    pub(super) fn digest(&self) -> String {
+    pub(crate) fn digest(&self) -> String {
         match self {
             Self::Tcp { remote, tls, .. } => {
                 let peer = tls.as_ref().map(|tls| &tls.peer);
@@ -67,40 +67,40 @@ impl Origin {
 
 /// A connection to the console.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(crate) struct Link {
     stream: UnixStream,
     inbox: Vec<u8>,
 }
 
 /// The type of a column, as far as JSON distinguishes types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ColumnType {
+pub(crate) enum ColumnType {
     Text,
     Number,
 }
 
 /// The answer to a command.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Reply {
-    pub(super) columns: Vec<(String, ColumnType)>,
-    pub(super) rows: Vec<Vec<Option<String>>>,
-    pub(super) notices: Vec<String>,
-    pub(super) error: Option<ConsoleError>,
+pub(crate) struct Reply {
+    pub(crate) columns: Vec<(String, ColumnType)>,
+    pub(crate) rows: Vec<Vec<Option<String>>>,
+    pub(crate) notices: Vec<String>,
+    pub(crate) error: Option<ConsoleError>,
 }
 
 /// An error that the console has answered with.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub(super) struct ConsoleError {
-    pub(super) code: String,
+pub(crate) struct ConsoleError {
+    pub(crate) code: String,
     /// The message, and the detail if there is one.
-    pub(super) message: String,
-    pub(super) hint: Option<String>,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
 }
 
 /// The reason why a link can't be opened, or gives no answer.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum LinkError {
+pub(crate) enum LinkError {
     /// The console refuses the login.
     #[error("{0}")]
     Refused(ConsoleError),
@@ -141,7 +141,7 @@ impl From<BadLength> for LinkError {
 
 impl ConsoleConnector {
     /// Opens a link with all rights. `application_name` names the user of the link.
-    pub(super) async fn open_own(&self, application_name: &str) -> Result<Link, LinkError> {
+    pub(crate) async fn open_own(&self, application_name: &str) -> Result<Link, LinkError> {
         let (ours, theirs) = pair()?;
         let client = AcceptedClient::for_itself(theirs, self.port());
         self.log_in(ours, client, CONSOLE, None, application_name)
@@ -149,7 +149,7 @@ impl ConsoleConnector {
     }
 
     /// Opens a link as this user, whose password is checked as if the login came from `origin`.
-    pub(super) async fn open_as(
+    pub(crate) async fn open_as(
         &self,
         user: &str,
         password: Zeroizing<String>,
@@ -243,7 +243,7 @@ impl Link {
     ///
     /// # Errors
     /// The console refuses the command, or the link has ended.
-    pub(super) async fn run(&mut self, command: &str) -> Result<Reply, LinkError> {
+    pub(crate) async fn run(&mut self, command: &str) -> Result<Reply, LinkError> {
         let mut out = Vec::new();
         MessageWriter::new(&mut out).query(command.as_bytes());
         self.stream.write_all(&out).await?;
