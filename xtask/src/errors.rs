@@ -43,6 +43,7 @@ fn groups() -> Vec<Group> {
         ("Connections that an operator ends", work::ended()),
         ("Statements", work::statements()),
         ("The console", console::entries()),
+        ("Commands for all nodes", console::entries_on_all()),
     ]
     .map(|(title, entries)| Group { title, entries })
     .into()

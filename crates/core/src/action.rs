@@ -15,6 +15,7 @@ use crate::{
         stats::Stats,
         tls::TlsRole,
     },
+    console::OrderForNodes,
     log::{Audit, Level, LogLine},
     mail::Mail,
     metrics::Metrics,
@@ -388,6 +389,9 @@ pub enum Control {
     FleetRound(Box<FleetRound>),
     /// The backends in PostgreSQL: the answer to [`FleetMail::Count`](crate::mail::FleetMail::Count).
     FleetCounted(Box<FleetCounted>),
+    /// Let all nodes of the fleet carry out a command; the answer is
+    /// [`FleetMail::CommandAnswered`](crate::mail::FleetMail::CommandAnswered).
+    OrderNodes(Box<OrderForNodes>),
     /// Begin an online restart: start a new process that takes over from this one.
     Restart,
     /// Online restart: this worker has handed over its last client.

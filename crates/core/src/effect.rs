@@ -7,7 +7,7 @@ use crate::{
     Actions, Endpoint, Search, SharedPool, Shutdown, Time, Token, WorkerId,
     backend::{InternalQuery, Mark, RepeatableRequest, Settling},
     base::{fault::Fault, memory::WorkerMemory, pin::Pins, stats::Stats},
-    console::WorkerRound,
+    console::{NodeOutcome, WorkerRound},
     directory::{Directory, Snapshot},
     frontend::{Client, Login},
     listen::{ListenerKey, ListenerOpening, Opened, PendingRequest},
@@ -426,6 +426,8 @@ pub(crate) enum ConsoleEffect {
     EndCommand(Token),
     /// Remove a client that has gone.
     Left(Token),
+    /// Answer a command with `ON ALL` of this client: what the nodes have answered, or why no node got it.
+    AnswerOnAll(Token, Box<Result<Vec<NodeOutcome>, Fault>>),
 }
 
 /// The state of a connection that listens, for its owner.

@@ -5,7 +5,7 @@ use std::{net::IpAddr, sync::Arc};
 use crate::{
     Evaluated, SharedPool, Shutdown, Snapshot, Token, WorkerId,
     base::fault::Fault,
-    console::{KnownNames, WorkerRound},
+    console::{KnownNames, NodeOutcome, WorkerRound},
     diagnosis::Diagnosis,
     listen::{ListenerEvent, ListenerRequest},
     metrics::Measurement,
@@ -150,6 +150,8 @@ pub enum FleetMail {
     Count(Arc<FleetCount>),
     /// PostgreSQL has closed a server of this pool that pgweir had closed.
     ServerClosed(Arc<SharedPool>),
+    /// The answers of the nodes to a command that this console has given with `ON ALL`, or why no node got it.
+    CommandAnswered(Token, Box<Result<Vec<NodeOutcome>, Fault>>),
 }
 
 impl From<TakeoverMail> for Mail {

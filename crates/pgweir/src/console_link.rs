@@ -1,5 +1,5 @@
-//! A client of the console, for requests over HTTP: one end of a socket pair, whose other end a worker serves as
-//! any other client. So requests over HTTP use the console's own logins, rights and commands.
+//! A client of the console, for requests over HTTP and commands of the fleet: one end of a socket pair, whose other end a worker serves as
+//! any other client. So these use the console's own logins, rights and commands.
 
 use std::{
     io,

@@ -341,8 +341,7 @@ impl Start {
             log: log.clone(),
         };
         let workers = worker_threads.start(&directory, &mut lines)?;
-        let around = worker_threads.http_dependencies(&directory);
-        drop(worker_threads);
+        let around = worker_threads.into_http_dependencies(&directory);
         let other_process = Arc::<OtherProcess>::default();
         if let Some(inheritance) = inheritance {
             own_pid_file(pid_file.as_mut(), &mut lines, clock);
@@ -368,13 +367,14 @@ impl Start {
             }
             .start()?;
         }
+        let console_connector = around.connector().clone();
         let http = Http::start(around, self.http, settings, &plan.tls, &plan.http_tokens)?;
         let notifier = Notifier::new(std::env::var_os("NOTIFY_SOCKET").as_deref());
         notifier.ready();
         let supervisor = Supervisor {
             origin: plan.origin,
             patroni: Patroni::start(&mailboxes, plan.patroni, &snapshot.config)?,
-            fleet: Fleet::start(plan.fleet, &directory, &mailboxes, (log.buffer(), clock))?,
+            fleet: Fleet::start(plan.fleet, console_connector, (log.buffer(), clock))?,
             directory,
             mailboxes,
             resolver,

@@ -91,3 +91,25 @@ pub(super) fn entries() -> Vec<Entry> {
         ),
     ]
 }
+
+/// Errors of commands with `ON ALL`.
+pub(super) fn entries_on_all() -> Vec<Entry> {
+    let command = |text: &str| Fault::Command(text.to_owned());
+    vec![
+        entry(
+            command("the command cannot run ON ALL"),
+            "`ON ALL` is for `PAUSE`, `RESUME`, `KILL`, `RECONNECT`, `WAIT_CLOSE`, `DISABLE`, `ENABLE`, `RELOAD` and `UNBAN`.",
+            "Give other commands on each node.",
+        ),
+        entry(
+            command("ON ALL needs a fleet: fleet_etcd is not set"),
+            "The process does not know any other nodes.",
+            "Leave `ON ALL` out, or set `fleet_etcd` ([Several pgweir processes](sizing.md#several-pgweir-processes)).",
+        ),
+        entry(
+            command("cannot pass the command on through etcd: REASON"),
+            "etcd has not answered or has refused the command. If etcd has not answered, some nodes may have carried the command out.",
+            "Solve the problem with etcd, and look at each node (`SHOW STATE`, `SHOW DATABASES`) before you repeat the command.",
+        ),
+    ]
+}

@@ -128,6 +128,9 @@ macro_rules! login_settings {
                 /// none is given. If `fleet_address` is empty, the process uses the first IP address in `listen_addr` that other machines can
                 /// reach: neither `0.0.0.0` or `::`, nor a loopback address such as `127.0.0.1`.
                 fleet_address: NodeAddress = "", reloads, now;
+                /// How long a console command with `ON ALL` waits for the answers of the other processes. A process that has not answered in
+                /// this time is named in the result; a PAUSE, for example, may still be in progress there.
+                fleet_command_timeout: Micros = "30", reloads, now, above_zero;
                 /// A PEM file with the certificate authorities of etcd, for URLs with `https`.
                 fleet_etcd_tls_ca_file: Option<String>, restarts, now;
                 /// A PEM file with the client certificate for etcd; needs `fleet_etcd_tls_key_file`.

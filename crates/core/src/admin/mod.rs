@@ -3,7 +3,7 @@
 //! This module owns no state of its own: the state of a console client's conversation is in its connection
 //! ([`ClientDuty`](crate::frontend::ClientDuty)), and orders that are in force are in the directory. `console` reads
 //! what a console client sends and answers it; `operator_commands` carries out commands that change something;
-//! `worker_round` lets a command visit all workers; `show` makes the tables; `metrics` counts for `/metrics`; `audit`
+//! `worker_round` lets a command visit all workers; `on_all` passes a command on to all nodes of the fleet; `show` makes the tables; `metrics` counts for `/metrics`; `audit`
 //! records which user gave a command.
 //!
 //! Input: bytes of console clients, rounds and measurements that visit this worker, and results of the control thread's
@@ -13,6 +13,7 @@
 mod audit;
 mod console;
 mod metrics;
+mod on_all;
 mod operator_commands;
 mod show;
 mod worker_round;
@@ -52,6 +53,9 @@ impl Admin<'_> {
             ConsoleEffect::Check(client) => self.check_wait(client, out),
             ConsoleEffect::EndCommand(client) => self.cancel(client, out),
             ConsoleEffect::Left(client) => self.forget(client, out),
+            ConsoleEffect::AnswerOnAll(client, outcome) => {
+                self.answer_on_all(client, *outcome, out);
+            }
         }
     }
 

@@ -18,10 +18,11 @@ impl Admin<'_> {
     /// Carries out a command that changes something.
     pub(super) fn run(&mut self, conn: Token, command: Command, out: &mut Actions) {
         let (shown, database) = (command.shown(), command.database().to_owned());
-        let is_kill_client = matches!(command, Command::KillClient(_));
+        let is_answered_later = matches!(command, Command::KillClient(_) | Command::OnAll(_));
         let outcome = match command {
             Command::Set { key, value } => return self.ask_for_set(conn, key, value, out),
             Command::Reload => return self.ask_for_reload(conn, out),
+            Command::OnAll(command) => self.order_all_nodes(conn, command, out),
             Command::Restart => {
                 out.control(Control::Restart);
                 out.send_made(conn, |bytes| write_done("RESTART", bytes));
@@ -45,8 +46,9 @@ impl Admin<'_> {
                 Ok(())
             }
         };
-        // The outcome of KILL_CLIENT is known when all workers have looked for the client.
-        if !is_kill_client || outcome.is_err() {
+        // The outcome of KILL_CLIENT is known when all workers have looked for the client, and that of a command for all
+        // nodes when they have answered.
+        if !is_answered_later || outcome.is_err() {
             let failure = outcome.as_ref().err();
             self.audit_command(conn, shown, &database, failure, out);
         }

@@ -2,7 +2,10 @@
 
 use pgweir_config::Scope;
 
-use super::grammar::{Sentence, parse};
+use super::{
+    grammar::{Sentence, parse},
+    on_all::CommandOnAll,
+};
 use crate::{Shutdown, base::fault::Fault};
 
 /// A command.
@@ -37,6 +40,8 @@ pub(crate) enum Command {
     KillClient(String),
     /// An address or a user; empty for all.
     Unban(String),
+    /// A command that each node of the fleet carries out.
+    OnAll(CommandOnAll),
 }
 
 /// The users who may give a command.
@@ -268,7 +273,11 @@ impl Show {
             .iter()
             .map(|(command, about)| ((*command).to_owned(), *about));
         let line = |(command, about): (String, &str)| format!("\n\t{command:<26} {about}");
-        shows.chain(orders).map(line).collect()
+        let on_all = (
+            "<command> ON ALL".to_owned(),
+            "Carry a command out on all nodes of the fleet (fleet_etcd)",
+        );
+        shows.chain(orders).chain([on_all]).map(line).collect()
     }
 }
 
@@ -366,6 +375,11 @@ impl Command {
             Sentence::Words { verb, argument } => {
                 Self::of(&verb.to_ascii_uppercase(), argument).ok_or_else(invalid)
             }
+            Sentence::WordsOnAll { verb, argument } => {
+                let verb = verb.to_ascii_uppercase();
+                Self::of(&verb, argument.clone()).ok_or_else(invalid)?;
+                CommandOnAll::new(&verb, &argument).map(Self::OnAll)
+            }
         }
     }
 
@@ -394,6 +408,7 @@ impl Command {
             Self::Enable(database) => of("ENABLE", database),
             Self::KillClient(id) => of("KILL_CLIENT", id),
             Self::Unban(whom) => of("UNBAN", whom),
+            Self::OnAll(command) => format!("{} ON ALL", command.shown()),
         }
     }
 
@@ -407,6 +422,7 @@ impl Command {
             | Self::WaitClose(database)
             | Self::Disable(database)
             | Self::Enable(database) => database,
+            Self::OnAll(command) => command.database(),
             _ => "",
         }
     }
@@ -474,7 +490,8 @@ impl Command {
             | Self::Disable(_)
             | Self::Enable(_)
             | Self::KillClient(_)
-            | Self::Unban(_) => Right::Operate,
+            | Self::Unban(_)
+            | Self::OnAll(_) => Right::Operate,
         }
     }
 }
@@ -564,5 +581,6 @@ mod tests {
         check("SET pool_mode = session", Right::Operate);
         check("RELOAD", Right::Operate);
         check("SHUTDOWN", Right::Operate);
+        check("RELOAD ON ALL", Right::Operate);
     }
 }

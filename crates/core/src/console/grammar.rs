@@ -1,4 +1,4 @@
-//! The console's language: `VERB [argument]` and `SET key = value`, with an optional semicolon.
+//! The console's language: `VERB [argument] [ON ALL]` and `SET key = value`, with an optional semicolon.
 
 /// A sentence of the language.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -7,6 +7,8 @@ pub(super) enum Sentence {
     Empty,
     /// A verb and its argument; the argument is empty if it is left out.
     Words { verb: String, argument: String },
+    /// The same, followed by `ON ALL`.
+    WordsOnAll { verb: String, argument: String },
     /// `SET key = value`, or with `TO` in place of the equals sign.
     Set { key: String, value: String },
 }
@@ -27,13 +29,20 @@ pub(super) fn parse(text: &str) -> Option<Sentence> {
     if !spaced {
         return None;
     }
+    if rest.is_on_all() {
+        let argument = String::new();
+        return Some(Sentence::WordsOnAll { verb, argument });
+    }
     let argument = match verb.eq_ignore_ascii_case("unban") {
         true => rest.value()?,
         false => rest.word()?,
     };
-    rest.blanks();
+    let spaced = rest.blanks();
     if rest.is_over() {
         return Some(Sentence::Words { verb, argument });
+    }
+    if spaced && rest.is_on_all() {
+        return Some(Sentence::WordsOnAll { verb, argument });
     }
     if !verb.eq_ignore_ascii_case("set") || !(rest.take("=") || rest.take("to")) {
         return None;
@@ -63,6 +72,15 @@ impl Rest<'_> {
     fn is_over(&self) -> bool {
         let rest = self.0.strip_prefix(';').unwrap_or(self.0);
         rest.trim_start_matches([' ', '\t', '\n', '\r']).is_empty()
+    }
+
+    /// Returns whether nothing is left but `ON ALL` and a semicolon.
+    fn is_on_all(&self) -> bool {
+        let mut rest = Rest(self.0);
+        rest.take("on") && rest.blanks() && rest.take("all") && {
+            rest.blanks();
+            rest.is_over()
+        }
     }
 
     fn take(&mut self, text: &str) -> bool {
@@ -150,6 +168,35 @@ mod tests {
         words("kill_client C-0x1f", "kill_client", "C-0x1f");
         words("pause \"My \"\"own\"\" db\"", "pause", "My \"own\" db");
         words("\"pause\" \"\"", "pause", "");
+    }
+
+    #[test]
+    fn on_all() {
+        let check = |text: &str, verb: &str, argument: &str| {
+            let expect = Sentence::WordsOnAll {
+                verb: verb.to_owned(),
+                argument: argument.to_owned(),
+            };
+            assert_eq!(parse(text), Some(expect), "{text}");
+        };
+        check("PAUSE ON ALL", "PAUSE", "");
+        check("pause app on\tall ;", "pause", "app");
+        check("pause on on all", "pause", "on");
+        check("pause \"on\" on all", "pause", "on");
+        check("unban 'a b' on all", "unban", "a b");
+        check("set on all", "set", "");
+        words("pause on", "pause", "on");
+        words("pause all", "pause", "all");
+        words("pause \"on all\"", "pause", "on all");
+        for text in [
+            "pause on allx",
+            "pause app onall",
+            "pause \"app\"on all",
+            "pause on all on all",
+            "set a = b on all",
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
     }
 
     #[test]

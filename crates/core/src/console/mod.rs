@@ -1,13 +1,15 @@
 //! The console: database `pgbouncer` (or `pgweir`), simple query protocol.
 //!
 //! This module owns the conversation with a console client: the bytes that have arrived, and the event that the present
-//! command waits for (`conversation`). The module reads commands (`command`, `grammar`), writes tables (`rows`), and
+//! command waits for (`conversation`). The module reads commands (`command`, `grammar`, and
+//! `on_all` for those that each node of a fleet carries out), writes tables (`rows`), and
 //! has the types for the data that a command collects from all workers (`round`). Input: bytes of a client. Output:
 //! [`Step`]s for the worker. `admin` carries out the commands.
 
 mod command;
 mod conversation;
 mod grammar;
+mod on_all;
 mod round;
 mod rows;
 
@@ -23,6 +25,7 @@ pub(crate) use self::{
 pub use self::{
     command::{TableInfo, command_forms, tables},
     conversation::Console,
+    on_all::{CommandOnAll, NodeOutcome, OrderForNodes},
     round::{HostEntry, KnownNames, WorkerRound, ZoneEntry},
     rows::{Cell, Column, Kind, Table},
 };

@@ -10,7 +10,7 @@ use crate::{
     Actions, Control, Time, Token, WorkerId,
     backend::{InternalQuery, Phase},
     connections::{Conn, Connections},
-    effect::{Effect, Env, PoolEffect},
+    effect::{ConsoleEffect, Effect, Env, PoolEffect},
     mail::{FleetMail, Mail},
     pooling::{LocalPools, deliver},
     shared::fleet::{FleetCount, FleetCounted, FleetRound},
@@ -35,6 +35,11 @@ pub(crate) fn take(
         FleetMail::ServerClosed(pool) => {
             let notes = pool.ledger.lock().end_closing(env.now);
             deliver(env, &notes, &pool, out);
+        }
+        FleetMail::CommandAnswered(console, outcome) => {
+            return vec![Effect::Console(ConsoleEffect::AnswerOnAll(
+                console, outcome,
+            ))];
         }
     }
     Vec::new()

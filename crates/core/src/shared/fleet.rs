@@ -48,6 +48,8 @@ pub struct FleetView {
     pub lease_age: Option<u64>,
     /// How many requests to etcd have failed since the start of the process.
     pub errors: u64,
+    /// How many console commands for all nodes are in progress.
+    pub commands: u32,
 }
 
 /// The state of a node, as this process knows it.

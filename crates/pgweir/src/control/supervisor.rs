@@ -166,7 +166,9 @@ impl Supervisor {
                 Ok(Request::Core(Control::Measured(metrics))) => self.http.thread.measured(metrics),
                 Ok(Request::Core(Control::Restart)) => self.restart(),
                 Ok(Request::Core(
-                    control @ (Control::FleetRound(_) | Control::FleetCounted(_)),
+                    control @ (Control::FleetRound(_)
+                    | Control::FleetCounted(_)
+                    | Control::OrderNodes(_)),
                 )) => self.fleet.handle_core_message(control),
                 Ok(Request::Core(
                     control @ (Control::Departed(_)

@@ -150,6 +150,11 @@ impl Dependencies {
             traces: traces.clone(),
         }
     }
+
+    /// Returns what opens connections to the console.
+    pub(crate) fn connector(&self) -> &ConsoleConnector {
+        &self.connector
+    }
 }
 
 /// The sockets that were opened for a configuration. Addresses whose sockets are open already are not opened again.

@@ -89,7 +89,7 @@ impl WorkerThreads {
         Ok(threads)
     }
 
-    pub(super) fn http_dependencies(&self, directory: &Arc<Directory>) -> http::Dependencies {
+    pub(super) fn into_http_dependencies(self, directory: &Arc<Directory>) -> http::Dependencies {
         http::Dependencies::new(
             directory,
             (&self.mailboxes, &self.load),

@@ -106,6 +106,7 @@ impl World {
             | Control::Lend(_)
             | Control::FleetRound(_)
             | Control::FleetCounted(_)
+            | Control::OrderNodes(_)
             | Control::CancelElsewhere(_) => {}
         }
         Ok(())

@@ -1,5 +1,7 @@
 //! Carries out the node's requests one after the other, and sets the node's limit in the caps.
 
+mod orders;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -7,7 +9,7 @@ use std::{
 };
 
 use pgweir_core::{
-    Control, Directory, FleetCount, FleetCounted, FleetRound, Level, Time, WorkerId,
+    Control, FleetCount, FleetCounted, FleetRound, Level, Time, WorkerId,
     mail::{FleetMail, Mail},
     shared::{
         events::EventKind,
@@ -15,7 +17,13 @@ use pgweir_core::{
     },
 };
 use pgweir_fleet::{Answer, Change, Load, Node, NodeId, Request, Source, Terms, attribute};
-use tokio::{sync::mpsc::Receiver, time};
+use tokio::{
+    sync::mpsc::{Receiver, Sender},
+    time,
+};
+
+pub(super) use self::orders::NodeEvent;
+use self::orders::Orders;
 
 use super::{
     access::FleetAccess,
@@ -25,8 +33,9 @@ use super::{
 };
 use crate::{
     clock::{Clock, since_boot_us},
+    console_link::ConsoleConnector,
     log::LogBuffer,
-    net::{Mailboxes, Parcel},
+    net::Parcel,
 };
 
 /// The maximum number of requests in one interval.
@@ -38,20 +47,21 @@ pub(super) struct Actor {
     node: Node,
     store: Store,
     answers: Receiver<Control>,
-    directory: Arc<Directory>,
-    mailboxes: Mailboxes,
+    /// The directory, the mailboxes of the workers, and the console.
+    connector: ConsoleConnector,
     log: LogBuffer,
     clock: Clock,
     /// Servers that no client needs, as counted by the last round of the workers.
     idle: u32,
     counts: u64,
     sources: Sources,
-    /// Whether the store was read in this interval.
+    /// Whether the store was read in this interval, and the answer did not come late.
     is_read: bool,
     registration: Registration,
     /// When the registration may be tried again: requests that fail must not delay those for the lease for long.
     next_registration: u64,
     report: Report,
+    orders: Orders,
 }
 
 /// The addresses that backends come from.
@@ -79,8 +89,8 @@ struct Report {
     reserved: BTreeSet<NodeId>,
     /// The last line about this process as a peer.
     peer_problem: Option<String>,
-    /// The key of a peer that is ignored.
-    garbage: Option<String>,
+    /// The keys of peers and commands that are ignored.
+    garbage: BTreeSet<String>,
 }
 
 /// The kind of a request that has failed.
@@ -96,7 +106,8 @@ impl Actor {
         (name, id): (String, NodeId),
         terms: Terms,
         answers: Receiver<Control>,
-        (directory, mailboxes): (Arc<Directory>, Mailboxes),
+        events: (Sender<NodeEvent>, Receiver<NodeEvent>),
+        connector: ConsoleConnector,
         (log, clock): (LogBuffer, Clock),
     ) -> Self {
         Self {
@@ -105,8 +116,7 @@ impl Actor {
             name,
             terms,
             answers,
-            directory,
-            mailboxes,
+            connector,
             log,
             clock,
             idle: 0,
@@ -116,6 +126,7 @@ impl Actor {
             registration: Registration::default(),
             next_registration: 0,
             report: Report::default(),
+            orders: Orders::new(events),
         }
     }
 
@@ -132,15 +143,17 @@ impl Actor {
                 };
                 self.perform(number, request).await;
             }
-            if std::mem::take(&mut self.is_read) {
+            let is_read = std::mem::take(&mut self.is_read);
+            if is_read {
                 if since_boot_us() >= self.next_registration {
                     self.keep_registered().await;
                 }
                 let peers = others(&self.store, self.node.id());
-                self.directory.fleet().publish_peers(peers);
+                self.connector.directory.fleet().publish_peers(peers);
             }
+            self.handle_commands(is_read).await;
             self.publish();
-            time::sleep(interval).await;
+            self.wait(interval).await;
         }
     }
 
@@ -148,7 +161,7 @@ impl Actor {
     async fn round(&mut self, wants_pids: bool) -> Option<FleetRound> {
         let round = FleetMail::Round(Box::new(FleetRound::new(wants_pids)));
         let parcel = Parcel::Mail(Mail::Fleet(round));
-        self.mailboxes.send(WorkerId(0), parcel);
+        self.connector.mailboxes.send(WorkerId(0), parcel);
         let patience = Duration::from_micros(self.terms.timeout);
         let answer = async {
             loop {
@@ -167,7 +180,7 @@ impl Actor {
     /// Asks the node for its next request, and puts its limit in force, both under the lock of the caps.
     fn turn(&mut self) -> Option<(u64, Request)> {
         let (waiting, weight) = self.waiting();
-        let caps = self.directory.caps();
+        let caps = self.connector.directory.caps();
         let (request, room) = caps.with(|caps| {
             let servers = caps.process_servers();
             let wanted = servers.saturating_sub(self.idle).saturating_add(waiting);
@@ -185,9 +198,12 @@ impl Actor {
             };
             (request, caps.renew_lease(limit, until))
         });
-        for pool in room.into_iter().filter_map(|id| self.directory.pool_of(id)) {
+        for pool in room
+            .into_iter()
+            .filter_map(|id| self.connector.directory.pool_of(id))
+        {
             let parcel = Parcel::Mail(Mail::CapHasRoom(pool));
-            self.mailboxes.send(WorkerId(0), parcel);
+            self.connector.mailboxes.send(WorkerId(0), parcel);
         }
         self.note_lease();
         request
@@ -195,9 +211,9 @@ impl Actor {
 
     /// Returns how many clients wait, and the mean weight of their pools.
     fn waiting(&self) -> (u32, u32) {
-        let snapshot = self.directory.snapshot();
+        let snapshot = self.connector.directory.snapshot();
         let (mut waiting, mut weights) = (0_u64, 0_u64);
-        for pool in self.directory.pools() {
+        for pool in self.connector.directory.pools() {
             let count = pool.ledger.lock().waiting() as u64;
             let entry = snapshot.config.database(&pool.key.database);
             waiting += count;
@@ -226,8 +242,11 @@ impl Actor {
                 time::timeout(patience, self.store.change(change, &sources)).await
             }
             Request::Read | Request::CountBackends => {
+                let begun = since_boot_us();
                 let asked = time::timeout(patience, self.store.read()).await;
-                self.is_read = matches!(asked, Ok(Ok(_)));
+                // If this process was stopped meanwhile, the answer may have waited in the socket for long.
+                let is_late = since_boot_us() - begun > self.terms.timeout;
+                self.is_read = !is_late && matches!(asked, Ok(Ok(_)));
                 asked
             }
         };
@@ -268,7 +287,8 @@ impl Actor {
         let number = self.counts;
         let count = Arc::new(FleetCount::new(number, &pids));
         let mail = || FleetMail::Count(Arc::clone(&count));
-        self.mailboxes
+        self.connector
+            .mailboxes
             .send_all(|| Parcel::Mail(Mail::Fleet(mail())));
         let answer = async {
             loop {
@@ -319,7 +339,7 @@ impl Actor {
 
     /// Registers this process as a peer.
     async fn keep_registered(&mut self) {
-        let directory = Arc::clone(&self.directory);
+        let directory = Arc::clone(&self.connector.directory);
         let snapshot = directory.snapshot();
         let settings = &snapshot.config.settings;
         let (id, node) = (settings.peer_id, self.node.id());
@@ -364,20 +384,20 @@ impl Actor {
         self.note_peer_problem(problem);
     }
 
-    /// Logs why this process is no peer, and which key of a peer is ignored.
+    /// Logs why this process is no peer, and which keys of peers and commands are ignored.
     fn note_peer_problem(&mut self, problem: Option<String>) {
-        let garbage = self.store.peers().garbage.clone();
-        let ignored = garbage.as_ref().map(|key| {
+        let garbage = [
+            self.store.peers().garbage.clone(),
+            self.store.commands().garbage.clone(),
+        ];
+        let garbage: BTreeSet<_> = garbage.into_iter().flatten().collect();
+        let ignored = garbage.difference(&self.report.garbage).map(|key| {
             format!("the key {key} has a value that pgweir does not understand, and is ignored: delete it if no node writes it")
         });
-        let new = [
-            problem
-                .clone()
-                .filter(|_| problem != self.report.peer_problem),
-            ignored.filter(|_| garbage != self.report.garbage),
-        ];
+        let is_new = problem != self.report.peer_problem;
+        let new: Vec<_> = ignored.chain(problem.clone().filter(|_| is_new)).collect();
         (self.report.peer_problem, self.report.garbage) = (problem, garbage);
-        for text in new.into_iter().flatten() {
+        for text in new {
             self.say(Level::Warning, &text);
             self.note_event(EventKind::FleetFailed, &text);
         }
@@ -486,17 +506,19 @@ impl Actor {
         let clock = since_boot_us();
         let (_, until) = self.node.grant();
         let lease_age = (clock + self.terms.usable()).saturating_sub(until);
-        self.directory.fleet().publish(FleetView {
+        self.connector.directory.fleet().publish(FleetView {
             nodes,
             limit: self.node.limit(clock),
             floor: self.terms.floor,
             lease_age: self.node.is_leased(clock).then_some(lease_age),
             errors: self.report.errors,
+            commands: self.orders.in_progress(self.store.commands()) as u32,
         });
     }
 
     fn note_event(&self, kind: EventKind, text: &str) {
-        self.directory
+        self.connector
+            .directory
             .note_event(kind, ("", ""), text, self.clock.now());
     }
 

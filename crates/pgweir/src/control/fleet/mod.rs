@@ -9,14 +9,19 @@
 
 mod access;
 mod actor;
+mod commands;
 mod record;
 mod registration;
 mod store;
 
-use std::{io, sync::Arc, thread};
+use std::{io, thread};
 
 use pgweir_config::Settings;
-use pgweir_core::{Control, Directory};
+use pgweir_core::{
+    Control, Directory,
+    base::fault::Fault,
+    mail::{FleetMail, Mail},
+};
 use pgweir_fleet::Terms;
 use tokio::{
     runtime,
@@ -25,20 +30,30 @@ use tokio::{
 };
 
 pub(crate) use self::access::{FleetAccess, FleetAccessError};
-use self::actor::Actor;
+use self::actor::{Actor, NodeEvent};
 use crate::{
     clock::{Clock, since_boot_us},
+    console_link::ConsoleConnector,
     log::LogBuffer,
-    net::Mailboxes,
+    net::{Mailboxes, Parcel},
 };
 
 /// The maximum number of workers' answers in the queue to the thread. Each interval brings at most two.
 const ANSWERS_MAX: usize = 16;
+/// The maximum number of events in the queue to the thread: consoles' commands for all nodes, and the ends of commands.
+const EVENTS_MAX: usize = 32;
 
 /// The control thread's handle of the thread. The thread ends when the handle is dropped.
 #[derive(Debug)]
 pub(crate) struct Fleet {
-    answers: Option<Sender<Control>>,
+    thread: Option<FleetThread>,
+}
+
+#[derive(Debug)]
+struct FleetThread {
+    answers: Sender<Control>,
+    events: Sender<NodeEvent>,
+    mailboxes: Mailboxes,
 }
 
 impl Fleet {
@@ -58,14 +73,13 @@ impl Fleet {
     /// The system refuses a new thread.
     pub(crate) fn start(
         access: FleetAccess,
-        directory: &Arc<Directory>,
-        mailboxes: &Mailboxes,
+        connector: ConsoleConnector,
         (log, clock): (LogBuffer, Clock),
     ) -> io::Result<Self> {
-        let snapshot = directory.snapshot();
+        let snapshot = connector.directory.snapshot();
         let settings = &snapshot.config.settings;
         if !settings.fleet_etcd.is_set() {
-            return Ok(Self { answers: None });
+            return Ok(Self { thread: None });
         }
         let runtime = runtime::Builder::new_current_thread()
             .enable_io()
@@ -73,9 +87,11 @@ impl Fleet {
             .max_blocking_threads(1)
             .build()?;
         let (answers, receiver) = channel(ANSWERS_MAX);
+        let (events, event_receiver) = channel(EVENTS_MAX);
+        let own_events = (events.clone(), event_receiver);
         let name = settings.fleet_name.clone();
         let terms = terms(settings);
-        let (directory, mailboxes) = (Arc::clone(directory), mailboxes.clone());
+        let mailboxes = connector.mailboxes.clone();
         // The highest bit is 0: reserved numbers of sources have 1 there.
         let id = rand::random::<u64>() >> 1;
         let spawn = move || {
@@ -84,7 +100,8 @@ impl Fleet {
                 (name, id),
                 terms,
                 receiver,
-                (directory, mailboxes),
+                own_events,
+                connector,
                 (log, clock),
             );
             LocalSet::new().block_on(&runtime, actor.run());
@@ -94,17 +111,31 @@ impl Fleet {
         thread::Builder::new()
             .name("fleet".to_owned())
             .spawn(spawn)?;
+        let thread = FleetThread {
+            answers,
+            events,
+            mailboxes,
+        };
         Ok(Self {
-            answers: Some(answers),
+            thread: Some(thread),
         })
     }
 
-    /// Passes an answer of the workers to the thread.
+    /// Passes an answer of the workers, or a command for all nodes, to the thread.
     pub(crate) fn handle_core_message(&self, control: Control) {
-        if let Some(answers) = &self.answers {
+        let Some(thread) = &self.thread else { return };
+        let Control::OrderNodes(order) = control else {
             // The queue is full only while the thread waits for etcd. The thread repeats a request whose answer is
             // lost.
-            let _ = answers.try_send(control);
+            let _ = thread.answers.try_send(control);
+            return;
+        };
+        let (worker, console) = (order.worker, order.console);
+        if thread.events.try_send(NodeEvent::Order(order)).is_err() {
+            let text = "cannot pass the command on through etcd: too many commands wait";
+            let fault = Fault::Command(text.to_owned());
+            let mail = Mail::Fleet(FleetMail::CommandAnswered(console, Box::new(Err(fault))));
+            thread.mailboxes.send(worker, Parcel::Mail(mail));
         }
     }
 }

@@ -133,6 +133,73 @@ impl PeerValue {
     }
 }
 
+/// The value of the key of a command for all nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct CommandValue {
+    /// The command in the console's language.
+    pub(super) text: String,
+    /// The user who has given the command.
+    pub(super) user: String,
+    /// The address that the user has connected from.
+    pub(super) address: String,
+    /// The node whose console the command was given on.
+    pub(super) from: NodeId,
+    /// The nodes that have to carry the command out.
+    pub(super) nodes: BTreeSet<NodeId>,
+}
+
+impl CommandValue {
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+        let value: Value = serde_json::from_slice(text).ok()?;
+        let text = |key: &str| Some(value.get(key)?.as_str()?.to_owned());
+        let id = |value: &Value| NodeId::from_str_radix(value.as_str()?, 16).ok();
+        let nodes = value.get("nodes")?.as_array()?.iter();
+        Some(Self {
+            text: text("command")?,
+            user: text("user")?,
+            address: text("address")?,
+            from: id(value.get("from")?)?,
+            nodes: nodes.map(id).collect::<Option<_>>()?,
+        })
+    }
+
+    pub(super) fn write(&self) -> Vec<u8> {
+        let shown = |node: &NodeId| format!("{node:016x}");
+        let value = json!({
+            "command": self.text,
+            "user": self.user,
+            "address": self.address,
+            "from": shown(&self.from),
+            "nodes": self.nodes.iter().map(shown).collect::<Vec<_>>(),
+        });
+        value.to_string().into_bytes()
+    }
+}
+
+/// The value of the key of a node's answer to a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct AnswerValue {
+    /// Whether the node has carried the command out.
+    pub(super) is_ok: bool,
+    /// `ok`, or why the node has not carried the command out.
+    pub(super) result: String,
+}
+
+impl AnswerValue {
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+        let value: Value = serde_json::from_slice(text).ok()?;
+        Some(Self {
+            is_ok: value.get("ok")?.as_bool()?,
+            result: value.get("result")?.as_str()?.to_owned(),
+        })
+    }
+
+    pub(super) fn write(&self) -> Vec<u8> {
+        let value = json!({ "ok": self.is_ok, "result": self.result });
+        value.to_string().into_bytes()
+    }
+}
+
 /// Parses the source of a connection: an address, `socket` or `hidden`.
 pub(super) fn parse_source(text: &str) -> Option<Source> {
     match text {
@@ -181,6 +248,8 @@ mod tests {
         for text in ["", "{}", "[]", r#"{"extra":-1}"#, "\u{0}"] {
             assert_eq!(NodeValue::parse(text.as_bytes()), None);
             assert_eq!(FreeValue::parse(text.as_bytes()), None);
+            assert_eq!(CommandValue::parse(text.as_bytes()), None);
+            assert_eq!(AnswerValue::parse(text.as_bytes()), None);
         }
         let peer = PeerValue {
             node: 7,
@@ -191,6 +260,19 @@ mod tests {
         };
         assert_eq!(PeerValue::parse(&peer.write()), Some(peer.clone()));
         assert_eq!(peer.address.to_string(), "[fd00::1]:6432");
+        let command = CommandValue {
+            text: "PAUSE \"app\"".to_owned(),
+            user: "ann".to_owned(),
+            address: "10.0.0.7:53412".to_owned(),
+            from: u64::MAX,
+            nodes: [1, u64::MAX].into(),
+        };
+        assert_eq!(CommandValue::parse(&command.write()), Some(command));
+        let answer = AnswerValue {
+            is_ok: false,
+            result: "no such database: app".to_owned(),
+        };
+        assert_eq!(AnswerValue::parse(&answer.write()), Some(answer));
         // Neither the folder of a Unix socket nor a port that no process can have.
         for (host, port) in [
             ("/tmp", "1"),

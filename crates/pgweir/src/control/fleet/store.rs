@@ -1,5 +1,6 @@
 //! The fleet's keys in etcd. The account is the key `free`, and one key for each node; each change of it is one transaction.
-//! Besides the account, there is one key for each peer, which ends with the etcd lease of its node.
+//! Besides the account, there is one key for each peer, which ends with the etcd lease of its node. A command for all nodes has
+//! a key, and each answer to the command has one; they end together with the command's etcd lease (`commands`).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +15,8 @@ use pgweir_fleet::{Answer, Change, Ledger, NodeId, Record, Refusal, Source, Term
 
 use super::{
     access::FleetAccess,
-    record::{FreeValue, NodeValue, PeerValue},
+    commands::CommandKeys,
+    record::{AnswerValue, CommandValue, FreeValue, NodeValue, PeerValue},
 };
 use crate::clock::since_boot_us;
 
@@ -61,6 +63,7 @@ pub(super) struct Store {
     instance: u64,
     known: Known,
     peers: Peers,
+    commands: CommandKeys,
 }
 
 /// A connection that is being opened. With TLS and a password, which etcd checks slowly on purpose, that may take longer than a
@@ -114,6 +117,7 @@ impl Store {
             instance: 0,
             known: Known::default(),
             peers: Peers::default(),
+            commands: CommandKeys::default(),
         }
     }
 
@@ -165,11 +169,17 @@ impl Store {
         let answer = self.client().await?.get(prefix, Some(options)).await;
         let answer = answer.map_err(|error| self.failed(error))?;
         let instance = self.note_instance(answer.header())?;
-        let (peers, account): (Vec<_>, Vec<_>) = answer
+        let (peers, others): (Vec<_>, Vec<_>) = answer
             .kvs()
             .iter()
-            .partition(|pair| self.peer_number(pair).is_some());
+            .partition(|pair| self.name_in(pair, "peer/").is_some());
         self.peers = self.parse_peers(&peers);
+        self.commands = CommandKeys::default();
+        let account = others.into_iter().filter(|pair| {
+            let name = pair.key().strip_prefix(self.prefix.as_bytes());
+            !name.is_some_and(|name| self.commands.add(name, pair))
+        });
+        let account: Vec<_> = account.collect();
         let mut known = Known::default();
         self.known = Known::default();
         for pair in account {
@@ -192,17 +202,17 @@ impl Store {
         Ok(instance)
     }
 
-    /// Returns the text after `peer/` in a key, if it is one of a peer.
-    fn peer_number<'a>(&self, pair: &'a KeyValue) -> Option<&'a [u8]> {
+    /// Returns the text after `folder` in a key, if the key is in this folder.
+    fn name_in<'a>(&self, pair: &'a KeyValue, folder: &str) -> Option<&'a [u8]> {
         pair.key()
             .strip_prefix(self.prefix.as_bytes())?
-            .strip_prefix(b"peer/")
+            .strip_prefix(folder.as_bytes())
     }
 
     fn parse_peers(&self, pairs: &[&KeyValue]) -> Peers {
         let mut peers = Peers::default();
         for pair in pairs {
-            let number = self.peer_number(pair).unwrap_or_default();
+            let number = self.name_in(pair, "peer/").unwrap_or_default();
             let number = str::from_utf8(number).ok().and_then(|id| id.parse().ok());
             match number.zip(PeerValue::parse(pair.value())) {
                 Some((id, value)) => {
@@ -280,6 +290,51 @@ impl Store {
             self.peers.by_id.insert(id, known);
         }
         Ok(answer.succeeded())
+    }
+
+    /// Returns the commands for all nodes, and the answers to them, as they were read last.
+    pub(super) fn commands(&self) -> &CommandKeys {
+        &self.commands
+    }
+
+    /// Writes a command for all nodes. Its key ends with the lease.
+    ///
+    /// # Errors
+    /// etcd can't be asked. Nobody knows then whether the key was written.
+    pub(super) async fn put_command(
+        &mut self,
+        number: u64,
+        value: &CommandValue,
+        lease: EtcdLease,
+    ) -> Result<(), StoreError> {
+        let key = format!("{}command/{number:016x}", self.prefix);
+        let options = PutOptions::new().with_lease(lease.id);
+        let answer = self.client().await?.put(key, value.write(), Some(options));
+        let answer = answer.await;
+        answer.map_err(|error| self.failed(error))?;
+        Ok(())
+    }
+
+    /// Writes a node's answer to a command, if the key of the command still exists. The answer ends with the lease of the
+    /// command.
+    ///
+    /// # Errors
+    /// etcd can't be asked. Nobody knows then whether the key was written.
+    pub(super) async fn put_answer(
+        &mut self,
+        (number, lease): (u64, i64),
+        node: NodeId,
+        value: &AnswerValue,
+    ) -> Result<(), StoreError> {
+        let command = format!("{}command/{number:016x}", self.prefix);
+        let key = format!("{}answer/{number:016x}/{node:016x}", self.prefix);
+        let exists = Compare::create_revision(command, CompareOp::Greater, 0);
+        let options = PutOptions::new().with_lease(lease);
+        let put = TxnOp::put(key, value.write(), Some(options));
+        let txn = Txn::new().when([exists]).and_then([put]);
+        let answer = self.client().await?.txn(txn).await;
+        answer.map_err(|error| self.failed(error))?;
+        Ok(())
     }
 
     fn ledger(&self, free: i64) -> Ledger {

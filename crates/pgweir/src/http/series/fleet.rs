@@ -41,4 +41,6 @@ pub(super) fn write(source: Source<'_>, text: &mut Exposition) {
     let help = "Requests to etcd that have failed.";
     let mut family = text.family("pgweir_fleet_etcd_errors", Kind::Counter, help);
     family.add(&[], fleet.errors);
+    let help = "Console commands for all nodes (ON ALL) that are in progress; at most 8.";
+    text.gauge("pgweir_fleet_commands", help, fleet.commands.into());
 }
