@@ -56,16 +56,28 @@ pub fn attribute(
     backends: &BTreeMap<Source, u32>,
     nodes: &BTreeMap<NodeId, BTreeSet<Source>>,
 ) -> BTreeMap<NodeId, u32> {
-    let may_own = |sources: &BTreeSet<Source>, source: &Source| {
-        sources.is_empty() || *source == Source::Hidden || sources.contains(source)
-    };
+    let mut recorded = BTreeMap::<Source, Vec<NodeId>>::new();
+    for (&id, sources) in nodes {
+        for &source in sources {
+            recorded.entry(source).or_default().push(id);
+        }
+    }
+    let without_sources = nodes.iter().filter(|(_, sources)| sources.is_empty());
+    let without_sources: Vec<NodeId> = without_sources.map(|(&id, _)| id).collect();
     let mut found = BTreeMap::<NodeId, u32>::new();
     for (source, &count) in backends.iter().filter(|&(_, &count)| count > 0) {
-        let recorded = nodes.iter().filter(|(_, sources)| may_own(sources, source));
-        let is_recorded = nodes.values().any(|sources| sources.contains(source));
-        let unknown = (!is_recorded).then(|| source.reserved_id());
-        let owners: BTreeSet<NodeId> = recorded.map(|(&id, _)| id).chain(unknown).collect();
-        for id in owners {
+        let own = recorded.get(source);
+        let unknown = own.is_none().then(|| source.reserved_id());
+        let owners: Vec<NodeId> = match source {
+            Source::Hidden => nodes.keys().copied().collect(),
+            _ => own
+                .into_iter()
+                .flatten()
+                .chain(&without_sources)
+                .copied()
+                .collect(),
+        };
+        for id in owners.into_iter().chain(unknown) {
             let sum = found.entry(id).or_default();
             *sum = sum.saturating_add(count);
         }
