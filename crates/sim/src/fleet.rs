@@ -3,6 +3,7 @@
 //! At each step, the simulator checks that PostgreSQL has no more backends than the fleet's budget. A seed determines
 //! the whole world.
 
+mod large;
 mod machine;
 mod store;
 
@@ -14,6 +15,7 @@ use std::{
 use fastrand::Rng;
 use pgweir_fleet::{NodeId, Source, Terms};
 
+pub use large::{LargeFleetFigures, RequestRates, run_large_fleet};
 use machine::Machine;
 use store::Store;
 
@@ -89,16 +91,7 @@ pub fn run_fleet(scenario: FleetScenario) -> Result<FleetEventCounts, Box<FleetF
     let mut world = FleetWorld::new(scenario);
     for step in 0..STEPS {
         world.step(step * STEP);
-        let count: u32 = world.postgres.values().sum();
-        world.event_counts.backends_max = world.event_counts.backends_max.max(count);
-        if count > world.terms.budget {
-            return Err(Box::new(FleetFailure {
-                seed: scenario.seed,
-                step,
-                backends: world.postgres,
-                budget: world.terms.budget,
-            }));
-        }
+        world.check(step)?;
     }
     Ok(world.event_counts)
 }
@@ -136,6 +129,11 @@ impl FleetWorld {
             interval: 200_000,
             timeout: 400_000,
         };
+        Self::with_terms(scenario, terms, rng)
+    }
+
+    fn with_terms(scenario: FleetScenario, terms: Terms, mut rng: Rng) -> Self {
+        let nodes = terms.nodes;
         assert_eq!(terms.check(), Ok(()), "the terms of seed {}", scenario.seed);
         let machines = (1..=nodes.into()).map(|id| Machine::new(terms, id, &mut rng));
         let machines: Vec<_> = machines.collect();
@@ -182,13 +180,38 @@ impl FleetWorld {
         } else {
             self.move_demand(now);
         }
+        self.proceed(now);
+    }
+
+    /// Returns how many backends PostgreSQL has.
+    fn backends(&self) -> u32 {
+        self.postgres.values().sum()
+    }
+
+    /// Checks that PostgreSQL has no more backends than the budget.
+    fn check(&mut self, step: u64) -> Result<(), Box<FleetFailure>> {
+        let count = self.backends();
+        self.event_counts.backends_max = self.event_counts.backends_max.max(count);
+        if count <= self.terms.budget {
+            return Ok(());
+        }
+        Err(Box::new(FleetFailure {
+            seed: self.scenario.seed,
+            step,
+            backends: self.postgres.clone(),
+            budget: self.terms.budget,
+        }))
+    }
+
+    /// Lets the store and all nodes proceed by a step.
+    fn proceed(&mut self, now: u64) {
         self.store.step(
             now,
             &self.postgres,
             self.scenario.planted_fault,
             &mut self.rng,
         );
-        self.event_counts.writes = self.store.writes();
+        self.event_counts.writes = self.store.requests_made().writes;
         for at in 0..self.machines.len() {
             let machine = &mut self.machines[at];
             machine.move_servers(now, &mut self.postgres, &mut self.rng);

@@ -26,7 +26,10 @@ mod world;
 use std::{collections::BTreeMap, fmt};
 
 pub use checks::{Promise, Violation};
-pub use fleet::{FleetEventCounts, FleetFailure, FleetScenario, PlantedFleetFault, run_fleet};
+pub use fleet::{
+    FleetEventCounts, FleetFailure, FleetScenario, LargeFleetFigures, PlantedFleetFault,
+    RequestRates, run_fleet, run_large_fleet,
+};
 pub use scenario::{PlantedFault, Scenario};
 use world::World;
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use pgweir_sim::{FleetScenario, PlantedFleetFault, run_fleet};
+use pgweir_sim::{FleetScenario, PlantedFleetFault, run_fleet, run_large_fleet};
 
 /// Worlds that are simulated if `PGWEIR_SIM_SEEDS` does not say otherwise.
 const WORLDS: u64 = 300;
@@ -91,21 +91,36 @@ fn a_share_follows_demand() {
     assert!(moves.iter().all(|&time| time <= 2_000_000), "{moves:?}");
 }
 
-/// Figures for docs/design/fleet.md: `PGWEIR_FLEET_NODES=1000 cargo test -p pgweir-sim --test fleet many -- --nocapture`.
+/// Figures for docs/design/fleet.md: `PGWEIR_FLEET_NODES=1000 PGWEIR_FLEET_LEASE=10 cargo test --release -p pgweir-sim --test
+/// fleet large -- --nocapture`.
 #[test]
-fn many_nodes() {
-    let nodes = std::env::var("PGWEIR_FLEET_NODES").ok();
-    let nodes = nodes.map_or(20, |nodes| nodes.parse().expect("a number"));
-    let scenario = FleetScenario {
-        has_faults: false,
-        nodes: Some(nodes),
-        ..scenario(1, None)
+fn a_large_fleet() {
+    let number = |name: &str, default| {
+        let text = std::env::var(name).ok();
+        text.map_or(default, |text| text.parse::<u32>().expect("a number"))
     };
-    let event_counts = run_fleet(scenario).unwrap_or_else(|failure| panic!("{failure:?}"));
-    assert_eq!(event_counts.moves.len(), 5, "a share did not move");
-    let moves = &event_counts.moves;
-    println!(
-        "{nodes} nodes: {} writes in 30 s, moves {moves:?} us",
-        event_counts.writes
+    let nodes = number("PGWEIR_FLEET_NODES", 20);
+    let lease = u64::from(number("PGWEIR_FLEET_LEASE", 5)) * 1_000_000;
+    let figures = run_large_fleet(nodes, lease).unwrap_or_else(|failure| panic!("{failure:?}"));
+    println!("{nodes} nodes, a lease of {lease} us: {figures:#?}");
+    if let Some(memory) = memory_max() {
+        println!(
+            "at most {} kB of memory for each node",
+            memory / u64::from(nodes)
+        );
+    }
+    assert!(figures.until_floors <= lease, "{figures:?}");
+    // A node waits a lease and a little more before it trusts a store again, and asks some times.
+    assert!(figures.until_shares <= 2 * lease, "{figures:?}");
+    assert!(
+        figures.moves.iter().all(|&time| time <= lease),
+        "{figures:?}"
     );
+}
+
+/// Returns the maximum memory of this process, in kB. Other tests that ran in the process count, too.
+fn memory_max() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
 }

@@ -23,12 +23,23 @@ pub(super) struct Arrived {
     pub(super) answer: Answer,
 }
 
+/// The requests that have reached the store, or PostgreSQL, since the beginning.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RequestsMade {
+    pub(super) reads: u64,
+    pub(super) writes: u64,
+    /// Writes that the store has refused.
+    pub(super) refused: u64,
+    /// Counts of the backends in PostgreSQL.
+    pub(super) counts: u64,
+}
+
 /// The store. Requests and answers take any time, overtake each other, and get lost.
 pub(super) struct Store {
     ledger: Ledger,
     copy: Ledger,
     instance: u64,
-    writes: u64,
+    requests_made: RequestsMade,
     pub(super) gone_until: u64,
     /// Whether messages get lost or take long.
     pub(super) loses: bool,
@@ -44,7 +55,7 @@ impl Store {
             ledger: Ledger::new(spare),
             copy: Ledger::new(spare),
             instance: 0,
-            writes: 0,
+            requests_made: RequestsMade::default(),
             gone_until: 0,
             loses,
             requests: Vec::new(),
@@ -58,8 +69,13 @@ impl Store {
         self.addresses.insert(node, address);
     }
 
-    pub(super) fn writes(&self) -> u64 {
-        self.writes
+    pub(super) fn requests_made(&self) -> RequestsMade {
+        self.requests_made
+    }
+
+    /// Lets each node notice a new connection to the store.
+    pub(super) fn reconnect(&mut self) {
+        self.instance += 1;
     }
 
     pub(super) fn copy(&mut self) {
@@ -103,15 +119,21 @@ impl Store {
         while let Some(due) = self.requests.iter().position(|request| request.at <= now) {
             let request = self.requests.swap_remove(due);
             let answer = match request.what {
-                Request::Read => Answer::Ledger(self.ledger.clone()),
+                Request::Read => {
+                    self.requests_made.reads += 1;
+                    Answer::Ledger(self.ledger.clone())
+                }
                 Request::Change(mut change) => {
                     if planted_fault == Some(PlantedFleetFault::IgnoredVersions) {
                         self.ignore_version(&mut change);
                     }
-                    self.writes += 1;
-                    Answer::Changed(self.ledger.apply(&change))
+                    let changed = self.ledger.apply(&change);
+                    self.requests_made.writes += 1;
+                    self.requests_made.refused += u64::from(changed.is_err());
+                    Answer::Changed(changed)
                 }
                 Request::CountBackends => {
+                    self.requests_made.counts += 1;
                     Answer::Backends(self.count(request.node, postgres, planted_fault, rng))
                 }
             };
@@ -141,13 +163,13 @@ impl Store {
             let known = if *node == by { rng.u32(..=count) } else { 0 };
             *backends.entry(self.addresses[node]).or_default() += count - known;
         }
+        let known = self.addresses.values();
+        let reserved: BTreeMap<_, _> = known
+            .map(|source| (source.reserved_id(), *source))
+            .collect();
         let sources_of = |id: &NodeId| -> BTreeSet<Source> {
-            let mut known = self.addresses.iter();
-            let reserved = known.find(|(_, source)| source.reserved_id() == *id);
-            let own = self.addresses.get(id).copied();
-            own.or(reserved.map(|(_, source)| *source))
-                .into_iter()
-                .collect()
+            let own = self.addresses.get(id).or_else(|| reserved.get(id));
+            own.copied().into_iter().collect()
         };
         let nodes = self.ledger.records.keys();
         let nodes: BTreeMap<_, _> = nodes.map(|id| (*id, sources_of(id))).collect();

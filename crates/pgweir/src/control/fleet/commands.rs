@@ -34,7 +34,7 @@ pub(super) struct CommandKeys {
 }
 
 impl CommandKeys {
-    /// Takes a key, whose `name` is the text behind the fleet's prefix. Returns false if the key does not belong to a command.
+    /// Takes a key, whose `name` is the text after the fleet's prefix. Returns false if the key does not belong to a command.
     pub(super) fn add(&mut self, name: &[u8], pair: &KeyValue) -> bool {
         let number = |text: &str| u64::from_str_radix(text, 16).ok();
         let text = str::from_utf8(name).unwrap_or_default();
