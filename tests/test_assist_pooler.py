@@ -40,3 +40,21 @@ def test_settings_of_a_client_that_listens_go_with_it(assisted_pg, start_pooler)
             owner.execute("SET default_transaction_isolation = 'serializable'")  # the server has it since the first loan
             assert neighbour.execute("SHOW search_path").fetchone() == ('"$user", public',)
             assert owner.execute("SHOW search_path").fetchone() == ("nowhere",)
+
+
+def test_preparing_by_sql_needs_no_inspection(either_pg, start_pooler):
+    """The extension does not report the texts of SQL-prepared statements. pgweir reads them when another client needs the
+    server, not at the end of each PREPARE.
+    """
+    pooler = start_pooler(either_pg, default_pool_size=1, workers=1)
+    with pooler.raw("trusty") as owner, pooler.raw("trusty") as neighbour:
+        for _ in range(30):
+            owner.query("PREPARE p AS SELECT 1")
+            owner.query("EXECUTE p")
+            owner.query("DEALLOCATE p")
+        inspections = [row["inspections"] for row in pooler.console("SHOW STATEMENTS") if "PREPARE" in row["statement"]]
+        # A slow machine may settle the session between two requests.
+        assert inspections and sum(inspections) < 20
+        owner.query("PREPARE p AS SELECT 42")
+        assert neighbour.query("EXECUTE p")[0].sqlstate == "26000"
+        assert owner.value("EXECUTE p") == "42"

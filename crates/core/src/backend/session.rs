@@ -239,9 +239,9 @@ impl ServerSession {
     /// Returns whether the session must be inspected before the client gets the end of its request.
     #[must_use]
     pub fn needs_inspection_now(&self) -> bool {
-        // The extension reports neither the protocol's Close, nor state that a function of another extension keeps.
-        let is_unseen = self.transaction.effects.intersects(NOT_REPORTED);
-        self.extension.last.is_some() && (self.extension.is_new || is_unseen)
+        // State that the extension does not report needs a query in any case, which can wait as without the extension.
+        let waits = self.changes.effects().intersects(NOT_REPORTED);
+        self.extension.last.is_some() && self.extension.is_new && !waits
             || self.transaction.effects.intersects(Effects::LISTEN)
             || !self.settings.reset.is_empty()
             || self.inspections.must_be_exact
