@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    Place, Problem, ProblemKind, Problems, Scope, Secret, connstr,
+    Entries, Place, Problem, ProblemKind, Problems, Scope, Secret, connstr,
     ini::{self, Line},
 };
 
@@ -80,12 +80,48 @@ impl Changes {
     /// Adds the change of an entry: the text as in the ini file, or `None` to remove the entry. An earlier change of the
     /// same entry is dropped.
     pub fn set(&mut self, scope: Scope, name: &str, text: Option<Secret>) {
+        self.set_from("HTTP API", scope, name, text);
+    }
+
+    /// Does the same for a change of another `origin`, which problems of the entry name.
+    pub fn set_from(&mut self, origin: &str, scope: Scope, name: &str, text: Option<Secret>) {
         let place = Place {
-            file: PathBuf::from("HTTP API"),
+            file: PathBuf::from(origin),
             line: 0,
         };
         let key = (scope, name.to_owned());
         self.0.insert(key, Change { text, place });
+    }
+
+    /// Returns the changes that lead from a running configuration to these changes of a file. `running`: the entries of the
+    /// configuration; `before`: the changes of the file's entries that it has already; `file`: the file's entries.
+    #[must_use]
+    pub fn since(&self, before: &Self, file: &Entries, running: &Entries) -> Self {
+        let mut steps = Self::default();
+        for key in before.0.keys().chain(self.0.keys()) {
+            let (text, place) = match (self.0.get(key), before.0.get(key)) {
+                (Some(change), _) => (change.text.as_ref(), &change.place),
+                (None, Some(change)) => (file.get(key), &change.place),
+                (None, None) => continue,
+            };
+            if text != running.get(key) {
+                let (text, place) = (text.cloned(), place.clone());
+                steps.0.insert(key.clone(), Change { text, place });
+            }
+        }
+        steps
+    }
+
+    /// Returns whether nothing is changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the number of changed entries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// Returns whether an entry was changed.
@@ -198,6 +234,44 @@ mod tests {
         assert_eq!(read.file_text(), text);
         assert!(read.has(Scope::Database, "old") && !read.has(Scope::User, "old"));
         assert!(!format!("{changes:?}").contains("it''s"));
+    }
+
+    #[test]
+    fn steps_from_a_running_configuration() {
+        let entry = |name: &str| (Scope::Database, name.to_owned());
+        let entries = |list: &[(&str, &str)]| -> Entries {
+            let all = list.iter();
+            all.map(|(name, text)| (entry(name), Secret::new(*text)))
+                .collect()
+        };
+        let file = entries(&[
+            ("kept", "host=k"),
+            ("hidden", "host=h"),
+            ("shadowed", "host=s"),
+        ]);
+        let mut before = Changes::default();
+        before.set(Scope::Database, "hidden", None);
+        before.set(Scope::Database, "shadowed", secret("host=s2"));
+        before.set(Scope::Database, "added", secret("host=a"));
+        before.set(Scope::Database, "same", secret("host=x"));
+        let running = entries(&[
+            ("kept", "host=k"),
+            ("shadowed", "host=s2"),
+            ("added", "host=a"),
+            ("same", "host=x"),
+        ]);
+        let mut now = Changes::default();
+        now.set(Scope::Database, "same", secret("host=x"));
+        now.set(Scope::Database, "kept", secret("host=k2"));
+        let steps = now.since(&before, &file, &running);
+        let text = |name: &str| steps.0.get(&entry(name)).map(|change| change.text.clone());
+        assert_eq!(text("hidden"), Some(secret("host=h")), "the file has it");
+        assert_eq!(text("shadowed"), Some(secret("host=s")));
+        assert_eq!(text("added"), Some(None), "nothing has it any more");
+        assert_eq!(
+            (text("same"), text("kept")),
+            (None, Some(secret("host=k2")))
+        );
     }
 
     #[test]

@@ -9,6 +9,9 @@ use crate::{
     value::Value,
 };
 
+/// The texts of the entries of `[databases]` and `[users]`, as they were written.
+pub type Entries = BTreeMap<(Scope, String), Secret>;
+
 /// Database names that lead to the console.
 pub const RESERVED_DATABASES: [&str; 2] = ["pgbouncer", "pgweir"];
 
@@ -32,7 +35,7 @@ pub struct Config {
     /// Section `[peers]` by number.
     pub peers: BTreeMap<u32, Peer>,
     /// The texts of the entries of `[databases]` and `[users]`, as they were written.
-    pub entries: BTreeMap<(Scope, String), Secret>,
+    pub entries: Entries,
     /// Messages for the operator about this configuration, to be logged once.
     pub notes: Vec<Note>,
     /// The settings in the file that only pgweir has: PgBouncer would refuse such a file.

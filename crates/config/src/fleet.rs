@@ -194,6 +194,40 @@ impl Settings {
             false => Ok(()),
         }
     }
+
+    /// Checks the files for connections to these URLs of `key`. Returns the setting that is wrong, its value, and the right
+    /// form.
+    fn etcd_tls_problem(
+        &self,
+        key: &'static str,
+        urls: &EtcdUrls,
+    ) -> Option<(&'static str, String, String)> {
+        let certificate = &self.fleet_etcd_tls_cert_file;
+        if certificate.is_some() != self.fleet_etcd_tls_key_file.is_some() {
+            let value = certificate.clone().unwrap_or_default();
+            let expected = "also fleet_etcd_tls_key_file".to_owned();
+            return Some(("fleet_etcd_tls_cert_file", value, expected));
+        }
+        let lacks_authorities = urls.needs_tls() && self.fleet_etcd_tls_ca_file.is_none();
+        lacks_authorities.then(|| {
+            let expected = "fleet_etcd_tls_ca_file, for a URL with https".to_owned();
+            (key, urls.to_string(), expected)
+        })
+    }
+
+    /// Checks the other settings that `config_etcd` depends on. Returns the setting that is wrong, its value, and the right
+    /// form.
+    pub(crate) fn shared_entries_problem(&self) -> Option<(&'static str, String, String)> {
+        let urls = &self.config_etcd;
+        if !urls.is_set() {
+            return None;
+        }
+        if self.api_config_file.is_none() {
+            let expected = "api_config_file, the file for the last correct entries".to_owned();
+            return Some(("config_etcd", urls.to_string(), expected));
+        }
+        self.etcd_tls_problem("config_etcd", urls)
+    }
 }
 
 impl Config {
@@ -230,25 +264,8 @@ impl Config {
                 "1 to 600 seconds",
             );
         }
-        let tls = [
-            &settings.fleet_etcd_tls_cert_file,
-            &settings.fleet_etcd_tls_key_file,
-        ];
-        if tls[0].is_some() != tls[1].is_some() {
-            let value = tls[0].clone().unwrap_or_default();
-            return problem(
-                "fleet_etcd_tls_cert_file",
-                value,
-                "also fleet_etcd_tls_key_file",
-            );
-        }
-        if settings.fleet_etcd.needs_tls() && settings.fleet_etcd_tls_ca_file.is_none() {
-            let value = settings.fleet_etcd.to_string();
-            return problem(
-                "fleet_etcd",
-                value,
-                "fleet_etcd_tls_ca_file, for a URL with https",
-            );
+        if let Some(wrong) = settings.etcd_tls_problem("fleet_etcd", &settings.fleet_etcd) {
+            return Some(wrong);
         }
         // The backends of a lost node are counted on one PostgreSQL.
         let mut databases = self.databases.values().chain(&self.fallback);

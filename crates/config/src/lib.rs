@@ -28,7 +28,7 @@ mod value;
 
 pub use bypass::BypassUsers;
 pub use changes::{Changes, entry_pairs, entry_text};
-pub use config::{Config, ConfigRow, RESERVED_DATABASES, is_console};
+pub use config::{Config, ConfigRow, Entries, RESERVED_DATABASES, is_console};
 pub use fleet::{EtcdUrls, NodeAddress};
 pub use http::{HttpAddress, HttpListen};
 pub use kinds::{

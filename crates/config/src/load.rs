@@ -73,6 +73,10 @@ impl Config {
                 (Some(text), _) => loader.database(name, text.expose(), &change.place),
             }
         }
+        let first = changes.iter().next();
+        if let (Some(kind), Some((_, _, change))) = (combined_problem(&loader.config), first) {
+            loader.problem(&change.place, kind);
+        }
         if !loader.problems.is_empty() {
             return Err(Problems(loader.problems));
         }
@@ -377,6 +381,7 @@ impl Loader<'_> {
             let places = &self.config.places;
             let keys = [
                 "fleet_etcd",
+                "config_etcd",
                 "max_server_conn",
                 "fleet_nodes",
                 "host_check_interval",
@@ -439,10 +444,12 @@ fn refusal(error: SetError, scope: Scope, key: &str, value: &str) -> ProblemKind
     }
 }
 
-/// Returns the problem of settings that don't go together: those of a fleet whose nodes can't share the limit, or those of reads
-/// that must see earlier writes.
+/// Returns the problem of settings that don't go together: those of a fleet whose nodes can't share the limit, those of entries
+/// that come from etcd, or those of reads that must see earlier writes.
 fn combined_problem(config: &Config) -> Option<ProblemKind> {
-    let (key, value, expected) = config.fleet_problem().or_else(|| config.replay_problem())?;
+    let problem = config.fleet_problem();
+    let problem = problem.or_else(|| config.settings.shared_entries_problem());
+    let (key, value, expected) = problem.or_else(|| config.replay_problem())?;
     Some(ProblemKind::BadValue {
         key: key.to_owned(),
         value: Some(value),

@@ -15,7 +15,7 @@ use std::{
 };
 
 use crossbeam_channel::unbounded;
-use pgweir_config::{Changes, Settings};
+use pgweir_config::{Changes, Entries, Settings};
 use pgweir_core::{Directory, Level, Snapshot, WorkerId};
 
 use self::{
@@ -26,8 +26,9 @@ use crate::{
     cli::Cli,
     clock::Clock,
     control::{
-        Caught, Fleet, FleetAccess, HttpControl, Logging, Origin, Patroni, PatroniAccess, Program,
-        Request, Resolver, Restart, SlowWork, Supervisor, load, net_options,
+        Caught, EntryStore, Fleet, FleetAccess, HttpControl, Logging, Origin, Patroni,
+        PatroniAccess, Program, Request, Resolver, Restart, SlowWork, Supervisor, load,
+        net_options,
     },
     http::{self, Http},
     log::{Log, LogBuffer},
@@ -51,6 +52,8 @@ struct Plan {
     patroni: PatroniAccess,
     fleet: FleetAccess,
     changes: Changes,
+    /// The entries of the ini file without the changes, if `config_etcd` is set.
+    file_entries: Entries,
     notes: Vec<String>,
     /// The psql command that connects to a quick start.
     psql: Option<String>,
@@ -263,6 +266,7 @@ fn plan(cli: &Cli) -> Result<Plan, StartError> {
             patroni: PatroniAccess::default(),
             fleet: FleetAccess::default(),
             changes: Changes::default(),
+            file_entries: Entries::new(),
             notes: start.notes,
             psql: Some(start.psql),
             first_login: Some(start.first_login),
@@ -282,6 +286,7 @@ fn plan(cli: &Cli) -> Result<Plan, StartError> {
         patroni: loaded.patroni,
         fleet: loaded.fleet,
         changes: loaded.changes,
+        file_entries: loaded.file_entries,
         psql: None,
         first_login: None,
     })
@@ -324,6 +329,7 @@ impl Start {
             let control = control.clone();
             move |signal| drop(control.send(Request::Signal(signal)))
         })?;
+        let entries_control = control.clone();
         let (departures, departing) = unbounded();
         let options = Arc::new(net_options(&snapshot, &plan.tls, files));
         directory.set_client_room(options.clients_max);
@@ -369,6 +375,8 @@ impl Start {
         }
         let console_connector = around.connector().clone();
         let http = Http::start(around, self.http, settings, &plan.tls, &plan.http_tokens)?;
+        let entries = (plan.changes, plan.file_entries);
+        let entry_store = EntryStore::start(&plan.fleet, settings, entries_control)?;
         let notifier = Notifier::new(std::env::var_os("NOTIFY_SOCKET").as_deref());
         notifier.ready();
         let supervisor = Supervisor {
@@ -385,11 +393,7 @@ impl Start {
             notifier,
             files,
             tls: plan.tls,
-            http: HttpControl {
-                thread: http,
-                tokens: plan.http_tokens,
-                changes: plan.changes,
-            },
+            http: HttpControl::new(http, plan.http_tokens, entries, entry_store),
             pid_file,
             restart: Restart::new(self.program, post, other_process),
         };

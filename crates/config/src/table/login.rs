@@ -131,6 +131,16 @@ macro_rules! login_settings {
                 /// How long a console command with `ON ALL` waits for the answers of the other processes. A process that has not answered in
                 /// this time is named in the result; a PAUSE, for example, may still be in progress there.
                 fleet_command_timeout: Micros = "30", reloads, now, above_zero;
+                /// The client URLs of an etcd cluster, separated by commas, from which pgweir reads entries of `[databases]` and `[users]`:
+                /// the keys `/pgweir-config/NAME/databases/DATABASE` and `/pgweir-config/NAME/users/USER`, with `fleet_name` as NAME. The
+                /// value of a key is the text that would follow `DATABASE =` or `USER =` in the ini file, or `removed`, which removes the
+                /// entry of the ini file. A change in etcd takes effect at once, in all processes, if all entries are correct; otherwise no
+                /// process uses any of them, and each logs why. A change by the HTTP API with `save=true` is written to etcd. Passwords are
+                /// refused: they belong in `auth_file`. Needs `api_config_file`, which keeps the last correct entries for a start without
+                /// etcd. Files and user for etcd are those of `fleet_etcd`.
+                config_etcd: EtcdUrls, restarts, now;
+                /// How long a request for `config_etcd` may take, and the pause before the next try after a failure.
+                config_etcd_timeout: Micros = "5", restarts, now, above_zero;
                 /// A PEM file with the certificate authorities of etcd, for URLs with `https`.
                 fleet_etcd_tls_ca_file: Option<String>, restarts, now;
                 /// A PEM file with the client certificate for etcd; needs `fleet_etcd_tls_key_file`.

@@ -1,5 +1,6 @@
 //! The fleet as this process has read it last, for the console and metrics.
 
+mod entries;
 mod rounds;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
@@ -7,7 +8,10 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use parking_lot::Mutex;
 use pgweir_config::authority;
 
-pub use self::rounds::{FleetCount, FleetCounted, FleetRound};
+pub use self::{
+    entries::EntriesView,
+    rounds::{FleetCount, FleetCounted, FleetRound},
+};
 use crate::Time;
 
 /// The fleet as this process has read it last. Empty without `fleet_etcd`.
@@ -15,6 +19,7 @@ use crate::Time;
 pub struct Fleet {
     view: Mutex<FleetView>,
     peers: Mutex<Arc<FleetPeers>>,
+    entries: Mutex<EntriesView>,
 }
 
 /// The nodes that cancel requests can be passed on to, by `peer_id`.
@@ -114,6 +119,17 @@ impl Fleet {
     #[must_use]
     pub fn peers(&self) -> Arc<FleetPeers> {
         Arc::clone(&self.peers.lock())
+    }
+
+    /// Takes what is known of the entries in etcd.
+    pub fn publish_entries(&self, view: EntriesView) {
+        *self.entries.lock() = view;
+    }
+
+    /// Returns what is known of the entries in etcd.
+    #[must_use]
+    pub fn entries(&self) -> EntriesView {
+        *self.entries.lock()
     }
 
     /// Replaces the nodes that cancel requests can be passed on to.

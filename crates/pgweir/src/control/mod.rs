@@ -5,6 +5,7 @@
 mod auth_check;
 mod change;
 mod derive;
+mod etcd_entries;
 mod evaluate;
 mod fleet;
 mod ldap;
@@ -25,6 +26,7 @@ mod supervisor;
 mod threads;
 
 pub(crate) use change::{ChangeError, EntryChange};
+pub(crate) use etcd_entries::EntryStore;
 pub(crate) use fleet::{Fleet, FleetAccess};
 pub(crate) use patroni::{Access as PatroniAccess, Patroni};
 pub(crate) use reload::{LoadError, Loaded, Origin, credentials, http_tokens, load, net_options};

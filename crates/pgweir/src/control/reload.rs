@@ -12,7 +12,7 @@ use pgweir_auth::{
     hba::{HbaProblem, IdentMaps, Rules, Wrong},
     userlist::Userlist,
 };
-use pgweir_config::{AuthType, Changes, Config, Place, Problems, Settings};
+use pgweir_config::{AuthType, Changes, Config, Entries, Place, Problems, Settings};
 use pgweir_core::Snapshot;
 
 use super::{
@@ -53,6 +53,8 @@ pub(crate) struct Loaded {
     pub(crate) fleet: FleetAccess,
     /// The changes of the file `api_config_file`, which the snapshot has already.
     pub(crate) changes: Changes,
+    /// The entries of the ini file without these changes, if `config_etcd` is set.
+    pub(crate) file_entries: Entries,
     /// Messages in addition to the notes of the ini file.
     notes: Vec<String>,
 }
@@ -196,9 +198,10 @@ impl LoadError {
 pub(crate) fn load(ini: &Path, before: &Contexts) -> Result<Loaded, LoadError> {
     let config = Config::load(ini, &mut read)?;
     let places = config.places.clone();
-    let completed = with_changes(config).and_then(|(config, changes)| {
-        let mut loaded = complete(config, before)?;
-        loaded.changes = changes;
+    let completed = with_changes(config).and_then(|changed| {
+        let mut loaded = complete(changed.config, before)?;
+        loaded.changes = changed.changes;
+        loaded.file_entries = changed.file_entries;
         Ok(loaded)
     });
     completed.map_err(|error| error.at(&places))
@@ -237,6 +240,7 @@ fn complete(config: Config, before: &Contexts) -> Result<Loaded, LoadError> {
         patroni,
         fleet,
         changes: Changes::default(),
+        file_entries: Entries::new(),
         notes,
     })
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use pgweir_config::{AuthType, Changes, Settings};
+use pgweir_config::{AuthType, Changes, Entries, Settings};
 use pgweir_core::{
     Control, Directory, Halt, Level, Shutdown, Snapshot, Stats, Time, Token, WorkerId,
     base::fault::Fault,
@@ -18,8 +18,8 @@ use pgweir_core::{
 };
 
 use super::{
-    EntryChange, Fleet, Origin, Patroni, PatroniAccess, Resolver, Restart, Signal, StatsReport,
-    credentials, http_tokens, load, net_options,
+    EntryChange, EntryStore, Fleet, Origin, Patroni, PatroniAccess, Resolver, Restart, Signal,
+    StatsReport, credentials, etcd_entries::EtcdEntries, http_tokens, load, net_options,
 };
 use crate::{
     clock::Clock,
@@ -45,6 +45,10 @@ pub(crate) enum Request {
     Core(Control),
     /// A change of a database or user by the HTTP API.
     ChangeEntry(EntryChange),
+    /// The entries in etcd, at the start and after each change.
+    EtcdEntries(EtcdEntries),
+    /// The reason why the entries in etcd can't be read.
+    EtcdEntriesFailed(String),
     /// The next step of an online restart.
     Takeover(Step),
     /// A worker's thread has ended. `error` is the reason, if that was not a shutdown.
@@ -101,13 +105,38 @@ impl Logging {
     }
 }
 
-/// The HTTP thread, its tokens, and the changes that came through its API.
+/// The HTTP thread, its tokens, and the changes of entries that came through its API or from etcd.
 #[derive(Debug)]
 pub(crate) struct HttpControl {
     pub(crate) thread: Http,
     pub(crate) tokens: Option<Arc<Tokens>>,
-    /// The changes by the HTTP API since the ini file was read.
+    /// The changes by the HTTP API since the ini file was read; with `config_etcd`, those in etcd.
     pub(crate) changes: Changes,
+    /// The changes that `api_config_file` has.
+    pub(crate) saved: Option<Changes>,
+    /// The entries of the ini file itself, if `config_etcd` is set.
+    pub(crate) file_entries: Entries,
+    /// The thread for the entries in etcd.
+    pub(crate) entry_store: EntryStore,
+}
+
+impl HttpControl {
+    /// `changes`: those that `api_config_file` has.
+    pub(crate) fn new(
+        thread: Http,
+        tokens: Option<Arc<Tokens>>,
+        (changes, file_entries): (Changes, Entries),
+        entry_store: EntryStore,
+    ) -> Self {
+        Self {
+            thread,
+            tokens,
+            saved: Some(changes.clone()),
+            changes,
+            file_entries,
+            entry_store,
+        }
+    }
 }
 
 /// The progress of a shutdown.
@@ -180,6 +209,10 @@ impl Supervisor {
                 Ok(Request::ChangeEntry(change)) => {
                     self.change_entry(change, ending.has_begun());
                 }
+                Ok(Request::EtcdEntries(entries)) => {
+                    self.take_etcd_entries(entries, ending.has_begun());
+                }
+                Ok(Request::EtcdEntriesFailed(failure)) => self.note_etcd_entries_failed(&failure),
                 Ok(Request::Takeover(step)) => self.takeover(step, &mut ending),
                 Ok(Request::Ended { worker, error }) => self.on_ended(worker, error, &mut ending),
                 Err(RecvTimeoutError::Timeout) if !ending.is_immediate() => self.ask_for_stats(),
@@ -464,8 +497,11 @@ impl Supervisor {
         self.tls = loaded.tls;
         self.http.tokens = loaded.http_tokens;
         self.patroni.access = loaded.patroni;
+        self.http.saved = Some(loaded.changes.clone());
         self.http.changes = loaded.changes;
+        self.http.file_entries = loaded.file_entries;
         self.apply(Arc::new(loaded.snapshot), opened);
+        self.http.entry_store.read_again();
         Ok(())
     }
 

@@ -86,7 +86,7 @@ impl FleetAccess {
     }
 
     /// Returns the options of a connection.
-    pub(super) fn options(&self) -> ConnectOptions {
+    pub(in crate::control) fn options(&self) -> ConnectOptions {
         let mut options = ConnectOptions::new().with_require_leader(true);
         if let Some((user, password)) = &self.user {
             options = options.with_user(user.clone(), password.to_string());

@@ -1,7 +1,7 @@
 //! Databases, users and hosts, added, changed and removed while the process runs.
 
 use hyper::StatusCode;
-use pgweir_config::{Config, Problem as ConfigProblem, Scope, entry_pairs, entry_text};
+use pgweir_config::{Config, Problem as ConfigProblem, Scope, Secret, entry_pairs, entry_text};
 use pgweir_core::Level;
 use serde_json::{Map, Value, json};
 use tokio::{sync::oneshot, time};
@@ -118,7 +118,15 @@ pub(super) async fn serve(
         None => format!("{} {name:?} removed", one_of(scope)),
         Some(_) => format!("{} {name:?} set ({})", one_of(scope), keys.join(", ")),
     };
-    let outcome = change(state, subject, after.as_ref(), is_saved).await;
+    let derived_from = match action {
+        EntryAction::Get | EntryAction::Put | EntryAction::Delete => None,
+        EntryAction::Patch | EntryAction::AddHost | EntryAction::RemoveHost => {
+            let key = (scope, name.to_owned());
+            snapshot.config.entries.get(&key).cloned()
+        }
+    };
+    let asked = (after.as_ref(), derived_from);
+    let outcome = change(state, subject, asked, is_saved).await;
     let saved = if is_saved { ", saved" } else { "" };
     let (level, said) = match &outcome {
         Ok(()) => (Level::Log, format!("done{saved}")),
@@ -157,7 +165,7 @@ fn is_saved(query: &str) -> Result<bool, Problem> {
 async fn change(
     state: &State,
     subject: Subject<'_>,
-    after: Option<&Pairs>,
+    (after, derived_from): (Option<&Pairs>, Option<Secret>),
     is_saved: bool,
 ) -> Result<(), Problem> {
     let text = after.map(|pairs| entry_text(pairs)).transpose();
@@ -170,6 +178,7 @@ async fn change(
         scope: subject.scope,
         name: subject.names.first().cloned().unwrap_or_default(),
         text,
+        derived_from,
         is_saved,
         reply,
     });
@@ -188,11 +197,21 @@ fn problem(error: ChangeError) -> Problem {
         ChangeError::Wrong(problems) => {
             return Problem::invalid(problems.0.iter().map(of_config).collect());
         }
-        ChangeError::DoesNotFit(_) | ChangeError::NoFile => StatusCode::UNPROCESSABLE_ENTITY,
+        ChangeError::DoesNotFit(_)
+        | ChangeError::NoFile
+        | ChangeError::SecretInEtcd(_)
+        | ChangeError::Keys(_)
+        | ChangeError::Emptied
+        | ChangeError::NotUsed(_) => StatusCode::UNPROCESSABLE_ENTITY,
         ChangeError::Unwritable(..) => StatusCode::INTERNAL_SERVER_ERROR,
-        ChangeError::Leaving => StatusCode::SERVICE_UNAVAILABLE,
+        ChangeError::Conflict => StatusCode::CONFLICT,
+        ChangeError::Leaving | ChangeError::Etcd(_) => StatusCode::SERVICE_UNAVAILABLE,
     };
-    Problem::new(status, format!("nothing has changed: {error}"))
+    let detail = match &error {
+        ChangeError::NotUsed(_) => error.to_string(),
+        _ => format!("nothing has changed: {error}"),
+    };
+    Problem::new(status, detail)
 }
 
 fn of_config(problem: &ConfigProblem) -> (String, String) {

@@ -43,4 +43,15 @@ pub(super) fn write(source: Source<'_>, text: &mut Exposition) {
     family.add(&[], fleet.errors);
     let help = "Console commands for all nodes (ON ALL) that are in progress; at most 8.";
     text.gauge("pgweir_fleet_commands", help, fleet.commands.into());
+    let entries = source.directory.fleet().entries();
+    let help = "Entries of databases and users in etcd that are in force (config_etcd).";
+    text.gauge("pgweir_config_etcd_entries", help, entries.entries);
+    let help = "The revision of etcd whose entries were read last.";
+    text.gauge("pgweir_config_etcd_revision", help, entries.revision);
+    let help = "1 if the entries that were read last are not used, since one of them is wrong.";
+    let refused = u64::from(entries.is_refused);
+    text.gauge("pgweir_config_etcd_refused", help, refused);
+    let help = "1 if etcd answers requests for entries.";
+    let connected = u64::from(entries.is_connected);
+    text.gauge("pgweir_config_etcd_connected", help, connected);
 }
