@@ -51,6 +51,7 @@ def _reaches(node, count, seconds):
     return time.monotonic() - begun
 
 
+@pytest.mark.alone
 @pytest.mark.shows("fleet_etcd", "fleet_floor", "fleet_lease")
 def test_shares_follow_demand_and_never_exceed_the_limit(start_node, fleet_pg, load_script):
     nodes = [start_node() for _ in range(3)]
@@ -58,13 +59,12 @@ def test_shares_follow_demand_and_never_exceed_the_limit(start_node, fleet_pg, l
         nodes[0].load(60, load_script)
         _reaches(nodes[0], 40, 15)
         times = []
-        # On a busy machine, one move may take longer.
         for before, after in zip(nodes, nodes[1:] + nodes[:1]):
             before.relax()
             after.load(60, load_script)
             times.append(_reaches(after, 40, 15))
     assert sampler.most <= BUDGET
-    assert min(times) <= 2, times
+    assert max(times) <= 2, times
 
 
 def _disturb(nodes, fleet_pg, script, pause):
