@@ -116,8 +116,8 @@ impl Connections {
     pub(crate) fn holds(&self, server: Token, wanted: &Settings, sql: &SqlStatements) -> bool {
         match self.get(server) {
             Some(Conn::Server(server)) => {
-                server.session.settings.held.is_same(wanted)
-                    && server.session.sql_statements.held.is_same(sql)
+                server.session.settings.held().is_same(wanted)
+                    && server.session.sql_statements.held().is_same(sql)
             }
             _ => false,
         }

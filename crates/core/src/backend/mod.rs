@@ -33,8 +33,8 @@ pub use server::{
 };
 pub(crate) use server::{OUTDATED, REDEFINED};
 pub use session::{
-    CatalogRows, ExtensionReports, FailedInspections, InspectionAnswers, Inspections,
-    InternalQueries, LastingState, RejectedStatement, SIGNALS, Sequences, ServerNotifications,
-    ServerSession, ServerSqlStatements, SessionSettings, TransactionState, UnexplainedParameters,
+    CatalogRows, ExtensionReports, InspectionAnswers, Inspections, InternalQueries, LastingState,
+    SIGNALS, ServerNotifications, ServerSession, ServerSqlStatements, SessionSettings,
+    TransactionState, UnexplainedParameters,
 };
 pub use stream::{Downstream, Ends, Expected, Step, Violation};

@@ -222,7 +222,7 @@ impl Server {
     /// the pool had more servers because of the pinned client than it may have now.
     #[inline]
     pub fn uncount_pinned(&mut self) -> bool {
-        if !std::mem::take(&mut self.session.inspections.is_counted) {
+        if !self.session.inspections.uncount() {
             return false;
         }
         let mut ledger = self.shared.ledger.lock();
@@ -252,7 +252,7 @@ impl Server {
     #[must_use]
     #[inline]
     pub fn schema(&self) -> u32 {
-        let own = self.session.transaction.schema;
+        let own = self.session.transaction.schema();
         own.unwrap_or_else(|| self.shared.catalog.schema())
     }
 
@@ -261,7 +261,7 @@ impl Server {
     pub fn settle_schema(&mut self) {
         self.shared.catalog.schema_changed();
         if self.replies.is_last() || self.replies.is_settled() {
-            self.session.transaction.schema = None;
+            self.session.transaction.forget_schema();
         }
     }
 

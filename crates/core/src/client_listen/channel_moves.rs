@@ -98,12 +98,12 @@ impl ListeningClients {
             out.report_missing(NO_CLIENT);
             return ChannelMove::Done(None);
         };
-        let learnt = server.session.notifications.channels.take();
+        let learnt = server.session.notifications.take_channels();
         if learnt.is_none() && !is_move_due(client, server) {
             return ChannelMove::Done(None);
         }
         // Without an inspection, the extension's report says which channels the server listens to.
-        let report = server.session.extension.last.as_ref();
+        let report = server.session.extension.last();
         let reported = report.map(|report| report.channels.clone());
         let made = learnt.or(reported).unwrap_or_default();
         match self.set_channels(env, connections, conn, &made, out) {
@@ -256,7 +256,7 @@ fn listen_on_server(
         out.report_missing(NO_CLIENT);
         return Vec::new();
     };
-    server.session.notifications.listens_itself = true;
+    server.session.notifications.send_next_listen();
     enter(Phase::Relaying, conn, client, server_conn, server);
     let early = begin(conn, client, server_conn, server, out);
     Vec::from_iter(early.map(|early| Effect::RelayEarly(conn, early)))
@@ -324,7 +324,7 @@ pub(crate) fn has_channels_to_move(connections: &mut Connections, server_conn: T
     connections
         .pair_of(server_conn)
         .is_some_and(|(_, client, server)| {
-            server.session.notifications.channels.is_some() || is_move_due(client, server)
+            server.session.notifications.has_channels() || is_move_due(client, server)
         })
 }
 

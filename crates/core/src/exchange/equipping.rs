@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     Action, Actions, Level, Source, Token,
-    backend::{InternalQuery, Phase, Sequences, Server},
+    backend::{InternalQuery, Phase, Server},
     connections::moves::enter,
     effect::{Effect, ServerEffect},
     frontend::Client,
@@ -30,11 +30,10 @@ impl Exchange<'_> {
         client.request.transaction_at = now;
         recording::equipped(&self.env, client, out);
         server.times.note_lent(now);
-        if server.session.lasting.changes_at_login.is_some() && client.context.is_some() {
+        if server.session.lasting.awaits_first_loan() && client.context.is_some() {
             note_login_state(server);
         }
-        server.session.notifications.has_listening_client = client.listening.is_some();
-        server.session.notifications.pending.clear();
+        (server.session.notifications).begin_loan(client.listening.is_some());
         server.holder.set(client.key.pid());
         let waited = now.since(client.request.sent_at);
         server.statements.running.begin_loan(waited);
@@ -87,10 +86,13 @@ impl Exchange<'_> {
         if context.unproven {
             return self.try_startup(server_conn, client_conn, out);
         }
-        let is_equal = context.wanted.is_same(&server.session.settings.held)
-            && context.sql.is_same(&server.session.sql_statements.held)
+        let is_equal = context.wanted.is_same(server.session.settings.held())
+            && context.sql.is_same(server.session.sql_statements.held())
             && (context.sql.is_empty()
-                || server.session.sql_statements.made_for.0 == client.origin.id);
+                || server
+                    .session
+                    .sql_statements
+                    .were_made_for(client.origin.id));
         if !is_equal && self.send_plan(server_conn, client_conn, out) {
             self.pools.count_assignment(pool, waited);
             return None;
@@ -128,12 +130,12 @@ impl Exchange<'_> {
             return false;
         };
         let has_statements = take_statements_of(server, context, client.origin.id);
-        let text = plan(&context.wanted, &server.session.settings.held);
+        let text = plan(&context.wanted, server.session.settings.held());
         // The values are not logged: a custom parameter may contain a secret of the client.
         let shown = self.env.is_verbose().then(|| {
             let names = self.env.directory.names();
             let is_tracked = |name: &[u8]| names.tracked_position(name).is_some();
-            shown(&context.wanted, &server.session.settings.held, is_tracked)
+            shown(&context.wanted, server.session.settings.held(), is_tracked)
         });
         if text.is_none() && has_statements {
             return false;
@@ -178,15 +180,15 @@ impl Exchange<'_> {
         let (client_conn, client, server) = self.connections.pair_of(server_conn)?;
         if let Some(context) = &mut client.context {
             context.servers_lost = 0;
-            if server.session.clean.is_due {
+            if server.session.clean.is_due() {
                 self.clean_session(server_conn, out);
                 return None;
             }
-            if discards_plans(&context.wanted, &server.session.settings.held) {
+            if discards_plans(&context.wanted, server.session.settings.held()) {
                 server.statements.prepared.plans_discarded();
             }
             server.session.holds(&context.wanted);
-            server.session.settings.has_unsent = false;
+            server.session.settings.take_unsent();
             if !client.tracked.is_same(&server.tracked) {
                 let directory = self.env.directory;
                 let (sent, found) = (&client.tracked, &server.tracked);
@@ -223,7 +225,7 @@ const LOGIN_TRIGGERS: u32 = 17;
 /// Notes at the first loan of a server whether a login trigger may have left session state.
 #[cold]
 fn note_login_state(server: &mut Server) {
-    let Some(changes) = server.session.lasting.changes_at_login.take() else {
+    let Some(changes) = server.session.lasting.begin_first_loan() else {
         return;
     };
     let has_no_triggers = (1..LOGIN_TRIGGERS).contains(&major_version(server));
@@ -275,6 +277,6 @@ fn relay(
 
 /// Discards the sequence values of another client before any message of this client is sent.
 fn discard_sequences(conn: Token, server: &mut Server, out: &mut Actions) {
-    server.session.sequences = Sequences::None;
+    server.session.discard_sequences();
     out.ask(conn, server, InternalQuery::Sequences, b"DISCARD SEQUENCES");
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Actions, Directory, Token,
-    backend::{FailedInspections, InternalQuery, Server, ServerSession},
+    backend::{InternalQuery, Server, ServerSession},
     base::pin::{Pin, Pins},
     effect::Effects,
     measurement::recording,
@@ -49,26 +49,26 @@ impl Exchange<'_> {
         server.session.changes.note_inspected();
         let pool = server.pool();
         if inspection == Inspection::Failed {
-            server.session.inspections.failed.failed(self.env.now);
+            server.session.inspections.note_failed(self.env.now);
             server.session.changes.demand_inspection();
             if let Some(pool) = self.pools.get_mut(pool) {
                 pool.stats.now.failed_look_count += 1;
             }
         } else {
-            server.session.inspections.failed = FailedInspections::default();
+            server.session.inspections.note_succeeded();
         }
         let goes_back = settling.releases && pins.is_empty();
         let is_cleaned = inspection == Inspection::Cleaned;
         if is_cleaned {
             server.session.settings_cleaned();
             // The server has reported the parameter values of a clean session. The client's values have not changed.
-            server.session.settings.has_unsent = false;
+            server.session.settings.take_unsent();
         }
         let restored = adopted.and_then(|adopted| match is_cleaned {
-            true => plan(&adopted.target, &server.session.settings.held),
+            true => plan(&adopted.target, server.session.settings.held()),
             false => plan(&adopted.target, &adopted.held),
         });
-        let began = server.session.inspections.last_at;
+        let began = server.session.inspections.last_at();
         if goes_back {
             self.note_inspection_time(pool, began);
         }
@@ -184,10 +184,10 @@ fn settings(
     // A custom parameter that any client has set and reset on this server remains there as an empty string. The
     // extension's report contains only parameters that are set now.
     let is_left_over = |name: &[u8], value: &[u8]| {
-        session.extension.last.is_none()
+        session.extension.last().is_none()
             && value.is_empty()
             && name.contains(&b'.')
-            && (wanted.get(name).is_none() || session.settings.reset.contains(name))
+            && (wanted.get(name).is_none() || session.settings.reset().contains(name))
     };
     // These parameters belong to the transaction, whatever the probe returns for them.
     let is_of_transaction = |name: &[u8]| {
@@ -223,7 +223,7 @@ fn found_pins(
     pins.insert_if(Pin::Privileged, is_privileged);
     pins.insert_if(Pin::Statement, server.session.client_names.are_own());
     // State that the extension can't determine is unknown to an inspection, too.
-    let report = server.session.extension.last.as_deref();
+    let report = server.session.extension.last();
     pins.insert_if(
         Pin::Unknown,
         failed || report.is_some_and(|own| own.unclear),

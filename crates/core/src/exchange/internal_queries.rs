@@ -67,11 +67,11 @@ impl Exchange<'_> {
         };
         match own {
             // The client has left.
-            InternalQuery::Probe => server.session.queries.inspection = None,
-            InternalQuery::Rights => server.session.signals = None,
+            InternalQuery::Probe => drop(server.session.queries.end_inspection()),
+            InternalQuery::Rights => server.session.set_signals(None),
             InternalQuery::Catalog => catalog_reading::finish(&self.env, server, out),
             InternalQuery::Backends => {
-                let counted = server.session.queries.backends.take();
+                let counted = server.session.queries.end_backends();
                 // The number 0 means that a server of another worker has counted.
                 if let Some(counted) = counted.filter(|counted| counted.number > 0) {
                     out.control(Control::FleetCounted(counted));
@@ -111,7 +111,7 @@ pub(crate) fn internal_query_failed(
             return Some(Effect::refuse(client, fault));
         }
         // If a statement can't be made any more, its next use fails.
-        (InternalQuery::Baseline, _, _) => server.session.queries.baseline_rows = None,
+        (InternalQuery::Baseline, _, _) => drop(server.session.queries.end_baseline()),
         // Without the privilege to query the cluster's identifier, pgweir tells clusters apart by their addresses.
         (
             InternalQuery::Statements
@@ -122,25 +122,21 @@ pub(crate) fn internal_query_failed(
             _,
         ) => {}
         (InternalQuery::Sql(at), _, _) => statement_failed(connections, conn, at, report),
-        (InternalQuery::Catalog, _, _) => server.session.reading_failed(),
+        (InternalQuery::Catalog, _, _) => server.session.queries.fail_catalog(),
         (InternalQuery::Backends, _, _) => {
-            if let Some(counted) = &mut server.session.queries.backends {
-                counted.fail(&String::from_utf8_lossy(report.message));
-            }
+            let why = String::from_utf8_lossy(report.message);
+            server.session.queries.fail_backends(&why);
         }
         (InternalQuery::Lookup | InternalQuery::Neutral, _, _) => {
             if own == InternalQuery::Neutral {
                 server.retirement.replace_reason("reset failed");
             }
-            if let Some(lookup) = &mut server.session.queries.lookup {
-                lookup.fail(String::from_utf8_lossy(report.message).into_owned());
-            }
+            let why = String::from_utf8_lossy(report.message).into_owned();
+            server.session.queries.fail_lookup(why);
         }
         (InternalQuery::Probe, _, _) => {
-            if let Some(answers) = &mut server.session.queries.inspection {
-                answers.failed = true;
-                answers.is_too_long = report.code == VALUE_TOO_LONG;
-            }
+            let is_too_long = report.code == VALUE_TOO_LONG;
+            server.session.queries.fail_inspection(is_too_long);
         }
         // The server still has another client's sequence values, and this client could read them next.
         (InternalQuery::Sequences, _, _) => {
@@ -178,7 +174,7 @@ fn parameters_refused(
     let (client, server) = connections.pair(client_conn, conn)?;
     let words = Box::new(ServerError::of(report));
     if is_residue(&server.session, own, report) {
-        server.session.clean.is_due = true;
+        server.session.clean.demand(true);
         let message = words.message;
         let text = format!("is cleaned, since settings could not be changed: {message}");
         out.log(Level::Log, server.subject(), text);
@@ -193,7 +189,7 @@ fn parameters_refused(
         server.retirement.replace_reason("invalid server parameter");
         return Some(Effect::refuse(client_conn, Fault::ServerSaid(words)));
     };
-    if server.session.lasting.has_run_opaque_text
+    if server.session.lasting.has_run_opaque_text()
         && report.code == INVALID_VALUE
         && context.wanted.get(BUFFERS).is_some()
     {
@@ -214,7 +210,7 @@ fn parameters_refused(
 fn is_residue(session: &ServerSession, own: InternalQuery, report: &Report<'_>) -> bool {
     // PostgreSQL rejects startup parameters for many other reasons, such as a value that is out of range.
     let is_likely = own == InternalQuery::Parameters || report.code == INSUFFICIENT_PRIVILEGE;
-    is_likely && !session.settings.held.is_empty()
+    is_likely && !session.settings.held().is_empty()
 }
 
 /// `division_by_zero`: the error that an inspection query causes itself if a value is too long.

@@ -70,7 +70,7 @@ pub(crate) fn pin_at_login(client: &mut Client, is_configured: bool, now: Time) 
 /// Returns whether a session has set a parameter that pins its client: one of `pin_parameters`, one whose value can't
 /// be queried, or one with which servers have ended.
 pub(super) fn is_pinning(context: &Context, server: &Server, names: &[String]) -> bool {
-    let report = server.session.extension.last.as_deref();
+    let report = server.session.extension.last();
     let tells_all = report.is_some_and(|report| !report.unclear);
     let is_apart = context.ends_sessions() || context.marks_sessions();
     if context.has_unlisted && !tells_all || is_apart {
@@ -99,7 +99,7 @@ impl Exchange<'_> {
         let Some(server) = self.connections.known_server(server_conn, out) else {
             return;
         };
-        if std::mem::replace(&mut server.session.inspections.is_counted, true) {
+        if server.session.inspections.count() {
             return;
         }
         let env = self.env;

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Actions, ReadMode, Time, Token,
-    backend::{InspectionAnswers, Phase, Request, SIGNALS, Server, Settling},
+    backend::{InspectionAnswers, Phase, Request, Server, Settling},
     client_listen::{fence, fences_to_move, has_channels_to_move, send_backlog},
     connections::{Connections, moves::enter},
     effect::{Effect, Effects, Env, PoolEffect, ServerEffect, SessionEffect},
@@ -56,22 +56,23 @@ pub(crate) fn before_ready(
         adopt_literal_settings(client, server, settings, env.directory.settings());
     }
     let must_inspect = server.session.must_inspect_before_ready();
-    server.session.queries.ready_is_held =
-        is_end && (server.session.notifications.has_listening_client || must_inspect);
-    server.session.signals = signals;
-    if server.session.queries.ready_is_held {
+    let listens = server.session.notifications.has_listening_client();
+    let holds_ready = is_end && (listens || must_inspect);
+    server.session.queries.hold_ready(holds_ready);
+    server.session.set_signals(signals);
+    if holds_ready {
         return false;
     }
-    server.session.inspections.is_missing |= must_inspect;
+    server.session.inspections.note_missing(must_inspect);
     if is_end {
-        server.session.transaction.effects = TextEffects::default();
+        server.session.transaction.forget_effects();
         server.session.take_report_as_inspection();
     }
     if server.session.asks_for_rights() {
         return false;
     }
     send_unsent_parameters(env.directory.names(), client_conn, client, server, out);
-    if !server.session.notifications.pending.is_empty() {
+    if server.session.notifications.is_any_pending() {
         send_backlog(connections, client_conn, out);
     }
     true
@@ -84,7 +85,10 @@ pub(crate) fn inspection_due(server: &mut Server, conn: Token) -> Option<Effect>
     if server.session.asks_for_rights() {
         return Some(Effect::AskForPrivileges(conn));
     }
-    std::mem::take(&mut server.session.queries.ready_is_held)
+    server
+        .session
+        .queries
+        .release_ready()
         .then(|| Effect::Session(conn, SessionEffect::InspectHeld))
 }
 
@@ -98,7 +102,7 @@ impl Exchange<'_> {
         out: &mut Actions,
     ) -> Option<Effects> {
         let server = self.connections.known_server(conn, out)?;
-        server.session.inspections.is_missing = false;
+        server.session.inspections.begin_missing();
         let client = server.client();
         let settling = Settling {
             ready_was_sent: true,
@@ -134,7 +138,7 @@ impl Exchange<'_> {
     ) -> Option<Effects> {
         let (client_conn, client, server) = self.connections.known_pair_of(conn, out)?;
         server.relays_for()?;
-        server.session.transaction.ddl = None;
+        server.session.transaction.end_ddl();
         recording::inspection_began(&self.env, client);
         enter(Phase::Settling(settling), client_conn, client, conn, server);
         out.read(client_conn, ReadMode::Hold);
@@ -145,19 +149,16 @@ impl Exchange<'_> {
         }
         // The rest of the session can be inspected later.
         let server = self.connections.server(conn)?;
-        server.session.transaction.effects = TextEffects::default();
+        server.session.transaction.forget_effects();
         self.finish_inspection(conn, out)
     }
 
     fn inspect_session(&mut self, conn: Token, out: &mut Actions) -> Option<Effects> {
         let (_, client, server) = self.connections.known_pair_of(conn, out)?;
-        let reported = server
-            .session
-            .extension
-            .last
-            .as_ref()
+        let report = server.session.extension.last();
+        let reported = report
             .filter(|report| !report.unclear && !report.cut)
-            .map(|report| (**report).clone());
+            .cloned();
         let Some(mut state) = reported else {
             return self.probe(conn, out);
         };
@@ -233,7 +234,10 @@ impl Exchange<'_> {
         let (client_conn, settling) = (server.client()?, server.settling()?);
         send_backlog(self.connections, client_conn, out);
         let (client, server) = self.connections.known_pair(client_conn, conn, out)?;
-        server.session.notifications.has_listening_client = client.listening.is_some();
+        server
+            .session
+            .notifications
+            .set_listening_client(client.listening.is_some());
         let next = match settling.releases {
             true => Phase::Settled,
             false => Phase::Relaying,
@@ -265,13 +269,13 @@ impl Exchange<'_> {
 /// If more requests follow, or the transaction has failed, the server can't report which role the caller had.
 fn signals_at_end(client: &Client, server: &mut Server) -> Option<Box<Signals>> {
     let session = &mut server.session;
-    let signal = Signal::of(session.transaction.effects)?;
-    let signals = session.signals.take();
+    let signal = Signal::of(session.transaction.effects())?;
+    let signals = session.take_signals();
     if !server.replies.is_last() || !client.socket.stream.is_at_boundary() {
         return None;
     }
     // The next request begins without these signals.
-    session.transaction.effects = session.transaction.effects.without(SIGNALS);
+    session.transaction.forget_signals();
     let mut signals = signals.filter(|_| server.status != b'E')?;
     signals.signal = Some(signal);
     Some(signals)
@@ -282,7 +286,7 @@ fn signals_at_end(client: &Client, server: &mut Server) -> Option<Box<Signals>> 
 /// pgweir can't move such values. A client keeps its server for them only if a client of the same user and
 /// `application_name` has read a value in another transaction than the one of the `nextval` call.
 fn note_sequences(client: &mut Client, server: &mut Server, is_end: bool, now: Time) {
-    let effects = server.session.transaction.effects;
+    let effects = server.session.transaction.effects();
     if effects.intersects(MAKES_VALUES) {
         server.session.touch_sequences(client.origin.id);
     }
@@ -333,11 +337,11 @@ fn adopt_literal_settings(
     let (Some(pairs), Some(context)) = (session.changes.literal_sets(), &mut client.context) else {
         return;
     };
-    let is_settled = context.wanted.is_same(&session.settings.held)
+    let is_settled = context.wanted.is_same(session.settings.held())
         && !context.has_unlisted
         && !context.is_pinned()
         && session.texts_tell_settings();
-    let baseline = session.settings.baseline.clone();
+    let baseline = session.settings.baseline().cloned();
     let baseline = baseline.or_else(|| server.shared.facts.lock().baseline.clone());
     // Only an inspection finds PostgreSQL's own spelling of a value, or the startup value after a RESET.
     let is_custom = |name: &[u8]| {

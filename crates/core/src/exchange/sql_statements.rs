@@ -6,7 +6,7 @@ use pgweir_wire::{MessageWriter, Report, Severity, tag::frontend};
 use super::{Exchange, INSPECTED};
 use crate::{
     Actions, Token,
-    backend::{InternalQuery, Naming, RejectedStatement, Server, ServerSqlStatements},
+    backend::{InternalQuery, Naming, Server},
     base::fault::{Fault, ServerError},
     connections::Connections,
     frontend::Client,
@@ -41,27 +41,27 @@ impl Exchange<'_> {
         let unmade: Vec<_> = context
             .sql
             .pairs()
-            .filter(|&(name, _)| !session.sql_statements.held.has(name) && !is_found(name))
+            .filter(|&(name, _)| !session.sql_statements.held().has(name) && !is_found(name))
             .map(|(name, text)| (name.to_vec(), text.to_vec()))
             .collect();
         let found = found.chain(unmade.iter().cloned().map(Some));
         let found: Option<Vec<_>> = found.collect();
         if let Some(sql) = found.and_then(SqlStatements::read).filter(fits) {
             state.statements.clear();
-            let known = [&session.sql_statements.held, &context.sql]
+            let known = [session.sql_statements.held(), &context.sql]
                 .into_iter()
                 .find(|known| known.is_equal(&sql));
             context.sql = known.cloned().unwrap_or(sql);
-            session.sql_statements.held = context.sql.clone();
-            session.sql_statements.made_for = (client.origin.id, None);
+            let mut held = context.sql.clone();
             if !unmade.is_empty() {
                 let names: Vec<_> = unmade.into_iter().map(|(name, _)| name).collect();
-                session.sql_statements.held = session.sql_statements.held.without(&names);
+                held = held.without(&names);
             }
+            session.sql_statements.note_found(held, client.origin.id);
             session.client_names.forget_texts();
         } else {
             context.sql = SqlStatements::default();
-            session.sql_statements.held = SqlStatements::default();
+            session.sql_statements.clear();
         }
         let has_reserved = state
             .ours
@@ -93,10 +93,11 @@ impl Exchange<'_> {
 /// literals. If so, the client and the server share one list, so the next comparison is by address.
 pub(super) fn take_statements_of(server: &mut Server, context: &mut Context, client: u64) -> bool {
     let session = &mut server.session;
-    let has_them = session.has_sql_for(&context.sql, client, &context.wanted);
+    let statements = &mut session.sql_statements;
+    let has_them = statements.fit(&context.sql, client, &context.wanted);
     if has_them {
-        context.sql = session.sql_statements.held.clone();
-        session.sql_used_by(client, &context.wanted);
+        context.sql = statements.held().clone();
+        statements.note_user(client, &context.wanted);
     }
     has_them
 }
@@ -113,17 +114,14 @@ pub(super) fn send_statements(
     };
     let mut syncs = Vec::new();
     out.send_made(conn, |bytes| {
-        let held = &server.session.sql_statements.held;
+        let held = server.session.sql_statements.held();
         syncs = context.sql.write_plan(held, bytes);
     });
     for made in syncs {
         server.ask(made.map_or(InternalQuery::Statements, InternalQuery::Sql));
     }
-    server.session.sql_statements = ServerSqlStatements {
-        held: context.sql.clone(),
-        made_for: (client.origin.id, Some(context.wanted.clone())),
-        rejected: Vec::new(),
-    };
+    let (sql, wanted) = (context.sql.clone(), context.wanted.clone());
+    (server.session.sql_statements).replace(sql, client.origin.id, wanted);
 }
 
 /// Returns whether the server has to be queried for its statements, since the extension's report does not contain all
@@ -131,11 +129,11 @@ pub(super) fn send_statements(
 pub(super) fn needs_texts(server: &Server, state: &State) -> bool {
     let session = &server.session;
     !session.client_names.are_pooled()
-        || !session.sql_statements.held.is_empty()
+        || !session.sql_statements.held().is_empty()
         || state
             .statements
             .iter()
-            .any(|(name, _)| !session.sql_statements.held.has(name))
+            .any(|(name, _)| !session.sql_statements.held().has(name))
 }
 
 /// Notes that a client's statement could not be prepared, since an object that it uses does not exist. pgweir tries
@@ -160,12 +158,11 @@ pub(super) fn statement_failed(
         && let Some(name) = context.sql.name(at)
     {
         let statements = &mut server.session.sql_statements;
-        statements.held = statements.held.without(&[name.to_vec()]);
+        statements.note_missing(name);
         if is_relaying {
             let mut error = Vec::new();
             Fault::ServerSaid(Box::new(ServerError::of(report))).write(Severity::Error, &mut error);
-            let name = name.into();
-            statements.rejected.push(RejectedStatement { name, error });
+            statements.keep_rejection(name, error);
         }
     }
 }

@@ -72,9 +72,9 @@ impl Exchange<'_> {
         let context = out.known(client.context.as_deref(), LOGS_IN)?;
         server.times.note_lent(self.env.now);
         // The query is empty if the server has these parameters already: they were tried before.
-        let text = login_plan(&context.wanted, &server.session.settings.held).unwrap_or_default();
+        let text = login_plan(&context.wanted, server.session.settings.held()).unwrap_or_default();
         enter(Phase::Equipping, client_conn, client, server_conn, server);
-        server.session.settings.reads_notices = true;
+        server.session.settings.set_reads_notices(true);
         out.ask(server_conn, server, InternalQuery::Startup, &text);
         None
     }
@@ -87,8 +87,8 @@ impl Exchange<'_> {
     ) -> Option<Effects> {
         let directory = self.env.directory;
         let (client_conn, client, server) = self.connections.known_pair_of(server_conn, out)?;
-        server.session.settings.reads_notices = false;
-        if server.session.clean.is_due {
+        server.session.settings.set_reads_notices(false);
+        if server.session.clean.is_due() {
             self.clean_session(server_conn, out);
             return None;
         }
@@ -98,7 +98,7 @@ impl Exchange<'_> {
         let context = out.known(client.context.as_deref_mut(), LOGS_IN)?;
         if is_redefined {
             server.session.holds(&context.wanted);
-            server.session.settings.has_unsent = false;
+            server.session.settings.take_unsent();
             client.become_idle();
             let wait = ClientEffect::Wait {
                 client: client_conn,
@@ -109,7 +109,7 @@ impl Exchange<'_> {
         }
         let asked = std::mem::take(&mut context.wanted);
         server.session.holds(&asked);
-        server.session.settings.has_unsent = false;
+        server.session.settings.take_unsent();
         let (names, settings) = (directory.names(), directory.settings());
         let usual = shared.facts.lock().server_parameters.clone();
         let spelled = asked

@@ -7,7 +7,7 @@ use pgweir_wire::{MessageWriter, tag::frontend};
 use super::Lending;
 use crate::{
     Actions, ReadMode, Time, Token,
-    backend::{InternalQuery, Sequences},
+    backend::InternalQuery,
     effect::{Effect, SessionEffect},
     loan::AbandonedSession,
     session::Class,
@@ -25,13 +25,13 @@ impl Lending<'_> {
         let Some(server) = self.connections.server(conn) else {
             return false;
         };
-        if server.session.lasting.outlives_clean {
+        if server.session.lasting.outlives_clean() {
             return true;
         }
         if server.session.changes.class() != Class::Opaque {
             return false;
         }
-        let may_have_misread = server.session.lasting.may_have_misread_bodies;
+        let may_have_misread = server.session.lasting.may_have_misread_bodies();
         let Some(pool) = self.pools.get_mut(server.pool()) else {
             return may_have_misread;
         };
@@ -69,12 +69,13 @@ impl Lending<'_> {
         out.read(conn, ReadMode::Deliver);
         server.replies.client_left();
         if server.session.changes.class() >= Class::Sequences {
-            server.session.sequences = Sequences::Mixed;
+            server.session.mix_sequences();
         }
         // The session state that the client left was not inspected.
-        server.session.clean.is_due |= server.session.changes.class() == Class::Opaque
-            || server.session.extension.is_new
+        let is_unclean = server.session.changes.class() == Class::Opaque
+            || server.session.extension.is_new()
             || had.must_be_cleaned;
+        server.session.clean.demand(is_unclean);
         if had.spoils || closes {
             server.retirement.require("its session can't be cleaned");
         }
@@ -191,7 +192,7 @@ impl Lending<'_> {
             let engine = pool.is_some_and(|pool| pool.terms.engine);
             server.session.cleaned();
             // A reset query other than DISCARD ALL may leave session state that pgweir's own clean removes.
-            server.session.clean.is_due = !is_thorough && engine;
+            server.session.clean.demand(!is_thorough && engine);
         }
     }
 

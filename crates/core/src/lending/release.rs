@@ -49,11 +49,11 @@ impl Lending<'_> {
         let generation = server.shared.catalog.generation();
         server.session.check_certificates(generation);
         let is_retired = server.retirement.is_required();
-        let is_uninspected = server.session.inspections.is_missing;
+        let is_uninspected = server.session.inspections.is_missing();
         let is_costly = server.session.changes.needs_clean()
-            || server.session.inspections.turn_until.is_some()
-            || std::mem::take(&mut server.session.settings.are_new);
-        let texts = std::mem::take(&mut server.session.clean.texts);
+            || server.session.inspections.turn_until().is_some()
+            || server.session.settings.take_news();
+        let texts = server.session.clean.take_texts();
         let pool = self.pools.get_mut(server.pool());
         let (is_shared, keeps) = pool.map_or((false, false), |pool| {
             if texts != TextCounts::default() {
@@ -98,7 +98,7 @@ impl Lending<'_> {
         // A client that reads slowly keeps its server until it has read everything. So the number of servers bounds the
         // number of buffers with unsent bytes.
         if client.socket.blocked || is_kept || !client.socket.stream.is_at_boundary() {
-            let is_newly_pinned = is_pinned && !server.session.inspections.is_counted;
+            let is_newly_pinned = is_pinned && !server.session.inspections.is_counted();
             if is_pinned && server.unsettled_since().is_none() {
                 server.enter(Phase::Dedicated {
                     unsettled_since: None,
@@ -150,7 +150,7 @@ impl Lending<'_> {
         let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
-        let is_doubtful = server.session.lasting.outlives_clean
+        let is_doubtful = server.session.lasting.outlives_clean()
             || server.session.changes.class() == Class::Opaque;
         let closes = is_doubtful && self.may_survive_clean(conn);
         let Some(server) = self.connections.known_server(conn, out) else {
@@ -164,7 +164,7 @@ impl Lending<'_> {
             server.retirement.require("above pool_size");
         }
         server.session.recent_texts.clear();
-        server.session.inspections.turn_until = None;
+        server.session.inspections.set_turn(None);
         if cleans {
             // The statements that pgweir has prepared stay on the server; the clean removes all others.
             server.session.changes.raise(Class::Opaque);
@@ -201,7 +201,7 @@ impl Lending<'_> {
             (self.connections).begin_cleaning(conn, never, self.env.now, out);
             return;
         }
-        server.session.transaction.ddl = None;
+        server.session.transaction.end_ddl();
         server.become_idle();
         if let Some(why) = server.retirement.reason() {
             return self.effects.push(Effect::close(conn, why));
@@ -314,7 +314,7 @@ impl Lending<'_> {
     pub(crate) fn adopt(&mut self, mut server: Box<Server>, out: &mut Actions) -> Token {
         let destined = server.next_loan.take_destination();
         // The server was in a list of the previous worker.
-        server.session.inspections.is_listed = false;
+        server.session.inspections.unlist();
         let shared = Arc::clone(&server.shared);
         self.open_pool(&shared).add_server();
         server.retire_if_outdated();

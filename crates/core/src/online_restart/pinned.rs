@@ -4,7 +4,7 @@
 
 use crate::{
     Time,
-    backend::{Naming, Sequences, Server},
+    backend::{LastingState, Naming, Server},
     base::pin::Pins,
     directory::Directory,
     frontend::Client,
@@ -25,14 +25,10 @@ pub(super) fn record_pin(client: &Client, server: &Server, now: Time) -> Option<
         sequences_kept: context.sequences_kept,
         effects: session.changes.effects().bits(),
         facts: facts_of(client, server),
-        held: pairs(session.settings.held.iter()),
-        sql: pairs(session.sql_statements.held.pairs()),
+        held: pairs(session.settings.held().iter()),
+        sql: pairs(session.sql_statements.held().pairs()),
         prepared: made,
-        strings_at_login: session
-            .lasting
-            .strings_at_login
-            .as_deref()
-            .map(<[u8]>::to_vec),
+        strings_at_login: session.lasting.strings_at_login().map(<[u8]>::to_vec),
     }))
 }
 
@@ -58,23 +54,23 @@ fn facts_of(client: &Client, server: &Server) -> u16 {
             context.is_some_and(|own| own.has_unlisted),
         ),
         (facts::FAILED, context.is_some_and(|own| own.failed)),
-        (facts::MAY_HAVE_MISREAD, lasting.may_have_misread_bodies),
-        (facts::HAS_RUN_OPAQUE, lasting.has_run_opaque_text),
-        (facts::OUTLIVES_CLEAN, lasting.outlives_clean),
+        (facts::MAY_HAVE_MISREAD, lasting.may_have_misread_bodies()),
+        (facts::HAS_RUN_OPAQUE, lasting.has_run_opaque_text()),
+        (facts::OUTLIVES_CLEAN, lasting.outlives_clean()),
         (facts::OWN_NAMES, naming == Naming::Own),
         (facts::MIXED_NAMES, naming == Naming::Mixed),
         (facts::HIDDEN_NAMES, session.client_names.has_hidden()),
         (
             facts::OWN_SEQUENCES,
-            session.sequences == Sequences::Of(client.origin.id),
+            session.has_sequences_of(client.origin.id),
         ),
         (
             facts::MIXED_SEQUENCES,
             session.has_foreign_sequences(client.origin.id),
         ),
-        (facts::MUST_BE_EXACT, session.inspections.must_be_exact),
-        (facts::HAS_UNSENT, session.settings.has_unsent),
-        (facts::MUST_ASK_RIGHTS, session.clean.must_ask_rights),
+        (facts::MUST_BE_EXACT, session.inspections.must_be_exact()),
+        (facts::HAS_UNSENT, session.settings.has_unsent()),
+        (facts::MUST_ASK_RIGHTS, session.clean.must_ask_rights()),
     ];
     let held = known.into_iter().filter(|(_, holds)| *holds);
     held.fold(0, |facts, (fact, _)| facts | fact)
@@ -107,16 +103,21 @@ pub(super) fn restore_session(
 ) {
     let settings = directory.settings();
     let session = &mut server.session;
-    session.settings.held = settings.intern(pinned.held.clone());
-    session.settings.has_unsent = pinned.has(facts::HAS_UNSENT);
-    session.sql_statements.held = SqlStatements::read(pinned.sql.clone()).unwrap_or_default();
-    session.sql_statements.made_for = (client, None);
-    session.lasting.strings_at_login = pinned.strings_at_login.as_deref().map(Box::from);
+    session
+        .settings
+        .set_held(settings.intern(pinned.held.clone()));
+    if pinned.has(facts::HAS_UNSENT) {
+        session.settings.note_unsent();
+    }
+    let sql = SqlStatements::read(pinned.sql.clone()).unwrap_or_default();
+    session.sql_statements.note_found(sql, client);
+    session.lasting = LastingState::restored(
+        pinned.strings_at_login.as_deref(),
+        pinned.has(facts::MAY_HAVE_MISREAD),
+        pinned.has(facts::HAS_RUN_OPAQUE),
+        pinned.has(facts::OUTLIVES_CLEAN),
+    );
     session.read_as(directory.names(), &server.tracked);
-    let lasting = &mut session.lasting;
-    lasting.may_have_misread_bodies |= pinned.has(facts::MAY_HAVE_MISREAD);
-    lasting.has_run_opaque_text = pinned.has(facts::HAS_RUN_OPAQUE);
-    lasting.outlives_clean = pinned.has(facts::OUTLIVES_CLEAN);
     let names = &mut session.client_names;
     match (pinned.has(facts::OWN_NAMES), pinned.has(facts::MIXED_NAMES)) {
         (true, _) => names.naming = Naming::Own,
@@ -129,16 +130,18 @@ pub(super) fn restore_session(
     if pinned.has(facts::HIDDEN_NAMES) {
         names.hide();
     }
-    session.sequences = match (
-        pinned.has(facts::OWN_SEQUENCES),
-        pinned.has(facts::MIXED_SEQUENCES),
-    ) {
-        (_, true) => Sequences::Mixed,
-        (true, false) => Sequences::Of(client),
-        (false, false) => Sequences::None,
-    };
-    session.clean.must_ask_rights = pinned.has(facts::MUST_ASK_RIGHTS);
-    session.inspections.must_be_exact = pinned.has(facts::MUST_BE_EXACT);
+    if pinned.has(facts::OWN_SEQUENCES) {
+        session.touch_sequences(client);
+    }
+    if pinned.has(facts::MIXED_SEQUENCES) {
+        session.mix_sequences();
+    }
+    if pinned.has(facts::MUST_ASK_RIGHTS) {
+        session.clean.demand_rights();
+    }
+    session
+        .inspections
+        .demand_exact(pinned.has(facts::MUST_BE_EXACT));
     session
         .changes
         .note_takeover(Effects::from_bits(pinned.effects));

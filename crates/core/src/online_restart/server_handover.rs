@@ -81,9 +81,9 @@ fn is_idle_pinned(client: &Client, server: &Server) -> bool {
     let session = &server.session;
     matches!(server.duty().phase(), Some(Phase::Dedicated { .. }))
         && client.listening.is_none()
-        && session.signals.is_none()
-        && session.notifications.pending.is_empty()
-        && !session.queries.ready_is_held
+        && !session.has_signals()
+        && !session.notifications.is_any_pending()
+        && !session.queries.ready_is_held()
         && !server.reads()
 }
 
@@ -248,7 +248,7 @@ fn server_of(
     if record.needs_reset {
         server.next_loan.demand_reset();
     }
-    server.session.connected = Some(shared.catalog.connected());
+    server.session.note_connected(shared.catalog.connected());
     server
 }
 

@@ -107,7 +107,7 @@ impl ClientMessages<'_> {
             return MessageOutcome::Forward;
         }
         let effects = effects | effects_of_unread_text(text, effects);
-        if self.server.session.notifications.has_listening_client
+        if self.server.session.notifications.has_listening_client()
             && effects.intersects(Effects::CHANNELS_VIEW)
         {
             self.give_channels(out);
@@ -152,15 +152,15 @@ impl ClientMessages<'_> {
         let session = &self.server.session;
         // Earlier texts with effects may have replaced the statements.
         if effects != Effects::EXECUTE
-            || session.sql_statements.held.is_empty()
+            || session.sql_statements.held().is_empty()
             || session.client_names.has_hidden()
-            || !session.transaction.effects.is_empty()
+            || !session.transaction.effects().is_empty()
         {
             return false;
         }
         let is_clean = |name: &[u8]| {
-            let prepared = session.sql_statements.held.prepared(name);
-            prepared.is_some_and(|text| scan(text, session.dialect, self.certificates).is_empty())
+            let prepared = session.sql_statements.held().prepared(name);
+            prepared.is_some_and(|text| scan(text, session.dialect(), self.certificates).is_empty())
         };
         let names: Vec<_> = phrases(text).filter_map(statement_named_by).collect();
         !names.is_empty() && names.iter().all(|name| is_clean(name))
@@ -180,7 +180,10 @@ impl ClientMessages<'_> {
         let hash = self.counting.fingerprint;
         self.server.session.recent_texts.note(effects, text, hash);
         if effects.contains(CHANGE) {
-            self.server.session.note_changed_roles(changed_roles(text));
+            self.server
+                .session
+                .transaction
+                .note_changed_roles(changed_roles(text));
         }
         if effects.contains(Effects::TEMP)
             && let Some(name) = left_database(text)
@@ -189,9 +192,12 @@ impl ClientMessages<'_> {
         }
         if effects.contains(Effects::OPAQUE) && changes_schema(text, effects) {
             let catalog = &self.server.shared.catalog;
-            self.server.session.transaction.schema = Some(catalog.schema_within());
+            self.server
+                .session
+                .transaction
+                .set_schema(catalog.schema_within());
         }
-        if self.server.session.notifications.has_listening_client {
+        if self.server.session.notifications.has_listening_client() {
             self.client.unlistens(text);
         }
         if effects.intersects(NAMES) {
@@ -207,9 +213,9 @@ impl ClientMessages<'_> {
             && let Some(context) = &self.client.context
         {
             let session = &mut self.server.session;
-            session.inspections.must_be_exact |=
-                ResetParameters::default().note(text, &context.implied);
-            if session.settings.reset.note(text, &context.base) {
+            let is_exact = ResetParameters::default().note(text, &context.implied);
+            session.inspections.demand_exact(is_exact);
+            if session.settings.reset_mut().note(text, &context.base) {
                 self.server.replies.startup_values_taken();
             }
         }
@@ -294,7 +300,7 @@ impl ClientMessages<'_> {
         let text = listening.listen_commands();
         self.server.session.note(Effects::LISTEN, b"");
         // The clean has to remove the LISTEN, even if the extension reports no change.
-        self.server.session.extension.is_new = true;
+        self.server.session.extension.note_own_change();
         out.ask(
             self.server_conn,
             self.server,
@@ -305,7 +311,7 @@ impl ClientMessages<'_> {
 
     #[inline]
     pub(super) fn effects_of(&self, statement: &Statement) -> Effects {
-        let effects = statement.effects(self.server.session.dialect, self.certificates);
+        let effects = statement.effects(self.server.session.dialect(), self.certificates);
         match self.may_be_misread(statement.definition()) {
             true => effects | Effects::OPAQUE,
             false => effects,

@@ -14,7 +14,7 @@ impl ClientMessages<'_> {
         let change = if text.is_empty() {
             Change::Any
         } else {
-            catalog_change(text, self.server.session.dialect, self.certificates)
+            catalog_change(text, self.server.session.dialect(), self.certificates)
         };
         self.begin_ddl(change);
     }
@@ -39,19 +39,13 @@ impl ClientMessages<'_> {
         if change == Change::Any {
             // A text with unknown effects may prepare statements as well.
             self.server.session.client_names.hide();
-            self.server.session.clean.must_ask_rights = true;
+            self.server.session.clean.demand_rights();
         }
-        let ddl = &mut self.server.session.transaction.ddl;
+        let transaction = &mut self.server.session.transaction;
         match change {
             Change::No => {}
-            Change::Quiet => {
-                ddl.get_or_insert_with(|| catalog.quiet_begins());
-            }
-            // From now on, earlier quiet changes of the transaction count as DDL, too.
-            Change::Any if ddl.as_ref().is_none_or(|ddl| ddl.is_quiet()) => {
-                *ddl = Some(catalog.ddl_begins());
-            }
-            Change::Any => {}
+            Change::Quiet => transaction.begin_quiet_ddl(|| catalog.quiet_begins()),
+            Change::Any => transaction.begin_ddl(|| catalog.ddl_begins()),
         }
     }
 
@@ -87,20 +81,19 @@ impl ClientMessages<'_> {
             };
             self.note_ddl(effects, text);
         }
-        self.client.prepares_ddl |= is_parse && self.server.session.transaction.ddl.is_some();
+        self.client.prepares_ddl |= is_parse && self.server.session.transaction.has_ddl();
     }
 
     /// Begins to search a text for DDL keywords before the text has arrived completely.
     pub(super) fn read_ddl_on_later(&mut self, begun: &[u8]) {
         let mut words = DdlWords::default();
-        let ddl = self.server.session.transaction.ddl.as_ref();
-        let is_quiet = ddl.is_some_and(|ddl| ddl.is_quiet());
+        let is_quiet = self.server.session.transaction.has_only_quiet_ddl();
         if words.read(begun, self.certificates) {
             self.note_streamed_ddl();
         } else if is_quiet {
             self.begin_ddl(Change::Any);
         }
-        self.server.session.transaction.ddl_words = Some(words);
+        self.server.session.transaction.begin_text(words);
     }
 
     /// Notes that the part of the text that has arrived may change the catalog.
@@ -108,19 +101,19 @@ impl ClientMessages<'_> {
         self.begin_ddl(Change::Any);
         if self.is_carried {
             let schema = self.server.shared.catalog.schema_within();
-            self.server.session.transaction.schema = Some(schema);
+            self.server.session.transaction.set_schema(schema);
         }
     }
 
     /// Searches more of the text for DDL keywords. `is_end`: these are its last bytes.
     pub(super) fn read_ddl_on(&mut self, bytes: &[u8], is_end: bool) {
-        if let Some(words) = &mut self.server.session.transaction.ddl_words
+        if let Some(words) = self.server.session.transaction.ddl_words_mut()
             && (words.read(bytes, self.certificates) || is_end && words.end(self.certificates))
         {
             self.note_streamed_ddl();
         }
         if is_end {
-            self.server.session.transaction.ddl_words = None;
+            self.server.session.transaction.end_text();
         }
     }
 }

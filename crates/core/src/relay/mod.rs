@@ -141,8 +141,7 @@ impl Relay<'_> {
         let is_carried = is_shared && client.context.is_some();
         if is_carried {
             let generation = pool.catalog.certificates.generation();
-            let transaction = &mut server.session.transaction;
-            transaction.certified_by.get_or_insert(generation);
+            server.session.transaction.note_certificates(generation);
         }
         keep_request(conn, (client, server), bytes, pool.terms.repeat_max);
         let mut messages = ClientMessages {
@@ -323,14 +322,14 @@ impl Relay<'_> {
         match message[0] {
             backend::READY_FOR_QUERY => {
                 server.status = body[0];
-                if server.session.transaction.schema.is_some() && body[0] == b'I' {
+                if server.session.transaction.schema().is_some() && body[0] == b'I' {
                     server.settle_schema();
                 }
-                if server.session.transaction.ddl.is_some()
+                if server.session.transaction.has_ddl()
                     && body[0] == b'I'
                     && server.replies.is_last()
                 {
-                    server.session.transaction.ddl = None;
+                    server.session.transaction.end_ddl();
                 }
                 let is_known = matches!(body[0], b'I' | b'T' | b'E');
                 let is_plain = !server.session.must_act_before_ready();
@@ -368,7 +367,7 @@ impl Relay<'_> {
             }
             backend::COMMAND_COMPLETE => {
                 server.session.forget_signals_after(body);
-                let has_listening_client = server.session.notifications.has_listening_client;
+                let has_listening_client = server.session.notifications.has_listening_client();
                 self.statement_completed(conn, Ended::Completed(body));
                 self.command_completed(conn, body);
                 if has_listening_client {

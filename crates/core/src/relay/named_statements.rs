@@ -129,7 +129,7 @@ impl ClientMessages<'_> {
         let Some(context) = self.client.context.as_deref_mut() else {
             return;
         };
-        let is_held = self.server.session.sql_statements.held.has(name);
+        let is_held = self.server.session.sql_statements.held().has(name);
         if !is_held && context.sql.has(name) && self.server.replies.is_settled() {
             context.sql = context.sql.without(&[name.to_vec()]);
         }
@@ -142,9 +142,9 @@ impl ClientMessages<'_> {
     /// the transaction fails, as it does with PostgreSQL.
     fn prepare_missing(&mut self, text: &[u8], out: &mut Actions) {
         let server = &mut *self.server;
-        server.session.sql_statements.rejected.clear();
+        server.session.sql_statements.forget_rejections();
         let sql = self.client.context.as_deref().map(|context| &context.sql);
-        let Some(sql) = sql.filter(|sql| sql.len() > server.session.sql_statements.held.len())
+        let Some(sql) = sql.filter(|sql| sql.len() > server.session.sql_statements.held().len())
         else {
             return;
         };
@@ -161,7 +161,7 @@ impl ClientMessages<'_> {
             .collect();
         let (mut missing, mut is_any_sent) = (Vec::new(), false);
         for ((name, text), at) in sql.pairs().zip(0..) {
-            if server.session.sql_statements.held.has(name) {
+            if server.session.sql_statements.held().has(name) {
                 continue;
             }
             if !executed.iter().any(|executed| **executed == *name) {
@@ -176,7 +176,10 @@ impl ClientMessages<'_> {
         }
         if is_any_sent {
             server.statements.unnamed = Unnamed::None;
-            server.session.sql_statements.held = sql.without(&missing);
+            server
+                .session
+                .sql_statements
+                .note_made(sql.without(&missing));
         }
     }
 
@@ -225,7 +228,7 @@ impl ClientMessages<'_> {
     /// Returns whether SQL's PREPARE may have made a statement of this name on the server.
     pub(super) fn is_of_sql(&self, name: &[u8]) -> bool {
         let session = &self.server.session;
-        session.sql_statements.held.has(name)
+        session.sql_statements.held().has(name)
             || session.client_names.prepared(name).next().is_some()
     }
 

@@ -71,7 +71,7 @@ impl Relay<'_> {
             && let Some((client, server)) = self.connections.pair(client, conn)
         {
             if client.context.is_some() {
-                server.session.settings.has_unsent = true;
+                server.session.settings.note_unsent();
                 return false;
             }
             if server.relays_for().is_none() {
@@ -97,10 +97,7 @@ impl Relay<'_> {
         let server = self.connections.server(conn)?;
         if tag != backend::ERROR_RESPONSE {
             // A row.
-            if let Some(answers) = &mut server.session.queries.inspection {
-                answers.failed = true;
-                answers.is_too_long = true;
-            }
+            server.session.queries.fail_inspection(true);
             return None;
         }
         match server.replies.current() {
@@ -126,9 +123,9 @@ impl Relay<'_> {
             ..State::default()
         };
         let state = State::of_report(value).unwrap_or_else(|_| unclear());
-        server.session.extension.last = Some(Box::new(state));
         let is_own = matches!(server.replies.current(), Some(Request::Internal(_)));
-        server.session.extension.is_new |= server.relays_for().is_some() && !is_own;
+        let is_new = server.relays_for().is_some() && !is_own;
+        server.session.extension.note(state, is_new);
     }
 }
 
@@ -156,9 +153,9 @@ pub(super) fn noticed(server: &mut Server, notice: &[u8], out: &mut Actions) {
             out.send_made(client, |bytes| bytes.extend_from_slice(notice));
         }
         (Some(Request::Internal(_)), _) => {}
-        _ if server.session.transaction.effects.intersects(SIGNALS) => {
+        _ if server.session.transaction.effects().intersects(SIGNALS) => {
             if let Some(pid) = unknown_pid(&notice[HEADER_LEN..]) {
-                server.session.signals.get_or_insert_default().add(pid);
+                server.session.note_signal(pid);
             }
         }
         _ => {}

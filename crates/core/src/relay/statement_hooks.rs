@@ -105,7 +105,7 @@ impl ClientMessages<'_> {
     /// follow. Only for a new statement, the end of the text is searched.
     #[inline]
     fn scanned_statement(&mut self, fingerprint: u64, bytes: &[u8]) -> StatementId {
-        let dialect = self.server.session.dialect;
+        let dialect = self.server.session.dialect();
         let text = || Fingerprint::read(until_nul(bytes), dialect).text;
         let pool = self.server.statement_pool();
         self.counting.statistics.statement(pool, fingerprint, text)
@@ -134,7 +134,7 @@ impl ClientMessages<'_> {
     /// Returns the dialect in which the server reads a text. An outstanding request may still change it.
     #[inline]
     fn dialect_of(&self, text: &[u8]) -> Dialect {
-        let dialect = self.server.session.dialect;
+        let dialect = self.server.session.dialect();
         if self.server.statements.running.is_outstanding()
             && Fingerprint::common_dialect(text) == Dialect::Unreadable
         {

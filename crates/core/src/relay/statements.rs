@@ -182,7 +182,7 @@ impl Relay<'_> {
         let Some(server) = self.connections.server(conn) else {
             return;
         };
-        let sql = server.session.sql_statements.held.clone();
+        let sql = server.session.sql_statements.held().clone();
         server.statements.prepared.clear();
         // Statements that were sent after the command are prepared on the server after the command, so they stay.
         let later: Vec<_> = server

@@ -63,7 +63,7 @@ impl ClientMessages<'_> {
     /// Returns the effects of a text. `None` stands for a text that has not arrived completely: it counts as opaque.
     #[inline]
     pub(super) fn note_text_effects(&mut self, text: Option<&[u8]>) -> Effects {
-        let dialect = self.server.session.dialect;
+        let dialect = self.server.session.dialect();
         let text = text.filter(|text| !self.may_be_misread(text));
         text.map_or(Effects::OPAQUE, |text| {
             let verdict = self.verdicts.read(text, dialect, self.certificates);
@@ -80,7 +80,7 @@ impl ClientMessages<'_> {
     #[inline]
     pub(super) fn may_be_misread(&self, text: &[u8]) -> bool {
         let session = &self.server.session;
-        session.transaction.effects.class() >= Class::Settings
+        session.transaction.effects().class() >= Class::Settings
             && text.iter().any(|&byte| byte == b'\\' || byte >= 0x80)
     }
 
@@ -131,7 +131,7 @@ impl ClientMessages<'_> {
     #[cold]
     pub(super) fn note_executed(&mut self, name: &[u8]) {
         let session = &self.server.session;
-        let held = session.sql_statements.held.prepared(name);
+        let held = session.sql_statements.held().prepared(name);
         let given = self.client.statements.get(self.bindings, name);
         let given = given.map(|given| until_nul(given.definition()));
         let texts = session.client_names.prepared(name).chain(held).chain(given);
@@ -183,7 +183,7 @@ impl ClientMessages<'_> {
         names.read(&bytes[..count]);
         let context = self.client.context.as_ref();
         if names.may_reset() && context.is_some_and(|own| !own.base.is_empty()) {
-            self.server.session.settings.reset.note_unread();
+            self.server.session.settings.reset_mut().note_unread();
         }
         if is_end && let Some(names) = self.client.socket.unread.take() {
             self.note_custom_parameters(&names.finish());
@@ -199,12 +199,13 @@ impl ClientMessages<'_> {
         let shared = &self.server.shared;
         let is_utf8 = self.server.tracked.client_encoding() == b"UTF8" && shared.is_utf8();
         let mut customs = shared.custom_parameters.lock();
-        let named = &mut self.server.session.settings.named;
+        let settings = &mut self.server.session.settings;
         let mut are_known = true;
         for name in names {
-            are_known &= customs.insert(name, is_utf8) && named.len() < CustomParameters::MAX;
+            are_known &=
+                customs.insert(name, is_utf8) && settings.named().len() < CustomParameters::MAX;
             if are_known {
-                named.insert(name.as_slice().into());
+                settings.note_named(name);
             }
         }
         if !are_known && let Some(context) = &mut self.client.context {

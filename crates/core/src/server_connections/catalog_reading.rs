@@ -88,11 +88,11 @@ fn send_queries(
         true => IDENTITY,
         false => FACTS,
     };
-    server.session.queries.catalog = Some(Box::new(CatalogRows {
+    server.session.queries.begin_catalog(CatalogRows {
         reading,
         facts: Facts::new(trust),
         failed: false,
-    }));
+    });
     server.ask(InternalQuery::System);
     server.ask(InternalQuery::Catalog);
     out.send_made(conn, |bytes| {
@@ -104,7 +104,7 @@ fn send_queries(
 
 /// Handles the end of a server's answer to a catalog query. Many facts are evaluated off the event loop.
 pub(crate) fn finish(env: &Env<'_>, server: &mut Server, out: &mut Actions) {
-    let Some(found) = server.session.queries.catalog.take() else {
+    let Some(found) = server.session.queries.end_catalog() else {
         return;
     };
     let address = server.link.endpoint().to_string();

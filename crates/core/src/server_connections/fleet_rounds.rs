@@ -167,11 +167,12 @@ fn ask(
         true => "",
         false => &count.query,
     };
-    server.session.queries.backends = Some(Box::new(FleetCounted {
+    let user = server.shared.key.user.to_string();
+    server.session.queries.begin_backends(FleetCounted {
         number: if query.is_empty() { 0 } else { count.number },
-        user: server.shared.key.user.to_string(),
+        user,
         ..FleetCounted::default()
-    }));
+    });
     server.begins_reading(env.now);
     out.ask(conn, server, InternalQuery::Backends, query.as_bytes());
 }

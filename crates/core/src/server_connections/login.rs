@@ -150,9 +150,12 @@ impl ServerConnections<'_> {
             return self.dismiss_server(conn, (role, why), out);
         }
         server.tracked = server_parameters.tracked.clone();
-        server.session.extension.last = server_parameters.report.clone();
+        let report = server_parameters.report.clone();
+        server.session.extension.note_login(report);
         server.session.read_as(directory.names(), &server.tracked);
-        server.session.connected = Some(server.shared.catalog.connected());
+        server
+            .session
+            .note_connected(server.shared.catalog.connected());
         server.times.note_freed(now);
         if let (false, Some(why)) = (server.is_shared(), server.retirement.reason()) {
             // Any bytes that the server sent after its login are discarded.
@@ -183,7 +186,7 @@ impl ServerConnections<'_> {
             return;
         };
         let shared = Arc::clone(&server.shared);
-        server.session.lasting.changes_at_login = Some(shared.catalog.changes());
+        server.session.lasting.note_login(shared.catalog.changes());
         server.become_idle();
         keep_parameters(server, server_parameters);
         end_outage(&self.env, &shared);

@@ -142,10 +142,10 @@ impl ServerConnections<'_> {
         let running = &server.statements.running;
         let pool = client.pool.and_then(|pool| self.pools.get(pool));
         let certificates = pool.map(|pool| &pool.catalog.certificates);
-        let by = server.session.transaction.certified_by;
+        let by = server.session.transaction.certified_by();
         let unanswered = Unanswered {
             status: server.status,
-            dialect: server.session.dialect,
+            dialect: server.session.dialect(),
             certificates: certificates.filter(|known| by == Some(known.generation())),
         };
         let fault = match running.may_have_committed(unanswered, is_asked, statements) {
@@ -156,13 +156,13 @@ impl ServerConnections<'_> {
             // Session state that can't be moved is lost with the server as well.
             was_in_transaction: server.is_exclusive()
                 || server.status != b'I'
-                || server.session.inspections.is_missing
+                || server.session.inspections.is_missing()
                 || is_pinned
                 // The settings that the client has changed there were not inspected.
                 || server.session.changes.needs_inspection()
                 || holds_client && !ready_was_sent
                 // The client may have terminated its own session.
-                || server.session.transaction.effects.contains(Effects::TERMINATES)
+                || server.session.transaction.effects().contains(Effects::TERMINATES)
                 || !server.replies.can_be_answered_for(),
             mid_message: !server.stream.is_at_boundary(),
             owed: server.replies.owed_to_client(),

@@ -146,7 +146,7 @@ impl ServerConnections<'_> {
         let (env, directory) = (self.env, self.env.directory);
         self.leave_race(&mut server);
         let _ = server.uncount_pinned();
-        if let Some(lookup) = server.session.queries.lookup.take() {
+        if let Some(lookup) = server.session.queries.end_lookup() {
             note_lost_lookup(env.worker, &lookup, out);
         }
         if let Some(key) = server.link.key() {

@@ -33,7 +33,7 @@ pub(crate) fn renew_changed(
     let Some(server) = connections.server(conn) else {
         return;
     };
-    let names = std::mem::take(&mut server.session.transaction.changed_roles);
+    let names = server.session.transaction.take_changed_roles();
     if names.is_empty() {
         return;
     }

@@ -1,23 +1,155 @@
 //! The possible effects of the texts of the present transaction.
 
+use super::SIGNALS;
 use crate::{
     Ddl,
-    session::{Effects, scan::DdlWords},
+    session::{Class, Effects, NAMES_MAX, scan::DdlWords},
 };
 
 /// The possible effects of the texts of the present transaction.
 #[derive(Debug, Default)]
 pub struct TransactionState {
     /// The effects of the texts of outstanding requests.
-    pub(crate) effects: Effects,
+    effects: Effects,
     /// The generation of the certificates by which the transaction's first text was read.
-    pub(crate) certified_by: Option<u64>,
+    certified_by: Option<u64>,
     /// Set if a text of the transaction may change the catalog.
-    pub(crate) ddl: Option<Ddl>,
+    ddl: Option<Ddl>,
     /// The scanner for DDL words in a text that has not arrived completely.
-    pub(crate) ddl_words: Option<DdlWords>,
+    ddl_words: Option<DdlWords>,
     /// The number of the schema that the transaction sees, if the transaction may have changed the schema.
-    pub(crate) schema: Option<u32>,
+    schema: Option<u32>,
     /// Roles and databases whose session defaults the texts of this transaction may have changed.
-    pub(crate) changed_roles: Vec<String>,
+    changed_roles: Vec<String>,
+}
+
+impl TransactionState {
+    /// Returns the effects of the texts of outstanding requests.
+    #[inline]
+    pub fn effects(&self) -> Effects {
+        self.effects
+    }
+
+    /// Notes the effects of a text that is sent. Returns the class of the effects so far.
+    pub(super) fn note_effects(&mut self, effects: Effects) -> Class {
+        self.effects |= effects;
+        self.effects.class()
+    }
+
+    /// Forgets the effects: the requests that had them are answered, and the session is known or will be inspected.
+    #[inline]
+    pub fn forget_effects(&mut self) {
+        self.effects = Effects::default();
+    }
+
+    /// Notes that the request is answered whose texts may signal other clients.
+    pub fn forget_signals(&mut self) {
+        self.effects = self.effects.without(SIGNALS);
+    }
+
+    /// Notes the generation of the certificates by which the transaction's first text is read.
+    #[inline]
+    pub fn note_certificates(&mut self, generation: u64) {
+        self.certified_by.get_or_insert(generation);
+    }
+
+    /// Returns the generation of the certificates by which the transaction's first text was read.
+    #[must_use]
+    pub fn certified_by(&self) -> Option<u64> {
+        self.certified_by
+    }
+
+    /// Returns whether the transaction's texts were read by other certificates than those of this generation, and forgets
+    /// by which.
+    #[inline]
+    pub(super) fn end_certified(&mut self, generation: u64) -> bool {
+        let by = self.certified_by.take();
+        by.is_some_and(|by| by != generation)
+    }
+
+    /// Returns whether a text of the transaction may change the catalog.
+    #[must_use]
+    #[inline]
+    pub fn has_ddl(&self) -> bool {
+        self.ddl.is_some()
+    }
+
+    /// Returns whether the transaction may only change the catalog in ways that no certificate depends on.
+    #[must_use]
+    pub fn has_only_quiet_ddl(&self) -> bool {
+        self.ddl.as_ref().is_some_and(|ddl| ddl.is_quiet())
+    }
+
+    /// Notes a text that may change the catalog in ways that no certificate depends on.
+    pub fn begin_quiet_ddl(&mut self, begin: impl FnOnce() -> Ddl) {
+        self.ddl.get_or_insert_with(begin);
+    }
+
+    /// Notes a text that may change the catalog. From now on, earlier quiet changes of the transaction count as such, too.
+    pub fn begin_ddl(&mut self, begin: impl FnOnce() -> Ddl) {
+        if self.ddl.as_ref().is_none_or(|ddl| ddl.is_quiet()) {
+            self.ddl = Some(begin());
+        }
+    }
+
+    /// Notes that the transaction with its changes of the catalog has ended.
+    #[inline]
+    pub fn end_ddl(&mut self) {
+        self.ddl = None;
+    }
+
+    /// Begins to search a text for DDL words that has not arrived completely.
+    pub fn begin_text(&mut self, words: DdlWords) {
+        self.ddl_words = Some(words);
+    }
+
+    /// Returns the search of a text that has not arrived completely.
+    pub fn ddl_words_mut(&mut self) -> Option<&mut DdlWords> {
+        self.ddl_words.as_mut()
+    }
+
+    /// Ends the search, since the text has arrived.
+    pub fn end_text(&mut self) {
+        self.ddl_words = None;
+    }
+
+    /// Returns the number of the schema that the transaction sees, if the transaction may have changed the schema.
+    #[must_use]
+    #[inline]
+    pub fn schema(&self) -> Option<u32> {
+        self.schema
+    }
+
+    /// Notes that the transaction may change the schema, and sees a schema of its own.
+    pub fn set_schema(&mut self, schema: u32) {
+        self.schema = Some(schema);
+    }
+
+    /// Notes that the transaction that has changed the schema has ended.
+    pub(crate) fn forget_schema(&mut self) {
+        self.schema = None;
+    }
+
+    /// Notes that a text was sent that may change the session defaults of these roles and databases.
+    pub fn note_changed_roles(&mut self, names: Vec<String>) {
+        self.changed_roles.extend(names);
+        self.changed_roles.truncate(NAMES_MAX);
+    }
+
+    /// Returns whether a text may have changed session defaults.
+    #[must_use]
+    #[inline]
+    pub fn has_changed_roles(&self) -> bool {
+        !self.changed_roles.is_empty()
+    }
+
+    /// Notes that the texts that may have changed session defaults have failed.
+    pub(super) fn forget_changed_roles(&mut self) {
+        self.changed_roles.clear();
+    }
+
+    /// Takes the roles and databases whose session defaults the texts may have changed.
+    pub fn take_changed_roles(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.changed_roles)
+    }
 }
