@@ -44,7 +44,7 @@ impl Conn {
 
     /// Returns whether this is a client of the pool.
     pub(crate) fn is_client_of(&self, pool: PoolId) -> bool {
-        matches!(self, Self::Client(client) if client.pool == Some(pool))
+        matches!(self, Self::Client(client) if client.pool() == Some(pool))
     }
 }
 

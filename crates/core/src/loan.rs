@@ -38,10 +38,10 @@ pub(crate) fn begin(
             ReadMode::Deliver
         },
     );
-    if client.socket.blocked {
+    if client.socket.is_blocked() {
         out.read(server_conn, ReadMode::Hold);
     }
-    client.socket.early.take()
+    client.socket.take_early()
 }
 
 /// Sends a client the parameters that its server has reported meanwhile.

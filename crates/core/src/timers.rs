@@ -29,10 +29,10 @@ pub(crate) fn overdue(timeouts: &Timeouts<'_>) -> Vec<Effect> {
             Conn::Client(client) => {
                 // Clients that have waited for long get the reason with their notice or error.
                 let is_notice_due = timeouts.is_wait_notice_due(client);
-                waiters.extend(client.pool.filter(|_| is_notice_due));
+                waiters.extend(client.pool().filter(|_| is_notice_due));
                 match timeouts.overdue(client) {
-                    Some(Fault::QueryWaitTimeout(_)) if client.pool.is_some() => {
-                        waiters.extend(client.pool);
+                    Some(Fault::QueryWaitTimeout(_)) if client.pool().is_some() => {
+                        waiters.extend(client.pool());
                     }
                     fault => found.extend(fault.map(|fault| {
                         Effect::Client(ClientEffect::EndClient(token, Box::new(fault)))

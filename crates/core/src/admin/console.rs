@@ -49,7 +49,7 @@ impl Admin<'_> {
             let is_blocked = self
                 .connections
                 .client(conn)
-                .is_some_and(|client| client.socket.blocked);
+                .is_some_and(|client| client.socket.is_blocked());
             let Some(console) = self.console(conn) else {
                 return;
             };

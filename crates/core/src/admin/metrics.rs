@@ -44,7 +44,7 @@ impl Measurement {
         for (_, conn) in admin.connections.iter() {
             match conn {
                 Conn::Client(client) => {
-                    let Some(names) = client.names.as_deref() else {
+                    let Some(names) = client.names().map(|names| &**names) else {
                         continue;
                     };
                     if matches!(*client.duty(), ClientDuty::Login(_)) {

@@ -224,10 +224,10 @@ fn answer_command(
         out.report_missing(NO_CLIENT);
         return Vec::new();
     };
-    let took = env.now.since(client.request.sent_at);
+    let took = env.now.since(client.request.sent_at());
     // Any simple query drops the unnamed statement.
     client.unnamed.forget();
-    let message = client.socket.early.take();
+    let message = client.socket.take_early();
     let counted = Stats {
         received: message.map_or(0, |message| message.len() as u64),
         query_count: 1,

@@ -146,7 +146,7 @@ fn is_between_transactions(connections: &mut Connections, conn: Token) -> bool {
         return false;
     };
     let listening = client.listening.as_ref();
-    if client.socket.blocked || listening.is_some_and(|listening| !listening.is_settled()) {
+    if client.socket.is_blocked() || listening.is_some_and(|listening| !listening.is_settled()) {
         return false;
     }
     match *client.duty() {

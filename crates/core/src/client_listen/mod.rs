@@ -398,7 +398,7 @@ fn listener_key_of(
     let server = connections.client(conn)?.server()?;
     let (client, server) = connections.pair(conn, server)?;
     let shared = Arc::clone(&server.shared);
-    debug_assert_eq!(client.pool, Some(shared.id));
+    debug_assert_eq!(client.pool(), Some(shared.id));
     let encoding: Arc<[u8]> = server.tracked.client_encoding().into();
     let server_parameters = shared.facts.lock().server_parameters.clone()?;
     let is_native = server_parameters.parameter(b"server_encoding") == Some(&encoding[..]);

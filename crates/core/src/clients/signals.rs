@@ -55,7 +55,7 @@ impl ClientSignals<'_> {
             return;
         };
         let signals = server.session.take_signals();
-        let user = client.names.as_ref().map(|names| names.user.clone());
+        let user = client.names().map(|names| names.user.clone());
         let shared = server.shared.clone();
         if let Some(signals) = signals
             && let (Some(signal), Some(rights)) = (signals.signal, signals.rights)
@@ -167,7 +167,7 @@ impl ClientSignals<'_> {
             *client.duty(),
             ClientDuty::Login(_) | ClientDuty::Console(_)
         );
-        let (names, pool) = (client.names.clone(), client.pool.filter(|_| is_in));
+        let (names, pool) = (client.names().cloned(), client.pool().filter(|_| is_in));
         let (Some(names), Some(pool)) = (names, pool.and_then(|pool| self.pools.get(pool))) else {
             return false;
         };

@@ -54,7 +54,7 @@ pub(crate) fn check(env: &Env<'_>, connections: &mut Connections, planned: Time)
 fn is_checked(conn: &Conn) -> bool {
     match conn {
         Conn::Client(client) => {
-            client.socket.progress.is_some() || !client.socket.stream.is_between_messages()
+            client.socket.was_within_message() || !client.socket.stream.is_between_messages()
         }
         Conn::Server(server) => server.link.was_within_message() || !server.stream.is_quiet(),
         Conn::Cancel(_) => false,
@@ -73,7 +73,7 @@ fn progress_of(
     if is_client {
         let client = connections.client(token)?;
         // The beginning of a message that is held here is not counted as sent to the server.
-        let is_sent = client.socket.held.is_none();
+        let is_sent = !client.socket.holds_message();
         let within = client.socket.stream.tag_of_body().filter(|_| is_sent);
         let server = client.server();
         let owes = match server.map(|server| connections.get(server)) {
@@ -84,11 +84,11 @@ fn progress_of(
         let client = connections.client(token)?;
         let owes = is_on && owes && is_read(client);
         let place = client.socket.stream.place().filter(|_| owes);
-        Some((&mut client.socket.progress, place))
+        Some((client.socket.progress_mut(), place))
     } else {
         let client = connections.server(token)?.client();
         let is_read = match client.map(|client| connections.get(client)) {
-            Some(Some(Conn::Client(client))) => !client.socket.blocked,
+            Some(Some(Conn::Client(client))) => !client.socket.is_blocked(),
             _ => true,
         };
         let server = connections.server(token)?;
@@ -99,7 +99,7 @@ fn progress_of(
 }
 
 fn is_read(client: &Client) -> bool {
-    !client.socket.blocked
+    !client.socket.is_blocked()
         && matches!(
             client.duty(),
             ClientDuty::Active(_) | ClientDuty::Idle | ClientDuty::Discarding(_)

@@ -54,7 +54,7 @@ impl Timeouts<'_> {
     /// Returns whether a client hung up too long ago to keep its server.
     pub(crate) fn has_left_server(&self, client: &Client) -> bool {
         let patience = self.env.snapshot.config.settings.abandoned_query_timeout.0;
-        let (Some(hung_up_at), Some(server)) = (client.socket.hung_up_at, client.server()) else {
+        let (Some(hung_up_at), Some(server)) = (client.socket.hung_up_at(), client.server()) else {
             return false;
         };
         match self.connections.get(server) {
@@ -76,16 +76,16 @@ impl Timeouts<'_> {
             }
         );
         waits
-            && !client.request.wait_notice_was_sent
-            && !client.socket.blocked
-            && self.passed(client.request.sent_at, after)
+            && !client.request.wait_notice_was_sent()
+            && !client.socket.is_blocked()
+            && self.passed(client.request.sent_at(), after)
     }
 
     fn wait_overdue(&self, client: &Client, at_login: bool) -> Option<Fault> {
         let settings = &self.env.snapshot.config.settings;
-        let pool = client.pool.and_then(|pool| self.pools.get(pool));
+        let pool = client.pool().and_then(|pool| self.pools.get(pool));
         // A user's query_timeout counts from when the client has a server, as in PgBouncer.
-        if self.passed(client.request.sent_at, settings.query_timeout.0) {
+        if self.passed(client.request.sent_at(), settings.query_timeout.0) {
             Some(Fault::QueryTimeoutInQueue)
         } else if let Some(fault) = pool.and_then(|pool| self.waited_out(client, pool)) {
             Some(fault)
@@ -98,7 +98,7 @@ impl Timeouts<'_> {
 
     /// Returns the error of a client that has waited for too long. The error names the outage, if there is one.
     fn waited_out(&self, client: &Client, pool: &LocalPool) -> Option<Fault> {
-        let (since, now) = (client.request.sent_at, self.env.now);
+        let (since, now) = (client.request.sent_at(), self.env.now);
         let (limit, hold) = (pool.terms.query_wait_timeout, pool.terms.outage_hold);
         if !self.passed(since, limit) && !self.passed(since, hold) {
             return None;
@@ -124,16 +124,16 @@ impl Timeouts<'_> {
         let is_busy = !server.replies.is_settled();
         let in_transaction = server.status != b'I';
         // The time in which the client still sends its request, such as the data of a COPY, does not count.
-        let asked_at = client.request.sent_at.max(server.times.client_sent_at());
+        let asked_at = client.request.sent_at().max(server.times.client_sent_at());
         if is_busy && self.passed(asked_at, patience.query) {
             Some(Fault::QueryTimeout)
         } else if !is_busy
             && in_transaction
-            && self.passed(client.request.sent_at, patience.idle_transaction)
+            && self.passed(client.request.sent_at(), patience.idle_transaction)
         {
             Some(Fault::IdleTransaction)
         } else if (is_busy || in_transaction)
-            && self.passed(client.request.transaction_at, patience.transaction)
+            && self.passed(client.request.transaction_at(), patience.transaction)
         {
             Some(Fault::TransactionTimeout)
         } else if !is_busy && !in_transaction {
@@ -146,16 +146,16 @@ impl Timeouts<'_> {
     /// Does the same as [`overdue`](Self::overdue), for a client that keeps a server between transactions.
     fn pin_overdue(&self, client: &Client, pool: &LocalPool) -> Option<Fault> {
         let context = client.context.as_ref()?;
-        if context.pins.ends() && self.passed(client.request.sent_at, pool.terms.pin_timeout) {
+        if context.pins.ends() && self.passed(client.request.sent_at(), pool.terms.pin_timeout) {
             return Some(Fault::PinTimeout(context.pins));
         }
         self.idle_overdue(client)
     }
 
     fn idle_overdue(&self, client: &Client) -> Option<Fault> {
-        let user = client.names.as_ref().map_or("", |names| &names.user);
+        let user = client.names().map_or("", |names| &names.user);
         let limit = self.env.snapshot.config.client_idle_timeout(user);
-        self.passed(client.request.sent_at, limit.0)
+        self.passed(client.request.sent_at(), limit.0)
             .then_some(Fault::ClientIdle)
     }
 

@@ -150,7 +150,7 @@ impl WaitNotices<'_> {
         };
         for (token, conn) in self.connections.iter() {
             let Conn::Client(client) = conn else { continue };
-            if client.pool != Some(id) || !matches!(*client.duty(), ClientDuty::Waiting { .. }) {
+            if client.pool() != Some(id) || !matches!(*client.duty(), ClientDuty::Waiting { .. }) {
                 continue;
             }
             if let Some(Fault::QueryWaitTimeout(_)) = timeouts.overdue(client) {
@@ -180,7 +180,7 @@ impl WaitNotices<'_> {
         let Some(client) = self.connections.known_client(conn, out) else {
             return;
         };
-        client.request.wait_notice_was_sent = true;
+        client.request.note_wait_notice();
         let detail = reason.map_or("", |reason| &reason.detail);
         out.send_made(conn, |bytes| {
             let code = sqlstate::SUCCESSFUL_COMPLETION;

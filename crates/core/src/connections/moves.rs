@@ -24,7 +24,7 @@ impl Connections {
     pub(crate) fn begin_waiting(&mut self, conn: Token, ticket: Ticket, at_login: bool, now: Time) {
         if let Some(client) = self.client(conn) {
             client.change_duty(ClientDuty::Waiting { ticket, at_login });
-            client.request.wait_notice_was_sent = false;
+            client.request.begin_wait();
             self.schedule(now);
         }
     }

@@ -27,7 +27,7 @@ impl Exchange<'_> {
     ) -> Option<Effect> {
         let now = self.env.now;
         let (client, server) = self.connections.known_pair(client_conn, server_conn, out)?;
-        client.request.transaction_at = now;
+        client.request.note_transaction(now);
         recording::equipped(&self.env, client, out);
         server.times.note_lent(now);
         if server.session.lasting.awaits_first_loan() && client.context.is_some() {
@@ -35,7 +35,7 @@ impl Exchange<'_> {
         }
         (server.session.notifications).begin_loan(client.listening.is_some());
         server.holder.set(client.key.pid());
-        let waited = now.since(client.request.sent_at);
+        let waited = now.since(client.request.sent_at());
         server.statements.running.begin_loan(waited);
         if client.context.is_some() {
             return self.equip_session(server_conn, client_conn, waited, out);
@@ -214,7 +214,7 @@ impl Exchange<'_> {
         if self.env.is_verbose() {
             trace_spelling(names, client, &before, &server.tracked, out);
         }
-        client.request.transaction_at = self.env.now;
+        client.request.note_transaction(self.env.now);
         relay(client_conn, client, server_conn, server, out)
     }
 }

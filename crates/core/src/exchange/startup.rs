@@ -18,7 +18,7 @@ impl Exchange<'_> {
         let Some(client) = self.connections.client(conn) else {
             return;
         };
-        let Some(pool) = client.pool.and_then(|pool| self.pools.get(pool)) else {
+        let Some(pool) = client.pool().and_then(|pool| self.pools.get(pool)) else {
             return;
         };
         let shared = &pool.shared;

@@ -76,15 +76,15 @@ pub struct Client {
     /// The origin of the connection.
     pub(crate) origin: Origin,
     /// The facts about TLS, if the connection uses it.
-    pub(crate) tls: Option<Box<TlsFacts>>,
+    tls: Option<Box<TlsFacts>>,
     /// The connection's state. Only the moves of [`crate::connections`] change it.
     duty: ClientDuty,
     /// The login, while the client waits for a server that looks its user up.
     pub(crate) login: Option<Box<Login>>,
     /// The database and user of the startup packet, once it has arrived.
-    pub(crate) names: Option<Arc<PoolKey>>,
+    names: Option<Arc<PoolKey>>,
     /// The client's pool, once it has logged in.
-    pub(crate) pool: Option<PoolId>,
+    pool: Option<PoolId>,
     /// The way to open the client's exclusive server, if it needs one.
     pub(crate) exclusive: Option<Box<ExclusiveServer>>,
     /// The reported parameters, with the values that the client was last sent.
@@ -96,7 +96,7 @@ pub struct Client {
     /// The client's socket, and the bytes that were read from it but not handled yet.
     pub(crate) socket: ClientSocket,
     /// Whether the client has prepared a statement that may change the catalog, in a pool without session state.
-    pub(crate) prepares_ddl: bool,
+    prepares_ddl: bool,
     /// The client's prepared statements.
     pub(crate) statements: Names,
     /// The client's unnamed statement.
@@ -128,14 +128,7 @@ impl Client {
             statements: Names::default(),
             unnamed: UnnamedStatement::default(),
             key: ClientKey::new([0; 32]),
-            request: RequestTimes {
-                sent_at: now,
-                transaction_at: now,
-                wait_notice_was_sent: false,
-                recording: None,
-                lost_hosts: None,
-                must_see: None,
-            },
+            request: RequestTimes::new(now),
         }
     }
 
@@ -145,7 +138,7 @@ impl Client {
             self.duty,
             ClientDuty::Login(_) | ClientDuty::Waiting { .. } | ClientDuty::Opening(_)
         );
-        duty || self.socket.hung_up_at.is_some() || self.socket.progress.is_some()
+        duty || self.socket.hung_up_at().is_some() || self.socket.was_within_message()
     }
 
     /// Returns whether the client waits for a server with a request, and not within its login.
@@ -175,19 +168,64 @@ impl Client {
         }
     }
 
+    /// Returns the facts about TLS, if the connection uses it.
+    #[must_use]
+    pub fn tls(&self) -> Option<&TlsFacts> {
+        self.tls.as_deref()
+    }
+
+    /// Notes that the connection uses TLS.
+    pub fn note_encrypted(&mut self, facts: TlsFacts) {
+        self.tls = Some(Box::new(facts));
+    }
+
+    /// Returns the database and user of the startup packet, once it has arrived.
+    #[must_use]
+    pub fn names(&self) -> Option<&Arc<PoolKey>> {
+        self.names.as_ref()
+    }
+
+    /// Notes the database and user of the startup packet.
+    pub fn set_names(&mut self, names: PoolKey) {
+        self.names = Some(Arc::new(names));
+    }
+
+    /// Returns the client's pool, once it has logged in.
+    #[must_use]
+    #[inline]
+    pub fn pool(&self) -> Option<PoolId> {
+        self.pool
+    }
+
+    /// Notes the client's pool.
+    pub fn join_pool(&mut self, pool: PoolId) {
+        self.pool = Some(pool);
+    }
+
+    /// Notes that the client leaves its pool. Returns which it was.
+    pub fn leave_pool(&mut self) -> Option<PoolId> {
+        self.pool.take()
+    }
+
+    /// Returns whether the client has prepared a statement that may change the catalog, in a pool without session state.
+    #[must_use]
+    #[inline]
+    pub fn prepares_ddl(&self) -> bool {
+        self.prepares_ddl
+    }
+
+    /// Notes that the client prepares a statement that may change the catalog.
+    pub fn note_prepared_ddl(&mut self) {
+        self.prepares_ddl = true;
+    }
+
     /// Returns the bytes of messages that have not arrived completely, or were not handled yet.
     pub(crate) fn buffered(&self) -> usize {
-        let held = self.socket.held.as_ref();
-        let early = self.socket.early.as_ref();
         let console = match &self.duty {
             ClientDuty::Console(console) => console.buffered(),
             _ => 0,
         };
-        held.map_or(0, |held| held.body.capacity())
-            + early.map_or(0, |early| early.capacity())
-            + self.socket.statement_names.bytes()
-            + self.unnamed.bytes()
-            + console
+        self.socket.buffered() + self.unnamed.bytes() + console
     }
 
     /// Returns the login, if the client logs in.

@@ -24,7 +24,7 @@ impl Lending<'_> {
         {
             let ticket = shared.ledger.lock().ticket();
             if let Some(client) = self.connections.client(conn) {
-                client.request.sent_at = self.env.now;
+                client.request.note_sent(self.env.now);
             }
             return (self.connections).begin_waiting(conn, ticket, true, self.env.now);
         }
@@ -43,7 +43,7 @@ impl Lending<'_> {
         let shared = Arc::clone(&pool.shared);
         let is_held = |conn: &Conn| match conn {
             Conn::Client(client) => {
-                client.pool == Some(id)
+                client.pool() == Some(id)
                     && client.is_past_limits()
                     && matches!(*client.duty(), ClientDuty::Waiting { .. })
             }

@@ -43,12 +43,12 @@ impl Lending<'_> {
             return false;
         };
         let has_logged_in = client.context.as_ref().is_none_or(|own| !own.unproven);
-        client.socket.peeked =
-            !client.socket.peeked && client.socket.early.is_none() && has_logged_in;
-        if client.socket.peeked {
+        let peeks = !client.socket.is_peeked() && !client.socket.has_early() && has_logged_in;
+        client.socket.set_peeked(peeks);
+        if peeks {
             out.list.push(Action::Peek(conn));
         }
-        client.socket.peeked
+        peeks
     }
 
     /// Checks a server that was not used for a while; the client gets the server if it answers.
@@ -111,10 +111,10 @@ impl Lending<'_> {
             return;
         };
         client.become_idle();
-        let asked_at = client.request.sent_at;
+        let asked_at = client.request.sent_at();
         self.check_out(conn, out);
         if let Some(client) = self.connections.client(conn) {
-            client.request.sent_at = asked_at;
+            client.request.note_sent(asked_at);
         }
     }
 

@@ -25,8 +25,8 @@ impl Lending<'_> {
         let Some(client) = self.connections.known_client(conn, out) else {
             return;
         };
-        client.request.sent_at = self.env.now;
-        let Some(pool) = client.pool else { return };
+        client.request.note_sent(self.env.now);
+        let Some(pool) = client.pool() else { return };
         let is_new = client.context.as_ref().is_some_and(|own| own.unproven);
         if !is_new && self.reads_writes(conn, pool) {
             return self.check_out_current(conn, pool, out);
@@ -34,7 +34,7 @@ impl Lending<'_> {
         let Some(client) = self.connections.client(conn) else {
             return;
         };
-        if client.request.lost_hosts.is_some() {
+        if client.request.lost_hosts().is_some() {
             return self.check_out_elsewhere(conn, pool, out);
         }
         let table = &*self.connections;
@@ -79,7 +79,7 @@ impl Lending<'_> {
             return self.bypass_limits(conn, &shared);
         }
         if let Some(client) = self.connections.client(conn) {
-            client.request.sent_at = self.env.now;
+            client.request.note_sent(self.env.now);
         }
         // A client that waits for an exclusive server leaves the idle servers to other clients.
         pool.offers_to_ledger |= !is_exclusive;
@@ -155,7 +155,7 @@ impl Lending<'_> {
             _ => return false,
         };
         client.become_idle();
-        let (pool, login, client) = (client.pool, client.login.take(), waiter.client);
+        let (pool, login, client) = (client.pool(), client.login.take(), waiter.client);
         if let Some(login) = login {
             self.effects.push(Effect::Client(ClientEffect::ServeLookup {
                 server,

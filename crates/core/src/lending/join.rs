@@ -19,7 +19,7 @@ impl Lending<'_> {
         out: &mut Actions,
     ) {
         let client = self.connections.client(conn);
-        let Some(pool) = client.and_then(|client| self.pools.get(client.pool?)) else {
+        let Some(pool) = client.and_then(|client| self.pools.get(client.pool()?)) else {
             return out.report_missing("the pool of a client that joins");
         };
         let (shared, engine) = (Arc::clone(&pool.shared), pool.terms.engine);
@@ -44,7 +44,7 @@ impl Lending<'_> {
     /// Welcomes a client that has joined its pool, or makes it wait for the first server of the pool.
     pub(crate) fn enter_pool(&mut self, conn: Token, out: &mut Actions) {
         let client = self.connections.client(conn);
-        let Some(id) = client.and_then(|client| client.pool) else {
+        let Some(id) = client.and_then(|client| client.pool()) else {
             return;
         };
         let Some(pool) = self.pools.known(id, out) else {

@@ -73,7 +73,7 @@ impl Lending<'_> {
             let inspect = SessionEffect::Inspect(Settling::default());
             return self.effects.push(Effect::Session(conn, inspect));
         }
-        if is_shared && is_costly && is_carried && is_at_boundary && !client.socket.blocked {
+        if is_shared && is_costly && is_carried && is_at_boundary && !client.socket.is_blocked() {
             let keep = SessionEffect::KeepOrRelease { is_pinned, is_kept };
             return self.effects.push(Effect::Session(conn, keep));
         }
@@ -97,7 +97,7 @@ impl Lending<'_> {
         };
         // A client that reads slowly keeps its server until it has read everything. So the number of servers bounds the
         // number of buffers with unsent bytes.
-        if client.socket.blocked || is_kept || !client.socket.stream.is_at_boundary() {
+        if client.socket.is_blocked() || is_kept || !client.socket.stream.is_at_boundary() {
             let is_newly_pinned = is_pinned && !server.session.inspections.is_counted();
             if is_pinned && server.unsettled_since().is_none() {
                 server.enter(Phase::Dedicated {

@@ -45,10 +45,10 @@ impl Lending<'_> {
         let Some((waiting, offered)) = self.connections.pair(client, server) else {
             return false;
         };
-        if waiting.request.lost_hosts.is_none() {
+        if waiting.request.lost_hosts().is_none() {
             return false;
         }
-        let (pool, place) = (waiting.pool, Effect::Server(ServerEffect::Place(server)));
+        let (pool, place) = (waiting.pool(), Effect::Server(ServerEffect::Place(server)));
         match (
             repeat_fit(self.env.directory.names(), waiting, offered),
             pool,

@@ -45,7 +45,7 @@ impl Lending<'_> {
         let writes = self.env.directory.hosts().writes().count();
         let must_see = MustSee::new(writes, self.env.now);
         if let Some(client) = self.connections.client(conn) {
-            client.request.must_see = Some(must_see);
+            client.request.set_must_see(must_see);
         }
         if !self.lend_current(conn, id, must_see, out) {
             self.wait_for_current(conn, id, must_see, out);
@@ -69,8 +69,8 @@ impl Lending<'_> {
         };
         let fits = |token: &Token| match table.get(*token) {
             Some(Conn::Server(server)) => {
-                is_current(directory, pool, server, must_see.writes)
-                    && (client.request.lost_hosts.is_none()
+                is_current(directory, pool, server, must_see.writes())
+                    && (client.request.lost_hosts().is_none()
                         || repeat_fit(directory.names(), client, server) == RepeatFit::Fit)
             }
             _ => false,
@@ -94,7 +94,7 @@ impl Lending<'_> {
         let Some(pool) = self.pools.get(id) else {
             return;
         };
-        match must_wait(&self.env, pool, must_see.writes) {
+        match must_wait(&self.env, pool, must_see.writes()) {
             true => self.await_replay(conn, out),
             false => self.wait(conn, id, false, out),
         }
@@ -106,31 +106,37 @@ impl Lending<'_> {
         let Some(client) = self.connections.client(conn) else {
             return;
         };
-        let (Some(id), Some(must_see)) = (client.pool, client.request.must_see) else {
+        let (Some(id), Some(must_see)) = (client.pool(), client.request.must_see()) else {
             return;
         };
         let Some(pool) = self.pools.get_mut(id) else {
             return;
         };
-        let waited = now.since(must_see.since);
+        let waited = now.since(must_see.since());
         if pool.terms.query_wait_timeout > 0 && waited >= pool.terms.query_wait_timeout {
             return self.effects.push(end(conn));
         }
         pool.stats.now.replay_wait_count += 1;
-        let until = Some(now.after(pool.terms.read_after_write.unwrap_or_default()));
-        request_checks(&self.env, pool, must_see.writes, RequestedChecks::All, out);
-        self.wait_until(conn, id, MustSee { until, ..must_see });
+        let until = now.after(pool.terms.read_after_write.unwrap_or_default());
+        request_checks(
+            &self.env,
+            pool,
+            must_see.writes(),
+            RequestedChecks::All,
+            out,
+        );
+        self.wait_until(conn, id, must_see.waiting_until(until));
     }
 
     /// Adds a client to those that wait for the replay.
     fn wait_until(&mut self, conn: Token, pool: PoolId, must_see: MustSee) {
         if let Some(client) = self.connections.client(conn) {
-            client.request.must_see = Some(must_see);
+            client.request.set_must_see(must_see);
         }
         self.pools.replay_waits.add(ReplayWait {
             client: conn,
             pool,
-            until: must_see.until.unwrap_or(self.env.now),
+            until: must_see.until().unwrap_or(self.env.now),
         });
     }
 
@@ -146,7 +152,7 @@ impl Lending<'_> {
         let Some((waiting, offered)) = self.connections.pair(client, server) else {
             return false;
         };
-        let Some(must_see) = waiting.request.must_see else {
+        let Some(must_see) = waiting.request.must_see() else {
             return false;
         };
         let pool = self.pools.get(offered.pool());
@@ -154,7 +160,7 @@ impl Lending<'_> {
         let Some(pool) = pool.filter(is_on) else {
             return false;
         };
-        if is_current(self.env.directory, pool, offered, must_see.writes) {
+        if is_current(self.env.directory, pool, offered, must_see.writes()) {
             return false;
         }
         self.effects
@@ -194,7 +200,7 @@ impl Lending<'_> {
             };
             let clients = self.pools.replay_waits.of_pool(id);
             let writes = clients.filter_map(|client| match self.connections.get(client) {
-                Some(Conn::Client(client)) => client.request.must_see.map(|own| own.writes),
+                Some(Conn::Client(client)) => client.request.must_see().map(|own| own.writes()),
                 _ => None,
             });
             if let Some(writes) = writes.max() {
@@ -208,15 +214,15 @@ impl Lending<'_> {
         let Some(client) = self.connections.client(conn) else {
             return;
         };
-        let (Some(must_see), Some(id)) = (client.request.must_see, client.pool) else {
+        let (Some(must_see), Some(id)) = (client.request.must_see(), client.pool()) else {
             return;
         };
-        if must_see.until.is_none() {
+        if must_see.until().is_none() {
             return self.await_replay(conn, out);
         }
         match *client.duty() {
             ClientDuty::Idle => self.resume_idle(conn, id, must_see, out),
-            ClientDuty::Active(server) if client.socket.early.is_some() => {
+            ClientDuty::Active(server) if client.socket.has_early() => {
                 self.resume_kept((conn, server), id, must_see, out);
             }
             _ => {}
@@ -233,8 +239,8 @@ impl Lending<'_> {
         };
         if must_see.is_over(self.env.now) {
             pool.stats.now.replay_timeout_count += 1;
-            leave_slow_standbys(&self.env, pool, must_see.writes, out);
-        } else if must_wait(&self.env, pool, must_see.writes) {
+            leave_slow_standbys(&self.env, pool, must_see.writes(), out);
+        } else if must_wait(&self.env, pool, must_see.writes()) {
             return self.wait_further(conn, id, must_see);
         }
         self.wait(conn, id, false, out);
@@ -256,29 +262,24 @@ impl Lending<'_> {
             return;
         };
         let is_free = server.relays_for().is_some() && server.replies.is_settled();
-        if is_free && is_current(self.env.directory, pool, server, must_see.writes) {
+        if is_free && is_current(self.env.directory, pool, server, must_see.writes()) {
             return self.begin_relaying(conn, server_conn, out);
         }
         if !must_see.is_over(self.env.now) {
             return self.wait_further(conn, id, must_see);
         }
-        if must_see.is_late {
+        if must_see.is_late() {
             return self.effects.push(end(conn));
         }
         pool.stats.now.replay_timeout_count += 1;
-        leave_slow_standbys(&self.env, pool, must_see.writes, out);
-        let until = Some(self.env.now.after(DEPARTURE));
-        let late = MustSee {
-            until,
-            is_late: true,
-            ..must_see
-        };
+        leave_slow_standbys(&self.env, pool, must_see.writes(), out);
+        let late = must_see.leaving_until(self.env.now.after(DEPARTURE));
         self.wait_further(conn, id, late);
     }
 
     fn wait_further(&mut self, conn: Token, id: PoolId, must_see: MustSee) {
         let now = self.env.now;
-        self.pools.replay_waits.plan_check(must_see.since, now);
+        self.pools.replay_waits.plan_check(must_see.since(), now);
         self.wait_until(conn, id, must_see);
     }
 }

@@ -73,7 +73,7 @@ impl Lending<'_> {
         if self.env.snapshot.config.settings.log_scheduling
             && let Some(Conn::Client(asking)) = self.connections.get(client)
         {
-            let waited = self.env.now.since(asking.request.sent_at);
+            let waited = self.env.now.since(asking.request.sent_at());
             self.write_decision(client, Decision::Gets(server, waited), out);
         }
     }
@@ -101,8 +101,8 @@ impl Lending<'_> {
         // `sent_at` is the present time only if a request was answered in this event.
         if self.env.snapshot.config.settings.log_scheduling
             && let Some(Conn::Client(keeping)) = self.connections.get(client)
-            && keeping.request.sent_at == self.env.now
-            && !keeping.socket.blocked
+            && keeping.request.sent_at() == self.env.now
+            && !keeping.socket.is_blocked()
         {
             self.write_decision(client, Decision::Keeps(server), out);
         }

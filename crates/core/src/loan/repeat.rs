@@ -30,9 +30,9 @@ fn keep(client_conn: Token, client: &mut Client, server: &mut Server, bytes: &[u
     let is_first = server.status == b'I'
         && server.replies.owe_client_nothing()
         && client.socket.stream.is_between_messages()
-        && client.socket.held.is_none();
+        && !client.socket.holds_message();
     if is_first {
-        let lost_hosts = client.request.lost_hosts.take();
+        let lost_hosts = client.request.take_lost_hosts();
         let first = server.replies.next_request();
         let request = server.link.make_repeatable();
         request.begin(client_conn, first, client.unnamed.definition(), lost_hosts);
@@ -106,7 +106,7 @@ pub(crate) enum RepeatFit {
 
 /// Returns whether a server may get the repeated request of this client.
 pub(crate) fn repeat_fit(names: &TrackedNames, client: &Client, server: &Server) -> RepeatFit {
-    let Some(lost) = &client.request.lost_hosts else {
+    let Some(lost) = client.request.lost_hosts() else {
         return RepeatFit::Fit;
     };
     let endpoint = server.link.endpoint();

@@ -90,7 +90,7 @@ impl LoginStep<'_> {
     /// # Errors
     /// The client is above a limit.
     fn count_client(&mut self) -> Result<(), Fault> {
-        let (Some(names), Some(request)) = (&self.client.names, &self.login.request) else {
+        let (Some(names), Some(request)) = (self.client.names(), &self.login.request) else {
             return Err(self.without_startup_packet());
         };
         let is_own = is_own_user(&request.user, self.client.origin.same_uid);
@@ -104,7 +104,7 @@ impl LoginStep<'_> {
     /// The client may not use the database now: it is not counted any more.
     fn enter(&mut self, keys: Option<ClientKeys>) -> Result<Next, Fault> {
         let outcome = self.find_place(keys);
-        if let (Err(_), Some(names)) = (&outcome, &self.client.names) {
+        if let (Err(_), Some(names)) = (&outcome, self.client.names()) {
             self.env.directory.dismiss_client(names);
         }
         outcome
@@ -217,7 +217,7 @@ impl LoginStep<'_> {
 
     /// Checks the limits that were skipped when the client connected.
     fn check_limits(&self) -> Result<(), Fault> {
-        let Some(names) = &self.client.names else {
+        let Some(names) = self.client.names() else {
             return Ok(());
         };
         let config = &self.env.snapshot.config;
@@ -257,8 +257,8 @@ impl LoginEvent<'_> {
             debug_assert!(false, "a client vanished in its login");
             return;
         };
-        client.pool = Some(shared.id);
-        client.socket.early = (!early.is_empty()).then(|| Box::new(early));
+        client.join_pool(shared.id);
+        client.socket.keep_early(early);
         client.become_idle();
         out.read(conn, ReadMode::Hold);
         let next = match client.exclusive {
@@ -298,12 +298,12 @@ impl LoginEvent<'_> {
         let Some(client) = self.connections.known_client(conn, out) else {
             return;
         };
-        let pool = client.pool.and_then(|pool| self.pools.get(pool));
+        let pool = client.pool().and_then(|pool| self.pools.get(pool));
         let Some(server_parameters) = pool.and_then(|pool| pool.server_parameters()) else {
             return out.report_missing("the parameters of a pool that has had a server");
         };
         client.tracked.fill(&server_parameters.tracked);
-        let has_early = client.socket.early.is_some();
+        let has_early = client.socket.has_early();
         self.greet(conn, &server_parameters, out);
         match has_early {
             true => self
@@ -324,7 +324,7 @@ impl LoginEvent<'_> {
         let Some(client) = self.connections.known_client(conn, out) else {
             return;
         };
-        client.request.sent_at = env.now;
+        client.request.note_sent(env.now);
         out.send_made(conn, |bytes| {
             bytes.extend_from_slice(&server_parameters.messages);
             let mut writer = MessageWriter::new(bytes);
@@ -339,7 +339,7 @@ impl LoginEvent<'_> {
             writer.ready_for_query(b'I');
         });
         let took = env.now.since(client.origin.connected_at);
-        if let Some(pool) = client.pool.and_then(|pool| self.pools.get_mut(pool)) {
+        if let Some(pool) = client.pool().and_then(|pool| self.pools.get_mut(pool)) {
             pool.stats.now.client_login_count += 1;
             pool.times.login.observe(took);
         }

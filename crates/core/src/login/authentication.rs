@@ -76,7 +76,7 @@ impl LoginStep<'_> {
             to_console: is_console(&request.database),
             is_physical: exclusive
                 .is_some_and(|exclusive| exclusive.replication == Replication::Physical),
-            is_tls: client.tls.is_some(),
+            is_tls: client.tls().is_some(),
             same_uid: client.origin.same_uid,
             address: match client.origin.remote {
                 Address::Tcp(address) => Some(address.ip()),
@@ -191,7 +191,7 @@ impl LoginStep<'_> {
     fn plan_for(&mut self, demand: Demand, user: &str, secret: Option<&Arc<Secret>>) -> AuthPlan {
         match demand.method {
             Method::Cert => {
-                let tls = self.client.tls.as_deref();
+                let tls = self.client.tls();
                 match check_certificate(tls, demand.map.as_deref(), user, secret.is_some()) {
                     Ok(()) => AuthPlan::Accept,
                     Err(why) => {

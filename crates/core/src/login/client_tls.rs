@@ -15,7 +15,7 @@ impl LoginStep<'_> {
 
     /// Checks that the client has the encryption that `client_tls_sslmode` demands.
     pub(super) fn demand_tls(&self) -> Result<(), Fault> {
-        let is_plain = self.client.tls.is_none() && self.client.origin.remote != Address::Unix;
+        let is_plain = self.client.tls().is_none() && self.client.origin.remote != Address::Unix;
         match self.env.snapshot.tls.demanded && is_plain {
             true => Err(Fault::Tls(TlsFault::Required)),
             false => Ok(()),
@@ -59,7 +59,7 @@ impl LoginStep<'_> {
         self.login.stage = Stage::Startup;
         self.login.end_point = facts.end_point.clone();
         let is_agreed = facts.is_agreed;
-        self.client.tls = Some(Box::new(facts));
+        self.client.note_encrypted(facts);
         self.results.client_tls += 1;
         match direct && !is_agreed {
             true => Err(Fault::Tls(TlsFault::NoAlpn)),

@@ -74,7 +74,7 @@ pub(crate) fn refuse_waiters(
     let next_try = env.now.after(settings.server_login_retry.0);
     let is_final = failure.is_final();
     let is_refused = |client: &Client| match *client.duty() {
-        ClientDuty::Waiting { at_login, .. } if client.pool == Some(shared.id) => {
+        ClientDuty::Waiting { at_login, .. } if client.pool() == Some(shared.id) => {
             let is_late = next_try.since(client.origin.connected_at) >= patience;
             let is_in_login = at_login || client.login.is_some();
             match only_at_login {

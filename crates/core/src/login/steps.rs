@@ -170,10 +170,10 @@ impl LoginStep<'_> {
             Some(user) if config.settings.auth_type == AuthType::Any => user,
             _ => &request.user,
         };
-        self.client.names = Some(Arc::new(PoolKey {
+        self.client.set_names(PoolKey {
             database: request.database.as_str().into(),
             user: user.into(),
-        }));
+        });
         let directory = self.env.directory;
         if config.settings.application_name_add_host {
             let address = self.client.origin.remote.with_port(self.client.origin.port);
@@ -207,11 +207,11 @@ impl LoginStep<'_> {
         }
         let exclusive = request.exclusive.as_ref();
         let replication = exclusive.map_or(Replication::None, |exclusive| exclusive.replication);
-        let (database, user) = match &self.client.names {
+        let (database, user) = match self.client.names() {
             Some(names) => (&*names.database, &*names.user),
             None => ("", ""),
         };
-        let tls = self.client.tls.as_ref();
+        let tls = self.client.tls();
         let tls = tls.map_or_else(|| "no".to_owned(), |tls| tls.to_string());
         let text = format!(
             "login attempt: db={database} user={user} tls={tls} replication={}",

@@ -226,7 +226,7 @@ impl LoginEvent<'_> {
             if let Some(login) = client.take_login() {
                 client.login = Some(login);
             }
-            client.pool = Some(shared.id);
+            client.join_pool(shared.id);
         }
         self.env.directory.stays();
         self.effects.push(Effect::Client(ClientEffect::Wait {
@@ -249,7 +249,7 @@ impl LoginEvent<'_> {
         let Some(client) = self.connections.client(conn) else {
             return false;
         };
-        let pool = client.pool.take();
+        let pool = client.leave_pool();
         let query = match &login.stage {
             Stage::LookingUp(query) => Some(query.clone()),
             _ => None,

@@ -13,8 +13,8 @@ use crate::{
 #[inline]
 pub(crate) fn equipped(env: &Env<'_>, client: &mut Client, out: &mut Actions) {
     if let Some(sampler) = env.sampler {
-        let times = (client.request.sent_at, Some(env.now));
-        let last = sampler.begin(&mut client.request.recording, times);
+        let times = (client.request.sent_at(), Some(env.now));
+        let last = sampler.begin(client.request.recording_mut(), times);
         out.list.extend(last.map(Action::Export));
     }
 }
@@ -23,7 +23,7 @@ pub(crate) fn equipped(env: &Env<'_>, client: &mut Client, out: &mut Actions) {
 #[inline]
 pub(crate) fn relayed(env: &Env<'_>, client: &mut Client, out: &mut Actions) {
     if let Some(sampler) = env.sampler {
-        let last = sampler.relay(&mut client.request.recording, env.now);
+        let last = sampler.relay(client.request.recording_mut(), env.now);
         out.list.extend(last.map(Action::Export));
     }
 }
@@ -37,7 +37,7 @@ pub(crate) fn answered(
     request_at: Time,
     out: &mut Actions,
 ) {
-    let Some(recording) = &mut client.request.recording else {
+    let Some(recording) = client.request.recording_mut() else {
         return;
     };
     if env.sampler.is_some() && recording.is_unwanted() && server.replies.is_settled() {
@@ -60,18 +60,19 @@ fn record_answer(
     out: &mut Actions,
 ) {
     let Some(sampler) = env.sampler else {
-        client.request.recording = None;
+        client.request.recording_mut().take();
         return;
     };
-    let Some(recording) = &mut client.request.recording else {
+    let names = client.names().cloned();
+    let Some(recording) = client.request.recording_mut() else {
         return;
     };
     recording.note_answer(env.now.since(request_at));
-    let Some(names) = client.names.as_ref().filter(|_| server.status == b'I') else {
+    let Some(names) = names.filter(|_| server.status == b'I') else {
         return;
     };
     let key = (&server.shared.key, Some(&**server.link.endpoint()));
-    let trace = recording.end(names, key, true, env.now);
+    let trace = recording.end(&names, key, true, env.now);
     let is_inspected = client.context.is_some() && server.session.changes.needs_inspection();
     if is_inspected {
         return recording.keep(trace);
@@ -79,7 +80,7 @@ fn record_answer(
     out.list.extend(trace.map(Action::Export));
     if !server.replies.is_settled() {
         // The next transaction of a pipeline.
-        let last = sampler.relay(&mut client.request.recording, env.now);
+        let last = sampler.relay(client.request.recording_mut(), env.now);
         out.list.extend(last.map(Action::Export));
     }
 }
@@ -88,7 +89,7 @@ fn record_answer(
 #[cold]
 pub(crate) fn failed(connections: &mut Connections, server: Token, sqlstate: &[u8]) {
     if let Some((_, client, _)) = connections.pair_of(server)
-        && let Some(recording) = &mut client.request.recording
+        && let Some(recording) = client.request.recording_mut()
     {
         recording.note_error(sqlstate);
     }
@@ -96,14 +97,14 @@ pub(crate) fn failed(connections: &mut Connections, server: Token, sqlstate: &[u
 
 /// Records the start of an inspection of a client's session.
 pub(crate) fn inspection_began(env: &Env<'_>, client: &mut Client) {
-    if let Some(recording) = &mut client.request.recording {
+    if let Some(recording) = client.request.recording_mut() {
         recording.inspection_began(env.now);
     }
 }
 
 /// Records the end of the inspection, and exports the trace of the transaction before it.
 pub(crate) fn inspected(env: &Env<'_>, client: &mut Client, out: &mut Actions) {
-    if let Some(recording) = &mut client.request.recording {
+    if let Some(recording) = client.request.recording_mut() {
         let trace = recording.inspection_ended(env.now);
         out.list.extend(trace.map(Action::Export));
     }
@@ -120,13 +121,11 @@ pub(crate) fn refused(env: &Env<'_>, client: &mut Client, fault: &Fault, out: &m
         }
     ) {
         // The client has waited for a server without getting one.
-        let last = sampler.begin(
-            &mut client.request.recording,
-            (client.request.sent_at, None),
-        );
+        let times = (client.request.sent_at(), None);
+        let last = sampler.begin(client.request.recording_mut(), times);
         out.list.extend(last.map(Action::Export));
     }
-    if let Some(recording) = &mut client.request.recording {
+    if let Some(recording) = client.request.recording_mut() {
         recording.note_error(fault.sqlstate().as_bytes());
     }
 }
@@ -139,15 +138,16 @@ pub(crate) fn left(
     out: &mut Actions,
 ) {
     let server = client.server().and_then(|server| connections.get(server));
-    let Some(recording) = &mut client.request.recording else {
+    let names = client.names().cloned();
+    let Some(recording) = client.request.recording_mut() else {
         return;
     };
     out.list.extend(recording.take_kept().map(Action::Export));
-    let Some(names) = &client.names else { return };
+    let Some(names) = names else { return };
     let key = match server {
         Some(Conn::Server(server)) => (&server.shared.key, Some(&**server.link.endpoint())),
-        _ => (&**names, None),
+        _ => (&*names, None),
     };
-    let trace = recording.end(names, key, false, env.now);
+    let trace = recording.end(&names, key, false, env.now);
     out.list.extend(trace.map(Action::Export));
 }

@@ -86,7 +86,7 @@ impl OnlineRestart {
     ) {
         let restart = self.forwarded_clients.failed;
         let recorded = connections.client(conn).and_then(|client| {
-            let (key, pool) = (client.cancel_key(), client.pool?);
+            let (key, pool) = (client.cancel_key(), client.pool()?);
             let listening = client.listening.take()?;
             Some(ForwardedClient {
                 key,
@@ -352,7 +352,7 @@ fn ask_for_arriving(
         return Err(lost(FAILED));
     }
     let client = connections.client(conn).ok_or_else(|| lost(FAILED))?;
-    let (Some(pool), Some(_)) = (client.pool, &client.context) else {
+    let (Some(pool), Some(_)) = (client.pool(), &client.context) else {
         return Err(lost(NOT_CARRIED));
     };
     let key = ListenerKey {
@@ -438,7 +438,7 @@ fn fence_arriving(
     let Some(client) = connections.client(conn) else {
         return;
     };
-    let pool = client.pool.and_then(|pool| pools.get(pool));
+    let pool = client.pool().and_then(|pool| pools.get(pool));
     if let (Some(pool), Some(listening)) = (pool, client.listening.as_deref_mut()) {
         let shared = Arc::clone(&pool.shared);
         ask_fence(env, (conn, listening), shared, Stage::Fenced, true, out);

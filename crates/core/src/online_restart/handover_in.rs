@@ -36,7 +36,7 @@ pub(crate) fn insert_client(
     blocked: bool,
 ) -> Token {
     let mut client = client_from_record(env, record);
-    client.socket.blocked = blocked;
+    client.socket.set_blocked(blocked);
     for StatementRecord {
         name,
         id,
@@ -46,7 +46,8 @@ pub(crate) fn insert_client(
         let statement = env.directory.statements().intern_as(definition, *id);
         let _ = client.statements.define(bindings, name, &statement, 0);
     }
-    env.directory.client_taken_over(client.names.as_deref());
+    env.directory
+        .client_taken_over(client.names().map(|names| &**names));
     connections.schedule(env.now);
     connections.insert(Conn::Client(Box::new(client)), env.now)
 }
@@ -79,11 +80,13 @@ fn client_from_record(env: &Env<'_>, record: &ClientRecord) -> Client {
     };
     let mut client = Client::new(&origin, tracked_of(env.directory, &record.tracked), env.now);
     client.key = ClientKey::resumed(record.key_pid, &record.key_secret);
-    client.names = Some(Arc::new(record.names.clone()));
-    client.tls = record.tls.clone().map(Box::new);
+    client.set_names(record.names.clone());
+    if let Some(facts) = &record.tls {
+        client.note_encrypted(facts.clone());
+    }
     client.socket.stream = Upstream::resumed(&record.partial).unwrap_or_default();
     client.unnamed = UnnamedStatement::resumed(record.unnamed.as_deref());
-    client.socket.early = (!record.early.is_empty()).then(|| Box::new(record.early.clone()));
+    client.socket.keep_early(record.early.clone());
     client
 }
 
@@ -110,7 +113,7 @@ pub(crate) fn restore_client(
     }
     env.directory.stays();
     if let Some(client) = connections.client(conn) {
-        client.pool = Some(shared.id);
+        client.join_pool(shared.id);
         if engine {
             client.context = Some(Box::new(context_of(env, &shared, record)));
             pin_at_login(client, is_pinned, env.now);
@@ -212,9 +215,9 @@ pub(crate) fn serve_taken_over_client(
     out: &mut Actions,
 ) -> Option<Effect> {
     let client = connections.client(conn)?;
-    let pool = client.pool?;
+    let pool = client.pool()?;
     if is_welcome {
-        return match (client.socket.early.is_some(), client.socket.blocked) {
+        return match (client.socket.has_early(), client.socket.is_blocked()) {
             (true, _) => Some(Effect::Client(ClientEffect::CheckOut(conn))),
             (false, false) => {
                 out.read(conn, ReadMode::Notify);

@@ -314,7 +314,7 @@ fn record_client(
         .map(|(name, value)| (name.as_bytes(), value));
     Some(ClientRecord {
         id: client.origin.id,
-        names: client.names.as_deref()?.clone(),
+        names: client.names().map(|names| &**names)?.clone(),
         remote: client.origin.remote,
         local: client.origin.local,
         port: client.origin.port,
@@ -323,17 +323,17 @@ fn record_client(
         key_pid: client.key.pid(),
         key_secret: client.cancel_key().secret.into_vec(),
         age: env.now.since(client.origin.connected_at),
-        server_password: server_password(pools, client.pool),
+        server_password: server_password(pools, client.pool()),
         ready_was_sent: !matches!(*client.duty(), ClientDuty::Waiting { at_login: true, .. }),
         tracked: pairs(&mut tracked),
         session,
         statements: statements.map(recorded).collect(),
         unnamed: client.unnamed.definition().map(<[u8]>::to_vec),
-        early: client.socket.early.as_deref().cloned().unwrap_or_default(),
+        early: client.socket.early().to_vec(),
         partial: client.socket.stream.partial().to_vec(),
-        server_keys: server_keys(pools, client.pool),
+        server_keys: server_keys(pools, client.pool()),
         server: None,
-        tls: client.tls.as_deref().cloned(),
+        tls: client.tls().cloned(),
         channels: client
             .listening
             .as_ref()
@@ -407,14 +407,14 @@ fn can_be_recorded(client: &Client) -> bool {
         ClientDuty::Idle | ClientDuty::Waiting { .. } | ClientDuty::Active(_)
     );
     may_be_quiet
-        && client.pool.is_some()
+        && client.pool().is_some()
         && client.exclusive.is_none()
         && client.login.is_none()
         && client
             .listening
             .as_ref()
             .is_none_or(|listening| listening.is_quiet())
-        && client.socket.held.is_none()
-        && !client.socket.blocked
+        && !client.socket.holds_message()
+        && !client.socket.is_blocked()
         && client.socket.stream.is_at_boundary()
 }

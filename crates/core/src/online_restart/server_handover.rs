@@ -53,7 +53,7 @@ pub(super) fn server_to_hand_over(
     let ClientDuty::Active(conn) = *client.duty() else {
         return None;
     };
-    let pool = pools.get(client.pool?)?;
+    let pool = pools.get(client.pool()?)?;
     let Some(Conn::Server(server)) = connections.get(conn) else {
         return None;
     };
@@ -61,7 +61,7 @@ pub(super) fn server_to_hand_over(
         None => pool.terms.mode == PoolMode::Session,
         Some(context) => context.is_pinned() && is_idle_pinned(client, server),
     };
-    let stays = client.socket.early.is_none() && !server.is_exclusive();
+    let stays = !client.socket.has_early() && !server.is_exclusive();
     let is_quiet = server.status == b'I'
         && server.replies.is_settled()
         && !server.replies.is_uncertain()
@@ -163,7 +163,7 @@ pub(crate) fn take_over_server(
 ) -> Result<Option<(Token, Option<Effect>)>, Fault> {
     let pool = connections
         .client(client_conn)
-        .and_then(|client| client.pool);
+        .and_then(|client| client.pool());
     let Some(pool) = pool.and_then(|pool| pools.get_mut(pool)) else {
         return Ok(None);
     };

@@ -182,6 +182,6 @@ fn close(servers: Vec<Token>, why: &'static str) -> impl Iterator<Item = Effect>
 }
 
 fn has_pooled_clients(connections: &Connections) -> bool {
-    let pooled = |conn: &Conn| matches!(conn, Conn::Client(client) if client.pool.is_some());
+    let pooled = |conn: &Conn| matches!(conn, Conn::Client(client) if client.pool().is_some());
     connections.iter().any(|(_, conn)| pooled(conn))
 }

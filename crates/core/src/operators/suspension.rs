@@ -166,7 +166,7 @@ fn is_quiet(conn: &Conn) -> bool {
         Conn::Client(client) => {
             let socket = &client.socket;
             let logs_in = matches!(*client.duty(), ClientDuty::Login(_));
-            !socket.blocked && socket.stream.is_at_boundary() && !logs_in
+            !socket.is_blocked() && socket.stream.is_at_boundary() && !logs_in
         }
         Conn::Server(server) => {
             !server.link.is_blocked()

@@ -139,7 +139,7 @@ impl LocalPools {
             return;
         };
         client.become_idle();
-        let pool = client.pool.and_then(|pool| self.get(pool));
+        let pool = client.pool().and_then(|pool| self.get(pool));
         if let Some(pool) = out.known(pool, "the pool of a client that waits") {
             pool.shared.ledger.lock().leave(worker, ticket);
         }

@@ -4,11 +4,7 @@
 use pgweir_wire::{Header, tag::frontend};
 
 use super::{client_to_server::ClientMessages, message::Message, named::Named};
-use crate::{
-    Actions, ReadMode,
-    base::fault::Fault,
-    frontend::{Held, Upstream},
-};
+use crate::{Actions, ReadMode, base::fault::Fault, frontend::Held};
 
 /// The longest names that are read in a message.
 const NAMES_MAX: usize = 64 * 1024;
@@ -29,9 +25,8 @@ impl ClientMessages<'_> {
         if let Some(request) = self.server.link.repeatable_mut() {
             request.take_back(bytes.len());
         }
-        self.client.socket.stream = Upstream::default();
-        self.client.socket.unread = None;
-        self.client.socket.early = Some(Box::new(bytes));
+        self.client.socket.restart_input();
+        self.client.socket.keep_early(bytes);
         self.server.replies.wait();
         out.read(self.client_conn, ReadMode::Hold);
     }
@@ -42,7 +37,7 @@ impl ClientMessages<'_> {
         self.check_length(header, body)?;
         self.demand_memory(header)?;
         self.client.socket.stream.advance(body.len());
-        self.client.socket.held = Some(Box::new(Held {
+        self.client.socket.hold(Box::new(Held {
             header,
             body: body.to_vec(),
         }));
@@ -105,7 +100,7 @@ impl ClientMessages<'_> {
         }
         self.client.socket.stream.advance(taken);
         self.check_length(held.header, &held.body)?;
-        self.client.socket.held = Some(held);
+        self.client.socket.hold(held);
         Ok(taken)
     }
 }

@@ -90,7 +90,7 @@ impl ClientMessages<'_> {
             self.continue_statement(bytes);
             self.read_on(bytes);
         }
-        if let Some(held) = self.client.socket.held.take() {
+        if let Some(held) = self.client.socket.take_held() {
             let taken = self.continue_held_message(held, bytes, out);
             cursor.skip(taken.map_err(RelayStop::Refused)?);
             if self.server.replies.is_awaited() {
@@ -124,7 +124,7 @@ impl ClientMessages<'_> {
                 cursor.flush(self.server_conn, &message, out);
                 return Err(stopped);
             }
-            let recording = self.client.request.recording.as_ref();
+            let recording = self.client.request.recording();
             if recording.is_some_and(|recording| !recording.is_unwanted()) {
                 self.record_text(&message);
             }

@@ -57,7 +57,7 @@ impl ClientMessages<'_> {
         let is_of_interest = matches!(
             tag,
             frontend::QUERY | frontend::PARSE | frontend::FUNCTION_CALL
-        ) || tag == frontend::EXECUTE && self.client.prepares_ddl;
+        ) || tag == frontend::EXECUTE && self.client.prepares_ddl();
         if is_of_interest && self.server.shared.catalog.is_any_read() {
             self.note_ddl_of(message);
         }
@@ -81,7 +81,9 @@ impl ClientMessages<'_> {
             };
             self.note_ddl(effects, text);
         }
-        self.client.prepares_ddl |= is_parse && self.server.session.transaction.has_ddl();
+        if is_parse && self.server.session.transaction.has_ddl() {
+            self.client.note_prepared_ddl();
+        }
     }
 
     /// Begins to search a text for DDL keywords before the text has arrived completely.

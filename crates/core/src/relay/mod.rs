@@ -126,10 +126,10 @@ impl Relay<'_> {
         // An exclusive server keeps the statements that its client prepares.
         let is_shared = !server.is_exclusive();
         if server.replies.owe_client_nothing() {
-            client.request.sent_at = now;
+            client.request.note_sent(now);
             if server.status == b'I' {
                 // In session mode the last transaction may have ended long ago.
-                client.request.transaction_at = now;
+                client.request.note_transaction(now);
                 let hold = replay::hold(&self.env, pool, (conn, client, server), bytes, out);
                 if hold.is_some() {
                     return hold;
@@ -445,10 +445,11 @@ impl Relay<'_> {
             return exchange::inspection_due(server, conn);
         };
         let (client, server) = self.connections.pair(client_conn, conn)?;
-        let (request_at, transaction_at) = (client.request.sent_at, client.request.transaction_at);
-        client.request.sent_at = now;
+        let (request_at, transaction_at) =
+            (client.request.sent_at(), client.request.transaction_at());
+        client.request.note_sent(now);
         if is_idle {
-            client.request.transaction_at = now;
+            client.request.note_transaction(now);
             let duration = now.since(transaction_at);
             let (env, statistics) = (&self.env, &mut self.pools.statements);
             statement_hooks::transaction_ended(env, client, server, duration, statistics, out);

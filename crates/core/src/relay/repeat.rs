@@ -6,7 +6,6 @@ use crate::{
     backend::RepeatableRequest,
     base::fault::Fault,
     effect::{ClientEffect, Effect},
-    frontend::Upstream,
 };
 
 impl Relay<'_> {
@@ -35,21 +34,19 @@ impl Relay<'_> {
             client.statements.remove(self.bindings, name);
         }
         client.unnamed.restore(parts.unnamed);
-        let socket = &mut client.socket;
-        socket.stream = Upstream::default();
-        (socket.held, socket.unread) = (None, None);
+        client.socket.restart_input();
         let mut bytes = parts.bytes;
-        if let Some(pool) = client.pool.and_then(|pool| self.pools.get_mut(pool)) {
+        if let Some(pool) = client.pool().and_then(|pool| self.pools.get_mut(pool)) {
             let stats = &mut pool.stats.now;
             // The bytes are counted when they are relayed again.
             stats.received = stats.received.saturating_sub(bytes.len() as u64);
             stats.repeated_read_count += 1;
         }
-        if let Some(early) = socket.early.take() {
+        if let Some(early) = client.socket.take_early() {
             bytes.extend_from_slice(&early);
         }
-        socket.early = Some(Box::new(bytes));
-        client.request.lost_hosts = Some(Box::new(parts.lost_hosts));
+        client.socket.keep_early(bytes);
+        client.request.note_lost_hosts(parts.lost_hosts);
         client.become_idle();
         let text = format!("standby lost before it replied, the request is repeated: {fault}");
         out.log(Level::Log, client.subject(), text);

@@ -35,21 +35,18 @@ fn hold_unreplayed(
     bytes: &[u8],
     out: &mut Actions,
 ) -> Option<Effect> {
-    let is_within = !client.socket.stream.is_between_messages() || client.socket.held.is_some();
+    let is_within = !client.socket.stream.is_between_messages() || client.socket.holds_message();
     if is_within {
         return None;
     }
     let writes = || env.directory.hosts().writes().count();
-    let must_see = client.request.must_see.take();
+    let must_see = client.request.take_must_see();
     let must_see = must_see.unwrap_or_else(|| MustSee::new(writes(), env.now));
-    if is_current(env.directory, pool, server, must_see.writes) {
+    if is_current(env.directory, pool, server, must_see.writes()) {
         return None;
     }
-    client.request.must_see = Some(MustSee {
-        until: None,
-        ..must_see
-    });
-    client.socket.early = Some(Box::new(bytes.to_vec()));
+    client.request.set_must_see(must_see.before_wait());
+    client.socket.keep_early(bytes.to_vec());
     out.read(conn, ReadMode::Hold);
     Some(Effect::Client(ClientEffect::ReadAfterWrite(conn)))
 }

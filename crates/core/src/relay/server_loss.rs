@@ -21,7 +21,7 @@ pub(crate) fn report_server_loss(
     out: &mut Actions,
 ) -> Option<Effect> {
     let client = connections.client(client_conn)?;
-    let pool = client.pool.and_then(|pool| pools.get(pool));
+    let pool = client.pool().and_then(|pool| pools.get(pool));
     let is_session = pool.is_some_and(|pool| pool.terms.mode == PoolMode::Session);
     let must_go = is_session
         || loss.was_in_transaction
@@ -41,7 +41,7 @@ pub(crate) fn report_server_loss(
             MessageWriter::new(bytes).ready_for_query(b'I');
         });
     }
-    if client.socket.early.is_some() {
+    if client.socket.has_early() {
         return Some(Effect::Client(ClientEffect::CheckOut(client_conn)));
     }
     out.read(client_conn, ReadMode::Notify);

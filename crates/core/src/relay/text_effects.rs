@@ -158,7 +158,7 @@ impl ClientMessages<'_> {
     /// Begins to read, part by part, a text that may set parameters.
     #[cold]
     pub(super) fn read_on_later(&mut self, message: &Message<'_>) {
-        self.client.socket.unread = None;
+        self.client.socket.end_text();
         if !matches!(message.tag(), frontend::QUERY | frontend::PARSE) {
             return;
         }
@@ -169,7 +169,7 @@ impl ClientMessages<'_> {
         self.read_ddl_on_later(message.rest);
         let mut names = Box::new(CustomNames::default());
         names.read(message.rest);
-        self.client.socket.unread = Some(names);
+        self.client.socket.begin_text(names);
     }
 
     /// Reads more of a message that had not arrived completely.
@@ -177,7 +177,7 @@ impl ClientMessages<'_> {
     pub(super) fn read_on(&mut self, bytes: &[u8]) {
         let (count, is_end) = self.client.socket.stream.left_of(bytes.len());
         self.read_ddl_on(&bytes[..count], is_end);
-        let Some(names) = &mut self.client.socket.unread else {
+        let Some(names) = self.client.socket.text_names_mut() else {
             return;
         };
         names.read(&bytes[..count]);
@@ -185,7 +185,7 @@ impl ClientMessages<'_> {
         if names.may_reset() && context.is_some_and(|own| !own.base.is_empty()) {
             self.server.session.settings.reset_mut().note_unread();
         }
-        if is_end && let Some(names) = self.client.socket.unread.take() {
+        if is_end && let Some(names) = self.client.socket.end_text() {
             self.note_custom_parameters(&names.finish());
         }
     }

@@ -7,7 +7,7 @@ use super::{client_to_server::ClientMessages, message::Message};
 impl ClientMessages<'_> {
     /// Reads the text of a Query or Parse: a comment in it may contain the span of the application (`traceparent`).
     pub(super) fn record_text(&mut self, message: &Message<'_>) {
-        let Some(recording) = &mut self.client.request.recording else {
+        let Some(recording) = self.client.request.recording_mut() else {
             return;
         };
         recording.note_message();

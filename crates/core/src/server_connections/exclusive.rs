@@ -91,9 +91,9 @@ impl ServerConnections<'_> {
         };
         let shared = Arc::clone(&server.shared);
         let bypass = server.purpose().bypasses_limits();
-        let waited = now.since(client.request.sent_at);
+        let waited = now.since(client.request.sent_at());
         client.tracked = server.tracked.clone();
-        client.request.transaction_at = now;
+        client.request.note_transaction(now);
         server.times.note_lent(now);
         enter(Phase::Relaying, owner, client, conn, server);
         if !bypass {

@@ -140,7 +140,7 @@ impl ServerConnections<'_> {
         let has_own_words = matches!(fault, Fault::ServerSaid(_));
         let is_asked = !server.replies.is_settled();
         let running = &server.statements.running;
-        let pool = client.pool.and_then(|pool| self.pools.get(pool));
+        let pool = client.pool().and_then(|pool| self.pools.get(pool));
         let certificates = pool.map(|pool| &pool.catalog.certificates);
         let by = server.session.transaction.certified_by();
         let unanswered = Unanswered {

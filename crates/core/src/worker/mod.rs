@@ -191,7 +191,7 @@ impl Worker {
     pub fn blocked(&mut self, conn: Token, _now: Time, out: &mut Actions) {
         let other = match self.table.get_mut(conn) {
             Some(Conn::Client(client)) => {
-                client.socket.blocked = true;
+                client.socket.set_blocked(true);
                 if matches!(*client.duty(), ClientDuty::Idle) {
                     // A client that does not read from its socket gets no server.
                     out.read(conn, ReadMode::Hold);
@@ -213,7 +213,7 @@ impl Worker {
     pub fn drained(&mut self, conn: Token, now: Time, out: &mut Actions) {
         match self.table.get_mut(conn) {
             Some(Conn::Client(client)) => {
-                client.socket.blocked = false;
+                client.socket.set_blocked(false);
                 let listens = client.listening.is_some();
                 if matches!(*client.duty(), ClientDuty::Idle) {
                     out.read(conn, ReadMode::Notify);

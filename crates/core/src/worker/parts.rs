@@ -70,7 +70,7 @@ impl Worker {
     /// over a local socket. Channel binding is impossible for such a client.
     pub fn came_by_tls(&mut self, conn: Token, facts: TlsFacts) {
         if let Some(client) = self.table.client(conn) {
-            client.tls = Some(Box::new(facts));
+            client.note_encrypted(facts);
         }
     }
 

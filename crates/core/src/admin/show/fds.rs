@@ -38,7 +38,7 @@ pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection) {
                 if matches!(*client.duty(), ClientDuty::Console(_)) {
                     continue;
                 }
-                let names = client.names.as_deref();
+                let names = client.names().map(|names| &**names);
                 let at = (client.origin.remote, client.origin.port);
                 (
                     client.origin.id,

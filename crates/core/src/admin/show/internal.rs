@@ -30,7 +30,7 @@ pub(super) fn add(admin: &Admin<'_>, collection: &mut Collection) {
     for (_, conn) in admin.connections.iter() {
         let (pool, task, is_active) = match conn {
             Conn::Client(client) if waits_to_ask(client) => {
-                let pool = client.pool.and_then(|pool| admin.pools.get(pool));
+                let pool = client.pool().and_then(|pool| admin.pools.get(pool));
                 let Some(pool) = pool else { continue };
                 (&pool.shared, Task::AuthQuery, false)
             }

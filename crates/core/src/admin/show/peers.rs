@@ -130,7 +130,7 @@ fn is_wanted(conn: &Conn, show: Show) -> bool {
         }
         (Show::Sockets, Conn::Server(_)) => true,
         (Show::ActiveSockets, Conn::Client(client)) => {
-            client.socket.blocked || !client.socket.stream.is_at_boundary()
+            client.socket.is_blocked() || !client.socket.stream.is_at_boundary()
         }
         (Show::ActiveSockets, Conn::Server(server)) => {
             server.link.is_blocked() || !server.stream.is_at_boundary()
@@ -212,7 +212,7 @@ fn mode_of(admin: &Admin<'_>, token: Token) -> [Cell; 3] {
     if is_native {
         return ["native".into(), Cell::Null, Cell::Null];
     }
-    let pool = client.and_then(|client| admin.pools.get(client.pool?));
+    let pool = client.and_then(|client| admin.pools.get(client.pool()?));
     match (pool, client) {
         (Some(pool), Some(client)) => mode_in(admin, pool, client),
         // Clients of the console, and clients that log in.
@@ -279,16 +279,13 @@ fn client_row(client: &Client, state: &'static str, link: Option<u64>, now: Time
         ClientDuty::Waiting { .. } | ClientDuty::Preparing(_) | ClientDuty::Opening(_)
     );
     let wait = if waits {
-        now.since(client.request.sent_at)
+        now.since(client.request.sent_at())
     } else {
         0
     };
-    let (database, user) = client
-        .names
-        .as_ref()
-        .map_or(("(nodb)", "(nouser)"), |names| {
-            (&names.database, &names.user)
-        });
+    let (database, user) = client.names().map_or(("(nodb)", "(nouser)"), |names| {
+        (&names.database, &names.user)
+    });
     let mut row: Vec<Cell> = vec![
         "C".into(),
         user.into(),
@@ -300,7 +297,7 @@ fn client_row(client: &Client, state: &'static str, link: Option<u64>, now: Time
     row.extend(end(client.origin.local, client.origin.port));
     row.extend([
         date(client.origin.connected_at),
-        date(client.request.sent_at),
+        date(client.request.sent_at()),
     ]);
     row.extend([
         Cell::Int(wait / 1_000_000),
@@ -311,7 +308,7 @@ fn client_row(client: &Client, state: &'static str, link: Option<u64>, now: Time
         pointer(client.origin.id),
         link.map_or_else(|| "".into(), pointer),
         client.origin.pid.into(),
-        shown(client.tls.as_deref()).into(),
+        shown(client.tls()).into(),
     ]);
     let name = String::from_utf8_lossy(client.tracked.application_name()).into_owned();
     row.extend([

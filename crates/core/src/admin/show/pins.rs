@@ -67,15 +67,14 @@ fn row(client: &Client, server: &Server, pins: Pins, now: Time) -> Vec<Cell> {
     let by = context.and_then(|context| context.pinned_by.as_ref());
     let is_idle = server.replies.is_settled() && server.status == b'I';
     let idle = if is_idle {
-        now.since(client.request.sent_at)
+        now.since(client.request.sent_at())
     } else {
         0
     };
     vec![
         (*key.database).into(),
         client
-            .names
-            .as_ref()
+            .names()
             .map_or("".into(), |names| (*names.user).into()),
         client.origin.id.into(),
         server.id.into(),

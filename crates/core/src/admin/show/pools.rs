@@ -77,7 +77,7 @@ pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection, now: Time)
         count.mode = pool_mode(pool.terms.mode);
         collection.local_pools += 1;
     }
-    let of_pool = |client: &Client| client.pool.and_then(|pool| admin.pools.get(pool));
+    let of_pool = |client: &Client| client.pool().and_then(|pool| admin.pools.get(pool));
     for (_, conn) in admin.connections.iter() {
         match conn {
             Conn::Client(client) => {
@@ -129,7 +129,7 @@ fn add_client(client: &Client, count: &mut PoolCount, now: Time) {
     match *client.duty() {
         ClientDuty::Waiting { .. } | ClientDuty::Preparing(_) | ClientDuty::Opening(_) => {
             count.clients_waiting += 1;
-            count.maxwait = count.maxwait.max(now.since(client.request.sent_at));
+            count.maxwait = count.maxwait.max(now.since(client.request.sent_at()));
         }
         _ => count.clients_active += 1,
     }

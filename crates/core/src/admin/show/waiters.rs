@@ -45,13 +45,13 @@ pub(super) fn add(admin: &Admin<'_>, collection: &mut Collection, now: Time) {
     for (_, conn) in admin.connections.iter() {
         match conn {
             Conn::Client(client) if matches!(*client.duty(), ClientDuty::Waiting { .. }) => {
-                let pool = client.pool.and_then(|pool| admin.pools.get(pool));
+                let pool = client.pool().and_then(|pool| admin.pools.get(pool));
                 let Some(pool) = pool else { continue };
                 collection.waiters.push(WaitingClient {
                     pool: pool.shared.key.clone(),
                     user: client.database_and_user().1.into(),
                     id: client.origin.id,
-                    since: client.request.sent_at,
+                    since: client.request.sent_at(),
                 });
             }
             Conn::Server(server) if !server.purpose().bypasses_limits() => {

@@ -23,8 +23,8 @@ impl Disconnect<'_> {
             return;
         };
         client.begin_discarding();
-        client.request.lost_hosts = None;
-        let early = client.socket.early.take();
+        client.request.take_lost_hosts();
+        let early = client.socket.take_early();
         out.read(conn, ReadMode::Deliver);
         if let Some(bytes) = early {
             self.discard(conn, &bytes, out);
@@ -67,10 +67,10 @@ impl Disconnect<'_> {
             return;
         };
         client.become_idle();
-        client.request.sent_at = self.env.now;
-        let (is_blocked, listens) = (client.socket.blocked, client.listening.is_some());
+        client.request.note_sent(self.env.now);
+        let (is_blocked, listens) = (client.socket.is_blocked(), client.listening.is_some());
         let asks_more = !rest.is_empty();
-        client.socket.early = asks_more.then(|| Box::new(rest.to_vec()));
+        client.socket.keep_early(rest.to_vec());
         out.read(
             conn,
             if asks_more || is_blocked {

@@ -21,8 +21,7 @@ impl Disconnect<'_> {
         let Some(client) = self.connections.known_client(conn, out) else {
             return;
         };
-        if client.socket.hung_up_at.is_none() {
-            client.socket.hung_up_at = Some(self.env.now);
+        if client.socket.note_hang_up(self.env.now) {
             self.connections.schedule(self.env.now);
         }
         out.list.push(Action::Peek(conn));

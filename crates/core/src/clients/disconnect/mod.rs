@@ -143,7 +143,7 @@ impl Disconnect<'_> {
     pub(crate) fn gone(&mut self, conn: Token, why: &Closed, out: &mut Actions) {
         if matches!(why, Closed::Tls(_))
             && let Some(client) = self.connections.client(conn)
-            && client.tls.is_none()
+            && client.tls().is_none()
         {
             self.logins.results_mut().client_tls_failed += 1;
         }
@@ -166,7 +166,7 @@ impl Disconnect<'_> {
         // server has received all that the client has sent.
         let has_sent_all = matches!(*client.duty(), ClientDuty::Active(_))
             && first.is_none()
-            && client.socket.early.is_none();
+            && !client.socket.has_early();
         if client.server().is_some() && !has_sent_all {
             return;
         }
@@ -178,7 +178,7 @@ impl Disconnect<'_> {
                 self.gone(conn, &Closed::Eof, out);
             }
             Some(frontend::TERMINATE) if is_tag => self.dismiss(conn, "client close request", out),
-            Some(_) if client.socket.peeked && matches!(*client.duty(), ClientDuty::Idle) => {
+            Some(_) if client.socket.is_peeked() && matches!(*client.duty(), ClientDuty::Idle) => {
                 self.effects
                     .push(Effect::Client(ClientEffect::CheckOut(conn)));
             }
@@ -201,8 +201,13 @@ impl Disconnect<'_> {
         };
         recording::left(&env, self.connections, &mut client, out);
         self.logins.client_left();
-        directory.client_left(client.names.as_deref().filter(|_| client.is_admitted()));
-        if client.pool.is_some() && directory.stays_no_more() {
+        directory.client_left(
+            client
+                .names()
+                .map(|names| &**names)
+                .filter(|_| client.is_admitted()),
+        );
+        if client.pool().is_some() && directory.stays_no_more() {
             shutdown::announce(env.worker, directory, Shutdown::WaitForClients, out);
         }
         if client.is_past_limits() {
@@ -229,7 +234,7 @@ impl Disconnect<'_> {
             _ => None,
         };
         let shared = client
-            .pool
+            .pool()
             .filter(|_| client.exclusive.is_none() && client.login.is_none());
         let shared = shared.and_then(|pool| self.pools.get(pool));
         let shared = shared.map(|pool| Arc::clone(&pool.shared));
@@ -250,7 +255,7 @@ impl Disconnect<'_> {
             had.must_be_cleaned = context.is_pinned();
             had.spoils = context.pins.require_close();
         }
-        if let Some(pool) = client.pool.and_then(|pool| self.pools.get_mut(pool)) {
+        if let Some(pool) = client.pool().and_then(|pool| self.pools.get_mut(pool)) {
             pool.remove_client(self.env.now);
             had.was_session = pool.terms.mode == PoolMode::Session;
             if !pool.has_clients() && !pool.has_servers() {
