@@ -60,16 +60,18 @@ impl CancelRequests {
         let generation = directory.generation();
         // A peer may support only short keys.
         let is_long = has_long_secret && peer == 0;
-        client.key.set_secret_len(if is_long { 32 } else { 4 });
+        client
+            .key_mut()
+            .set_secret_len(if is_long { 32 } else { 4 });
         let pid = if peer == 0 {
             let pid = |number| CancelKey::pid(worker, generation, number);
             self.keys.new_pid(CancelKey::PIDS, pid)
         } else {
-            client.key.allow_hops();
+            client.key_mut().allow_hops();
             let pid = |number| CancelKey::pid_among_peers(worker, peer, number);
             self.keys.new_pid(CancelKey::PIDS_AMONG_PEERS, pid)
         };
-        client.key.set_pid(pid);
+        client.key_mut().set_pid(pid);
         self.keys.insert(&client.cancel_key(), conn);
     }
 
@@ -254,7 +256,7 @@ pub(crate) fn busy_server(connections: &mut Connections, conn: Token) -> Option<
         return None;
     };
     let server = connections.server(server_conn)?;
-    let is_idle = server.replies.is_settled() && server.status == b'I'
+    let is_idle = server.replies.is_settled() && server.is_outside_transaction()
         // The query that runs at present cleans the server for the client. A cancel request for the client's query must
         // not cancel this one.
         || server.replies.current() == Some(Request::Internal(InternalQuery::Sequences));

@@ -74,7 +74,7 @@ impl State {
             Duty::Lent { phase, .. } if !phase.relays() || !server.replies.is_settled() => {
                 Self::Busy
             }
-            Duty::Lent { .. } if server.status == b'I' => Self::IdleInSession,
+            Duty::Lent { .. } if server.is_outside_transaction() => Self::IdleInSession,
             Duty::Lent { .. } => Self::IdleInTransaction,
         }
     }

@@ -102,13 +102,13 @@ impl Duty {
 #[derive(Debug)]
 pub struct Server {
     /// The id that the console and the log show; unique in the process.
-    pub(crate) id: u64,
+    id: u64,
     /// The server's pool.
     pub(crate) shared: Arc<SharedPool>,
     /// The clients that may use the connection.
     purpose: Purpose,
     /// The client to which the server is lent, or was lent last.
-    pub(crate) holder: Holder,
+    holder: Holder,
     /// The use of the connection. Only the moves of [`crate::connections`] change it.
     duty: Duty,
     /// The connection to PostgreSQL.
@@ -120,7 +120,7 @@ pub struct Server {
     /// The statements that the server has, except those of SQL's PREPARE.
     pub(crate) statements: ServerStatements,
     /// The status in the last ReadyForQuery: `I`, `T` or `E`.
-    pub(crate) status: u8,
+    status: u8,
     /// The values of the tracked parameters.
     pub(crate) tracked: Tracked,
     /// The session state as far as pgweir knows it.
@@ -177,6 +177,47 @@ impl Server {
     #[must_use]
     pub fn with_purpose(self, purpose: Purpose) -> Self {
         Self { purpose, ..self }
+    }
+
+    /// Returns the id that the console and the log show; unique in the process.
+    #[must_use]
+    #[inline]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Returns the client to which the server is lent, or was lent last.
+    #[must_use]
+    #[inline]
+    pub fn holder(&self) -> &Holder {
+        &self.holder
+    }
+
+    /// Returns the status in the last ReadyForQuery: `I`, `T` or `E`.
+    #[must_use]
+    #[inline]
+    pub fn status(&self) -> u8 {
+        self.status
+    }
+
+    /// Notes the status in a ReadyForQuery.
+    #[inline]
+    pub fn note_ready(&mut self, status: u8) {
+        self.status = status;
+    }
+
+    /// Returns whether no transaction was open at the last ReadyForQuery.
+    #[must_use]
+    #[inline]
+    pub fn is_outside_transaction(&self) -> bool {
+        self.status == b'I'
+    }
+
+    /// Returns whether a failed transaction was open at the last ReadyForQuery.
+    #[must_use]
+    #[inline]
+    pub fn has_failed_transaction(&self) -> bool {
+        self.status == b'E'
     }
 
     /// Returns the clients that may use the connection.

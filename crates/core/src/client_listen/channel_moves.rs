@@ -312,7 +312,7 @@ fn equip_fenced(connections: &mut Connections, server_conn: Token, conn: Token) 
     let Some((client, server)) = connections.pair(conn, server_conn) else {
         return Vec::new();
     };
-    server.holder.set(client.key.pid());
+    server.holder().set(client.pid());
     vec![Effect::Server(ServerEffect::Equip {
         server: server_conn,
         client: conn,

@@ -156,7 +156,7 @@ fn is_between_transactions(connections: &mut Connections, conn: Token) -> bool {
             .is_some_and(|server| server.equips().is_some()),
         ClientDuty::Active(server) => connections.server(server).is_some_and(|server| {
             server.replies.is_settled()
-                && server.status == b'I'
+                && server.is_outside_transaction()
                 && server.stream.is_at_boundary()
                 && server.relays_for().is_some()
         }),

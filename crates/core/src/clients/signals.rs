@@ -98,7 +98,7 @@ impl ClientSignals<'_> {
         };
         enter(Phase::Relaying, client_conn, client, conn, server);
         send_unsent_parameters(names, client_conn, client, server, out);
-        let status = server.status;
+        let status = server.status();
         out.send_made(client_conn, |bytes| {
             MessageWriter::new(bytes).ready_for_query(status);
         });

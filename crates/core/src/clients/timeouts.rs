@@ -122,7 +122,7 @@ impl Timeouts<'_> {
         let pool = self.pools.get(server.pool())?;
         let patience = &pool.terms.patience;
         let is_busy = !server.replies.is_settled();
-        let in_transaction = server.status != b'I';
+        let in_transaction = !server.is_outside_transaction();
         // The time in which the client still sends its request, such as the data of a COPY, does not count.
         let asked_at = client.request.sent_at().max(server.times.client_sent_at());
         if is_busy && self.passed(asked_at, patience.query) {

@@ -34,7 +34,7 @@ impl Exchange<'_> {
             note_login_state(server);
         }
         (server.session.notifications).begin_loan(client.listening.is_some());
-        server.holder.set(client.key.pid());
+        server.holder().set(client.pid());
         let waited = now.since(client.request.sent_at());
         server.statements.running.begin_loan(waited);
         if client.context.is_some() {

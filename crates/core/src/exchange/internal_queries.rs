@@ -96,7 +96,7 @@ pub(crate) fn internal_query_failed(
     let server = connections.server(conn)?;
     match (own, server.duty().phase(), server.client()) {
         (InternalQuery::Rights, Some(Phase::AskingPrivilege), Some(client))
-            if server.status == b'T' =>
+            if server.status() == b'T' =>
         {
             // The client's transaction has failed.
             let fault = Fault::ServerSaid(Box::new(ServerError::of(report)));

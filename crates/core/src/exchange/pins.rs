@@ -111,7 +111,7 @@ impl Exchange<'_> {
 }
 
 fn line(client: &Client, server: &Server, pin: Pin, not_logged: u64) -> String {
-    let mut text = format!("pinned to S-{:#x}: {}", server.id, pin.name());
+    let mut text = format!("pinned to S-{:#x}: {}", server.id(), pin.name());
     let context = client.context.as_ref();
     if let Some(by) = context.and_then(|context| context.pinned_by.as_ref()) {
         text += &format!(" (statement {by}: {})", by.text);

@@ -41,7 +41,7 @@ pub(crate) fn before_ready(
     let Some(client_conn) = server.relays_for() else {
         return true;
     };
-    let is_last = server.status == b'I' && server.replies.is_last();
+    let is_last = server.is_outside_transaction() && server.replies.is_last();
     let Some((client, server)) = connections.known_pair(client_conn, conn, out) else {
         return true;
     };
@@ -276,7 +276,7 @@ fn signals_at_end(client: &Client, server: &mut Server) -> Option<Box<Signals>> 
     }
     // The next request begins without these signals.
     session.transaction.forget_signals();
-    let mut signals = signals.filter(|_| server.status != b'E')?;
+    let mut signals = signals.filter(|_| !server.has_failed_transaction())?;
     signals.signal = Some(signal);
     Some(signals)
 }

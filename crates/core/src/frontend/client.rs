@@ -80,13 +80,13 @@ pub struct Client {
     /// The connection's state. Only the moves of [`crate::connections`] change it.
     duty: ClientDuty,
     /// The login, while the client waits for a server that looks its user up.
-    pub(crate) login: Option<Box<Login>>,
+    login: Option<Box<Login>>,
     /// The database and user of the startup packet, once it has arrived.
     names: Option<Arc<PoolKey>>,
     /// The client's pool, once it has logged in.
     pool: Option<PoolId>,
     /// The way to open the client's exclusive server, if it needs one.
-    pub(crate) exclusive: Option<Box<ExclusiveServer>>,
+    exclusive: Option<Box<ExclusiveServer>>,
     /// The reported parameters, with the values that the client was last sent.
     pub(crate) tracked: Tracked,
     /// The client's channels, if a listener receives their notifications.
@@ -102,7 +102,7 @@ pub struct Client {
     /// The client's unnamed statement.
     pub(crate) unnamed: UnnamedStatement,
     /// The client's cancel key.
-    pub(crate) key: ClientKey,
+    key: ClientKey,
     /// The times of the present request.
     pub(crate) request: RequestTimes,
 }
@@ -177,6 +177,61 @@ impl Client {
     /// Notes that the connection uses TLS.
     pub fn note_encrypted(&mut self, facts: TlsFacts) {
         self.tls = Some(Box::new(facts));
+    }
+
+    /// Postpones the login until a server has looked the user up.
+    pub(crate) fn postpone_login(&mut self) {
+        if let Some(login) = self.take_login() {
+            self.login = Some(login);
+        }
+    }
+
+    /// Returns whether the login waits until a server has looked the user up.
+    #[must_use]
+    #[inline]
+    pub fn has_postponed_login(&self) -> bool {
+        self.login.is_some()
+    }
+
+    /// Takes the login that was postponed, since a server can look the user up.
+    #[inline]
+    pub(crate) fn take_postponed_login(&mut self) -> Option<Box<Login>> {
+        self.login.take()
+    }
+
+    /// Returns the way to open the client's exclusive server, if it needs one.
+    #[must_use]
+    pub fn exclusive(&self) -> Option<&ExclusiveServer> {
+        self.exclusive.as_deref()
+    }
+
+    /// Returns whether the client needs an exclusive server.
+    #[must_use]
+    #[inline]
+    pub fn is_exclusive(&self) -> bool {
+        self.exclusive.is_some()
+    }
+
+    /// Notes the way to open the client's exclusive server, if it needs one.
+    pub fn set_exclusive(&mut self, exclusive: Option<ExclusiveServer>) {
+        self.exclusive = exclusive.map(Box::new);
+    }
+
+    /// Notes the client's cancel key.
+    pub fn set_key(&mut self, key: ClientKey) {
+        self.key = key;
+    }
+
+    /// Returns the client's cancel key, to change it.
+    pub fn key_mut(&mut self) -> &mut ClientKey {
+        &mut self.key
+    }
+
+    /// Returns the pid of the client's cancel key.
+    #[must_use]
+    #[inline]
+    pub fn pid(&self) -> u32 {
+        self.key.pid()
     }
 
     /// Returns the database and user of the startup packet, once it has arrived.

@@ -87,7 +87,7 @@ impl Lending<'_> {
         if let Some(why) = server.retirement.reason() {
             return self.replace_server(conn, why);
         }
-        if server.status != b'I' {
+        if !server.is_outside_transaction() {
             return self.replace_server(conn, "server_check_query left a transaction open");
         }
         server.become_idle();
@@ -131,7 +131,7 @@ impl Lending<'_> {
         let Some(client_conn) = server.relays_for() else {
             return;
         };
-        let is_quiet = server.replies.is_settled() && server.status == b'I';
+        let is_quiet = server.replies.is_settled() && server.is_outside_transaction();
         if server.retirement.reason() != Some(OUTDATED) || !is_quiet {
             return;
         }

@@ -69,7 +69,7 @@ impl Lending<'_> {
         }
         let client = self.connections.client(conn);
         let (is_exclusive, is_past_limits) = client.map_or((false, false), |client| {
-            (client.exclusive.is_some(), client.is_past_limits())
+            (client.is_exclusive(), client.is_past_limits())
         });
         let Some(pool) = self.pools.known(id, out) else {
             return;
@@ -108,7 +108,7 @@ impl Lending<'_> {
         let Some(client) = self.connections.known_client(conn, out) else {
             return;
         };
-        let is_exclusive = client.exclusive.is_some();
+        let is_exclusive = client.is_exclusive();
         let Some(pool) = self.pools.known(id, out) else {
             return;
         };
@@ -155,7 +155,7 @@ impl Lending<'_> {
             _ => return false,
         };
         client.become_idle();
-        let (pool, login, client) = (client.pool(), client.login.take(), waiter.client);
+        let (pool, login, client) = (client.pool(), client.take_postponed_login(), waiter.client);
         if let Some(login) = login {
             self.effects.push(Effect::Client(ClientEffect::ServeLookup {
                 server,

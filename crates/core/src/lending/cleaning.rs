@@ -83,7 +83,7 @@ impl Lending<'_> {
             server.next_loan.demand_reset();
         }
         if server.replies.is_settled()
-            && server.status == b'I'
+            && server.is_outside_transaction()
             && !server.next_loan.needs_reset()
             && !server.session.is_to_clean()
         {
@@ -155,7 +155,7 @@ impl Lending<'_> {
         if let Some(why) = server.retirement.reason() {
             return self.effects.push(Effect::close(conn, why));
         }
-        if server.status != b'I' {
+        if !server.is_outside_transaction() {
             return self.roll_back(conn, out);
         }
         if server.next_loan.begin_reset() {

@@ -17,10 +17,10 @@ impl Lending<'_> {
         let Some((client, server)) = self.connections.pair(client_conn, server_conn) else {
             return out.report_missing("the client or the server of a new loan");
         };
-        let holder = server.holder.get();
+        let holder = server.holder().get();
         if let Some(listening) = &client.listening
             && holder != 0
-            && holder != client.key.pid()
+            && holder != client.pid()
             && !self
                 .listening_clients
                 .have_delivered_before(listening, server.times.freed_at())

@@ -43,7 +43,8 @@ impl Lending<'_> {
         if server.replies.take_awaited() {
             return self.begin_relaying(client_conn, conn, out);
         }
-        if !server.replies.is_settled() || server.status != b'I' || server.is_exclusive() {
+        if !server.replies.is_settled() || !server.is_outside_transaction() || server.is_exclusive()
+        {
             return;
         }
         let generation = server.shared.catalog.generation();

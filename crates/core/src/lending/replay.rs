@@ -35,7 +35,7 @@ impl Lending<'_> {
     #[cold]
     fn has_shared_server(&self, conn: Token) -> bool {
         match self.connections.get(conn) {
-            Some(Conn::Client(client)) => client.exclusive.is_none(),
+            Some(Conn::Client(client)) => !client.is_exclusive(),
             _ => false,
         }
     }

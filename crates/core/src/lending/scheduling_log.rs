@@ -41,7 +41,7 @@ impl Lending<'_> {
             Some(Conn::Client(client)) => client.subject(),
             Some(Conn::Server(server)) => {
                 let key = &server.shared.key;
-                format!("S-{:#x}: {}/{}", server.id, key.database, key.user)
+                format!("S-{:#x}: {}/{}", server.id(), key.database, key.user)
             }
             _ => return,
         };
@@ -122,7 +122,7 @@ impl Lending<'_> {
 
     fn name_of(&self, server: Token) -> String {
         match self.connections.get(server) {
-            Some(Conn::Server(server)) => format!("S-{:#x}", server.id),
+            Some(Conn::Server(server)) => format!("S-{:#x}", server.id()),
             _ => String::new(),
         }
     }

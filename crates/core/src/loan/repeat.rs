@@ -27,7 +27,7 @@ pub(crate) fn keep_request(
 
 #[inline(never)]
 fn keep(client_conn: Token, client: &mut Client, server: &mut Server, bytes: &[u8], most: usize) {
-    let is_first = server.status == b'I'
+    let is_first = server.is_outside_transaction()
         && server.replies.owe_client_nothing()
         && client.socket.stream.is_between_messages()
         && !client.socket.holds_message();

@@ -194,7 +194,7 @@ impl LoginStep<'_> {
             request.give_up_bypass()?;
             self.warn_of_limits(most);
         }
-        self.client.exclusive = request.exclusive.take().map(Box::new);
+        self.client.set_exclusive(request.exclusive.take());
         if asks && !granted {
             self.check_limits()?;
         }
@@ -261,7 +261,7 @@ impl LoginEvent<'_> {
         client.socket.keep_early(early);
         client.become_idle();
         out.read(conn, ReadMode::Hold);
-        let next = match client.exclusive {
+        let next = match client.exclusive() {
             Some(_) => Effect::Client(ClientEffect::Wait {
                 client: conn,
                 pool: shared.id,

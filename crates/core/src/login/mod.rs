@@ -173,7 +173,7 @@ impl LoginEvent<'_> {
         };
         let mut client = Client::new(&origin, directory.names().unset(), self.env.now);
         client.begin_login(Box::new(login));
-        client.key = ClientKey::new(array(secret));
+        client.set_key(ClientKey::new(array(secret)));
         directory.client_came();
         self.logins.clients += 1;
         let conn = Conn::Client(Box::new(client));

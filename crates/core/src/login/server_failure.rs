@@ -76,7 +76,7 @@ pub(crate) fn refuse_waiters(
     let is_refused = |client: &Client| match *client.duty() {
         ClientDuty::Waiting { at_login, .. } if client.pool() == Some(shared.id) => {
             let is_late = next_try.since(client.origin.connected_at) >= patience;
-            let is_in_login = at_login || client.login.is_some();
+            let is_in_login = at_login || client.has_postponed_login();
             match only_at_login {
                 true => at_login && is_late,
                 false => is_in_login || is_final,
@@ -86,9 +86,9 @@ pub(crate) fn refuse_waiters(
     };
     let refused = connections.iter().filter_map(|(token, conn)| match conn {
         Conn::Client(client) if is_refused(client) => {
-            let fault = match client.login {
-                Some(_) => fault.clone().before_authentication(),
-                None => fault.clone(),
+            let fault = match client.has_postponed_login() {
+                true => fault.clone().before_authentication(),
+                false => fault.clone(),
             };
             Some(Effect::Client(ClientEffect::Refuse(token, Box::new(fault))))
         }

@@ -223,9 +223,7 @@ impl LoginEvent<'_> {
         check_hosts(pool, self.env.now).map_err(Fault::before_authentication)?;
         pool.add_client();
         if let Some(client) = self.connections.client(conn) {
-            if let Some(login) = client.take_login() {
-                client.login = Some(login);
-            }
+            client.postpone_login();
             client.join_pool(shared.id);
         }
         self.env.directory.stays();

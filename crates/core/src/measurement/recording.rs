@@ -41,7 +41,7 @@ pub(crate) fn answered(
         return;
     };
     if env.sampler.is_some() && recording.is_unwanted() && server.replies.is_settled() {
-        if server.status == b'I' {
+        if server.is_outside_transaction() {
             recording.end_unwanted();
         }
         return;
@@ -68,7 +68,7 @@ fn record_answer(
         return;
     };
     recording.note_answer(env.now.since(request_at));
-    let Some(names) = names.filter(|_| server.status == b'I') else {
+    let Some(names) = names.filter(|_| server.is_outside_transaction()) else {
         return;
     };
     let key = (&server.shared.key, Some(&**server.link.endpoint()));

@@ -79,7 +79,7 @@ fn client_from_record(env: &Env<'_>, record: &ClientRecord) -> Client {
         connected_at: Time(env.now.0.saturating_sub(record.age)),
     };
     let mut client = Client::new(&origin, tracked_of(env.directory, &record.tracked), env.now);
-    client.key = ClientKey::resumed(record.key_pid, &record.key_secret);
+    client.set_key(ClientKey::resumed(record.key_pid, &record.key_secret));
     client.set_names(record.names.clone());
     if let Some(facts) = &record.tls {
         client.note_encrypted(facts.clone());

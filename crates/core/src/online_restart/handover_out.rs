@@ -320,7 +320,7 @@ fn record_client(
         port: client.origin.port,
         same_uid: client.origin.same_uid,
         process: client.origin.pid,
-        key_pid: client.key.pid(),
+        key_pid: client.pid(),
         key_secret: client.cancel_key().secret.into_vec(),
         age: env.now.since(client.origin.connected_at),
         server_password: server_password(pools, client.pool()),
@@ -408,8 +408,8 @@ fn can_be_recorded(client: &Client) -> bool {
     );
     may_be_quiet
         && client.pool().is_some()
-        && client.exclusive.is_none()
-        && client.login.is_none()
+        && !client.is_exclusive()
+        && !client.has_postponed_login()
         && client
             .listening
             .as_ref()

@@ -62,7 +62,7 @@ pub(super) fn server_to_hand_over(
         Some(context) => context.is_pinned() && is_idle_pinned(client, server),
     };
     let stays = !client.socket.has_early() && !server.is_exclusive();
-    let is_quiet = server.status == b'I'
+    let is_quiet = server.is_outside_transaction()
         && server.replies.is_settled()
         && !server.replies.is_uncertain()
         && !server.replies.is_awaited()
@@ -101,7 +101,7 @@ pub(super) fn record_server(
     let (local, remote) = server.link.addresses()?;
     let pairs = names.pairs(&server.tracked);
     let record = ServerRecord {
-        id: server.id,
+        id: server.id(),
         endpoint: (**server.link.endpoint()).clone(),
         local,
         remote,
@@ -182,13 +182,13 @@ pub(crate) fn take_over_server(
     let mut server = server_of(env, record, client_conn, &shared, epoch);
     if let Some(key) = server.link.key() {
         let holders = env.directory.holders();
-        holders.add(server.link.endpoint(), key.pid, &server.holder);
+        holders.add(server.link.endpoint(), key.pid, server.holder());
     }
     server.retire_if_outdated();
     let conn = connections.insert(Conn::Server(Box::new(server)), env.now);
     if let Some((client, server)) = connections.pair(client_conn, conn) {
         client.keep_server(conn);
-        server.holder.set(client.key.pid());
+        server.holder().set(client.pid());
         restore_statements(env.directory, server, client.origin.id, record);
         if let Some(pinned) = &record.pinned {
             pin_client(client, pinned, env.now);

@@ -173,7 +173,7 @@ impl Terms {
     /// the successor has time to log in.
     #[inline]
     pub(crate) fn server_end(&self, server: &Server) -> Time {
-        let planned = (server.times.connected_at()).after(self.end_age(server.id));
+        let planned = (server.times.connected_at()).after(self.end_age(server.id()));
         let successor_at = server.retirement.successor_at();
         successor_at.map_or(planned, |at| {
             planned.max(at.after(handover(self.server_lifetime)))
@@ -188,7 +188,7 @@ impl Terms {
         is_shared
             && self.server_lifetime > 0
             && server.retirement.successor_at().is_none()
-            && age >= self.successor_age(server.id)
+            && age >= self.successor_age(server.id())
     }
 
     /// Returns whether a server that was opened under these terms would be opened in the same way under `other`.

@@ -18,7 +18,7 @@ impl ClientMessages<'_> {
         }
         // If the server itself listens to channels, only the server can carry out an UNLISTEN.
         let needs_clean = session.changes.needs_clean();
-        let is_between = self.server.replies.is_settled() && self.server.status == b'I';
+        let is_between = self.server.replies.is_settled() && self.server.is_outside_transaction();
         let pins = self.client.context.as_ref().map(|own| own.pins);
         let is_pinned = pins.is_none_or(|pins| pins.contains(Pin::Listen));
         let encoding = self.server.tracked.client_encoding();

@@ -242,7 +242,8 @@ impl ClientMessages<'_> {
     fn answers_reset(&mut self, text: &[u8], out: &mut Actions) -> bool {
         // Only the server can remove the state that the client has left in its session.
         let needs_clean = self.server.session.changes.needs_clean();
-        if !self.server.replies.is_settled() || self.server.status != b'I' || needs_clean {
+        if !self.server.replies.is_settled() || !self.server.is_outside_transaction() || needs_clean
+        {
             return false;
         }
         let (Some(resets), Some(context)) = (Resets::read(text), &mut self.client.context) else {
@@ -281,7 +282,7 @@ impl ClientMessages<'_> {
         // Any simple query drops the unnamed statement.
         self.client.unnamed.forget();
         self.server.link.close_repeatable();
-        let status = self.server.status;
+        let status = self.server.status();
         self.stats.query_count += 1;
         self.stats.xact_count += u64::from(status == b'I');
         out.send_made(self.client_conn, |made| {
@@ -293,7 +294,7 @@ impl ClientMessages<'_> {
     /// Makes the server listen to the client's channels until the end of this transaction. In a transaction that has
     /// begun before, LISTEN would take effect too late.
     fn give_channels(&mut self, out: &mut Actions) {
-        let is_between = self.server.replies.is_settled() && self.server.status == b'I';
+        let is_between = self.server.replies.is_settled() && self.server.is_outside_transaction();
         let Some(listening) = self.client.listening.as_ref().filter(|_| is_between) else {
             return;
         };

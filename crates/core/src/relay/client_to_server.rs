@@ -414,13 +414,14 @@ impl ClientMessages<'_> {
         let names = &mut self.client.statements;
         names.define(self.bindings, name, &statement, schema);
         let server = &mut *self.server;
+        let has_failed = server.has_failed_transaction();
         let (replies, prepared) = (&mut server.replies, &mut server.statements.prepared);
         let session = &server.session;
         let is_good = !session.may_have_role()
             && prepared.is_fresh(statement.id(), schema)
             && (statement.literals() == Literals::None
                 || prepared.is_analysed_under(statement.id(), session.settings_now()))
-            && server.status != b'E';
+            && !has_failed;
         if is_good && replies.is_fresh() {
             prepared.touch(statement.id());
             self.stats.statement_hit_count += 1;

@@ -127,7 +127,7 @@ impl Relay<'_> {
         let is_shared = !server.is_exclusive();
         if server.replies.owe_client_nothing() {
             client.request.note_sent(now);
-            if server.status == b'I' {
+            if server.is_outside_transaction() {
                 // In session mode the last transaction may have ended long ago.
                 client.request.note_transaction(now);
                 let hold = replay::hold(&self.env, pool, (conn, client, server), bytes, out);
@@ -321,7 +321,7 @@ impl Relay<'_> {
         server.replies.said(message[0]);
         match message[0] {
             backend::READY_FOR_QUERY => {
-                server.status = body[0];
+                server.note_ready(body[0]);
                 if server.session.transaction.schema().is_some() && body[0] == b'I' {
                     server.settle_schema();
                 }
@@ -399,7 +399,7 @@ impl Relay<'_> {
             return None;
         }
         let server = self.connections.server(conn)?;
-        if !matches!(server.status, b'I' | b'T' | b'E') {
+        if !matches!(server.status(), b'I' | b'T' | b'E') {
             return Some(Effect::fault(conn, "ReadyForQuery with an unknown status"));
         }
         if server.replies.front_mark().is_some() {
@@ -434,7 +434,7 @@ impl Relay<'_> {
     fn client_request_done(&mut self, conn: Token, out: &mut Actions) -> Option<Effect> {
         let now = self.env.now;
         let server = self.connections.server(conn)?;
-        let (pool_id, is_idle) = (server.pool(), server.status == b'I');
+        let (pool_id, is_idle) = (server.pool(), server.is_outside_transaction());
         let is_native = server.is_exclusive();
         let (replies, running) = (&server.replies, &mut server.statements.running);
         running.add_rows(server.stream.take_rows());
@@ -492,7 +492,7 @@ impl RelayStop {
 #[inline]
 fn may_be_free(server: &Server) -> bool {
     let replies = &server.replies;
-    replies.is_awaited() || replies.is_settled() && server.status == b'I'
+    replies.is_awaited() || replies.is_settled() && server.is_outside_transaction()
 }
 
 /// Handles the answer to a request that pgweir expected the server to ignore, while the client's session is being
@@ -501,7 +501,7 @@ fn may_be_free(server: &Server) -> bool {
 fn answered_during_inspection(server: &Server, out: &mut Actions) {
     if let Some(client) = server.holds_client() {
         out.send_made(client, |made| {
-            MessageWriter::new(made).ready_for_query(server.status);
+            MessageWriter::new(made).ready_for_query(server.status());
         });
     }
 }

@@ -48,8 +48,9 @@ impl ClientMessages<'_> {
     /// Returns whether the meaning of a name depends on outstanding replies.
     #[inline]
     pub(super) fn is_unsure(&mut self) -> bool {
-        let (replies, status) = (&mut self.server.replies, self.server.status);
-        if status == b'E' && !replies.is_unsynced() && replies.owed_to_client() > 0 {
+        let has_failed = self.server.has_failed_transaction();
+        let replies = &mut self.server.replies;
+        if has_failed && !replies.is_unsynced() && replies.owed_to_client() > 0 {
             // The outstanding replies may show the end of a failed transaction.
             replies.wait_for_all();
         }
@@ -71,7 +72,7 @@ impl ClientMessages<'_> {
         if self.waits_for_replies() {
             return Some(MessageOutcome::Wait);
         }
-        let has_failed = self.server.status == b'E' && !self.server.replies.is_unsynced();
+        let has_failed = self.server.has_failed_transaction() && !self.server.replies.is_unsynced();
         if has_failed || tag == frontend::QUERY && !self.server.replies.is_settled() {
             return None;
         }
@@ -149,7 +150,8 @@ impl ClientMessages<'_> {
             return;
         };
         let begins_with_execute = || matches!(phrases(text).next(), Some(Phrase::Execute(_)));
-        let is_possible = server.status == b'I' || server.status == b'T' && begins_with_execute();
+        let is_possible =
+            server.is_outside_transaction() || server.status() == b'T' && begins_with_execute();
         if !is_possible || server.replies.is_unsynced() {
             return;
         }
@@ -243,7 +245,7 @@ impl ClientMessages<'_> {
             return true;
         }
         let begins = !self.server.replies.is_unsynced();
-        let has_failed = begins && self.server.status == b'E';
+        let has_failed = begins && self.server.has_failed_transaction();
         if has_failed && !sees_all {
             return false;
         }

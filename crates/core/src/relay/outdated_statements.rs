@@ -85,7 +85,7 @@ impl ClientMessages<'_> {
             return false;
         };
         let told = self.bindings.shape(binding);
-        if told.columns.is_none() || told.stale || self.server.status == b'E' {
+        if told.columns.is_none() || told.stale || self.server.has_failed_transaction() {
             return false;
         }
         let Some(statement) = self.bindings.statement(binding) else {

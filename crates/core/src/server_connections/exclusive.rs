@@ -164,7 +164,7 @@ impl ServerConnections<'_> {
 /// Adds the parameters of the client's startup packet to the server's: a physical replication connection can't
 /// get parameters in another way, and some parameters can't be changed later on any connection.
 fn add_login_parameters(credentials: &mut Credentials, client: &Client, names: &TrackedNames) {
-    let Some(exclusive) = &client.exclusive else {
+    let Some(exclusive) = client.exclusive() else {
         return;
     };
     let tracked = names.pairs(&client.tracked);

@@ -164,7 +164,7 @@ impl ServerConnections<'_> {
         }
         if let Some(key) = server.link.key() {
             let holders = directory.holders();
-            holders.add(server.link.endpoint(), key.pid, &server.holder);
+            holders.add(server.link.endpoint(), key.pid, server.holder());
         }
         let facts = &server.shared.facts;
         facts

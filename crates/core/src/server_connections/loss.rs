@@ -144,7 +144,7 @@ impl ServerConnections<'_> {
         let certificates = pool.map(|pool| &pool.catalog.certificates);
         let by = server.session.transaction.certified_by();
         let unanswered = Unanswered {
-            status: server.status,
+            status: server.status(),
             dialect: server.session.dialect(),
             certificates: certificates.filter(|known| by == Some(known.generation())),
         };
@@ -155,7 +155,7 @@ impl ServerConnections<'_> {
         let loss = Loss {
             // Session state that can't be moved is lost with the server as well.
             was_in_transaction: server.is_exclusive()
-                || server.status != b'I'
+                || !server.is_outside_transaction()
                 || server.session.inspections.is_missing()
                 || is_pinned
                 // The settings that the client has changed there were not inspected.

@@ -155,7 +155,7 @@ fn server_deadline(env: &Env<'_>, pools: &LocalPools, server: &Server) -> Option
     let old = match (server.retirement.successor_at().is_some(), is_idle) {
         _ if terms.server_lifetime == 0 => None,
         (false, false) if is_session || server.is_exclusive() => None,
-        (false, _) => Some((server.times.connected_at()).after(terms.successor_age(server.id))),
+        (false, _) => Some((server.times.connected_at()).after(terms.successor_age(server.id()))),
         (true, false) if pool.may_keep(server) => Some(terms.server_end(server)),
         (true, true) => Some(terms.server_end(server)),
         (true, false) => None,

@@ -151,7 +151,7 @@ impl ServerConnections<'_> {
         }
         if let Some(key) = server.link.key() {
             let holders = directory.holders();
-            holders.remove(server.link.endpoint(), key.pid, &server.holder);
+            holders.remove(server.link.endpoint(), key.pid, server.holder());
         }
         if let (true, Some(host)) = (server.purpose().checks_host(), server.link.host()) {
             host.release_check(env.worker);

@@ -55,7 +55,7 @@ pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection) {
                     .addresses()
                     .map_or(Address::Unix, |(_, remote)| remote);
                 let key = Some(&server.shared.key);
-                (server.id, "server", key, remote, 0, &server.tracked)
+                (server.id(), "server", key, remote, 0, &server.tracked)
             }
             Conn::Cancel(_) => continue,
         };

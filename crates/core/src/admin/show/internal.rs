@@ -58,7 +58,7 @@ pub(super) fn add(admin: &Admin<'_>, collection: &mut Collection) {
 }
 
 fn waits_to_ask(client: &Client) -> bool {
-    let login = client.login.as_ref();
+    let login = client.present_login();
     matches!(*client.duty(), ClientDuty::Waiting { .. })
         && login.is_some_and(|login| matches!(login.stage, Stage::LookingUp(_)))
 }

@@ -36,9 +36,9 @@ pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection) {
             listener.channels().workers().iter().count().into(),
             Cell::Int(listener.notifications()),
             server.link.pid().into(),
-            server.id.into(),
+            server.id().into(),
         ];
-        collection.rows.push((server.id, row));
+        collection.rows.push((server.id(), row));
     }
 }
 

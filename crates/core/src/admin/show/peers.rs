@@ -85,7 +85,7 @@ pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection, now: Time)
             Some(Conn::Server(server)) => {
                 let is_stale = server.is_stale(check_after, now);
                 let row = server_row(server, server_state(server, is_stale, show), link);
-                (server.id, row)
+                (server.id(), row)
             }
             _ => continue,
         };
@@ -187,7 +187,7 @@ fn linked_id(admin: &mut Admin<'_>, token: Token) -> Option<u64> {
     };
     match admin.connections.get_mut(other)? {
         Conn::Client(client) => Some(client.origin.id),
-        Conn::Server(server) => Some(server.id),
+        Conn::Server(server) => Some(server.id()),
         Conn::Cancel(_) => None,
     }
 }
@@ -207,7 +207,7 @@ fn mode_of(admin: &Admin<'_>, token: Token) -> [Cell; 3] {
     }
     let is_native = match server {
         Some(server) => server.is_exclusive(),
-        None => client.is_some_and(|client| client.exclusive.is_some()),
+        None => client.is_some_and(|client| client.is_exclusive()),
     };
     if is_native {
         return ["native".into(), Cell::Null, Cell::Null];
@@ -265,8 +265,10 @@ fn activity(admin: &Admin<'_>, token: Token) -> &'static str {
         ClientDuty::Waiting { .. } | ClientDuty::Preparing(_) | ClientDuty::Opening(_) => "waiting",
         ClientDuty::Active(server) => match admin.connections.get(server) {
             Some(Conn::Server(server)) if !server.replies.is_settled() => "active",
-            Some(Conn::Server(server)) if server.status == b'T' => "idle in transaction",
-            Some(Conn::Server(server)) if server.status == b'E' => "idle in transaction (aborted)",
+            Some(Conn::Server(server)) if server.status() == b'T' => "idle in transaction",
+            Some(Conn::Server(server)) if server.has_failed_transaction() => {
+                "idle in transaction (aborted)"
+            }
             _ => "idle",
         },
         _ => "idle",
@@ -350,7 +352,7 @@ fn server_row(server: &Server, state: &'static str, link: Option<u64>) -> Vec<Ce
     ]);
     row.extend([
         server.retirement.is_required().into(),
-        pointer(server.id),
+        pointer(server.id()),
         link.map_or_else(|| "".into(), pointer),
     ]);
     row.extend([server.link.pid().into(), shown(server.link.tls()).into()]);
@@ -358,7 +360,7 @@ fn server_row(server: &Server, state: &'static str, link: Option<u64>) -> Vec<Ce
     row.extend([
         name.into(),
         server.statements.prepared.len().into(),
-        server.id.into(),
+        server.id().into(),
     ]);
     row
 }

@@ -65,7 +65,7 @@ fn row(client: &Client, server: &Server, pins: Pins, now: Time) -> Vec<Cell> {
     let context = client.context.as_ref();
     let since = context.and_then(|context| context.pinned_at);
     let by = context.and_then(|context| context.pinned_by.as_ref());
-    let is_idle = server.replies.is_settled() && server.status == b'I';
+    let is_idle = server.replies.is_settled() && server.is_outside_transaction();
     let idle = if is_idle {
         now.since(client.request.sent_at())
     } else {
@@ -77,7 +77,7 @@ fn row(client: &Client, server: &Server, pins: Pins, now: Time) -> Vec<Cell> {
             .names()
             .map_or("".into(), |names| (*names.user).into()),
         client.origin.id.into(),
-        server.id.into(),
+        server.id().into(),
         server.link.pid().into(),
         pins.to_string().into(),
         since.map_or(Cell::Null, date),

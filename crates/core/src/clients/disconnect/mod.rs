@@ -235,7 +235,7 @@ impl Disconnect<'_> {
         };
         let shared = client
             .pool()
-            .filter(|_| client.exclusive.is_none() && client.login.is_none());
+            .filter(|_| !client.is_exclusive() && !client.has_postponed_login());
         let shared = shared.and_then(|pool| self.pools.get(pool));
         let shared = shared.map(|pool| Arc::clone(&pool.shared));
         self.effects
@@ -272,7 +272,7 @@ fn logs_in(client: &Client) -> bool {
         *client.duty(),
         ClientDuty::Login(_) | ClientDuty::Waiting { at_login: true, .. }
     );
-    is_new || client.login.is_some()
+    is_new || client.has_postponed_login()
 }
 
 /// Returns what a client said of itself at its login: its application, and its user unless the event names it.
