@@ -112,7 +112,7 @@ impl CancelRequests {
                 let elsewhere = Control::CancelElsewhere(key.clone());
                 out.control(elsewhere);
             }
-            tell_outcome(from, request, outcome, out);
+            report_outcome(from, request, outcome, out);
             return None;
         };
         if let Some(server) = busy_server(connections, conn) {
@@ -123,7 +123,7 @@ impl CancelRequests {
         let is_console = matches!(*client.duty(), ClientDuty::Console(_));
         let waits = client.waits_with_request();
         let outcome = if waits { WAITED } else { IDLE };
-        tell_outcome(from, request, outcome, out);
+        report_outcome(from, request, outcome, out);
         match () {
             () if is_console => Some(Effect::Console(ConsoleEffect::EndCommand(conn))),
             () if waits => Some(Effect::Client(ClientEffect::DiscardRequest(conn))),
@@ -161,7 +161,7 @@ impl CancelRequests {
                 CancelState::Sent => SENT,
                 _ => NOT_SENT,
             };
-            tell_outcome(to, request, why.unwrap_or(outcome), out);
+            report_outcome(to, request, why.unwrap_or(outcome), out);
         }
         let server_conn = match cancel.goal {
             CancelTarget::Peer(peer) => {
@@ -360,7 +360,7 @@ pub(crate) fn done(
 }
 
 /// Informs the worker that received a request of its outcome.
-fn tell_outcome(to: WorkerId, request: Token, outcome: &'static str, out: &mut Actions) {
+fn report_outcome(to: WorkerId, request: Token, outcome: &'static str, out: &mut Actions) {
     let mail = Mail::CancelDone(request, outcome);
     out.mail(to, mail);
 }

@@ -238,8 +238,8 @@ impl Recording {
         now: Time,
     ) -> Option<Box<TransactionTrace>> {
         let is_sampled = std::mem::take(&mut self.is_open) && self.is_sampled;
-        let is_real = is_complete || self.is_used || self.sqlstate.is_some();
-        (is_sampled && is_real).then(|| {
+        let has_content = is_complete || self.is_used || self.sqlstate.is_some();
+        (is_sampled && has_content).then(|| {
             Box::new(TransactionTrace {
                 client: client.clone(),
                 pool: pool.clone(),

@@ -72,8 +72,8 @@ impl Admin<'_> {
                 .operator()
                 .pause_databases([name.clone()])?,
         }
-        let errand = RoundTask::ApplyOrders(Awaiting::Paused(database));
-        self.begin_round(conn, errand, out);
+        let task = RoundTask::ApplyOrders(Awaiting::Paused(database));
+        self.begin_round(conn, task, out);
         Ok(())
     }
 
@@ -127,8 +127,8 @@ impl Admin<'_> {
     fn order_kill_client(&mut self, conn: Token, id: &str, out: &mut Actions) -> Result<(), Fault> {
         let id = client_id(id)
             .ok_or_else(|| Fault::Command("invalid client pointer supplied".to_owned()))?;
-        let errand = RoundTask::KillClient { id, found: false };
-        self.begin_round(conn, errand, out);
+        let task = RoundTask::KillClient { id, found: false };
+        self.begin_round(conn, task, out);
         Ok(())
     }
 

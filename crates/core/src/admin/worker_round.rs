@@ -12,7 +12,7 @@ use crate::{
 
 impl Admin<'_> {
     /// Sends a command of this worker's console to all workers. The console is busy until the command is answered.
-    pub(crate) fn begin_round(&mut self, console: Token, errand: RoundTask, out: &mut Actions) {
+    pub(crate) fn begin_round(&mut self, console: Token, task: RoundTask, out: &mut Actions) {
         if let Some(console) = self.console(console) {
             console.begin();
         }
@@ -20,7 +20,7 @@ impl Admin<'_> {
             origin: self.env.worker,
             console,
             visited: 0,
-            task: errand,
+            task,
         };
         self.continue_round(round, out);
     }

@@ -201,9 +201,9 @@ mod tests {
             MessageWriter::new(&mut message).data_row(values);
             lookup.take(&message[pgweir_wire::HEADER_LEN..]);
         }
-        let answer = lookup.answer().map(|told| match told.until {
-            Some(until) => format!("{:?} until {}", told.answer, until.0),
-            None => format!("{:?}", told.answer),
+        let answer = lookup.answer().map(|outcome| match outcome.until {
+            Some(until) => format!("{:?} until {}", outcome.answer, until.0),
+            None => format!("{:?}", outcome.answer),
         });
         assert_eq!(answer.as_deref().map_err(|why| &**why), expect, "{rows:?}");
     }
@@ -226,21 +226,21 @@ mod tests {
 
     #[test]
     fn a_secret_may_have_an_end() {
-        let told = |left: Option<&str>, expect| {
+        let outcome = |left: Option<&str>, expect| {
             let rows: &[&[Option<&str>]] = &[&[Some("ann"), Some("x"), left]];
             check(Topic::Secret("q".into()), rows, expect);
         };
-        told(Some("2.5"), Ok("plain until 3500000"));
+        outcome(Some("2.5"), Ok("plain until 3500000"));
         for none in [None, Some("Infinity"), Some("1e300")] {
-            told(none, Ok("plain"));
+            outcome(none, Ok("plain"));
         }
         for over in ["0", "-0.1", "-Infinity"] {
-            told(Some(over), Ok("none until 1000000"));
+            outcome(Some(over), Ok("none until 1000000"));
         }
         let wrong = "the third column of auth_query is the number of seconds that the secret is still valid, \
                      and must be a number or null";
         for bad in ["", "NaN", "2026-01-01 00:00:00+00"] {
-            told(Some(bad), Err(wrong));
+            outcome(Some(bad), Err(wrong));
         }
     }
 

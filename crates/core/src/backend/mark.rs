@@ -13,7 +13,7 @@ pub struct Mark {
     /// The kind of message.
     pub kind: MarkKind,
     /// Whether the message is pgweir's own: the client does not get the reply.
-    pub swallow: bool,
+    pub is_withheld: bool,
     /// The change that the message makes, unless the server skips it.
     pub change: Option<Box<Change>>,
     /// Whether messages without a mark were sent after the last mark or Sync and before this message. An error may be
@@ -121,7 +121,7 @@ impl Mark {
     pub fn plain(kind: MarkKind) -> Self {
         Self {
             kind,
-            swallow: false,
+            is_withheld: false,
             change: None,
             follows_unmarked: false,
         }
@@ -131,7 +131,7 @@ impl Mark {
     #[must_use]
     pub fn silent(kind: MarkKind) -> Self {
         Self {
-            swallow: true,
+            is_withheld: true,
             ..Self::plain(kind)
         }
     }
@@ -140,7 +140,7 @@ impl Mark {
     #[must_use]
     pub fn own(kind: MarkKind, change: Change) -> Self {
         Self {
-            swallow: true,
+            is_withheld: true,
             ..Self::clients(kind, change)
         }
     }

@@ -154,7 +154,7 @@ impl Replies {
                 self.since_mark.unmarked |= !matches!(tag, frontend::PARSE | frontend::CLOSE);
                 // In the middle of COPY data these messages are an error; pgweir can't predict the server's reply.
                 self.certainty.is_uncertain |= self.copy.reads_data;
-                self.begins_or_goes_on();
+                self.note_extended_message();
             }
             _ => {}
         }
@@ -163,14 +163,14 @@ impl Replies {
     /// Notes a Parse or Close that pgweir or the client sends to the server.
     #[inline]
     pub fn mark_sent(&mut self, mut mark: Mark) {
-        self.begins_or_goes_on();
+        self.note_extended_message();
         mark.follows_unmarked = std::mem::take(&mut self.since_mark.unmarked);
         self.marks.push(mark);
     }
 
     /// Notes that a message of the extended protocol is sent to the server.
     #[inline]
-    fn begins_or_goes_on(&mut self) {
+    fn note_extended_message(&mut self) {
         self.since_mark.unsynced = true;
         self.since_mark.asked = true;
         self.since_mark.is_fenced = false;

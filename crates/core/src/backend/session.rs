@@ -141,9 +141,9 @@ impl ServerSession {
     /// Uses the extension's report as an inspection: if the report is empty, the session has no state but sequence
     /// values.
     pub fn take_report_as_inspection(&mut self) {
-        let tells_all = (self.extension.last()).is_some_and(|report| !report.unclear);
+        let is_complete = (self.extension.last()).is_some_and(|report| !report.unclear);
         let is_unseen = self.changes.effects().intersects(NOT_REPORTED);
-        if tells_all && !self.extension.is_new() && !is_unseen {
+        if is_complete && !self.extension.is_new() && !is_unseen {
             self.changes.note_inspected();
         }
     }

@@ -98,14 +98,14 @@ impl ListeningClients {
             out.report_missing(NO_CLIENT);
             return ChannelMove::Done(None);
         };
-        let learnt = server.session.notifications.take_channels();
-        if learnt.is_none() && !is_move_due(client, server) {
+        let found = server.session.notifications.take_channels();
+        if found.is_none() && !is_move_due(client, server) {
             return ChannelMove::Done(None);
         }
         // Without an inspection, the extension's report says which channels the server listens to.
         let report = server.session.extension.last();
         let reported = report.map(|report| report.channels.clone());
-        let made = learnt.or(reported).unwrap_or_default();
+        let made = found.or(reported).unwrap_or_default();
         match self.set_channels(env, connections, conn, &made, out) {
             Channels::Settled if made.is_empty() => {
                 ChannelMove::Done(pin_by_channels(env, connections, server_conn, false))

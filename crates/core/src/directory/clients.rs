@@ -16,7 +16,7 @@ use crate::{
 
 impl Directory {
     /// Counts a new connection, whose login begins.
-    pub fn client_came(&self) {
+    pub fn note_connection(&self) {
         self.clients.all.fetch_add(1, Ordering::Relaxed);
         self.client_counts().login_began();
     }
@@ -85,8 +85,8 @@ impl Directory {
     /// Returns the number of clients that count towards `max_client_conn`.
     #[must_use]
     pub fn limited_clients(&self, counts: &ClientCounts) -> usize {
-        let spared = self.bypass.taken() as usize + counts.logins();
-        self.clients().saturating_sub(spared)
+        let uncounted = self.bypass.taken() as usize + counts.logins();
+        self.clients().saturating_sub(uncounted)
     }
 
     /// Returns the clients by database and by user.

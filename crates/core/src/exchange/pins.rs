@@ -71,9 +71,9 @@ pub(crate) fn pin_at_login(client: &mut Client, is_configured: bool, now: Time) 
 /// be queried, or one with which servers have ended.
 pub(super) fn is_pinning(context: &Context, server: &Server, names: &[String]) -> bool {
     let report = server.session.extension.last();
-    let tells_all = report.is_some_and(|report| !report.unclear);
+    let is_complete = report.is_some_and(|report| !report.unclear);
     let is_apart = context.ends_sessions() || context.marks_sessions();
-    if context.has_unlisted && !tells_all || is_apart {
+    if context.has_unlisted && !is_complete || is_apart {
         return true;
     }
     let is_named = |name: &[u8]| {

@@ -35,11 +35,11 @@ impl Exchange<'_> {
         let name = (!own_name.is_empty()).then_some((APPLICATION_NAME, &*own_name));
         let others = settings.intern(asked.iter().map(|(name, value)| (name, value)));
         // A role is tried at each login, since PostgreSQL decides whether the client may have it.
-        let names_who = asked
+        let names_identity = asked
             .iter()
             .any(|(name, _)| is_identity(&name.to_ascii_lowercase()));
         let is_unknown = !others.is_empty() && !shared.is_known();
-        let known = if names_who || is_unknown || !is_plain_name(&own_name) {
+        let known = if names_identity || is_unknown || !is_plain_name(&own_name) {
             None
         } else if others.is_empty() {
             Some(Settings::default())

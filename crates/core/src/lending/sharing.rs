@@ -72,12 +72,12 @@ impl Lending<'_> {
         let Some(pool) = self.pools.get(id).filter(|pool| pool.clients_keep_servers) else {
             return;
         };
-        let helps_itself = {
+        let opens_another = {
             let ledger = pool.shared.ledger.lock();
             let wait_reason = ledger.wait_reason(self.env.now);
             ledger.waiting() > 0 && matches!(wait_reason, WaitReason::None | WaitReason::Connecting)
         };
-        match helps_itself {
+        match opens_another {
             true => self.connections.schedule(self.env.now),
             false => self.release_kept(id),
         }

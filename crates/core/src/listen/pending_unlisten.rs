@@ -63,9 +63,9 @@ impl PendingUnlisten {
     }
 
     fn commit(&mut self) {
-        let said = std::mem::take(&mut self.noted);
+        let noted = std::mem::take(&mut self.noted);
         if std::mem::take(&mut self.is_done) {
-            match said {
+            match noted {
                 UnlistenedChannels::Nothing => {}
                 UnlistenedChannels::These(channels) => {
                     channels

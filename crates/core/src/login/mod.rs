@@ -174,7 +174,7 @@ impl LoginEvent<'_> {
         let mut client = Client::new(&origin, directory.names().unset(), self.env.now);
         client.begin_login(Box::new(login));
         client.set_key(ClientKey::new(array(secret)));
-        directory.client_came();
+        directory.note_connection();
         self.logins.clients += 1;
         let conn = Conn::Client(Box::new(client));
         self.connections.insert(conn, self.env.now)

@@ -49,8 +49,8 @@ impl ParkedLogins {
     pub(crate) fn park_again(&mut self, env: &Env<'_>, login: ParkedLogin) -> bool {
         // Other clients have taken the places of those that left. A client that disconnected and connected again may
         // not be counted yet.
-        let others_came = env.directory.client_counts().admissions() != self.admissions;
-        let may = login.counts < COUNTS_MAX && others_came;
+        let others_were_admitted = env.directory.client_counts().admissions() != self.admissions;
+        let may = login.counts < COUNTS_MAX && others_were_admitted;
         if may {
             let counts = login.counts + 1;
             self.later.push(ParkedLogin { counts, ..login });

@@ -261,7 +261,7 @@ pub(super) fn note_old_process_servers(
             true => ledger.want_elsewhere(note.lent, env.now),
             false => ledger.set_elsewhere(note.held, note.lent, env.now),
         };
-        (notes, ledger.is_elsewhere())
+        (notes, ledger.involves_old_process())
     };
     pooling::deliver(env, &notes, &shared, out);
     env.directory.remember_elsewhere(&shared, is_there);

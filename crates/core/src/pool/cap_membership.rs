@@ -16,7 +16,7 @@ use crate::Time;
 /// Order of locks: a ledger's lock first, then this one; never the locks of two ledgers.
 #[derive(Debug, Default)]
 pub struct SharedCaps {
-    book: Mutex<Caps>,
+    caps: Mutex<Caps>,
     /// The number of denied pools, which can be read without the lock.
     short: AtomicUsize,
 }
@@ -31,9 +31,9 @@ pub struct CapMembership {
 impl SharedCaps {
     /// Reads or changes the caps.
     pub fn with<R>(&self, act: impl FnOnce(&mut Caps) -> R) -> R {
-        let mut book = self.book.lock();
-        let result = act(&mut book);
-        self.short.store(book.short(), Ordering::Relaxed);
+        let mut caps = self.caps.lock();
+        let result = act(&mut caps);
+        self.short.store(caps.short(), Ordering::Relaxed);
         result
     }
 }
@@ -42,7 +42,7 @@ impl CapMembership {
     /// Creates an entry for a pool of this database and user.
     #[must_use]
     pub fn new(caps: &Arc<SharedCaps>, pool: PoolId, names: [&str; 2], limits: CapLimits) -> Self {
-        caps.with(|book| book.join(pool, names[0], names[1], limits));
+        caps.with(|caps| caps.join(pool, names[0], names[1], limits));
         Self {
             caps: Arc::clone(caps),
             pool,
@@ -63,46 +63,46 @@ impl CapMembership {
 
     /// Removes the entry.
     pub fn part(&mut self) {
-        self.caps.with(|book| book.part(self.pool));
+        self.caps.with(|caps| caps.part(self.pool));
     }
 
     pub(super) fn set_limits(&self, limits: CapLimits) -> Vec<PoolId> {
-        self.caps.with(|book| book.set_limits(self.pool, limits))
+        self.caps.with(|caps| caps.set_limits(self.pool, limits))
     }
 
     pub(super) fn take(&self, now: Time) -> Result<(), Denied> {
-        self.caps.with(|book| book.take(self.pool, now))
+        self.caps.with(|caps| caps.take(self.pool, now))
     }
 
     pub(super) fn take_spare(&self) -> bool {
-        self.caps.with(|book| book.take_spare(self.pool))
+        self.caps.with(|caps| caps.take_spare(self.pool))
     }
 
     /// Like [`take_spare`](Self::take_spare), for a connection that is not counted as a login under way.
     pub(super) fn take_without_login(&self) -> bool {
-        self.caps.with(|book| {
-            let is_taken = book.take_spare(self.pool);
+        self.caps.with(|caps| {
+            let is_taken = caps.take_spare(self.pool);
             if is_taken {
-                book.forget_login();
+                caps.forget_login();
             }
             is_taken
         })
     }
 
     pub(super) fn take_anyway(&self) -> Option<Scope> {
-        self.caps.with(|book| book.take_anyway(self.pool))
+        self.caps.with(|caps| caps.take_anyway(self.pool))
     }
 
     pub(super) fn claim(&self) -> bool {
-        self.caps.with(|book| book.claim(self.pool))
+        self.caps.with(|caps| caps.claim(self.pool))
     }
 
     pub(super) fn search_again(&self) -> Vec<Scope> {
-        self.caps.with(|book| book.search_again(self.pool))
+        self.caps.with(|caps| caps.search_again(self.pool))
     }
 
     pub(super) fn give_back(&self) -> Vec<PoolId> {
-        self.caps.with(|book| book.give_back(self.pool))
+        self.caps.with(|caps| caps.give_back(self.pool))
     }
 
     pub(super) fn end_login(&self) -> Vec<PoolId> {
@@ -110,26 +110,28 @@ impl CapMembership {
     }
 
     pub(super) fn begin_closing(&self) {
-        self.caps.with(|book| book.begin_closing(self.pool));
+        self.caps.with(|caps| caps.begin_closing(self.pool));
     }
 
     pub(super) fn end_closing(&self) -> Vec<PoolId> {
-        self.caps.with(|book| book.end_closing(self.pool))
+        self.caps.with(|caps| caps.end_closing(self.pool))
     }
 
     pub(super) fn withdraw(&self) {
-        self.caps.with(|book| book.withdraw(self.pool));
+        self.caps.with(|caps| caps.withdraw(self.pool));
     }
 
     /// Returns whether a server of this pool has to be closed for another pool. Takes no lock while no pool is denied.
     /// The number of denied pools may be outdated, which is safe: a pool that is denied later begins a search through
     /// all workers, and this search finds the server.
-    pub(super) fn must_go(&self, wanted: bool, now: Time) -> bool {
+    pub(super) fn must_give_up_server(&self, wanted: bool, now: Time) -> bool {
         self.caps.short.load(Ordering::Relaxed) > 0
-            && self.caps.with(|book| book.must_go(self.pool, wanted, now))
+            && self
+                .caps
+                .with(|caps| caps.must_give_up_server(self.pool, wanted, now))
     }
 
     pub(super) fn usage(&self, scope: Scope) -> (u32, u32) {
-        self.caps.with(|book| book.usage(self.pool, scope))
+        self.caps.with(|caps| caps.usage(self.pool, scope))
     }
 }

@@ -12,7 +12,7 @@
 //! 2. `room` uses the slot, or gives it back, as in 1.
 //! 3. While a pool is denied, idle servers of other pools may be closed for it. A *search* asks each worker for its
 //!    idle servers, and makes the workers offer servers that become free later to the ledgers, which ask
-//!    [`Caps::must_go`]. A search that found a server begins anew while a pool is denied. A search also begins with the
+//!    [`Caps::must_give_up_server`]. A search that found a server begins anew while a pool is denied. A search also begins with the
 //!    first pool that is denied, when one more pool makes the shares of the others smaller, and with each tick of a
 //!    ledger.
 
@@ -283,7 +283,7 @@ impl Caps {
     /// Returns whether another pool needs the slot of a server of `pool` that became free. `wanted`: a client of the
     /// pool itself waits for the server.
     #[must_use]
-    pub fn must_go(&self, pool: PoolId, wanted: bool, now: Time) -> bool {
+    pub fn must_give_up_server(&self, pool: PoolId, wanted: bool, now: Time) -> bool {
         let Some(holder) = self.holder(pool) else {
             return false;
         };

@@ -152,7 +152,7 @@ impl Ledger {
                 reading: 0,
                 reading_until: Time(0),
                 pinned: 0,
-                unasked: 0,
+                without_waiter: 0,
             },
             elsewhere: OtherProcess {
                 servers: 0,
@@ -202,7 +202,7 @@ impl Ledger {
         }
         let waited = waited || self.exclusive.remove(ticket);
         if waited {
-            self.served_or_gone();
+            self.note_wait_ended();
         }
         waited
     }
@@ -210,7 +210,7 @@ impl Ledger {
     /// Offers an idle server of `worker`.
     pub fn offer(&mut self, worker: WorkerId, now: Time) -> Grant {
         let wanted = self.oldest().is_some();
-        if self.caps.must_go(wanted, now) || self.is_exclusive_turn(now) {
+        if self.caps.must_give_up_server(wanted, now) || self.is_exclusive_turn(now) {
             return Grant::Evict;
         }
         self.offer_fresh(worker, now)
@@ -220,7 +220,9 @@ impl Ledger {
     /// Otherwise two pools whose logins take long could take the slot from each other for ever.
     pub fn offer_fresh(&mut self, worker: WorkerId, now: Time) -> Grant {
         let chosen = self.choose(worker, now);
-        if chosen.is_none() && (self.caps.must_go(false, now) || self.is_exclusive_turn(now)) {
+        if chosen.is_none()
+            && (self.caps.must_give_up_server(false, now) || self.is_exclusive_turn(now))
+        {
             return Grant::Evict;
         }
         let Some(chosen) = chosen else {
@@ -232,7 +234,7 @@ impl Ledger {
             return Grant::Keep;
         };
         self.waiting -= 1;
-        self.served_or_gone();
+        self.note_wait_ended();
         if chosen == worker {
             return Grant::OwnWaiter(waiter);
         }
@@ -263,10 +265,10 @@ impl Ledger {
     /// Notes that `worker` is about to open a server after an [`Notes::open`].
     pub fn opening(&mut self, worker: WorkerId, now: Time) -> Opening {
         // `plan` has counted it already, so no second one is opened for the same client.
-        let unasked = self.servers.unasked > 0;
-        self.servers.unasked -= u32::from(unasked);
+        let without_waiter = self.servers.without_waiter > 0;
+        self.servers.without_waiter -= u32::from(without_waiter);
         let mut notes = Notes::default();
-        if !self.open || self.paused || self.waiting == 0 && !unasked {
+        if !self.open || self.paused || self.waiting == 0 && !without_waiter {
             self.end_login(&mut notes);
             self.forget(worker, &mut notes);
             return Opening::Not(notes);
@@ -284,12 +286,12 @@ impl Ledger {
     /// Opens one more server while there are fewer than `min_pool_size`. `worker` has clients in the pool, or keeps the
     /// pool for a forced user.
     pub fn fill(&mut self, worker: WorkerId, now: Time) -> Notes {
-        self.open_unasked(worker, self.min(), now)
+        self.open_without_waiter(worker, self.min(), now)
     }
 
     /// Opens a successor of a server that is about to be closed for its age, if there is room for both.
     pub fn replace(&mut self, worker: WorkerId, now: Time) -> Notes {
-        self.open_unasked(worker, self.limits.in_force.size, now)
+        self.open_without_waiter(worker, self.limits.in_force.size, now)
     }
 
     /// Notes that a server of `worker` has logged in, or that its login has failed and the server is gone.
@@ -516,13 +518,13 @@ impl Ledger {
         self.open && !self.paused && self.openings() < most && now >= self.retry_at
     }
 
-    fn open_unasked(&mut self, worker: WorkerId, most: u32, now: Time) -> Notes {
+    fn open_without_waiter(&mut self, worker: WorkerId, most: u32, now: Time) -> Notes {
         let may = self.all() < most && self.may_connect(now);
         if !may || !self.caps.take_spare() {
             return Notes::default();
         }
         self.count(worker);
-        self.servers.unasked += 1;
+        self.servers.without_waiter += 1;
         Notes {
             open: Some(worker),
             ..Notes::default()
@@ -542,7 +544,7 @@ impl Ledger {
     }
 
     /// Notes that one client no longer waits.
-    fn served_or_gone(&mut self) {
+    fn note_wait_ended(&mut self) {
         if !self.is_short() {
             self.withdraw();
         }

@@ -89,15 +89,16 @@ impl LocalPools {
         let Some(pool) = out.known(self.get(id), "the pool that a search visits") else {
             return;
         };
-        let any_may_go = may_evict(env, search, id, 0);
+        let any_may_be_closed = may_evict(env, search, id, 0);
         for &conn in &pool.idle {
             let Some(server) = connections.known_server(conn, out) else {
                 continue;
             };
             let idle_since = server.times.freed_at();
-            let may_go = any_may_go || may_evict(env, search, id, env.now.since(idle_since));
+            let may_be_closed =
+                any_may_be_closed || may_evict(env, search, id, env.now.since(idle_since));
             let is_older = |found: Found| idle_since < found.idle_since;
-            if may_go && search.found.is_none_or(is_older) {
+            if may_be_closed && search.found.is_none_or(is_older) {
                 search.found = Some(Found {
                     worker: env.worker,
                     conn,

@@ -498,10 +498,10 @@ impl ClientMessages<'_> {
         if session.may_have_role() {
             prepared.analysed_under_role(statement.id());
         }
-        let swallow = client_name.is_none();
+        let is_withheld = client_name.is_none();
         let change = Change::Made(statement, client_name);
         self.server.replies.mark_sent(Mark {
-            swallow,
+            is_withheld,
             ..Mark::clients(MarkKind::Parse, change)
         });
     }

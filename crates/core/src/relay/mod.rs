@@ -318,7 +318,7 @@ impl Relay<'_> {
             return Treatment::Keep;
         };
         let body = &message[HEADER_LEN..];
-        server.replies.said(message[0]);
+        server.replies.note_message(message[0]);
         match message[0] {
             backend::READY_FOR_QUERY => {
                 server.note_ready(body[0]);

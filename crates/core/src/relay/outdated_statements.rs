@@ -84,16 +84,16 @@ impl ClientMessages<'_> {
         let (Named::Bind { .. }, Some(ResolvedName::Statement(binding))) = (named, resolved) else {
             return false;
         };
-        let told = self.bindings.shape(binding);
-        if told.columns.is_none() || told.stale || self.server.has_failed_transaction() {
+        let described = self.bindings.shape(binding);
+        if described.columns.is_none() || described.stale || self.server.has_failed_transaction() {
             return false;
         }
         let Some(statement) = self.bindings.statement(binding) else {
             return false;
         };
         let is_known = match self.server.statements.prepared.version(statement.id()) {
-            Some(version) => version.matches_description(told),
-            None => told.schema == self.server.schema(),
+            Some(version) => version.matches_description(described),
+            None => described.schema == self.server.schema(),
         };
         !is_known
     }
@@ -105,8 +105,9 @@ impl ClientMessages<'_> {
         match body {
             [b'S', ..] => Some(MarkKind::DescribeOther),
             [b'P', name @ ..] => {
-                let untold = |&bound: &BindingId| self.bindings.shape(bound).columns.is_none();
-                let bound = self.bound.filter(|_| name == b"\0").filter(untold);
+                let is_undescribed =
+                    |&bound: &BindingId| self.bindings.shape(bound).columns.is_none();
+                let bound = self.bound.filter(|_| name == b"\0").filter(is_undescribed);
                 let may_mark = self.server.replies.may_mark_portal(bound.is_some());
                 bound.filter(|_| may_mark).map(MarkKind::Portal)
             }
@@ -140,14 +141,16 @@ impl ClientMessages<'_> {
 
 impl Version {
     /// Returns whether the statement matches the client's description.
-    fn matches_description(&self, told: StatementDescription) -> bool {
-        let is_same = |own: Option<u64>, told: Option<u64>| match (own, told) {
-            (Some(own), Some(told)) => own == told,
+    fn matches_description(&self, described: StatementDescription) -> bool {
+        let is_same = |own: Option<u64>, described: Option<u64>| match (own, described) {
+            (Some(own), Some(described)) => own == described,
             _ => true,
         };
         match self.columns {
-            Some(_) => is_same(self.columns, told.columns) && is_same(self.params, told.params),
-            None => self.schema == Some(told.schema),
+            Some(_) => {
+                is_same(self.columns, described.columns) && is_same(self.params, described.params)
+            }
+            None => self.schema == Some(described.schema),
         }
     }
 }
@@ -174,26 +177,28 @@ impl Relay<'_> {
         else {
             return true;
         };
-        let told = self.bindings.shape(binding);
+        let described = self.bindings.shape(binding);
         let mut shape = StatementDescription {
-            params: params.or(told.params),
+            params: params.or(described.params),
             columns,
             stale: false,
-            schema: told.schema,
+            schema: described.schema,
         };
         if is_check {
-            let is_same =
-                told.columns == columns && (told.params.is_none() || told.params == params);
+            let is_same = described.columns == columns
+                && (described.params.is_none() || described.params == params);
             shape = StatementDescription {
                 stale: !is_same,
-                ..told
+                ..described
             };
         }
         if let Some(statement) = self.bindings.statement(binding) {
             let prepared = &mut server.statements.prepared;
             prepared.note_description(statement.id(), params, columns);
             let version = prepared.version(statement.id());
-            shape.schema = version.and_then(|own| own.schema).unwrap_or(told.schema);
+            shape.schema = version
+                .and_then(|own| own.schema)
+                .unwrap_or(described.schema);
         }
         let client = server.relays_for();
         if let Some(client) = client.and_then(|client| self.connections.client(client)) {

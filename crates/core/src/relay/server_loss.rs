@@ -23,12 +23,12 @@ pub(crate) fn report_server_loss(
     let client = connections.client(client_conn)?;
     let pool = client.pool().and_then(|pool| pools.get(pool));
     let is_session = pool.is_some_and(|pool| pool.terms.mode == PoolMode::Session);
-    let must_go = is_session
+    let must_disconnect = is_session
         || loss.was_in_transaction
         || loss.mid_message
         || !client.socket.stream.is_at_boundary();
     client.become_idle();
-    if must_go {
+    if must_disconnect {
         return Some(match loss.mid_message {
             // The client is in the middle of a message, so it would not understand an error.
             true => Effect::Client(ClientEffect::DismissFor(client_conn, Box::new(loss.fault))),

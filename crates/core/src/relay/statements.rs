@@ -32,7 +32,7 @@ impl Relay<'_> {
                 let is_ours = mark.kind == MarkKind::Refused;
                 self.note_parse_of_freed_name(conn, is_ours, name, statement);
             }
-            return (!mark.swallow).into();
+            return (!mark.is_withheld).into();
         }
         let what = format!("message of type '{}' out of place", tag.escape_ascii());
         Treatment::Act(Effect::fault(conn, &what))

@@ -150,7 +150,7 @@ pub(crate) fn note_unanswered(env: &Env<'_>, host: &Host, why: &str, out: &mut A
         let is_down = facts.unanswered >= most;
         facts.note_check(env.now, (!is_down).then_some(pause));
         if is_down {
-            facts.note_not_up(HostState::Down);
+            facts.note_unusable(HostState::Down);
         }
     });
     if is_changed {
@@ -334,7 +334,7 @@ fn ends_sessions(env: &Env<'_>, server: &Server, report: &Report<'_>, out: &mut 
             let text = String::from_utf8_lossy(report.message);
             update(env, host, out, |facts| {
                 facts.note_error(&text, env.now);
-                facts.note_not_up(HostState::Unavailable);
+                facts.note_unusable(HostState::Unavailable);
             });
             let _ = request_check(env, host, out);
         }

@@ -227,7 +227,7 @@ impl ServerConnections<'_> {
             false => LoginOutcome::Dropped,
         };
         let reason = why.text.clone();
-        let may_go_well = !why.is_final();
+        let may_succeed = !why.is_final();
         let is_final = {
             let mut facts = shared.facts.lock();
             let is_refused = why.refusal.is_some();
@@ -244,7 +244,7 @@ impl ServerConnections<'_> {
             (notes, usable <= outdated)
         };
         self.deliver(&notes, shared, out);
-        if is_round_over && may_go_well && has_none {
+        if is_round_over && may_succeed && has_none {
             self.begin_outage(shared, &reason);
         }
         if is_final && has_none {

@@ -131,7 +131,7 @@ impl ServerConnections<'_> {
             }
             match state {
                 Some(HostState::Up) => facts.note_answer(now, return_after),
-                Some(state) => facts.note_not_up(state),
+                Some(state) => facts.note_unusable(state),
                 None => {}
             }
             facts.role = role.or(facts.role);

@@ -529,7 +529,7 @@ pub(super) fn may_do_ddl(found: Effects) -> bool {
 
 /// Adds OPAQUE to the effects of code outside of clients' texts, unless all of them are in `PLAIN`. For other effects,
 /// pgweir would have to know the details, such as the parameter that is set, and such code does not show them.
-fn serious(found: Effects) -> Effects {
+fn opaque_unless_plain(found: Effects) -> Effects {
     /// Effects that need no details.
     const PLAIN: Effects = Effects::SEQUENCE
         .and(Effects::READS_SEQUENCE)

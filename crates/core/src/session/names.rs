@@ -257,21 +257,24 @@ impl Names {
     pub fn note_description(
         &mut self,
         bindings: &mut Bindings,
-        told: BindingId,
+        described: BindingId,
         shape: StatementDescription,
     ) {
-        let old = told.slot;
+        let old = described.slot;
         let Some(at) = self.sorted.iter().position(|id| id == old) else {
             return;
         };
-        let Some(binding) = bindings.found(told).filter(|found| found.shape != shape) else {
+        let Some(binding) = bindings
+            .found(described)
+            .filter(|found| found.shape != shape)
+        else {
             return;
         };
         let (name, statement) = (binding.name.clone(), Arc::clone(&binding.statement));
         let new = bindings.acquire(&name, &statement, shape);
         bindings.release(old);
         self.sorted.replace(at, new);
-        if self.recent == Some(told) {
+        if self.recent == Some(described) {
             self.recent = bindings.id_of(new);
         }
     }

@@ -62,7 +62,7 @@ impl<'s> Difference<'s> {
     fn between(wanted: &'s Settings, held: &'s Settings) -> Self {
         let differs = |name: &[u8]| wanted.get(name) != held.get(name);
         // A change of the session user ends the role, too. Settings that need rights are made before a role is set.
-        let changes_who = differs(ROLE) || differs(AUTHORIZATION);
+        let changes_identity = differs(ROLE) || differs(AUTHORIZATION);
         let others = wanted
             .iter()
             .filter(|(name, _)| !is_identity(name) && differs(name));
@@ -74,13 +74,14 @@ impl<'s> Difference<'s> {
             .filter(|(name, _)| !is_identity(name) && wanted.get(name).is_none());
         let mut resets: Vec<_> = gone.map(|(name, _)| name).collect();
         resets.sort_by_key(|name| !is_timeout(name));
-        let restores_who = changes_who || !sets.is_empty() || !resets.is_empty();
-        let had_who = held.get(ROLE).is_some() || held.get(AUTHORIZATION).is_some();
-        if restores_who && (had_who || changes_who) {
+        let restores_identity = changes_identity || !sets.is_empty() || !resets.is_empty();
+        let had_identity = held.get(ROLE).is_some() || held.get(AUTHORIZATION).is_some();
+        if restores_identity && (had_identity || changes_identity) {
             // The session user comes first: the role must be a role of that user.
-            let who = [AUTHORIZATION, ROLE];
+            let identity = [AUTHORIZATION, ROLE];
             sets.extend(
-                who.iter()
+                identity
+                    .iter()
                     .filter_map(|&name| Some((name, wanted.get(name)?))),
             );
         }
@@ -89,7 +90,7 @@ impl<'s> Difference<'s> {
             sets.push(last);
         }
         Self {
-            resets_identity: restores_who && had_who,
+            resets_identity: restores_identity && had_identity,
             resets,
             sets,
         }

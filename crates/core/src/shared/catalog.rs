@@ -194,7 +194,7 @@ impl Catalogs {
 impl Catalog {
     /// Returns the catalog that replaces this one, or this one.
     #[inline]
-    fn real(&self) -> &Self {
+    fn canonical(&self) -> &Self {
         self.same.get().map_or(self, |same| same)
     }
 
@@ -214,13 +214,13 @@ impl Catalog {
     #[must_use]
     #[inline]
     pub fn generation(&self) -> u64 {
-        self.real().generation.load(Ordering::Acquire)
+        self.canonical().generation.load(Ordering::Acquire)
     }
 
     /// Returns the certificates in force.
     #[must_use]
     pub fn certificates(&self) -> Certificates {
-        self.real().state.lock().certificates.clone()
+        self.canonical().state.lock().certificates.clone()
     }
 
     /// Returns whether the catalog of at least one database has been read.
@@ -239,13 +239,13 @@ impl Catalog {
     /// Returns whether the catalog should be read soon, since it may have changed.
     #[must_use]
     pub fn is_stale(&self) -> bool {
-        let state = self.real().state.lock();
+        let state = self.canonical().state.lock();
         state.changes.is_stale && !state.is_mixed
     }
 
     /// Begins a reading if one is due. `interval` is the longest time between two readings, in microseconds.
     pub fn begin(self: &Arc<Self>, interval: u64, now: Time) -> Option<Reading> {
-        let mut state = self.real().state.lock();
+        let mut state = self.canonical().state.lock();
         let is_read = state.reading.begun_at.is_some();
         if is_read || state.changes.ddl > 0 || state.is_mixed {
             return None;
@@ -277,7 +277,7 @@ impl Catalog {
     /// whose servers read no catalog: if the catalog of another entry for the same database was read, that catalog
     /// shows which functions may do DDL.
     pub fn begin_identity(self: &Arc<Self>, now: Time) -> Option<Reading> {
-        let mut state = self.real().state.lock();
+        let mut state = self.canonical().state.lock();
         let is_read = state.reading.begun_at.is_some();
         let is_known = state.identity.is_some() && !state.is_unsure;
         if is_read || is_known || state.is_mixed || !self.is_any_read() {
@@ -294,17 +294,17 @@ impl Catalog {
             is_of_standby,
         } = findings;
         if reading.is_of_identity {
-            let real = self.real();
-            if real.identity_told(reading, identity.as_ref())
+            let canonical = self.canonical();
+            if canonical.note_identity(reading, identity.as_ref())
                 && let Some(identity) = identity
             {
-                real.identify(&identity);
+                canonical.identify(&identity);
             }
             return;
         }
-        let real = self.real();
+        let canonical = self.canonical();
         {
-            let mut state = real.state.lock();
+            let mut state = canonical.state.lock();
             if state.reading.begun_at != Some(reading.begun_at) {
                 return;
             }
@@ -332,16 +332,16 @@ impl Catalog {
                 // Equal certificates are not replaced: replacing them would only invalidate what workers derived from
                 // them.
                 if state.certificates.id() != read.id() || state.reading.count == 1 {
-                    real.put(&mut state, read);
+                    canonical.put(&mut state, read);
                 }
             }
             if state.is_mixed {
                 let unknown = state.certificates.outdated(0);
-                real.put(&mut state, unknown);
+                canonical.put(&mut state, unknown);
             }
         }
         if let Some(identity) = identity {
-            real.identify(&identity);
+            canonical.identify(&identity);
         }
     }
 
@@ -414,26 +414,26 @@ impl Catalog {
     #[must_use]
     #[inline]
     pub fn schema(&self) -> u32 {
-        self.real().schema.load(Ordering::Acquire)
+        self.canonical().schema.load(Ordering::Acquire)
     }
 
     /// Returns a new schema number for a client that is about to change the schema inside its transaction.
     #[must_use]
     pub fn schema_within(&self) -> u32 {
-        let schemas = &self.real().schemas;
+        let schemas = &self.canonical().schemas;
         schemas.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
     }
 
     /// Ends that transaction: the schema of statements that were prepared before may be outdated.
     pub fn schema_changed(&self) {
         let number = self.schema_within();
-        self.real().schema.store(number, Ordering::Release);
+        self.canonical().schema.store(number, Ordering::Release);
     }
 
     /// Records that a server reported a stale plan: the schema was changed by something other than a text of a client.
     /// Statements that servers have prepared before are prepared again before their next use.
     pub fn plan_is_stale(&self) {
-        self.real().stale_plans.fetch_add(1, Ordering::AcqRel);
+        self.canonical().stale_plans.fetch_add(1, Ordering::AcqRel);
         self.schema_changed();
     }
 
@@ -441,7 +441,7 @@ impl Catalog {
     #[must_use]
     #[inline]
     pub fn stale_plans(&self) -> u32 {
-        self.real().stale_plans.load(Ordering::Acquire)
+        self.canonical().stale_plans.load(Ordering::Acquire)
     }
 
     /// Begins a transaction with a text that may change the catalog, before the text is sent. Nothing is certified
@@ -450,7 +450,7 @@ impl Catalog {
     #[must_use]
     pub fn ddl_begins(self: &Arc<Self>) -> Ddl {
         let is_known = {
-            let state = self.real().state.lock();
+            let state = self.canonical().state.lock();
             state.identity.is_some() && !state.is_unsure
         };
         let mut catalogs = vec![Arc::clone(self)];
@@ -472,7 +472,7 @@ impl Catalog {
     /// which its DDL was found to be quiet are invalid then.
     #[must_use]
     pub fn quiet_begins(self: &Arc<Self>) -> Ddl {
-        let mut state = self.real().state.lock();
+        let mut state = self.canonical().state.lock();
         state.changes.quiet += 1;
         Ddl {
             catalogs: vec![Arc::clone(self)],
@@ -497,14 +497,14 @@ impl Catalog {
     }
 
     fn begin_ddl(&self) {
-        let (real, mut state) = self.locked();
+        let (canonical, mut state) = self.locked();
         let was_certain = !state.changes.is_stale || state.reading.count == 0;
         state.changes.ddl += 1;
         state.doubt();
         // Certificates that are invalid already stay as they are.
         if was_certain {
             let unknown = state.certificates.outdated(0);
-            real.put(&mut state, unknown);
+            canonical.put(&mut state, unknown);
         }
     }
 
@@ -517,7 +517,7 @@ impl Catalog {
     /// Returns the state of the catalog.
     #[must_use]
     pub fn report(&self) -> CatalogReport {
-        let state = self.real().state.lock();
+        let state = self.canonical().state.lock();
         CatalogReport {
             certificates: state.certificates.clone(),
             identity: state.identity.clone(),
@@ -532,7 +532,7 @@ impl Catalog {
     /// Returns the reason why every text of the database is opaque, once for each new reason.
     #[must_use]
     pub fn news(&self) -> Option<Box<str>> {
-        let mut state = self.real().state.lock();
+        let mut state = self.canonical().state.lock();
         let reason = if state.is_mixed {
             Some(MIXED)
         } else {

@@ -80,7 +80,7 @@ impl RingCounts {
     }
 
     /// Bytes of a server found no free buffer.
-    pub fn lacked_buffer(&self) {
+    pub fn note_missing_buffer(&self) {
         self.shortages.fetch_add(1, Ordering::Relaxed);
     }
 

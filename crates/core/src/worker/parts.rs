@@ -68,7 +68,7 @@ impl<'w> Parts<'w> {
 impl Worker {
     /// Records that a new client came to another listener of this process by TLS, which passes the client's bytes on
     /// over a local socket. Channel binding is impossible for such a client.
-    pub fn came_by_tls(&mut self, conn: Token, facts: TlsFacts) {
+    pub fn note_client_tls(&mut self, conn: Token, facts: TlsFacts) {
         if let Some(client) = self.table.client(conn) {
             client.note_encrypted(facts);
         }
@@ -279,15 +279,15 @@ impl Worker {
         // SHOW MEM and the metrics show what workers have published.
         let parts = self.parts(now);
         memory_use::measure(&parts.env, parts.connections, parts.pools, parts.bindings);
-        let mut todo = VecDeque::from_iter(self.console_event(now, out, handle));
-        while let Some(effect) = todo.pop_front() {
+        let mut queue = VecDeque::from_iter(self.console_event(now, out, handle));
+        while let Some(effect) = queue.pop_front() {
             let Effect::Console(effect) = effect else {
                 self.carry_out([effect], now, out);
                 continue;
             };
             let effects = self.console_event(now, out, |event, out| event.carry_out(effect, out));
             for (at, effect) in effects.into_iter().enumerate() {
-                todo.insert(at, effect);
+                queue.insert(at, effect);
             }
         }
     }

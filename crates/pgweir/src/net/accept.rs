@@ -355,7 +355,7 @@ impl<P: Pooler> Driver<P> {
         self.io.random.fill_bytes(&mut peer.entropy);
         let token = self.pooler.accepted(&peer, self.io.now, &mut self.actions);
         if let Some(facts) = tls {
-            self.pooler.came_by_tls(token, *facts);
+            self.pooler.note_client_tls(token, *facts);
         }
         let mut connection = Connection::new(fd, ReadMode::Deliver, true);
         // The kernel reported the connection with its first bytes: no further event is needed to read them.

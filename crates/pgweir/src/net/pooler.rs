@@ -9,7 +9,7 @@ use pgweir_core::{
 /// One method per event; [`Worker`] documents them.
 pub(crate) trait Pooler {
     fn accepted(&mut self, peer: &Peer, now: Time, out: &mut Actions) -> Token;
-    fn came_by_tls(&mut self, conn: Token, facts: TlsFacts);
+    fn note_client_tls(&mut self, conn: Token, facts: TlsFacts);
     fn readable(&mut self, conn: Token, now: Time, out: &mut Actions);
     fn received(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions);
     fn peeked(&mut self, conn: Token, first: Option<u8>, now: Time, out: &mut Actions);
@@ -51,8 +51,8 @@ macro_rules! forward {
                 Worker::$name(self, $($argument,)* now, out)
             })*
 
-            fn came_by_tls(&mut self, conn: Token, facts: TlsFacts) {
-                Worker::came_by_tls(self, conn, facts);
+            fn note_client_tls(&mut self, conn: Token, facts: TlsFacts) {
+                Worker::note_client_tls(self, conn, facts);
             }
 
             fn next_tick(&self) -> Option<Time> {

@@ -374,7 +374,7 @@ impl Ring {
         }
         match completion.result {
             error if error == -libc::ENOBUFS => {
-                self.counts.lacked_buffer();
+                self.counts.note_missing_buffer();
                 Some(Completed::Ready(key, EventFlags::empty()))
             }
             // The poll reports the end, or more bytes.

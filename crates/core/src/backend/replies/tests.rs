@@ -73,8 +73,8 @@ fn a_sync_that_was_not_ignored_is_answered_before_our_own_request() {
     assert!(replies.is_settled() && replies.is_uncertain());
     replies.internal_query_sent(InternalQuery::Probe);
     assert_eq!(replies.ready(), Some(Request::Sync), "the client's");
-    replies.said(backend::DATA_ROW);
-    replies.said(backend::READY_FOR_QUERY);
+    replies.note_message(backend::DATA_ROW);
+    replies.note_message(backend::READY_FOR_QUERY);
     assert_eq!(
         replies.ready(),
         Some(Request::Internal(InternalQuery::Probe))

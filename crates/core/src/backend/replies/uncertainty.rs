@@ -16,7 +16,7 @@ impl Replies {
 
     /// Notes that the server has sent a message with this tag.
     #[inline]
-    pub fn said(&mut self, tag: u8) {
+    pub fn note_message(&mut self, tag: u8) {
         self.certainty.answering |= self.certainty.is_uncertain && tag != backend::READY_FOR_QUERY;
     }
 

@@ -209,13 +209,13 @@ mod tests {
         // The limit falls: servers have to go, and each counts until PostgreSQL has closed it.
         assert_eq!(caps.renew_lease(3, 20), []);
         assert_eq!((caps.surplus(), caps.short()), (2, 1));
-        assert!(caps.must_go(POOL, true, Time(0)));
+        assert!(caps.must_give_up_server(POOL, true, Time(0)));
         for _ in 0..2 {
             caps.begin_closing(POOL);
             assert_eq!(caps.give_back(POOL), []);
         }
         assert_eq!((caps.process_servers(), caps.surplus()), (5, 0));
-        assert!(!caps.must_go(POOL, true, Time(0)));
+        assert!(!caps.must_give_up_server(POOL, true, Time(0)));
         assert_eq!(log_in(&mut caps), Err(Scope::Process));
         for _ in 0..2 {
             assert_eq!(caps.end_closing(POOL), []);

@@ -8,7 +8,7 @@ const NONE: CapLimits = CapLimits {
 };
 
 /// Creates caps with pools 0, 1, ... of these databases and users.
-fn book(pools: &[(&str, &str, CapLimits)]) -> Caps {
+fn caps_with(pools: &[(&str, &str, CapLimits)]) -> Caps {
     let mut caps = Caps::default();
     for (id, (database, user, limits)) in pools.iter().enumerate() {
         caps.join(PoolId(id as u32), database, user, *limits);
@@ -28,7 +28,7 @@ fn process(limit: u32, weights: &[u32]) -> Caps {
         .zip(weights)
         .map(|(name, &weight)| (name.as_str(), name.as_str(), limits(weight)))
         .collect();
-    book(&pools)
+    caps_with(&pools)
 }
 
 fn take(caps: &mut Caps, pool: u32, times: u32) {
@@ -44,7 +44,7 @@ fn the_first_full_cap_denies_and_one_search_is_enough() {
         user: 2,
         ..NONE
     };
-    let mut caps = book(&[("d", "a", limits), ("d", "b", limits), ("e", "a", limits)]);
+    let mut caps = caps_with(&[("d", "a", limits), ("d", "b", limits), ("e", "a", limits)]);
     take(&mut caps, 0, 1);
     let denied = |search: &[Scope]| {
         Err(Denied {
@@ -86,7 +86,7 @@ fn a_pool_whose_other_cap_is_full_is_notified_without_a_slot() {
         user: 1,
         ..NONE
     };
-    let mut caps = book(&[("d", "a", limits), ("e", "b", limits), ("d", "b", limits)]);
+    let mut caps = caps_with(&[("d", "a", limits), ("e", "b", limits), ("d", "b", limits)]);
     take(&mut caps, 0, 1);
     take(&mut caps, 1, 1);
     assert!(caps.take(PoolId(2), Time(0)).is_err());
@@ -106,17 +106,20 @@ fn from_the_process_each_pool_keeps_its_share() {
     let mut caps = process(4, &[1, 1]);
     take(&mut caps, 0, 3);
     take(&mut caps, 1, 1);
-    assert!(!caps.must_go(PoolId(0), false, Time(0)), "nobody is denied");
+    assert!(
+        !caps.must_give_up_server(PoolId(0), false, Time(0)),
+        "nobody is denied"
+    );
     assert!(caps.take(PoolId(1), Time(0)).is_err());
-    assert!(caps.must_go(PoolId(0), false, Time(0)));
+    assert!(caps.must_give_up_server(PoolId(0), false, Time(0)));
     assert!(caps.may_evict(PoolId(1), Scope::Process, PoolId(0), 0));
-    assert!(!caps.must_go(PoolId(0), true, Time(PATIENCE - 1)));
-    assert!(caps.must_go(PoolId(0), true, Time(PATIENCE)));
+    assert!(!caps.must_give_up_server(PoolId(0), true, Time(PATIENCE - 1)));
+    assert!(caps.must_give_up_server(PoolId(0), true, Time(PATIENCE)));
     assert_eq!(caps.give_back(PoolId(0)), [PoolId(1)]);
     assert!(caps.claim(PoolId(1)));
     assert!(caps.take(PoolId(1), Time(0)).is_err());
     assert!(
-        !caps.must_go(PoolId(0), false, Time(PATIENCE)),
+        !caps.must_give_up_server(PoolId(0), false, Time(PATIENCE)),
         "two of four"
     );
     assert!(!caps.may_evict(PoolId(1), Scope::Process, PoolId(0), 0));
@@ -136,7 +139,7 @@ fn one_more_pool_comes(search_is_under_way: bool) -> (Caps, Vec<Scope>) {
         ..NONE
     };
     let names = [("d", "b"), ("d", "a"), ("e", "b"), ("e", "a")];
-    let mut caps = book(&names.map(|(d, u)| (d, u, limits)));
+    let mut caps = caps_with(&names.map(|(d, u)| (d, u, limits)));
     take(&mut caps, 0, 2);
     take(&mut caps, 3, 1);
     let first = caps
@@ -176,7 +179,7 @@ fn of_a_database_any_idle_server_may_go() {
         database: 2,
         ..NONE
     };
-    let mut caps = book(&[("d", "a", limits), ("d", "b", limits), ("e", "a", limits)]);
+    let mut caps = caps_with(&[("d", "a", limits), ("d", "b", limits), ("e", "a", limits)]);
     take(&mut caps, 0, 1);
     take(&mut caps, 1, 1);
     take(&mut caps, 2, 1);
@@ -190,10 +193,10 @@ fn of_a_database_any_idle_server_may_go() {
         !caps.may_evict(PoolId(1), Scope::Database, PoolId(2), 0),
         "of another one"
     );
-    assert!(!caps.must_go(PoolId(2), false, Time(0)));
-    assert!(caps.must_go(PoolId(0), false, Time(0)));
+    assert!(!caps.must_give_up_server(PoolId(2), false, Time(0)));
+    assert!(caps.must_give_up_server(PoolId(0), false, Time(0)));
     assert!(
-        !caps.must_go(PoolId(0), true, Time(PATIENCE)),
+        !caps.must_give_up_server(PoolId(0), true, Time(PATIENCE)),
         "it has its share"
     );
 }
@@ -238,7 +241,7 @@ fn no_pool_stays_denied_while_there_is_room() {
             .iter()
             .flat_map(|d| ["a", "b"].map(|u| (*d, u)));
         let pools: Vec<_> = names.map(|(d, u)| (d, u, limits(1 + limit(3)))).collect();
-        let mut caps = book(&pools);
+        let mut caps = caps_with(&pools);
         let mut held = vec![0_u32; pools.len()];
         let mut wants = vec![false; pools.len()];
         let mut mail = VecDeque::new();

@@ -93,7 +93,7 @@ impl Ledger {
 
     /// Returns whether the old process has servers, or waits for a place.
     #[must_use]
-    pub fn is_elsewhere(&self) -> bool {
+    pub fn involves_old_process(&self) -> bool {
         self.elsewhere.servers > 0
             || self.elsewhere.lends > 0
             || self.exclusive.elsewhere().is_some()
@@ -103,7 +103,7 @@ impl Ledger {
     pub fn end_elsewhere(&mut self, now: Time) -> Notes {
         if let Some(ticket) = self.exclusive.elsewhere() {
             self.exclusive.remove(ticket);
-            self.served_or_gone();
+            self.note_wait_ended();
         }
         self.elsewhere.lends = 0;
         self.set_elsewhere(0, 0, now)
@@ -228,9 +228,9 @@ mod tests {
         assert_eq!(ledger.set_elsewhere(1, 1, NOW).open, None);
         assert_eq!(ledger.set_elsewhere(0, 1, NOW).open, Some(A));
         let _ = ledger.want_elsewhere(1, NOW);
-        assert!(ledger.is_elsewhere());
+        assert!(ledger.involves_old_process());
         assert!(!ledger.end_elsewhere(NOW).lend);
-        assert!(!ledger.is_elsewhere());
+        assert!(!ledger.involves_old_process());
     }
 
     #[test]
@@ -265,10 +265,10 @@ mod tests {
             database: 1,
             ..CAPS
         };
-        let book = std::sync::Arc::<SharedCaps>::default();
+        let shared = std::sync::Arc::<SharedCaps>::default();
         let [mut ann, mut bob] = ["ann", "bob"].map(|user| {
             let id = PoolId(u32::from(user == "bob"));
-            let seat = CapMembership::new(&book, id, ["d", user], caps);
+            let seat = CapMembership::new(&shared, id, ["d", user], caps);
             Ledger::new(1, limits(2), seat)
         });
         assert_eq!(ann.fill(A, NOW).open, Some(A));
@@ -280,7 +280,7 @@ mod tests {
             generation: 0,
         };
         let _ = bob.wait(A, client, NOW);
-        let _ = book.with(|book| book.searched(PoolId(1), Scope::Database, false));
+        let _ = shared.with(|shared| shared.searched(PoolId(1), Scope::Database, false));
         assert_eq!(ann.closed(A, NOW).room, [PoolId(1)]);
         let notes = bob.room(NOW);
         assert!(notes.lend && notes.open.is_none());

@@ -34,7 +34,7 @@ impl Ledger {
     /// Returns whether other clients need a server that `worker` would keep for its client. `worker` offers its free
     /// servers to the ledger at present; if no client needs one, the ledger stops asking for them.
     pub fn demand(&mut self, worker: WorkerId, now: Time) -> ServerDemand {
-        if self.caps.must_go(false, now) || self.is_exclusive_turn(now) {
+        if self.caps.must_give_up_server(false, now) || self.is_exclusive_turn(now) {
             return ServerDemand::Now;
         }
         if self.oldest().is_none() {
@@ -52,7 +52,7 @@ impl Ledger {
     /// whom no other server is about to come free.
     #[must_use]
     pub fn kept_needed(&self, now: Time) -> usize {
-        if self.caps.must_go(false, now) || self.is_exclusive_turn(now) {
+        if self.caps.must_give_up_server(false, now) || self.is_exclusive_turn(now) {
             return usize::MAX;
         }
         self.waiting.saturating_sub(self.servers.reading as usize)

@@ -30,7 +30,7 @@ pub(super) struct ServerCounts {
     /// Servers that clients keep between transactions.
     pub(super) pinned: u32,
     /// Servers to be opened although no client waits for them, and whose opening has not begun.
-    pub(super) unasked: u32,
+    pub(super) without_waiter: u32,
 }
 
 /// The servers of the old process in an online restart.

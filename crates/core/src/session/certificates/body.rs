@@ -188,7 +188,7 @@ impl<'p> Reader<'p> {
         }
         let found = listener.name(word);
         if !found.is_empty() && !self.sets_within_transaction(at, word) {
-            self.add(super::serious(found), || {
+            self.add(super::opaque_unless_plain(found), || {
                 format!("it calls {}", String::from_utf8_lossy(word))
             });
         }
@@ -348,7 +348,7 @@ impl<'p> Reader<'p> {
                 && self.is_word(at + 1, "nothing")
             || start == Start::Maybe
                 && !is_any(word, &OTHER_STATEMENTS)
-                && self.goes_on_as_expression(at + 1)
+                && self.continues_expression(at + 1)
         {
             return;
         }
@@ -364,7 +364,7 @@ impl<'p> Reader<'p> {
         }
     }
 
-    fn goes_on_as_expression(&self, at: usize) -> bool {
+    fn continues_expression(&self, at: usize) -> bool {
         match self.at(at) {
             Some(Piece::Symbol(symbol)) => symbol != b';',
             Some(Piece::Word(word)) => is_any(word, &OPERATOR_WORDS),

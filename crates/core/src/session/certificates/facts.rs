@@ -18,7 +18,7 @@ use super::{
     body::{self, ANYTHING, Language, Listener},
     extensions::{self, Extensions},
     graph::{At, Graph, Node},
-    serious, tree,
+    opaque_unless_plain, tree,
 };
 use crate::session::{
     scan::{
@@ -338,9 +338,11 @@ impl Facts {
             self.own.relations.push((oid, name.into()));
             return;
         };
-        self.graph
-            .add(read, serious(traces.read.without(Effects::OPAQUE)));
-        self.graph.add(written, serious(traces.write));
+        self.graph.add(
+            read,
+            opaque_unless_plain(traces.read.without(Effects::OPAQUE)),
+        );
+        self.graph.add(written, opaque_unless_plain(traces.write));
         self.reasons.note(written, &format!("it writes to {name}"));
     }
 
@@ -351,7 +353,7 @@ impl Facts {
             self.graph.add_use(user, called);
         } else if let Some(&bits) = self.own.effects.get(&oid) {
             let called = self.graph.at(Node::Function(oid));
-            self.graph.add(called, serious(bits));
+            self.graph.add(called, opaque_unless_plain(bits));
             self.graph.add_use(user, called);
             let name = self.own.names.get(&oid).map_or("", |name| name);
             self.reasons.note(called, &format!("it calls {name}"));

@@ -99,7 +99,7 @@ impl Graph {
     }
 
     /// Returns whether a node is opaque only because plans keep its results.
-    pub(super) fn is_spoilt_by_plans(&self, at: At) -> bool {
+    pub(super) fn is_opaque_by_plans(&self, at: At) -> bool {
         let found = self.nodes[at.0 as usize];
         found.is_kept_in_plans && found.cause == at.0
     }
@@ -146,10 +146,10 @@ impl Graph {
         for place in 1..first.len() {
             first[place] += first[place - 1];
         }
-        let mut todo: Vec<_> = (0..self.nodes.len() as u32)
+        let mut queue: Vec<_> = (0..self.nodes.len() as u32)
             .filter(|&place| !self.nodes[place as usize].bits.is_empty())
             .collect();
-        while let Some(used) = todo.pop() {
+        while let Some(used) = queue.pop() {
             let bits = self.nodes[used as usize].bits;
             let (from, to) = (
                 first[used as usize] as usize,
@@ -163,7 +163,7 @@ impl Graph {
                 if found.add(bits) {
                     found.cause = used;
                 }
-                todo.push(user);
+                queue.push(user);
             }
         }
     }

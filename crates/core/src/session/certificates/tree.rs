@@ -73,9 +73,9 @@ pub(super) fn changes_rows(tree: &[u8]) -> bool {
 pub(super) fn custom_names(tree: &[u8]) -> Vec<Vec<u8>> {
     /// The OIDs of `set_config`, and of `current_setting` with one argument and with two.
     const OIDS: [u32; 3] = [2078, 2077, 3294];
-    let speaks = references(tree)
+    let uses_parameters = references(tree)
         .any(|found| matches!(found, Reference::Function(oid) if OIDS.contains(&oid)));
-    if !speaks {
+    if !uses_parameters {
         return Vec::new();
     }
     let constants = fields(tree).filter(|(name, ..)| *name == b"constvalue");

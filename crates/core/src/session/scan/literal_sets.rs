@@ -2,7 +2,7 @@
 
 use super::{
     parameters::{self, NAME_MAX},
-    phrase::undoubled,
+    phrase::undouble_quotes,
     pieces::{Piece, pieces},
 };
 
@@ -65,7 +65,7 @@ fn name(first: Piece<'_>, second: Piece<'_>) -> Option<Vec<u8>> {
 
 fn constant(value: Piece<'_>) -> Option<Vec<u8>> {
     match value {
-        Piece::Text(text) => Some(undoubled(text, b'\'').into_owned()),
+        Piece::Text(text) => Some(undouble_quotes(text, b'\'').into_owned()),
         Piece::Value(number) => {
             let is_written_so = number.len() <= DIGITS_MAX
                 && number.iter().all(u8::is_ascii_digit)

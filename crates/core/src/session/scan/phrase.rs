@@ -11,7 +11,7 @@ mod parse;
 use std::{borrow::Cow, collections::VecDeque, ops::Range};
 
 pub use custom::{CustomNames, custom_names};
-pub(super) use name::{identifier, undoubled};
+pub(super) use name::{identifier, undouble_quotes};
 pub(super) use parse::setting;
 
 use super::lexer::{Kind, Lexer};

@@ -26,7 +26,7 @@ impl Catalog {
     /// Records that a server connection was closed. After the last one, the certificates are invalid until the next
     /// server connection has identified its database.
     fn disconnected(&self) {
-        let (real, mut state) = self.locked();
+        let (canonical, mut state) = self.locked();
         state.servers = state.servers.saturating_sub(1);
         if state.servers > 0 || state.identity.is_none() {
             return;
@@ -38,13 +38,13 @@ impl Catalog {
         state.doubt();
         state.kept = was_known.then(|| (known, state.changes.count));
         let unknown = state.certificates.outdated(0);
-        real.put(&mut state, unknown);
+        canonical.put(&mut state, unknown);
     }
 
     /// Ends a reading of the identity: by the first server connection after a time without any, or for an entry whose
     /// servers read no catalog. `identity` is `None` if the server could not report it. Returns whether the database is
     /// to be identified.
-    pub(super) fn identity_told(&self, reading: &Reading, identity: Option<&Identity>) -> bool {
+    pub(super) fn note_identity(&self, reading: &Reading, identity: Option<&Identity>) -> bool {
         let mut state = self.state.lock();
         if state.reading.begun_at != Some(reading.begun_at) {
             return false;

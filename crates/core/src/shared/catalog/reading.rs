@@ -41,7 +41,7 @@ impl Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        let mut state = self.catalog.real().state.lock();
+        let mut state = self.catalog.canonical().state.lock();
         if state.reading.begun_at == Some(self.begun_at) {
             state.reading.begun_at = None;
         }

@@ -216,7 +216,7 @@ impl HostFacts {
 
     /// Records that the host has this state, which is not `Up`. A state in which no user can log in counts as a
     /// failure.
-    pub fn note_not_up(&mut self, state: HostState) {
+    pub fn note_unusable(&mut self, state: HostState) {
         let has_failed = matches!(state, HostState::Down | HostState::Unavailable);
         if self.state == HostState::Up && has_failed {
             self.failures += 1;
@@ -465,8 +465,8 @@ mod tests {
         standby.note_answer(Time(0), RETURN_AFTER);
         assert_eq!(standby.probation_ends_at, None);
         for (failed_at, probation_ends_at) in [(10, 16), (20, 31), (40, 61), (100, 141)] {
-            standby.note_not_up(HostState::Unavailable);
-            standby.note_not_up(HostState::Down);
+            standby.note_unusable(HostState::Unavailable);
+            standby.note_unusable(HostState::Down);
             assert_eq!(standby.probation_ends_at, None);
             standby.note_answer(Time(failed_at + 1), RETURN_AFTER);
             assert_eq!(standby.probation_ends_at, Some(Time(probation_ends_at)));
@@ -479,7 +479,7 @@ mod tests {
         }
         assert_eq!(standby.failures, 4);
         for _ in 0..20 {
-            standby.note_not_up(HostState::Down);
+            standby.note_unusable(HostState::Down);
             standby.note_answer(Time(1_000), RETURN_AFTER);
         }
         assert_eq!(
@@ -488,11 +488,11 @@ mod tests {
         );
         // A refused login, of a user with too many connections, say, is no failure.
         standby.note_answer(Time(1_000 + FAILURES_EXPIRE_AFTER), RETURN_AFTER);
-        standby.note_not_up(HostState::Refusing);
+        standby.note_unusable(HostState::Refusing);
         standby.note_answer(Time(1_001 + FAILURES_EXPIRE_AFTER), RETURN_AFTER);
         assert_eq!(standby.probation_ends_at, None);
         assert_eq!(standby.failures, 24);
-        standby.note_not_up(HostState::Down);
+        standby.note_unusable(HostState::Down);
         standby.note_answer(Time(1_002 + FAILURES_EXPIRE_AFTER), 0);
         assert_eq!(standby.probation_ends_at, None);
     }

@@ -155,7 +155,7 @@ impl Pooler for Probe {
         unreachable!("no test takes over")
     }
 
-    fn came_by_tls(&mut self, _: Token, _: TlsFacts) {}
+    fn note_client_tls(&mut self, _: Token, _: TlsFacts) {}
 
     fn tick(&mut self, _: Time, _: &mut Actions) {}
 

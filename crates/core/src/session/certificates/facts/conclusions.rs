@@ -55,7 +55,7 @@ impl Facts {
         self.name_altered_relations();
         self.graph.spread();
         for (at, ..) in &self.functions {
-            if self.graph.is_spoilt_by_plans(*at) {
+            if self.graph.is_opaque_by_plans(*at) {
                 let reason = "it is declared IMMUTABLE and reads a parameter, the user or the like";
                 self.reasons
                     .by_function

@@ -15,7 +15,7 @@ pub(in crate::session::scan) fn identifier<'a>(
     let bytes = lexer.bytes(token);
     match token.kind {
         Kind::Word => Some(cut(folded(bytes))),
-        Kind::Quoted => Some(cut(undoubled(&bytes[1..bytes.len() - 1], b'"'))),
+        Kind::Quoted => Some(cut(undouble_quotes(&bytes[1..bytes.len() - 1], b'"'))),
         _ => None,
     }
 }
@@ -23,7 +23,7 @@ pub(in crate::session::scan) fn identifier<'a>(
 /// Returns a plain string's value.
 pub(super) fn string<'a>(lexer: &Lexer<'a>, token: Token) -> Option<Cow<'a, [u8]>> {
     let bytes = lexer.bytes(token);
-    (token.kind == Kind::Text).then(|| undoubled(&bytes[1..bytes.len() - 1], b'\''))
+    (token.kind == Kind::Text).then(|| undouble_quotes(&bytes[1..bytes.len() - 1], b'\''))
 }
 
 fn folded(word: &[u8]) -> Cow<'_, [u8]> {
@@ -35,7 +35,7 @@ fn folded(word: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// Returns the text between quotes, with each doubled quote as one.
-pub(in crate::session::scan) fn undoubled(within: &[u8], quote: u8) -> Cow<'_, [u8]> {
+pub(in crate::session::scan) fn undouble_quotes(within: &[u8], quote: u8) -> Cow<'_, [u8]> {
     if !within.contains(&quote) {
         return Cow::Borrowed(within);
     }
