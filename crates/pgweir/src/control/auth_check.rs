@@ -10,7 +10,7 @@ use pgweir_core::{
 };
 
 use super::{Overloaded, ldap, pam, threads::Threads};
-use crate::net::{Mailboxes, Parcel};
+use crate::net::{Mailboxes, WorkerMessage};
 
 /// Accepts checks. The results are sent to the worker's mailbox.
 #[derive(Debug, Clone)]
@@ -47,9 +47,9 @@ impl AuthChecker {
     }
 }
 
-fn found((conn, auth_check): (Token, AuthCheck)) -> Parcel {
+fn found((conn, auth_check): (Token, AuthCheck)) -> WorkerMessage {
     let result = answer(auth_check);
-    Parcel::Found { conn, result }
+    WorkerMessage::Found { conn, result }
 }
 
 fn answer(auth_check: AuthCheck) -> AuthCheckResult {

@@ -7,7 +7,7 @@ use pgweir_config::Settings;
 use pgweir_core::{Token, WorkerId, shared::occupancy::Occupancy};
 
 use super::{Overloaded, threads::Threads};
-use crate::net::{Mailboxes, Parcel};
+use crate::net::{Mailboxes, WorkerMessage};
 
 /// Accepts jobs. The keys are sent to the worker's mailbox.
 #[derive(Debug, Clone)]
@@ -45,7 +45,7 @@ impl Deriver {
     }
 }
 
-fn derived((conn, job): (Token, DeriveJob)) -> Parcel {
+fn derived((conn, job): (Token, DeriveJob)) -> WorkerMessage {
     let keys = job.run();
-    Parcel::Derived { conn, keys }
+    WorkerMessage::Derived { conn, keys }
 }

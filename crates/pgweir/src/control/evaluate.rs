@@ -6,7 +6,7 @@ use std::{io, sync::Arc};
 use pgweir_core::{Evaluation, WorkerId, mail::Mail, shared::occupancy::Occupancy};
 
 use super::threads::Threads;
-use crate::net::{Mailboxes, Parcel};
+use crate::net::{Mailboxes, WorkerMessage};
 
 /// The largest number of evaluations that may wait: each database has at most one, whose facts stay in memory
 /// meanwhile. If there is one more, its reading counts as failed.
@@ -38,6 +38,6 @@ impl Evaluator {
     }
 }
 
-fn evaluate(evaluation: Box<Evaluation>) -> Parcel {
-    Parcel::Mail(Mail::CatalogEvaluated(Box::new(evaluation.run())))
+fn evaluate(evaluation: Box<Evaluation>) -> WorkerMessage {
+    WorkerMessage::Mail(Mail::CatalogEvaluated(Box::new(evaluation.run())))
 }

@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::supervisor::{Ending, Supervisor};
 use crate::{
-    net::{Listeners, Parcel},
+    net::{Listeners, WorkerMessage},
     takeover::{OtherProcess, Step, TakeoverSocket, busy},
 };
 
@@ -180,10 +180,10 @@ impl Supervisor {
         }
         let nowhere = Arc::new(Listeners::none());
         self.mailboxes
-            .send_all(|| Parcel::AcceptOn(Arc::clone(&nowhere)));
+            .send_all(|| WorkerMessage::AcceptOn(Arc::clone(&nowhere)));
         let begin = self.directory.begin_departure();
         self.mailboxes
-            .send_all(|| Parcel::Mail(TakeoverMail::BeginHandover.into()));
+            .send_all(|| WorkerMessage::Mail(TakeoverMail::BeginHandover.into()));
         // If the receiver is gone, a failure follows.
         let _ = reply.send(Ok(begin));
     }
@@ -211,10 +211,10 @@ impl Supervisor {
         }
         self.directory.end_departure();
         self.mailboxes
-            .send_all(|| Parcel::Mail(TakeoverMail::CancelHandover.into()));
+            .send_all(|| WorkerMessage::Mail(TakeoverMail::CancelHandover.into()));
         let listeners = Arc::clone(&self.listeners);
         self.mailboxes
-            .send_all(|| Parcel::AcceptOn(Arc::clone(&listeners)));
+            .send_all(|| WorkerMessage::AcceptOn(Arc::clone(&listeners)));
         self.notifier.main_pid(std::process::id());
     }
 

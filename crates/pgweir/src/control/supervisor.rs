@@ -25,7 +25,7 @@ use crate::{
     clock::Clock,
     http::{Http, Opened, Options, Tokens},
     log::{Log, LogBuffer},
-    net::{Listeners, Mailboxes, Parcel, return_freed_memory},
+    net::{Listeners, Mailboxes, WorkerMessage, return_freed_memory},
     process::{FileLimit, Notifier, PidFile},
     takeover::Step,
     tls::Contexts,
@@ -186,7 +186,7 @@ impl Supervisor {
                         console,
                         names: self.resolver.known(),
                     };
-                    self.mailboxes.send(worker, Parcel::Mail(mail));
+                    self.mailboxes.send(worker, WorkerMessage::Mail(mail));
                 }
                 Ok(Request::Core(Control::RefreshNames)) => self.resolver.refresh(),
                 Ok(Request::Core(Control::ReturnMemory)) => return_freed_memory(),
@@ -254,7 +254,7 @@ impl Supervisor {
         let period_us = stats_period_us(&self.directory.snapshot().config.settings);
         let workers = self.directory.workers();
         self.logging.stats.ask(workers, self.clock.now(), period_us);
-        self.mailboxes.send_all(|| Parcel::Mail(Mail::Count));
+        self.mailboxes.send_all(|| WorkerMessage::Mail(Mail::Count));
     }
 
     fn counted(&mut self, stats: &Stats) {
@@ -323,7 +323,7 @@ impl Supervisor {
         };
         self.say(Level::Log, text);
         self.mailboxes
-            .send_all(|| Parcel::Mail(Mail::OperatorOrders));
+            .send_all(|| WorkerMessage::Mail(Mail::OperatorOrders));
     }
 
     fn resume(&mut self) {
@@ -334,7 +334,7 @@ impl Supervisor {
         };
         self.say(Level::Log, text);
         self.mailboxes
-            .send_all(|| Parcel::Mail(Mail::OperatorOrders));
+            .send_all(|| WorkerMessage::Mail(Mail::OperatorOrders));
     }
 
     /// Stops accepting clients and starts a shutdown. A milder request than the last one is ignored.
@@ -347,11 +347,11 @@ impl Supervisor {
             // Administrators may still connect, and cancel the shutdown.
             self.listeners = Arc::new(self.listeners.unix_only());
             self.mailboxes
-                .send_all(|| Parcel::AcceptOn(Arc::clone(&self.listeners)));
+                .send_all(|| WorkerMessage::AcceptOn(Arc::clone(&self.listeners)));
         }
         ending.shutdown = Some(how);
         self.mailboxes
-            .send_all(|| Parcel::Mail(Mail::Shutdown(how)));
+            .send_all(|| WorkerMessage::Mail(Mail::Shutdown(how)));
     }
 
     fn on_ended(&mut self, worker: WorkerId, error: Option<String>, ending: &mut Ending) {
@@ -399,7 +399,7 @@ impl Supervisor {
 
     fn report(&self, worker: WorkerId, console: Token, outcome: Result<Option<Note>, Fault>) {
         let mail = Mail::Configured { console, outcome };
-        self.mailboxes.send(worker, Parcel::Mail(mail));
+        self.mailboxes.send(worker, WorkerMessage::Mail(mail));
     }
 
     /// Changes one setting until the file is read again.
@@ -523,9 +523,9 @@ impl Supervisor {
         self.directory.replace(Arc::clone(&snapshot));
         self.configure_log();
         self.mailboxes
-            .send_all(|| Parcel::Options(Arc::clone(&options)));
+            .send_all(|| WorkerMessage::Options(Arc::clone(&options)));
         self.mailboxes
-            .send_all(|| Parcel::Mail(Mail::Config(Arc::clone(&snapshot))));
+            .send_all(|| WorkerMessage::Mail(Mail::Config(Arc::clone(&snapshot))));
         if let Err(error) = self.patroni.apply(&snapshot.config) {
             self.say(Level::Error, format!("patroni: cannot start: {error}"));
         }

@@ -5,7 +5,7 @@ use std::{io, sync::Arc, thread};
 use crossbeam_channel::{Sender, bounded};
 use pgweir_core::{WorkerId, shared::occupancy::Occupancy};
 
-use crate::net::{Mailboxes, Parcel};
+use crate::net::{Mailboxes, WorkerMessage};
 
 #[derive(Debug)]
 struct QueuedJob<J> {
@@ -41,7 +41,7 @@ impl<J: Send + 'static> Threads<J> {
         queue: usize,
         mailboxes: &Mailboxes,
         occupancy: &Arc<Occupancy>,
-        run: fn(J) -> Parcel,
+        run: fn(J) -> WorkerMessage,
     ) -> io::Result<Self> {
         let (jobs, receiver) = bounded::<QueuedJob<J>>(queue);
         occupancy.limit(count, queue);
@@ -53,9 +53,9 @@ impl<J: Send + 'static> Threads<J> {
                 .spawn(move || {
                     for QueuedJob { worker, job } in jobs {
                         occupancy.begun();
-                        let parcel = run(job);
+                        let message = run(job);
                         occupancy.done();
-                        mailboxes.send(worker, parcel);
+                        mailboxes.send(worker, message);
                     }
                 })?;
         }

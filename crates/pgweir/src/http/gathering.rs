@@ -20,7 +20,7 @@ use super::exposition::Format;
 use crate::{
     clock::Clock,
     control::Resolver,
-    net::{Mailboxes, Parcel},
+    net::{Mailboxes, WorkerMessage},
 };
 
 /// The counts of one measurement, and the texts that were made from them.
@@ -125,7 +125,7 @@ impl Gatherer {
             let measurement = Measurement::new(gatherer.resolver.known(), now);
             let mail = Mail::Measure(Box::new(measurement));
             if let Some(first) = gatherer.mailboxes.workers().next() {
-                gatherer.mailboxes.send(first, Parcel::Mail(mail));
+                gatherer.mailboxes.send(first, WorkerMessage::Mail(mail));
             }
         });
     }

@@ -14,8 +14,8 @@ use rand::Rng;
 use rustix::io::Errno;
 
 use super::{
-    Listeners, Mailboxes, Parcel, driver::Driver, io::Io, listener::Listener, pooler::Pooler,
-    table::Connection, timers::Timer,
+    Listeners, Mailboxes, WorkerMessage, driver::Driver, io::Io, listener::Listener,
+    pooler::Pooler, table::Connection, timers::Timer,
 };
 
 /// The largest number of clients that are accepted in one turn: a burst of logins must not delay queries.
@@ -123,7 +123,7 @@ impl Load {
     /// Passes a client that no worker has accepted to this worker.
     pub(crate) fn give(&self, client: AcceptedClient, worker: WorkerId, mailboxes: &Mailboxes) {
         self.add(worker);
-        mailboxes.send(worker, Parcel::Client(client));
+        mailboxes.send(worker, WorkerMessage::Client(client));
     }
 
     /// Counts a client that arrived from another process.
@@ -377,7 +377,7 @@ impl<P: Pooler> Driver<P> {
             self.io
                 .threads
                 .mailboxes
-                .send(worker, Parcel::Client(accepted_client));
+                .send(worker, WorkerMessage::Client(accepted_client));
         }
     }
 }

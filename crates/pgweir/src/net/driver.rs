@@ -15,7 +15,7 @@ use rustix::{
 use slab::Slab;
 
 use super::{
-    Listeners, Mailboxes, NetOptions, Parcel,
+    Listeners, Mailboxes, NetOptions, WorkerMessage,
     accept::{Acceptor, Load},
     io::{EncryptionBuffers, Io, Pending, Threads, Turn},
     poller::{Key, Poller},
@@ -75,7 +75,7 @@ pub(crate) struct Driver<P = Worker> {
     pub(super) secure: SecureBuffers,
     pub(super) clock: Clock,
     memory: Arc<Memory>,
-    parcels: Vec<Parcel>,
+    messages: Vec<WorkerMessage>,
     carried: Vec<Token>,
 }
 
@@ -123,7 +123,7 @@ impl<P: Pooler> Driver<P> {
             secure: SecureBuffers::default(),
             clock: around.clock,
             memory: around.memory,
-            parcels: Vec::new(),
+            messages: Vec::new(),
             carried: Vec::new(),
         })
     }
@@ -303,39 +303,39 @@ impl<P: Pooler> Driver<P> {
     }
 
     fn empty_mailbox(&mut self) {
-        let mut parcels = mem::take(&mut self.parcels);
-        self.io.threads.mailboxes.take(self.io.id, &mut parcels);
-        for parcel in parcels.drain(..) {
-            self.unpack(parcel);
+        let mut messages = mem::take(&mut self.messages);
+        self.io.threads.mailboxes.take(self.io.id, &mut messages);
+        for message in messages.drain(..) {
+            self.handle_message(message);
             self.settle();
         }
-        self.parcels = parcels;
+        self.messages = messages;
     }
 
-    fn unpack(&mut self, parcel: Parcel) {
-        match parcel {
-            Parcel::Mail(mail) => {
+    fn handle_message(&mut self, message: WorkerMessage) {
+        match message {
+            WorkerMessage::Mail(mail) => {
                 if let Mail::AddressesGone { host, gone } = &mail {
                     self.io.retire_servers_at(host, gone);
                 }
                 self.call(|pooler, now, out| pooler.mail(mail, now, out));
             }
-            Parcel::Client(accepted_client) => self.admit(accepted_client),
-            Parcel::Server {
+            WorkerMessage::Client(accepted_client) => self.admit(accepted_client),
+            WorkerMessage::Server {
                 server,
                 connection,
                 early,
             } => self.adopt(server, *connection, &early),
-            Parcel::Arrived(client) => self.arrive(client),
-            Parcel::Derived { conn, keys } => {
+            WorkerMessage::Arrived(client) => self.arrive(client),
+            WorkerMessage::Derived { conn, keys } => {
                 self.call(|pooler, now, out| pooler.derived(conn, keys, now, out))
             }
-            Parcel::Found { conn, result } => {
+            WorkerMessage::Found { conn, result } => {
                 self.call(|pooler, now, out| pooler.auth_checked(conn, result, now, out))
             }
-            Parcel::Resolved { conn, result } => self.io.resolved(conn, result),
-            Parcel::Options(options) => self.io.options = options,
-            Parcel::AcceptOn(listeners) => self.io.accept_on(listeners),
+            WorkerMessage::Resolved { conn, result } => self.io.resolved(conn, result),
+            WorkerMessage::Options(options) => self.io.options = options,
+            WorkerMessage::AcceptOn(listeners) => self.io.accept_on(listeners),
         }
     }
 

@@ -5,7 +5,7 @@ use std::mem;
 use pgweir_core::{Action, Actions, Source, Token, mail::Mail};
 
 use super::{
-    Parcel,
+    WorkerMessage,
     io::{Io, Pending},
     send::PIECES_MAX,
 };
@@ -138,7 +138,9 @@ impl Io {
             Action::Mail { to, mail } if to == self.id => {
                 self.pending.push_back(Pending::Mail(*mail))
             }
-            Action::Mail { to, mail } => self.threads.mailboxes.send(to, Parcel::Mail(*mail)),
+            Action::Mail { to, mail } => {
+                self.threads.mailboxes.send(to, WorkerMessage::Mail(*mail))
+            }
             Action::MailAfterPending { to, mail } => self.turn.once_read.push((to, *mail)),
             Action::Export(trace) => self.threads.traces.push(trace),
             Action::Control(control) => self.ask(Request::Core(*control)),

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use slab::Slab;
 
 use super::{
-    Mailboxes, NetOptions, Parcel,
+    Mailboxes, NetOptions, WorkerMessage,
     accept::{Acceptor, Load},
     closing::Lingering,
     execute::Gathered,
@@ -189,12 +189,12 @@ impl Io {
             return;
         };
         let connection = Box::new(connection);
-        let parcel = Parcel::Server {
+        let message = WorkerMessage::Server {
             server,
             connection,
             early,
         };
-        self.threads.mailboxes.send(to, parcel);
+        self.threads.mailboxes.send(to, message);
     }
 
     /// Hands over a client to another process, with its server connection if it keeps one.

@@ -18,7 +18,7 @@ use super::{Listeners, NetOptions, accept::AcceptedClient, table::Connection};
 
 /// One item in a mailbox.
 #[derive(Debug)]
-pub(crate) enum Parcel {
+pub(crate) enum WorkerMessage {
     /// A message for the core.
     Mail(Mail),
     /// A client that another worker accepted.
@@ -56,7 +56,7 @@ pub(crate) struct Mailboxes(Arc<[Mailbox]>);
 
 #[derive(Debug)]
 struct Mailbox {
-    parcels: Mutex<Vec<Parcel>>,
+    messages: Mutex<Vec<WorkerMessage>>,
     wake: OwnedFd,
 }
 
@@ -69,25 +69,25 @@ impl Mailboxes {
         let one = |_| {
             let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
             Ok(Mailbox {
-                parcels: Mutex::default(),
+                messages: Mutex::default(),
                 wake,
             })
         };
         Ok(Self((0..workers).map(one).collect::<io::Result<_>>()?))
     }
 
-    /// Puts a parcel into a worker's mailbox. Parcels from one sender arrive in their order.
+    /// Puts a message into a worker's mailbox. Messages from one sender arrive in their order.
     ///
     /// Only the sender that finds the mailbox empty wakes the worker. The worker empties the whole mailbox after every
     /// wake-up, so a sender that finds the mailbox filled knows that a wake-up is on its way.
-    pub(crate) fn send(&self, to: WorkerId, parcel: Parcel) {
+    pub(crate) fn send(&self, to: WorkerId, message: WorkerMessage) {
         let Some(mailbox) = self.0.get(to.index()) else {
             return;
         };
         let first = {
-            let mut parcels = mailbox.parcels.lock();
-            parcels.push(parcel);
-            parcels.len() == 1
+            let mut messages = mailbox.messages.lock();
+            messages.push(message);
+            messages.len() == 1
         };
         if first {
             // The write can only fail when the counter is at its end, after 2^64 wake-ups.
@@ -95,10 +95,10 @@ impl Mailboxes {
         }
     }
 
-    /// Sends the same parcel to every worker.
-    pub(crate) fn send_all(&self, mut parcel: impl FnMut() -> Parcel) {
+    /// Sends the same message to every worker.
+    pub(crate) fn send_all(&self, mut message: impl FnMut() -> WorkerMessage) {
         for id in self.workers() {
-            self.send(id, parcel());
+            self.send(id, message());
         }
     }
 
@@ -107,10 +107,10 @@ impl Mailboxes {
         (0..self.0.len()).map(|index| WorkerId(index as u8))
     }
 
-    /// Moves everything from a mailbox into the empty `parcels`.
-    pub(crate) fn take(&self, of: WorkerId, parcels: &mut Vec<Parcel>) {
+    /// Moves everything from a mailbox into the empty `messages`.
+    pub(crate) fn take(&self, of: WorkerId, messages: &mut Vec<WorkerMessage>) {
         if let Some(mailbox) = self.0.get(of.index()) {
-            std::mem::swap(&mut *mailbox.parcels.lock(), parcels);
+            std::mem::swap(&mut *mailbox.messages.lock(), messages);
         }
     }
 

@@ -44,6 +44,6 @@ pub(crate) use inherited::Passed;
 pub(crate) use listener::{
     ListenError, ListenPlan, Listeners, addresses_of, group_id, tcp_socket, unix_path,
 };
-pub(crate) use mailbox::{Mailboxes, Parcel};
+pub(crate) use mailbox::{Mailboxes, WorkerMessage};
 pub(crate) use options::{NetOptions, SocketOptions};
 pub(crate) use ring::Ring;

@@ -24,7 +24,7 @@ use pgweir_core::{
     takeover::{BadFrame, ClientRecord, Encryption, ListenNote},
 };
 
-use crate::net::{Mailboxes, Parcel};
+use crate::net::{Mailboxes, WorkerMessage};
 
 pub(crate) use self::{
     new_process::{Inheritance, NewProcess},
@@ -73,7 +73,7 @@ impl DepartingServer {
     pub(crate) fn gone(self, mailboxes: &Mailboxes) {
         let Self { shared, worker, .. } = self;
         let word = TakeoverMail::Gone { shared, worker };
-        mailboxes.send(worker, Parcel::Mail(word.into()));
+        mailboxes.send(worker, WorkerMessage::Mail(word.into()));
     }
 }
 

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     clock::Clock,
     log::LogBuffer,
-    net::{ListenPlan, Listeners, Mailboxes, Parcel, SocketOptions},
+    net::{ListenPlan, Listeners, Mailboxes, SocketOptions, WorkerMessage},
 };
 
 /// The time that the running process has to reply.
@@ -183,7 +183,7 @@ impl Inheritance {
         let builder = thread::Builder::new().name("arrivals".to_owned());
         let listen = move || {
             let count = receive(&mut channel, &directory, &mailboxes, &other_process);
-            let alone = Parcel::Mail(TakeoverMail::Alone.into());
+            let alone = WorkerMessage::Mail(TakeoverMail::Alone.into());
             directory.set_partner(false);
             other_process.old_process_gone();
             mailboxes.send(WorkerId(0), alone);
@@ -233,15 +233,15 @@ fn receive(
                     unsent,
                     encryption,
                 };
-                mailboxes.send(to, Parcel::Arrived(client));
+                mailboxes.send(to, WorkerMessage::Arrived(client));
             }
             Message::Held(note) => {
                 let mail = TakeoverMail::OldProcessServers(note).into();
-                mailboxes.send(WorkerId(0), Parcel::Mail(mail));
+                mailboxes.send(WorkerId(0), WorkerMessage::Mail(mail));
             }
             Message::Want(note) => {
                 let mail = TakeoverMail::PlaceRequested(note).into();
-                mailboxes.send(WorkerId(0), Parcel::Mail(mail));
+                mailboxes.send(WorkerId(0), WorkerMessage::Mail(mail));
             }
             Message::Listen { pid, secret, note } => {
                 listening(mailboxes, workers, pid, secret, note);

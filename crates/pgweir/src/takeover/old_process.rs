@@ -23,7 +23,7 @@ use super::{
 use crate::{
     clock::Clock,
     control::Request,
-    net::{Listeners, Mailboxes, Parcel},
+    net::{Listeners, Mailboxes, WorkerMessage},
 };
 
 /// The time that the new process has for each step of its start.
@@ -81,7 +81,7 @@ impl OldProcess {
                         other_process.say(&Message::listen(&key, note))
                     }
                     Outgoing::NoMore(worker) => {
-                        mailboxes.send(worker, Parcel::Mail(TakeoverMail::AllBack.into()));
+                        mailboxes.send(worker, WorkerMessage::Mail(TakeoverMail::AllBack.into()));
                     }
                 }
             }
@@ -227,7 +227,7 @@ impl OldProcess {
                 Ok((Message::Received(count), _)) => self.arrived(count),
                 Ok((Message::Lend(note), _)) => {
                     let mail = TakeoverMail::PlaceLent(note).into();
-                    self.mailboxes.send(WorkerId(0), Parcel::Mail(mail));
+                    self.mailboxes.send(WorkerId(0), WorkerMessage::Mail(mail));
                 }
                 Ok((Message::Listen { pid, secret, note }, _)) => {
                     listening(&self.mailboxes, self.directory.workers(), pid, secret, note);
@@ -248,7 +248,7 @@ impl OldProcess {
             if patience > 0 && !is_over && self.clock.now().since(began) >= patience {
                 is_over = true;
                 self.mailboxes
-                    .send_all(|| Parcel::Mail(TakeoverMail::HandoverTimeout.into()));
+                    .send_all(|| WorkerMessage::Mail(TakeoverMail::HandoverTimeout.into()));
             }
         }
     }
@@ -292,7 +292,7 @@ pub(super) fn cancel_here(mailboxes: &Mailboxes, workers: usize, key: CancelKey)
     };
     if let Mail::Cancel { key, .. } = &mail {
         let to = key.worker(workers);
-        mailboxes.send(to, Parcel::Mail(mail));
+        mailboxes.send(to, WorkerMessage::Mail(mail));
     }
 }
 
@@ -308,7 +308,7 @@ pub(super) fn listening(
     let key = CancelKey { pid, secret };
     let to = key.worker(workers);
     let word = TakeoverMail::Listening { key, note };
-    mailboxes.send(to, Parcel::Mail(word.into()));
+    mailboxes.send(to, WorkerMessage::Mail(word.into()));
 }
 
 /// Gives a client that could not be handed over back to its worker.
@@ -337,9 +337,9 @@ fn take_back(client: Departing, mailboxes: &Mailboxes) {
         unsent,
         encryption,
     };
-    mailboxes.send(to, Parcel::Arrived(client));
+    mailboxes.send(to, WorkerMessage::Arrived(client));
     // The server is counted at its new place before its old count is removed.
     if let Some(word) = gone {
-        mailboxes.send(to, Parcel::Mail(word.into()));
+        mailboxes.send(to, WorkerMessage::Mail(word.into()));
     }
 }

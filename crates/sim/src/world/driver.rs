@@ -66,7 +66,7 @@ pub(super) enum Pending {
 
 /// A message between workers.
 #[derive(Debug)]
-pub(super) enum Parcel {
+pub(super) enum WorkerMessage {
     Mail(Mail),
     Server {
         server: Box<Server>,
@@ -198,17 +198,25 @@ impl World {
             Action::Derive { conn, job } => {
                 self.count("derivation");
                 let keys = job.run();
-                self.post(self.hosts.len(), host, Parcel::Derived { conn, keys });
+                self.post(
+                    self.hosts.len(),
+                    host,
+                    WorkerMessage::Derived { conn, keys },
+                );
             }
             Action::Evaluate(evaluation) => {
                 self.count("catalog evaluation");
                 let mail = Mail::CatalogEvaluated(Box::new(evaluation.run()));
-                self.post(self.hosts.len(), host, Parcel::Mail(mail));
+                self.post(self.hosts.len(), host, WorkerMessage::Mail(mail));
             }
             Action::CheckAuth { conn, auth_check } => {
                 self.count("inquiry");
                 let finding = answer(&auth_check);
-                self.post(self.hosts.len(), host, Parcel::Found { conn, finding });
+                self.post(
+                    self.hosts.len(),
+                    host,
+                    WorkerMessage::Found { conn, finding },
+                );
             }
             Action::MoveServer { conn, to, server } => {
                 let Some(Conn::Open(mut open)) = self.hosts[host].table.remove(&conn) else {
@@ -216,7 +224,7 @@ impl World {
                 };
                 open.hang_up_was_reported = false;
                 self.count("server moves");
-                self.post(host, to.index(), Parcel::Server { server, open });
+                self.post(host, to.index(), WorkerMessage::Server { server, open });
             }
             Action::HandOverClient {
                 conn,
@@ -227,7 +235,11 @@ impl World {
             Action::ForwardToNewProcess { .. } => {}
             Action::AwaitReturns => {
                 let control = self.hosts.len();
-                self.post(control, host, Parcel::Mail(TakeoverMail::AllBack.into()));
+                self.post(
+                    control,
+                    host,
+                    WorkerMessage::Mail(TakeoverMail::AllBack.into()),
+                );
             }
             // A random number decides when a worker reads this, as for all mail.
             Action::Mail { to, mail } | Action::MailAfterPending { to, mail } => {
@@ -325,7 +337,7 @@ impl World {
         if lost {
             self.note(|| "  (sabotage: the mail is lost)".to_owned());
         } else {
-            self.post(from, to.index(), Parcel::Mail(mail));
+            self.post(from, to.index(), WorkerMessage::Mail(mail));
         }
     }
 
@@ -335,18 +347,18 @@ impl World {
         self.fault_chances.is_multiple_of(nth)
     }
 
-    pub(super) fn post(&mut self, from: usize, to: usize, parcel: Parcel) {
+    pub(super) fn post(&mut self, from: usize, to: usize, message: WorkerMessage) {
         if self.hosts[to].stopped {
-            return self.discard(parcel);
+            return self.discard(message);
         }
-        self.posts.entry((from, to)).or_default().push_back(parcel);
+        self.posts.entry((from, to)).or_default().push_back(message);
     }
 
     /// Discards a message without a receiver: a connection in it is closed.
-    fn discard(&mut self, parcel: Parcel) {
-        let opens = match parcel {
-            Parcel::Server { open, .. } => [Some(open), None],
-            Parcel::Client { open, server, .. } => [Some(open), server],
+    fn discard(&mut self, message: WorkerMessage) {
+        let opens = match message {
+            WorkerMessage::Server { open, .. } => [Some(open), None],
+            WorkerMessage::Client { open, server, .. } => [Some(open), server],
             _ => [None, None],
         };
         for open in opens.into_iter().flatten() {
@@ -496,9 +508,9 @@ impl World {
             self.close(host, token);
         }
         let posts = self.posts.iter_mut().filter(|((_, to), _)| *to == host);
-        let unread: Vec<Parcel> = posts.flat_map(|(_, post)| std::mem::take(post)).collect();
-        for parcel in unread {
-            self.discard(parcel);
+        let unread: Vec<WorkerMessage> = posts.flat_map(|(_, post)| std::mem::take(post)).collect();
+        for message in unread {
+            self.discard(message);
         }
     }
 

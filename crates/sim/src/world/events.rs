@@ -6,7 +6,7 @@ use pgweir_core::{Address, Closed, ConnectError, ReadMode, TlsFacts, Token};
 
 use super::{
     World,
-    driver::{Call, Conn, Open, Parcel},
+    driver::{Call, Conn, Open, WorkerMessage},
 };
 use crate::{
     checks::Violation,
@@ -299,7 +299,7 @@ impl World {
     }
 
     fn receive_post(&mut self, from: usize, to: usize) -> Result<(), Violation> {
-        let Some(parcel) = self
+        let Some(message) = self
             .posts
             .get_mut(&(from, to))
             .and_then(|post| post.pop_front())
@@ -308,22 +308,22 @@ impl World {
         };
         let now = self.now;
         let driver = &mut self.hosts[to];
-        match parcel {
-            Parcel::Mail(mail) => return self.read_mail(to, mail, true),
-            Parcel::Derived { conn, keys } => {
+        match message {
+            WorkerMessage::Mail(mail) => return self.read_mail(to, mail, true),
+            WorkerMessage::Derived { conn, keys } => {
                 driver.worker.derived(conn, keys, now, &mut driver.actions);
             }
-            Parcel::Found { conn, finding } => {
+            WorkerMessage::Found { conn, finding } => {
                 driver
                     .worker
                     .auth_checked(conn, finding, now, &mut driver.actions);
             }
-            Parcel::Client {
+            WorkerMessage::Client {
                 record,
                 open,
                 server,
             } => return self.take_back(to, record, open, server),
-            Parcel::Server { server, open } => {
+            WorkerMessage::Server { server, open } => {
                 let token = driver.worker.adopt(server, now, &mut driver.actions);
                 driver.table.insert(token, Conn::Open(open));
             }

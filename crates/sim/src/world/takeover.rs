@@ -9,7 +9,7 @@ use pgweir_core::{
 
 use super::{
     World,
-    driver::{Call, Conn, Open, Parcel},
+    driver::{Call, Conn, Open, WorkerMessage},
 };
 use crate::checks::{Promise, Violation};
 
@@ -120,14 +120,14 @@ impl World {
             (open, TakeoverMail::Gone { shared, worker })
         };
         let (server, gone) = server.map(counted).unzip();
-        let parcel = Parcel::Client {
+        let message = WorkerMessage::Client {
             record,
             open,
             server,
         };
-        self.post(control, to.index(), parcel);
+        self.post(control, to.index(), message);
         if let Some(word) = gone {
-            self.post(control, to.index(), Parcel::Mail(word.into()));
+            self.post(control, to.index(), WorkerMessage::Mail(word.into()));
         }
     }
 

@@ -35,7 +35,7 @@ use crate::{
     clock::{Clock, since_boot_us},
     console_link::ConsoleConnector,
     log::LogBuffer,
-    net::Parcel,
+    net::WorkerMessage,
 };
 
 /// The maximum number of requests in one interval.
@@ -160,8 +160,8 @@ impl Actor {
     /// Collects the workers' counts of idle servers, and their process ids if `wants_pids`.
     async fn round(&mut self, wants_pids: bool) -> Option<FleetRound> {
         let round = FleetMail::Round(Box::new(FleetRound::new(wants_pids)));
-        let parcel = Parcel::Mail(Mail::Fleet(round));
-        self.connector.mailboxes.send(WorkerId(0), parcel);
+        let message = WorkerMessage::Mail(Mail::Fleet(round));
+        self.connector.mailboxes.send(WorkerId(0), message);
         let patience = Duration::from_micros(self.terms.timeout);
         let answer = async {
             loop {
@@ -202,8 +202,8 @@ impl Actor {
             .into_iter()
             .filter_map(|id| self.connector.directory.pool_of(id))
         {
-            let parcel = Parcel::Mail(Mail::CapHasRoom(pool));
-            self.connector.mailboxes.send(WorkerId(0), parcel);
+            let message = WorkerMessage::Mail(Mail::CapHasRoom(pool));
+            self.connector.mailboxes.send(WorkerId(0), message);
         }
         self.note_lease();
         request
@@ -289,7 +289,7 @@ impl Actor {
         let mail = || FleetMail::Count(Arc::clone(&count));
         self.connector
             .mailboxes
-            .send_all(|| Parcel::Mail(Mail::Fleet(mail())));
+            .send_all(|| WorkerMessage::Mail(Mail::Fleet(mail())));
         let answer = async {
             loop {
                 match self.answers.recv().await? {

@@ -35,7 +35,7 @@ use crate::{
     clock::{Clock, since_boot_us},
     console_link::ConsoleConnector,
     log::LogBuffer,
-    net::{Mailboxes, Parcel},
+    net::{Mailboxes, WorkerMessage},
 };
 
 /// The maximum number of workers' answers in the queue to the thread. Each interval brings at most two.
@@ -135,7 +135,7 @@ impl Fleet {
             let text = "cannot pass the command on through etcd: too many commands wait";
             let fault = Fault::Command(text.to_owned());
             let mail = Mail::Fleet(FleetMail::CommandAnswered(console, Box::new(Err(fault))));
-            thread.mailboxes.send(worker, Parcel::Mail(mail));
+            thread.mailboxes.send(worker, WorkerMessage::Mail(mail));
         }
     }
 }

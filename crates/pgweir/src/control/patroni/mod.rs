@@ -24,7 +24,7 @@ use tokio::{
 
 pub(crate) use self::access::{Access, AccessError};
 use self::request::Member;
-use crate::net::{Mailboxes, Parcel};
+use crate::net::{Mailboxes, WorkerMessage};
 
 /// The maximum number of bytes of an error in the log and the event.
 const ERROR_MAX: usize = 300;
@@ -182,8 +182,8 @@ impl Cluster {
         loop {
             let found = self.ask_in_turn(&terms).await;
             if let Some(news) = self.note(found) {
-                let parcel = Parcel::Mail(Mail::PatroniNews(Box::new(news)));
-                mailboxes.send(WorkerId(0), parcel);
+                let message = WorkerMessage::Mail(Mail::PatroniNews(Box::new(news)));
+                mailboxes.send(WorkerId(0), message);
             }
             time::sleep(terms.interval).await;
         }

@@ -28,7 +28,7 @@ use self::{source::Source, zones::zone_of};
 use crate::{
     clock::Clock,
     log::Log,
-    net::{Mailboxes, Parcel},
+    net::{Mailboxes, WorkerMessage},
 };
 pub(crate) use source::{LookupError, check_resolv_conf};
 
@@ -44,7 +44,7 @@ pub(crate) enum Lookup {
     Known(Arc<[SocketAddr]>),
     /// The name has no addresses.
     Unknown(ConnectError),
-    /// The answer will be sent to the mailbox ([`Parcel::Resolved`]).
+    /// The answer will be sent to the mailbox ([`WorkerMessage::Resolved`]).
     Asked,
 }
 
@@ -268,14 +268,14 @@ impl Resolver {
             let host: Arc<str> = name.into();
             self.mailboxes.send_all(|| {
                 let (host, gone) = (Arc::clone(&host), Arc::clone(&gone));
-                Parcel::Mail(Mail::AddressesGone { host, gone })
+                WorkerMessage::Mail(Mail::AddressesGone { host, gone })
             });
         }
         for (index, waiter) in waiters.into_iter().enumerate() {
             let result = ported(&answer, turn.wrapping_add(index), waiter.port);
             let conn = waiter.conn;
             self.mailboxes
-                .send(waiter.worker, Parcel::Resolved { conn, result });
+                .send(waiter.worker, WorkerMessage::Resolved { conn, result });
         }
     }
 }
@@ -379,21 +379,21 @@ mod tests {
         };
         let ask = || resolver.lookup("localhost", 5432, WorkerId(0), conn, clock.now());
         assert!(matches!(ask(), Lookup::Asked));
-        let mut parcels = Vec::new();
+        let mut messages = Vec::new();
         let bell = mailboxes.bell(WorkerId(0)).expect("bell");
         let mut ring = [rustix::event::PollFd::new(
             &bell,
             rustix::event::PollFlags::IN,
         )];
         rustix::event::poll(&mut ring, None).expect("poll");
-        mailboxes.take(WorkerId(0), &mut parcels);
+        mailboxes.take(WorkerId(0), &mut messages);
         let [
-            Parcel::Resolved {
+            WorkerMessage::Resolved {
                 result: Ok(mailed), ..
             },
-        ] = parcels.as_slice()
+        ] = messages.as_slice()
         else {
-            panic!("{parcels:?}")
+            panic!("{messages:?}")
         };
         assert!(
             mailed

@@ -28,7 +28,7 @@ use crate::{
         commands::{COMMANDS_MAX, CommandKeys, Decision, Given, Seen},
         record::{AnswerValue, CommandValue},
     },
-    net::Parcel,
+    net::WorkerMessage,
 };
 
 /// The longest result of a command in its answer, in characters.
@@ -317,7 +317,7 @@ impl Actor {
         let mail = Mail::Fleet(FleetMail::CommandAnswered(order.console, Box::new(outcome)));
         self.connector
             .mailboxes
-            .send(order.worker, Parcel::Mail(mail));
+            .send(order.worker, WorkerMessage::Mail(mail));
     }
 
     /// Records a command of the fleet: an event, and a line if `log_audit` is set. `command` is `None` if this node has not
