@@ -305,9 +305,8 @@ fn modules_of_core_import_downwards() {
 }
 
 /// Imports that close a circle and stay: importer, then imported. The scan of a text asks for the certificates of
-/// functions, which are found by scanning function bodies. The cache of verdicts finds the fingerprint of a text, which
-/// is found with the scanner's lexer.
-const UPWARDS: &[(&str, &str)] = &[("scan", "certificates"), ("scan", "fingerprint")];
+/// functions, which are found by scanning function bodies.
+const UPWARDS: &[(&str, &str)] = &[("scan", "certificates")];
 
 /// The imports between the files and folders of each folder: the folder's path, then who imports whom.
 fn imports_within_folders(

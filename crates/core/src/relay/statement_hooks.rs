@@ -122,7 +122,8 @@ impl ClientMessages<'_> {
             Dialect::Unreadable => Fingerprint::hash_of(text, dialect),
             _ => {
                 let verdict = self.verdicts.read(text, dialect, self.certificates);
-                self.verdicts.fingerprint(verdict.place, text, dialect)
+                let find = || Fingerprint::hash_of(text, dialect);
+                self.verdicts.fingerprint(verdict.place, find)
             }
         };
         let pool = self.server.statement_pool();

@@ -8,7 +8,7 @@ use super::{
     client_names::until_nul, client_to_server::ClientMessages, message::Message, named::Named,
 };
 use crate::backend::Unnamed;
-use crate::session::{Class, CustomParameters, Effects, Statement, scan::CustomNames};
+use crate::session::{Class, CustomParameters, Effects, Fingerprint, Statement, scan::CustomNames};
 
 impl ClientMessages<'_> {
     /// Returns the effects of a message's text, and records the consequences that take effect at once.
@@ -69,7 +69,8 @@ impl ClientMessages<'_> {
             let verdict = self.verdicts.read(text, dialect, self.certificates);
             if self.counting.statistics.is_on() {
                 let place = verdict.place;
-                self.counting.scanned = Some(self.verdicts.fingerprint(place, text, dialect));
+                let find = || Fingerprint::hash_of(text, dialect);
+                self.counting.scanned = Some(self.verdicts.fingerprint(place, find));
             }
             verdict.effects
         })

@@ -4,7 +4,7 @@ use super::{
     Dialect, Effects, blocks, look, scan,
     template::{Maker, Template},
 };
-use crate::session::{certificates::Certificates, fingerprint::Fingerprint};
+use crate::session::certificates::Certificates;
 
 /// Longer texts are not cached.
 const TEXT_LEN_MAX: usize = 4096;
@@ -130,15 +130,13 @@ impl VerdictCache {
         }
     }
 
-    /// Returns the hash of the fingerprint of the text that was read last.
+    /// Returns the hash of the fingerprint of the text that was read last. `find` computes the hash.
     #[inline]
-    pub fn fingerprint(&mut self, place: Option<Place>, text: &[u8], dialect: Dialect) -> u64 {
+    pub fn fingerprint(&mut self, place: Option<Place>, find: impl FnOnce() -> u64) -> u64 {
         let known = place.and_then(|Place { set, way }| self.sets.get_mut(set)?.known.get_mut(way));
         match known {
-            Some(known) => *known
-                .fingerprint
-                .get_or_insert_with(|| Fingerprint::hash_of(text, dialect)),
-            None => Fingerprint::hash_of(text, dialect),
+            Some(known) => *known.fingerprint.get_or_insert_with(find),
+            None => find(),
         }
     }
 
