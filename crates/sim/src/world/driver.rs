@@ -66,7 +66,7 @@ pub(super) enum Pending {
 
 /// A message between workers.
 #[derive(Debug)]
-pub(super) enum WorkerMessage {
+pub(super) enum Posted {
     Mail(Mail),
     Server {
         server: Box<Server>,
@@ -198,25 +198,17 @@ impl World {
             Action::Derive { conn, job } => {
                 self.count("derivation");
                 let keys = job.run();
-                self.post(
-                    self.hosts.len(),
-                    host,
-                    WorkerMessage::Derived { conn, keys },
-                );
+                self.post(self.hosts.len(), host, Posted::Derived { conn, keys });
             }
             Action::Evaluate(evaluation) => {
                 self.count("catalog evaluation");
                 let mail = Mail::CatalogEvaluated(Box::new(evaluation.run()));
-                self.post(self.hosts.len(), host, WorkerMessage::Mail(mail));
+                self.post(self.hosts.len(), host, Posted::Mail(mail));
             }
             Action::CheckAuth { conn, auth_check } => {
                 self.count("inquiry");
                 let finding = answer(&auth_check);
-                self.post(
-                    self.hosts.len(),
-                    host,
-                    WorkerMessage::Found { conn, finding },
-                );
+                self.post(self.hosts.len(), host, Posted::Found { conn, finding });
             }
             Action::MoveServer { conn, to, server } => {
                 let Some(Conn::Open(mut open)) = self.hosts[host].table.remove(&conn) else {
@@ -224,7 +216,7 @@ impl World {
                 };
                 open.hang_up_was_reported = false;
                 self.count("server moves");
-                self.post(host, to.index(), WorkerMessage::Server { server, open });
+                self.post(host, to.index(), Posted::Server { server, open });
             }
             Action::HandOverClient {
                 conn,
@@ -235,11 +227,7 @@ impl World {
             Action::ForwardToNewProcess { .. } => {}
             Action::AwaitReturns => {
                 let control = self.hosts.len();
-                self.post(
-                    control,
-                    host,
-                    WorkerMessage::Mail(TakeoverMail::AllBack.into()),
-                );
+                self.post(control, host, Posted::Mail(TakeoverMail::AllBack.into()));
             }
             // A random number decides when a worker reads this, as for all mail.
             Action::Mail { to, mail } | Action::MailAfterPending { to, mail } => {
@@ -337,7 +325,7 @@ impl World {
         if lost {
             self.note(|| "  (sabotage: the mail is lost)".to_owned());
         } else {
-            self.post(from, to.index(), WorkerMessage::Mail(mail));
+            self.post(from, to.index(), Posted::Mail(mail));
         }
     }
 
@@ -347,7 +335,7 @@ impl World {
         self.fault_chances.is_multiple_of(nth)
     }
 
-    pub(super) fn post(&mut self, from: usize, to: usize, message: WorkerMessage) {
+    pub(super) fn post(&mut self, from: usize, to: usize, message: Posted) {
         if self.hosts[to].stopped {
             return self.discard(message);
         }
@@ -355,10 +343,10 @@ impl World {
     }
 
     /// Discards a message without a receiver: a connection in it is closed.
-    fn discard(&mut self, message: WorkerMessage) {
+    fn discard(&mut self, message: Posted) {
         let opens = match message {
-            WorkerMessage::Server { open, .. } => [Some(open), None],
-            WorkerMessage::Client { open, server, .. } => [Some(open), server],
+            Posted::Server { open, .. } => [Some(open), None],
+            Posted::Client { open, server, .. } => [Some(open), server],
             _ => [None, None],
         };
         for open in opens.into_iter().flatten() {
@@ -508,7 +496,7 @@ impl World {
             self.close(host, token);
         }
         let posts = self.posts.iter_mut().filter(|((_, to), _)| *to == host);
-        let unread: Vec<WorkerMessage> = posts.flat_map(|(_, post)| std::mem::take(post)).collect();
+        let unread: Vec<Posted> = posts.flat_map(|(_, post)| std::mem::take(post)).collect();
         for message in unread {
             self.discard(message);
         }

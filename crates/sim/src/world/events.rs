@@ -6,7 +6,7 @@ use pgweir_core::{Address, Closed, ConnectError, ReadMode, TlsFacts, Token};
 
 use super::{
     World,
-    driver::{Call, Conn, Open, WorkerMessage},
+    driver::{Call, Conn, Open, Posted},
 };
 use crate::{
     checks::Violation,
@@ -309,21 +309,21 @@ impl World {
         let now = self.now;
         let driver = &mut self.hosts[to];
         match message {
-            WorkerMessage::Mail(mail) => return self.read_mail(to, mail, true),
-            WorkerMessage::Derived { conn, keys } => {
+            Posted::Mail(mail) => return self.read_mail(to, mail, true),
+            Posted::Derived { conn, keys } => {
                 driver.worker.derived(conn, keys, now, &mut driver.actions);
             }
-            WorkerMessage::Found { conn, finding } => {
+            Posted::Found { conn, finding } => {
                 driver
                     .worker
                     .auth_checked(conn, finding, now, &mut driver.actions);
             }
-            WorkerMessage::Client {
+            Posted::Client {
                 record,
                 open,
                 server,
             } => return self.take_back(to, record, open, server),
-            WorkerMessage::Server { server, open } => {
+            Posted::Server { server, open } => {
                 let token = driver.worker.adopt(server, now, &mut driver.actions);
                 driver.table.insert(token, Conn::Open(open));
             }

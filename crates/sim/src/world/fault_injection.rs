@@ -10,7 +10,7 @@ use pgweir_core::{
 
 use super::{
     World,
-    driver::{Call, Conn, Open, WorkerMessage},
+    driver::{Call, Conn, Open, Posted},
     events::ADDRESS,
 };
 use crate::{
@@ -31,7 +31,7 @@ impl World {
     pub(super) fn close_server(&mut self, host: usize, conn: Token, pool: Arc<SharedPool>) {
         self.close(host, conn);
         let mail = Mail::Fleet(FleetMail::ServerClosed(pool));
-        self.post(self.hosts.len(), host, WorkerMessage::Mail(mail));
+        self.post(self.hosts.len(), host, Posted::Mail(mail));
     }
 
     /// A client connects to a random worker.
@@ -241,7 +241,7 @@ impl World {
 
     pub(super) fn mail_to_all(&mut self, mut mail: impl FnMut() -> Mail) {
         for to in 0..self.hosts.len() {
-            self.post(self.hosts.len(), to, WorkerMessage::Mail(mail()));
+            self.post(self.hosts.len(), to, Posted::Mail(mail()));
         }
     }
 

@@ -18,7 +18,7 @@ use pgweir_core::{Directory, Shutdown, Time, Worker, WorkerId, mail::Mail};
 
 pub(crate) use self::caps::Caps;
 use self::{
-    driver::{Host, WorkerMessage},
+    driver::{Host, Posted},
     fault_injection::Outage,
     takeover::Departed,
 };
@@ -59,7 +59,7 @@ pub(crate) struct World {
     said: Vec<VecDeque<Said>>,
     hosts: Vec<Host>,
     /// The mail by sender and receiver. The control thread has the number after the last worker's.
-    posts: BTreeMap<(usize, usize), VecDeque<WorkerMessage>>,
+    posts: BTreeMap<(usize, usize), VecDeque<Posted>>,
     directory: Arc<Directory>,
     faults: PastFaults,
     outage: Option<Outage>,

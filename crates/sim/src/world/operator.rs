@@ -7,7 +7,7 @@ use pgweir_core::{
     mail::{Mail, Note},
 };
 
-use super::{World, driver::WorkerMessage};
+use super::{World, driver::Posted};
 use crate::{
     checks::{Promise, Violation},
     client::Order,
@@ -89,7 +89,7 @@ impl World {
                     console,
                     names: KnownNames::default(),
                 };
-                self.post(self.hosts.len(), worker.index(), WorkerMessage::Mail(mail));
+                self.post(self.hosts.len(), worker.index(), Posted::Mail(mail));
             }
             Control::RefreshNames | Control::ReturnMemory => {}
             Control::Shutdown(how) => {
@@ -114,6 +114,6 @@ impl World {
 
     fn report(&mut self, worker: WorkerId, console: Token, outcome: Result<Option<Note>, Fault>) {
         let mail = Mail::Configured { console, outcome };
-        self.post(self.hosts.len(), worker.index(), WorkerMessage::Mail(mail));
+        self.post(self.hosts.len(), worker.index(), Posted::Mail(mail));
     }
 }

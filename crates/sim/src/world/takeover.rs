@@ -9,7 +9,7 @@ use pgweir_core::{
 
 use super::{
     World,
-    driver::{Call, Conn, Open, WorkerMessage},
+    driver::{Call, Conn, Open, Posted},
 };
 use crate::checks::{Promise, Violation};
 
@@ -120,14 +120,14 @@ impl World {
             (open, TakeoverMail::Gone { shared, worker })
         };
         let (server, gone) = server.map(counted).unzip();
-        let message = WorkerMessage::Client {
+        let message = Posted::Client {
             record,
             open,
             server,
         };
         self.post(control, to.index(), message);
         if let Some(word) = gone {
-            self.post(control, to.index(), WorkerMessage::Mail(word.into()));
+            self.post(control, to.index(), Posted::Mail(word.into()));
         }
     }
 
