@@ -51,20 +51,17 @@ def _reaches(node, count, seconds):
     return time.monotonic() - begun
 
 
-@pytest.mark.alone
 @pytest.mark.shows("fleet_etcd", "fleet_floor", "fleet_lease")
 def test_shares_follow_demand_and_never_exceed_the_limit(start_node, fleet_pg, load_script):
     nodes = [start_node() for _ in range(3)]
     with Sampler(fleet_pg) as sampler:
         nodes[0].load(60, load_script)
         _reaches(nodes[0], 40, 15)
-        times = []
-        for before, after in zip(nodes, nodes[1:] + nodes[:1]):
-            before.relax()
-            after.load(60, load_script)
-            times.append(_reaches(after, 40, 15))
+        nodes[0].relax()
+        nodes[1].load(60, load_script)
+        took = _reaches(nodes[1], 40, 5)
     assert sampler.most <= BUDGET
-    assert max(times) <= 2, times
+    assert took <= 2
 
 
 def _disturb(nodes, fleet_pg, script, pause):
