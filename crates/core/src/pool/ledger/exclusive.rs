@@ -198,33 +198,20 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::{CapMembership, Grant, Limits, LoginOutcome, Opening, WaitOrder};
+    use crate::pool::{
+        CapMembership, Grant, Limits, LoginOutcome, Opening,
+        ledger::tests::{client, limits},
+    };
 
     const A: WorkerId = WorkerId(0);
     const B: WorkerId = WorkerId(1);
     const NOW: Time = Time(0);
 
-    fn client(n: u32) -> Token {
-        Token {
-            slot: n,
-            generation: 0,
-        }
-    }
-
     /// Creates a ledger with this number of servers of worker A, all idle.
     fn with_idle(size: u32, idle: u32) -> Ledger {
         let limits = Limits {
-            size,
-            reserve: 0,
-            reserve_after: 0,
-            overflow: 0,
-            overflow_waiting: 0,
-            pinned: 1,
-            pinned_overflow: 0,
-            min: 0,
             connecting: 2,
-            order: WaitOrder::Auto,
-            retry: 1_000,
+            ..limits(size)
         };
         let mut ledger = Ledger::new(2, limits, CapMembership::unlimited());
         for n in 0..idle {

@@ -32,8 +32,11 @@ impl Ledger {
 mod tests {
     use super::*;
     use crate::{
-        Time, Token,
-        pool::{CapLimits, CapMembership, Limits, LoginOutcome, Opening, PoolId, Scope, WaitOrder},
+        Time,
+        pool::{
+            CapLimits, CapMembership, Limits, LoginOutcome, Opening, PoolId, Scope,
+            ledger::tests::{client, limits},
+        },
     };
 
     const A: WorkerId = WorkerId(0);
@@ -42,17 +45,9 @@ mod tests {
     /// Creates a ledger with this pool size and `max_db_connections`, and one server that logs in for a client.
     fn with_login(size: u32, database: u32) -> Ledger {
         let limits = Limits {
-            size,
-            reserve: 0,
-            reserve_after: 0,
             overflow: 3,
-            overflow_waiting: 0,
-            pinned: 1,
-            pinned_overflow: 0,
-            min: 0,
             connecting: 2,
-            order: WaitOrder::Auto,
-            retry: 1_000,
+            ..limits(size)
         };
         let caps = CapLimits {
             database,
@@ -68,11 +63,7 @@ mod tests {
     }
 
     fn begin_to_wait(ledger: &mut Ledger, slot: u32) -> Option<WorkerId> {
-        let client = Token {
-            slot,
-            generation: 0,
-        };
-        ledger.wait(A, client, NOW).1.open
+        ledger.wait(A, client(slot), NOW).1.open
     }
 
     #[test]

@@ -4,8 +4,9 @@ use crate::pool::CapLimits;
 const A: WorkerId = WorkerId(0);
 const B: WorkerId = WorkerId(1);
 
-fn ledger(size: u32, order: WaitOrder) -> Ledger {
-    let limits = Limits {
+/// The limits of a pool of this size, without a reserve.
+pub(super) fn limits(size: u32) -> Limits {
+    Limits {
         size,
         reserve: 0,
         reserve_after: 0,
@@ -15,13 +16,20 @@ fn ledger(size: u32, order: WaitOrder) -> Ledger {
         pinned_overflow: 0,
         min: 0,
         connecting: 1,
-        order,
+        order: WaitOrder::Auto,
         retry: 1_000,
+    }
+}
+
+fn ledger(size: u32, order: WaitOrder) -> Ledger {
+    let limits = Limits {
+        order,
+        ..limits(size)
     };
     Ledger::new(2, limits, CapMembership::unlimited())
 }
 
-fn client(n: u32) -> Token {
+pub(super) fn client(n: u32) -> Token {
     Token {
         slot: n,
         generation: 0,
