@@ -30,10 +30,10 @@ pub(crate) struct Change {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes(BTreeMap<(Scope, String), Change>);
 
-/// The sections whose entries can be changed.
-const SCOPES: [Scope; 2] = [Scope::Database, Scope::User];
-
 impl Changes {
+    /// The sections whose entries can be changed.
+    pub const SCOPES: [Scope; 2] = [Scope::Database, Scope::User];
+
     /// Reads the text of a file of changes.
     ///
     /// # Errors
@@ -139,7 +139,7 @@ impl Changes {
     #[must_use]
     pub fn file_text(&self) -> Secret {
         let mut text = HEAD.to_owned();
-        for scope in SCOPES {
+        for scope in Self::SCOPES {
             for is_removed in [false, true] {
                 let mut of_section = self
                     .iter()
@@ -164,7 +164,9 @@ impl Changes {
 fn section_of(name: &str) -> Option<(Scope, bool)> {
     let rest = name.strip_prefix(REMOVED);
     let section = rest.unwrap_or(name);
-    let scope = SCOPES.into_iter().find(|scope| scope.section() == section);
+    let scope = Changes::SCOPES
+        .into_iter()
+        .find(|scope| scope.section() == section);
     scope.map(|scope| (scope, rest.is_some()))
 }
 

@@ -50,6 +50,13 @@ impl Scope {
             Scope::Peer => peer::SETTINGS,
         }
     }
+
+    /// Returns whether a setting of this scope is a secret.
+    #[must_use]
+    pub fn is_secret(self, key: &str) -> bool {
+        let mut settings = self.settings().iter();
+        settings.any(|info| info.secret && info.name == key)
+    }
 }
 
 /// The use that pgweir makes of a setting.

@@ -21,6 +21,15 @@ use crate::http::Opened;
 /// The permissions of the file: its entries may have passwords.
 const FILE_MODE: u32 = 0o600;
 
+/// The sender of the answer to a change by the HTTP API.
+pub(crate) type Reply = oneshot::Sender<Result<(), ChangeError>>;
+
+/// Answers the HTTP request of a change.
+pub(super) fn answer(reply: Reply, outcome: Result<(), ChangeError>) {
+    // The request may have timed out.
+    let _ = reply.send(outcome);
+}
+
 /// A change of one entry, which the HTTP thread asks for.
 #[derive(Debug)]
 pub(crate) struct EntryChange {
@@ -32,7 +41,7 @@ pub(crate) struct EntryChange {
     pub(crate) derived_from: Option<Secret>,
     /// Write all changes to `api_config_file`, so that they outlast RELOAD and a restart.
     pub(crate) is_saved: bool,
-    pub(crate) reply: oneshot::Sender<Result<(), ChangeError>>,
+    pub(crate) reply: Reply,
 }
 
 /// The reason why a change was refused.
@@ -60,7 +69,7 @@ pub(crate) enum ChangeError {
     Conflict,
     /// The entry has a secret, which must not be in etcd.
     #[error("\"{0}\" must not be in etcd (config_etcd): put passwords into auth_file")]
-    SecretInEtcd(&'static str),
+    SecretInEtcd(String),
     /// Keys in etcd can't be entries; one line for each.
     #[error("{0}")]
     Keys(String),
@@ -142,9 +151,7 @@ impl Supervisor {
     pub(super) fn change_entry(&mut self, change: EntryChange, is_ending: bool) {
         let is_leaving = is_ending || self.restart.handing;
         if !is_leaving && self.is_overtaken(&change) {
-            // The request may have timed out.
-            let _ = change.reply.send(Err(ChangeError::Conflict));
-            return;
+            return answer(change.reply, Err(ChangeError::Conflict));
         }
         if !is_leaving && change.is_saved && self.http.entry_store.is_in_use() {
             return self.save_to_etcd(change);
@@ -161,8 +168,7 @@ impl Supervisor {
             true => Err(ChangeError::Leaving),
             false => self.put_entry(scope, &name, text, is_saved),
         };
-        // The request may have timed out.
-        let _ = reply.send(outcome);
+        answer(reply, outcome);
     }
 
     /// Returns whether the entry has changed since the request was read.
@@ -252,7 +258,7 @@ impl Supervisor {
     ) -> Result<(), ChangeError> {
         write(path, &changes.file_text())
             .map_err(|error| ChangeError::Unwritable(path.to_owned(), error))?;
-        self.http.saved = Some(changes.clone());
+        self.http.saved = changes.clone();
         Ok(())
     }
 }

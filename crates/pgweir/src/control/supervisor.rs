@@ -113,7 +113,7 @@ pub(crate) struct HttpControl {
     /// The changes by the HTTP API since the ini file was read; with `config_etcd`, those in etcd.
     pub(crate) changes: Changes,
     /// The changes that `api_config_file` has.
-    pub(crate) saved: Option<Changes>,
+    pub(crate) saved: Changes,
     /// The entries of the ini file itself, if `config_etcd` is set.
     pub(crate) file_entries: Entries,
     /// The thread for the entries in etcd.
@@ -131,7 +131,7 @@ impl HttpControl {
         Self {
             thread,
             tokens,
-            saved: Some(changes.clone()),
+            saved: changes.clone(),
             changes,
             file_entries,
             entry_store,
@@ -497,7 +497,7 @@ impl Supervisor {
         self.tls = loaded.tls;
         self.http.tokens = loaded.http_tokens;
         self.patroni.access = loaded.patroni;
-        self.http.saved = Some(loaded.changes.clone());
+        self.http.saved = loaded.changes.clone();
         self.http.changes = loaded.changes;
         self.http.file_entries = loaded.file_entries;
         self.apply(Arc::new(loaded.snapshot), opened);

@@ -5,8 +5,8 @@ use std::path::Path;
 use pgweir_config::Changes;
 use pgweir_core::{Level, shared::events::EventKind};
 
-use super::{EntryWrite, EtcdEntries, Reply, secret_key};
-use crate::control::{ChangeError, EntryChange, Supervisor};
+use super::{EntryWrite, EtcdEntries, secret_key};
+use crate::control::{ChangeError, EntryChange, Supervisor, change::answer};
 
 impl Supervisor {
     /// Checks all entries of etcd together, and puts them in force; if one of them is wrong, the last correct ones stay.
@@ -18,7 +18,10 @@ impl Supervisor {
             reply,
         } = entries;
         if is_ending {
-            return answer(reply, Err(ChangeError::Leaving));
+            if let Some(reply) = reply {
+                answer(reply, Err(ChangeError::Leaving));
+            }
+            return;
         }
         if !std::mem::replace(&mut self.http.entry_store.view.is_connected, true) {
             self.say(Level::Log, "config_etcd: etcd answers");
@@ -41,10 +44,10 @@ impl Supervisor {
             self.say(Level::Error, kept);
             self.note_event(EventKind::ReloadFailed, &text);
         }
-        answer(
-            reply,
-            outcome.map_err(|error| ChangeError::NotUsed(error.to_string())),
-        );
+        if let Some(reply) = reply {
+            let outcome = outcome.map_err(|error| ChangeError::NotUsed(error.to_string()));
+            answer(reply, outcome);
+        }
     }
 
     fn use_etcd_entries(&mut self, changes: Changes, is_unused: bool) -> Result<(), ChangeError> {
@@ -55,11 +58,10 @@ impl Supervisor {
         let (running, file) = (&before.config.entries, &self.http.file_entries);
         let steps = changes.since(&self.http.changes, file, running);
         let (count, changed) = (changes.len(), steps.len());
-        let saved = self.http.saved.as_ref() == Some(&changes);
         if changed > 0 {
             self.put_changes(&steps, None)?;
         }
-        if !saved {
+        if self.http.saved != changes {
             let path = before.config.settings.api_config_file.as_deref();
             let written = path.map(|path| self.save_changes(Path::new(path), &changes));
             if let Some(Err(error)) = written {
@@ -112,15 +114,7 @@ impl Supervisor {
                 revision: self.http.entry_store.view.revision.cast_signed(),
                 reply,
             }),
-            Err(error) => answer(Some(reply), Err(error)),
+            Err(error) => answer(reply, Err(error)),
         }
-    }
-}
-
-/// Answers the HTTP request of a change, if there is one.
-fn answer(reply: Option<Reply>, outcome: Result<(), ChangeError>) {
-    if let Some(reply) = reply {
-        // The request may have timed out.
-        let _ = reply.send(outcome);
     }
 }

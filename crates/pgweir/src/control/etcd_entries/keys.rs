@@ -1,14 +1,12 @@
 //! The keys of entries in etcd, and their values.
 
-use pgweir_config::{Scope, Secret, entry_pairs};
+use pgweir_config::{Changes, Scope, Secret, entry_pairs};
 
-/// The value of a key whose entry is removed from the ini file's.
+/// The value of a key that removes the entry of the ini file.
 const REMOVED: &str = "removed";
 
-/// The key that each change by the HTTP API writes. If it is there, having no entries is what somebody wants.
+/// The key that each change by the HTTP API writes. If it is there, an empty list of entries is not a loss.
 const IN_USE: &str = "in-use";
-
-const SCOPES: [Scope; 2] = [Scope::Database, Scope::User];
 
 /// The keys of a fleet's entries.
 #[derive(Debug, Clone)]
@@ -16,7 +14,7 @@ pub(super) struct Keys {
     prefix: String,
 }
 
-/// What a key and its value stand for.
+/// The meaning of a key and its value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     /// An entry; without a text, the ini file's entry is removed.
@@ -38,7 +36,7 @@ impl Keys {
         &self.prefix
     }
 
-    /// Returns the first key behind all of them.
+    /// Returns the key that comes first after all of them.
     pub(super) fn end(&self) -> Vec<u8> {
         let mut end = self.prefix.as_bytes().to_vec();
         // The prefix ends with `/`, which `0` follows.
@@ -57,10 +55,10 @@ impl Keys {
         format!("{}{IN_USE}", self.prefix)
     }
 
-    /// Returns what a key and its value stand for.
+    /// Returns the meaning of a key and its value.
     ///
     /// # Errors
-    /// What is wrong, for the log. Values are never part of it.
+    /// The problem, for the log. It never contains the value.
     pub(super) fn meaning(&self, key: &[u8], value: &[u8]) -> Result<Meaning, String> {
         let shown = String::from_utf8_lossy(key).escape_debug().to_string();
         let rest = str::from_utf8(key).ok();
@@ -76,7 +74,9 @@ impl Keys {
             return Ok(Meaning::InUse);
         }
         let (section, name) = rest.split_once('/').ok_or_else(wrong_key)?;
-        let scope = SCOPES.into_iter().find(|scope| scope.section() == section);
+        let scope = Changes::SCOPES
+            .into_iter()
+            .find(|scope| scope.section() == section);
         let scope = scope
             .filter(|_| !name.is_empty() && !name.contains(char::is_control))
             .ok_or_else(wrong_key)?;
@@ -107,11 +107,10 @@ pub(super) fn value_of(text: Option<&Secret>) -> &str {
 }
 
 /// Returns the first setting in an entry's text that is a secret.
-pub(super) fn secret_key(scope: Scope, text: &str) -> Option<&'static str> {
+pub(super) fn secret_key(scope: Scope, text: &str) -> Option<String> {
     let pairs = entry_pairs(text).ok()?;
-    let mut secrets = scope.settings().iter().filter(|info| info.secret);
-    let secret = secrets.find(|info| pairs.iter().any(|(key, _)| key == info.name));
-    secret.map(|info| info.name)
+    let mut keys = pairs.into_iter().map(|(key, _)| key);
+    keys.find(|key| scope.is_secret(key))
 }
 
 #[cfg(test)]

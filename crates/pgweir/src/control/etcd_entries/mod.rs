@@ -15,21 +15,18 @@ use pgweir_config::{Changes, Scope, Secret, Settings};
 use pgweir_core::shared::fleet::EntriesView;
 use tokio::{
     runtime,
-    sync::{
-        mpsc::{Sender, channel, error::TrySendError},
-        oneshot,
-    },
+    sync::mpsc::{Sender, channel, error::TrySendError},
     task::LocalSet,
 };
 
 use self::{keys::secret_key, reader::Reader};
-use super::{ChangeError, FleetAccess, Request};
+use super::{
+    ChangeError, FleetAccess, Request,
+    change::{Reply, answer},
+};
 
 /// The maximum number of requests to the thread that wait for etcd. Further changes are refused.
 const ASKED_MAX: usize = 32;
-
-/// The answer to a change by the HTTP API.
-pub(crate) type Reply = oneshot::Sender<Result<(), ChangeError>>;
 
 /// All entries in etcd.
 #[derive(Debug)]
@@ -69,7 +66,7 @@ enum Asked {
 #[derive(Debug, Default)]
 pub(crate) struct EntryStore {
     asked: Option<Sender<Asked>>,
-    /// What the thread has found out last, for metrics.
+    /// The state of the entries in etcd, for metrics.
     pub(super) view: EntriesView,
 }
 
@@ -119,8 +116,7 @@ impl EntryStore {
         let refused = asked.try_send(Asked::Write(write)).err();
         if let Some(Asked::Write(write)) = refused.map(TrySendError::into_inner) {
             let text = "too many changes wait for etcd".to_owned();
-            // The request may have timed out.
-            let _ = write.reply.send(Err(ChangeError::Etcd(text)));
+            answer(write.reply, Err(ChangeError::Etcd(text)));
         }
     }
 

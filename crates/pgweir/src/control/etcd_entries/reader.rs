@@ -11,10 +11,13 @@ use pgweir_config::{Changes, Settings};
 use tokio::{sync::mpsc::Receiver, time};
 
 use super::{
-    Asked, EntryWrite, EtcdEntries, Reply,
+    Asked, EntryWrite, EtcdEntries,
     keys::{Keys, Meaning, value_of},
 };
-use crate::control::{ChangeError, FleetAccess, Request};
+use crate::control::{
+    ChangeError, FleetAccess, Request,
+    change::{Reply, answer},
+};
 
 /// The number of keys in one answer of etcd.
 const PAGE: i64 = 1000;
@@ -120,7 +123,7 @@ impl Reader {
         }
     }
 
-    /// Watches the keys for changes behind a revision.
+    /// Watches the keys for changes after a revision.
     async fn watch(&self, client: &mut Client, read: i64) -> Result<WatchStream, ReadError> {
         let options = WatchOptions::new().with_prefix();
         let options = options.with_start_revision(read + 1);
@@ -175,16 +178,16 @@ impl Reader {
         Ok(revision)
     }
 
-    /// Writes an entry, if nobody has changed it since the control thread has seen it. Returns the revision of the entries that were then
-    /// read, and answered the HTTP request; `None` if nothing was written.
+    /// Writes an entry, if nobody has changed it since the control thread has seen it. Then reads all entries, which lets the
+    /// control thread answer the HTTP request, and returns their revision; `None` if nothing was written.
     async fn write(
         &mut self,
         client: &mut Client,
         write: EntryWrite,
     ) -> Result<Option<i64>, ReadError> {
         let key = self.keys.of_entry(write.scope, &write.name);
-        let behind = write.revision + 1;
-        let same = Compare::mod_revision(key.clone(), CompareOp::Less, behind);
+        let next = write.revision + 1;
+        let same = Compare::mod_revision(key.clone(), CompareOp::Less, next);
         let put = TxnOp::put(key, value_of(write.text.as_ref()), None);
         let mark = TxnOp::put(self.keys.in_use(), "", None);
         let txn = Txn::new().when([same]).and_then([put, mark]);
@@ -193,12 +196,12 @@ impl Reader {
                 self.read(client, Some(write.reply)).await.map(Some)
             }
             Ok(_) => {
-                answer(write.reply, ChangeError::Conflict);
+                answer(write.reply, Err(ChangeError::Conflict));
                 Ok(None)
             }
             Err(error) => {
                 let text = format!("{error}: the change may have been written nevertheless");
-                answer(write.reply, ChangeError::Etcd(text));
+                answer(write.reply, Err(ChangeError::Etcd(text)));
                 Err(error)
             }
         }
@@ -226,7 +229,7 @@ impl Reader {
                     Some(Asked::ReadAgain) => {}
                     Some(Asked::Write(write)) => {
                         let why = self.failure.clone().unwrap_or_default();
-                        answer(write.reply, ChangeError::Etcd(why));
+                        answer(write.reply, Err(ChangeError::Etcd(why)));
                     }
                     None => return false,
                 }
@@ -247,17 +250,11 @@ impl Reader {
     }
 }
 
-/// Returns whether an answer to the watch tells of a change behind this revision.
+/// Returns whether an answer to the watch has a change that is later than this revision.
 fn is_newer(answer: &WatchResponse, read: i64) -> Result<bool, ReadError> {
     if answer.canceled() {
         return Err(ReadError::Watch(answer.cancel_reason().to_owned()));
     }
     let mut changed = answer.events().iter().filter_map(|event| event.kv());
     Ok(changed.any(|pair| pair.mod_revision() > read))
-}
-
-/// Answers the HTTP request of a change.
-fn answer(reply: Reply, error: ChangeError) {
-    // The request may have timed out.
-    let _ = reply.send(Err(error));
 }

@@ -64,7 +64,7 @@ impl CommandKeys {
     }
 }
 
-/// What a node does with a command that it has not seen before.
+/// A node's decision about a command that it has not seen before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
     /// The node carries the command out.
@@ -211,7 +211,7 @@ mod tests {
                 .iter()
                 .all(|(_, decision)| *decision == Decision::TooMany)
         );
-        // What a node remembers is limited, too.
+        // A node remembers a limited number of commands.
         seen.take_new(&keys(0..2_000, &[NODE]), NODE, 1, 0);
         assert_eq!(seen.numbers.len(), REMEMBERED_MAX);
     }

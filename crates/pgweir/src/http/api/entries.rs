@@ -61,12 +61,8 @@ pub(super) fn list(state: &State, scope: Scope) -> Value {
 /// Returns an entry as JSON, without its passwords.
 fn shown(config: &Config, scope: Scope, name: &str) -> Option<Value> {
     let pairs = pairs_of(config, scope, name)?;
-    let is_secret = |key: &str| {
-        let mut settings = scope.settings().iter();
-        settings.any(|info| info.secret && info.name == key)
-    };
     let settings = pairs.into_iter().map(|(key, value)| {
-        let value = if is_secret(&key) {
+        let value = if scope.is_secret(&key) {
             "****".to_owned()
         } else {
             value

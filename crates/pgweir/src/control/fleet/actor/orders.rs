@@ -34,7 +34,7 @@ use crate::{
 /// The longest result of a command in its answer, in characters.
 const RESULT_MAX: usize = 500;
 
-/// What the thread is told between two intervals.
+/// An event that the thread handles between two intervals.
 #[derive(Debug)]
 pub(in crate::control::fleet) enum NodeEvent {
     /// A console has given a command for all nodes.
@@ -98,20 +98,19 @@ impl Actor {
         }
     }
 
+    /// Returns `fleet_command_timeout`, in microseconds.
+    fn command_timeout(&self) -> u64 {
+        let snapshot = self.connector.directory.snapshot();
+        snapshot.config.settings.fleet_command_timeout.0
+    }
+
     /// Writes the command of a console into etcd, for all nodes that are active.
     async fn pass_on(&mut self, order: OrderForNodes) {
         if self.orders.in_progress(self.store.commands()) >= COMMANDS_MAX {
             let text = format!("{COMMANDS_MAX} commands with ON ALL are in progress already");
             return self.answer_console(&order, Err(Fault::Command(text)));
         }
-        let wait = self
-            .connector
-            .directory
-            .snapshot()
-            .config
-            .settings
-            .fleet_command_timeout
-            .0;
+        let wait = self.command_timeout();
         let mut awaited = BTreeMap::new();
         let mut rows = Vec::new();
         let (own, view) = (self.node.id(), self.connector.directory.fleet().view());
@@ -246,14 +245,7 @@ impl Actor {
     fn begin(&mut self, number: u64, command: CommandOnAll, value: CommandValue, lease: i64) {
         let (connector, events) = (self.connector.clone(), self.orders.own_events.clone());
         let text = command.text().to_owned();
-        let wait = self
-            .connector
-            .directory
-            .snapshot()
-            .config
-            .settings
-            .fleet_command_timeout
-            .0;
+        let wait = self.command_timeout();
         let task = spawn_local(async move {
             let result = time::timeout(Duration::from_micros(wait), run(&connector, &text)).await;
             let result = result.unwrap_or_else(|_| Err("still in progress".to_owned()));
