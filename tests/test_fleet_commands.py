@@ -99,7 +99,7 @@ def test_the_result_names_nodes_that_refuse_or_do_not_answer(start_fleet, http_p
     assert _on_all(one, "DISABLE app")[numbers[two]] == "ok"
     three.pooler.signal(signal.SIGCONT)
     machine.wait_until(lambda: _active(one) == 3, 10 * LEASE, "the node is back")
-    # It has read the store since then.
+    # The third node has read etcd since it was continued.
     assert _on_all(one, "RELOAD")[numbers[three]] == "ok"
     _are((one, two), "disabled", 1)
     _are([three], "disabled", 0)

@@ -100,8 +100,8 @@ fn server_overdue(env: &Env<'_>, token: Token, server: &Server) -> Option<Effect
     }
 }
 
-/// Returns the time of the next check: soon while something has a short deadline, or when a race between two hosts begins, else the end of the first server,
-/// empty pool or period. `clients_have_deadlines`: any timeout applies to the clients of the worker.
+/// Returns the time of the next check: soon while something has a short deadline, or when a race between two hosts begins;
+/// else the end of the first server, empty pool or period. `clients_have_deadlines`: any timeout applies to the clients of the worker.
 pub(crate) fn next_deadline(
     env: &Env<'_>,
     connections: &mut Connections,

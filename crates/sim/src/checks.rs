@@ -143,7 +143,7 @@ pub(crate) struct Tap {
     pub(crate) owner: Option<usize>,
     /// The number of changes of the owner.
     pub(crate) owners: usize,
-    /// What the present message is, if it is one of the pooler's own about prepared statements.
+    /// The kind of the message that the tap reads, if the pooler has sent it for prepared statements on its own account.
     statements: OwnMessages,
     /// Whether all messages since the server was quiet are the pooler's own.
     own_run: bool,

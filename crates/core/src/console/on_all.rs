@@ -20,7 +20,7 @@ const COMMANDS: [(&str, Topic); 9] = [
     ("UNBAN", Topic::Whom),
 ];
 
-/// What the argument of a command is.
+/// The kind of a command's argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Topic {
     None,

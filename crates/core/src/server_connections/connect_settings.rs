@@ -83,7 +83,7 @@ impl ServerConnections<'_> {
             parameters: Parameters::new(),
         }));
         drop(facts);
-        // Of several logins at once, the first one has logged this.
+        // If several logins are refused at once, the first one logs the warning.
         if !refused.parameters.is_empty() {
             let text = format!(
                 "the server refuses {} in the startup packet: the first reset of each server undoes what connect_query sets",

@@ -121,12 +121,12 @@ impl Fleet {
         Arc::clone(&self.peers.lock())
     }
 
-    /// Takes what is known of the entries in etcd.
+    /// Records the state of the entries in etcd.
     pub fn publish_entries(&self, view: EntriesView) {
         *self.entries.lock() = view;
     }
 
-    /// Returns what is known of the entries in etcd.
+    /// Returns the state of the entries in etcd.
     #[must_use]
     pub fn entries(&self) -> EntriesView {
         *self.entries.lock()

@@ -1,6 +1,6 @@
-//! What is known of the entries of `[databases]` and `[users]` in etcd (`config_etcd`).
+//! The state of the entries of `[databases]` and `[users]` in etcd (`config_etcd`), for metrics.
 
-/// What this process knows of the entries in etcd. All zero without `config_etcd`.
+/// The entries in etcd, as this process has read them last. All fields are zero without `config_etcd`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EntriesView {
     /// The revision of etcd that was read last.

@@ -112,7 +112,7 @@ pub struct CompletedTransactions {
     pub(crate) running: u64,
 }
 
-/// What host checks have found out about the replay of one host.
+/// The replay of one host, as host checks have found it.
 #[derive(Debug)]
 pub struct Replay {
     /// The number of writes that the host has replayed for certain.

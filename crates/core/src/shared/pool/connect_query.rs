@@ -15,11 +15,11 @@ pub type Parameters = Vec<(Vec<u8>, Vec<u8>)>;
 pub struct ConnectQuery {
     /// The query.
     pub text: String,
-    /// What the login does about the parameters that the query sets.
+    /// The login's step for the parameters that the query sets.
     pub settings: SettingsStep,
 }
 
-/// What a login does about the parameters that `connect_query` sets.
+/// A login's step for the parameters that `connect_query` sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingsStep {
     /// Nothing: no clean resets them, or the query sets none, or a server has refused them.
