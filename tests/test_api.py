@@ -160,7 +160,7 @@ def test_tokens_of_both_roles(start):
     assert "own-token" not in pooler.log() and "guessed-by-someone" not in pooler.log()
 
 
-def test_the_operators_own_user(start):
+def test_a_unix_socket_gives_pgweirs_user_the_role_admin(start):
     pooler = start(**LOGINS)
     path = pooler.folder / "http.sock"
     reload(pooler, http_listen=f"127.0.0.1:{pooler.http}, {path}")
@@ -173,7 +173,7 @@ def test_the_operators_own_user(start):
 
 
 @pytest.mark.shows("http_max_login_failures")
-def test_wrong_ones_are_throttled(start):
+def test_wrong_passwords_are_throttled(start):
     """After too many wrong passwords from an address, requests with the right one are refused as well, for a while."""
     pooler = start(**LOGINS, http_max_login_failures=3)
     api = Api(pooler)
@@ -429,7 +429,7 @@ def test_history(start):
 
 # -- the description
 
-def test_the_description_says_what_is_there(start):
+def test_the_openapi_description_lists_all_addresses_and_methods(start):
     """Each address and method of the OpenAPI description is served, and no other method of it is."""
     pooler = start()
     described = get(pooler.http, f"{ROOT}/openapi.json")

@@ -63,7 +63,7 @@ def test_users_have_limits(start):
     ("app", {"max_client_conn": 3}, "max_client_conn", "[pgbouncer]"), ("app", {"host": "a\nb"}, "host", "line breaks"),
     ("app", {"host": {"a": 1}}, "host", "expected"), ("app", {"a b": "x"}, "a b", "expected"),
 ])
-def test_what_is_wrong_changes_nothing(start, name, body, key, part):
+def test_an_invalid_request_changes_nothing(start, name, body, key, part):
     pooler = start()
     api = Api(pooler)
     before = api.ask("/config/databases").json

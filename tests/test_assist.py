@@ -128,7 +128,7 @@ def test_state_comes_and_goes_at_its_ready_for_query(session, script):
         assert session.after(sql) == sorted(w.replace("~", " ") for w in expected.split()), sql
 
 
-def test_a_session_with_nothing_says_so_at_its_login(assisted_pg):
+def test_a_session_without_state_is_reported_at_its_login(assisted_pg):
     with Session.to(assisted_pg, options="-c work_mem=100", application_name="a b") as session:
         assert session.parameters[REPORT] == "1"
         assert REPORT not in [m.parameter[0] for m in session.query("SELECT 1") if m.kind == "S"]
@@ -141,7 +141,7 @@ def test_the_report_comes_just_before_ready_for_query(session):
     assert rawclient.kinds(session.query("SET work_mem = 100; SELECT 1/0")) == "CEZ"
 
 
-def test_what_is_notified_comes_before_the_report(session):
+def test_notifications_come_before_the_report(session):
     messages = session.query("LISTEN a; NOTIFY a")
     assert rawclient.kinds(messages) == "CCASZ"
     assert session.held == ["ca"]
@@ -163,7 +163,7 @@ def test_a_value_from_the_startup_packet_is_ignored(assisted_pg):
         assert session.after("SET work_mem = 100") == ["gwork_mem=100"]
 
 
-def test_the_report_is_not_for_everybody_to_see(assisted_pg):
+def test_users_without_the_privilege_cannot_show_the_report(assisted_pg):
     with Session.to(assisted_pg, user="trusty") as session:
         assert session.after("SET work_mem = 100") == ["gwork_mem=100"]
         assert [state for state, _ in rawclient.errors(session.query(f"SHOW {REPORT}"))] == ["42501"]
@@ -261,7 +261,7 @@ def test_sessions_of_other_kinds(assisted_pg):
 # -- large and unusual values
 
 
-def test_more_than_fits(session):
+def test_a_state_that_is_too_long_is_reported_by_names(session):
     assert session.after(f"SET my.tenant = '{'x' * 7000}'") == [f"gmy.tenant={'x' * 7000}"]
     session.query("CREATE TEMP TABLE a (x int)")
     assert session.after(f"SET my.other = '{'x' * 1500}'") == ["nmy.other", "nmy.tenant", "o", "t"]
@@ -299,7 +299,7 @@ def test_very_many_settings_and_channels(session):
 
 
 @pytest.mark.parametrize("encoding", ("SQL_ASCII", "LATIN1", "SJIS", "GB18030"))
-def test_bytes_that_no_encoding_has(assisted_pg, encoding):
+def test_values_that_are_invalid_in_every_encoding(assisted_pg, encoding):
     name = f"raw_{assisted_pg.version}"
     if not assisted_pg.rows("SELECT 1 FROM pg_database WHERE datname = %s", name):
         assisted_pg.run(f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' TEMPLATE template0 LOCALE 'C'")

@@ -45,7 +45,7 @@ def injecting(pg, assist_libraries):
     pg.run("DROP PROCEDURE steps()", dbname="app")
 
 
-def test_each_step_may_fail(injecting, request):
+def test_each_allocation_or_call_may_fail(injecting, request):
     pg, parameters = injecting
     stride = 1 if request.config.getoption("--full") else 7
     ended, reached, step = 0, True, random.randrange(stride)
@@ -124,7 +124,7 @@ def test_an_untested_version_switches_it_off(pg, assist_libraries):
         pg.run("ALTER ROLE trusty RESET session_preload_libraries")
 
 
-def test_it_works_only_from_the_beginning_of_a_session(pg, assist_libraries):
+def test_a_load_in_the_middle_of_a_session_has_no_effect(pg, assist_libraries):
     library = assist_libraries(pg.version)
     with Session.to(pg) as session:
         session.query("SELECT setseed(0.5)")
@@ -133,7 +133,7 @@ def test_it_works_only_from_the_beginning_of_a_session(pg, assist_libraries):
         assert_off(session)
 
 
-def test_in_shared_preload_libraries_it_does_nothing(mortal_pg, assist_libraries):
+def test_in_shared_preload_libraries_the_extension_is_off(mortal_pg, assist_libraries):
     library = assist_libraries(mortal_pg.version)
     mortal_pg.stop("fast")
     mortal_pg.start(shared_preload_libraries=library, log_min_messages="warning")

@@ -273,7 +273,7 @@ def test_database_that_postgresql_does_not_know(start_pooler, pg):
 
 
 @pytest.mark.pgweir_only("looks again")
-def test_database_that_is_made_after_that(start_pooler, newest_pg):
+def test_a_database_that_is_created_after_a_failed_login(start_pooler, newest_pg):
     databases = {"*": f"host={newest_pg.host} port={newest_pg.port}"}
     pooler = start_pooler(newest_pg, databases=databases, server_login_retry=3600)
     for _ in range(2):

@@ -100,7 +100,7 @@ def test_the_servers_password_is_the_clients(start_pooler, pg, role):
 
 
 @pytest.mark.pgweir_only("its online restart has other ways")
-def test_the_password_goes_along_in_an_online_restart(start_pooler, pg, role):
+def test_the_password_moves_in_an_online_restart(start_pooler, pg, role):
     """The new process logs in to a server for a client that has authenticated to the old process."""
     user = role("secret", "md5")
     with hba_line(pg, f"host all {user} all md5"):
@@ -131,7 +131,7 @@ def test_valid_until_and_null(start_pooler, pg, role):
 
 
 @pytest.mark.shows("auth_dbname", "database.auth_dbname", "database.auth_user", "database.auth_query")
-def test_where_and_how_each_database_looks(start_pooler, pg, role):
+def test_each_database_has_its_own_auth_query(start_pooler, pg, role):
     user = role("secret", "md5")
     table = f"secrets_{user}"
     sql(pg, f"CREATE TABLE {table} AS SELECT '{user}' AS name, '{scram.md5_secret('other', user)}' AS secret", "other")
@@ -232,7 +232,7 @@ def test_clients_have_no_influence_on_the_query(start_pooler, pg, role):
 
 
 @pytest.mark.shows("auth_cache_ttl", "auth_cache_size")
-def test_answers_are_kept(start_pooler, pg, role):
+def test_results_are_cached(start_pooler, pg, role):
     first, second = role("one", "md5"), role("two", "md5")
     sql(pg, "CREATE SEQUENCE asked", "app")
     query = "SELECT usename, passwd FROM (SELECT nextval('asked')) n, pg_shadow WHERE usename = $1"
@@ -273,7 +273,7 @@ def test_answers_are_kept(start_pooler, pg, role):
 @pytest.mark.pgweir_only("keeps no answers")
 @pytest.mark.parametrize("auth_type", ["md5", "scram-sha-256"])
 @pytest.mark.guards("valid_until")
-def test_a_kept_answer_ends_at_valid_until(start_pooler, pg, role, auth_type):
+def test_a_cached_result_ends_at_valid_until(start_pooler, pg, role, auth_type):
     user = role("secret")
     pooler = launch(start_pooler, pg, auth_type=auth_type, auth_cache_ttl=100_000)
 
@@ -322,7 +322,7 @@ def test_auth_query_may_return_the_end_of_validity(start_pooler, pg, role):
 
 @pytest.mark.shows("auth_cache_ttl")
 @pytest.mark.pgweir_only("keeps no answers")
-def test_a_kept_answer_is_dropped_when_scram_fails(start_pooler, pg, role):
+def test_a_cached_result_is_removed_when_scram_fails(start_pooler, pg, role):
     user = role("old")
     pooler = launch(start_pooler, pg, auth_type="scram-sha-256", auth_cache_ttl=1000)
     pooler.raw(user=user, password="old").close()
@@ -333,7 +333,7 @@ def test_a_kept_answer_is_dropped_when_scram_fails(start_pooler, pg, role):
 
 
 @pytest.mark.shows("auth_user")
-def test_a_storm_goes_through_few_servers(start_pooler, pg, role):
+def test_many_lookups_use_few_servers(start_pooler, pg, role):
     users = [role("secret", "md5") for _ in range(5)]
     pooler = launch(start_pooler, pg, {"app": "dbname=app pool_size=2"})
     outcomes = []
@@ -361,7 +361,7 @@ def test_a_storm_goes_through_few_servers(start_pooler, pg, role):
 
 
 @pytest.mark.shows("auth_user")
-def test_no_server_to_ask(start_pooler, pg):
+def test_the_server_for_auth_query_cannot_be_reached(start_pooler, pg):
     pooler = launch(start_pooler, pg, {"app": f"dbname=app port={machine.free_port()}"}, client_login_timeout=1)
     with pytest.raises(LoginRefused) as error:
         pooler.raw(user="somebody", password="x")
@@ -412,7 +412,7 @@ def test_rules_about_roles_need_auth_user(new_pooler, pg, role):
 
 @pytest.mark.shows("auth_query")
 @pytest.mark.pgweir_only("has no such command")
-def test_what_is_asked_is_shown(start_pooler, pg, role):
+def test_show_internal_shows_lookups(start_pooler, pg, role):
     """With one server, the query of one login runs, and the next login waits."""
     users = [role("secret", "md5") for _ in range(2)]
     where = f"dbname={pg.value('SELECT current_database()')}"

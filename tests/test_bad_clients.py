@@ -186,7 +186,7 @@ def arrive(client, stage):
 
 
 @pytest.mark.parametrize(("stage", "name"), CASES)
-def test_refused(start_pooler, newest_pg, check_others, stage, name):
+def test_invalid_messages_are_refused(start_pooler, newest_pg, check_others, stage, name):
     cases, auth_type = STAGES[stage]
     pooler = start_pooler(newest_pg, users=USERS, auth_type=auth_type)
     with pooler.raw(password=PASSWORD) as other:
@@ -199,7 +199,7 @@ def test_refused(start_pooler, newest_pg, check_others, stage, name):
 
 @pytest.mark.pgweir_only("tells an error")
 @pytest.mark.parametrize("name", ["farewell", "length 3", "negative length", "http"])
-def test_what_is_no_startup_at_all_gets_no_answer(start_pooler, newest_pg, check_others, name):
+def test_bytes_that_are_no_startup_packet_get_no_answer(start_pooler, newest_pg, check_others, name):
     """As with PostgreSQL, there is no answer: some clients send Terminate before their login (node-postgres does), and
     expect no error.
     """

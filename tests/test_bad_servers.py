@@ -90,7 +90,7 @@ def better(names, *not_in_pgbouncer):
 @pytest.mark.parametrize("name", better(
     LOGIN, "ready before authentication", "bad state of ready", "empty ready"))
 @pytest.mark.parametrize("then", ["closes", "waits"])
-def test_login(start_bad, name, then):
+def test_invalid_messages_at_login(start_bad, name, then):
     def behave(connection):
         connection.read_startup()
         connection.send(LOGIN[name])
@@ -218,7 +218,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize("name", better(ANSWERS, "bad state", "long ready"))
 @pytest.mark.parametrize("within", ["alone", "in a transaction"])
-def test_answer(start_bad, name, within):
+def test_invalid_answers_to_a_query(start_bad, name, within):
     """pgweir sends no ReadyForQuery after an invalid answer. The next query gets a new server."""
     def behave(connection):
         if not connection.welcome():
@@ -305,7 +305,7 @@ def test_unrequested_messages_reach_no_client(start_bad, name, when):
 
 
 @pytest.mark.parametrize("name", ["notice", "parameter"])
-def test_idle_servers_may_speak_of_themselves(start_bad, name):
+def test_idle_servers_may_send_notices_and_parameters(start_bad, name):
     said = {"notice": fake.notice("by the way"),
             "parameter": frame("S", b"TimeZone\0Asia/Tokyo\0")}[name]
     answered = threading.Event()
@@ -382,7 +382,7 @@ def test_slow_server(start_bad):
             assert client.value(f"word {n}") == f"word {n}"
 
 
-def test_servers_that_come_and_go(start_bad):
+def test_servers_that_close_after_each_answer(start_bad):
     """Each server answers once and closes its connection. Every query gets its answer."""
     def behave(connection):
         if connection.welcome() and connection.read().kind == "Q":

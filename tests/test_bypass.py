@@ -30,7 +30,7 @@ def begin_login(pooler, user=ADMIN, database="app"):
 
 
 @pytest.mark.shows("bypass_users", "bypass_max")
-def test_past_all_limits(start_pooler, pg, workers):
+def test_bypass_users_exceed_all_limits(start_pooler, pg, workers):
     """The pool, the caps and the number of clients are exhausted, and psql can log in nevertheless."""
     pooler = start_pooler(pg, workers=workers, default_pool_size=1, max_client_conn=2, max_db_connections=1,
                           max_user_connections=1, max_server_conn=1, max_db_client_connections=2,
@@ -60,7 +60,7 @@ def test_past_all_limits(start_pooler, pg, workers):
 
 @pytest.mark.shows("bypass_users")
 @pytest.mark.parametrize("mode", ["transaction", "statement", "session"])
-def test_its_session_is_its_own(start_pooler, newest_pg, mode):
+def test_a_bypass_client_has_its_own_session_and_no_timeouts(start_pooler, newest_pg, mode):
     pooler = start_pooler(newest_pg, pool_mode=mode, query_timeout=0.3, transaction_timeout=0.3,
                           idle_transaction_timeout=0.3, client_idle_timeout=0.3, **BYPASS)
     client = admin(pooler, application_name="mine", work_mem="99kB",
@@ -82,7 +82,7 @@ def test_its_session_is_its_own(start_pooler, newest_pg, mode):
 
 
 @pytest.mark.shows("bypass_users")
-def test_its_query_can_be_cancelled(start_pooler, newest_pg, workers):
+def test_the_query_of_a_bypass_client_can_be_cancelled(start_pooler, newest_pg, workers):
     pooler = start_pooler(newest_pg, workers=workers, **BYPASS)
     client = admin(pooler)
     client.send(wire.query("SELECT pg_sleep(30)"))
@@ -95,7 +95,7 @@ def test_its_query_can_be_cancelled(start_pooler, newest_pg, workers):
 
 @pytest.mark.shows("bypass_max")
 @pytest.mark.parametrize("state", ["off", "transparent"])
-def test_more_than_there_may_be(start_pooler, newest_pg, workers, state):
+def test_clients_above_bypass_max(start_pooler, newest_pg, workers, state):
     """A client above the limit is served from the pool with a notice, or refused if the pool is full, too."""
     pooler = start_pooler(newest_pg, workers=workers, default_pool_size=1, max_client_conn=1, bypass_max=1,
                           session_state=state, **BYPASS)
@@ -138,7 +138,7 @@ def test_more_than_there_may_be(start_pooler, newest_pg, workers, state):
 
 
 @pytest.mark.shows("bypass_max")
-def test_a_failed_login_costs_no_place(start_pooler, newest_pg):
+def test_a_failed_login_does_not_count_under_bypass_max(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, bypass_max=1, auth_type="scram-sha-256", bypass_users="*/scrammed",
                           databases={"app": f"host={newest_pg.host} port={newest_pg.port} dbname=app",
                                      "gone": f"host={newest_pg.host} port={newest_pg.port} dbname=gone"})
@@ -152,7 +152,7 @@ def test_a_failed_login_costs_no_place(start_pooler, newest_pg):
 
 
 @pytest.mark.shows("bypass_users")
-def test_orders_hold_for_it(start_pooler, newest_pg, workers):
+def test_pause_and_kill_apply_to_bypass_clients(start_pooler, newest_pg, workers):
     pooler = start_pooler(newest_pg, workers=workers, **BYPASS)
     pooler.console("PAUSE app")
     held = [begin_login(pooler) for _ in range(3)]
@@ -174,7 +174,7 @@ def test_orders_hold_for_it(start_pooler, newest_pg, workers):
 
 
 @pytest.mark.shows("bypass_users")
-def test_a_reload_counts_for_new_clients(start_pooler, newest_pg):
+def test_a_reload_applies_to_new_clients(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, session_state="off", **BYPASS)
     old = admin(pooler, work_mem="99kB")
     pooler.settings["bypass_users"] = None
@@ -192,7 +192,7 @@ def test_a_reload_counts_for_new_clients(start_pooler, newest_pg):
 
 
 @pytest.mark.shows("bypass_users")
-def test_names_that_are_not_proven(start_pooler, newest_pg):
+def test_with_auth_type_any_nobody_bypasses_the_pool(start_pooler, newest_pg):
     where = f"host={newest_pg.host} port={newest_pg.port} dbname=app user=trusty"
     pooler = start_pooler(newest_pg, auth_type="any", bypass_users="app/*", databases={"app": where})
     for client in (pooler.raw(), pooler.raw(user="whoever")):

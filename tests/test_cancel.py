@@ -39,7 +39,7 @@ def test_running_query(start_pooler, pg, workers):
         assert client.value("SELECT 1") == "1"
 
 
-def test_query_in_a_transaction(start_pooler, pg):
+def test_a_query_in_a_transaction(start_pooler, pg):
     pooler = start_pooler(pg, default_pool_size=1)
     with pooler.raw() as client:
         client.query("BEGIN")
@@ -56,7 +56,7 @@ def test_over_the_unix_socket(start_pooler, pg):
         assert wire.errors(cancel_running(pooler, pg, client)) == [CANCELED]
 
 
-def test_one_of_several(start_pooler, pg, workers):
+def test_only_the_query_of_the_named_client_is_cancelled(start_pooler, pg, workers):
     """All servers run queries that sleep. Only the query of the named client is canceled."""
     pooler = start_pooler(pg, default_pool_size=4, workers=workers)
     clients = [pooler.raw() for _ in range(4)]
@@ -384,7 +384,7 @@ def test_psql_interrupted(start_pooler, pg):
 
 
 @pytest.mark.pgweir_only("logs some of it at another level")
-def test_the_log_says_what_became_of_it(start_pooler, newest_pg):
+def test_the_log_has_the_outcome_of_each_request(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, default_pool_size=1)
     client = pooler.raw()
     client.cancel()

@@ -63,7 +63,7 @@ def expected():
     return found
 
 
-def test_the_catalog_says_what_leaves_a_trace(pg, sample, start_pooler):
+def test_show_opaque_lists_all_objects_that_leave_state(pg, sample, start_pooler):
     pooler = start_pooler(pg, databases={sample: f"host={pg.host} port={pg.port} dbname={sample}"})
     row = read(pooler, sample)
     assert row["state"] == "opaque" and "dirty_domain" in row["reason"]
@@ -146,7 +146,7 @@ def test_types_and_operators_of_extensions_are_certified(pg, start_pooler, exten
 
 @pytest.mark.shows("unclean")
 @pytest.mark.parametrize("unclean", ["close", "ignore"])
-def test_what_no_clean_takes_away(pg, start_pooler, unclean):
+def test_a_server_with_state_that_no_reset_removes_is_closed(pg, start_pooler, unclean):
     """A server on which any code may have run is closed if that code could leave state that no clean removes."""
     pooler = start_pooler(pg, default_pool_size=1, workers=1, unclean=unclean)
     pg.run("CREATE EXTENSION dblink", dbname="app")
@@ -175,7 +175,7 @@ def test_functions_that_the_configuration_certifies(pg, start_pooler):
         pg.run("DROP FUNCTION mine()", dbname="app")
 
 
-def test_no_clean_function_is_another_name_of_a_suspect_one(pg):
+def test_no_allowed_function_is_an_alias_of_a_denied_one(pg):
     pairs = pg.rows(
         "SELECT p.proname, q.proname FROM pg_proc p JOIN pg_proc q ON p.prosrc = q.prosrc"
         " WHERE p.proname <> q.proname AND p.pronamespace = 'pg_catalog'::regnamespace"
@@ -190,7 +190,7 @@ def _can_be_called(pg, name):
                     " ('trigger'::regtype, 'internal'::regtype)) FROM pg_proc WHERE proname = %s", name)
 
 
-def test_functions_in_sql_of_the_server_call_clean_ones_only(pg):
+def test_the_servers_sql_functions_call_allowed_functions_only(pg):
     """Checks the functions of pg_catalog in SQL by the words of their source."""
     sources = pg.rows(
         "SELECT p.proname, concat(p.prosrc, pg_get_function_sqlbody(p.oid)) FROM pg_proc p JOIN pg_language l"
@@ -200,7 +200,7 @@ def test_functions_in_sql_of_the_server_call_clean_ones_only(pg):
     assert suspect == []
 
 
-def test_views_of_the_server_read_clean_functions_only(pg):
+def test_the_servers_views_call_allowed_functions_only(pg):
     views = pg.rows(
         "SELECT c.relname, p.proname FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class"
         " JOIN pg_proc p ON r.ev_action::text ~ (':funcid ' || p.oid || ' ')"

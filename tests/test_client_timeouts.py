@@ -167,7 +167,7 @@ def test_query_timeout_counts_while_waiting(start_pooler, newest_pg):
     ("", "query_wait_timeout=0.3", "user"),
     ("query_wait_timeout=100", "query_wait_timeout=0.3", "user-before-database"),
 ])
-def test_whose_query_wait_timeout(start_pooler, newest_pg, database, user, kind):
+def test_query_wait_timeout_of_the_user_overrides_the_databases(start_pooler, newest_pg, database, user, kind):
     where = f"host={newest_pg.host} port={newest_pg.port} dbname=app pool_size=1"
     pooler = start_pooler(newest_pg, databases={"app": f"{where} {database}"},
                           users_section={"trusty": user} if user else {})

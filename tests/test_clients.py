@@ -38,7 +38,7 @@ def test_a_notice_at_login(start_pooler, newest_pg):
         assert db.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_options_that_are_no_settings(start_pooler, newest_pg):
+def test_startup_options_other_than_settings_are_refused(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, session_state="off")
     for options in ("-d", "-c timezone", "--"):
         with pytest.raises(LoginRefused) as refused:
@@ -51,7 +51,7 @@ def test_options_that_are_no_settings(start_pooler, newest_pg):
 
 @pytest.mark.parametrize("where", ["global", "database", "user", "forced user"])
 @pytest.mark.parametrize("mode", ["session", "statement"])
-def test_what_no_server_would_be_given_is_refused(start_pooler, newest_pg, mode, where):
+def test_startup_parameters_that_pgweir_cannot_carry_are_refused(start_pooler, newest_pg, mode, where):
     """pgweir carries session state only in transaction mode. In other modes, it refuses startup parameters that it
     could not keep.
     """

@@ -75,7 +75,7 @@ def test_help_of_a_command(program, folder, command):
     ("pool_mode = transactions", '"pool_mode"'),
     ("auth_file = missing.txt", "missing.txt: cannot be read"),
 ])
-def test_check_of_what_cannot_be_used(program, folder_with, line, said):
+def test_check_of_invalid_settings(program, folder_with, line, said):
     folder = folder_with("check")
     with open(folder / "pgweir.ini", "a") as ini:
         ini.write(line + "\n")
@@ -95,7 +95,7 @@ def test_check_of_what_cannot_be_used(program, folder_with, line, said):
     ("listen_addr = no such name", 'cannot resolve "no such name"'),
     ("listen_addr =\nunix_socket_dir =", "nowhere to listen on"),
 ])
-def test_check_of_what_would_not_start(program, folder_with, lines, said):
+def test_check_finds_errors_of_a_start(program, folder_with, lines, said):
     folder = folder_with("check")
     with open(folder / "pgweir.ini", "a") as ini:
         ini.write(lines + "\n")
@@ -107,7 +107,7 @@ def test_check_of_what_would_not_start(program, folder_with, lines, said):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs to be root")
-def test_check_sees_what_the_user_sees(program, folder):
+def test_check_uses_the_rights_of_the_unix_user(program, folder):
     """Run by root, `pgweir check` checks as the user that the pooler would run as."""
     (folder / "own").mkdir()
     (folder / "own").chmod(0o700)
@@ -121,7 +121,7 @@ def test_check_sees_what_the_user_sees(program, folder):
     assert "logfile = own/a.log: Permission denied" in done.stderr and "user nobody" in done.stderr
 
 
-def test_check_warns_of_users_who_cannot_look_up(program, folder):
+def test_check_warns_of_an_auth_user_without_a_password(program, folder):
     (folder / "a.ini").write_text("[databases]\na = auth_dbname=b\nc =\n[pgbouncer]\nauth_user = looker\n")
     said = warnings(run(program, "check", "a.ini", folder=folder))
     assert [line for line in said if line.startswith("auth_")] == [
@@ -143,7 +143,7 @@ def test_check_warns_of_ports_in_use(program, new_pooler):
     assert pooler.log() == before
 
 
-def test_check_warns_of_ports_that_need_a_right(program, folder):
+def test_check_warns_of_ports_that_need_a_capability(program, folder):
     first = int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text())
     if first == 0:
         pytest.skip("on this machine no port needs one")
@@ -173,7 +173,7 @@ def test_check_warns_of_files_that_all_can_read(program, folder_with):
         for name in ("pgweir.ini", "userlist.txt")]
 
 
-def test_check_warns_of_open_doors(program, folder):
+def test_check_warns_of_logins_without_a_password(program, folder):
     (folder / "a.ini").write_text("[pgbouncer]\nlisten_addr = *\nauth_type = any\nmax_client_conn = 100000\n")
     said = "\n".join(warnings(run(program, "check", "a.ini", folder=folder)))
     assert "auth_type = any: whoever can reach * logs in without a password" in said
@@ -275,7 +275,7 @@ def test_an_imported_pooler_serves(program, folder, new_pooler, newest_pg):
     ('[general]\nadmin_password = "hush\n', "pgcat.toml:2: not valid TOML"),
     ("[databases]\n", "pgcat.toml: not a configuration of PgCat: it has no [pools]"),
 ])
-def test_import_of_something_else(program, folder, text, said):
+def test_import_refuses_other_files(program, folder, text, said):
     (folder / "pgcat.toml").write_text(text)
     done = run(program, "import", "pgcat.toml", folder=folder)
     assert (done.returncode, done.stdout) == (1, "")

@@ -229,7 +229,7 @@ def test_no_change_is_lost_between_two_processes(start, etcd, entry):  # noqa: F
         machine.wait_until(lambda: accepted <= set(setting(pooler, "shop", "host").split(",")), 10, "all are there")
 
 
-def test_settings_that_do_not_fit(new_pooler, newest_pg):
+def test_config_etcd_needs_api_config_file(new_pooler, newest_pg):
     pooler = new_pooler(newest_pg, config_etcd="http://127.0.0.1:2379")
     pooler.write_files()
     assert pooler.spawn().wait_end() == 1

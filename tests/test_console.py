@@ -337,7 +337,7 @@ def test_many_commands_in_one_write(start_pooler, newest_pg, workers):
 
 @pytest.mark.parametrize("text", [
     "show version", "SHOW VERSION;", "  Show   Version  ; ", "select version", "SHOW\nVERSION"])
-def test_spelling(start_pooler, newest_pg, text):
+def test_commands_in_other_spellings(start_pooler, newest_pg, text):
     client = start_pooler(newest_pg).raw("admin", "pgbouncer")
     assert wire.kinds(client.query(text)) == "TDCZ"
 
@@ -680,7 +680,7 @@ def test_averages_are_of_the_last_period(start_pooler, newest_pg, workers):
 
 
 @pytest.mark.pgweir_only("it has states of its own")
-def test_state(start_pooler, newest_pg):
+def test_show_state(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg)
 
     def states():

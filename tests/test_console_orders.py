@@ -381,7 +381,7 @@ def test_only_admins_operate(start_pooler, newest_pg):
         pooler.raw("trusty", "pgbouncer")
 
 
-def test_commands_with_too_much_are_none(start_pooler, newest_pg):
+def test_commands_with_too_many_arguments_are_refused(start_pooler, newest_pg):
     console = start_pooler(newest_pg).raw("admin", "pgbouncer")
     for text in ("PAUSE a b", "RELOAD app", "SHUTDOWN now", "KILL 'app'", "PAUSE; RESUME"):
         assert wire.errors(console.query(text)) == [("08P01", f"invalid command '{text}', use SHOW HELP;")]
@@ -392,7 +392,7 @@ def test_commands_with_too_much_are_none(start_pooler, newest_pg):
 
 @pytest.mark.parametrize("seconds", [
     6, pytest.param(60, marks=[pytest.mark.full, pytest.mark.timeout(150)])])
-def test_pgbench_under_all_of_it(start_pooler, newest_pg, seconds):
+def test_pgbench_during_reloads_pauses_and_reconnects(start_pooler, newest_pg, seconds):
     """A reload each second, PAUSE and RESUME, RECONNECT, other pool sizes: no transaction fails."""
     pooler = start_pooler(newest_pg, default_pool_size=10, workers=2, log_connections=0,
                           log_disconnections=0)

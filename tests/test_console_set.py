@@ -57,7 +57,7 @@ def test_set_refused(start_pooler, newest_pg, text, why):
     assert pooler.raw().value("SELECT 1") == "1"
 
 
-def test_set_of_what_drivers_set_does_nothing(start_pooler, newest_pg):
+def test_parameters_that_drivers_set_are_ignored(start_pooler, newest_pg):
     client = start_pooler(newest_pg).raw("stats", "pgbouncer")
     messages = client.query("SET timezone = 'UTC'")
     assert wire.kinds(messages) == "NCZ"

@@ -41,7 +41,7 @@ def test_suspend_and_resume(start_pooler, pg, workers):
 
 
 @pytest.mark.shows("suspend_timeout")
-def test_who_is_not_quiet_is_closed_at_last(start_pooler, newest_pg, workers):
+def test_suspend_timeout_closes_connections_within_a_message(start_pooler, newest_pg, workers):
     pooler = start_pooler(newest_pg, workers=workers, suspend_timeout=1)
     client, other = pooler.raw(), pooler.raw()
     other.value("SELECT 1")
@@ -57,7 +57,7 @@ def test_who_is_not_quiet_is_closed_at_last(start_pooler, newest_pg, workers):
     assert other.value("SELECT 1") == "1"
 
 
-def test_it_ends_with_its_console(start_pooler, newest_pg, workers):
+def test_suspend_ends_when_its_console_disconnects(start_pooler, newest_pg, workers):
     pooler = start_pooler(newest_pg, workers=workers)
     client = pooler.raw()
     console = pooler.raw("admin", "pgbouncer")

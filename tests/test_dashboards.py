@@ -269,7 +269,7 @@ def test_every_expression_has_data(start, prometheus, newest_pg, pair):  # noqa:
 
 
 @pytest.mark.full
-def test_what_was_written_for_the_exporter_works(start, prometheus, newest_pg):
+def test_rules_and_panels_for_pgbouncer_exporter_work(start, prometheus, newest_pg):
     """Every series of pgbouncer_exporter has data in Prometheus under load, and rules and panels on its names work."""
     pooler = start(default_pool_size=2)
     rules = pooler.folder / "exporter.rules.yml"

@@ -97,7 +97,7 @@ def test_connected_clients_do_not_follow_the_configuration_file(pooler, pg):
                 assert told(client.query(DATE)) == ["2026-11-22"]
 
 
-def test_a_server_that_was_there_follows_it(pooler, pg):
+def test_an_open_server_adopts_the_new_default(pooler, pg):
     with pooler.raw() as one, pooler.raw() as other, pooler.raw(DateStyle="ISO, MDY") as wants:
         for client in (one, other, wants):
             assert told(client.query(DATE)) == ["2026-11-22"]
@@ -114,7 +114,7 @@ def test_a_server_that_was_there_follows_it(pooler, pg):
         assert wants.value(DATE) == "2026-11-22"
 
 
-def test_what_was_asked_for_at_login_and_set_otherwise_since(pooler, pg):
+def test_a_startup_parameter_that_the_client_has_set_again(pooler, pg):
     with pooler.raw(DateStyle="ISO, MDY") as wants, pooler.raw() as one:
         wants.query("SET DateStyle = 'SQL, MDY'")
         change(pg, "SYSTEM", "DateStyle", "German, DMY")
@@ -127,7 +127,7 @@ def test_what_was_asked_for_at_login_and_set_otherwise_since(pooler, pg):
 
 
 @pytest.mark.parametrize("how", ["SYSTEM", "DATABASE app"])
-def test_no_more_writing(pooler, pg, how):
+def test_a_new_default_of_default_transaction_read_only(pooler, pg, how):
     """After RECONNECT, a new default of `default_transaction_read_only` applies to connected clients, too."""
     with pooler.raw() as one:
         assert one.value("SHOW default_transaction_read_only") == "off"

@@ -39,7 +39,7 @@ def test_functions_that_run_queries_are_denied(pg):
     assert {name for name in by_name - harmless if not is_denied(name)} == set()
 
 
-def test_what_is_innocent_is_not_denied():
+def test_no_harmless_function_is_denied():
     assert [name for name in INNOCENT if is_denied(name)] == []
     assert INNOCENT == sorted(set(INNOCENT))
 

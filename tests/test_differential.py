@@ -122,7 +122,7 @@ def test_answers_are_postgresqls(start_pooler, stage, record_property, pytestcon
 
 
 @pytest.mark.shows("session_state", "database.session_state")
-def test_red_without_the_engine(start_pooler, plain_stage):
+def test_the_test_detects_session_state_off(start_pooler, plain_stage):
     """The test can fail: here pgweir lends servers without moving session state."""
     wrong, _, _ = run(start_pooler, plain_stage, 3000, shrinks=False, session_state="off")
     assert wrong is not None

@@ -103,7 +103,7 @@ def test_an_address_that_refuses_is_passed_over(start, dns, two_places):
     assert {pooler.raw().value("SELECT 1") for _ in range(4)} == {"there"}
 
 
-def test_servers_at_an_address_that_is_gone_are_left(start, dns, two_places):
+def test_servers_at_a_removed_address_are_closed(start, dns, two_places):
     """A busy server is closed when it becomes free, an idle one at once."""
     dns.hosts["db.zone.test"] = ["127.0.0.1"]
     pooler = start(two_places[0].port, dns_max_ttl=0)
@@ -152,7 +152,7 @@ def is_there(connection):
         connection.serve(lambda _: fake.answer("there"))
 
 
-def test_who_connects_to_an_address_that_is_gone(moving, start_server):
+def test_a_connection_attempt_to_a_removed_address_ends(moving, start_server):
     """The attempt to connect to the old address ends long before server_connect_timeout."""
     there = start_server(is_there, host="127.0.0.2")
     with full_listener("127.0.0.1", there.port):
@@ -161,7 +161,7 @@ def test_who_connects_to_an_address_that_is_gone(moving, start_server):
         assert time.monotonic() - began < 12
 
 
-def test_who_logs_in_at_an_address_that_is_gone(moving, start_server):
+def test_a_login_at_a_removed_address_ends(moving, start_server):
     """The login to the server at the old address has not been answered yet."""
     silent = start_server(lambda connection: connection.rest())
     start_server(is_there, host="127.0.0.2", port=silent.port)
@@ -229,7 +229,7 @@ def test_a_name_that_is_unknown(start, dns):
 
 @pytest.mark.parametrize(("text", "words"), [
     (None, "cannot read {}: No such file"), ("search zone.test\n", "{}: io error: no nameservers found")])
-def test_a_resolv_conf_that_will_not_do(new_pooler, folder, text, words):
+def test_an_unusable_resolv_conf_is_refused(new_pooler, folder, text, words):
     path = folder / "resolv.conf"
     if text is not None:
         path.write_text(text)

@@ -231,7 +231,7 @@ def figures(scene, fault, began, healed, recovered):
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_fault(start_pooler, server, fault, record_property, pgbouncer):
+def test_no_transaction_is_lost_or_doubled(start_pooler, server, fault, record_property, pgbouncer):
     """No transaction is lost or doubled, idle clients stay connected, and all clients work again."""
     pg, node = server
     more = {} if pgbouncer else {"query_wait_notify": 0}

@@ -109,7 +109,7 @@ def test_a_transaction_is_rolled_back(start_pooler, newest_pg, workers):
             asker.query("DROP TABLE foreign_pids")
 
 
-def test_one_that_waits(start_pooler, newest_pg, workers):
+def test_a_waiting_client_is_terminated(start_pooler, newest_pg, workers):
     pooler = start_pooler(newest_pg, default_pool_size=1, workers=workers)
     with pooler.raw() as client, pooler.raw() as other, pooler.raw() as asker:
         asker.query("BEGIN")
@@ -152,7 +152,7 @@ def test_queries_are_canceled(start_pooler, pg, workers):
         assert client.value("SELECT 1") == "1"
 
 
-def test_several_at_once(start_pooler, newest_pg, workers):
+def test_one_statement_terminates_several_clients(start_pooler, newest_pg, workers):
     pooler = start_pooler(newest_pg, workers=workers)
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(pooler.raw()) for _ in range(6)]
@@ -163,7 +163,7 @@ def test_several_at_once(start_pooler, newest_pg, workers):
         assert clients[5].value("SELECT 1") == "1"
 
 
-def test_oneself(start_pooler, pg, workers):
+def test_a_client_terminates_itself(start_pooler, pg, workers):
     """The server's pid ends the server, the client's pid only the client. The client receives the same error."""
     pooler = start_pooler(pg, default_pool_size=2, workers=workers)
     for which in ("pg_backend_pid()", None):
@@ -216,7 +216,7 @@ def test_superusers_end_anybody(start_pooler, newest_pg, workers):
         ended(elsewhere)
 
 
-def test_a_right_is_good_on_its_own_server_only(start_pooler, newest_pg, workers):
+def test_a_privilege_counts_on_its_own_server_only(start_pooler, newest_pg, workers):
     """A privilege counts only for clients on the same server. The same server by another address counts as another
     server.
     """
@@ -246,7 +246,7 @@ def test_the_console_is_out_of_reach(start_pooler, newest_pg, workers):
         assert console.query("SHOW VERSION")
 
 
-def test_who_says_the_same_has_no_right(start_pooler, newest_pg, workers):
+def test_a_forged_warning_terminates_no_client(start_pooler, newest_pg, workers):
     pooler = start_pooler(newest_pg, workers=workers)
     with pooler.raw() as client, pooler.raw() as asker:
         asker.query("CREATE FUNCTION pg_temp.warn(pid int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING"
@@ -259,7 +259,7 @@ def test_who_says_the_same_has_no_right(start_pooler, newest_pg, workers):
 @pytest.mark.shows("session_state")
 @pytest.mark.parametrize("settings", [{"session_state": "off"}, {"pool_mode": "session"}],
                          ids=["off", "session mode"])
-def test_where_texts_are_not_read(start_pooler, newest_pg, settings):
+def test_pids_of_clients_have_no_effect_with_session_state_off(start_pooler, newest_pg, settings):
     pooler = start_pooler(newest_pg, **settings)
     with pooler.raw() as client, pooler.raw() as asker:
         terminate(asker, client.pid)
@@ -270,7 +270,7 @@ def test_where_texts_are_not_read(start_pooler, newest_pg, settings):
 
 
 @pytest.mark.parametrize("peered", [False, True], ids=["alone", "peered"])
-def test_pids_are_no_processes_and_come_back_late(start_pooler, newest_pg, workers, peered):
+def test_pids_are_above_those_of_processes_and_reused_late(start_pooler, newest_pg, workers, peered):
     settings = {"peer_id": 7, "peers": {7: "host=127.0.0.1 port=1"}} if peered else {}
     pooler = start_pooler(newest_pg, workers=workers, **settings)
     pids = []

@@ -69,7 +69,7 @@ def test_long_values(start_pooler, either_pg, kind, most):
                 assert int(client.value(read) or "0") == default
 
 
-def test_names_that_no_server_can_be_asked_for(two):
+def test_parameter_names_that_cannot_be_queried(two):
     pooler, one, other = two
     bad = [b"SET app.\xe9zz = '1'", b"SET \"app.\xe9\" = '1'", b"SELECT set_config('app.\xe9', '1', false)",
            b"SET app." + b"x" * 300 + b" = '1'"]
@@ -89,7 +89,7 @@ def test_names_that_no_server_can_be_asked_for(two):
 
 
 @pytest.mark.parametrize("length", [63, 64, 200])
-def test_names_that_reset_would_cut(two, length):
+def test_parameter_names_that_reset_truncates(two, length):
     """`set_config` takes names of any length; RESET cuts their parts at 63 bytes."""
     pooler, one, other = two
     name = f"app.{'x' * length}"
@@ -101,7 +101,7 @@ def test_names_that_reset_would_cut(two, length):
     assert pins(pooler) == []
 
 
-def test_names_in_abundance(two):
+def test_many_parameter_names_displace_no_others(two):
     """Many names in one client's texts do not displace other clients' names."""
     pooler, one, other = two
     for start in range(0, 3000, 100):
@@ -250,7 +250,7 @@ def test_every_parameter(start_pooler, newest_pg, part):
 
 
 @pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
-def test_transactions_that_wait_for_others(start_pooler, either_pg, leaves):
+def test_deferrable_transactions_do_not_block_the_next_client(start_pooler, either_pg, leaves):
     pooler = start_pooler(either_pg, default_pool_size=1)
     with pooler.raw() as one, pooler.raw() as other, either_pg.connect(dbname="app") as writer:
         one.query("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY, DEFERRABLE")
@@ -267,7 +267,7 @@ def test_transactions_that_wait_for_others(start_pooler, either_pg, leaves):
         assert other.value("SHOW default_transaction_deferrable") == "off"
 
 
-def test_what_is_said_in_quotes(two):
+def test_parameter_names_in_quotes(two):
     pooler, one, other = two
     names = ['"', "'", "\\", "a\\x00b", '"";RESET ROLE;--', "$$", "é\n"]
     for name in names:

@@ -42,7 +42,7 @@ def start(new_pooler, newest_pg):
 
 
 @pytest.mark.shows("auth_hba_file", "auth_type")
-def test_each_has_its_method(start):
+def test_the_first_matching_rule_has_the_method(start):
     pooler = start("""
         host all trusty 127.0.0.1/32 trust
         host app plainly 127.0.0.0 255.0.0.0 md5   # with a mask of its own

@@ -106,7 +106,7 @@ def test_values_are_those_of_the_console(start):
     assert metrics.value("pgbouncer_client_connections", **of_client, state="active") == 1
 
 
-def test_own_series(start):
+def test_the_series_that_only_pgweir_has(start):
     """Histograms, pins, inspections, prepared statements, logins and the process have the values that follow from the
     test's queries.
     """
@@ -210,7 +210,7 @@ def test_hosts_of_a_list(start, newest_pg):
     assert sum(value for _, value in metrics.series("pgweir_server_host_logins_total", database="refused", result="refused")) >= 1
 
 
-def test_who_waits_and_why(start):
+def test_waiting_clients_by_reason(start):
     pooler = start(default_pool_size=1)
     with pooler.connect() as holder, pooler.raw() as waiter:
         holder.execute("BEGIN")
@@ -256,7 +256,7 @@ def test_labels_are_escaped(start):
 
 
 @pytest.mark.shows("metrics_aliases")
-def test_older_names(start):
+def test_metrics_aliases(start):
     pooler = start()
     pooler.connect().close()
     metrics = scrape(pooler.http)
@@ -436,7 +436,7 @@ def test_wrong_tokens_are_throttled(start):
     ("/nothing", "GET", 404), ("/metrics/", "GET", 404), ("/metrics", "POST", 405), ("/healthz", "DELETE", 405),
     ("/metrics?x=1", "GET", 400), ("/", "GET", 200),
 ])
-def test_other_pages(start, path, method, expected):
+def test_other_paths_and_methods(start, path, method, expected):
     pooler = start()
     answer = get(pooler.http, path, method)
     assert answer.status == expected and answer.text.strip()
@@ -555,7 +555,7 @@ def test_many_scrapers_share_what_is_gathered(start):
         assert scrape(pooler.http).value("pgbouncer_stats_totals_queries_pooled_total", database="app") == before + 1
 
 
-def test_metrics_do_not_hang_on_a_lost_measurement(start):
+def test_metrics_are_answered_during_a_shutdown(start):
     """While a shutdown waits for a client, workers still answer."""
     pooler = start(http_timeout=1)
     with pooler.connect() as db:
@@ -614,7 +614,7 @@ def test_reload_changes_the_listener(start, http_port):
 @pytest.mark.parametrize("text, complaint", [
     ("9127", "has no port"), ("::1:9127", "needs brackets"), ("127.0.0.1:0", "has no port from 1 to 65535"),
 ])
-def test_addresses_that_are_none(new_pooler, newest_pg, text, complaint):
+def test_invalid_listen_addresses_are_refused(new_pooler, newest_pg, text, complaint):
     pooler = new_pooler(newest_pg, http_listen=text)
     pooler.write_files()
     pooler.spawn()

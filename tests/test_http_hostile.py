@@ -55,7 +55,7 @@ def is_closed(sock):
     HEAD + b"Expect: 100-continue\r\nContent-Length: 1000000000000\r\n\r\n",
     wire.startup(user="trusty", database="app"),
 ], ids=range(13))
-def test_what_is_no_request(start, request_bytes):
+def test_bytes_that_are_no_request(start, request_bytes):
     """pgweir answers such bytes with one status or none, and closes the connection. Nothing else happens."""
     pooler = start()
     answer = answer_to(pooler.http, request_bytes)

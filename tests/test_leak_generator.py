@@ -155,7 +155,7 @@ def test_no_reference_leads_to_a_leak(cell, start_pooler, record_property, pytes
     assert not bad, "\n".join(["no state in a direct session:", *bad])
 
 
-def test_a_new_reference_is_found_out(newest_pg):
+def test_an_unknown_reference_is_detected(newest_pg):
     """The test of all references can fail."""
     found = references(newest_pg)
     assert len(found) > 150 and not unknown(found)

@@ -215,7 +215,7 @@ def test_constants_are_not_left_to_others(shared, cell):
     assert not wrong
 
 
-def test_a_function_in_pg_temp_is_read_too(cell, shared):
+def test_a_function_in_the_temporary_schema_of_another_session(cell, shared):
     """A table's default may call a function that is in the temporary schema of another session."""
     cluster, _ = cell
     pooler, name = shared

@@ -78,7 +78,7 @@ SCRIPTS = {
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_as_postgres_does(start_pooler, pg, script, workers):
+def test_same_as_postgresql(start_pooler, pg, script, workers):
     pooler = start_pooler(pg, default_pool_size=2, workers=workers)
     # Channels belong to a database: a client receives nothing from another one.
     ours, theirs, other = pooler.raw(), pg.raw(dbname="other"), pooler.raw()
@@ -195,7 +195,7 @@ def test_nothing_is_lost_or_doubled(start_pooler, pg, workers, database):
         client.quiet(0.01)
 
 
-def test_who_begins_to_listen_amid_notifications_misses_none(start_pooler, pg, workers):
+def test_a_client_that_begins_to_listen_misses_no_notification(start_pooler, pg, workers):
     pooler = start_pooler(pg, default_pool_size=2, workers=workers)
     first = pooler.raw()
     first.query("LISTEN other")
@@ -435,7 +435,7 @@ def test_each_client_gets_notifications_in_its_encoding(start_pooler, pg):
     assert next_notification(ours["LATIN1"])[1:] == ("a", "ö")
 
 
-def test_a_channel_that_has_another_name_there(start_pooler, pg):
+def test_a_channel_name_in_another_encoding(start_pooler, pg):
     pooler = start_pooler(pg)
     client = pooler.raw(client_encoding="LATIN1")
     client.query('LISTEN "ä"'.encode("latin-1"))
@@ -513,7 +513,7 @@ def test_a_job_queue(start_pooler, pg, workers):
 
 
 @pytest.mark.parametrize("mode", ("session", "off"))
-def test_elsewhere_all_is_as_before(start_pooler, pg, mode):
+def test_listen_in_session_mode_and_with_session_state_off(start_pooler, pg, mode):
     """In session mode the client's own server listens. With `session_state = off`, LISTEN is lost, as with PgBouncer.
     """
     options = {"pool_mode": "session"} if mode == "session" else {"session_state": "off"}

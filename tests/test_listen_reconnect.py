@@ -112,7 +112,7 @@ def test_a_client_can_not_send_the_mark(start_pooler, newest_pg):
     db.close()
 
 
-def test_no_place_for_another_one(start_pooler, newest_pg):
+def test_no_room_for_a_second_listener(start_pooler, newest_pg):
     """The new listener takes over as soon as there is room for it."""
     pooler = start_pooler(newest_pg, max_db_connections=3, default_pool_size=2)
     client = pooler.raw(timeout=30)

@@ -75,7 +75,7 @@ def check(two, say, last, expect, is_known):
 @pytest.mark.pgweir_only("it carries no session state in transaction mode")
 @pytest.mark.parametrize(("texts", "expect", "is_known"),
                          [(*case, True) for case in KNOWN] + [(*case, False) for case in UNKNOWN])
-def test_texts(two, texts, expect, is_known):
+def test_sets_of_constants_in_simple_queries(two, texts, expect, is_known):
     check(two, lambda one: [one.query(text) for text in texts], texts[-1], expect, is_known)
 
 
@@ -87,7 +87,7 @@ def test_texts(two, texts, expect, is_known):
     ([SET, "SELECT 1/0"], "x"),
     (["BEGIN", SET, "COMMIT", "BEGIN", "SET app.tenant = 'y'", "ROLLBACK"], "x"),
 ])
-def test_pipelines(two, texts, expect):
+def test_sets_of_constants_in_pipelines(two, texts, expect):
     def say(one):
         one.send(b"".join(wire.query(text) for text in texts))
         for _ in texts:

@@ -55,7 +55,7 @@ def nothing_is_wrong(tab):
 
 # -- without a browser
 
-def test_the_page_is_strict(start):
+def test_the_page_has_a_content_security_policy(start):
     pooler = start()
     page = get(pooler.http, "/", Accept=BROWSER)
     assert page.status == 200 and page.headers["Content-Type"] == "text/html; charset=utf-8"
@@ -68,7 +68,7 @@ def test_the_page_is_strict(start):
 # -- in Chromium
 
 @pytest.mark.full
-def test_idle(start, tab):
+def test_the_page_of_an_idle_pooler(start, tab):
     pooler = start(http_history_interval=1)
     with pooler.connect() as db:
         db.execute("SELECT 1")
@@ -198,7 +198,7 @@ def test_failed_logins_have_their_address(start, tab):
 
 
 @pytest.mark.full
-def test_many_that_wait_are_few_rows(start, tab):
+def test_clients_that_wait_for_the_same_reason_are_one_row(start, tab):
     """Clients that wait for the same reason, with the same remedy, are one row, also on a small screen."""
     pooler = start(http_history_interval=1, default_pool_size=1, query_wait_timeout=0)
     with contextlib.ExitStack() as stack:

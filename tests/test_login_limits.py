@@ -88,7 +88,7 @@ def test_connections_idle_longest_are_closed(start_pooler, newest_pg, workers, s
 
 
 @pytest.mark.shows("max_login_clients_per_address")
-def test_the_largest_address_pays(start_pooler, newest_pg):
+def test_the_address_with_most_logins_is_closed_first(start_pooler, newest_pg):
     """Connections from an address with few logins stay, even if they are older."""
     pooler = start_pooler(newest_pg, users=USERS, max_login_clients=20, max_login_clients_per_address=0)
     address = (pooler.host, pooler.port)
@@ -152,7 +152,7 @@ def test_silent_connections_within_tls_cost_little(start_pooler, newest_pg, cert
     assert each < 32
 
 
-def test_by_default(start_pooler, newest_pg):
+def test_the_default_limits_withstand_5000_silent_connections(start_pooler, newest_pg):
     """With the default limits, 5,000 connections of one address that send nothing block no login, and most of them are
     soon closed.
     """
@@ -165,7 +165,7 @@ def test_by_default(start_pooler, newest_pg):
         machine.wait_until(lambda: logins(pooler) <= 200, what="few are left")
 
 
-def test_operators_always_get_in(new_pooler, newest_pg):
+def test_operators_can_always_connect(new_pooler, newest_pg):
     """When connections that send nothing have taken all descriptors for clients, an operator can still connect to the
     Unix socket.
     """

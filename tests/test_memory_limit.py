@@ -117,7 +117,7 @@ def test_the_limit_can_be_changed(start):  # noqa: F811
             fill(clients, most=10, prefix="t")
 
 
-def test_a_long_statement_without_room(limited):
+def test_a_long_statement_above_the_limit(limited):
     """pgweir stores a named statement as a whole. If there is no room for it, the connection is closed before the
     statement has arrived.
     """

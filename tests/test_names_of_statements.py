@@ -154,7 +154,7 @@ def play_with_ddl(pg, client, steps, before):
 
 
 @pytest.mark.parametrize("scripts", [GONE, FAILED, LOST], ids=["gone", "failed", "lost"])
-def test_as_if_alone(start_pooler, either_pg, scripts):
+def test_same_as_postgresql(start_pooler, either_pg, scripts):
     weir = start_pooler(either_pg, workers=1, default_pool_size=2)
     either_pg.run("GRANT CREATE ON SCHEMA public TO trusty", dbname="app")
     wrong = []
@@ -221,7 +221,7 @@ def test_names_of_a_client_that_leaves_are_gone(two_clients):
     assert two.values(VIEW) == ["s", "t"]
 
 
-def test_a_statement_that_can_not_be_made(start_pooler, either_pg):
+def test_a_statement_that_can_not_be_prepared(start_pooler, either_pg):
     """Where SQL sees the client's names, this statement is missing. The client's other statements are there, and no
     other client's.
     """

@@ -158,7 +158,7 @@ def test_the_first_text_of_a_transaction_counts(traced, collector):
     assert root.trace_id.hex() == TRACE and values(root.attributes)["pgweir.requests"] == 3
 
 
-def test_errors_show(traced, collector):
+def test_spans_have_errors(traced, collector):
     """SQLSTATEs of the server and of pgweir; a client that leaves in its transaction."""
     pooler = traced(default_pool_size=1, query_wait_timeout=2, query_wait_notify=0)
     with pooler.raw() as raw:
@@ -225,7 +225,7 @@ def test_without_http_listen(traced, collector):
 @pytest.mark.parametrize("url, complaint", [
     ("collector:4318", "does not begin with http://"), ("https://collector", "has TLS"), ("http://collector:0", "has no port"),
 ])
-def test_urls_that_are_none(new_pooler, newest_pg, url, complaint):
+def test_invalid_endpoints_are_refused(new_pooler, newest_pg, url, complaint):
     pooler = new_pooler(newest_pg, otlp_endpoint=url)
     pooler.write_files()
     pooler.spawn()

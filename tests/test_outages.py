@@ -40,7 +40,7 @@ def ask_later(client, answers):
 
 @pytest.mark.shows("outage_hold", "database.outage_hold")
 @pytest.mark.parametrize("scope", ["global", "database"])
-def test_clients_are_held(start_pooler, own_pg, workers, scope):
+def test_clients_wait_during_an_outage(start_pooler, own_pg, workers, scope):
     """Clients without a transaction wait for longer than `query_wait_timeout`, and continue with their sessions.
     Clients that log in wait as well. After the outage, `query_wait_timeout` applies again.
     """
@@ -79,7 +79,7 @@ def test_clients_are_held(start_pooler, own_pg, workers, scope):
         client.close()
 
 
-def test_a_hold_ends(start_pooler, own_pg):
+def test_after_outage_hold_clients_get_the_reason(start_pooler, own_pg):
     """After `outage_hold`, clients get the reason of the outage."""
     pooler = start_pooler(own_pg, outage_hold=1, query_wait_timeout=0.3, query_wait_notify=0, server_login_retry=0.2)
     client = pooler.connect()
@@ -93,7 +93,7 @@ def test_a_hold_ends(start_pooler, own_pg):
 
 
 @pytest.mark.shows("outage_hold_clients")
-def test_few_are_held(start_pooler, own_pg, workers):
+def test_outage_hold_clients_bounds_the_clients_that_wait(start_pooler, own_pg, workers):
     """Beyond `outage_hold_clients`, clients get the reason at once."""
     pooler = start_pooler(own_pg, workers=workers, outage_hold=30, outage_hold_clients=2, query_wait_notify=0,
                           server_login_retry=0.2)

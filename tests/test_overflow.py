@@ -23,7 +23,7 @@ def expect(pooler, active, waiting):
 
 @pytest.mark.shows("overflow_size", "overflow_waiting", "database.overflow_size", "database.overflow_waiting")
 @pytest.mark.parametrize("scope", ["global", "database"])
-def test_overflow(start_pooler, newest_pg, workers, scope):
+def test_overflow_size_and_overflow_waiting(start_pooler, newest_pg, workers, scope):
     own = {"overflow_size": 2, "overflow_waiting": 2}
     where = f"host={newest_pg.host} port={newest_pg.port} dbname=app"
     if scope == "database":

@@ -154,7 +154,7 @@ def test_manual_pages(page):
     assert "SEE ALSO" in re.sub("\x1b[^m]*m|.\x08", "", done.stdout)
 
 
-def test_its_ini_loads(new_pooler, folder):
+def test_pgweir_starts_with_the_packages_ini(new_pooler, folder):
     """pgweir starts with the configuration of the package."""
     text = (PACKAGING / "pgweir.ini").read_text()
     (folder / "userlist.txt").touch(mode=0o600)
@@ -297,7 +297,7 @@ def debian(tmp_path):
 @pytest.mark.full
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(os.geteuid() != 0, reason="a Debian in a folder needs root")
-def test_life(debian, folder, newest_pg):
+def test_install_upgrade_remove_and_purge(debian, folder, newest_pg):
     """The package is installed, started, upgraded, removed and purged. In between, the service runs with PgBouncer's
     files.
     """

@@ -81,7 +81,7 @@ def test_servers_get_the_password(start):
     assert pooler.login_error("scrammed", password="an old password").words == "PAM authentication failed"
 
 
-def test_the_password_goes_along_in_an_online_restart(start, newest_pg):
+def test_the_password_moves_in_an_online_restart(start, newest_pg):
     pooler = start(auth_type="pam", users={"scrammed": "an old password"})
     client = pooler.raw(user="scrammed", password="scram password")
     old = pooler.process

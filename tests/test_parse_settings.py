@@ -106,7 +106,7 @@ def test_a_setting_of_a_transaction(start_pooler, newest_pg, setting):
                 client.until_ready()
 
 
-def test_a_setting_out_of_sight(start_pooler, newest_pg):
+def test_a_setting_that_an_opaque_function_makes(start_pooler, newest_pg):
     """A function that pgweir can't analyse has changed the time zone."""
     weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
     with weir.raw() as a, weir.raw() as b:
@@ -166,7 +166,7 @@ def test_a_statement_whose_plan_was_discarded_is_not_made_anew(start_pooler, new
         assert server_parses(weir) == before
 
 
-def test_what_does_not_depend_on_settings_is_shared(start_pooler, newest_pg):
+def test_statements_that_do_not_depend_on_settings_are_shared(start_pooler, newest_pg):
     weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
 
     texts = ["SELECT $1::int IS NOT DISTINCT FROM 1", "SELECT 'active' = $1"]

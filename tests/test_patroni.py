@@ -236,7 +236,7 @@ def start_before(shop, start_pooler):
                                      server_connect_timeout=2, tcp_user_timeout=2000, outage_hold=hold)
 
 
-def test_what_the_rest_api_reports(shop, start_pooler):
+def test_reports_of_the_rest_api(shop, start_pooler):
     """pgweir asks the REST APIs: SHOW HOSTS and SHOW EVENTS have the leader, before and after a switchover."""
     hosts = ",".join(server.address for server in shop.servers)
     # The first one does not exist: the next one is asked.

@@ -65,7 +65,7 @@ def test_a_report_before_the_promotion(start_pooler, own_pair):  # noqa: F811
 
 
 @pytest.mark.shows("patroni_timeout")
-def test_a_patroni_that_is_wrong(start_pooler, pair):  # noqa: F811
+def test_wrong_reports_of_patroni(start_pooler, pair):  # noqa: F811
     """Whatever Patroni reports, clients write to the primary, and each change of Patroni's report is one line of the
     log.
     """

@@ -55,7 +55,7 @@ def begin_sleep(pg, client):
 
 @pytest.mark.shows("peer_id", "peer.host", "peer.port")
 @pytest.mark.parametrize("number", [2, 300, 16383])
-def test_passed_on(start_peers, newest_pg, workers, number):
+def test_a_cancel_request_is_passed_on(start_peers, newest_pg, workers, number):
     home, other = start_peers(number, 1, workers=workers)
     with client_of(home) as client:
         for _ in range(3):
@@ -77,7 +77,7 @@ def test_keys_as_pgbouncer_has_them(start_peers):
             assert (key[1], key[2], key[7] & 3) == (0x34, 0x12, 3)
 
 
-def test_hops_come_to_an_end(start_peers, newest_pg):
+def test_a_request_without_hops_left_is_not_passed_on(start_peers, newest_pg):
     home, other = start_peers(7, 8)
     with client_of(home) as client:
         begin_sleep(newest_pg, client)
@@ -119,7 +119,7 @@ def test_peers_come_with_reload(start_peers, newest_pg):
 
 
 @pytest.mark.shows("peer.pool_size")
-def test_so_many_at_once(start_peers, new_pooler, newest_pg, start_server):
+def test_pool_size_of_a_peer_limits_requests(start_peers, new_pooler, newest_pg, start_server):
     """A peer that does not answer gets as many requests as its pool_size allows; the others wait."""
     unresponsive = start_server(lambda connection: connection.rest())
     pooler = new_pooler(newest_pg, peer_id=1, cancel_wait_timeout=3)

@@ -164,7 +164,7 @@ def test_extensions_that_pin(start_pooler, newest_pg):
 # -- log and error messages
 
 
-def test_shown(start_pooler, newest_pg, workers):
+def test_pins_are_shown_on_the_console(start_pooler, newest_pg, workers):
     pooler = start_pooler(newest_pg, workers=workers)
     keeper, shared = pinned(pooler), pooler.raw()
     shared.query("SELECT 1")
@@ -193,7 +193,7 @@ def test_shown(start_pooler, newest_pg, workers):
 
 
 @pytest.mark.shows("bypass_users")
-def test_other_modes(start_pooler, newest_pg):
+def test_session_mode_and_bypass_users_have_no_pins(start_pooler, newest_pg):
     databases = {"app": newest_pg.entry()} | {"sessions": newest_pg.entry("pool_mode=session")}
     pooler = start_pooler(newest_pg, databases=databases, bypass_users="*/replicator")
     native, session = pooler.raw(user="replicator"), pooler.raw(dbname="sessions")
@@ -205,7 +205,7 @@ def test_other_modes(start_pooler, newest_pg):
 
 
 @pytest.mark.shows("log_pins")
-def test_the_log_has_some_of_the_pins(start_pooler, newest_pg):
+def test_log_pins_is_limited_in_its_rate(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, default_pool_size=10, workers=1)
     clients = []
     for _ in range(5):
@@ -224,7 +224,7 @@ def test_the_log_has_some_of_the_pins(start_pooler, newest_pg):
 
 @pytest.mark.shows("handover_clean")
 @pytest.mark.parametrize("when", ["auto", "always"])
-def test_handover(start_pooler, newest_pg, when):
+def test_handover_clean(start_pooler, newest_pg, when):
     """With handover_clean = always, pgweir also removes state that its scanner does not notice."""
     pooler = start_pooler(newest_pg, default_pool_size=1, handover_clean=when)
     clients = [pooler.raw() for _ in range(2)]
@@ -241,7 +241,7 @@ def test_handover(start_pooler, newest_pg, when):
         assert not any(is_cleaned() for _ in range(3))
 
 
-def test_handover_keeps_statements(start_pooler, newest_pg):
+def test_handover_clean_keeps_prepared_statements(start_pooler, newest_pg):
     """A server that is reset in any case keeps the prepared statements that pgweir has made."""
     pooler = start_pooler(newest_pg, default_pool_size=1, workers=1, handover_clean="always")
     run = wire.bind(name="s") + wire.execute() + wire.SYNC

@@ -236,7 +236,7 @@ WITHOUT_SYNC = {
                                  {"max_prepared_statements": 0}],
                          ids=["transparent", "off", "session", "unfollowed"])
 @pytest.mark.parametrize("script", WITHOUT_SYNC)
-def test_a_query_where_a_sync_is_due(start_pooler, pg, script, how):
+def test_a_query_after_messages_without_a_sync(start_pooler, pg, script, how):
     """PostgreSQL skips the query if an earlier message has failed."""
     parts = WITHOUT_SYNC[script]
 

@@ -312,7 +312,7 @@ def test_max_client_conn(start_pooler, newest_pg, workers):
 
 @pytest.mark.parametrize("limit", ["max_client_conn", "max_db_client_connections", "max_user_client_connections"])
 @pytest.mark.parametrize("state", ["idle", "in transaction"])
-def test_the_place_of_who_has_just_left(start_pooler, newest_pg, limit, state):
+def test_a_disconnected_client_makes_room_at_once(start_pooler, newest_pg, limit, state):
     """A client that connects after another has left finds its place free, whichever worker the other one was on."""
     pooler = start_pooler(newest_pg, workers=2, default_pool_size=4, **{limit: 4})
     clients = [pooler.raw() for _ in range(4)]

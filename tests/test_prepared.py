@@ -167,7 +167,7 @@ def stays_with_a_server(steps):
 @pytest.mark.shows("max_prepared_statements")
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize("most", [1, 2, 200])
-def test_as_if_alone(start_pooler, pg, name, most):
+def test_same_as_postgresql(start_pooler, pg, name, most):
     steps = SCRIPTS[name]
     with pg.raw() as direct:
         expected = play_between(direct, steps)
@@ -199,7 +199,7 @@ def test_servers_hold_no_more_than_they_may(start_pooler, newest_pg):
 
 
 @pytest.mark.shows("max_prepared_statements")
-def test_without_following(start_pooler, newest_pg):
+def test_with_max_prepared_statements_0_names_are_not_tracked(start_pooler, newest_pg):
     weir = start_pooler(newest_pg, default_pool_size=1, max_prepared_statements=0)
     with weir.raw() as client:
         client.send(parse("SELECT 1", "S_1") + SYNC)

@@ -29,7 +29,7 @@ def boss_pg(request, shared_clusters):
 
 @pytest.mark.parametrize("make", [AS_BOSS.format(SET), "SELECT privileged_set()",
                                   f"BEGIN; SET LOCAL ROLE privileged_boss; {SET}; COMMIT"])
-def test_a_client_keeps_its_server_while_they_last(start_pooler, boss_pg, make):
+def test_a_privileged_setting_pins_its_client(start_pooler, boss_pg, make):
     pooler = start_pooler(boss_pg, default_pool_size=1, pinned_overflow=0)
     with pooler.raw() as one, pooler.raw() as other:
         for reset in (AS_BOSS.format(f"RESET {PARAMETER}"), "RESET ALL", "DISCARD ALL"):
@@ -80,7 +80,7 @@ def test_a_revoked_privilege_affects_no_other_client(start_pooler, boss_pg, logi
 
 
 @pytest.mark.parametrize("assist", [False, True], ids=["plain", "assisted"])
-def test_superusers_take_them_along(start_pooler, shared_clusters, assist):
+def test_a_superusers_settings_move_to_another_server(start_pooler, shared_clusters, assist):
     pg = shared_clusters(clusters.VERSIONS[-1], assist=assist or None)
     pooler = start_pooler(pg, default_pool_size=1, users={"postgres": "", "admin": "admin password"})
     with pooler.raw("postgres") as one, pooler.raw("postgres") as other:

@@ -88,7 +88,7 @@ def test_daemon(daemon):
     ({"pool_mode": "sometimes"}, "sometimes"),
 ])
 @pytest.mark.pgweir_only("says it in the log, if anywhere")
-def test_daemon_complains_at_the_terminal(daemon, settings, said):
+def test_a_daemon_reports_start_errors_on_standard_error(daemon, settings, said):
     one = daemon(**settings)
     done = one.run()
     assert done.returncode == 1
@@ -97,7 +97,7 @@ def test_daemon_complains_at_the_terminal(daemon, settings, said):
 
 
 @pytest.mark.pgweir_only("its online restart has other ways")
-def test_the_last_words_of_a_new_process_are_in_the_log(daemon):
+def test_the_log_has_the_output_of_a_new_process_that_fails(daemon):
     """Also if a daemon has started the process that fails, in an online restart."""
     one = daemon().start()
     machine.wait_until(lambda: one.pooler.is_listening(), what="it listens")
@@ -210,7 +210,7 @@ def test_log_file_is_opened_again(new_pooler, newest_pg, by):
         machine.wait_until(new_lines, what="lines in the new file")
 
 
-def test_quiet(new_pooler, newest_pg):
+def test_option_q_keeps_standard_error_empty(new_pooler, newest_pg):
     pooler = new_pooler(newest_pg)
     path = pooler.folder / "own.log"
     pooler.settings["logfile"] = path
@@ -243,7 +243,7 @@ def test_verbose_by_flag(new_pooler, newest_pg):
 
 @pytest.mark.shows("log_connections", "log_disconnections", "log_pooler_errors")
 @pytest.mark.parametrize("on", [0, 1])
-def test_what_is_logged(start_pooler, newest_pg, on):
+def test_log_connections_log_disconnections_and_log_pooler_errors(start_pooler, newest_pg, on):
     pooler = start_pooler(newest_pg, log_connections=on, log_disconnections=on, log_pooler_errors=on)
     with pooler.raw() as client:
         client.value("SELECT 1")

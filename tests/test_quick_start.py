@@ -246,7 +246,7 @@ SILENT = ("channel_binding=prefer", "gssencmode=prefer", "target_session_attrs=a
           "client_encoding=auto")
 
 
-def test_parameters_are_honoured_or_named(quick_start, pg):
+def test_url_parameters_are_used_or_reported(quick_start, pg):
     parameters = "&".join([*list(HONOURED)[:8], *IGNORED, *SILENT])
     process = quick_start(f"postgres://{USER}@{pg.host}:{pg.port}/app?{parameters}", PGPASSWORD=PASSWORD)
     wait_for(process)

@@ -109,7 +109,7 @@ def test_a_statement_that_the_server_had_already(start_pooler, pair, ends):
 
 @pytest.mark.shows("read_repeat_buffer", "database.read_repeat_buffer")
 @pytest.mark.parametrize("what", ["global 0", "database 0", "long", "begun", "transaction", "twice"])
-def test_what_is_not_repeated(start_pooler, pair, what):
+def test_requests_that_are_not_repeated(start_pooler, pair, what):
     """The client gets the server's error."""
     primary, standby = pair
     key = {"read_repeat_buffer": 0} if what == "database 0" else {}

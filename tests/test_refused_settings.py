@@ -60,7 +60,7 @@ def test_no_statement_runs_under_another_role(lost, losing_pg, sent):
     assert losing_pg.value("SELECT count(*) FROM lost_rows", dbname="app") == 0
 
 
-def test_what_another_has_left_is_cleaned_first(start_pooler, losing_pg):
+def test_settings_of_the_last_client_are_reset_first(start_pooler, losing_pg):
     """A client is not disconnected because of settings of the server's last client."""
     pooler = start_pooler(losing_pg, default_pool_size=1, users={"postgres": "", "trusty": ""})
     with pooler.raw("postgres") as one, pooler.raw("postgres") as other:
@@ -71,7 +71,7 @@ def test_what_another_has_left_is_cleaned_first(start_pooler, losing_pg):
             assert other.value(WHO) == "kept_role" and other.value("SHOW log_min_messages") == "fatal"
 
 
-def test_what_another_has_left_under_a_name_goes(start_pooler, either_pg):
+def test_a_refused_setting_keeps_no_value_of_another_client(start_pooler, either_pg):
     """The server refuses a setting while it has another client's value for it. The next client must not see that value.
     """
     either_pg.run("CREATE TEXT SEARCH CONFIGURATION lost_search (COPY = simple)", dbname="app")
@@ -125,7 +125,7 @@ def test_a_membership_that_was_revoked(start_pooler, losing_pg):
         assert other.value(WHO) == "trusty"
 
 
-def test_startup_values_that_do_not_come_back(start_pooler, losing_pg):
+def test_startup_values_that_reset_can_not_restore(start_pooler, losing_pg):
     """RESET is to bring back the role of the startup packet, and the privilege is revoked."""
     pooler = start_pooler(losing_pg, default_pool_size=1)
     with pooler.raw(options="-c role=lost_role") as one:
@@ -166,7 +166,7 @@ def test_names_that_were_reserved(start_pooler, either_pg):
     either_pg.run("DROP EXTENSION pg_trgm", dbname="app")
 
 
-def test_values_that_the_encoding_of_the_client_has_no_word_for(start_pooler, either_pg):
+def test_values_that_client_encoding_cannot_express(start_pooler, either_pg):
     read = "SELECT encode(convert_to(current_setting('app.price'), 'UTF8'), 'escape')"
     pooler = start_pooler(either_pg, default_pool_size=1)
     with pooler.raw() as one, pooler.raw() as other:

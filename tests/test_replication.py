@@ -187,7 +187,7 @@ def test_a_physical_connection(start_pooler, own_pg):
 @pytest.mark.parametrize(("value", "outcome"), [
     ("false", "none"), ("0", "none"), ("on", "physical"), ("database", "logical"), ("maybe", None),
 ])
-def test_values_of_the_parameter(start_pooler, newest_pg, value, outcome):
+def test_values_of_the_parameter_replication(start_pooler, newest_pg, value, outcome):
     pooler = start_pooler(newest_pg)
     if outcome is None:
         with pytest.raises(LoginRefused, match='invalid value for parameter "replication": "maybe"'):
@@ -198,7 +198,7 @@ def test_values_of_the_parameter(start_pooler, newest_pg, value, outcome):
         assert row["replication"] == outcome
 
 
-def test_its_query_can_be_cancelled(start_pooler, newest_pg):
+def test_the_query_of_a_replication_client_can_be_cancelled(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg)
     client = replicator(pooler)
     client.send(wire.query("SELECT pg_sleep(30)"))
@@ -209,7 +209,7 @@ def test_its_query_can_be_cancelled(start_pooler, newest_pg):
     assert client.value("SELECT 7") == "7"
 
 
-def test_it_has_no_timeouts_of_queries(start_pooler, newest_pg):
+def test_query_timeouts_do_not_apply_to_replication(start_pooler, newest_pg):
     """A replication stream may last for any time."""
     pooler = start_pooler(newest_pg, query_timeout=0.3, transaction_timeout=0.3,
                           client_idle_timeout=0.3, idle_transaction_timeout=0.3)
@@ -241,7 +241,7 @@ def test_an_idle_server_makes_room(start_pooler, newest_pg, workers):
     assert count == (2,)
 
 
-def test_it_waits_for_its_turn(start_pooler, newest_pg, workers):
+def test_a_replication_client_waits_in_the_queue(start_pooler, newest_pg, workers):
     pooler = start_pooler(newest_pg, size=1, workers=workers)
     holder, late = pooler.raw(user=REPLICATOR), pooler.raw(user=REPLICATOR)
     holder.query("BEGIN")
@@ -260,7 +260,7 @@ def test_it_waits_for_its_turn(start_pooler, newest_pg, workers):
     assert wire.kinds(late.until_ready()) == "TDCZ"
 
 
-def test_more_than_there_may_be(start_pooler, newest_pg):
+def test_replication_clients_above_pool_size_wait(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, size=2, query_wait_timeout=1)
     first, _second = replicator(pooler), replicator(pooler)
     with pytest.raises(LoginRefused, match="query_wait_timeout"):
@@ -274,7 +274,7 @@ def test_more_than_there_may_be(start_pooler, newest_pg):
     assert third.value("SELECT 7") == "7"
 
 
-def test_a_wait_that_is_given_up(start_pooler, newest_pg):
+def test_a_replication_client_leaves_the_queue(start_pooler, newest_pg):
     """A client disconnects while it waits, and the next client gets the server."""
     pooler = start_pooler(newest_pg, size=1)
     holder = pooler.raw(user=REPLICATOR)
@@ -294,7 +294,7 @@ def test_a_wait_that_is_given_up(start_pooler, newest_pg):
 # -- when it fails
 
 
-def test_a_role_that_may_not(start_pooler, own_pg):
+def test_a_role_without_the_replication_privilege(start_pooler, own_pg):
     pooler = start_pooler(own_pg, server_login_retry=15)
     for _ in range(2):
         with pytest.raises(LoginRefused) as refused:
@@ -308,7 +308,7 @@ def test_a_role_that_may_not(start_pooler, own_pg):
     assert pooler.pool()["sv_login"] == 0
 
 
-def test_a_changed_database_ends_it(start_pooler, newest_pg):
+def test_a_changed_database_ends_replication(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg)
     client = replicator(pooler)
     pooler.databases["app"] += " application_name=changed"

@@ -31,7 +31,7 @@ def last_query(pg, pid):
 
 
 @pytest.mark.parametrize("text", TEXTS + OTHERS)
-def test_the_same_answers(start_pooler, newest_pg, direct, text):
+def test_same_answers_as_postgresql(start_pooler, newest_pg, direct, text):
     weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
     with weir.raw(application_name="pooled") as client:
         pid = int(client.value("SELECT pg_backend_pid()"))
@@ -53,7 +53,7 @@ def test_the_same_answers(start_pooler, newest_pg, direct, text):
     "SET application_name = 'mine'", "SET work_mem = '8MB'", "SET app.tenant = 'x'",
     "CREATE TEMP TABLE left_behind (a int)", "SELECT pg_advisory_lock(77)", "LISTEN jobs",
     "BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT 1; COMMIT", "PREPARE p AS SELECT 1"])
-def test_what_there_is_to_reset_is_reset(start_pooler, newest_pg, direct, text, before):
+def test_existing_session_state_is_reset(start_pooler, newest_pg, direct, text, before):
     asks = [
         "SHOW application_name", "SHOW work_mem", "SELECT coalesce(current_setting('app.tenant', true), '')",
         "SELECT count(*) FROM pg_class WHERE relname = 'left_behind'",
@@ -72,7 +72,7 @@ def test_what_there_is_to_reset_is_reset(start_pooler, newest_pg, direct, text, 
     assert heard[0] == heard[1]
 
 
-def test_statements_of_others_are_none_the_worse(start_pooler, newest_pg):
+def test_a_reset_keeps_the_statements_of_other_clients(start_pooler, newest_pg):
     weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
     with weir.raw() as one, weir.raw() as other:
         for client in (one, other):

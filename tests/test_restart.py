@@ -60,7 +60,7 @@ def test_a_transaction_goes_on(line, newest_pg):
         assert client.value("SELECT 1") == "1"
 
 
-def test_cancel_keys_live_on(line, newest_pg):
+def test_cancel_keys_stay_valid(line, newest_pg):
     one = line()
     pooler = one.pooler
     moved, busy = pooler.raw(), pooler.raw()
@@ -91,7 +91,7 @@ def test_takeover_timeout(line):
         one.done(old)
 
 
-def test_one_budget(line, newest_pg):
+def test_both_processes_together_keep_within_pool_size(line, newest_pg):
     """Both processes together have no more servers than pool_size."""
     one = line(default_pool_size=4)
     pooler = one.pooler
@@ -147,7 +147,7 @@ def test_failed_takeover_leaves_all_as_it_was(line):
 
 
 @pytest.mark.parametrize("key", ["listen_port", "unix_socket_dir"])
-def test_what_cannot_be_changed(line, key):
+def test_settings_that_a_restart_cannot_change(line, key):
     """The new process would look for the old one at another address, and reports this."""
     one = line(pidfile="own.pid")
     pooler = one.pooler
@@ -256,7 +256,7 @@ def test_the_service_manager_is_notified(new_pooler, newest_pg):
 
 
 @pytest.mark.parametrize("cap", ["max_db_connections", "max_user_connections", "max_server_conn"])
-def test_one_budget_under_caps(line, newest_pg, cap):
+def test_both_processes_together_keep_within_the_caps(line, newest_pg, cap):
     """The caps that pools share count the servers of both processes."""
     one = line(**{cap: 2, "default_pool_size": 10})
     pooler = one.pooler
@@ -347,7 +347,7 @@ def test_a_second_restart_waits_for_the_first(line):
     assert plain.value("SELECT 1") == "1"
 
 
-def test_one_that_is_refused_leaves_the_first_restart_alone(line):
+def test_a_refused_restart_does_not_disturb_the_first_one(line):
     """The second restart gives up after ten seconds. Clients still move to the first new process."""
     one = line()
     pooler = one.pooler
@@ -391,7 +391,7 @@ def test_a_pool_of_one_server_and_a_client_that_stays(line, newest_pg):
     assert plain.value("SELECT 1") == "1"
 
 
-def test_clients_in_session_mode_take_their_servers_along(line, newest_pg):
+def test_clients_in_session_mode_move_with_their_servers(line, newest_pg):
     one = line(pool_mode="session", default_pool_size=3)
     pooler = one.pooler
     clients = [pooler.raw("plainly") for _ in range(3)]

@@ -74,7 +74,7 @@ def test_each_notification_arrives_once_and_in_order(line, newest_pg, workers):
         assert told == [*said, "end"]
 
 
-def test_requests_that_wait_are_served_there(line, newest_pg):
+def test_waiting_requests_are_served_by_the_new_process(line, newest_pg):
     one = line(default_pool_size=1)
     holder = one.pooler.raw()
     client = listening(one.pooler, "news")
@@ -92,7 +92,7 @@ def test_requests_that_wait_are_served_there(line, newest_pg):
     one.done(old)
 
 
-def test_who_comes_back_has_missed_nothing(line, newest_pg, workers):
+def test_clients_that_are_taken_back_miss_no_notification(line, newest_pg, workers):
     """The new process is stopped and killed while clients move to it."""
     one = line(workers=workers, default_pool_size=8)
     pooler = one.pooler
@@ -154,7 +154,7 @@ def test_clients_learn_of_a_lost_listener(line, newest_pg):
         assert client.error_and_close().sqlstate == "57P01"
 
 
-def test_under_caps(line, newest_pg):
+def test_listeners_of_both_processes_keep_within_the_caps(line, newest_pg):
     """There is room for one server and one listener."""
     one = line(default_pool_size=1, max_db_connections=2)
     client = listening(one.pooler, "news")

@@ -30,7 +30,7 @@ PINNED = {
 
 
 @pytest.mark.parametrize("reason", PINNED)
-def test_a_pinned_client_takes_its_server_along(line, newest_pg, reason):
+def test_a_pinned_client_moves_with_its_server(line, newest_pg, reason):
     """The session on the server continues. The pin ends as it would without a restart."""
     make, read, expect, drop = PINNED[reason]
     one = line(default_pool_size=2)
@@ -82,7 +82,7 @@ def test_a_pinned_client_moves_after_its_transaction(line):
     assert client.value("SELECT count(*) FROM mine") == "2"
 
 
-def test_what_a_pinned_client_leaves_is_gone(line, newest_pg):
+def test_session_state_of_a_moved_client_reaches_no_other_client(line, newest_pg):
     """No other client gets the session state or the statements of a client that has moved with its server."""
     one = line(default_pool_size=1)
     pooler = one.pooler
@@ -103,7 +103,7 @@ def test_what_a_pinned_client_leaves_is_gone(line, newest_pg):
         assert wire.rows(other.until_ready()) == [("1",)]
 
 
-def test_a_new_process_that_dies_has_taken_nothing(line):
+def test_a_pinned_client_survives_the_death_of_the_new_process(line):
     """A pinned client in a transaction stays with the old process, and its server too."""
     one = line()
     pooler = one.pooler

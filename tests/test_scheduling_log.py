@@ -20,7 +20,7 @@ def only_server(pooler):
 
 
 @pytest.mark.shows("log_scheduling")
-def test_each_decision(start_pooler, newest_pg):
+def test_each_decision_is_logged(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, default_pool_size=1, log_scheduling=1, workers=1)
     holder, waiter = pooler.raw(), pooler.raw()
     before = len(lines(pooler))
@@ -41,7 +41,7 @@ def test_each_decision(start_pooler, newest_pg):
 
 
 @pytest.mark.shows("log_scheduling")
-def test_it_is_off(start_pooler, newest_pg):
+def test_log_scheduling_is_off_by_default(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, default_pool_size=1)
     client = pooler.raw()
     client.query("SELECT 1")
@@ -56,7 +56,7 @@ def test_it_is_off(start_pooler, newest_pg):
     ({"session_state": "transparent"}, "CREATE TEMP TABLE t ()", r"pinned \(temporary objects\)"),
     ({"session_state": "transparent", "share_after": 1}, "SELECT 1", r"few clients \(share_after\)"),
     ({"pool_mode": "session"}, "SELECT 1", "session mode")])
-def test_why_it_is_kept(start_pooler, newest_pg, options, sql, why):
+def test_the_reason_for_which_a_client_keeps_its_server(start_pooler, newest_pg, options, sql, why):
     pooler = start_pooler(newest_pg, log_scheduling=1, workers=1, **options)
     client = pooler.raw()
     client.query(sql)

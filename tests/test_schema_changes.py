@@ -87,7 +87,7 @@ def test_a_description_above_64_kb_belongs_to_its_statement(weir, first):
 
 @pytest.mark.pgweir_only("it gives rows of columns that the client was not told of")
 @pytest.mark.shows("session_state")
-def test_who_was_told_before_hears_the_error(weir):
+def test_a_client_with_an_old_description_gets_the_error(weir):
     """The error comes on each server, with the routine name by which drivers recognize it."""
     with weir.raw() as client, weir.raw() as other:
         prepare(client)
@@ -105,7 +105,7 @@ def test_who_was_told_before_hears_the_error(weir):
         assert [rows(heard) for heard in on_both(weir, client, TRUSTS)] == [[("1", "2")]] * 2
 
 
-def test_where_a_sync_is_due(weir):
+def test_an_error_before_a_sync(weir):
     """The server skips all messages up to the Sync. pgweir must send the Sync although it does not know the statement's
     columns.
     """
@@ -120,7 +120,7 @@ def test_where_a_sync_is_due(weir):
 
 
 @pytest.mark.pgweir_only("it gives rows of columns that the client was not told of")
-def test_a_change_that_does_not_matter(weir):
+def test_a_change_that_affects_no_result_columns(weir):
     with weir.raw() as client, weir.raw() as other:
         prepare(client)
         other.query("CREATE TABLE changing_not (a int); DROP TABLE changing_not")
@@ -128,7 +128,7 @@ def test_a_change_that_does_not_matter(weir):
         assert [rows(heard) for heard in on_both(weir, client, TRUSTS)] == [[("1",)]] * 2
 
 
-def test_within_the_transaction(weir):
+def test_statements_prepared_after_a_change_in_a_transaction(weir):
     """A statement that is prepared after the change is new, also if the server has the text already; the same after the
     change is rolled back.
     """

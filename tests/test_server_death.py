@@ -67,7 +67,7 @@ def test_idle_server_that_takes_its_time_to_go(start_pooler, start_server, worke
     pooler.expect_log(f"closing because: {TERMINATED[1]}")
 
 
-def test_server_whose_last_words_come_with_an_answer(start_pooler, start_server):
+def test_server_that_ends_right_after_an_answer(start_pooler, start_server):
     """Requests that the client has sent in the same write, and that wait for the lost server's answer, go to the next
     server.
     """
@@ -329,7 +329,7 @@ def forward(source, target):
 
 
 @pytest.mark.parametrize("mode", ["immediate", "fast"])
-def test_restart(start_pooler, mortal_pg, workers, mode):
+def test_clients_survive_a_server_restart(start_pooler, mortal_pg, workers, mode):
     pooler = start_pooler(mortal_pg, workers=workers, server_login_retry=1)
     idle = [pooler.raw() for _ in range(10)]
     for client in idle:
@@ -348,7 +348,7 @@ def test_restart(start_pooler, mortal_pg, workers, mode):
 
 
 @pytest.mark.pgweir_only("refuses them if it has just failed to connect")
-def test_established_clients_wait_for_it(start_pooler, mortal_pg, workers):
+def test_connected_clients_wait_for_the_server(start_pooler, mortal_pg, workers):
     pooler = start_pooler(mortal_pg, workers=workers, server_login_retry=1)
     clients = [pooler.raw(timeout=30) for _ in range(5)]
     for client in clients:
@@ -363,7 +363,7 @@ def test_established_clients_wait_for_it(start_pooler, mortal_pg, workers):
         assert wire.value(client.until_ready()) == "2"
 
 
-def test_established_clients_do_not_wait_for_ever(start_pooler, mortal_pg):
+def test_connected_clients_do_not_wait_for_ever(start_pooler, mortal_pg):
     pooler = start_pooler(mortal_pg, query_wait_timeout=1, server_login_retry=1)
     client = pooler.raw()
     client.value("SELECT 1")
@@ -380,7 +380,7 @@ DOWN = "connect failed|server login has been failing"
 
 
 @pytest.mark.parametrize("over", ["tcp", "unix"])
-def test_login_while_it_is_down(start_pooler, mortal_pg, over):
+def test_login_while_the_server_is_down(start_pooler, mortal_pg, over):
     """The first login to the pool needs a server, and waits. Later logins are refused at once."""
     mortal_pg.stop("fast")
     host = mortal_pg.host if over == "tcp" else mortal_pg.socket_dir

@@ -182,7 +182,7 @@ def test_servers_are_checked_before_they_are_lent(start_pooler, emptied_pg, dead
         assert seen[3:] == [(1, sql), (2, "3")]
 
 
-def test_no_server_is_checked_for_a_goodbye(start_pooler, emptied_pg, dead, workers):
+def test_no_server_is_checked_for_a_terminate_message(start_pooler, emptied_pg, dead, workers):
     seen = []
     with FakeServer(statements(seen)) as server:
         pooler = start_pooler(None, databases={"app": server.database}, server_check_query="CHECK",
@@ -399,7 +399,7 @@ def test_a_server_that_starts_is_waited_for(start_pooler, emptied_pg, workers):
         assert server.accepted == 3
 
 
-def test_clients_wait_while_a_server_refuses_for_now(start_pooler, newest_pg, workers):
+def test_clients_wait_while_a_server_refuses_temporarily(start_pooler, newest_pg, workers):
     """A temporary refusal, such as an error of a login trigger, disconnects no client that is logged in."""
     newest_pg.run("CREATE DATABASE crowded")
     try:

@@ -44,7 +44,7 @@ def test_names_that_end_a_connection(start_pooler, newest_pg, name):
 
 
 @pytest.mark.shows("session_state", "database.session_state")
-def test_of_a_database_and_by_reload(start_pooler, newest_pg):
+def test_session_state_of_a_database_and_by_reload(start_pooler, newest_pg):
     where = f"host={newest_pg.host} port={newest_pg.port}"
     weir = start_pooler(
         newest_pg, databases={"app": f"{where} session_state=off", "other": f"{where} dbname=app"})
@@ -66,7 +66,7 @@ BEFORE = {
 
 @pytest.mark.parametrize("stays", [False, True], ids=["left", "stays"])
 @pytest.mark.parametrize("before", BEFORE)
-def test_what_earlier_clients_have_left_when_it_is_switched_on(start_pooler, newest_pg, before, stays):
+def test_state_of_earlier_clients_when_session_state_is_switched_on(start_pooler, newest_pg, before, stays):
     """A client that logged in before shares the servers, and its session state is not recorded."""
     weir = start_pooler(newest_pg, workers=1, default_pool_size=1, query_wait_timeout=3, **BEFORE[before])
     with weir.raw() as old:

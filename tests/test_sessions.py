@@ -26,7 +26,7 @@ def two(start_pooler, pg):
     ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", "SHOW transaction_read_only", "on"),
     ("UPDATE pg_settings SET setting = '80' WHERE name = 'work_mem'", "SHOW work_mem", "80kB"),
 ])
-def test_what_is_set_is_carried(two, change, read, expect):
+def test_settings_move_to_the_next_server(two, change, read, expect):
     one, other = two
     default = other.value(read)
     assert default != expect
@@ -38,7 +38,7 @@ def test_what_is_set_is_carried(two, change, read, expect):
     assert one.value(read) == default
 
 
-def test_what_is_rolled_back_is_not(two):
+def test_settings_that_are_rolled_back_do_not_move(two):
     one, other = two
     default = one.value("SHOW work_mem")
     one.query("BEGIN; SET work_mem = '77kB'; ROLLBACK")
@@ -59,7 +59,7 @@ PINS = {
 
 
 @pytest.mark.parametrize("name", PINS)
-def test_what_cannot_move_keeps_its_server_while_it_lasts(start_pooler, pg, name):
+def test_state_that_cannot_move_pins_its_client(start_pooler, pg, name):
     begin, end = PINS[name]
     pooler = start_pooler(pg, default_pool_size=1, query_wait_timeout=20, pinned_overflow=0)
     one, other = pooler.raw(), pooler.raw()
@@ -74,7 +74,7 @@ def test_what_cannot_move_keeps_its_server_while_it_lasts(start_pooler, pg, name
 
 @pytest.mark.parametrize("begin", ["CREATE TEMP TABLE t (a int)", "SELECT setseed(0.5)",
                                    "SELECT pg_advisory_lock(1)", "BEGIN; SET work_mem = '77kB'"])
-def test_nothing_is_left_of_a_client_that_went(start_pooler, pg, begin):
+def test_a_disconnected_client_leaves_no_state(start_pooler, pg, begin):
     pooler = start_pooler(pg, default_pool_size=1)
     with pooler.raw() as first:
         default = first.value("SHOW work_mem")
@@ -142,7 +142,7 @@ def test_startup_values_that_postgresql_refuses(start_pooler, pg):
 
 
 @pytest.mark.shows("catalog_check_interval")
-def test_functions_that_change_a_session_out_of_sight(start_pooler, newest_pg):
+def test_functions_that_change_a_session(start_pooler, newest_pg):
     """pgweir reads in the catalog what a function does, and again when that may have changed."""
     pooler = start_pooler(newest_pg, default_pool_size=1, catalog_check_interval="0.5")
     make = "CREATE OR REPLACE FUNCTION hidden() RETURNS int LANGUAGE sql AS $$ SELECT {} $$"
@@ -186,7 +186,7 @@ UNNAMED = {
 @pytest.mark.shows("catalog_check_interval")
 @pytest.mark.parametrize("interval", [0, 3600])
 @pytest.mark.parametrize("name", UNNAMED)
-def test_what_calls_a_function_without_its_name(start_pooler, newest_pg, name, interval):
+def test_functions_that_run_without_being_named(start_pooler, newest_pg, name, interval):
     """A client has just created the function, and no state that it sets reaches another client."""
     create, use, drop = UNNAMED[name]
     pooler = start_pooler(newest_pg, default_pool_size=1, catalog_check_interval=interval)

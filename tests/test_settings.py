@@ -207,7 +207,7 @@ def test_scram_iterations(start_pooler, newest_pg):
 
 @pytest.mark.shows("scram_threads", "scram_queue")
 @pytest.mark.pgweir_only("derives keys between queries")
-def test_keys_of_scram_have_threads(start_pooler, newest_pg):
+def test_scram_keys_are_derived_on_threads(start_pooler, newest_pg):
     """One key is being derived, another waits, and a third is refused. A client that needs no key can log in."""
     users = {"admin": scram.secret("x")} | {f"u{number}": "clear text" for number in range(4)}
     pooler = start_pooler(newest_pg, auth_type="scram-sha-256", users=users, client_login_timeout=5,

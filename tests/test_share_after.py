@@ -59,7 +59,7 @@ def test_no_client_waits_for_a_kept_server(start_pooler, newest_pg, workers):
 
 
 @pytest.mark.shows("share_after", "server_lifetime")
-def test_orders_reach_what_is_kept(start_pooler, newest_pg):
+def test_pause_and_reconnect_reach_kept_servers(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, share_after=1, client_idle_timeout=30)
     client = pooler.raw()
     first = client.value(BACKEND)
@@ -77,7 +77,7 @@ def test_orders_reach_what_is_kept(start_pooler, newest_pg):
     machine.wait_until(lambda: client.value(BACKEND) != second, 5, "it is replaced")
 
 
-def test_by_default_none_is_kept(start_pooler, newest_pg):
+def test_by_default_no_server_is_kept(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg)
     client = pooler.raw()
     for _ in range(3):

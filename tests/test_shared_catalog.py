@@ -82,7 +82,7 @@ def opaque_after_reading(weir):
     return opaque(weir)
 
 
-def test_nothing_is_certain_while_ddl_is_under_way(weir):
+def test_every_text_is_opaque_during_ddl(weir):
     read(weir)
     for entry in ("alias", "migrations"):
         with weir.connect(dbname=entry) as db:
@@ -110,7 +110,7 @@ def test_commit_prepared(weir):
     assert opaque(weir) == TAINTED
 
 
-def test_quiet_ddl_changes_no_certificate(weir):
+def test_quiet_ddl_invalidates_no_certificate(weir):
     read(weir)
     before = catalog(weir, "app")["readings"]
     with weir.connect() as db:

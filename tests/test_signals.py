@@ -99,7 +99,7 @@ def test_second_int_is_immediate(start_pooler, newest_pg):
 
 
 @NEWER
-def test_quit_speaks_only_to_those_who_wait_for_an_answer(start_pooler, newest_pg, workers):
+def test_quit_sends_errors_only_to_clients_with_a_query(start_pooler, newest_pg, workers):
     pooler = start_pooler(newest_pg, workers=workers)
     idle, in_transaction, busy = (pooler.raw() for _ in range(3))
     in_transaction.query("BEGIN")

@@ -112,7 +112,7 @@ def test_listen_addr_of_ipv6(start_pooler, newest_pg, addresses):
 
 
 @pytest.mark.shows("listen_addr")
-def test_an_address_that_is_not_here_is_a_warning(start_pooler, newest_pg):
+def test_an_address_of_another_machine_is_a_warning(start_pooler, newest_pg):
     """The address may belong to another machine that this one may replace later."""
     pooler = start_pooler(newest_pg, listen_addr="192.0.2.1, 127.0.0.1")
     assert pooler.raw().value("SELECT 1") == "1"
@@ -128,7 +128,7 @@ def test_an_address_that_is_not_here_is_a_warning(start_pooler, newest_pg):
     ({"unix_socket_dir": "/does/not/exist", "listen_addr": ""}, "/does/not/exist"),
     ({"listen_addr": "", "unix_socket_group": "no-such-group"}, "no-such-group"),
 ])
-def test_what_cannot_be_listened_on_is_explained(start_pooler, new_pooler, newest_pg, settings, said):
+def test_addresses_that_cannot_be_listened_on(start_pooler, new_pooler, newest_pg, settings, said):
     first = start_pooler(newest_pg)
     second = new_pooler(newest_pg, port=first.port, **settings)
     second.write_files()
@@ -192,7 +192,7 @@ def test_abstract_unix_socket(new_pooler, newest_pg):
         assert client.value("SELECT 1") == "1"
 
 
-def test_unix_socket_is_for_administrators_at_the_end(start_pooler, newest_pg, workers):
+def test_during_a_shutdown_the_unix_socket_is_for_administrators(start_pooler, newest_pg, workers):
     """While a shutdown waits for clients, only clients of the console can connect, over the Unix socket."""
     pooler = start_pooler(newest_pg, workers=workers)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -120,7 +120,7 @@ def has_transaction(steps):
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_as_if_alone(start_pooler, either_pg, name):
+def test_same_as_postgresql(start_pooler, either_pg, name):
     steps = SCRIPTS[name]
     with either_pg.raw() as direct:
         expected = play_between(direct, steps)
@@ -152,7 +152,7 @@ def test_a_server_is_free_between_transactions(start_pooler, newest_pg):
 
 
 @pytest.mark.parametrize("uses", [True, False])
-def test_what_can_not_be_made_for_a_time(start_pooler, either_pg, uses):
+def test_a_statement_that_can_not_be_prepared_for_a_while(start_pooler, either_pg, uses):
     weir = start_pooler(either_pg, workers=1, default_pool_size=1)
     with weir.raw() as client, weir.raw() as other:
         other.query("DROP TABLE IF EXISTS for_a_time; CREATE TABLE for_a_time AS SELECT 1 AS a")
@@ -176,7 +176,7 @@ def test_what_can_not_be_made_for_a_time(start_pooler, either_pg, uses):
 
 
 @pytest.mark.parametrize("text", ["DISCARD ALL", "DEALLOCATE ALL"])
-def test_a_server_is_free_after_what_has_waited(start_pooler, newest_pg, text):
+def test_a_server_is_free_after_requests_that_had_to_wait(start_pooler, newest_pg, text):
     weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
     with weir.raw() as client, weir.raw() as other:
         client.send(parse("SELECT 1", "s") + SYNC).until_ready()
@@ -236,7 +236,7 @@ def test_random_sessions(start_pooler, either_pg, seed):
 @pytest.mark.parametrize("text", [
     'DEALLOCATE "{}"', "DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$",
     "DO $$ BEGIN EXECUTE 'DEALLOCATE \"{}\"'; END $$"])
-def test_who_takes_away_what_is_not_its_own(start_pooler, either_pg, text):
+def test_deallocate_of_other_clients_statements(start_pooler, either_pg, text):
     weir = start_pooler(either_pg, workers=1, default_pool_size=1)
     with weir.raw() as one, weir.raw() as other:
         one.send(parse("SELECT 1", "S_1") + SYNC).until_ready()
@@ -249,7 +249,7 @@ def test_who_takes_away_what_is_not_its_own(start_pooler, either_pg, text):
 @pytest.mark.parametrize("how", ["bound", "executed", "executed by the protocol"])
 @pytest.mark.parametrize("text", [
     "SELECT set_config('app.x', 'secret', false)", "SELECT set_config('app.x', 'secret', false), 'ä'"])
-def test_what_a_statement_sets_reaches_no_other_client(start_pooler, either_pg, how, text):
+def test_settings_that_a_statement_makes_reach_no_other_client(start_pooler, either_pg, how, text):
     weir = start_pooler(either_pg, workers=1, default_pool_size=2)
     use = {"bound": run("p") + SYNC, "executed": query("EXECUTE p"),
         "executed by the protocol": parse("EXECUTE p") + run("") + SYNC}

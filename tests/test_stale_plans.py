@@ -43,7 +43,7 @@ def prepare(client, text=TEXT):
 
 
 @pytest.mark.parametrize("request_", [ASKS, TRUSTS], ids=["asks", "trusts"])
-def test_who_was_told_before_hears_the_error(start_pooler, newest_pg, changing, request_):
+def test_a_client_with_an_old_description_gets_the_error(start_pooler, newest_pg, changing, request_):
     """The client gets the error until it prepares the statement again, as on a direct connection, even if the server
     has the new plan already.
     """

@@ -203,7 +203,7 @@ ODD = {
 
 
 @pytest.mark.shows("max_packet_size", "verbose", "listen_backlog", "client_tls_dheparams", "syslog_facility")
-def test_odd_values_are_taken(new_pooler, newest_pg):
+def test_unusual_values_are_accepted(new_pooler, newest_pg):
     pooler = new_pooler(newest_pg, **{key: value for key, (value, _) in ODD.items()})
     pooler.start()
     assert pooler.raw().value("SELECT 1") == "1"
@@ -249,7 +249,7 @@ def test_the_system_chooses_a_port(new_pooler, newest_pg):
     ("auth_type = hba", "auth_type"),
     ("auth_type = ldap", "auth_ldap_options"),
 ])
-def test_protection_that_cannot_be_given_is_refused(new_pooler, newest_pg, line, named):
+def test_settings_without_the_files_for_tls_are_refused(new_pooler, newest_pg, line, named):
     """pgweir refuses to start with less protection than the file demands."""
     pooler = new_pooler(newest_pg)
     pooler.write_files()
@@ -276,7 +276,7 @@ def test_unreadable_file_is_explained(new_pooler, newest_pg, what):
 
 @pytest.mark.pgweir_only("has them all")
 @pytest.mark.shows("sbuf_loopcnt", "pkt_buf", "service_name", "job_name", "client_tls_dheparams")
-def test_what_has_no_effect_is_said_once(start_pooler, newest_pg):
+def test_settings_without_an_effect_are_logged_once(start_pooler, newest_pg):
     """The log names such a key at the start, and at a RELOAD that changes it."""
     others = {"pkt_buf": 8192, "service_name": "bouncer", "job_name": "weir", "client_tls_dheparams": "legacy"}
     pooler = start_pooler(newest_pg, sbuf_loopcnt=1, **others)

@@ -145,7 +145,7 @@ def differences(expected, found):
 
 
 @pytest.mark.parametrize("scripts", [SCRIPTS, WITHIN], ids=["requests", "within"])
-def test_reset_and_what_comes_behind_it(start_pooler, either_pg, scripts):
+def test_reset_and_the_statements_after_it(start_pooler, either_pg, scripts):
     weir = start_pooler(either_pg, workers=1, default_pool_size=2)
     wrong = []
     with weir.raw() as other:
@@ -185,7 +185,7 @@ def test_reset_in_parts(start_pooler, either_pg, size, reset, form):
 @pytest.mark.parametrize("said", [
     query("RESET ALL") + query(READ), query("RESET ALL; SELECT 1") + query("DEALLOCATE ALL") + close("S", "s"),
     extended("RESET ALL") + asked() + asked()], ids=["resets", "names", "extended"])
-def test_query_where_a_sync_is_due(start_pooler, either_pg, said):
+def test_a_query_after_messages_without_a_sync(start_pooler, either_pg, said):
     """The server skips all messages up to the Sync. pgweir sends the Sync although earlier messages have no answer."""
     weir = start_pooler(either_pg, workers=1)
     with weir.raw(**PARAMETERS) as client:
@@ -193,7 +193,7 @@ def test_query_where_a_sync_is_due(start_pooler, either_pg, said):
         assert wire.kinds(client.until_ready()).endswith("EZ")
 
 
-def test_what_the_server_notices_at_login(start_pooler, pg):
+def test_notices_at_login(start_pooler, pg):
     """The first client of a pool and later ones: each receives the notice."""
     def told(client):
         messages = client.login_messages

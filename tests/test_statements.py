@@ -279,7 +279,7 @@ def test_limit_that_is_changed_by_reload(start_pooler, newest_pg):
 
 
 @pytest.mark.parametrize("mode", ["session", "statement"])
-def test_other_modes(start_pooler, pg, mode):
+def test_statements_in_other_pool_modes(start_pooler, pg, mode):
     pooler = start_pooler(pg, pool_mode=mode, default_pool_size=2)
     a, b = pooler.raw(), pooler.raw()
     for client, word in ((a, "A"), (b, "B")):
@@ -326,14 +326,14 @@ def slow_client(start_pooler, newest_pg, workers):
     return client
 
 
-def test_requests_behind_one_that_takes_its_time(slow_client):
+def test_requests_after_a_slow_one(slow_client):
     slow_client.send(query("SELECT 'last'"))
     answers = [wire.rows(slow_client.until_ready()) for _ in range(4)]
     assert answers == [[], [], [("2",)], [("last",)]]
 
 
 @pytest.mark.pgweir_only("closes the client")
-def test_server_that_dies_while_more_waits(slow_client, newest_pg):
+def test_server_that_dies_while_requests_wait(slow_client, newest_pg):
     """The waiting request was not sent to the lost server: another server runs it."""
     newest_pg.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                    " WHERE query LIKE 'INSERT INTO slow%' AND state = 'active'")
@@ -343,7 +343,7 @@ def test_server_that_dies_while_more_waits(slow_client, newest_pg):
 
 
 @pytest.mark.parametrize("end", [b"", wire.TERMINATE], ids=["fin", "terminate"])
-def test_client_that_leaves_while_more_waits(slow_client, newest_pg, end):
+def test_client_that_leaves_while_its_requests_wait(slow_client, newest_pg, end):
     """As with PostgreSQL, a request that was sent is executed."""
     slow_client.send(end)
     slow_client.close()

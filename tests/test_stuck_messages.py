@@ -49,7 +49,7 @@ def test_a_stuck_client_frees_its_server(start_pooler, newest_pg, beginning, sta
     pooler.expect_log("closing because: partial_message_timeout (age=")
 
 
-def test_in_a_transaction(start_pooler, newest_pg):
+def test_a_stuck_client_in_a_transaction(start_pooler, newest_pg):
     """The transaction is rolled back, as when the client had disconnected."""
     pooler = start_pooler(newest_pg, default_pool_size=1, partial_message_timeout=1)
     stuck = pooler.raw()
@@ -61,7 +61,7 @@ def test_in_a_transaction(start_pooler, newest_pg):
     assert pooler.raw().value("SELECT count(*) FROM stuck_message") == "0"
 
 
-def test_bytes_now_and_then(start_pooler, newest_pg):
+def test_slow_clients_have_to_send_1_kb_in_the_timeout(start_pooler, newest_pg):
     """A byte from time to time does not keep the server; 1 kB in the timeout does."""
     pooler = start_pooler(newest_pg, default_pool_size=2, partial_message_timeout=1)
     slow, steady = pooler.raw(), pooler.raw()
@@ -77,7 +77,7 @@ def test_bytes_now_and_then(start_pooler, newest_pg):
     ended(slow)
 
 
-def test_what_is_not_stuck(start_pooler, newest_pg):
+def test_pauses_that_are_allowed(start_pooler, newest_pg):
     """A COPY, a running query and a client that does not read may last longer than the timeout."""
     pooler = start_pooler(newest_pg, default_pool_size=5, partial_message_timeout=0.7)
     copying, running, ahead, not_reading, idle = (pooler.raw() for _ in range(5))
@@ -162,7 +162,7 @@ def test_a_server_that_stops_in_a_notice(start_pooler, newest_pg):
         assert pooler.raw().value("SELECT 1") == "1"
 
 
-def test_not_before_its_time(start_pooler, newest_pg):
+def test_the_default_is_a_minute(start_pooler, newest_pg):
     """The default is a minute: a client that stops for some seconds stays connected."""
     pooler = start_pooler(newest_pg)
     (row,) = [row for row in pooler.console("SHOW CONFIG") if row["key"] == "partial_message_timeout"]

@@ -91,7 +91,7 @@ READ_STATEMENTS = [
 
 
 @pytest.mark.parametrize("leaves", [False, True], ids=["stays", "left"])
-def test_the_statements_of_another(tenants, leaves):
+def test_statements_of_another_client(tenants, leaves):
     seen = []
     for text in READ_STATEMENTS:
         with tenants() as first, tenants() as second:
@@ -135,7 +135,7 @@ DYNAMIC_SQL = {
 
 @pytest.mark.parametrize("leaves", [False, True], ids=["stays", "left"])
 @pytest.mark.parametrize("where", DYNAMIC_SQL)
-def test_dynamic_sql_finds_no_statements_of_another(tenants, where, leaves):
+def test_dynamic_sql_finds_no_statements_of_another_client(tenants, where, leaves):
     before, after = DYNAMIC_SQL[where]
     with tenants() as first, tenants() as second:
         if before:
@@ -180,7 +180,7 @@ MESSAGES = {
 
 
 @pytest.mark.parametrize("leaves", [False, True], ids=["stays", "left"])
-def test_names_of_another(tenants, leaves):
+def test_statement_names_of_another_client(tenants, leaves):
     """Each of the messages ends with an error, as on a server of one's own."""
     good = []
     for words, raw in MESSAGES.items():
@@ -207,7 +207,7 @@ TIMEOUTS = ("idle_session_timeout = '30ms'", "idle_in_transaction_session_timeou
 
 
 @pytest.mark.parametrize("hidden", [False, True], ids=["SET", "DO"])
-def test_timeouts_of_another(tenants, hidden):
+def test_timeouts_of_another_client(tenants, hidden):
     for setting in TIMEOUTS:
         for leaves in (False, True):
             with tenants() as first, tenants() as second:
@@ -225,7 +225,7 @@ LISTENS = ("LISTEN c", "DO $$ BEGIN EXECUTE 'LISTEN c'; END $$", "BEGIN; LISTEN 
 
 
 @pytest.mark.parametrize("leaves", [False, True], ids=["stays", "left"])
-def test_notifications_of_another(tenants, place, leaves):
+def test_notifications_of_another_client(tenants, place, leaves):
     cluster, name = place
     for text in LISTENS:
         with tenants() as first, tenants() as second:
@@ -252,7 +252,7 @@ SLOW = {
 }
 
 
-def test_answers_of_another_that_left(tenants):
+def test_answers_of_a_client_that_left(tenants):
     """Answers that a client has not waited for reach no other client."""
     for words, raw in SLOW.items():
         for reset in (False, True):

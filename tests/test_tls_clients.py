@@ -121,7 +121,7 @@ def test_protocol_versions(start_pooler, newest_pg, certificates, settings, clie
     ({"server_tls_sslmode": "verify-ca"}, "needs server_tls_ca_file"),
     ({"server_tls_negotiation": "direct"}, "server_tls_negotiation = direct needs server_tls_sslmode"),
 ])
-def test_what_can_not_work_is_refused(new_pooler, newest_pg, certificates, settings, complaint):
+def test_settings_that_can_not_work_are_refused(new_pooler, newest_pg, certificates, settings, complaint):
     pooler = new_pooler(newest_pg, **(certificates.pooler() | settings))
     pooler.write_files()
     pooler.spawn()
@@ -129,7 +129,7 @@ def test_what_can_not_work_is_refused(new_pooler, newest_pg, certificates, setti
     assert complaint in pooler.log()
 
 
-def test_wrong_files(new_pooler, newest_pg, certificates, folder):
+def test_invalid_files_are_refused(new_pooler, newest_pg, certificates, folder):
     text = folder / "text.pem"
     text.write_text("no certificate\n")
     check = [
@@ -168,7 +168,7 @@ def test_direct(start_pooler, newest_pg, certificates):
 
 @pytest.mark.parametrize("request_code, name", [(wire.SSL, "SSL"), (wire.GSSENC, "GSSAPI encryption")])
 @pytest.mark.guards("bytes_before_tls")
-def test_what_comes_before_the_answer_is_refused(start_pooler, newest_pg, certificates, request_code, name):
+def test_bytes_before_the_handshake_are_refused(start_pooler, newest_pg, certificates, request_code, name):
     """Bytes before the handshake are not encrypted: an attacker may have sent them."""
     pooler = start_pooler(newest_pg, **certificates.pooler("allow"))
     client = pooler.socket()
@@ -178,7 +178,7 @@ def test_what_comes_before_the_answer_is_refused(start_pooler, newest_pg, certif
     connect(pooler).close()
 
 
-def test_a_handshake_that_is_none(start_pooler, newest_pg, certificates):
+def test_bytes_that_are_no_handshake(start_pooler, newest_pg, certificates):
     pooler = start_pooler(newest_pg, **certificates.pooler("allow", client_login_timeout=1))
     for said in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff" + bytes(70), bytes(100),
                  b"\x16\x03\x01\x00\x05\x01\xff\xff\xff\xff"):
@@ -207,7 +207,7 @@ def drain(client):
         pass
 
 
-def test_much_and_little(start_pooler, newest_pg, certificates, workers):
+def test_rows_of_all_sizes(start_pooler, newest_pg, certificates, workers):
     """Rows of all sizes, pipelines, COPY both ways, and a client that waits for notifications."""
     pooler = start_pooler(newest_pg, workers=workers, **certificates.pooler())
     with connect(pooler) as db:

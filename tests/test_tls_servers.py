@@ -90,14 +90,14 @@ def test_a_server_without_tls(start_pooler, newest_pg, mode):
     pooler.expect_log("server refused SSL")
 
 
-def test_a_unix_socket_needs_none(start_pooler, tls_pg):
+def test_unix_sockets_do_not_use_tls(start_pooler, tls_pg):
     pooler = start_pooler(tls_pg, databases=at(tls_pg, tls_pg.socket_dir), server_tls_sslmode="require")
     with pooler.connect() as db:
         assert db.execute(ENCRYPTED).fetchone() == (False,)
 
 
 @pytest.mark.shows("server_tls_key_file", "server_tls_cert_file")
-def test_our_certificate(start_pooler, tls_pg, certificates):
+def test_pgweirs_certificate_for_servers(start_pooler, tls_pg, certificates):
     certified = certificates.authority.issue("certified")
     pooler = start_pooler(tls_pg, users=USERS, databases=at(tls_pg), server_tls_sslmode="require",
                           server_tls_key_file=certified.key, server_tls_cert_file=certified.cert)
@@ -116,7 +116,7 @@ def test_protocol_versions(start_pooler, tls_pg, settings, expect):
     pooler.expect_log(f"SSL established: {expect}")
 
 
-def test_protocols_that_are_not_spoken(start_pooler, tls_pg):
+def test_protocol_versions_that_are_not_supported(start_pooler, tls_pg):
     """This shows when a server agrees to TLS, as in PgBouncer."""
     pooler = start_pooler(tls_pg, users=USERS, databases=at(tls_pg), server_tls_protocols="tlsv1.0")
     with pytest.raises(psycopg.OperationalError):
@@ -125,7 +125,7 @@ def test_protocols_that_are_not_spoken(start_pooler, tls_pg):
 
 
 @pytest.mark.parametrize("kind", ["self-signed", "common name", "version 1", "rsa", "expired", "another name"])
-def test_certificates_that_operators_have(start_cluster, start_pooler, certificates, folder, kind):
+def test_common_kinds_of_certificates(start_cluster, start_pooler, certificates, folder, kind):
     authority = certificates.authority
     if kind == "self-signed":
         site = certs.self_signed(folder, "localhost")
@@ -229,7 +229,7 @@ class Relay:
 
 
 @pytest.mark.guards("bytes_before_tls")
-def test_what_comes_with_the_answer_is_refused(start_pooler, start_server):
+def test_bytes_before_the_handshake_are_refused(start_pooler, start_server):
     """Bytes before the handshake are not encrypted: an attacker may have sent them."""
     def behave(connection):
         connection.recv(8)
@@ -239,7 +239,7 @@ def test_what_comes_with_the_answer_is_refused(start_pooler, start_server):
     check_answer(start_pooler, behave, "received unencrypted data after SSL response", "prefer")
 
 
-def test_answers_that_are_none(start_pooler):
+def test_invalid_answers_to_the_tls_request(start_pooler):
     check_answer(start_pooler, lambda one: (one.recv(8), one.sendall(b"E\0\0\0\x10SFATAL\0"), one.recv(1)),
                  "bad sslreq answer", "prefer")
     check_answer(start_pooler, lambda one: (one.recv(8), one.sendall(b"N"), one.recv(1)), "server refused SSL", "require")
@@ -377,7 +377,7 @@ def test_servers_move_between_workers(start_pooler, tls_pg):
     assert failures == []
 
 
-def test_a_server_that_goes_says_why(start_pooler, tls_pg):
+def test_the_error_of_a_terminated_server_is_forwarded(start_pooler, tls_pg):
     pooler = start_pooler(tls_pg, users=USERS, databases=at(tls_pg), server_tls_sslmode="require")
     with pooler.connect() as db:
         pid = db.execute("SELECT pg_backend_pid()").fetchone()[0]

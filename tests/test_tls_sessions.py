@@ -20,7 +20,7 @@ def login(pooler, resume=None, version=ssl.TLSVersion.TLSv1_3):
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_clients_resume(start_pooler, newest_pg, certificates, version):
+def test_tls_sessions_with_clients_are_resumed(start_pooler, newest_pg, certificates, version):
     pooler = start_pooler(newest_pg, **certificates.pooler())
     first = login(pooler, version=version)
     assert not first.sock.session_reused
@@ -69,7 +69,7 @@ def test_a_certificate_with_two_common_names_names_no_user(start_pooler, newest_
         assert "certificate authentication failed" in client.error_and_close().words
 
 
-def test_servers_are_resumed(start_pooler, newest_pg, certificates):
+def test_tls_sessions_with_servers_are_resumed(start_pooler, newest_pg, certificates):
     front = DirectFront(newest_pg, certificates.site)
     try:
         pooler = start_pooler(newest_pg, databases=at(newest_pg, port=front.port), server_tls_sslmode="verify-full",

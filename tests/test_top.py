@@ -164,7 +164,7 @@ def test_wrong_logins_and_wrong_places(start_pooler, newest_pg, once):
     assert "--once" in error
 
 
-def test_the_usual_means_to_log_in(start_pooler, newest_pg, environment, tmp_path):
+def test_all_ways_to_log_in(start_pooler, newest_pg, environment, tmp_path):
     """URL, environment, password file and Unix socket; with md5 and plain passwords, too."""
     for auth_type in ("md5", "plain", "scram-sha-256"):
         pooler = start_pooler(newest_pg, auth_type=auth_type)

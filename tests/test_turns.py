@@ -22,7 +22,7 @@ ROUNDS = 20
     "SET app.tenant = 'x'",
     "SET app.tenant = 'x'; SET app.tenant = 'y'",
 ])
-def test_others_get_the_server_soon(start_pooler, newest_pg, text):
+def test_waiting_clients_get_the_server_soon(start_pooler, newest_pg, text):
     pooler = start_pooler(newest_pg, default_pool_size=1)
     over = threading.Event()
     said = [0, 0]

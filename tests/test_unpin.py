@@ -68,7 +68,7 @@ def one_server(request, shared_clusters, start_pooler):
 
 
 @pytest.mark.parametrize("make, undo", CASES)
-def test_kept_while_it_lasts(one_server, make, undo):
+def test_a_client_is_pinned_while_its_state_lasts(one_server, make, undo):
     keeper, other = one_server.raw(), one_server.raw()
     assert errors(keeper.query(make)) == []
     other.send(query("SELECT 'served'"))
@@ -82,7 +82,7 @@ def test_kept_while_it_lasts(one_server, make, undo):
 
 
 @pytest.mark.parametrize("sql", PASSING.values(), ids=PASSING)
-def test_nothing_is_kept(one_server, sql):
+def test_state_that_does_not_pin(one_server, sql):
     first, other = one_server.raw(), one_server.raw()
     first.query(sql)
     assert rows(other.query("SELECT 'served'")) == [("served",)]
@@ -91,7 +91,7 @@ def test_nothing_is_kept(one_server, sql):
 
 
 @pytest.mark.parametrize("sql", FOR_GOOD.values(), ids=FOR_GOOD)
-def test_kept_for_good(one_server, sql):
+def test_state_that_pins_until_the_client_disconnects(one_server, sql):
     pg = one_server.pg
     keeper, other = one_server.raw(user="postgres"), one_server.raw(user="postgres")
     assert errors(keeper.query(sql)) == []
@@ -104,7 +104,7 @@ def test_kept_for_good(one_server, sql):
 
 
 @pytest.mark.parametrize("make", [make for make, _ in MADE.values()], ids=MADE)
-def test_gone_with_its_client(one_server, make):
+def test_state_is_removed_when_its_client_disconnects(one_server, make):
     """When a client disconnects, with or without a Terminate message, its state is removed."""
     for leave in (lambda client: client.send(wire.TERMINATE), wire.RawClient.reset):
         keeper, other = one_server.raw(), one_server.raw()

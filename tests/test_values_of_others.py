@@ -108,7 +108,7 @@ def seen(client, before, text, prepares):
 
 
 @pytest.mark.parametrize("prepares", [True, False], ids=["prepared", "simple"])
-def test_values(cluster, database, start_pooler, prepares):
+def test_values_of_another_client_are_never_seen(cluster, database, start_pooler, prepares):
     weir = start_pooler(cluster, databases={database: f"host={cluster.host} port={cluster.port} dbname={database}"},
                         default_pool_size=1, workers=1, query_wait_timeout=3)
     for _ in range(2):  # its catalog is read

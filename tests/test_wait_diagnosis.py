@@ -90,7 +90,7 @@ LIMITS = {
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_which_limit_it_is(start_pooler, newest_pg, workers, name):
+def test_the_notice_names_the_limit(start_pooler, newest_pg, workers, name):
     settings, database, users, words = LIMITS[name]
     pooler = start_pooler(newest_pg, databases={"app": newest_pg.entry(database)}, workers=workers,
                           users_section=users, query_wait_timeout=1, **settings)
@@ -106,7 +106,7 @@ def test_which_limit_it_is(start_pooler, newest_pg, workers, name):
     assert holders[0].value("SELECT 1") == "1"
 
 
-def test_who_holds_the_servers_of_a_cap(start_pooler, newest_pg, workers):
+def test_the_notice_names_the_holders_under_a_cap(start_pooler, newest_pg, workers):
     databases = {"app": newest_pg.entry(), "twin": newest_pg.entry()}
     pooler = start_pooler(newest_pg, databases=databases, workers=workers, max_server_conn=1,
                           query_wait_timeout=1)
@@ -119,7 +119,7 @@ def test_who_holds_the_servers_of_a_cap(start_pooler, newest_pg, workers):
     assert "twin" not in detail and holder.value("SELECT 1") == "1"
 
 
-def test_that_no_server_can_be_reached(start_pooler, newest_pg):
+def test_the_notice_says_that_no_server_can_be_reached(start_pooler, newest_pg):
     databases = {"app": "host=127.0.0.1 port=1"}
     pooler = start_pooler(newest_pg, databases=databases, query_wait_timeout=1, server_connect_timeout=60)
     waiter = pooler.socket()
@@ -130,7 +130,7 @@ def test_that_no_server_can_be_reached(start_pooler, newest_pg):
         " tried in 1" in error.fields["D"]
 
 
-def test_that_a_login_takes_long(start_pooler, newest_pg):
+def test_the_notice_says_that_a_login_takes_long(start_pooler, newest_pg):
     go = threading.Event()
 
     def behave(connection):
@@ -145,7 +145,7 @@ def test_that_a_login_takes_long(start_pooler, newest_pg):
     assert "has 1 server(s) of 5: 1 logging in. One more is logging in." in pooler.log()
 
 
-def test_that_it_is_paused(start_pooler, newest_pg, workers):
+def test_the_notice_says_that_the_database_is_paused(start_pooler, newest_pg, workers):
     pooler = start_pooler(newest_pg, query_wait_timeout=1, workers=workers)
     client = pooler.raw()
     assert client.value("SELECT 1") == "1"
@@ -156,7 +156,7 @@ def test_that_it_is_paused(start_pooler, newest_pg, workers):
     assert error.fields["H"] == "An administrator's RESUME ends the pause."
 
 
-def test_many_who_wait(start_pooler, newest_pg, workers):
+def test_many_clients_wait(start_pooler, newest_pg, workers):
     """All clients get the notice, from one diagnosis, with one line in the log."""
     pooler = start_pooler(newest_pg, default_pool_size=1, query_wait_timeout=2, query_wait_notify=1,
                           workers=workers)

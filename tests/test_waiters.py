@@ -117,7 +117,7 @@ def test_a_limit_of_several_pools(start_pooler, newest_pg, workers):
     assert wire.value(waiter.until_ready()) == "1"
 
 
-def test_a_pause(start_pooler, newest_pg):
+def test_waiting_clients_in_a_pause(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg)
     waiter = pooler.raw()
     waiter.value("SELECT 1")

@@ -105,7 +105,7 @@ def test_messages_that_wait_for_a_lock(two_servers, pg, script, state):
 
 
 @BOTH_MODES
-def test_what_was_sent_before_is_done(two_servers, pg, state):
+def test_pending_requests_are_executed(two_servers, pg, state):
     """As with a direct connection, pending requests are executed although the client has hung up."""
     pooler = two_servers(state)
     client = pooler.raw()

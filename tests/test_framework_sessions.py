@@ -152,7 +152,7 @@ def asyncpg_pool(office, number):
 HABITS = (django, rails, pdo, npgsql, psycopg_pipeline, migration, asyncpg_pool)
 
 
-def test_all_at_once(office):
+def test_all_frameworks_share_two_servers(office):
     """Three clients of each habit share two servers, and none notices another."""
     problems, threads = [], []
 
@@ -173,7 +173,7 @@ def test_all_at_once(office):
 
 
 @pytest.mark.parametrize("habit", HABITS)
-def test_alone(office, habit):
+def test_each_framework_beside_another_client(office, habit):
     """One client of each kind, while another client uses the servers."""
     with office.connect() as neighbour:
         neighbour.execute("SET work_mem = '1MB'; SET TimeZone = 'Asia/Kolkata'; SET app.tenant = 'tenant9'")

@@ -53,7 +53,7 @@ def spoilt(tmp_path_factory, run_folder):
 @pytest.mark.timeout(1800)
 @pytest.mark.pgweir_only("it is spoilt")
 @pytest.mark.parametrize("fault", FAULTS)
-def test_red_without(new_pooler, spoilt, stages, fault, record_property):  # noqa: F811
+def test_the_test_detects_the_fault(new_pooler, spoilt, stages, fault, record_property):  # noqa: F811
     program = spoilt(fault)
 
     def start_spoilt(pg, **options):

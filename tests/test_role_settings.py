@@ -115,7 +115,7 @@ def test_pools_that_a_change_concerns(start_pooler, plain_pg, whose):
     "ALTER ROLE trusty CONNECTION LIMIT -1",
     "ALTER DATABASE app IS_TEMPLATE false",
 ])
-def test_what_changes_nothing(start_pooler, plain_pg, text):
+def test_texts_that_replace_no_servers(start_pooler, plain_pg, text):
     pooler = start_pooler(plain_pg, default_pool_size=1, catalog_check_interval=FOR_EVER)
     with pooler.raw() as one, pooler.raw() as other:
         backend = other.value(BACKEND)
@@ -179,7 +179,7 @@ def test_clients_with_exclusive_servers_keep_them(start_pooler, pg):
         listens.until("A")
 
 
-def test_off_leaves_servers_alone(start_pooler, plain_pg):
+def test_with_session_state_off_no_server_is_replaced(start_pooler, plain_pg):
     pooler = start_pooler(plain_pg, session_state="off", default_pool_size=1)
     with pooler.raw() as one:
         backend = one.value(BACKEND)

@@ -24,7 +24,7 @@ def done(client, message):
 
 
 @pytest.mark.shows("max_prepared_statements")
-def test_a_named_statement_that_is_not_followed(start_pooler, pg):
+def test_a_named_statement_that_is_not_tracked(start_pooler, pg):
     pooler = start_pooler(pg, default_pool_size=1, workers=1, max_prepared_statements=0)
     with pooler.raw() as one, pooler.raw() as other:
         done(one, parse("SET app.unjudged = 'mine'", "s") + SYNC)
