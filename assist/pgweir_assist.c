@@ -252,7 +252,7 @@ assist_utility(PlannedStmt *planned, const char *source, bool read_only_tree,
  * may that is not built in, if it is written in C.
  */
 static bool
-is_suspect(Oid function)
+is_opaque(Oid function)
 {
 	switch (function)
 	{
@@ -288,7 +288,7 @@ assist_object_access(ObjectAccessType access, Oid class, Oid object, int sub_obj
 	switch (access)
 	{
 		case OAT_FUNCTION_EXECUTE:
-			if (is_suspect(object))
+			if (is_opaque(object))
 				is_stale = true;
 			if (object == F_SETSEED)
 				seeded = true;

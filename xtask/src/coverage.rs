@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_that_cannot_be_read_are_told() {
+    fn unreadable_marks_are_reported() {
         for text in [
             "@pytest.mark.shows(KEYS)\ndef test_x():",
             "@pytest.mark.shows(\"a\"",

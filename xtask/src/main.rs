@@ -44,7 +44,11 @@ const SUBCOMMANDS: &[Subcommand] = &[
 ];
 
 /// Chores that another chore runs, not a person.
-const CHILDREN: &[Subcommand] = &[("crowd", "many idle clients in a process", bench::crowd)];
+const CHILDREN: &[Subcommand] = &[(
+    "idle-clients",
+    "many idle clients in a process",
+    bench::idle_clients,
+)];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();

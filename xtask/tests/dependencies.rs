@@ -176,7 +176,7 @@ fn dependencies_are_what_deny_toml_allows() {
 
 /// The check above can fail.
 #[test]
-fn what_is_not_allowed_is_found() {
+fn forbidden_dependencies_are_found() {
     let package = |name: &str, version: &str, license: &str| Package {
         name: name.to_owned(),
         version: version.to_owned(),

@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_the_password() {
+    fn problems_do_not_show_the_password() {
         let wrong = |words: &str, expect: &str| {
             let problem = parse(words).expect_err(words).to_string();
             assert!(

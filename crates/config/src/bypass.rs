@@ -9,11 +9,11 @@ const EXPECTED: &str = "a list of db/user, db/* or */user";
 
 /// The users and databases whose clients get servers outside of all pools.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct BypassUsers(Vec<Lane>);
+pub struct BypassUsers(Vec<BypassItem>);
 
 /// An item of the list: a user, a database, or both. `None` stands for all.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Lane {
+struct BypassItem {
     database: Option<String>,
     user: Option<String>,
 }
@@ -37,7 +37,7 @@ impl BypassUsers {
     }
 }
 
-impl Lane {
+impl BypassItem {
     fn parse(text: &str) -> Result<Self, BadValue> {
         let wrong = |why: &str| BadValue::new(format!("{EXPECTED} ({why})"));
         let (database, user) = text
@@ -56,7 +56,7 @@ impl Lane {
     }
 }
 
-impl fmt::Display for Lane {
+impl fmt::Display for BypassItem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |name: &Option<String>| name.clone().unwrap_or_else(|| "*".to_owned());
         write!(f, "{}/{}", name(&self.database), name(&self.user))
@@ -69,11 +69,14 @@ impl Value for BypassUsers {
     fn parse(text: &str) -> Result<Self, BadValue> {
         let items = text.split(',').map(str::trim);
         let items = items.filter(|item| !item.is_empty());
-        items.map(Lane::parse).collect::<Result<_, _>>().map(Self)
+        items
+            .map(BypassItem::parse)
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     fn show(&self) -> String {
-        let items: Vec<_> = self.0.iter().map(Lane::to_string).collect();
+        let items: Vec<_> = self.0.iter().map(BypassItem::to_string).collect();
         items.join(",")
     }
 }
@@ -83,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_meant() {
+    fn items_match_databases_and_users() {
         let check = |list: &str, database: &str, user: &str, expect: bool| {
             let list = BypassUsers::parse(list).unwrap();
             assert_eq!(
@@ -104,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none() {
+    fn invalid_items_are_refused() {
         for text in ["ann", "app/", "/ann", "*/*", "a/b/c", "app/ann, bob"] {
             let bad = BypassUsers::parse(text).unwrap_err();
             assert!(

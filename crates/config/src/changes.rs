@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_say_nothing() {
+    fn invalid_lines_are_refused() {
         for (text, line) in [
             ("[pgbouncer]\nlisten_port = 1", 1),
             ("app = host=x", 1),

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_place() {
+    fn invalid_addresses_are_refused() {
         for text in [
             "9127",
             "host",

@@ -29,7 +29,7 @@ fn settings(lines: &str) -> Result<Config, Problems> {
 }
 
 #[test]
-fn what_pgbouncer_starts_with_is_taken() {
+fn values_that_pgbouncer_accepts_are_accepted() {
     let lines =
         "verbose = -1\nlisten_backlog = -1\nclient_tls_dheparams = /dh.pem\nmax_packet_size = ";
     for (size, longest) in [
@@ -80,7 +80,7 @@ fn what_pgbouncer_starts_with_is_taken() {
 }
 
 #[test]
-fn it_is_known_where_keys_stand() {
+fn the_place_of_each_key_is_known() {
     let more = "[pgbouncer]\nlogfile = /x\npidfile = /y\n";
     let main = "[databases]\na = host=x\n%include more.ini\n[pgbouncer]\nlogfile = /z\n";
     let config = load_files(&[("a.ini", main), ("more.ini", more)]).expect("a right file loads");
@@ -216,7 +216,7 @@ fn the_last_entry_replaces_the_whole_of_an_earlier_one() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn problems_have_file_line_and_advice() {
     let check = |text: &str, expect: &str| {
         let problems = load(text).map(drop).expect_err(text);
         assert_eq!(problems.to_string(), expect, "{text:?}");
@@ -351,7 +351,7 @@ fn what_is_wrong_is_said() {
 }
 
 #[test]
-fn all_that_is_wrong_is_said_at_once() {
+fn all_problems_are_reported_together() {
     let files = [
         (
             "a.ini",
@@ -398,7 +398,7 @@ fn a_password_is_in_no_error_and_no_debug_output() {
 }
 
 #[test]
-fn what_has_no_effect_is_noted() {
+fn settings_without_an_effect_are_noted() {
     let check = |lines: &str, expect: &[&str]| {
         let config = settings(lines).expect(lines);
         assert_eq!(
@@ -561,7 +561,7 @@ fn files_are_named_as_they_are_written() {
 }
 
 #[test]
-fn what_was_said_is_not_said_again() {
+fn notes_are_not_repeated_after_a_reload() {
     let news = |before: &str, after: &str| -> Vec<&str> {
         let (before, after) = (load(before).expect(before), load(after).expect(after));
         after.news(&before).map(|note| note.key).collect()

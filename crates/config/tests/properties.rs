@@ -28,7 +28,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_shown_is_read_again(text in "[0-9]{1,6}(\\.[0-9]{1,3})?(us|ms|s|min)?") {
+    fn shown_times_are_parsed_to_the_same_value(text in "[0-9]{1,6}(\\.[0-9]{1,3})?(us|ms|s|min)?") {
         let first = settings(&format!("query_wait_timeout = {text}"));
         let Ok(first) = first else { return Ok(()) };
         let shown = first.settings.query_wait_timeout.to_string();

@@ -128,7 +128,7 @@ struct KnownServers {
 /// The secrets that logins have shown or made.
 #[derive(Debug)]
 struct Secrets {
-    made: Mutex<HashMap<String, MadeSecret>>,
+    made: Mutex<HashMap<String, DerivedSecret>>,
     cache: AuthCache,
     bans: Bans,
 }
@@ -160,7 +160,7 @@ impl Pools {
 
 /// A SCRAM secret that was derived from a plain password.
 #[derive(Debug)]
-struct MadeSecret {
+struct DerivedSecret {
     of: Arc<Secret>,
     iterations: u32,
     made: scram::Secret,
@@ -368,7 +368,7 @@ impl Directory {
         &self.caps
     }
 
-    /// Counts a client that has logged in to a pool. Until it [disconnects](Directory::stays_no_more), its pool may
+    /// Counts a client that has logged in to a pool. Until it [disconnects](Directory::note_stayed_client_left), its pool may
     /// need a server of any worker, so no worker may end.
     pub fn stays(&self) {
         self.clients.staying.fetch_add(1, Ordering::Relaxed);
@@ -377,7 +377,7 @@ impl Directory {
     /// Notes that such a client has disconnected, or that a worker lets no more clients log in. Returns `true` for the
     /// last of all clients and workers: the caller then notifies the other workers.
     #[must_use]
-    pub fn stays_no_more(&self) -> bool {
+    pub fn note_stayed_client_left(&self) -> bool {
         self.clients.staying.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
@@ -486,7 +486,7 @@ impl Directory {
 
     /// Returns the SCRAM secret that was derived from a user's plain password, if it is known.
     #[must_use]
-    pub fn made_secret(
+    pub fn derived_secret(
         &self,
         user: &str,
         secret: &Arc<Secret>,
@@ -498,15 +498,15 @@ impl Directory {
         fits.then(|| kept.made.clone())
     }
 
-    /// Stores a secret for [`Directory::made_secret`]: at most one for each user of `auth_file`.
-    pub fn keep_made_secret(
+    /// Stores a secret for [`Directory::derived_secret`]: at most one for each user of `auth_file`.
+    pub fn keep_derived_secret(
         &self,
         user: &str,
         of: Arc<Secret>,
         iterations: u32,
         made: scram::Secret,
     ) {
-        let kept = MadeSecret {
+        let kept = DerivedSecret {
             of,
             iterations,
             made,

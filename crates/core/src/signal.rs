@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may() {
+    fn privileges_for_signals() {
         let at = |port| {
             let host = "db".to_owned();
             vec![Arc::new(Endpoint::Tcp { host, port })]

@@ -189,7 +189,7 @@ fn keys_are_found_after_updates() {
 }
 
 #[test]
-fn states_that_nobody_has_written() {
+fn invalid_states_are_refused() {
     let [server, _] = ends(Suite::Aes128Gcm, Version::Tls13);
     let bytes = server.save().to_bytes();
     for len in 0..bytes.len() {

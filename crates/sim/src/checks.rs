@@ -6,7 +6,7 @@ use pgweir_wire::Header;
 
 /// The guarantee that was broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Promise {
+pub enum Guarantee {
     /// A server works for one client at a time, and starts with the next client when that work is done.
     OneClient,
     /// Replies arrive in the order of the requests, complete and unmixed.
@@ -35,13 +35,13 @@ pub enum Promise {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// The guarantee.
-    pub promise: Promise,
+    pub promise: Guarantee,
     /// A description of what broke the guarantee.
     pub what: String,
 }
 
 impl Violation {
-    pub(crate) fn new(promise: Promise, what: impl Into<String>) -> Self {
+    pub(crate) fn new(promise: Guarantee, what: impl Into<String>) -> Self {
         Self {
             promise,
             what: what.into(),
@@ -128,7 +128,7 @@ enum OwnMessages {
 /// Checks that the bytes which are sent to one server belong to one client at a time, and that the previous client's
 /// work is done.
 #[derive(Debug, Default)]
-pub(crate) struct Tap {
+pub(crate) struct ServerInputCheck {
     partial: Vec<u8>,
     /// Whether the server was quiet when the present message began.
     began_quiet: bool,
@@ -149,7 +149,7 @@ pub(crate) struct Tap {
     own_run: bool,
 }
 
-impl Tap {
+impl ServerInputCheck {
     /// Checks bytes for the server. `caller` is the client whose bytes the pooler was handling. `quiet` means that the
     /// server has answered all requests, and that the pooler has read all answers.
     pub(crate) fn feed(
@@ -166,7 +166,7 @@ impl Tap {
             }
             self.partial.push(byte);
             let header = Header::parse(&self.partial).map_err(|error| {
-                Violation::new(Promise::ValidActions, format!("to a server: {error}"))
+                Violation::new(Guarantee::ValidActions, format!("to a server: {error}"))
             })?;
             if header.is_some_and(|header| header.message_len() == self.partial.len()) {
                 let message = std::mem::take(&mut self.partial);
@@ -249,7 +249,7 @@ impl Tap {
             format!("what client {owner} began")
         });
         Violation::new(
-            Promise::OneClient,
+            Guarantee::OneClient,
             format!("{what} reach a server that is not done with {owner}"),
         )
     }
@@ -266,7 +266,7 @@ fn is_remade(parse: &[u8]) -> bool {
 
 /// A message of a server for a client.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct SentMessage {
     /// The backend that sent the message.
     pub(crate) backend: usize,
     /// The position of the message's end in all bytes that the backend has ever sent.

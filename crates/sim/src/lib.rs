@@ -25,7 +25,7 @@ mod world;
 
 use std::{collections::BTreeMap, fmt};
 
-pub use checks::{Promise, Violation};
+pub use checks::{Guarantee, Violation};
 pub use fleet::{
     FleetEventCounts, FleetFailure, FleetScenario, LargeFleetFigures, PlantedFleetFault,
     RequestRates, run_fleet, run_large_fleet,

@@ -8,7 +8,7 @@ pub(crate) struct LinkId(pub(crate) usize);
 
 /// The far end of a connection of the pooler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Far {
+pub(crate) enum FarEnd {
     /// A model client, by index.
     Client(usize),
     /// A backend of the model PostgreSQL, by index.
@@ -95,7 +95,7 @@ pub(crate) struct Link {
     pub(crate) up: Pipe,
     /// From the pooler to the far end.
     pub(crate) down: Pipe,
-    pub(crate) far: Far,
+    pub(crate) far: FarEnd,
     /// Whether the pooler's end is still open.
     pub(crate) held: bool,
 }
@@ -108,7 +108,7 @@ pub(crate) struct Network {
 
 impl Network {
     /// Opens a connection. Each direction holds `capacity` bytes.
-    pub(crate) fn open(&mut self, far: Far, capacity: usize) -> LinkId {
+    pub(crate) fn open(&mut self, far: FarEnd, capacity: usize) -> LinkId {
         self.links.push(Link {
             up: Pipe::new(capacity),
             down: Pipe::new(capacity),

@@ -8,7 +8,7 @@ use pgweir_config::{Config, PoolMode};
 use pgweir_core::{ServerTls, Shutdown, Snapshot, TlsTerms};
 
 use crate::{
-    checks::{Promise, Violation},
+    checks::{Guarantee, Violation},
     postgres::{Method, ServerOptions},
     world::Caps,
 };
@@ -359,7 +359,7 @@ impl Scenario {
         );
         let path = std::path::Path::new("sim.ini");
         let config = Config::load(path, &mut |_| Ok(text.clone()))
-            .map_err(|problems| Violation::new(Promise::ValidActions, problems.to_string()))?;
+            .map_err(|problems| Violation::new(Guarantee::ValidActions, problems.to_string()))?;
         let mut users = Userlist::default();
         for account in &self.accounts {
             users.insert(account.name, account.stored.clone());

@@ -1,14 +1,14 @@
 //! Faults planted in the simulator's own driver. The checks have to find them.
 
 use pgweir_config::PoolMode;
-use pgweir_sim::{PlantedFault, Promise, Scenario, run_scenario};
+use pgweir_sim::{Guarantee, PlantedFault, Scenario, run_scenario};
 
 /// The number of worlds in which any fault must be noticed.
 const WORLDS_MAX: usize = 100;
 
 /// Runs seeds with the fault, and without. Without the fault, no guarantee may be broken. With it, `promise` must be
 /// broken in at least this number of worlds; in other worlds only `also` may be.
-fn check(planted_fault: PlantedFault, promise: Promise, also: &[Promise], worlds_min: usize) {
+fn check(planted_fault: PlantedFault, promise: Guarantee, also: &[Guarantee], worlds_min: usize) {
     let mut found = 0;
     let worlds = (0..).map(|seed| Scenario::with_planted_fault(seed, planted_fault));
     let has_fault =
@@ -38,16 +38,16 @@ fn needs_mode(planted_fault: PlantedFault) -> Option<PoolMode> {
 
 #[test]
 fn a_lost_wake_up() {
-    check(PlantedFault::LoseWanted(1), Promise::Waits, &[], 5);
-    check(PlantedFault::LoseWanted(3), Promise::Waits, &[], 5);
+    check(PlantedFault::LoseWanted(1), Guarantee::Waits, &[], 5);
+    check(PlantedFault::LoseWanted(3), Guarantee::Waits, &[], 5);
 }
 
 #[test]
 fn a_server_that_is_never_opened() {
     check(
         PlantedFault::LoseOpen(1),
-        Promise::Counts,
-        &[Promise::Waits],
+        Guarantee::Counts,
+        &[Guarantee::Waits],
         5,
     );
 }
@@ -55,49 +55,54 @@ fn a_server_that_is_never_opened() {
 #[test]
 fn a_server_lent_twice() {
     // The check may notice the rest of a cut message first.
-    let also = [Promise::ValidActions];
-    check(PlantedFault::LendTwice(5), Promise::OneClient, &also, 5);
+    let also = [Guarantee::ValidActions];
+    check(PlantedFault::LendTwice(5), Guarantee::OneClient, &also, 5);
 }
 
 #[test]
 fn a_reply_that_is_swallowed() {
-    let also = [Promise::Waits, Promise::Reasons];
-    check(PlantedFault::SwallowReply(10), Promise::Replies, &also, 15);
+    let also = [Guarantee::Waits, Guarantee::Reasons];
+    check(
+        PlantedFault::SwallowReply(10),
+        Guarantee::Replies,
+        &also,
+        15,
+    );
 }
 
 #[test]
 fn replies_out_of_order() {
-    let also = [Promise::Waits, Promise::Reasons];
-    check(PlantedFault::SwapReplies(10), Promise::Replies, &also, 15);
+    let also = [Guarantee::Waits, Guarantee::Reasons];
+    check(PlantedFault::SwapReplies(10), Guarantee::Replies, &also, 15);
 }
 
 /// Clients wait for a server whose client has been silent for longer than a turn lasts.
 #[test]
 fn a_turn_that_does_not_end() {
-    check(PlantedFault::LateTicks(1_000_000), Promise::Waits, &[], 5);
+    check(PlantedFault::LateTicks(1_000_000), Guarantee::Waits, &[], 5);
 }
 
 /// The next client's statement finds state that the last client has left.
 #[test]
 fn a_clean_that_does_nothing() {
-    check(PlantedFault::NoClean, Promise::Sessions, &[], 5);
+    check(PlantedFault::NoClean, Guarantee::Sessions, &[], 5);
 }
 
 /// The client's next statement, on another server, lacks the settings of the last one.
 #[test]
 fn an_inspection_that_finds_nothing() {
-    let also = [Promise::Counts];
-    check(PlantedFault::NoLook, Promise::Sessions, &also, 5);
+    let also = [Guarantee::Counts];
+    check(PlantedFault::NoLook, Guarantee::Sessions, &also, 5);
 }
 
 /// A statement of one client runs in the kept session of another, and no reply shows this.
 #[test]
 fn a_kept_server_lent_twice() {
     let also = [
-        Promise::OneClient,
-        Promise::ValidActions,
-        Promise::Reasons,
-        Promise::Replies,
+        Guarantee::OneClient,
+        Guarantee::ValidActions,
+        Guarantee::Reasons,
+        Guarantee::Replies,
     ];
-    check(PlantedFault::LendKept(1), Promise::Sessions, &also, 5);
+    check(PlantedFault::LendKept(1), Guarantee::Sessions, &also, 5);
 }

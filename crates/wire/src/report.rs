@@ -86,7 +86,7 @@ mod tests {
     use crate::MessageWriter;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_reports_are_parsed() {
         let mut bytes = Vec::new();
         MessageWriter::new(&mut bytes).error(
             Severity::Fatal,

@@ -11,7 +11,7 @@ use std::{
 use tokio::time::{sleep, timeout};
 
 use super::{
-    crowd::IdleClients,
+    idle_clients::IdleClients,
     scenario::{Kind, Scenario},
 };
 use crate::stage::{
@@ -34,7 +34,7 @@ const FILES_SPARE: u64 = 2_000;
 /// `max_client_conn`, unless a scenario needs more.
 const CLIENTS_MAX: u32 = 9_000;
 
-/// Clients beside those of a crowd: the benchmark's own questions.
+/// Clients beside the idle ones: the benchmark's own questions.
 const CLIENTS_SPARE: u32 = 100;
 
 /// The largest number of clients of the scenario `max`.
@@ -78,8 +78,11 @@ impl<'a> Measuring<'a> {
                 self.pgbench(scenario, arguments, seconds, pooler).await
             }
             Kind::Copy => self.copy(pooler).await,
-            Kind::Idle => self.crowd(pooler, self.idle_clients).await,
-            Kind::Max => self.crowd(pooler, self.clients_possible()).await,
+            Kind::Idle => self.measure_idle_clients(pooler, self.idle_clients).await,
+            Kind::Max => {
+                self.measure_idle_clients(pooler, self.clients_possible())
+                    .await
+            }
             Kind::Statements(count) => self.statements(pooler, count).await,
             Kind::Sessions(arguments, options) => {
                 self.sessions(scenario, arguments, options, pooler).await
@@ -277,27 +280,27 @@ impl<'a> Measuring<'a> {
     }
 
     /// Memory is compared with that of a pooler which has served one client already.
-    async fn crowd(&self, pooler: Pooler, clients: u32) -> Result<Figures, String> {
+    async fn measure_idle_clients(&self, pooler: Pooler, clients: u32) -> Result<Figures, String> {
         let count = f64::from(clients);
         let resident = || self.units.resident_kb(pooler.id);
         let read = || self.units.read(pooler.id);
-        let mut crowd = IdleClients::start(pooler.port).map_err(|e| e.to_string())?;
-        all(crowd.open(1).await?, 1)?;
+        let mut idle_clients = IdleClients::start(pooler.port).map_err(|e| e.to_string())?;
+        all(idle_clients.open(1).await?, 1)?;
         for _ in 0..3 {
-            all(crowd.ask().await?, 1)?;
+            all(idle_clients.ask().await?, 1)?;
         }
         let base_kb = resident();
         let before = read();
-        let opened = all(crowd.open(clients - 1).await?, clients - 1)?;
+        let opened = all(idle_clients.open(clients - 1).await?, clients - 1)?;
         sleep(Duration::from_millis(500)).await;
         let connected_kb = resident();
         let connected = read();
         sleep(Duration::from_secs(3)).await;
         let rested = read();
-        let asked = crowd.ask().await?;
+        let asked = idle_clients.ask().await?;
         sleep(Duration::from_secs(1)).await;
         let used_kb = resident();
-        crowd.close().await?;
+        idle_clients.close().await?;
         sleep(Duration::from_millis(1500)).await;
         let left_kb = resident();
         if let Some(words) = asked.failure {
@@ -323,22 +326,22 @@ impl<'a> Measuring<'a> {
     async fn statements(&self, pooler: Pooler, count: u32) -> Result<Figures, String> {
         let resident = || self.units.resident_kb(pooler.id);
         let begin = |clients| async move {
-            let mut crowd = IdleClients::start(pooler.port).map_err(|e| e.to_string())?;
-            all(crowd.open(clients).await?, clients)?;
-            all(crowd.ask().await?, clients)?;
-            Ok::<_, String>(crowd)
+            let mut idle_clients = IdleClients::start(pooler.port).map_err(|e| e.to_string())?;
+            all(idle_clients.open(clients).await?, clients)?;
+            all(idle_clients.ask().await?, clients)?;
+            Ok::<_, String>(idle_clients)
         };
         let mut first = begin(PREPARED_CLIENTS).await?;
         let bare_kb = resident();
         all(first.prepare(count).await?, PREPARED_CLIENTS)?;
         let known_kb = resident();
-        let mut crowd = begin(PREPARING_CLIENTS).await?;
+        let mut idle_clients = begin(PREPARING_CLIENTS).await?;
         let base_kb = resident();
         let before = self.units.read(pooler.id);
-        all(crowd.prepare(count).await?, PREPARING_CLIENTS)?;
+        all(idle_clients.prepare(count).await?, PREPARING_CLIENTS)?;
         let spent = self.units.read(pooler.id).since(&before);
         let used_kb = resident();
-        crowd.close().await?;
+        idle_clients.close().await?;
         first.close().await?;
         sleep(Duration::from_millis(1500)).await;
         let clients = f64::from(PREPARING_CLIENTS);
@@ -369,7 +372,7 @@ pub(super) const LARGE_TABLE: [&str; 3] = [
     "select sum(length(i::text) + length(t) + 2) from large",
 ];
 
-fn all(done: super::crowd::Done, wanted: u32) -> Result<super::crowd::Done, String> {
+fn all(done: super::idle_clients::Done, wanted: u32) -> Result<super::idle_clients::Done, String> {
     match &done.failure {
         Some(words) => Err(format!("{} of {wanted} logged in: {words}", done.clients)),
         None => Ok(done),

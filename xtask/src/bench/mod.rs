@@ -5,15 +5,15 @@
 //! CPU time of the whole machine is shown beside it, since a pooler could shift work to other processes.
 
 mod client;
-mod crowd;
+mod idle_clients;
 mod machine;
 mod measure;
+mod monitoring;
 mod options;
 mod report;
 mod scenario;
 mod state;
 mod subject;
-mod watchers;
 
 use std::{fs, path::Path, process::ExitCode};
 
@@ -29,11 +29,11 @@ use crate::stage::{
     raise_descriptor_limit,
 };
 use measure::{LARGE_TABLE, Measuring};
+use monitoring::{UNWATCHED, Watchers};
 use options::Options;
 use report::{Mark, Series};
 use scenario::{Kind, OtherProxy, Scenario};
 use subject::{Subject, SubjectKind};
-use watchers::{UNWATCHED, Watchers};
 
 const SCALE: u32 = 10;
 
@@ -52,8 +52,8 @@ pub(crate) fn run(arguments: Vec<String>) -> ExitCode {
 }
 
 /// Runs the child process that holds many clients.
-pub(crate) fn crowd(arguments: Vec<String>) -> ExitCode {
-    crowd::serve(&arguments)
+pub(crate) fn idle_clients(arguments: Vec<String>) -> ExitCode {
+    idle_clients::serve(&arguments)
 }
 
 async fn compare(stage: &mut Stage, options: &Options) -> Result<(), StageError> {

@@ -14,7 +14,7 @@ pub(super) struct Options {
     #[arg(long, value_delimiter = ',', value_parser = scenario)]
     scenarios: Vec<&'static Scenario>,
 
-    /// How often each subject is measured. The crowds of `idle` and `max` are measured once.
+    /// How often each subject is measured. The idle clients of `idle` and `max` are measured once.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) rounds: u32,
 

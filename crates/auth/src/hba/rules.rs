@@ -207,7 +207,7 @@ impl Rule {
 
     fn notes(&self) -> impl Iterator<Item = &'static str> {
         let is_local = self.connection == Connection::Local;
-        let stray = self.range.is_empty().then_some(
+        let address = self.range.is_empty().then_some(
             "the address has bits that its mask has not, so that no client fits; set them to 0",
         );
         let (cert, peer) = match self.method {
@@ -217,7 +217,7 @@ impl Rule {
         };
         let cert = cert.then_some("cert needs TLS: nobody who fits this rule can log in");
         let peer = peer.then_some("peer needs a Unix socket: nobody who fits this rule can log in");
-        [stray, cert, peer].into_iter().flatten()
+        [address, cert, peer].into_iter().flatten()
     }
 }
 

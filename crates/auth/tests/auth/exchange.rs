@@ -194,7 +194,7 @@ fn messages_out_of_order_are_refused() {
 }
 
 #[test]
-fn nothing_shows_a_key() {
+fn no_debug_output_shows_a_key() {
     let secret = secret_of(b"hunter2", b"salt", 1);
     let job = DeriveJob::new(b"hunter2", b"salt".to_vec(), 1);
     let server = ServerExchange::new(secret.clone(), &[1; 18]);

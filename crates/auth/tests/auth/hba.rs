@@ -208,7 +208,7 @@ fn maps_are_found() {
 }
 
 #[test]
-fn who_may_be_whom() {
+fn ident_maps_allow_users() {
     let maps = maps();
     let check = |map: &str, system: &str, user: &str, expect: bool| {
         let map = maps.get(map).expect("a map");
@@ -257,7 +257,7 @@ fn check_wrong(line: &str, expect: &str) {
 }
 
 #[test]
-fn wrong_lines_say_what_would_be_right() {
+fn problems_of_wrong_lines_have_the_right_form() {
     for (line, expect) in [
         ("lokal all all md5", "expected local, host"),
         ("local all \"all md5", "double quote"),
@@ -301,7 +301,7 @@ fn wrong_lines_say_what_would_be_right() {
 }
 
 #[test]
-fn wrong_lines_of_ldap_tell_no_password() {
+fn problems_of_ldap_lines_show_no_password() {
     for (line, expect) in [
         (
             "host all all all ldap ldapserver=h ldapbindpasswd=my hush",

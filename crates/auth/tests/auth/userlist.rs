@@ -48,7 +48,7 @@ fn quotes_are_doubled() {
 }
 
 #[test]
-fn what_follows_the_secret_is_ignored() {
+fn text_after_the_secret_is_ignored() {
     check(r#""a" "x" "y" "z"#, &["a=x"]);
     check(r#""a" "x" ; note"#, &["a=x"]);
     check(r#""a" "x"y"#, &["a=x"]);
@@ -118,7 +118,7 @@ fn unusual_lines_cause_warnings() {
 }
 
 #[test]
-fn nothing_shows_a_secret() {
+fn no_debug_output_shows_a_secret() {
     let scram = "SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXku\
                  LmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=";
     let text = format!(
@@ -139,7 +139,7 @@ fn nothing_shows_a_secret() {
 }
 
 #[test]
-fn errors_say_where_and_what_to_do() {
+fn errors_have_the_line_and_advice() {
     let errors = Userlist::parse("\n\"a\" x").expect_err("no secret");
     assert_eq!(errors[0].fault, Fault::SecretMissing);
     let text = errors[0].to_string();

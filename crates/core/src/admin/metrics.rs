@@ -51,7 +51,7 @@ impl Measurement {
                         continue;
                     }
                     let name = client.tracked.application_name();
-                    let state = show::peers::client_state(client, Show::Clients);
+                    let state = show::connections::client_state(client, Show::Clients);
                     *clients.entry((names, name, state)).or_default() += 1;
                 }
                 Conn::Server(server) => {

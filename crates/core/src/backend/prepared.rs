@@ -294,7 +294,7 @@ mod tests {
     use crate::session::{SettingsTable, Statements};
 
     #[test]
-    fn the_one_that_was_not_used_goes() {
+    fn the_least_recently_used_statement_is_evicted() {
         let statements = Statements::default();
         let made: Vec<_> = (0u8..4).map(|n| statements.intern(&[n])).collect();
         let mut prepared = Prepared::default();

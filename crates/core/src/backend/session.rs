@@ -332,7 +332,7 @@ impl ServerSession {
     /// Returns whether the session's settings are known from the client's texts, and no other state must be read at the
     /// end of the transaction.
     #[must_use]
-    pub fn texts_tell_settings(&self) -> bool {
+    pub fn settings_are_known_from_texts(&self) -> bool {
         self.extension.last().is_none()
             && !self.must_inspect_before_ready()
             && !self.inspections.is_missing()

@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_withdrawn_counts_no_more() {
+    fn withdrawn_memory_no_longer_counts() {
         let memory = Memory::new(1);
         memory.announce(WorkerId(0), 1000);
         memory.withdraw(WorkerId(0), 300);

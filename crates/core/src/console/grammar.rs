@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_sentence() {
+    fn invalid_commands_are_refused() {
         for text in [
             ";;",
             "pause app now",

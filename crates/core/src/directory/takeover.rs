@@ -65,7 +65,7 @@ impl Directory {
         self.takeover.retained.lock()
     }
 
-    pub(crate) fn remember_elsewhere(&self, pool: &Arc<SharedPool>, has: bool) {
+    pub(crate) fn remember_old_process_servers(&self, pool: &Arc<SharedPool>, has: bool) {
         let mut elsewhere = self.takeover.elsewhere.lock();
         match has {
             true => drop(elsewhere.insert(pool.id, Arc::clone(pool))),
@@ -73,7 +73,7 @@ impl Directory {
         }
     }
 
-    pub(crate) fn forget_elsewhere(&self) -> Vec<Arc<SharedPool>> {
+    pub(crate) fn forget_old_process_servers(&self) -> Vec<Arc<SharedPool>> {
         let mut elsewhere = self.takeover.elsewhere.lock();
         elsewhere.drain().map(|(_, pool)| pool).collect()
     }
@@ -140,10 +140,10 @@ impl Directory {
             let pool = self.pool(&key, &snapshot.config, database);
             pool.facts.lock().keys = note.keys.map(ClientKeys::of_bytes);
             let mut ledger = pool.ledger.lock();
-            let _ = ledger.set_elsewhere(note.held, 0, Time(0));
+            let _ = ledger.set_old_process_servers(note.held, 0, Time(0));
             drop(ledger);
             // A pool without servers is kept, too, until its clients arrive.
-            self.remember_elsewhere(&pool, true);
+            self.remember_old_process_servers(&pool, true);
         }
     }
 }

@@ -35,7 +35,7 @@ impl Context {
     }
 
     /// Restores values of the startup packet, after a RESET has replaced them by the server's defaults.
-    pub(super) fn recall_implied(
+    pub(super) fn restore_startup_values(
         &mut self,
         held: &[(Vec<u8>, Vec<u8>)],
         names: &TrackedNames,

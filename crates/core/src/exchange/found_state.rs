@@ -137,7 +137,7 @@ fn adopt_settings(
     let knows_channels = probe.channels || state.summary.is_some();
     let channels = knows_channels.then(|| std::mem::take(&mut state.channels));
     let found = settings(context, probe, state, &server.session);
-    context.recall_implied(&found, directory.names(), &server.tracked, table);
+    context.restore_startup_values(&found, directory.names(), &server.tracked, table);
     server.session.inspected(channels);
     let pairs = || found.iter().map(|(name, value)| (name, value));
     let bytes: usize = pairs().map(|(name, value)| name.len() + value.len()).sum();

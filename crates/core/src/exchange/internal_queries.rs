@@ -173,7 +173,7 @@ fn parameters_refused(
 ) -> Option<Effect> {
     let (client, server) = connections.pair(client_conn, conn)?;
     let words = Box::new(ServerError::of(report));
-    if is_residue(&server.session, own, report) {
+    if is_caused_by_last_client(&server.session, own, report) {
         server.session.clean.demand(true);
         let message = words.message;
         let text = format!("is cleaned, since settings could not be changed: {message}");
@@ -207,7 +207,11 @@ fn parameters_refused(
 
 /// Returns whether the reason for a refusal may be session state of the server's last client, rather than the settings
 /// of the present one.
-fn is_residue(session: &ServerSession, own: InternalQuery, report: &Report<'_>) -> bool {
+fn is_caused_by_last_client(
+    session: &ServerSession,
+    own: InternalQuery,
+    report: &Report<'_>,
+) -> bool {
     // PostgreSQL rejects startup parameters for many other reasons, such as a value that is out of range.
     let is_likely = own == InternalQuery::Parameters || report.code == INSUFFICIENT_PRIVILEGE;
     is_likely && !session.settings.held().is_empty()

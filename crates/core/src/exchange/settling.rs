@@ -340,7 +340,7 @@ fn adopt_literal_settings(
     let is_settled = context.wanted.is_same(session.settings.held())
         && !context.has_unlisted
         && !context.is_pinned()
-        && session.texts_tell_settings();
+        && session.settings_are_known_from_texts();
     let baseline = session.settings.baseline().cloned();
     let baseline = baseline.or_else(|| server.shared.facts.lock().baseline.clone());
     // Only an inspection finds PostgreSQL's own spelling of a value, or the startup value after a RESET.

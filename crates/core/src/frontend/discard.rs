@@ -164,16 +164,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request() {
+    fn syncs_and_copy_messages_are_no_requests() {
         check(&message(b'S', b""), "Z", b"");
         let query = message(b'Q', b"select 1\0");
-        let stray = [
+        let copy_messages = [
             message(b'd', b"row"),
             message(b'c', b""),
             message(b'H', b""),
         ]
         .concat();
-        check(&[stray.clone(), query].concat(), "EZ", b"");
-        check(&[stray, message(b'X', b"")].concat(), "X", b"");
+        check(&[copy_messages.clone(), query].concat(), "EZ", b"");
+        check(&[copy_messages, message(b'X', b"")].concat(), "X", b"");
     }
 }

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_back_before_the_end_was_asked_for_costs_nothing() {
+    fn a_client_that_listens_again_before_the_unlisten_costs_no_query() {
         let mut board = ListenerChannels::new(NOW);
         board.logged_in();
         board.ask(request(A, 1), &channels(&["c"]), 9).unwrap();

@@ -54,7 +54,7 @@ impl LoginStep<'_> {
     /// The client may not use the database now.
     pub(super) fn complete(&mut self, keys: Option<ClientKeys>) -> Result<Next, Fault> {
         // The ban may have begun while this login was under way.
-        self.demand_no_ban()?;
+        self.refuse_if_banned()?;
         self.forget_failures();
         match self.count_client() {
             Ok(()) => self.enter(keys),

@@ -51,7 +51,7 @@ impl LoginStep<'_> {
             return Err(Fault::Login(LoginFault::Rejected));
         };
         let plan = match self.plan(&claim)? {
-            Known::Now(plan) => self.with_made_secret(plan, &claim.user),
+            Known::Now(plan) => self.with_derived_secret(plan, &claim.user),
             Known::After(query) => return Ok(Next::LookUp(query)),
         };
         let iterations = self.env.snapshot.config.settings.scram_iterations;
@@ -221,10 +221,12 @@ impl LoginStep<'_> {
     }
 
     /// Reuses the SCRAM secret that was made for the user's last login.
-    fn with_made_secret(&self, plan: AuthPlan, user: &str) -> AuthPlan {
+    fn with_derived_secret(&self, plan: AuthPlan, user: &str) -> AuthPlan {
         let iterations = self.env.snapshot.config.settings.scram_iterations;
         let made = match &plan {
-            AuthPlan::MakeScram(secret) => self.env.directory.made_secret(user, secret, iterations),
+            AuthPlan::MakeScram(secret) => {
+                self.env.directory.derived_secret(user, secret, iterations)
+            }
             _ => None,
         };
         made.map_or(plan, AuthPlan::Scram)

@@ -15,7 +15,7 @@ use crate::{
 
 impl LoginStep<'_> {
     /// Refuses the client if its user is banned from its address.
-    pub(super) fn demand_no_ban(&self) -> Result<(), Fault> {
+    pub(super) fn refuse_if_banned(&self) -> Result<(), Fault> {
         let Some((address, user)) = self.counted() else {
             return Ok(());
         };

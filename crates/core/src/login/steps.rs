@@ -135,7 +135,7 @@ impl LoginStep<'_> {
         self.log_attempt(&request);
         self.login.request = Some(request);
         self.demand_tls()?;
-        self.demand_no_ban()?;
+        self.refuse_if_banned()?;
         self.demand_memory()?;
         self.authenticate()
     }
@@ -231,7 +231,7 @@ impl LoginStep<'_> {
         if let (Some(made), Some(secret)) = (made, snapshot.users.get(user)) {
             let iterations = snapshot.config.settings.scram_iterations;
             let directory = self.env.directory;
-            directory.keep_made_secret(user, Arc::clone(secret), iterations, made);
+            directory.keep_derived_secret(user, Arc::clone(secret), iterations, made);
         }
         match self.take_proof(proof, start)? {
             Next::Awaited => self.run(),

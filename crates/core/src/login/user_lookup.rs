@@ -257,7 +257,7 @@ impl LoginEvent<'_> {
             pool.remove_client(self.env.now);
         }
         let directory = self.env.directory;
-        if directory.stays_no_more() {
+        if directory.note_stayed_client_left() {
             let how = Shutdown::WaitForClients;
             shutdown::announce(self.env.worker, directory, how, out);
         }

@@ -258,13 +258,14 @@ pub(super) fn note_old_process_servers(
     let (notes, is_there) = {
         let mut ledger = shared.ledger.lock();
         let notes = match is_wanted {
-            true => ledger.want_elsewhere(note.lent, env.now),
-            false => ledger.set_elsewhere(note.held, note.lent, env.now),
+            true => ledger.add_old_process_to_queue(note.lent, env.now),
+            false => ledger.set_old_process_servers(note.held, note.lent, env.now),
         };
         (notes, ledger.involves_old_process())
     };
     pooling::deliver(env, &notes, &shared, out);
-    env.directory.remember_elsewhere(&shared, is_there);
+    env.directory
+        .remember_old_process_servers(&shared, is_there);
 }
 
 /// Forgets the old process and its servers, since it has ended.
@@ -273,8 +274,8 @@ pub(super) fn predecessor_gone(
     connections: &Connections,
     out: &mut Actions,
 ) -> Vec<Effect> {
-    for shared in env.directory.forget_elsewhere() {
-        let notes = shared.ledger.lock().end_elsewhere(env.now);
+    for shared in env.directory.forget_old_process_servers() {
+        let notes = shared.ledger.lock().end_old_process(env.now);
         pooling::deliver(env, &notes, &shared, out);
     }
     end_arriving(connections)

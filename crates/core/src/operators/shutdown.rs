@@ -50,7 +50,7 @@ impl ShutdownState {
         if self.order.is_some_and(|present| present >= how) {
             return Vec::new();
         }
-        if self.order.replace(how).is_none() && env.directory.stays_no_more() {
+        if self.order.replace(how).is_none() && env.directory.note_stayed_client_left() {
             announce(env.worker, env.directory, Shutdown::WaitForClients, out);
         }
         if how != Shutdown::WaitForClients {

@@ -104,7 +104,7 @@ struct Known {
     unclean_reason: Option<Box<str>>,
     counts: Counts,
     /// Functions and relations that are not certified, for administrators, up to a limit.
-    suspects: Arc<[Suspect]>,
+    opaque_objects: Arc<[OpaqueObject]>,
 }
 
 /// The tables of PostgreSQL's own functions that certificates use. Databases of one version share a table, unless somebody has
@@ -159,7 +159,7 @@ struct DdlCode {
 
 /// A function or relation that is not certified, as shown to administrators.
 #[derive(Clone, Debug)]
-pub(crate) struct Suspect {
+pub(crate) struct OpaqueObject {
     /// `function`, `relation` or `built-in`.
     pub(crate) kind: &'static str,
     pub(crate) name: Box<str>,
@@ -195,14 +195,14 @@ impl Certificates {
         let customs = known.custom_names.iter();
         let changers = known.names.data_changers.as_ref();
         let changers = changers.map_or(0, |names| names.capacity());
-        let suspects = known.suspects.iter();
+        let opaque_objects = known.opaque_objects.iter();
         size_of::<Known>()
             + known.words.bytes()
             + bytes_of(&known.calls)
             + (known.names.session_readers.capacity() + changers) * (size_of::<Name>() + 1)
             + customs.map(|name| name.len() + 3 * OVERHEAD).sum::<usize>()
-            + suspects
-                .map(|suspect| size_of::<Suspect>() + suspect.name.len() + 2 * OVERHEAD)
+            + opaque_objects
+                .map(|object| size_of::<OpaqueObject>() + object.name.len() + 2 * OVERHEAD)
                 .sum::<usize>()
     }
 
@@ -250,7 +250,7 @@ impl Certificates {
             known.add_function(name.as_bytes(), Effects::OPAQUE);
         }
         known.counts = Counts::default();
-        known.suspects = std::mem::take(&mut found.suspects).into();
+        known.opaque_objects = std::mem::take(&mut found.opaque_objects).into();
         for (name, bits) in &found.functions {
             known.add_function(name.as_bytes(), *bits);
         }
@@ -447,8 +447,8 @@ impl Certificates {
     }
 
     /// Returns the functions and relations that are not certified, up to a limit.
-    pub(crate) fn suspects(&self) -> &[Suspect] {
-        &self.known.suspects
+    pub(crate) fn opaque_objects(&self) -> &[OpaqueObject] {
+        &self.known.opaque_objects
     }
 
     /// Returns whether the catalog was read and contains no functions of users.

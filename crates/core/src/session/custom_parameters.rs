@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_server_can_be_asked_for() {
+    fn names_that_cannot_be_queried() {
         let mut customs = CustomParameters::default();
         assert!(!customs.insert(&[b'x'; 300], false));
         assert!(!customs.insert("app.\u{e4}".as_bytes(), false));

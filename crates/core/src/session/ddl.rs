@@ -6,8 +6,8 @@
 //!
 //! 1. The statement has one of the kinds listed below.
 //! 2. The database has nothing that makes every text opaque: no event trigger, and no uncertified operator, cast or type.
-//! 3. Every word of the statement is *innocent*: by the present certificates, no object with this name can leave session
-//!    state. DROP needs no innocent words.
+//! 3. Every word of the statement is *harmless*: by the present certificates, no object with this name can leave session
+//!    state. DROP needs no harmless words.
 //!
 //! The kinds, and the reasons why they are quiet:
 //!
@@ -15,14 +15,14 @@
 //!   name in a later schema; but a certificate covers all objects of a name, so it covers that one, too.
 //! - **CREATE** TABLE, INDEX, VIEW, MATERIALIZED VIEW, SEQUENCE, and SCHEMA without elements; **ALTER TABLE**. The
 //!   statement names all objects whose code the new object can run: functions in defaults, checks, generated columns and
-//!   expressions; parents, partitions and tables of foreign keys; tables under a view. All these names are innocent, so
-//!   the new object and the objects that refer to it are innocent, too. The new name itself is a word of the statement:
+//!   expressions; parents, partitions and tables of foreign keys; tables under a view. All these names are harmless, so
+//!   the new object and the objects that refer to it are harmless, too. The new name itself is a word of the statement:
 //!   so no uncertified object gets another name, and no object gets the name of an uncertified one.
 //!   A serial or identity column is not quiet, since an INSERT then leaves the sequence's value in the session. `LIKE` of
-//!   a table with such a column is not quiet either, since the name of that table is not innocent.
+//!   a table with such a column is not quiet either, since the name of that table is not harmless.
 //! - **COMMENT, GRANT, REVOKE** change no code.
 //! - **VACUUM, ANALYZE, REINDEX, CLUSTER, REFRESH** run the functions of indexes and views, which could do DDL. If all words
-//!   are innocent, these functions are certified. A statement without a table's name runs the functions of all tables: it
+//!   are harmless, these functions are certified. A statement without a table's name runs the functions of all tables: it
 //!   is quiet only if the database has no uncertified function.
 //! - **CREATE** and **ALTER** of ROLE, USER, GROUP and DATABASE. No function belongs to these objects.
 //!
@@ -60,16 +60,16 @@ const PLAIN: [&str; 39] = words(
      insert listen load lock merge move notify release reset savepoint select set show start table \
      truncate unlisten update values with prepare commit rollback execute wait repack",
 );
-/// Kinds of objects whose CREATE is quiet if all words are innocent.
+/// Kinds of objects whose CREATE is quiet if all words are harmless.
 const CREATED_QUIETLY: [&str; 9] =
     words("table index view sequence materialized role user group database");
 /// Words that may stand between CREATE and the kind.
 const BEFORE_KIND: [&str; 8] = words("or replace unique unlogged temp temporary local global");
 /// Kinds whose ALTER is quiet.
 const ALTERED_QUIETLY: [&str; 5] = words("table role user group database");
-/// Statements that are quiet whatever they name, if all words are innocent.
+/// Statements that are quiet whatever they name, if all words are harmless.
 const QUIET: [&str; 3] = words("comment grant revoke");
-/// Statements that are quiet if all words are innocent. Without a name they concern all tables.
+/// Statements that are quiet if all words are harmless. Without a name they concern all tables.
 const OF_TABLES: [&str; 5] = words("vacuum analyze reindex cluster refresh");
 /// Words that make a table leave session state, that make its result depend on the session (row security), or that may
 /// hide other words.
@@ -142,7 +142,7 @@ impl Reader<'_> {
         } else {
             is_first(&QUIET)
         };
-        if is_quiet && self.are_innocent(pieces) {
+        if is_quiet && self.are_harmless(pieces) {
             Change::Quiet
         } else {
             Change::Any
@@ -172,27 +172,27 @@ impl Reader<'_> {
         // If a function that is declared IMMUTABLE reads the view, plans keep its result for all clients.
         let is_view = is_any(kind, &["view", "materialized"]);
         is_any(kind, &CREATED_QUIETLY)
-            && !(is_view && pieces.iter().any(|piece| self.tells_of_session(piece)))
+            && !(is_view && pieces.iter().any(|piece| self.may_read_session(piece)))
     }
 
     /// Returns whether the word may be a function, key word or view whose result depends on the session.
-    fn tells_of_session(&self, piece: &Piece<'_>) -> bool {
+    fn may_read_session(&self, piece: &Piece<'_>) -> bool {
         piece.name().is_some_and(|name| {
             reads_session(name) || begins(name, "pg_") || self.certificates.reads_session(name)
         })
     }
 
-    fn are_innocent(&self, pieces: &[Piece<'_>]) -> bool {
+    fn are_harmless(&self, pieces: &[Piece<'_>]) -> bool {
         pieces.iter().all(|piece| match *piece {
-            Piece::Word(name) => self.is_innocent(name) && !is_any(name, &NOISY),
-            Piece::Quoted(name) => self.is_innocent(name) && !name.contains(&b'"'),
+            Piece::Word(name) => self.is_harmless(name) && !is_any(name, &NOISY),
+            Piece::Quoted(name) => self.is_harmless(name) && !name.contains(&b'"'),
             Piece::Text(text) => !text.contains(&b'\\'),
             Piece::Value(_) | Piece::Symbol(_) => true,
             Piece::Broken => false,
         })
     }
 
-    fn is_innocent(&self, name: &[u8]) -> bool {
+    fn is_harmless(&self, name: &[u8]) -> bool {
         let traces = self.certificates.any_word(name);
         traces.read.is_empty()
             && traces.write.is_empty()

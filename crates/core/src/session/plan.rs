@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn who_one_is() {
+    fn plans_for_roles() {
         let r = ("role", "r");
         check(
             &[r],

@@ -84,30 +84,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn which_text_it_was() {
-        let mut suspects = RecentTexts::default();
-        assert_eq!(suspects.of(Pin::Temporary), None);
-        suspects.note(Effects::OPAQUE, b"SELECT f(1)", None);
-        suspects.note(Effects::TEMP, b"CREATE TEMP TABLE t AS SELECT 'x'", Some(7));
-        let text = |suspects: &RecentTexts, pin| suspects.of(pin).map(|found| found.text);
-        let of_temp = text(&suspects, Pin::Temporary);
+    fn the_text_that_caused_a_pin() {
+        let mut recent = RecentTexts::default();
+        assert_eq!(recent.of(Pin::Temporary), None);
+        recent.note(Effects::OPAQUE, b"SELECT f(1)", None);
+        recent.note(Effects::TEMP, b"CREATE TEMP TABLE t AS SELECT 'x'", Some(7));
+        let text = |recent: &RecentTexts, pin| recent.of(pin).map(|found| found.text);
+        let of_temp = text(&recent, Pin::Temporary);
         assert_eq!(of_temp.as_deref(), Some("CREATE TEMP TABLE t AS SELECT ?"));
-        let hash = |suspects: &RecentTexts, pin| suspects.of(pin).map(|found| found.hash);
+        let hash = |recent: &RecentTexts, pin| recent.of(pin).map(|found| found.hash);
         let whole = Fingerprint::of(b"CREATE TEMP TABLE t AS SELECT 'x'");
-        assert_eq!(hash(&suspects, Pin::Temporary), Some(whole.hash));
-        assert_eq!(text(&suspects, Pin::Lock).as_deref(), Some("SELECT f(?)"));
+        assert_eq!(hash(&recent, Pin::Temporary), Some(whole.hash));
+        assert_eq!(text(&recent, Pin::Lock).as_deref(), Some("SELECT f(?)"));
         for _ in 0..100 {
-            suspects.note(Effects::LOCK, &[b'x'; 100_000], Some(7));
+            recent.note(Effects::LOCK, &[b'x'; 100_000], Some(7));
         }
-        assert_eq!(
-            hash(&suspects, Pin::Lock),
-            Some(7),
-            "that of the whole text"
-        );
-        let kept = suspects.texts.iter().map(|text| text.beginning.len());
+        assert_eq!(hash(&recent, Pin::Lock), Some(7), "that of the whole text");
+        let kept = recent.texts.iter().map(|text| text.beginning.len());
         let kept: usize = kept.sum();
         assert_eq!(kept, TEXTS_MAX * BYTES_MAX);
-        suspects.clear();
-        assert_eq!(suspects.of(Pin::Lock), None);
+        recent.clear();
+        assert_eq!(recent.of(Pin::Lock), None);
     }
 }

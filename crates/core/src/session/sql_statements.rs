@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_made_again() {
+    fn statements_that_can_be_prepared_again() {
         let check = |text: &str, expect: Option<&str>| {
             let found = vec![(b"a".to_vec(), text.as_bytes().to_vec())];
             let read = SqlStatements::read(found);

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_before_all_were_forgotten_is_not_kept() {
+    fn results_of_queries_before_a_clear_are_not_cached() {
         let lookups = AuthCache::default();
         let before = lookups.clears();
         lookups.clear();

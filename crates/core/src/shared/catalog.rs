@@ -106,7 +106,7 @@ struct State {
 #[derive(Debug)]
 pub struct Ddl {
     catalogs: Vec<Arc<Catalog>>,
-    /// The number of invalidations (`State::judged_at`) when the DDL was found to be quiet.
+    /// The number of invalidations (`State::invalidations`) when the DDL was found to be quiet.
     quiet: Option<u64>,
 }
 
@@ -476,18 +476,18 @@ impl Catalog {
         state.changes.quiet += 1;
         Ddl {
             catalogs: vec![Arc::clone(self)],
-            quiet: Some(state.changes.judged_at),
+            quiet: Some(state.changes.invalidations),
         }
     }
 
-    fn end_quiet(&self, judged_at: u64) {
+    fn end_quiet(&self, invalidations: u64) {
         let mut state = self.state.lock();
         if let Some(same) = self.same.get() {
             drop(state);
             // The catalog that replaced this one has counted the transaction as DDL.
             return same.end_ddl();
         }
-        if state.changes.judged_at == judged_at {
+        if state.changes.invalidations == invalidations {
             state.changes.quiet = state.changes.quiet.saturating_sub(1);
             state.changes.is_behind = true;
         } else {
@@ -554,7 +554,7 @@ impl State {
         self.changes.count += 1;
         self.changes.is_stale = true;
         self.changes.ddl += std::mem::take(&mut self.changes.quiet);
-        self.changes.judged_at += 1;
+        self.changes.invalidations += 1;
     }
 }
 
@@ -562,7 +562,7 @@ impl Drop for Ddl {
     fn drop(&mut self) {
         for catalog in &self.catalogs {
             match self.quiet {
-                Some(judged_at) => catalog.end_quiet(judged_at),
+                Some(invalidations) => catalog.end_quiet(invalidations),
                 None => catalog.end_ddl(),
             }
         }

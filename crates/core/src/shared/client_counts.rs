@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_one_too_many_is_not_added() {
+    fn a_client_above_a_limit_is_not_counted() {
         let limits = ClientLimits {
             total: Some(3),
             of_database: Some(2),

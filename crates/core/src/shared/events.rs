@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_never_more_than_the_setting_says() {
+    fn event_history_bounds_the_entries() {
         let events = Events::default();
         for at in 0..100 {
             add(&events, &format!("event {at}"), at);

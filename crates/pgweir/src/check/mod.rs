@@ -1,10 +1,10 @@
 //! `pgweir check INI`: shows the effect of a configuration without starting the pooler.
 
-mod doubts;
-mod obstacles;
 mod ports;
 mod report;
+mod start_errors;
 mod table;
+mod warnings;
 
 use std::{
     fmt::Display,
@@ -18,9 +18,9 @@ use pgweir_core::{Endpoint, Snapshot};
 use self::table::Table;
 use crate::{
     control::{Loaded, load},
-    placed::{Places, placed},
     process::{self, FileLimit},
     quickstart::complaint,
+    setting_errors::{Places, placed},
     tls::Contexts,
 };
 
@@ -37,18 +37,18 @@ pub(crate) fn run(ini: &Path, reach: bool) -> ExitCode {
     };
     let (snapshot, files) = (&loaded.snapshot, FileLimit::raise());
     let settings = &snapshot.config.settings;
-    let findings = obstacles::find(settings, is_user);
-    if !findings.obstacles.is_empty() {
-        for (key, obstacle) in findings.obstacles {
-            eprintln!("{}", with_place(&snapshot.config.places, key, &obstacle));
+    let findings = start_errors::find(settings, is_user);
+    if !findings.start_errors.is_empty() {
+        for (key, error) in findings.start_errors {
+            eprintln!("{}", with_place(&snapshot.config.places, key, &error));
         }
         return ExitCode::FAILURE;
     }
-    let mut doubts = doubts::all_of(ini, snapshot, files);
-    doubts.extend(findings.doubts);
-    doubts.extend(ports::doubts(settings));
+    let mut warnings = warnings::all_of(ini, snapshot, files);
+    warnings.extend(findings.warnings);
+    warnings.extend(ports::warnings(settings));
     if let Some(user) = settings.user.as_deref().filter(|_| !is_user) {
-        doubts.push(format!(
+        warnings.push(format!(
             "user = {user}: the files were not checked for this user: run pgweir check as {user} or root"
         ));
     }
@@ -63,14 +63,14 @@ pub(crate) fn run(ini: &Path, reach: bool) -> ExitCode {
             "Reached (by a connection, in which nobody has logged in)",
             reached,
         ));
-        doubts.extend(complaints);
+        warnings.extend(complaints);
     }
     tables.extend(list("Notes", loaded.notes()));
     tables.extend(list(
         "Different from PgBouncer",
         report::differences(snapshot),
     ));
-    tables.extend(list("Warnings", doubts));
+    tables.extend(list("Warnings", warnings));
     let mut text = format!("{}: can be used\n", ini.display());
     for table in tables {
         text.push('\n');

@@ -7,17 +7,17 @@ use rustix::{io::Errno, net::bind, process::geteuid};
 
 use crate::net::{
     addresses_of,
-    holder::{self, Holder},
+    port_owner::{self, Holder},
     tcp_socket, unix_path,
 };
 
 /// Returns warnings about the addresses and the Unix socket on which the pooler would listen.
-pub(super) fn doubts(settings: &Settings) -> Vec<String> {
+pub(super) fn warnings(settings: &Settings) -> Vec<String> {
     let port = settings.listen_port;
-    let mut doubts = Vec::new();
+    let mut warnings = Vec::new();
     let mut needs_right = geteuid().is_root() && port < first_of_everybody();
     let names = settings.listen_addr.iter().filter(|_| port != 0);
-    // `obstacles` reports names that can't be resolved.
+    // `start_errors` reports names that can't be resolved.
     let addresses = names.filter_map(|name| addresses_of(name, port).ok());
     for address in addresses.flatten() {
         // Binds the port as a listener would: this fails if a process listens there. No client can connect to a socket
@@ -25,16 +25,16 @@ pub(super) fn doubts(settings: &Settings) -> Vec<String> {
         let bound = tcp_socket(address, settings.so_reuseport).and_then(|fd| bind(&fd, &address));
         match bound {
             Err(Errno::ADDRINUSE) => {
-                let holder = holder::of_tcp(address);
-                doubts.push(in_use("listen_addr", &address.to_string(), holder));
+                let holder = port_owner::of_tcp(address);
+                warnings.push(in_use("listen_addr", &address.to_string(), holder));
             }
             Err(Errno::ACCESS) => needs_right = true,
-            // `obstacles` reports addresses that this machine does not have.
+            // `start_errors` reports addresses that this machine does not have.
             _ => {}
         }
     }
     if needs_right && port != 0 && !settings.listen_addr.is_empty() {
-        doubts.push(format!(
+        warnings.push(format!(
             "listen_port = {port}: a port below {} is for who has CAP_NET_BIND_SERVICE (in a unit of systemd: \
              CapabilityBoundingSet= and AmbientCapabilities=); this process has it not, or only as root",
             first_of_everybody()
@@ -43,11 +43,11 @@ pub(super) fn doubts(settings: &Settings) -> Vec<String> {
     let dir = settings.unix_socket_dir.as_deref().unwrap_or_default();
     if !dir.is_empty() {
         let path = unix_path(dir, port);
-        if holder::is_held(&path) {
-            doubts.push(in_use("unix_socket_dir", &path, holder::of_unix(&path)));
+        if port_owner::is_held(&path) {
+            warnings.push(in_use("unix_socket_dir", &path, port_owner::of_unix(&path)));
         }
     }
-    doubts
+    warnings
 }
 
 /// Returns the lowest port that needs no privilege.

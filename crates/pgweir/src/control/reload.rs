@@ -25,8 +25,8 @@ use super::{
 use crate::{
     http,
     net::{NetOptions, SocketOptions},
-    placed::{FileAccess, Places, placed, remedy, who},
     process::FileLimit,
+    setting_errors::{FileAccess, Places, placed, remedy, running_user},
     tls::{Contexts, TlsError},
 };
 
@@ -283,7 +283,7 @@ fn knows_users_by_list(auth_type: AuthType) -> bool {
 pub(super) fn read(path: &Path) -> io::Result<String> {
     fs::read_to_string(path).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            io::Error::new(error.kind(), format!("{error} for user {}", who()))
+            io::Error::new(error.kind(), format!("{error} for user {}", running_user()))
         }
         _ => error,
     })

@@ -93,7 +93,10 @@ impl fmt::Debug for Tokens {
 }
 
 /// Checks whether a request may read metrics. Without a file of tokens, every request may.
-pub(super) fn may_look(tokens: Option<&Tokens>, who: Credentials<'_>) -> Result<(), Denied> {
+pub(super) fn may_read_metrics(
+    tokens: Option<&Tokens>,
+    who: Credentials<'_>,
+) -> Result<(), Denied> {
     match tokens {
         None => Ok(()),
         Some(tokens) => check(tokens, who, Role::Stats),
@@ -133,19 +136,22 @@ mod tests {
     }
 
     #[test]
-    fn who_may_do_what() {
+    fn rights_of_tokens_and_users() {
         let text = format!("# tokens\n\nstats {STATS}\n admin\t{ADMIN} \n");
         let tokens = Tokens::parse(&text).unwrap();
         let tokens = Some(&tokens);
-        assert_eq!(may_look(None, who(None, false)), Ok(()));
-        assert_eq!(may_look(tokens, who(None, false)), Err(Denied::Unknown));
+        assert_eq!(may_read_metrics(None, who(None, false)), Ok(()));
         assert_eq!(
-            may_look(tokens, who(Some("no such token"), true)),
+            may_read_metrics(tokens, who(None, false)),
             Err(Denied::Unknown)
         );
-        assert_eq!(may_look(tokens, who(Some(STATS), false)), Ok(()));
-        assert_eq!(may_look(tokens, who(Some(ADMIN), false)), Ok(()));
-        assert_eq!(may_look(tokens, who(None, true)), Ok(()));
+        assert_eq!(
+            may_read_metrics(tokens, who(Some("no such token"), true)),
+            Err(Denied::Unknown)
+        );
+        assert_eq!(may_read_metrics(tokens, who(Some(STATS), false)), Ok(()));
+        assert_eq!(may_read_metrics(tokens, who(Some(ADMIN), false)), Ok(()));
+        assert_eq!(may_read_metrics(tokens, who(None, true)), Ok(()));
         assert_eq!(
             may_order(tokens, who(Some(STATS), false)),
             Err(Denied::Forbidden)

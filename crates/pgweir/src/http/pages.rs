@@ -15,7 +15,7 @@ use percent_encoding::percent_decode_str;
 use pgweir_core::{console::Cell, metrics::Metrics};
 
 use super::{
-    access::{Credentials, Denied, may_look, may_order},
+    access::{Credentials, Denied, may_order, may_read_metrics},
     api, live_page,
     negotiation::format_for,
     series::{self, Source},
@@ -202,7 +202,7 @@ fn admit<B>(
         return Err(Refusal::Throttled(seconds));
     }
     let right = match page {
-        Page::Metrics => may_look(tokens.as_deref(), who),
+        Page::Metrics => may_read_metrics(tokens.as_deref(), who),
         // A browser sends this header with each request that a page of another site makes it send.
         Page::Drain if headers.contains_key("origin") => return Err(Refusal::CrossSite),
         Page::Drain => may_order(tokens.as_deref(), who),

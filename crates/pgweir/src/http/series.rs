@@ -2,8 +2,8 @@
 
 mod fleet;
 mod hosts;
-mod own;
 mod pgbouncer;
+mod pgweir;
 mod rows;
 mod statements;
 
@@ -97,7 +97,7 @@ fn write(source: Source<'_>, text: &mut Exposition) {
     let databases = databases.filter_map(|row| rows::text_at(row, 0));
     let databases = LabelledNames::choose(&source.names.databases, databases, most);
     pgbouncer::write(source, &pools, &databases, text);
-    own::write(source, &pools, &databases, text);
+    pgweir::write(source, &pools, &databases, text);
     statements::write(&source.metrics.statements, text);
     super::process::write(text);
 }

@@ -17,7 +17,7 @@ use rustix::{
     net::{bind, listen},
 };
 
-use crate::net::{addresses_of, group_id, holder, tcp_socket};
+use crate::net::{addresses_of, group_id, port_owner, tcp_socket};
 
 /// The length of the kernel's queue of connections that are not accepted yet.
 const BACKLOG: i32 = 128;
@@ -115,10 +115,10 @@ fn hint(address: &HttpAddress, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
             let by = match address {
-                HttpAddress::Unix(path) => holder::of_unix(path),
+                HttpAddress::Unix(path) => port_owner::of_unix(path),
                 HttpAddress::Tcp { host, port } => addresses_of(host, *port)
                     .ok()
-                    .and_then(|found| found.into_iter().find_map(holder::of_tcp)),
+                    .and_then(|found| found.into_iter().find_map(port_owner::of_tcp)),
             };
             let by = by.map_or("another program".to_owned(), |by| by.to_string());
             format!(": {by} listens there; stop it, or set another address")

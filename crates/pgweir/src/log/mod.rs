@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_forges_a_line() {
+    fn line_breaks_forge_no_line() {
         let mut buffer = buffer();
         let text = "no such user: a\n2026-11-21 LOG b\u{1b}[2J";
         buffer.line(Time(0), &LogLine::new(Level::Warning, "", text));

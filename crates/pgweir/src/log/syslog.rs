@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_nobody_takes_are_counted() {
+    fn lines_that_the_socket_does_not_accept_are_counted() {
         let folder = tempfile::tempdir().expect("folder");
         let plan = SyslogPlan {
             socket: folder.path().join("log"),

@@ -20,7 +20,7 @@ use super::{
     io::{EncryptionBuffers, Io, Pending, Threads, Turn},
     poller::{Key, Poller},
     pooler::Pooler,
-    read::{error_text, look},
+    read::{error_text, peek_byte},
     ring::Ring,
     secure::{HANDSHAKE_STEPS_PER_TURN, SecureBuffers},
     send::Unsent,
@@ -86,8 +86,8 @@ impl<P: Pooler> Driver<P> {
     /// When the process is out of file descriptors or memory.
     pub(crate) fn new(pooler: P, around: DriverDependencies) -> io::Result<Self> {
         let mut poller = Poller::new(around.ring)?;
-        if let Some(bell) = around.mailboxes.bell(around.id) {
-            poller.add_mailbox(bell)?;
+        if let Some(wake_descriptor) = around.mailboxes.wake_descriptor(around.id) {
+            poller.add_mailbox(wake_descriptor)?;
         }
         let mut io = Io {
             id: around.id,
@@ -239,7 +239,7 @@ impl<P: Pooler> Driver<P> {
         if flags.contains(EventFlags::ERR) && connection.mode != ReadMode::Deliver {
             // A client that is gone needs no answer to what it sent before. From a server, bytes that arrived before
             // the error are worth reading.
-            match look(connection) {
+            match peek_byte(connection) {
                 Ok(Some(_)) if !connection.client => {}
                 Ok(_) | Err(Errno::AGAIN) => return self.end(token, Closed::Eof),
                 Err(error) => return self.end(token, error_text(error)),
@@ -254,7 +254,7 @@ impl<P: Pooler> Driver<P> {
             let since_read = self.io.turn.number.wrapping_sub(connection.input.turn);
             let maybe_read = since_read <= u32::from(self.io.poller.is_ring())
                 && connection.mode != ReadMode::Deliver;
-            connection.input.readable = !maybe_read || look(connection) != Err(Errno::AGAIN);
+            connection.input.readable = !maybe_read || peek_byte(connection) != Err(Errno::AGAIN);
         }
         if flags.contains(EventFlags::OUT) && connection.output.unsent.is_some() {
             self.io.flush(token);

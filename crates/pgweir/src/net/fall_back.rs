@@ -66,8 +66,8 @@ impl Io {
     /// Watches everything with the present poller.
     fn watch_all(&mut self) -> io::Result<()> {
         let mailboxes = self.threads.mailboxes.clone();
-        if let Some(bell) = mailboxes.bell(self.id) {
-            self.poller.add_mailbox(bell)?;
+        if let Some(wake_descriptor) = mailboxes.wake_descriptor(self.id) {
+            self.poller.add_mailbox(wake_descriptor)?;
         }
         let listeners = Arc::clone(&self.acceptor.listeners);
         for (index, listener) in listeners.iter().enumerate() {

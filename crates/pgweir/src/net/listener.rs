@@ -32,8 +32,8 @@ use rustix::{
 use super::{
     SocketOptions,
     accept::AcceptedClient,
-    holder,
     inherited::{InheritedAt, Passed, examine},
+    port_owner,
 };
 
 /// The settings for listening sockets.
@@ -67,7 +67,7 @@ pub(crate) enum ListenError {
     /// Another process answers on the Unix socket.
     #[error(
         "unix socket {0} is in use{by}: stop the pooler or PostgreSQL that listens there, or set another \
-         unix_socket_dir or listen_port", by = holder::of_unix(.0).map(|by| format!(" by {by}")).unwrap_or_default()
+         unix_socket_dir or listen_port", by = port_owner::of_unix(.0).map(|by| format!(" by {by}")).unwrap_or_default()
     )]
     InUse(String),
     /// The group does not exist.
@@ -358,7 +358,7 @@ impl fmt::Display for Listener {
 fn hint(at: &str, error: &io::Error) -> Cow<'static, str> {
     let hint = match error.kind() {
         io::ErrorKind::AddrInUse => {
-            let holder = at.parse().ok().and_then(holder::of_tcp);
+            let holder = at.parse().ok().and_then(port_owner::of_tcp);
             return match holder {
                 Some(holder) => format!(": {holder} listens there; stop it, or set another listen_port").into(),
                 None => ": another program listens there (as root, `ss -ltnp` shows which); stop it, or set another \

@@ -115,7 +115,7 @@ impl Mailboxes {
     }
 
     /// Returns the descriptor that becomes readable when the worker is woken.
-    pub(crate) fn bell(&self, of: WorkerId) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn wake_descriptor(&self, of: WorkerId) -> Option<BorrowedFd<'_>> {
         self.0.get(of.index()).map(|mailbox| mailbox.wake.as_fd())
     }
 }

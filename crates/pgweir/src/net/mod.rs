@@ -9,7 +9,7 @@
 //! - `poller`: either `epoll`, or `ring` (io_uring) with its `queue`, `buffers` and `request`. `receive`: bytes that a
 //!   ring has received; `fall_back`: from io_uring to epoll.
 //! - `heap`: the memory that the sockets take, and the return of freed memory to the system.
-//! - `table`, `mailbox`, `timers`, `listener`, `inherited`, `holder`, `options`: the parts of the driver.
+//! - `table`, `mailbox`, `timers`, `listener`, `inherited`, `port_owner`, `options`: the parts of the driver.
 
 mod accept;
 mod closing;
@@ -19,7 +19,6 @@ mod epoll;
 mod execute;
 mod fall_back;
 mod heap;
-pub(crate) mod holder;
 mod inherited;
 mod io;
 mod listener;
@@ -27,6 +26,7 @@ mod mailbox;
 mod options;
 mod poller;
 mod pooler;
+pub(crate) mod port_owner;
 mod read;
 mod receive;
 mod ring;

@@ -137,10 +137,10 @@ impl Poller {
     }
 
     /// Watches the eventfd of the mailbox. Every write to the eventfd is an edge, so no reads are needed.
-    pub(super) fn add_mailbox(&mut self, bell: BorrowedFd<'_>) -> io::Result<()> {
+    pub(super) fn add_mailbox(&mut self, wake_descriptor: BorrowedFd<'_>) -> io::Result<()> {
         match &mut self.ring {
-            None => self.epoll.add_mailbox(bell),
-            Some(ring) => ring.watch(bell, Key::Mailbox, false),
+            None => self.epoll.add_mailbox(wake_descriptor),
+            Some(ring) => ring.watch(wake_descriptor, Key::Mailbox, false),
         }
     }
 

@@ -58,15 +58,15 @@ impl<P: Pooler> Driver<P> {
         let Some(connection) = self.io.table.get(token) else {
             return;
         };
-        let looked = match connection.tls {
-            Some(_) => self.look_secure(token),
+        let peeked = match connection.tls {
+            Some(_) => self.peek_secure(token),
             None if connection.input.receive.early => Ok(self.io.first_early(token)),
-            None => look(connection),
+            None => peek_byte(connection),
         };
         let Some(connection) = self.io.table.get(token) else {
             return;
         };
-        let first = match looked {
+        let first = match peeked {
             Ok(first) => first,
             Err(Errno::AGAIN) => {
                 connection.input.readable = false;
@@ -206,7 +206,7 @@ impl Connection {
 }
 
 /// Returns the first unread byte without reading it, or `None` at the end of the stream.
-pub(super) fn look(connection: &Connection) -> Result<Option<u8>, Errno> {
+pub(super) fn peek_byte(connection: &Connection) -> Result<Option<u8>, Errno> {
     let mut byte = [0];
     loop {
         match recv(&connection.fd, &mut byte, RecvFlags::PEEK) {

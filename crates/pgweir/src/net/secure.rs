@@ -213,7 +213,7 @@ impl<P: Pooler> Driver<P> {
     ///
     /// # Errors
     /// [`Errno::AGAIN`] while there is no plaintext. Any other error has ended the connection.
-    pub(super) fn look_secure(&mut self, token: Token) -> Result<Option<u8>, Errno> {
+    pub(super) fn peek_secure(&mut self, token: Token) -> Result<Option<u8>, Errno> {
         loop {
             let session = self.io.secured(token).ok_or(Errno::BADF)?.session;
             if let Some(first) = session.waiting().first() {
@@ -247,7 +247,7 @@ impl<P: Pooler> Driver<P> {
 
     /// Returns whether there is plaintext, or the end. If not, the connection is reported when there is.
     pub(super) fn has_something_to_say(&mut self, token: Token) -> bool {
-        if self.look_secure(token).is_err() {
+        if self.peek_secure(token).is_err() {
             return false;
         }
         let Some(connection) = self.io.table.get(token) else {

@@ -10,7 +10,7 @@ use std::{io, path::PathBuf};
 
 use nix::unistd::{Uid, User};
 
-use crate::placed::{FileAccess, remedy};
+use crate::setting_errors::{FileAccess, remedy};
 
 pub(crate) use self::{
     core_dumps::forbid_core_dumps, descriptors::FileLimit, notify::Notifier, pid_file::PidFile,

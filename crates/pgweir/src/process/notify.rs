@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_service_manager_is_told() {
+    fn the_service_manager_is_notified() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("notify");
         let manager = UnixDatagram::bind(&path).expect("bound");

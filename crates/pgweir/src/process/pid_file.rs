@@ -80,7 +80,7 @@ impl PidFile {
     ///
     /// # Errors
     /// When the file is no pid file.
-    pub(crate) fn look(path: &Path) -> Result<(), ProcessError> {
+    pub(crate) fn check_usable(path: &Path) -> Result<(), ProcessError> {
         match File::open(path).and_then(|mut file| content(&mut file)) {
             Ok(Content::Foreign) => Err(ProcessError::NoPidFile(path.to_owned())),
             _ => Ok(()),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_given_goes_only_if_nobody_has_taken_it() {
+    fn a_handed_over_file_is_removed_unless_another_process_has_taken_it() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("pid");
         let given = || {

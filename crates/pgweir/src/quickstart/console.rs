@@ -157,7 +157,7 @@ fn find_password(
     };
     let named = parameters.passfile.as_deref().map(Path::new);
     let path = named.map(PathBuf::from).or_else(pgpass::default_path);
-    let found = path.map(|path| pgpass::look_into(&path, &wanted));
+    let found = path.map(|path| pgpass::find_password(&path, &wanted));
     Ok(found.transpose()?.flatten())
 }
 

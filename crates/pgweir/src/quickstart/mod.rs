@@ -192,7 +192,7 @@ fn find_password(
     };
     let path = passfile.map(PathBuf::from).or_else(pgpass::default_path);
     let found = match &path {
-        Some(path) => pgpass::look_into(path, &wanted)?,
+        Some(path) => pgpass::find_password(path, &wanted)?,
         None => None,
     };
     found

@@ -41,7 +41,7 @@ pub(super) fn default_path() -> Option<PathBuf> {
 }
 
 /// Returns the password in a password file, or `None` if the file does not exist or has no line for the login.
-pub(super) fn look_into(
+pub(super) fn find_password(
     path: &Path,
     wanted: &PassfileKey<'_>,
 ) -> Result<Option<Zeroizing<String>>, Refused> {
@@ -163,16 +163,19 @@ mod tests {
     fn a_file_that_others_may_read_is_refused() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("pgpass");
-        assert!(matches!(look_into(&path, &WANTED), Ok(None)));
+        assert!(matches!(find_password(&path, &WANTED), Ok(None)));
         fs::write(&path, "*:*:*:*:secret").expect("written");
         let set =
             |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("mode");
         set(0o640);
-        assert!(matches!(look_into(&path, &WANTED), Err(Refused::Access(_))));
-        set(0o600);
-        assert!(matches!(look_into(&path, &WANTED), Ok(Some(_))));
         assert!(matches!(
-            look_into(folder.path(), &WANTED),
+            find_password(&path, &WANTED),
+            Err(Refused::Access(_))
+        ));
+        set(0o600);
+        assert!(matches!(find_password(&path, &WANTED), Ok(Some(_))));
+        assert!(matches!(
+            find_password(folder.path(), &WANTED),
             Err(Refused::NoFile(_))
         ));
     }

@@ -8,9 +8,9 @@ use crate::{
     control::LoadError,
     http::HttpListenError,
     net::ListenError,
-    placed::{FileAccess, Places, placed, remedy},
     process::ProcessError,
     quickstart::{FirstLoginError, QuickStartError},
+    setting_errors::{FileAccess, Places, placed, remedy},
     takeover::{self, TakeoverError},
 };
 

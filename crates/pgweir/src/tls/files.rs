@@ -8,7 +8,7 @@ use rustls::pki_types::{
 use webpki::{CertRevocationList, OwnedCertRevocationList};
 
 use super::TlsError;
-use crate::placed::{FileAccess, remedy};
+use crate::setting_errors::{FileAccess, remedy};
 
 /// Reads files, and remembers their contents.
 pub(super) struct Files<'a> {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::{
     figures::{Duration, History, pool_name},
+    formatting::{count, count_of, span},
     sample::Sample,
     section::Tone,
     table::Row,
-    words::{count, span, things},
 };
 
 /// An event is mentioned for so many seconds after it happened last.
@@ -129,7 +129,7 @@ fn outages(sample: &Sample) -> Vec<Finding> {
             let verb = if clients == 1 { "waits" } else { "wait" };
             let longest = waiting().map(|pool| longest_wait(*pool)).max();
             let longest = span(longest.unwrap_or_default());
-            let clients = things(clients, "client");
+            let clients = count_of(clients, "client");
             text.push_str(&format!("; {clients} {verb}, the longest for {longest}"));
         }
         let is_of_these = |row: &Row<'_>| {
@@ -188,7 +188,7 @@ fn waiting(sample: &Sample, pool: Row<'_>) -> Option<Finding> {
     let mut text = format!(
         "{}: {} {verb}, the longest for {}",
         name(pool),
-        things(clients, "client"),
+        count_of(clients, "client"),
         span(wait)
     );
     let (database, user) = (pool.text("database"), pool.text("user"));
@@ -197,7 +197,7 @@ fn waiting(sample: &Sample, pool: Row<'_>) -> Option<Finding> {
     } else if let Some(reason) = pool.get("wait_reason") {
         text.push_str(&format!(" ({reason})"));
     } else if sample.table("WAITERS").is_none() {
-        let in_use = things(pool.count("sv_active"), "server");
+        let in_use = count_of(pool.count("sv_active"), "server");
         text.push_str(&format!(" ({in_use} in use)"));
     }
     let found = if wait >= LONG { bad } else { warning };
@@ -220,12 +220,12 @@ fn describe_holder(waiter: Row<'_>, text: &mut String) {
             (alike @ 2.., program) => {
                 let user = || format!("user {}", shortened(waiter.text("holder_user")));
                 let program = program.unwrap_or_else(user);
-                let servers = things(holders, "server");
+                let servers = count_of(holders, "server");
                 format!("{alike} of {servers} are held by {program} ({state}), one for {held}")
             }
             (_, program) => {
                 let program = program.map_or_else(String::new, |program| format!("{program}, "));
-                let holders = things(holders, "holder");
+                let holders = count_of(holders, "holder");
                 format!(
                     "of {holders} client {client} ({program}{state}) has had its server for longest: {held}"
                 )

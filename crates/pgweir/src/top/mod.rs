@@ -7,6 +7,7 @@ mod app;
 mod console;
 mod figures;
 mod findings;
+mod formatting;
 mod plain;
 mod sample;
 mod sampling;
@@ -17,7 +18,6 @@ mod terminal;
 #[cfg(test)]
 mod tests;
 mod views;
-mod words;
 
 use std::{
     env,

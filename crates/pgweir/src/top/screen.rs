@@ -12,9 +12,9 @@ use super::{
     app::{App, Link},
     figures::Figures,
     findings::{Finding, findings, longest_wait},
+    formatting::{count, count_of, plot, rate, span},
     section::{Section, Tone, fitted, wrapped},
     views::{VIEWS, View},
-    words::{count, plot, rate, span, things},
 };
 
 /// The largest number of lines for problems.
@@ -211,9 +211,9 @@ pub(super) fn totals(app: &App) -> String {
     let now = course.last().copied().flatten();
     format!(
         "{}, {} waiting{longest}; {} in use, {} idle; {} pinned; {} tx/s {}",
-        things(sum("cl_active") + waiting, "client"),
+        count_of(sum("cl_active") + waiting, "client"),
         count(waiting),
-        things(sum("sv_active"), "server"),
+        count_of(sum("sv_active"), "server"),
         count(sum("sv_idle") + sum("sv_used")),
         count(app.sample.rows("PINS").count() as u64),
         now.map_or_else(|| "-".to_owned(), rate),

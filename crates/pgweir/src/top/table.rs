@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_reaches_the_terminal_but_what_is_seen() {
+    fn control_characters_do_not_reach_the_terminal() {
         assert_eq!(
             printable("a\u{1b}[2Jb\u{7}\u{9b}c\nd\u{202e}e"),
             "a·[2Jb··c d·e"

@@ -181,7 +181,7 @@ fn holders_that_are_alike_are_counted() {
 }
 
 #[test]
-fn what_needs_a_look_comes_first() {
+fn problems_come_first() {
     let lines = text(&frame(&busy(), 100, 30)).join("\n");
     let squeezed = lines.split_whitespace().collect::<Vec<_>>().join(" ");
     for expected in [

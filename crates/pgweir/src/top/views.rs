@@ -3,10 +3,10 @@
 use super::{
     figures::{Duration, Figures, History, PoolName, databases, pool_name},
     findings::{longest_wait, time_of_day},
+    formatting::{count, plot, rate, span},
     sample::Sample,
     section::{Cell, Column, Line, Section, SortValue, Tone},
     table::{Row, Table},
-    words::{count, plot, rate, span},
 };
 
 /// The width of the plots in a table.

@@ -1,8 +1,8 @@
 //! Model clients: they log in, make requests, check each answer, and leave.
 
+mod direct_session;
 mod login;
 mod operator;
-mod own;
 mod past_faults;
 mod pipeline;
 mod script;
@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, VecDeque};
 use pgweir_wire::{Header, Report, tag::backend};
 
 use self::{
+    direct_session::{Ask, DirectSession, Reply},
     login::Login,
-    own::{Ask, OwnSession, Reply},
     past_faults::CANCELED,
     tags::{is_marked, is_of_waiting, show},
 };
@@ -27,7 +27,7 @@ pub(crate) use self::{
     script::Intent,
 };
 use crate::{
-    checks::{Promise, RequestId, Said, Violation},
+    checks::{Guarantee, RequestId, SentMessage, Violation},
     network::{End, LinkId},
     scenario::Account,
 };
@@ -100,7 +100,7 @@ pub(crate) struct Client {
     /// The requests whose Sync was not sent yet.
     open: Option<Unit>,
     pause: Option<Pause>,
-    own: OwnSession,
+    own: DirectSession,
     /// Whether the client uses prepared statements that outlive a pipeline.
     pub(crate) prepares: bool,
     /// Whether the client uses statements before it knows the results of the previous pipeline.
@@ -201,7 +201,7 @@ impl Client {
             units: VecDeque::new(),
             open: None,
             pause: None,
-            own: OwnSession::new(),
+            own: DirectSession::new(),
             prepares: false,
             runs_ahead: false,
             next_number: 0,
@@ -295,7 +295,7 @@ impl Client {
             Phase::Refused if !broken => Ok(()),
             _ if is_allowed => Ok(()),
             _ => Err(Violation::new(
-                Promise::Reasons,
+                Guarantee::Reasons,
                 format!("cut off without a word: {}", self.state()),
             )),
         }
@@ -305,7 +305,7 @@ impl Client {
     pub(crate) fn received(
         &mut self,
         bytes: &[u8],
-        said: &mut VecDeque<Said>,
+        said: &mut VecDeque<SentMessage>,
         faults: PastFaults,
     ) -> Result<(), Violation> {
         if matches!(self.phase, Phase::Left | Phase::Over) {
@@ -364,7 +364,7 @@ impl Client {
     fn message(
         &mut self,
         message: &[u8],
-        said: &mut VecDeque<Said>,
+        said: &mut VecDeque<SentMessage>,
         faults: PastFaults,
     ) -> Result<(), Violation> {
         let (tag, body) = (message[0], &message[5..]);
@@ -386,14 +386,15 @@ impl Client {
         if self.made_error && tag == backend::READY_FOR_QUERY {
             return self.answered(tag, body);
         }
-        let is_poolers = |said: &&Said| {
+        let is_for_pooler = |said: &&SentMessage| {
             let (of_server, ask) = (said.message[0], self.asked());
-            said.message != message && self.own.is_poolers(ask, of_server, tag)
+            said.message != message && self.own.is_for_pooler(ask, of_server, tag)
         };
-        let from_pooler = said.iter().take_while(is_poolers).count();
+        let from_pooler = said.iter().take_while(is_for_pooler).count();
         // An error of the pooler's own does not show anything about the servers' messages.
-        let is_servers =
-            |said: &Said| said.message[0] == tag && code_of(&said.message[5..]) == code_of(body);
+        let is_servers = |said: &SentMessage| {
+            said.message[0] == tag && code_of(&said.message[5..]) == code_of(body)
+        };
         if tag != backend::ERROR_RESPONSE || said.get(from_pooler).is_some_and(is_servers) {
             said.drain(..from_pooler);
         }
@@ -428,7 +429,8 @@ impl Client {
             backend::PARSE_COMPLETE | backend::CLOSE_COMPLETE => self.answered(tag, body),
             backend::ERROR_RESPONSE if self.expects_error(body) => {
                 // The pooler's error replaces the server's, or has another text.
-                let said_by_server = |said: &Said| said.message[0] == backend::ERROR_RESPONSE;
+                let said_by_server =
+                    |said: &SentMessage| said.message[0] == backend::ERROR_RESPONSE;
                 if said.pop_front_if(|said| said_by_server(said)).is_none() {
                     self.made_error = true;
                     self.errors_made += 1;
@@ -556,7 +558,7 @@ impl Client {
                 "client {} is told {text:?} for no reason, in answer to {ask:?}",
                 self.index
             );
-            return Err(Violation::new(Promise::Reasons, what));
+            return Err(Violation::new(Guarantee::Reasons, what));
         }
         if report.severity == b"ERROR" {
             self.withdrawn += u64::from(text == CANCELED);
@@ -586,7 +588,7 @@ impl Client {
     }
 
     fn wrong(&self, what: String) -> Violation {
-        Violation::new(Promise::Replies, format!("client {} {what}", self.index))
+        Violation::new(Guarantee::Replies, format!("client {} {what}", self.index))
     }
 }
 

@@ -6,7 +6,7 @@ use pgweir_wire::tag::frontend;
 
 use super::{
     Client, Pause, Unit,
-    own::{Ask, Statement},
+    direct_session::{Ask, Statement},
 };
 
 /// Names of statements that all clients use, as clients of JDBC do.

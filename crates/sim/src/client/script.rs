@@ -2,7 +2,7 @@
 
 use pgweir_wire::{MessageWriter, tag::frontend};
 
-use super::{Client, Pause, Phase, Unit, own::Ask};
+use super::{Client, Pause, Phase, Unit, direct_session::Ask};
 use crate::{checks::RequestId, network::End, postgres::is_refused};
 
 /// The plan of a client for its next steps.

@@ -5,7 +5,7 @@ use pgweir_wire::{Report, tag::backend, tag::frontend};
 
 use super::{Client, Phase};
 use crate::{
-    checks::{Promise, RequestId, Violation},
+    checks::{Guarantee, RequestId, Violation},
     network::End,
 };
 
@@ -26,7 +26,7 @@ impl Client {
     pub(super) fn run_wild(&mut self, leaves: bool, rng: &mut fastrand::Rng) {
         let left = self.wild.unwrap_or_default();
         if leaves || left == 0 {
-            return self.leave_wildly(rng);
+            return self.leave_at_random(rng);
         }
         self.wild = Some(left - 1);
         for _ in 0..rng.u8(1..9) {
@@ -34,7 +34,7 @@ impl Client {
         }
     }
 
-    fn leave_wildly(&mut self, rng: &mut fastrand::Rng) {
+    fn leave_at_random(&mut self, rng: &mut fastrand::Rng) {
         let whole = self.output.len();
         match rng.u8(..4) {
             0 => self.write(|writer| {
@@ -124,7 +124,7 @@ impl Client {
         let is_data = !matches!(tag, backend::PARAMETER_STATUS | backend::ROW_DESCRIPTION);
         if is_data && id.is_some_and(|id| id.client != self.index) {
             let what = format!("client {} gets what is said to {id:?}", self.index);
-            return Err(Violation::new(Promise::Replies, what));
+            return Err(Violation::new(Guarantee::Replies, what));
         }
         let is_fatal = tag == backend::ERROR_RESPONSE
             && Report::parse(body).is_ok_and(|report| report.severity == b"FATAL");

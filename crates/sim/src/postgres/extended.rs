@@ -10,7 +10,7 @@ use super::{
     statement::{Command, Text, signature},
     work::check_known,
 };
-use crate::checks::{Promise, RequestId, Violation};
+use crate::checks::{Guarantee, RequestId, Violation};
 
 /// A prepared statement.
 #[derive(Debug)]
@@ -161,7 +161,7 @@ impl Session {
             && Some(claim.id.client) != self.id.map_or(self.client, |id| Some(id.client))
         {
             let what = format!("a portal is bound to a foreign statement: {claim:?}");
-            return Err(Violation::new(Promise::Sessions, what).into());
+            return Err(Violation::new(Guarantee::Sessions, what).into());
         }
         if given.len() != statement.types.len() {
             self.fail(false, "08P01", "wrong number of parameters", out);

@@ -27,7 +27,7 @@ use self::{
 };
 use crate::{
     EventCounts,
-    checks::{Promise, RequestId, Said, Tap, Violation},
+    checks::{Guarantee, RequestId, SentMessage, ServerInputCheck, Violation},
     network::{End, LinkId, Network},
     scenario::PlantedFault,
 };
@@ -71,7 +71,7 @@ enum Phase {
 #[derive(Debug)]
 pub(crate) struct Backend {
     pub(crate) link: LinkId,
-    pub(crate) tap: Tap,
+    pub(crate) tap: ServerInputCheck,
     /// The database and the user in the startup packet.
     pub(crate) pool: Option<(String, String)>,
     /// The client for whose cancel request the pooler has opened this connection.
@@ -107,7 +107,7 @@ pub(crate) struct Cluster {
     /// The clients that have lost a server with unread answers, so that the results of their statements are unknown.
     unsure: Vec<usize>,
     /// The messages for each client since the last time the world collected them.
-    pub(crate) said: Vec<(usize, Said)>,
+    pub(crate) said: Vec<(usize, SentMessage)>,
 }
 
 impl Cluster {
@@ -140,7 +140,7 @@ impl Cluster {
     pub(crate) fn accept(&mut self, link: LinkId, cancel_for: Option<usize>, secret: [u8; 4]) {
         self.backends.push(Backend {
             link,
-            tap: Tap::default(),
+            tap: ServerInputCheck::default(),
             pool: None,
             cancel_for,
             delivered: 0,
@@ -177,7 +177,8 @@ impl Cluster {
             Phase::Session(session) if session.is_running() => session.run(&mut backend.out),
             Phase::Session(_) => self.serve(index, net)?,
         }
-        self.said.append(&mut self.backends[index].out.take_said());
+        self.said
+            .append(&mut self.backends[index].out.take_sent_messages());
         Ok(())
     }
 
@@ -352,7 +353,7 @@ impl Cluster {
                 backend.phase = Phase::Gone;
                 net.link(backend.link).up.push_last(&answer, End::Eof);
                 let what = "PostgreSQL refuses the pooler's password";
-                return Err(Violation::new(Promise::ValidActions, what));
+                return Err(Violation::new(Guarantee::ValidActions, what));
             }
             Step::Accepted if self.refuses => {
                 let mut words = answer;
@@ -371,7 +372,7 @@ impl Cluster {
                 self.welcome(index);
             }
             Step::Cancel { pid, secret } => return self.cancel(index, pid, &secret, net),
-            Step::Nonsense(what) => return Err(Violation::new(Promise::ValidActions, what)),
+            Step::Nonsense(what) => return Err(Violation::new(Guarantee::ValidActions, what)),
         }
         Ok(())
     }
@@ -424,7 +425,7 @@ impl Cluster {
             session.attach(direct);
             if let Some(at) = self.unsure.iter().position(|&own| Some(own) == whose) {
                 self.unsure.swap_remove(at);
-                session.settle_what_was_lost();
+                session.adopt_pooler_session();
             }
         }
         match session.message(header.tag, &message[5..], whose, &mut backend.out)? {
@@ -438,7 +439,7 @@ impl Cluster {
                 if too_many && !backend.options.replicates {
                     let what =
                         format!("backend {index} holds {held} prepared statements, {given} given");
-                    return Err(Violation::new(Promise::Memory, what));
+                    return Err(Violation::new(Guarantee::Memory, what));
                 }
                 self.notify(index, &sent);
             }
@@ -481,7 +482,7 @@ impl Cluster {
             .find(|&other| pid(other) == target && self.backends[other].secret == secret);
         let Some(found) = found else {
             return Err(Violation::new(
-                Promise::Cancel,
+                Guarantee::Cancel,
                 "a key that no backend ever had",
             ));
         };
@@ -500,12 +501,12 @@ impl Cluster {
                 "a cancel request for client {meant:?} reaches a server that works for {:?}",
                 backend.tap.owner
             );
-            return Err(Violation::new(Promise::Cancel, what));
+            return Err(Violation::new(Guarantee::Cancel, what));
         }
         if session.cancel(&mut backend.out) {
             *self.event_counts.entry("query cancelled").or_default() += 1;
         }
-        self.said.append(&mut backend.out.take_said());
+        self.said.append(&mut backend.out.take_sent_messages());
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use pgweir_wire::{MessageWriter, tag::backend};
 
-use crate::checks::{RequestId, Said};
+use crate::checks::{RequestId, SentMessage};
 
 /// PostgreSQL sends its output when it has this number of bytes, or when it waits for the next message.
 const BUFFER: usize = 8192;
@@ -13,7 +13,7 @@ pub(super) struct Output {
     bytes: Vec<u8>,
     flushed: usize,
     produced: u64,
-    said: Vec<(usize, Said)>,
+    said: Vec<(usize, SentMessage)>,
 }
 
 impl Output {
@@ -28,7 +28,7 @@ impl Output {
         make(&mut MessageWriter::new(&mut self.bytes));
         self.produced += (self.bytes.len() - start) as u64;
         if let Some(client) = client {
-            let said = Said {
+            let said = SentMessage {
                 backend,
                 end: self.produced,
                 message: self.bytes[start..].to_vec(),
@@ -85,7 +85,7 @@ impl Output {
     }
 
     /// Returns the messages since the last call.
-    pub(super) fn take_said(&mut self) -> Vec<(usize, Said)> {
+    pub(super) fn take_sent_messages(&mut self) -> Vec<(usize, SentMessage)> {
         std::mem::take(&mut self.said)
     }
 

@@ -12,7 +12,7 @@ use super::{
     work::check_known,
 };
 use crate::{
-    checks::{Promise, RequestId, Violation},
+    checks::{Guarantee, RequestId, Violation},
     scenario::PlantedFault,
 };
 
@@ -235,7 +235,7 @@ impl Session {
             }
             other => {
                 let what = format!("a server gets a message of type '{}'", other.escape_ascii());
-                return Err(Violation::new(Promise::ValidActions, what));
+                return Err(Violation::new(Guarantee::ValidActions, what));
             }
         }
         Ok(Next::Go)
@@ -344,7 +344,7 @@ impl Session {
             Command::Refused => return Outcome::Failed("42601", "syntax error".to_owned()),
             Command::Unknown => {
                 let what = format!("the model does not know {source:?}");
-                return Outcome::Broken(Violation::new(Promise::ValidActions, what));
+                return Outcome::Broken(Violation::new(Guarantee::ValidActions, what));
             }
         }
         Outcome::Done
@@ -549,7 +549,7 @@ impl Session {
                     claim.id,
                     self.state.value(name)
                 );
-                Err(Violation::new(Promise::Sessions, what))
+                Err(Violation::new(Guarantee::Sessions, what))
             }
             _ => Ok(()),
         };

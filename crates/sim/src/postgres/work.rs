@@ -11,7 +11,7 @@ use super::{
     statement::{Command, Text},
 };
 use crate::{
-    checks::{Promise, Violation},
+    checks::{Guarantee, Violation},
     scenario::PlantedFault,
 };
 
@@ -29,9 +29,9 @@ impl Session {
 
     /// Makes the direct session equal to this one: the client's last server was lost before it had answered, so the
     /// pooler's result is taken as correct.
-    pub(super) fn settle_what_was_lost(&self) {
+    pub(super) fn adopt_pooler_session(&self) {
         if let Some(direct) = &self.direct {
-            direct.borrow_mut().become_like(&self.state);
+            direct.borrow_mut().copy_from(&self.state);
         }
     }
 
@@ -101,7 +101,7 @@ impl Session {
             }
             Err(Failure::Sql(_, what) | Failure::Unknown(what)) => {
                 let what = format!("the model fails {source:?}: {what}");
-                return Outcome::Broken(Violation::new(Promise::ValidActions, what));
+                return Outcome::Broken(Violation::new(Guarantee::ValidActions, what));
             }
         };
         match statement {
@@ -206,7 +206,7 @@ impl Session {
                     "client {client} gets backend {} as a session that is not its own: {what}",
                     self.backend
                 );
-                Err(Violation::new(Promise::Sessions, what))
+                Err(Violation::new(Guarantee::Sessions, what))
             }
             None => Ok(()),
         }
@@ -218,7 +218,7 @@ pub(super) fn check_known(text: &Text) -> Result<(), Violation> {
     match text.commands.contains(&Command::Unknown) {
         true => {
             let what = format!("the model does not know {:?}", text.source);
-            Err(Violation::new(Promise::ValidActions, what))
+            Err(Violation::new(Guarantee::ValidActions, what))
         }
         false => Ok(()),
     }

@@ -2,7 +2,7 @@
 //! another pool could be closed.
 
 use super::World;
-use crate::checks::{Promise, Violation};
+use crate::checks::{Guarantee, Violation};
 
 /// The number of clients that may wait in a pool before it uses its overflow.
 const OVERFLOW_WAITING: usize = 2;
@@ -123,7 +123,7 @@ impl World {
         {
             Some((what, cap, count)) => {
                 let what = format!("{count} servers of {what}, {cap} allowed");
-                Err(Violation::new(Promise::Counts, what))
+                Err(Violation::new(Guarantee::Counts, what))
             }
             None => Ok(()),
         }

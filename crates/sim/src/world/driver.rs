@@ -15,8 +15,8 @@ use pgweir_wire::Header;
 
 use super::World;
 use crate::{
-    checks::{Promise, Violation},
-    network::{Far, LinkId},
+    checks::{Guarantee, Violation},
+    network::{FarEnd, LinkId},
     scenario::PlantedFault,
 };
 
@@ -163,8 +163,8 @@ impl World {
             return None;
         };
         match self.net.see(open.link).far {
-            Far::Client(client) => Some(client),
-            Far::Backend(_) => None,
+            FarEnd::Client(client) => Some(client),
+            FarEnd::Backend(_) => None,
         }
     }
 
@@ -351,7 +351,7 @@ impl World {
         };
         for open in opens.into_iter().flatten() {
             self.net.let_go(open.link, &open.unsent);
-            self.forget_said(open.link);
+            self.discard_sent_bytes(open.link);
         }
     }
 
@@ -369,12 +369,12 @@ impl World {
             )));
         };
         match self.net.see(open.link).far {
-            Far::Client(client) if is_input => match self.apply_fault_to_reply(client, bytes) {
+            FarEnd::Client(client) if is_input => match self.apply_fault_to_reply(client, bytes) {
                 Some(bytes) => self.write(host, to, &bytes),
                 None => Ok(()),
             },
-            Far::Client(_) => self.write(host, to, bytes),
-            Far::Backend(backend) => {
+            FarEnd::Client(_) => self.write(host, to, bytes),
+            FarEnd::Backend(backend) => {
                 let (to, backend) = self.apply_fault_to_route(host, to, backend, bytes, is_input);
                 self.cluster.backends[backend].touched_at = self.now;
                 if self.cluster.is_session(backend) {
@@ -400,7 +400,7 @@ impl World {
             return Ok(());
         }
         let what = format!("client {owner} gets a server that was opened for another");
-        Err(Violation::new(Promise::OneClient, what))
+        Err(Violation::new(Guarantee::OneClient, what))
     }
 
     fn write(&mut self, host: usize, to: Token, bytes: &[u8]) -> Result<(), Violation> {
@@ -422,7 +422,7 @@ impl World {
             open.unsent.extend_from_slice(bytes);
             if open.unsent.len() > most_unsent {
                 let what = format!("{} bytes wait for {:?}", open.unsent.len(), link.far);
-                return Err(Violation::new(Promise::Memory, what));
+                return Err(Violation::new(Guarantee::Memory, what));
             }
             return Ok(());
         }
@@ -451,7 +451,7 @@ impl World {
         open.unsent.drain(..taken);
         if open.unsent.is_empty() {
             driver.pending.push_back(Pending::Drained(token));
-            if let Far::Client(client) = link.far {
+            if let FarEnd::Client(client) = link.far {
                 self.cluster.touch_of(client, self.now);
             }
         }
@@ -471,13 +471,13 @@ impl World {
     pub(super) fn close(&mut self, host: usize, token: Token) {
         if let Some(Conn::Open(open)) = self.hosts[host].table.remove(&token) {
             self.net.let_go(open.link, &open.unsent);
-            self.forget_said(open.link);
+            self.discard_sent_bytes(open.link);
         }
     }
 
     /// Discards the bytes that a server has sent and the pooler has not read, since the connection is gone.
-    fn forget_said(&mut self, link: LinkId) {
-        if let Far::Backend(backend) = self.net.see(link).far {
+    fn discard_sent_bytes(&mut self, link: LinkId) {
+        if let FarEnd::Backend(backend) = self.net.see(link).far {
             let backend_seen = &self.cluster.backends[backend];
             let read = backend_seen.delivered.min(backend_seen.cut);
             for said in &mut self.said {
@@ -539,7 +539,7 @@ impl World {
         };
         let others = self.hosts[host].table.iter().filter_map(|(token, conn)| {
             let Conn::Open(open) = conn else { return None };
-            let Far::Backend(other) = self.net.see(open.link).far else {
+            let FarEnd::Backend(other) = self.net.see(open.link).far else {
                 return None;
             };
             let is_quiet = self.cluster.is_quiet(other, &self.net);
@@ -563,7 +563,7 @@ impl World {
 const UNSENT_MAX: usize = 49_152;
 
 fn sense(what: &str) -> Violation {
-    Violation::new(Promise::ValidActions, what)
+    Violation::new(Guarantee::ValidActions, what)
 }
 
 /// Describes an action in a line of the trace.

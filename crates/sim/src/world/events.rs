@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     checks::Violation,
-    network::{End, Far},
+    network::{End, FarEnd},
 };
 
 /// The address of all endpoints that are not Unix sockets.
@@ -208,7 +208,9 @@ impl World {
             return self.execute(host, Call::default());
         }
         let backend = self.cluster.next();
-        let link = self.net.open(Far::Backend(backend), self.scenario.capacity);
+        let link = self
+            .net
+            .open(FarEnd::Backend(backend), self.scenario.capacity);
         let secret = self.rng.u32(..).to_be_bytes();
         self.cluster.accept(link, cancel_for, secret);
         let nonce = std::array::from_fn(|_| self.rng.u8(..));
@@ -228,7 +230,7 @@ impl World {
         let Some(Conn::Open(open)) = self.hosts[host].table.get(&token) else {
             return Ok(());
         };
-        let of_server = matches!(self.net.see(open.link).far, Far::Backend(_));
+        let of_server = matches!(self.net.see(open.link).far, FarEnd::Backend(_));
         let fails =
             of_server && self.scenario.fault_rates.server_killed > 0 && self.rng.u8(..50) == 0;
         if fails {
@@ -272,8 +274,8 @@ impl World {
             return self.end(host, token, why);
         }
         let client = match far {
-            Far::Client(index) => Some(index),
-            Far::Backend(index) => {
+            FarEnd::Client(index) => Some(index),
+            FarEnd::Backend(index) => {
                 let backend = &mut self.cluster.backends[index];
                 backend.delivered += bytes.len() as u64;
                 backend.touched_at = self.now;

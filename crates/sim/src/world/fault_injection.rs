@@ -16,7 +16,7 @@ use super::{
 use crate::{
     checks::Violation,
     client::{Client, Intent},
-    network::{End, Far},
+    network::{End, FarEnd},
 };
 
 /// An outage: PostgreSQL accepts no connections for a while.
@@ -37,7 +37,7 @@ impl World {
     /// A client connects to a random worker.
     pub(super) fn arrive(&mut self) -> Result<(), Violation> {
         let index = self.clients.len();
-        let link = self.net.open(Far::Client(index), self.scenario.capacity);
+        let link = self.net.open(FarEnd::Client(index), self.scenario.capacity);
         let account = self.rng.usize(..self.scenario.accounts.len());
         let mode = self.scenario.mode;
         let keeps_server = mode == pgweir_config::PoolMode::Session;
@@ -214,7 +214,7 @@ impl World {
             client.was_named |= client.key == named;
         }
         let index = self.clients.len();
-        let link = self.net.open(Far::Client(index), self.scenario.capacity);
+        let link = self.net.open(FarEnd::Client(index), self.scenario.capacity);
         self.admit(Client::canceller(index, link, pid, &secret))
     }
 

@@ -24,7 +24,7 @@ use self::{
 };
 use crate::{
     EventCounts,
-    checks::{Promise, Said, Violation},
+    checks::{Guarantee, SentMessage, Violation},
     client::{Client, Intent, PastFaults},
     network::Network,
     postgres::Cluster,
@@ -56,7 +56,7 @@ pub(crate) struct World {
     cluster: Cluster,
     clients: Vec<Client>,
     /// For each client, the servers' messages that it has not received yet.
-    said: Vec<VecDeque<Said>>,
+    said: Vec<VecDeque<SentMessage>>,
     hosts: Vec<Host>,
     /// The mail by sender and receiver. The control thread has the number after the last worker's.
     posts: BTreeMap<(usize, usize), VecDeque<Posted>>,
@@ -178,7 +178,7 @@ impl World {
             self.perform(event)?;
         }
         Err(Violation::new(
-            Promise::Waits,
+            Guarantee::Waits,
             "the world does not come to rest",
         ))
     }
@@ -211,7 +211,7 @@ impl World {
                 continue;
             }
             self.check_quiet_world()?;
-            if self.clients.iter().all(Client::is_over) && self.is_cold() {
+            if self.clients.iter().all(Client::is_over) && self.is_like_at_start() {
                 return Ok(());
             }
             jumps += 1;

@@ -9,7 +9,7 @@ use pgweir_core::{
 
 use super::{World, driver::Posted};
 use crate::{
-    checks::{Promise, Violation},
+    checks::{Guarantee, Violation},
     client::Order,
 };
 
@@ -49,7 +49,7 @@ impl World {
             let may = order.is_harmless() || self.clients[index].is_admin();
             if ok != may {
                 let what = format!("client {index}: {} was done: {ok}", order.text());
-                return Err(Violation::new(Promise::Rights, what));
+                return Err(Violation::new(Guarantee::Rights, what));
             }
         }
         Ok(())

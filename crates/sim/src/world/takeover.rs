@@ -11,7 +11,7 @@ use super::{
     World,
     driver::{Call, Conn, Open, Posted},
 };
-use crate::checks::{Promise, Violation};
+use crate::checks::{Guarantee, Violation};
 
 /// A client that was handed over, with its server if it has one: the server's pool, and the worker that counts it.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl World {
             }
             _ => {
                 let what = "somebody leaves who is not connected";
-                Err(Violation::new(Promise::ValidActions, what))
+                Err(Violation::new(Guarantee::ValidActions, what))
             }
         };
         let open = remove(conn)?;
@@ -90,7 +90,7 @@ impl World {
             Ok(Message::Client { record, .. }) => record,
             _ => {
                 return Err(Violation::new(
-                    Promise::ValidActions,
+                    Guarantee::ValidActions,
                     "a client can't be written down",
                 ));
             }

@@ -7,8 +7,8 @@ use pgweir_core::{SharedPool, Shutdown};
 
 use super::{World, driver::Conn};
 use crate::{
-    checks::{Promise, Violation},
-    network::Far,
+    checks::{Guarantee, Violation},
+    network::FarEnd,
 };
 
 /// Microseconds for which a server may stay without a reason with a client that was pinned before, or that is one of
@@ -36,7 +36,7 @@ impl World {
             let whole = !self.hosts.iter().any(|host| host.stopped);
             if whole && present.len() != servers {
                 let what = format!("{} servers, and the ledger counts {servers}", present.len());
-                return Err(Violation::new(Promise::Counts, what));
+                return Err(Violation::new(Guarantee::Counts, what));
             }
             self.check_remains(&present)?;
             if waiting == 0 || self.is_shut() {
@@ -44,7 +44,7 @@ impl World {
             }
             if let Some(idle) = self.find_idle(&present) {
                 let what = format!("{waiting} clients wait, and backend {idle} is idle");
-                return Err(Violation::new(Promise::Waits, what));
+                return Err(Violation::new(Guarantee::Waits, what));
             }
             let ticks = self
                 .hosts
@@ -62,7 +62,7 @@ impl World {
                     pool.key.database,
                     pool.ledger.lock().wait_reason(self.now)
                 );
-                return Err(Violation::new(Promise::Waits, what));
+                return Err(Violation::new(Guarantee::Waits, what));
             }
         }
         let most = self.pools().into_iter().map(|pool| {
@@ -84,7 +84,7 @@ impl World {
                 && let Some(what) = self.cluster.remains(backend)
             {
                 let what = format!("client {owner} has gone, and backend {backend} has {what}");
-                return Err(Violation::new(Promise::Sessions, what));
+                return Err(Violation::new(Guarantee::Sessions, what));
             }
         }
         Ok(())
@@ -101,13 +101,13 @@ impl World {
                 "{count} servers of {database}/{user}, {} allowed",
                 self.most_servers
             );
-            return Err(Violation::new(Promise::Counts, what));
+            return Err(Violation::new(Guarantee::Counts, what));
         }
         self.check_caps(database, user)
     }
 
     /// Returns whether the servers are idle, and pools and counts are as before the first client.
-    pub(super) fn is_cold(&self) -> bool {
+    pub(super) fn is_like_at_start(&self) -> bool {
         match self.scenario.shutdown {
             Some(_) => self.hosts.iter().all(|host| host.stopped),
             None => {
@@ -131,13 +131,13 @@ impl World {
                 "{} clients are counted after the last has left, {logins} of them log in",
                 self.directory.clients()
             );
-            return Err(Violation::new(Promise::Counts, what));
+            return Err(Violation::new(Guarantee::Counts, what));
         }
         for (index, host) in self.hosts.iter().enumerate() {
             let listens = |conn: &&Conn| match conn {
                 Conn::Open(open) => match self.net.see(open.link).far {
-                    Far::Backend(index) => self.cluster.backends[index].is_listener(),
-                    Far::Client(_) => false,
+                    FarEnd::Backend(index) => self.cluster.backends[index].is_listener(),
+                    FarEnd::Client(_) => false,
                 },
                 Conn::Connecting { .. } => false,
             };
@@ -151,14 +151,14 @@ impl World {
             if servers != counted {
                 let what =
                     format!("worker {index} holds {servers} connections, {counted} are counted");
-                return Err(Violation::new(Promise::Counts, what));
+                return Err(Violation::new(Guarantee::Counts, what));
             }
         }
-        self.go_cold()
+        self.remove_unused()
     }
 
     /// Advances the clock: idle servers are closed, and then pools are removed that the configuration does not name.
-    fn go_cold(&mut self) -> Result<(), Violation> {
+    fn remove_unused(&mut self) -> Result<(), Violation> {
         for _ in 0..30_000 {
             self.pass_time();
             self.run_until_quiet()?;
@@ -177,7 +177,7 @@ impl World {
         let open: usize = self.hosts.iter().map(|host| host.table.len()).sum();
         if left > 0 || open > 0 {
             let what = format!("{left} servers and {open} connections are left of idle pools");
-            return Err(Violation::new(Promise::Counts, what));
+            return Err(Violation::new(Guarantee::Counts, what));
         }
         for _ in 0..30 {
             self.pass_time();
@@ -189,7 +189,7 @@ impl World {
         match self.pools().iter().find(|pool| forgotten(pool)) {
             Some(pool) => {
                 let what = format!("nobody uses the pool {:?}, and it is kept", pool.key);
-                Err(Violation::new(Promise::Counts, what))
+                Err(Violation::new(Guarantee::Counts, what))
             }
             None => Ok(()),
         }
@@ -208,9 +208,12 @@ impl World {
                 .filter(|&host| !self.hosts[host].stopped)
                 .collect();
             let what = format!("workers {running:?} have not finished");
-            return Violation::new(Promise::Shutdown, what);
+            return Violation::new(Guarantee::Shutdown, what);
         }
-        Violation::new(Promise::Waits, format!("for ever: {}", waiting.join("; ")))
+        Violation::new(
+            Guarantee::Waits,
+            format!("for ever: {}", waiting.join("; ")),
+        )
     }
 
     /// Returns all pools in a fixed order.

@@ -82,14 +82,14 @@ pub(super) fn catalogs(admin: &Admin<'_>, now: Time) -> Table {
 pub(super) fn opaque(admin: &Admin<'_>) -> Table {
     let mut rows = Vec::new();
     for (database, report) in reports(admin) {
-        for suspect in report.certificates.suspects() {
+        for object in report.certificates.opaque_objects() {
             rows.push(vec![
                 database.as_str().into(),
-                suspect.kind.into(),
-                (*suspect.name).into(),
-                suspect.traces.read.to_string().as_str().into(),
-                suspect.traces.write.to_string().as_str().into(),
-                optional(suspect.reason.as_deref()),
+                object.kind.into(),
+                (*object.name).into(),
+                object.traces.read.to_string().as_str().into(),
+                object.traces.write.to_string().as_str().into(),
+                optional(object.reason.as_deref()),
             ]);
         }
     }

@@ -1,7 +1,7 @@
 //! SHOW FDS, without the columns that PgBouncer fills for its online restart: cancel keys, passwords and SCRAM keys are
 //! never shown, and the descriptors belong to the driver.
 
-use super::peers::end;
+use super::connections::end;
 use crate::{
     Address,
     admin::Admin,

@@ -2,15 +2,15 @@
 
 mod bans;
 mod catalog;
+pub(in crate::admin) mod connections;
 mod events;
 mod fds;
-mod few;
 mod fleet;
-mod group;
 mod hosts;
 mod internal;
 mod listeners;
-pub(in crate::admin) mod peers;
+mod one_worker;
+mod peers;
 mod pins;
 pub(in crate::admin) mod pools;
 pub(in crate::admin) mod statements;
@@ -29,7 +29,7 @@ use crate::{
 pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection, now: Time) {
     match collection.show {
         Show::Clients | Show::Servers | Show::Sockets | Show::ActiveSockets => {
-            peers::add(admin, collection, now);
+            connections::add(admin, collection, now);
         }
         Show::Fds => fds::add(admin, collection),
         Show::Pins | Show::PinStats => pins::add(admin, collection, now),
@@ -37,7 +37,7 @@ pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection, now: Time)
         Show::Internal => internal::add(admin, collection),
         Show::Statements => statements::add(admin, collection),
         Show::Listeners => listeners::add(admin, collection),
-        Show::PeerPools => group::add(admin, collection),
+        Show::PeerPools => peers::add(admin, collection),
         Show::Times => {
             times::add(admin, collection);
             add_pools(admin, collection, now);
@@ -74,7 +74,7 @@ pub(super) fn table(admin: &Admin<'_>, mut collection: Collection, now: Time) ->
     add_past(admin, &mut collection);
     match collection.show {
         Show::Clients | Show::Servers | Show::Sockets | Show::ActiveSockets => {
-            peers::table(collection)
+            connections::table(collection)
         }
         Show::Fds => fds::table(collection),
         Show::Pins => pins::pins(collection),
@@ -96,16 +96,16 @@ pub(super) fn table(admin: &Admin<'_>, mut collection: Collection, now: Time) ->
         Show::Catalog => catalog::catalogs(admin, now),
         Show::Opaque => catalog::opaque(admin),
         Show::Events => events::table(admin),
-        Show::Peers => group::peers(admin),
-        Show::PeerPools => group::peer_pools(admin, &collection),
-        Show::State => few::state(admin),
-        Show::AuthCache => few::auth_cache(admin, now),
+        Show::Peers => peers::peers(admin),
+        Show::PeerPools => peers::peer_pools(admin, &collection),
+        Show::State => one_worker::state(admin),
+        Show::AuthCache => one_worker::auth_cache(admin, now),
         Show::Bans => bans::table(admin, now),
         Show::Fleet => fleet::table(admin),
         Show::Hosts => hosts::table(admin),
-        Show::DnsHosts => few::dns_hosts(&collection, now),
-        Show::DnsZones => few::dns_zones(&collection),
-        Show::Version => few::version(),
-        Show::Config | Show::Help => few::config(admin),
+        Show::DnsHosts => one_worker::dns_hosts(&collection, now),
+        Show::DnsZones => one_worker::dns_zones(&collection),
+        Show::Version => one_worker::version(),
+        Show::Config | Show::Help => one_worker::config(admin),
     }
 }

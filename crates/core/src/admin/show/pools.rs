@@ -169,9 +169,9 @@ fn load_balance(database: Option<&Database>) -> Cell {
     }
 }
 
-/// Returns the trouble of a pool: the limit or state for which its clients wait, the error of its last login if none
+/// Returns the wait_reason_cells of a pool: the limit or state for which its clients wait, the error of its last login if none
 /// has succeeded since, and the seconds until the next login.
-fn trouble(pool: Option<&SharedPool>, waiting: usize, now: Time) -> [Cell; 3] {
+fn wait_reason_cells(pool: Option<&SharedPool>, waiting: usize, now: Time) -> [Cell; 3] {
     let Some(pool) = pool else {
         return [Cell::Null, Cell::Null, Cell::Null];
     };
@@ -222,7 +222,7 @@ pub(in crate::admin) fn pools(admin: &Admin<'_>, collection: &Collection, now: T
             Cell::Int(count.maxwait % 1_000_000),
         ]);
         row.extend([count.mode.into(), load_balance(config.database(database))]);
-        row.extend(trouble(pool, count.clients_waiting, now));
+        row.extend(wait_reason_cells(pool, count.clients_waiting, now));
         row
     };
     let mut rows: Vec<_> = collection

@@ -90,7 +90,7 @@ fn changing(kind: MarkKind) -> Mark {
 }
 
 #[test]
-fn what_an_earlier_request_changes_is_not_certain() {
+fn changes_of_outstanding_requests_are_uncertain() {
     let mut replies = Replies::default();
     replies.mark_sent(changing(MarkKind::Parse));
     assert!(
@@ -115,7 +115,7 @@ fn what_an_earlier_request_changes_is_not_certain() {
 }
 
 #[test]
-fn what_comes_behind_a_reset_waits() {
+fn messages_after_a_reset_wait() {
     let mut replies = Replies::default();
     replies.client_sent(frontend::QUERY);
     replies.startup_values_taken();
@@ -146,7 +146,7 @@ fn what_comes_behind_a_reset_waits() {
 }
 
 #[test]
-fn a_query_where_a_sync_is_due_waits_for_a_fence() {
+fn a_query_after_messages_without_a_sync_waits_for_a_fence() {
     let mut replies = Replies::default();
     assert!(!replies.needs_fence());
     for tag in b"PBE" {
@@ -177,7 +177,7 @@ fn a_query_where_a_sync_is_due_waits_for_a_fence() {
 }
 
 #[test]
-fn what_is_sent_after_a_fence_needs_another_one() {
+fn messages_after_a_fence_need_another_fence() {
     let mut replies = Replies::default();
     replies.client_sent(frontend::EXECUTE);
     replies.mark_sent(Mark::own(MarkKind::Close, Change::Fence));

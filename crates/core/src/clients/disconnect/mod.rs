@@ -207,7 +207,7 @@ impl Disconnect<'_> {
                 .map(|names| &**names)
                 .filter(|_| client.is_admitted()),
         );
-        if client.pool().is_some() && directory.stays_no_more() {
+        if client.pool().is_some() && directory.note_stayed_client_left() {
             shutdown::announce(env.worker, directory, Shutdown::WaitForClients, out);
         }
         if client.is_past_limits() {

@@ -56,7 +56,7 @@ impl Ledger {
 
     /// Notes that the old process has `count` servers of the pool, which count like this process's own. `lent` is the
     /// number of lent places that the old process knows of. It will also use those that it does not know of yet.
-    pub fn set_elsewhere(&mut self, count: u32, lent: u32, now: Time) -> Notes {
+    pub fn set_old_process_servers(&mut self, count: u32, lent: u32, now: Time) -> Notes {
         self.elsewhere.servers = count.saturating_add(self.elsewhere.lends.saturating_sub(lent));
         let mut notes = Notes::default();
         while self.elsewhere.slots < self.elsewhere.servers && self.caps.take_without_login() {
@@ -72,7 +72,7 @@ impl Ledger {
 
     /// Notes that clients of the old process wait. The old process gets a place in the queue, like a client that waits
     /// for an exclusive server. `lent` is the number of lent places that it knows of.
-    pub fn want_elsewhere(&mut self, lent: u32, now: Time) -> Notes {
+    pub fn add_old_process_to_queue(&mut self, lent: u32, now: Time) -> Notes {
         let mut notes = Notes::default();
         // The last lent place is on its way.
         if lent < self.elsewhere.lends {
@@ -100,13 +100,13 @@ impl Ledger {
     }
 
     /// Notes that the old process has ended.
-    pub fn end_elsewhere(&mut self, now: Time) -> Notes {
+    pub fn end_old_process(&mut self, now: Time) -> Notes {
         if let Some(ticket) = self.exclusive.elsewhere() {
             self.exclusive.remove(ticket);
             self.note_wait_ended();
         }
         self.elsewhere.lends = 0;
-        self.set_elsewhere(0, 0, now)
+        self.set_old_process_servers(0, 0, now)
     }
 
     /// Lends the old process the place that was just taken for it.
@@ -210,7 +210,7 @@ mod tests {
         let (_, notes) = ledger.wait(A, client(1), NOW);
         assert_eq!(notes.open, Some(A));
         assert!(
-            !ledger.want_elsewhere(0, NOW).lend,
+            !ledger.add_old_process_to_queue(0, NOW).lend,
             "there is one, and it is not idle"
         );
         assert!(matches!(ledger.opening(A, NOW), Opening::Go { .. }));
@@ -222,14 +222,17 @@ mod tests {
         assert_eq!(ledger.offer(A, NOW), Grant::Evict, "its turn has come");
         let notes = ledger.closed(A, NOW);
         assert!(notes.lend && notes.open.is_none());
-        assert!(!ledger.want_elsewhere(0, NOW).lend, "one is on its way");
+        assert!(
+            !ledger.add_old_process_to_queue(0, NOW).lend,
+            "one is on its way"
+        );
         // This report was sent before the old process knew of the lent place.
-        assert_eq!(ledger.set_elsewhere(0, 0, NOW).open, None);
-        assert_eq!(ledger.set_elsewhere(1, 1, NOW).open, None);
-        assert_eq!(ledger.set_elsewhere(0, 1, NOW).open, Some(A));
-        let _ = ledger.want_elsewhere(1, NOW);
+        assert_eq!(ledger.set_old_process_servers(0, 0, NOW).open, None);
+        assert_eq!(ledger.set_old_process_servers(1, 1, NOW).open, None);
+        assert_eq!(ledger.set_old_process_servers(0, 1, NOW).open, Some(A));
+        let _ = ledger.add_old_process_to_queue(1, NOW);
         assert!(ledger.involves_old_process());
-        assert!(!ledger.end_elsewhere(NOW).lend);
+        assert!(!ledger.end_old_process(NOW).lend);
         assert!(!ledger.involves_old_process());
     }
 
@@ -274,7 +277,10 @@ mod tests {
         assert_eq!(ann.fill(A, NOW).open, Some(A));
         assert!(matches!(ann.opening(A, NOW), Opening::Go { .. }));
         let _ = ann.connected(A, LoginOutcome::Done, NOW);
-        assert_eq!(bob.want_elsewhere(0, NOW).search, [Scope::Database]);
+        assert_eq!(
+            bob.add_old_process_to_queue(0, NOW).search,
+            [Scope::Database]
+        );
         let client = Token {
             slot: 1,
             generation: 0,

@@ -28,7 +28,7 @@ pub enum ServerDemand {
 impl Ledger {
     /// Returns whether the pool may have one more server.
     pub(super) fn has_room(&self, now: Time) -> bool {
-        self.all() < self.limits.in_force.size || self.all() < self.most_now(now)
+        self.all() < self.limits.in_force.size || self.all() < self.max_servers_now(now)
     }
 
     /// Returns whether other clients need a server that `worker` would keep for its client. `worker` offers its free
@@ -106,7 +106,7 @@ impl Ledger {
     }
 
     /// Returns the largest number of servers that the pool may have at this time.
-    fn most_now(&self, now: Time) -> u32 {
+    fn max_servers_now(&self, now: Time) -> u32 {
         let waiting = self.reserve_now(now).saturating_add(self.overflow_now());
         let above = waiting.saturating_add(self.pinned_above());
         self.limits.in_force.size.saturating_add(above)

@@ -63,7 +63,7 @@ fn a_worker_that_may_have_idle_servers_is_asked_before_one_is_opened() {
 }
 
 #[test]
-fn none_is_opened_for_whom_one_that_reads_the_catalog_will_serve() {
+fn no_server_is_opened_while_one_reads_the_catalog() {
     let mut ledger = ledger(3, WaitOrder::Auto);
     let (_, notes) = ledger.wait(A, client(1), Time(0));
     assert_eq!(notes.open, Some(A));
@@ -188,7 +188,7 @@ fn two_under_a_cap() -> [Ledger; 2] {
 }
 
 #[test]
-fn room_is_told_and_used() {
+fn room_under_a_cap_is_announced_and_used() {
     let [mut ann, mut bob] = two_under_a_cap();
     with_server(&mut ann, A, 1);
     let (_, notes) = bob.wait(A, client(2), Time(0));
@@ -234,7 +234,7 @@ fn a_server_is_yielded_once_it_has_served() {
 }
 
 #[test]
-fn the_reserve_is_for_who_has_waited() {
+fn the_reserve_is_for_clients_that_have_waited() {
     let mut ledger = ledger(1, WaitOrder::Auto);
     ledger.limits.in_force.reserve = 1;
     ledger.limits.in_force.reserve_after = 100;
@@ -269,7 +269,7 @@ fn a_pool_is_filled_up_to_its_minimum_and_its_size() {
 }
 
 #[test]
-fn the_overflow_is_for_many_who_wait() {
+fn the_overflow_is_for_many_waiting_clients() {
     let mut ledger = ledger(1, WaitOrder::Auto);
     ledger.limits.in_force.overflow = 1;
     ledger.limits.in_force.overflow_waiting = 2;
@@ -296,7 +296,7 @@ fn the_overflow_is_for_many_who_wait() {
 }
 
 #[test]
-fn who_keeps_servers_makes_room_for_others() {
+fn pinned_clients_make_room_for_others() {
     let mut ledger = ledger(1, WaitOrder::Auto);
     ledger.limits.in_force.pinned = 0;
     ledger.limits.in_force.pinned_overflow = 1;

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_known() {
+    fn known_functions_of_extensions() {
         let known = Extensions::new();
         assert_eq!(known.get("pg_trgm", "similarity"), Some(Known::Clean));
         assert_eq!(known.get("pg_trgm", "set_limit"), Some(Known::RunsSql));

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::session::{
     scan::{
-        self, Effects, affects_compilation, builtin_effects, changes_data, is_innocent,
+        self, Effects, affects_compilation, builtin_effects, changes_data, is_harmless,
         reads_session,
     },
     word_list::words,
@@ -288,7 +288,7 @@ impl Facts {
         let bits = match builtin_effects(name.as_bytes()) {
             Some(traces) => traces.read,
             None if changes_data(name.as_bytes()) => Effects::CHANGES_DATA,
-            None if is_innocent(name) => return,
+            None if is_harmless(name) => return,
             None => {
                 self.own.unknown.push(name.to_owned());
                 Effects::OPAQUE

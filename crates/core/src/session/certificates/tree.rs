@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_tree_uses() {
+    fn objects_that_a_tree_uses() {
         let tree = b"({QUERY :commandType 1 :rtable ({RTE :alias {ALIAS :aliasname x:funcid\\ 5 :colnames <>} \
             :relid 16400 :relkind r}) :targetList ({TARGETENTRY :expr {FUNCEXPR :funcid 2078 :args ({CONST \
             :consttype 25 :constvalue 7 [ 28 0 0 0 97 46 98 ]} {AGGREF :aggfnoid 16500 :aggtype 25} {OPEXPR \

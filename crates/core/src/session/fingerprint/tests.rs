@@ -138,7 +138,7 @@ fn values_that_are_no_literals() {
 }
 
 #[test]
-fn what_makes_no_difference() {
+fn texts_with_the_same_fingerprint() {
     let hash = |sql: &str| Fingerprint::of(sql.as_bytes()).hash;
     assert_eq!(hash("SELECT 1,  'a'"), hash("select 22,/* b */ 'b c'"));
     assert_eq!(hash("SELECT a=1"), hash("SELECT A = -1"));

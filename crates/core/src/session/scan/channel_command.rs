@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_has_to_read() {
+    fn texts_that_the_server_has_to_run() {
         for text in [
             "",
             "LISTEN",

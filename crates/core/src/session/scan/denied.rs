@@ -2,7 +2,7 @@
 //! Texts, function bodies and stored trees all use this one list.
 //!
 //! `tests/test_denied.py` checks the list against PostgreSQL 15 and 18, and reports each volatile, parallel-restricted
-//! or parallel-unsafe function that is neither here nor in `innocent.txt`.
+//! or parallel-unsafe function that is neither here nor in `harmless.txt`.
 
 use super::{
     Effects,
@@ -12,11 +12,11 @@ use super::{
 /// Volatile and parallel-restricted functions of PostgreSQL 15 to 18 that were reviewed, one name a line, sorted. Their
 /// effects end with the transaction, or do not concern the session. A function of a newer PostgreSQL that is on neither
 /// list is opaque.
-const INNOCENT: &str = include_str!("innocent.txt");
+const HARMLESS: &str = include_str!("harmless.txt");
 
 /// Returns whether the volatile or parallel-restricted function of this name was reviewed, and found to leave nothing.
-pub(in crate::session) fn is_innocent(name: &str) -> bool {
-    INNOCENT.lines().any(|innocent| innocent == name)
+pub(in crate::session) fn is_harmless(name: &str) -> bool {
+    HARMLESS.lines().any(|harmless| harmless == name)
 }
 
 /// The effects of using a name.

@@ -322,7 +322,7 @@ impl<'a> Lexer<'a> {
         if tag.first().is_some_and(u8::is_ascii_digit) {
             self.at += 1;
             self.skip_while(|byte| byte.is_ascii_digit());
-            return self.unless_glued(Kind::Parameter);
+            return self.unless_adjacent(Kind::Parameter);
         }
         if after.first() != Some(&b'$') {
             return Kind::Broken;
@@ -368,12 +368,12 @@ impl<'a> Lexer<'a> {
                 self.at = ahead.at;
             }
         }
-        self.unless_glued(Kind::Number)
+        self.unless_adjacent(Kind::Number)
     }
 
     /// Before PostgreSQL 15, `1from` is a number and a key word, as here, and `1e''` a number and a string. Later
     /// versions report an error.
-    fn unless_glued(&self, kind: Kind) -> Kind {
+    fn unless_adjacent(&self, kind: Kind) -> Kind {
         let rest = &self.text[self.at..];
         let len = rest.iter().take_while(|&&byte| is_of_word(byte)).count();
         let (word, after) = rest.split_at(len);
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood() {
+    fn broken_tokens() {
         for text in [
             "'a",
             "\"a",

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_server_knows() {
+    fn sets_whose_value_only_the_server_knows() {
         for text in [
             "SET work_mem = '1024'",
             "SET a.b.c = 'x'",

@@ -33,7 +33,7 @@ pub use class::Class;
 pub(in crate::session) use data_changes::{changes_data, may_change_data};
 pub use ddl::DdlWords;
 pub(in crate::session) use ddl::NAME_MAX;
-pub(in crate::session) use denied::is_innocent;
+pub(in crate::session) use denied::is_harmless;
 pub use effects::Effects;
 use lexer::Literals;
 pub(in crate::session) use lexer::{Kind, Lexer};

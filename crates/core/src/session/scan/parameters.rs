@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_outlasts_reset() {
+    fn parameters_that_outlast_reset() {
         let effects = |text: &str| {
             let certificates = crate::session::Certificates::none();
             crate::session::scan(text.as_bytes(), Dialect::Utf8, &certificates)

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plain_literal_has_to_be_the_same() {
+    fn literals_of_other_kinds_have_to_be_the_same() {
         for (text, other) in [
             ("select e'a'", "select e'b'"),
             ("select $$1$$", "select $$2$$"),
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_literals() {
+    fn texts_with_many_literals() {
         let text = |number: usize| format!("select {}", vec![number.to_string(); 300].join(", "));
         check(&text(1), &[], &[&text(2)]);
         let few = |number: usize| format!("select {}", vec![number.to_string(); 256].join(", "));

@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_what_scan_says() {
+    fn the_cache_returns_the_result_of_scan() {
         let rows = [[&b"r"[..], b"users", b"", b""]];
         let certificates = Certificates::from_rows(1, rows);
         let mut cache = VerdictCache::default();
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_string_says_may_matter() {
+    fn the_contents_of_a_string_may_matter() {
         let certificates = Certificates::none();
         let mut cache = VerdictCache::default();
         for _ in 0..2 {
@@ -328,7 +328,7 @@ mod tests {
 
     /// Texts that occur once are rarely cached, and don't keep others out, not even where they alternate with one.
     #[test]
-    fn what_is_never_said_twice() {
+    fn texts_that_are_sent_once_are_not_cached() {
         let certificates = Certificates::none();
         let mut cache = VerdictCache::default();
         let keeps = |cache: &VerdictCache, text: &str| {
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_stays() {
+    fn frequent_texts_stay_in_the_cache() {
         let certificates = Certificates::none();
         let mut cache = VerdictCache::default();
         let usual = b"select lower('one that is said all the time')";

@@ -69,22 +69,22 @@ fn check_all(table: &str) {
 }
 
 #[test]
-fn what_applications_say() {
+fn texts_of_applications_have_no_effects() {
     check_all(include_str!("verdicts/clean.txt"));
 }
 
 #[test]
-fn what_leaves_a_trace() {
-    check_all(include_str!("verdicts/suspect.txt"));
+fn texts_that_change_the_session() {
+    check_all(include_str!("verdicts/changing.txt"));
 }
 
 #[test]
-fn what_hides() {
+fn texts_that_hide_their_effects() {
     check_all(include_str!("verdicts/hostile.txt"));
 }
 
 #[test]
-fn what_can_t_be_read() {
+fn settings_under_which_texts_are_opaque() {
     let scan_as = |dialect| scan(b"select 1", dialect, &Certificates::none());
     assert_eq!(scan_as(Dialect::of(b"on", b"UTF8")), Effects::NONE);
     assert_eq!(scan_as(Dialect::of(b"on", b"LATIN1")), Effects::NONE);
@@ -114,7 +114,7 @@ fn without_a_catalog() {
 }
 
 #[test]
-fn a_database_where_anything_may_happen() {
+fn a_database_in_which_every_text_is_opaque() {
     let rows = [[&b"e"[..], b"", b"OPAQUE", b""]];
     let certificates = Certificates::from_rows(1, rows);
     assert_eq!(

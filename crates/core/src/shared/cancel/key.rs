@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn hops_are_counted_down_and_say_nothing_of_whose_key_it_is() {
+    fn hops_are_counted_down_and_do_not_change_the_owner() {
         let given = key(7, &[1, 2, 3, 4 | CancelKey::HOPS]);
         let mut passed_on = given.clone();
         for _ in 0..3 {

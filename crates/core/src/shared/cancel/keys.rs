@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_are_too_few_several_have_the_same() {
+    fn several_clients_share_a_pid_if_there_are_too_few() {
         let mut keys = Keys::default();
         for secret in 1..=3 {
             let pid = keys.new_pid(2, |number| number);

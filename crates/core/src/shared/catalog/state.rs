@@ -14,7 +14,7 @@ pub(super) struct Changes {
     /// Transactions in progress whose DDL leaves the certificates valid (quiet DDL).
     pub(super) quiet: u32,
     /// The number of invalidations so far. Quiet DDL that began before the last one counts as other DDL.
-    pub(super) judged_at: u64,
+    pub(super) invalidations: u64,
     /// Whether something may have changed since the last reading.
     pub(super) is_stale: bool,
     /// Whether quiet DDL has changed something: the certificates stay valid.

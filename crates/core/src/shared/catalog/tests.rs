@@ -284,7 +284,7 @@ fn ddl_through_another_entry_during_a_reading_counts() {
 }
 
 #[test]
-fn what_a_login_may_have_left() {
+fn session_state_that_a_login_may_have_left() {
     let catalogs = Arc::<Catalogs>::default();
     let catalog = catalogs.add();
     let early = catalog.changes();

@@ -223,7 +223,7 @@ impl RandomBytes {
 }
 
 #[test]
-fn what_is_written_is_read_again() {
+fn written_messages_are_parsed_to_the_same() {
     let mut random = RandomBytes(1);
     for _ in 0..2000 {
         let message = random.message();
@@ -257,7 +257,7 @@ fn a_damaged_message_never_ends_the_process() {
 }
 
 #[test]
-fn later_versions_may_say_more_but_not_what_must_be_understood() {
+fn unknown_fields_are_skipped_or_refused_by_their_tag() {
     let plus = |tag: u8| {
         let mut frame = Message::Ready.to_frame().expect("short enough");
         frame.extend_from_slice(&[tag, 0, 0, 0, 1, 7]);

@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 
 use crate::{
     control::reload::read,
-    placed::{FileAccess, remedy},
+    setting_errors::{FileAccess, remedy},
     tls::{TlsError, http_client},
 };
 

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_not_changed_is_no_news() {
+    fn unchanged_reports_are_not_sent() {
         let report = |role: &str| {
             let text = format!(r#"{{"members":[{{"name":"a","role":"{role}"}}]}}"#);
             Ok(ClusterReport::parse(text.as_bytes()).unwrap())

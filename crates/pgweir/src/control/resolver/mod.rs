@@ -380,9 +380,11 @@ mod tests {
         let ask = || resolver.lookup("localhost", 5432, WorkerId(0), conn, clock.now());
         assert!(matches!(ask(), Lookup::Asked));
         let mut messages = Vec::new();
-        let bell = mailboxes.bell(WorkerId(0)).expect("bell");
+        let wake_descriptor = mailboxes
+            .wake_descriptor(WorkerId(0))
+            .expect("wake_descriptor");
         let mut ring = [rustix::event::PollFd::new(
-            &bell,
+            &wake_descriptor,
             rustix::event::PollFlags::IN,
         )];
         rustix::event::poll(&mut ring, None).expect("poll");

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command() {
+    fn invalid_bodies_are_refused() {
         for (name, body) in [
             ("reload", json!({"database": "app"})),
             ("disable", json!({})),

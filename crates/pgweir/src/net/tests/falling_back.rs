@@ -136,7 +136,7 @@ fn bytes_that_were_received_are_kept_in_their_order() {
 }
 
 #[test]
-fn bytes_that_nobody_wants_yet_stay() {
+fn bytes_that_core_does_not_want_yet_are_kept() {
     let Some(mut world) = world_with_ring() else {
         return;
     };
@@ -176,7 +176,7 @@ fn clients_stay_and_new_ones_are_accepted() {
 }
 
 #[test]
-fn nobody_is_dropped_when_nothing_can_be_cancelled() {
+fn no_client_is_dropped_when_no_request_can_be_cancelled() {
     let Some(mut world) = world_with_ring() else {
         return;
     };

@@ -119,7 +119,7 @@ impl<'m> Machine<'m> {
                 let rows: Result<_, _> = rows.iter().map(|row| self.eval_all(row)).collect();
                 (&["column1", "column2", "column3"], rows?)
             }
-            Relation::Unnested(arrays) => (&[], self.side_by_side(arrays)?),
+            Relation::Unnested(arrays) => (&[], self.array_columns(arrays)?),
             Relation::Named(name) => self.relation(name)?,
         };
         let name_of = |at: usize| {
@@ -134,7 +134,7 @@ impl<'m> Machine<'m> {
     }
 
     /// Returns arrays as columns. NULLs fill the shorter arrays.
-    fn side_by_side(&mut self, arrays: &[Expr]) -> Result<Vec<Vec<Value>>, Failure> {
+    fn array_columns(&mut self, arrays: &[Expr]) -> Result<Vec<Vec<Value>>, Failure> {
         let mut columns = Vec::new();
         for array in self.eval_all(arrays)? {
             columns.push(elements(array)?);

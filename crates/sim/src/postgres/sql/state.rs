@@ -462,7 +462,7 @@ impl State {
     }
 
     /// Copies the state of another session, but keeps the values that RESET restores.
-    pub(crate) fn become_like(&mut self, other: &Self) {
+    pub(crate) fn copy_from(&mut self, other: &Self) {
         let defaults = std::mem::take(&mut self.defaults);
         *self = Self {
             defaults,

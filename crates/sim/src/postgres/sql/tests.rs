@@ -128,7 +128,7 @@ fn look(state: &mut State, baseline: Option<Baseline>) -> String {
 }
 
 #[test]
-fn what_a_look_finds() {
+fn results_of_inspections() {
     // Three parameters with their present values, and with their default values.
     let usual = "0|0|on|0|0|on";
     assert_eq!(look(&mut state(), None), format!("{usual}|f f f f 0 0 1"));

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     super::{
-        Name, NameEffects, Suspect,
+        Name, NameEffects, OpaqueObject,
         graph::{At, Node},
     },
     Facts,
@@ -12,7 +12,7 @@ use super::{
 use crate::session::scan::Effects;
 
 /// The largest number of functions and relations that are remembered for SHOW OPAQUE.
-const SUSPECTS_MAX: usize = 1000;
+const OPAQUE_OBJECTS_MAX: usize = 1000;
 
 /// The conclusions from the facts.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ pub(in crate::session::certificates) struct Conclusions {
     /// Relations, and the effects of reading and of writing them.
     pub(in crate::session::certificates) relations: Vec<(Box<str>, Effects, Effects)>,
     /// Functions and relations that are not certified, as shown to administrators.
-    pub(in crate::session::certificates) suspects: Vec<Suspect>,
+    pub(in crate::session::certificates) opaque_objects: Vec<OpaqueObject>,
     /// Names of the users' functions and relations whose result differs between sessions.
     pub(in crate::session::certificates) session_readers: HashSet<Name>,
     /// Names of the users' functions and relations whose use may change more than the session; `None` if every text may
@@ -200,8 +200,8 @@ impl Conclusions {
         traces: NameEffects,
         reason: impl FnOnce() -> Option<Box<str>>,
     ) {
-        if traces != NameEffects::default() && self.suspects.len() < SUSPECTS_MAX {
-            self.suspects.push(Suspect {
+        if traces != NameEffects::default() && self.opaque_objects.len() < OPAQUE_OBJECTS_MAX {
+            self.opaque_objects.push(OpaqueObject {
                 kind,
                 name: name.into(),
                 traces,

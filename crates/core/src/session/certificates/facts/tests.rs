@@ -263,7 +263,7 @@ fn sequences() {
 }
 
 #[test]
-fn what_no_text_names_counts_for_every_text() {
+fn objects_that_no_text_names_count_for_every_text() {
     for row in [
         ["x", "cast from text to m", "20002"],
         ["x", "operator ###", "2880"],
@@ -470,7 +470,7 @@ fn immutable_functions_that_read_session_state_are_opaque() {
 }
 
 #[test]
-fn what_reads_the_session_is_found_behind_others() {
+fn functions_that_read_the_session_are_found_behind_others() {
     let stable = |body| asks("s", body).with(&["n", "g"]).with(&["n", "h"]);
     let with = |database: Database, body| {
         database.with(&[
@@ -489,9 +489,9 @@ fn what_reads_the_session_is_found_behind_others() {
     ]);
     let certificates = database.read();
     let reasons: Vec<_> = certificates
-        .suspects()
+        .opaque_objects()
         .iter()
-        .map(|suspect| suspect.reason.as_deref().unwrap())
+        .map(|object| object.reason.as_deref().unwrap())
         .collect();
     let why = "function g: it is declared IMMUTABLE and reads a parameter, the user or the like";
     assert_eq!(reasons, [why, &format!("function h uses {why}")]);

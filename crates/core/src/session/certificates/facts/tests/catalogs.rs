@@ -42,7 +42,7 @@ fn rows_of_system_catalogs_are_ddl() {
 }
 
 #[test]
-fn what_logins_leave() {
+fn effects_of_login_triggers() {
     let of = |event: &str, function: &str| {
         let database = Database::new().clean_and_dirty();
         database.with(&["v", "t", event, function]).read()

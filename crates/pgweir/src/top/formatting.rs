@@ -31,7 +31,7 @@ pub(super) fn count(number: u64) -> String {
     }
 }
 
-/// Returns a number of things a second.
+/// Returns a number of count_of a second.
 pub(super) fn rate(rate: f64) -> String {
     match rate {
         0.0..10.0 => format!("{rate:.1}"),
@@ -40,7 +40,7 @@ pub(super) fn rate(rate: f64) -> String {
 }
 
 /// Returns a noun with its number.
-pub(super) fn things(number: u64, noun: &str) -> String {
+pub(super) fn count_of(number: u64, noun: &str) -> String {
     let ending = if number == 1 { "" } else { "s" };
     format!("{} {noun}{ending}", count(number))
 }

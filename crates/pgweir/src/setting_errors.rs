@@ -33,17 +33,17 @@ pub(crate) fn remedy(error: &io::Error, access: FileAccess) -> String {
             ": name a file in a folder that is there".to_owned()
         }
         (io::ErrorKind::PermissionDenied, FileAccess::Read) => {
-            format!(": make it readable for user {}", who())
+            format!(": make it readable for user {}", running_user())
         }
         (io::ErrorKind::PermissionDenied, FileAccess::Write) => {
-            format!(": make it writable for user {}", who())
+            format!(": make it writable for user {}", running_user())
         }
         _ => String::new(),
     }
 }
 
 /// Returns the user that this process runs as.
-pub(crate) fn who() -> String {
+pub(crate) fn running_user() -> String {
     let uid = Uid::effective();
     let user = User::from_uid(uid).ok().flatten();
     user.map_or_else(|| uid.to_string(), |user| user.name)

@@ -48,10 +48,14 @@ pub(super) struct Done {
 impl IdleClients {
     /// Starts the child.
     pub(super) fn start(port: u16) -> Result<Self, StageError> {
-        let failed = |e| StageError::new(format!("cannot start the crowd of clients: {e}"));
+        let failed = |e| {
+            StageError::new(format!(
+                "cannot start the process with the idle clients: {e}"
+            ))
+        };
         let program = std::env::current_exe().map_err(failed)?;
         let mut child = Command::new(program)
-            .args(["crowd", &port.to_string()])
+            .args(["idle-clients", &port.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .process_group(0)
@@ -59,7 +63,9 @@ impl IdleClients {
             .spawn()
             .map_err(failed)?;
         let (Some(orders), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(StageError::new("the crowd of clients has no pipes"));
+            return Err(StageError::new(
+                "the process with the idle clients has no pipes",
+            ));
         };
         Ok(Self {
             _child: child,
@@ -91,12 +97,15 @@ impl IdleClients {
     async fn order(&mut self, order: &str) -> Result<Done, String> {
         let line = format!("{order}\n");
         let sent = self.orders.write_all(line.as_bytes()).await;
-        sent.map_err(|e| format!("the crowd is gone: {e}"))?;
+        sent.map_err(|e| format!("the process with the idle clients has ended: {e}"))?;
         let mut answer = String::new();
         match timeout(ORDER_LIMIT, self.answers.read_line(&mut answer)).await {
-            Ok(Ok(_)) => parse_answer(&answer).ok_or_else(|| "the crowd is gone".to_owned()),
-            Ok(Err(e)) => Err(format!("the crowd is gone: {e}")),
-            Err(_) => Err(format!("the crowd hangs at `{order}`")),
+            Ok(Ok(_)) => parse_answer(&answer)
+                .ok_or_else(|| "the process with the idle clients has ended".to_owned()),
+            Ok(Err(e)) => Err(format!("the process with the idle clients has ended: {e}")),
+            Err(_) => Err(format!(
+                "the process with the idle clients does not answer `{order}`"
+            )),
         }
     }
 }

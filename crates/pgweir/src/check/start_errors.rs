@@ -15,17 +15,17 @@ use rustix::{
 
 use crate::{
     net::{ListenError, addresses_of, group_id, unix_path},
-    placed::who,
     process::PidFile,
+    setting_errors::running_user,
 };
 
 /// The results of the checks.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     /// Errors that a start would fail with, each with its setting.
-    pub(super) obstacles: Vec<(&'static str, String)>,
+    pub(super) start_errors: Vec<(&'static str, String)>,
     /// Problems for which a start would only log a warning.
-    pub(super) doubts: Vec<String>,
+    pub(super) warnings: Vec<String>,
 }
 
 /// Checks what a start would need. `is_user`: this process runs as the user that the pooler would run as.
@@ -33,10 +33,10 @@ pub(super) fn find(settings: &Settings, is_user: bool) -> Findings {
     let mut findings = Findings::default();
     addresses(settings, &mut findings);
     findings
-        .obstacles
+        .start_errors
         .extend(unix_socket(settings, is_user).map(|error| ("unix_socket_dir", error)));
     findings
-        .obstacles
+        .start_errors
         .extend(unix_group(settings, is_user).map(|error| ("unix_socket_group", error)));
     let files = [
         ("logfile", &settings.logfile, Access::WRITE_OK),
@@ -52,15 +52,15 @@ pub(super) fn find(settings: &Settings, is_user: bool) -> Findings {
         };
         let error = open_file(Path::new(path), need).err();
         let error = error.filter(|error| is_known(error, is_user));
-        findings.obstacles.extend(error.map(|error| {
+        findings.start_errors.extend(error.map(|error| {
             let text = format!("{key} = {path}: {error}{}", hint(&error, path));
             (key, text)
         }));
     }
     let pid_file = settings.pidfile.as_deref().map(Path::new);
-    let foreign = pid_file.and_then(|path| PidFile::look(path).err());
+    let foreign = pid_file.and_then(|path| PidFile::check_usable(path).err());
     findings
-        .obstacles
+        .start_errors
         .extend(foreign.map(|error| ("pidfile", error.to_string())));
     findings
 }
@@ -78,7 +78,9 @@ fn addresses(settings: &Settings, findings: &mut Findings) {
         match addresses_of(name, 0) {
             Err(error) => {
                 let error = ListenError::Lookup(name.clone(), error);
-                findings.obstacles.push(("listen_addr", error.to_string()));
+                findings
+                    .start_errors
+                    .push(("listen_addr", error.to_string()));
             }
             Ok(addresses) => {
                 for address in addresses {
@@ -94,10 +96,10 @@ fn addresses(settings: &Settings, findings: &mut Findings) {
     }
     let failed = failed.iter().map(|error| format!("listen_addr: {error}"));
     if is_usable {
-        findings.doubts.extend(failed);
+        findings.warnings.extend(failed);
     } else {
         findings
-            .obstacles
+            .start_errors
             .extend(failed.map(|error| ("listen_addr", error)));
     }
     let has_unix = settings
@@ -106,7 +108,7 @@ fn addresses(settings: &Settings, findings: &mut Findings) {
         .is_some_and(|dir| !dir.is_empty());
     if settings.listen_addr.is_empty() && !has_unix {
         findings
-            .obstacles
+            .start_errors
             .push(("listen_addr", ListenError::Nothing.to_string()));
     }
 }
@@ -149,7 +151,7 @@ fn unix_group(settings: &Settings, is_user: bool) -> Option<String> {
     (is_user && !is_ours).then(|| {
         format!(
             "unix_socket_group = {name}: user {} is not in this group: add it there, or name another group",
-            who()
+            running_user()
         )
     })
 }
@@ -194,7 +196,7 @@ fn hint(error: &io::Error, path: &str) -> String {
         io::ErrorKind::PermissionDenied => {
             format!(
                 ": user {} must be able to write there (folder {folder})",
-                who()
+                running_user()
             )
         }
         io::ErrorKind::IsADirectory => ": it must be a file".to_owned(),
@@ -206,13 +208,13 @@ fn hint(error: &io::Error, path: &str) -> String {
 mod tests {
     use super::*;
 
-    fn obstacles(change: impl FnOnce(&mut Settings)) -> Vec<String> {
+    fn start_errors(change: impl FnOnce(&mut Settings)) -> Vec<String> {
         let mut settings = Settings {
             listen_addr: vec!["127.0.0.1".to_owned()],
             ..Settings::default()
         };
         change(&mut settings);
-        let found = find(&settings, true).obstacles;
+        let found = find(&settings, true).start_errors;
         found.into_iter().map(|(_, text)| text).collect()
     }
 
@@ -222,7 +224,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         let at = |name: &str| Some(folder.path().join(name).to_str().expect("UTF-8").to_owned());
         assert_eq!(
-            obstacles(|settings| {
+            start_errors(|settings| {
                 settings.unix_socket_dir = at("");
                 settings.logfile = at("log");
                 settings.pidfile = at("pid");
@@ -248,7 +250,7 @@ mod tests {
             }),
         ];
         for (said, change) in wrong {
-            let found = obstacles(change);
+            let found = start_errors(change);
             assert!(
                 found.len() == 1 && found[0].contains(said),
                 "{said}: {found:?}"
@@ -263,7 +265,7 @@ mod tests {
             ..Settings::default()
         };
         let findings = find(&settings, true);
-        assert!(findings.obstacles.is_empty());
-        assert_eq!(findings.doubts.len(), 1);
+        assert!(findings.start_errors.is_empty());
+        assert_eq!(findings.warnings.len(), 1);
     }
 }

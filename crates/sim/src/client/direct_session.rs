@@ -68,7 +68,7 @@ pub(super) enum Reply {
 
 /// The session of a client that has a PostgreSQL of its own.
 #[derive(Debug)]
-pub(super) struct OwnSession {
+pub(super) struct DirectSession {
     pub(super) status: u8,
     statements: BTreeMap<String, Rc<Statement>>,
     portals: BTreeMap<String, Portal>,
@@ -124,7 +124,7 @@ impl super::Client {
     }
 }
 
-impl OwnSession {
+impl DirectSession {
     pub(super) fn new() -> Self {
         Self {
             status: b'I',
@@ -200,7 +200,7 @@ impl OwnSession {
     /// Returns whether the pooler has asked for this description, to find out the present columns of a statement. The
     /// client has not asked for it: the client waits for an answer to `ask`, and received a message of the kind
     /// `next_tag`.
-    pub(super) fn is_poolers(&self, ask: Option<&Ask>, said: u8, next_tag: u8) -> bool {
+    pub(super) fn is_for_pooler(&self, ask: Option<&Ask>, said: u8, next_tag: u8) -> bool {
         let is_of_server = matches!(next_tag, backend::BIND_COMPLETE | backend::ERROR_RESPONSE);
         is_of_server && is_description(said) && !ask.is_some_and(|ask| self.is_fit(ask, said))
     }

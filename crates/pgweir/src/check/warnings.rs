@@ -12,15 +12,15 @@ use crate::process::FileLimit;
 /// Returns all warnings about a configuration.
 pub(super) fn all_of(ini: &Path, snapshot: &Snapshot, files: FileLimit) -> Vec<String> {
     let config = &snapshot.config;
-    let mut doubts = Vec::new();
-    doubts.extend(readable(ini, snapshot));
-    doubts.extend(login_without_password(config));
-    doubts.extend(admins(snapshot));
-    doubts.extend(forced_users(snapshot));
-    doubts.extend(auth_users(snapshot));
-    doubts.extend(files.warning(snapshot));
-    doubts.extend(needlessly_ignored(config));
-    doubts
+    let mut warnings = Vec::new();
+    warnings.extend(readable(ini, snapshot));
+    warnings.extend(login_without_password(config));
+    warnings.extend(admins(snapshot));
+    warnings.extend(forced_users(snapshot));
+    warnings.extend(auth_users(snapshot));
+    warnings.extend(files.warning(snapshot));
+    warnings.extend(needlessly_ignored(config));
+    warnings
 }
 
 /// Warns about `ignore_startup_parameters` if no database needs it, since pgweir carries the parameters of all clients.
@@ -117,7 +117,7 @@ fn asks_for_passwords(config: &Config) -> bool {
 /// Warns about databases with a forced user whose password pgweir does not know.
 fn forced_users(snapshot: &Snapshot) -> Vec<String> {
     let config = &snapshot.config;
-    let mut doubts = Vec::new();
+    let mut warnings = Vec::new();
     for (name, database) in all(config) {
         let Some(user) = database
             .user
@@ -127,25 +127,25 @@ fn forced_users(snapshot: &Snapshot) -> Vec<String> {
             continue;
         };
         match snapshot.users.get(user).map(|secret| &**secret) {
-            None => doubts.push(format!(
+            None => warnings.push(format!(
                 "{name}: there is no password for {user}, neither here nor in auth_file: its servers must accept \
                  {user} without a password"
             )),
-            Some(Secret::Scram(_)) => doubts.push(format!(
+            Some(Secret::Scram(_)) => warnings.push(format!(
                 "{name}: auth_file has a SCRAM secret for {user}, with which pgweir can't log in to servers: give the \
                  password itself, here or in auth_file"
             )),
             Some(_) => {}
         }
     }
-    doubts
+    warnings
 }
 
 /// Warns about users for `auth_query` whose database is missing, or whose password pgweir does not know.
 fn auth_users(snapshot: &Snapshot) -> Vec<String> {
     let config = &snapshot.config;
     let settings = &config.settings;
-    let mut doubts = Vec::new();
+    let mut warnings = Vec::new();
     for (name, database) in all(config) {
         let user = database.auth_user.as_ref().or(settings.auth_user.as_ref());
         let Some(user) = user else { continue };
@@ -157,7 +157,7 @@ fn auth_users(snapshot: &Snapshot) -> Vec<String> {
         };
         let Some(asked) = asked else {
             let at = named.map_or(name, String::as_str);
-            doubts.push(format!(
+            warnings.push(format!(
                 "auth_dbname: {at} is not in [databases]: {user} can't run auth_query there"
             ));
             continue;
@@ -167,11 +167,11 @@ fn auth_users(snapshot: &Snapshot) -> Vec<String> {
             continue;
         }
         match snapshot.users.get(user).map(|secret| &**secret) {
-            None => doubts.push(format!(
+            None => warnings.push(format!(
                 "auth_user: there is no password for {user} in auth_file: servers must accept {user} \
                  without a password"
             )),
-            Some(Secret::Scram(_)) => doubts.push(format!(
+            Some(Secret::Scram(_)) => warnings.push(format!(
                 "auth_user: auth_file has a SCRAM secret for {user}, with which pgweir can't log in to servers: give the \
                  password itself"
             )),
@@ -180,6 +180,6 @@ fn auth_users(snapshot: &Snapshot) -> Vec<String> {
     }
     // Many databases give rise to the same warning.
     let mut seen = std::collections::BTreeSet::new();
-    doubts.retain(|doubt| seen.insert(doubt.clone()));
-    doubts
+    warnings.retain(|warning| seen.insert(warning.clone()));
+    warnings
 }
