@@ -1,12 +1,12 @@
-//! `cargo xtask instructions`: the cost of the session engine for a transaction that touches no session state. The cost
-//! is counted in instructions under callgrind, so that the machine's load does not matter.
+//! `cargo xtask instructions`: the cost of the code for session state in a transaction that changes no session state.
+//! The cost is counted in instructions under callgrind, so that the machine's load does not matter.
 //!
 //! Each load runs twice with different counts of transactions; the difference is divided by the difference of the
 //! counts. So the cost of the start and of the logins is not counted.
 //!
-//! The engine reads every byte of a statement, with SIMD instructions where it can. So for long statements the time
-//! matters, which is measured without callgrind in several rounds. The instructions are shown as well, since the
-//! machine's load does not change them.
+//! The scanner reads every byte of a statement, with SIMD instructions where it can. So for long statements the time
+//! is measured, too, without callgrind and in several rounds. The instructions are shown as well, since the machine's
+//! load does not change them.
 //!
 //! With `--compare`, only the transactions of [`baseline`] are counted, and a count that has grown too much is an
 //! error.

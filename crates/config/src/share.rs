@@ -1,4 +1,4 @@
-//! A setting that is a number or a percentage.
+//! The type of settings that are a number or a percentage, such as `max_pinned`.
 
 use crate::{
     number,

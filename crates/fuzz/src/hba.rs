@@ -1,4 +1,5 @@
-//! Any text as an ident file and an HBA file, which may name itself as a file of names.
+//! Any text as an ident file and as an HBA file. Each file of names (`@file`) has another part of the input as its
+//! text.
 //!
 //! The target checks that each problem and each rule that is found names an existing line.
 

@@ -1,9 +1,9 @@
-//! TLS records of a connection that was handed over, and the state of such a connection: any bytes are taken or refused
-//! without a panic, a record that was not made with the right keys gives no plaintext, and a state that is read is written
-//! the same again.
+//! TLS records of a connection that was handed over, and the state of such a connection. Any bytes are accepted or
+//! refused without a panic. A record that was not encrypted with the right keys gives no plaintext. A state that was
+//! parsed is written as the same bytes.
 //!
-//! The first byte chooses the version and the cipher, and whether the rest is a state, records of the network, or
-//! messages inside of records with right keys.
+//! The first byte chooses the version and the cipher, and whether the rest is a state, records, or messages that the
+//! target encrypts with the right keys.
 
 use pgweir_records::{Direction, Keys, Records, Role, Saved, Suite, Version};
 

@@ -1,5 +1,6 @@
-//! A client of the console, for requests over HTTP and commands of the fleet: one end of a socket pair, whose other end a worker serves as
-//! any other client. So these use the console's own logins, rights and commands.
+//! A client of the console, for requests over HTTP and commands of the fleet. It is one end of a socket pair; a
+//! worker serves the other end as it serves any client. So requests and commands use the console's own logins, rights
+//! and commands.
 
 use std::{
     io,

@@ -1,4 +1,5 @@
-//! Errors that appear after the ini file was parsed, with the place of the setting that caused them.
+//! Errors that appear after the ini file was parsed, each with the place of the setting that caused it: file, line
+//! and key.
 
 use std::{collections::BTreeMap, fmt::Display, io};
 

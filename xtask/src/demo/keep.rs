@@ -1,4 +1,4 @@
-//! A demo that keeps running, with the notes by which it is stopped later.
+//! A demo that keeps running, and the file with the process ids by which it is stopped later.
 
 use std::{
     env, fs,

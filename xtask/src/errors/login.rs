@@ -111,8 +111,8 @@ fn names() -> Vec<Entry> {
     vec![
         entry(
             Fault::NoSuchDatabase("NAME".to_owned()),
-            "The configuration has no entry for this database, and no `*` entry. A console command that names such a \
-             database says so, too.",
+            "The configuration has no entry for this database, and no `*` entry. A console command with the \
+             name of an unknown database gets the same error.",
             "Add `NAME = host=...` under `[databases]`, or connect to an existing database: `SHOW DATABASES` lists \
              them.",
         ),

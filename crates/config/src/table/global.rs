@@ -214,8 +214,9 @@ process_settings! { {
         /// What to do with a server after statements that pgweir can't analyse, if they may have left state that no
         /// reset removes. They may if the database has functions that leave such state (in languages like PL/Perl and
         /// PL/Python, C functions that pgweir does not know, dblink; SHOW CATALOG names one), or if the login is a
-        /// superuser, may become one, or may start a backup or replay replication. `close`: close the server. `ignore`:
-        /// reset it as far as possible, and accept that the next client may see that state.
+        /// superuser, may become one, or may call `pg_backup_start` or `pg_replication_origin_session_setup`.
+        /// `close`: close the server. `ignore`: reset it as far as possible, and accept that the next client may see
+        /// that state.
         unclean: Unclean = "close", reloads, now;
         /// As long as a pool has at most this number of clients, each client keeps the server that it got, if there
         /// are enough servers. 0: servers go back to the pool at the end of each transaction.

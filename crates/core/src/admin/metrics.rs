@@ -1,4 +1,5 @@
-//! A measurement for `/metrics` visits each worker, as a console command does, and ends at the control thread.
+//! The measurement for `/metrics`: a message that visits each worker, as a console command does, and ends at the
+//! control thread.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,4 +1,5 @@
-//! Marks: entries for messages about prepared statements in the queue of replies.
+//! Marks: entries for messages about prepared statements whose replies are outstanding. The queue of marks is beside
+//! the queue of replies.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Cancel requests for clients of another process of the same group: they are passed on.
+//! Passes on cancel requests for clients of another process of the same group.
 //!
 //! All requests for a peer go through one worker. So this worker alone counts the requests in
 //! progress, which `pool_size` limits, and needs no lock.

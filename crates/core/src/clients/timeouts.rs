@@ -1,4 +1,4 @@
-//! Timeouts of clients: to log in, to wait, to be idle, to run a query.
+//! Timeouts of clients: for the login, for the wait for a server, for idle clients, for queries and transactions.
 //!
 //! This module owns no state. It finds the clients that have exceeded a timeout, and ends them. Output: effects that
 //! close a client's connection and its server connection.

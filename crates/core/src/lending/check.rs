@@ -1,4 +1,5 @@
-//! Checks servers before they are lent, and closes outdated servers before their sessions end.
+//! Checks servers before they are lent (`server_check_query`), and closes outdated servers of session mode at the end
+//! of a transaction (`server_fast_close`).
 
 use pgweir_config::{PoolMode, Settings};
 

@@ -1,13 +1,14 @@
 //! Online restart, the old process: hands clients over to the new process while they are idle between two transactions
-//! (at a *quiet point*), and gives the new process places for servers of the same pools at the same time.
+//! (at a *quiet point*), and reduces its own servers at the same time, so that the new process may open servers of
+//! the same pools.
 //!
 //! Both processes together keep to one limit of servers for each pool. The old process **keeps** servers only for
 //! clients that can't leave: at most half of the servers that it had, and at most one for each such client. The old
 //! process closes every other server that becomes free, and reports the number of the rest to the new process
 //! ([`Control::Held`]), which counts them in its pool. If the kept servers are too few (in a pool of one server, none
-//! is kept), the old process asks for a place for a server ([`Control::Want`]). The request waits in the queue of the
-//! new process, which **lends** a place when it is the request's turn. The old process gives the place back after a
-//! second.
+//! is kept), the old process asks for a **place**: the permission to open one server ([`Control::Want`]). The request
+//! waits in the queue of the new process, which **lends** a place when it is the request's turn. The old process
+//! gives the place back after a second.
 
 use std::sync::Arc;
 

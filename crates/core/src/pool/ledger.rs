@@ -5,12 +5,13 @@
 //! A worker lends its idle servers without asking the ledger, as long as it does not know that a client of another
 //! worker waits. So a client could wait for ever while another worker has an idle server. These rules prevent it:
 //!
-//! 1. Each worker has a flag per pool: it *offers* its servers to the ledger. The ledger has a copy of the flag. The
-//!    copy is set together with the posting of a [`Mail::ServersWanted`](crate::mail::Mail::ServersWanted) (or with the
-//!    caller's own flag, in the same step). The flag is cleared only in the same step as the copy. So if the copy is
-//!    set, the flag is set or a `ServersWanted` is on its way to the worker.
-//! 2. A client begins to wait only through [`Ledger::wait`], which makes every worker offer that owns a server and does
-//!    not offer yet.
+//! 1. Each worker has a flag for each pool. While the flag is set, the worker *offers* its servers to the ledger. The
+//!    ledger has a copy of the flag. The copy is set together with the posting of a
+//!    [`Mail::ServersWanted`](crate::mail::Mail::ServersWanted) (or with the caller's own flag, in the same step).
+//!    The flag is cleared only in the same step as the copy. So if the copy is set, the flag is set or a
+//!    `ServersWanted` is on its way to the worker.
+//! 2. A client begins to wait only through [`Ledger::wait`]. This call sets the flag of every worker that owns a
+//!    server and does not offer it yet.
 //! 3. A worker that offers gives every idle server, and every server that becomes free later, to [`Ledger::offer`],
 //!    which grants the server to the client that waits longest. The flag is cleared only when no client waits.
 //!

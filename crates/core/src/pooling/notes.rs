@@ -1,4 +1,5 @@
-//! Turns the notes of a ledger into mail for workers, and actions.
+//! Turns the notes of a ledger into mail for workers, and actions. The notes ([`Notes`](crate::pool::Notes)) say what
+//! other workers have to do: open a server, offer idle servers, search for one.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Certificates: which functions and relations of a database are certain to leave no session state. [`Certificates`]
-//! are derived from the [`Facts`] of the database. The scanner looks up the words of clients' texts in the
-//! certificates.
+//! Certificates (not those of TLS): which functions and relations of a database are certain to leave no session
+//! state. [`Certificates`] are derived from the [`Facts`] of the database. The scanner looks up the words of clients'
+//! texts in the certificates.
 //!
 //! A name is certified if every object of the database with that name, in any schema, leaves no session state. So
 //! certificates depend neither on `search_path` nor on the case of letters. Everything unknown is opaque.

@@ -1,4 +1,4 @@
-//! The line of `log_stats`: what all workers counted since the last line.
+//! The line of `log_stats`: the counts of all workers since the last line.
 
 use pgweir_config::Settings;
 use pgweir_core::{Stats, Time};

@@ -3,7 +3,7 @@
 //! No code on the data path depends on this module. Workers always count; a measurement visits one worker after the
 //! other by mail and collects their counts. One measurement runs at a time.
 //!
-//! - `sockets`: the listening sockets. `connections`: one request on each connection, and their bounds.
+//! - `sockets`: the listening sockets. `connections`: one request on each connection, and the limits on connections.
 //! - `pages`: the answers. `identity`: the sender of a request. `access`: the rights of tokens. `state`: the state
 //!   of the thread.
 //! - `api`: the console as JSON.

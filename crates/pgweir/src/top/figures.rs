@@ -19,7 +19,7 @@ const POOLS_MAX: usize = 200;
 /// A pool's name: database and user.
 pub(super) type PoolName = (String, String);
 
-/// A duration of many count_of that happened between two samples, in microseconds.
+/// The duration of the events between two samples, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Duration {
     /// Nothing happened, or the console does not say.

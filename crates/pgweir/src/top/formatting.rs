@@ -31,7 +31,7 @@ pub(super) fn count(number: u64) -> String {
     }
 }
 
-/// Returns a number of count_of a second.
+/// Returns a number of events a second.
 pub(super) fn rate(rate: f64) -> String {
     match rate {
         0.0..10.0 => format!("{rate:.1}"),

@@ -1,5 +1,5 @@
-//! A table as it is shown: cells with a tone, and columns that are left out where the terminal is narrow. The terminal and
-//! `--once` show the same sections.
+//! A table as it is shown: cells with a tone (colour and weight), and columns that are left out where the terminal is
+//! narrow. The terminal and `--once` show the same sections.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 

@@ -1,5 +1,5 @@
-//! The session that a client would have on a direct connection to PostgreSQL. Each reply of the extended protocol
-//! is compared with this session, message by message.
+//! The direct session of a client: the one that it would have on a direct connection to PostgreSQL. Each reply of the
+//! extended protocol is compared with this session, message by message.
 
 use std::{collections::BTreeMap, rc::Rc};
 

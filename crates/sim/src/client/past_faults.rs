@@ -1,4 +1,4 @@
-//! The errors that the pooler may send to clients, and their reasons.
+//! The errors that the pooler may send to clients because of earlier faults in the simulated world.
 
 use super::Client;
 use crate::{

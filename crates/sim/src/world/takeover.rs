@@ -1,4 +1,4 @@
-//! An online restart that fails: clients are handed over, recorded, and taken back.
+//! An online restart that fails: clients are handed over as records, and taken back.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! SHOW CLIENTS, SERVERS, SOCKETS and ACTIVE_SOCKETS.
+//! SHOW CLIENTS, SERVERS, SOCKETS and ACTIVE_SOCKETS: the connections of clients and servers.
 
 use pgweir_config::PoolMode;
 

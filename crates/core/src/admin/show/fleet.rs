@@ -1,4 +1,4 @@
-//! SHOW FLEET: the processes that share `max_server_conn` through etcd, as this one has read them last.
+//! SHOW FLEET: the processes that share `max_server_conn` through etcd, as this process last read them.
 
 use crate::{
     admin::Admin,

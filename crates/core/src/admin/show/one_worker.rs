@@ -1,5 +1,4 @@
-//! Tables of SHOW for which one worker has all the data, so that the command does not visit the
-//! others.
+//! Tables of SHOW for which one worker has all the data. Their commands do not visit the other workers.
 
 use crate::{
     Halt, Time,

@@ -1,4 +1,4 @@
-//! SHOW PEERS and PEER_POOLS: the processes to which cancel requests are passed on.
+//! SHOW PEERS and SHOW PEER_POOLS: the processes to which this process passes on cancel requests.
 
 use crate::{
     admin::Admin,

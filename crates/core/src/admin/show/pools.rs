@@ -169,7 +169,7 @@ fn load_balance(database: Option<&Database>) -> Cell {
     }
 }
 
-/// Returns the wait_reason_cells of a pool: the limit or state for which its clients wait, the error of its last login if none
+/// Returns the columns `wait_reason`, `last_error` and `retry_in` of a pool: the limit or state for which its clients wait, the error of its last login if none
 /// has succeeded since, and the seconds until the next login.
 fn wait_reason_cells(pool: Option<&SharedPool>, waiting: usize, now: Time) -> [Cell; 3] {
     let Some(pool) = pool else {

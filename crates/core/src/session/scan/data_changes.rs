@@ -1,4 +1,4 @@
-//! Texts that change nothing but their session: if their server is lost, they can be repeated.
+//! Finds texts that change no data, only the session: if their server is lost, pgweir can repeat them.
 
 use super::{Dialect, Effects, Kind, Lexer, scan};
 use crate::session::{

@@ -1,4 +1,4 @@
-//! The changes and readings of a catalog, as its state counts them.
+//! Counts the changes and the readings of a catalog.
 
 use crate::Time;
 
