@@ -37,9 +37,9 @@ const CONNECTIONS_MAX: u32 = 20;
 const COUNTS: [u32; 2] = [1_000, 3_000];
 /// Statements up to this length may cost `MORE_MAX` more.
 const SHORT_BYTES: usize = 256;
-/// Instructions per transaction that the engine may add.
+/// Instructions per transaction that `session_state = transparent` may add.
 const MORE_MAX: f64 = 1_000.0;
-/// Nanoseconds of user time per byte beyond `SHORT_BYTES` that it may add.
+/// Nanoseconds of user time per byte beyond `SHORT_BYTES` that `session_state = transparent` may add.
 const NS_PER_BYTE_MAX: f64 = 3.0;
 /// Rounds in which time is measured, and seconds of each run.
 const ROUNDS: u32 = 5;
@@ -48,7 +48,7 @@ const SECONDS: u32 = 4;
 const OFF: &str = "session_state = off\ncatalog_check_interval = 3600\n";
 const TRANSPARENT: &str = "session_state = transparent\ncatalog_check_interval = 3600\n";
 
-/// Counts the instructions of the session engine per transaction.
+/// Counts the instructions that `session_state = transparent` adds to a transaction.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask instructions")]
 struct Options {
@@ -359,7 +359,7 @@ struct Counting {
 }
 
 impl Counting {
-    /// Counts the transactions of the baseline, with the engine off and on.
+    /// Counts the transactions of the baseline, with `session_state` off and transparent.
     async fn count_baseline(
         &self,
         stage: &mut Stage,
@@ -381,7 +381,7 @@ impl Counting {
         Ok(Baseline { compiler, counts })
     }
 
-    /// Counts instructions. Returns whether the engine is as cheap as it should be.
+    /// Counts instructions. Returns whether `session_state = transparent` adds no more than it may.
     async fn count(
         &self,
         stage: &mut Stage,
@@ -429,7 +429,8 @@ impl Counting {
         total_of(&path)
     }
 
-    /// Measures time in several rounds, in turn. Returns whether the engine is as fast as it should be.
+    /// Measures time in several rounds, in turn. Returns whether `session_state = transparent` adds no more than it
+    /// may.
     async fn time(
         &self,
         stage: &mut Stage,

@@ -16,8 +16,8 @@ use std::{
     process::ExitCode,
 };
 
-/// Name, one line for the list, and the function that takes the remaining arguments (the first
-/// of them is the chore's name).
+/// Name, one line for the list, and the function that takes the remaining arguments (the first of them is the name of
+/// the task).
 type Subcommand = (&'static str, &'static str, fn(Vec<String>) -> ExitCode);
 
 const SUBCOMMANDS: &[Subcommand] = &[
@@ -43,7 +43,7 @@ const SUBCOMMANDS: &[Subcommand] = &[
     ),
 ];
 
-/// Chores that another chore runs, not a person.
+/// Tasks that another task runs, not a person.
 const CHILDREN: &[Subcommand] = &[(
     "idle-clients",
     "many idle clients in a process",

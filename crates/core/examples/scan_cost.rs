@@ -10,7 +10,7 @@ use pgweir_core::session::{
     scan::{Dialect, Effects, VerdictCache, scan},
 };
 
-/// So often is a text scanned in one run.
+/// How many times one run scans a text.
 const TIMES: u64 = 1000;
 
 fn texts() -> Vec<(&'static str, String)> {
@@ -111,7 +111,7 @@ fn report_with() -> String {
     )
 }
 
-/// Another text each time, as long as they are.
+/// Returns as many different texts as a run needs, all of one length: each of them is `text` with another name.
 fn with_new_names(text: &str) -> Vec<String> {
     let text = text.trim_end_matches(';');
     let named = |number| format!("{text} AS n{number:06}");
@@ -143,21 +143,21 @@ fn scanned(text: &[u8], certificates: &Certificates) -> Effects {
     scan(text, Dialect::Utf8, certificates)
 }
 
-/// A text that was said before.
+/// Scans a text that is in the cache.
 #[inline(never)]
 fn scanned_again(text: &[u8], cache: &mut VerdictCache, certificates: &Certificates) -> Effects {
     cache.scan(text, Dialect::Utf8, certificates)
 }
 
-/// A text that was never said before.
+/// Scans a text that is not in the cache.
 #[inline(never)]
 fn met_first(text: &[u8], cache: &mut VerdictCache, certificates: &Certificates) -> Effects {
-    // Another function than `scanned_again` to the compiler.
+    // Keeps the compiler from merging this function with `scanned_again`.
     black_box(TIMES);
     cache.scan(text, Dialect::Utf8, certificates)
 }
 
-/// A text that was never said before, and is kept.
+/// Scans a text that is not in the cache. The cache keeps it.
 #[inline(never)]
 fn met_and_kept(text: &[u8], cache: &mut VerdictCache, certificates: &Certificates) -> Effects {
     black_box(2 * TIMES);

@@ -157,7 +157,7 @@ impl CancelRequests {
             return None;
         };
         if let Some((to, request)) = cancel.from {
-            let outcome = match cancel.passage {
+            let outcome = match cancel.state {
                 CancelState::Sent => SENT,
                 _ => NOT_SENT,
             };
@@ -165,7 +165,7 @@ impl CancelRequests {
         }
         let server_conn = match cancel.goal {
             CancelTarget::Peer(peer) => {
-                self.left_peer(env, connections, peer, cancel.passage, out);
+                self.left_peer(env, connections, peer, cancel.state, out);
                 return None;
             }
             CancelTarget::Server(server) => server,
@@ -194,14 +194,14 @@ impl CancelRequests {
         let Some(Conn::Cancel(cancel)) = connections.get_mut(conn) else {
             return None;
         };
-        let (goal, passage) = (cancel.goal, cancel.passage);
+        let (goal, state) = (cancel.goal, cancel.state);
         if let CancelTarget::Server(server) = goal
             && let Some(server) = connections.server(server)
         {
             server.retirement.replace_reason(OVERDUE);
         }
         // A request in the queue has no socket yet.
-        if passage != CancelState::Queued {
+        if state != CancelState::Queued {
             out.list.push(Action::Close(conn));
         }
         self.ended(env, connections, conn, Some(OVERDUE), out)
@@ -221,10 +221,10 @@ impl CancelRequests {
             out.report_missing(NO_CONNECTION);
             return None;
         };
-        match (&cancel.passage, &cancel.tls, bytes) {
+        match (&cancel.state, &cancel.tls, bytes) {
             (CancelState::Asked, Some(endpoint), b"S") => {
                 let endpoint = Arc::clone(endpoint);
-                cancel.passage = CancelState::Handshake;
+                cancel.state = CancelState::Handshake;
                 let role = TlsRole::Connect { endpoint };
                 out.start_tls(conn, role);
                 None
@@ -295,7 +295,7 @@ fn open(
             secret: key.secret,
         },
         from,
-        passage: CancelState::Opening,
+        state: CancelState::Opening,
         tls: server
             .link
             .tls()
@@ -315,11 +315,11 @@ pub(crate) fn opened(env: &Env<'_>, connections: &mut Connections, conn: Token, 
         return send(connections, conn, out);
     };
     if env.snapshot.tls.servers.is_some_and(|terms| terms.direct) {
-        cancel.passage = CancelState::Handshake;
+        cancel.state = CancelState::Handshake;
         let role = TlsRole::Connect { endpoint };
         out.start_tls(conn, role);
     } else {
-        cancel.passage = CancelState::Asked;
+        cancel.state = CancelState::Asked;
         out.send_made(conn, ssl_request);
     }
     out.read(conn, ReadMode::Deliver);
@@ -330,7 +330,7 @@ pub(crate) fn send(connections: &mut Connections, conn: Token, out: &mut Actions
     let Some(Conn::Cancel(cancel)) = connections.get_mut(conn) else {
         return out.report_missing(NO_CONNECTION);
     };
-    cancel.passage = CancelState::Sent;
+    cancel.state = CancelState::Sent;
     if let Some((to, request)) = cancel.from {
         let mail = Mail::CancelSent(request);
         out.mail(to, mail);

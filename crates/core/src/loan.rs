@@ -78,7 +78,7 @@ pub(crate) struct AbandonedSession {
     /// Whether the session holds state, or may hold unknown state.
     pub(crate) must_be_cleaned: bool,
     /// Whether cleaning can't remove the state.
-    pub(crate) spoils: bool,
+    pub(crate) outlives_clean: bool,
 }
 
 /// The damage to a client whose server connection is lost.

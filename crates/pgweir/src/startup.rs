@@ -314,7 +314,7 @@ impl Start {
         let clock = Clock::start();
         let count = worker_count(&self.plan.snapshot.config.settings);
         let mut lines = self.log.buffer();
-        self.say_first(&mut lines, clock);
+        self.log_start(&mut lines, clock);
         let inheritance = self.new_process.take().map(NewProcess::begin).transpose()?;
         let (plan, listeners, log) = (self.plan, self.listeners, self.log);
         let (files, post) = (self.files, self.post.map(Arc::new));
@@ -401,7 +401,7 @@ impl Start {
     }
 
     /// Writes the first lines of the log.
-    fn say_first(&self, lines: &mut LogBuffer, clock: Clock) {
+    fn log_start(&self, lines: &mut LogBuffer, clock: Clock) {
         let snapshot = &self.plan.snapshot;
         lines.say(clock.now(), Level::Log, self.files.line(snapshot));
         let notes = self.plan.notes.iter().cloned();

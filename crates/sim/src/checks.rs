@@ -35,15 +35,15 @@ pub enum Guarantee {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// The guarantee.
-    pub promise: Guarantee,
+    pub guarantee: Guarantee,
     /// A description of what broke the guarantee.
     pub what: String,
 }
 
 impl Violation {
-    pub(crate) fn new(promise: Guarantee, what: impl Into<String>) -> Self {
+    pub(crate) fn new(guarantee: Guarantee, what: impl Into<String>) -> Self {
         Self {
-            promise,
+            guarantee,
             what: what.into(),
         }
     }
@@ -51,7 +51,7 @@ impl Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}", self.promise, self.what)
+        write!(f, "{:?}: {}", self.guarantee, self.what)
     }
 }
 

@@ -29,7 +29,7 @@ pub enum PlantedFault {
     /// Cleans are answered, but have no effect.
     NoClean,
     /// Inspections are answered as if the session had no state.
-    NoLook,
+    NoInspection,
     /// Every nth piece of a client's bytes goes to a server that another client keeps.
     LendKept(u32),
     /// Ticks come this number of microseconds late, so clients keep their servers beyond their turns.

@@ -6,9 +6,9 @@ use pgweir_sim::{Guarantee, PlantedFault, Scenario, run_scenario};
 /// The number of worlds in which any fault must be noticed.
 const WORLDS_MAX: usize = 100;
 
-/// Runs seeds with the fault, and without. Without the fault, no guarantee may be broken. With it, `promise` must be
+/// Runs seeds with the fault, and without. Without the fault, no guarantee may be broken. With it, `guarantee` must be
 /// broken in at least this number of worlds; in other worlds only `also` may be.
-fn check(planted_fault: PlantedFault, promise: Guarantee, also: &[Guarantee], worlds_min: usize) {
+fn check(planted_fault: PlantedFault, guarantee: Guarantee, also: &[Guarantee], worlds_min: usize) {
     let mut found = 0;
     let worlds = (0..).map(|seed| Scenario::with_planted_fault(seed, planted_fault));
     let has_fault =
@@ -18,9 +18,9 @@ fn check(planted_fault: PlantedFault, promise: Guarantee, also: &[Guarantee], wo
             return;
         }
         if let Err(failure) = run_scenario(&scenario) {
-            let broken = failure.violation.promise;
-            assert!(broken == promise || also.contains(&broken), "{failure}");
-            found += usize::from(broken == promise);
+            let broken = failure.violation.guarantee;
+            assert!(broken == guarantee || also.contains(&broken), "{failure}");
+            found += usize::from(broken == guarantee);
         }
         scenario.planted_fault = None;
         if let Err(failure) = run_scenario(&scenario) {
@@ -92,7 +92,7 @@ fn a_clean_that_does_nothing() {
 #[test]
 fn an_inspection_that_finds_nothing() {
     let also = [Guarantee::Counts];
-    check(PlantedFault::NoLook, Guarantee::Sessions, &also, 5);
+    check(PlantedFault::NoInspection, Guarantee::Sessions, &also, 5);
 }
 
 /// A statement of one client runs in the kept session of another, and no reply shows this.

@@ -10,7 +10,7 @@ use super::{
 use crate::stage::Terminal;
 
 /// The share of the CPU that other virtual machines take, above which timings are doubtful, in percent.
-const STOLEN_PERCENT_SUSPECT: f64 = 2.0;
+const STOLEN_PERCENT_MAX: f64 = 2.0;
 
 /// All measurements of one subject in one scenario, by round.
 #[derive(Debug, Clone, Serialize)]
@@ -277,7 +277,7 @@ pub(super) fn print_failures(terminal: &Terminal, all: &[Series]) {
             )));
         }
         if let Some(stolen) = series.median("stolen_percent")
-            && stolen > STOLEN_PERCENT_SUSPECT
+            && stolen > STOLEN_PERCENT_MAX
         {
             terminal.line(&format!(
                 "  {}: other machines took {stolen:.1} % of the CPU: timings are doubtful",

@@ -61,13 +61,14 @@ pub struct Replies {
 /// The messages of the extended protocol since the last Sync or mark.
 #[derive(Debug, Default)]
 struct SinceMark {
-    /// Whether messages of the extended protocol arrived after the last Sync,
+    /// Whether messages of the extended protocol arrived after the last Sync.
     unsynced: bool,
-    /// whether messages without a mark were sent after the last mark or Sync,
+    /// Whether a Bind, Describe or Execute was sent to the server after the last mark or Sync.
     unmarked: bool,
-    /// whether some of these messages were sent to the server,
+    /// Whether messages of the extended protocol were sent to the server after the last Sync.
     asked: bool,
-    /// and whether the server has answered all of them, since the client's next message has waited for these answers.
+    /// Whether the server has answered all messages after the last Sync: the client's next message has waited for
+    /// these answers.
     is_fenced: bool,
 }
 

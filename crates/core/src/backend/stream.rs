@@ -397,7 +397,7 @@ mod tests {
         ends: Ends::Ignored,
     };
 
-    /// Cuts `bytes` at `cuts` and gives what was passed and what was looked at.
+    /// Cuts `bytes` at `cuts`. Returns the bytes that were passed on, and the messages that were inspected.
     fn run(bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Vec<Vec<u8>>) {
         let (mut stream, mut passed, mut looked) = (Downstream::default(), Vec::new(), Vec::new());
         let mut from = 0;

@@ -92,7 +92,7 @@ impl CancelRequests {
             goal: CancelTarget::Peer(peer),
             key,
             from: Some((from, request)),
-            passage: CancelState::Queued,
+            state: CancelState::Queued,
             tls: None,
             until: env.cancel_deadline(),
         };
@@ -124,7 +124,7 @@ impl CancelRequests {
                     break;
                 };
                 if let Some(Conn::Cancel(cancel)) = connections.get_mut(conn) {
-                    cancel.passage = CancelState::Opening;
+                    cancel.state = CancelState::Opening;
                     pool.under_way += 1;
                     let endpoint = Arc::clone(&endpoint);
                     out.list.push(Action::Connect { conn, endpoint });
@@ -144,11 +144,11 @@ impl CancelRequests {
         env: &Env<'_>,
         connections: &mut Connections,
         peer: u32,
-        passage: CancelState,
+        state: CancelState,
         out: &mut Actions,
     ) {
         if let Some(pool) = self.peers.get_mut(&peer) {
-            pool.under_way -= u32::from(passage != CancelState::Queued);
+            pool.under_way -= u32::from(state != CancelState::Queued);
         }
         self.serve_peer(env, connections, peer, out);
     }

@@ -473,8 +473,8 @@ impl Command {
     /// Returns which users may give the command. Only this function decides that.
     pub(crate) fn right(&self) -> Right {
         match self {
-            // SHOW FDS shows both ends of all connections of the process, and SHOW BANS the user names that strangers
-            // gave, one of which may be a password by mistake.
+            // SHOW FDS shows both ends of all connections of the process. SHOW BANS shows the user names of failed
+            // logins; someone may have typed a password in place of a user name.
             Self::Show(Show::Fds | Show::Bans) => Right::Operate,
             Self::Empty | Self::Show(_) | Self::Parameter(..) | Self::SetParameter => Right::Look,
             Self::Set { .. }

@@ -52,7 +52,7 @@ impl Lending<'_> {
         let Some(server) = self.connections.known_server(conn, out) else {
             return;
         };
-        if closes || had.spoils {
+        if closes || had.outlives_clean {
             self.pools.count_unclean_close(server);
         }
         if server.is_exclusive() {
@@ -76,7 +76,7 @@ impl Lending<'_> {
             || server.session.extension.is_new()
             || had.must_be_cleaned;
         server.session.clean.demand(is_unclean);
-        if had.spoils || closes {
+        if had.outlives_clean || closes {
             server.retirement.require("its session can't be cleaned");
         }
         if had.was_session || resets_always {
@@ -189,10 +189,10 @@ impl Lending<'_> {
         let is_thorough = self.env.snapshot.config.settings.server_reset_query == "DISCARD ALL";
         if let Some(server) = self.connections.server(conn) {
             let pool = self.pools.get(server.pool());
-            let engine = pool.is_some_and(|pool| pool.terms.engine);
+            let carries_sessions = pool.is_some_and(|pool| pool.terms.carries_sessions);
             server.session.cleaned();
             // A reset query other than DISCARD ALL may leave session state that pgweir's own clean removes.
-            server.session.clean.demand(!is_thorough && engine);
+            server.session.clean.demand(!is_thorough && carries_sessions);
         }
     }
 

@@ -22,13 +22,13 @@ impl Lending<'_> {
         let Some(pool) = client.and_then(|client| self.pools.get(client.pool()?)) else {
             return out.report_missing("the pool of a client that joins");
         };
-        let (shared, engine) = (Arc::clone(&pool.shared), pool.terms.engine);
+        let (shared, carries_sessions) = (Arc::clone(&pool.shared), pool.terms.carries_sessions);
         self.count_pool_client(&shared, out);
         // The client's session begins with the present values of ALTER ROLE SET and the like, so servers with former
         // values go.
         let retire = Effect::Pool(shared.id, PoolEffect::RetireRedefined);
         self.effects.push(retire);
-        if let Some(asked) = asked.filter(|_| engine) {
+        if let Some(asked) = asked.filter(|_| carries_sessions) {
             self.effects
                 .push(Effect::Client(ClientEffect::BeginSession(conn, asked)));
         }

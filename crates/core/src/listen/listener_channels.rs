@@ -11,14 +11,14 @@ pub const READ_ALL: &[u8] = b"NOTIFY pgweir_fence;";
 
 /// One listener's channels, and the workers that want them.
 ///
-/// One query is under way at a time. Questions that arrive meanwhile go into the next query: a thousand fences cost no
+/// One query is under way at a time. Requests that arrive meanwhile go into the next query: a thousand fences cost no
 /// more than one.
 #[derive(Debug)]
 pub struct ListenerChannels {
     channels: HashMap<Channel, ListenedChannel>,
     /// Channels for which PostgreSQL may need a LISTEN or UNLISTEN.
     changed: Vec<Channel>,
-    /// Questions that the next query answers, and whether they are about channels.
+    /// Requests that the next query answers, and whether they are about channels.
     next: Vec<(PendingRequest, bool)>,
     /// The query that PostgreSQL processes at present.
     present: Option<Query>,

@@ -332,9 +332,9 @@ impl LoginEvent<'_> {
 /// Resets the parameters that clients have set on the server: the answer must not depend on them.
 fn reset_parameters(directory: &Directory, conn: Token, server: &mut Server, out: &mut Actions) {
     let start = out.scratch.len();
-    let engine = plan(&Settings::default(), server.session.settings.held());
+    let own_change = plan(&Settings::default(), server.session.settings.held());
     let server_parameters = server.shared.facts.lock().server_parameters.clone();
-    let is_changed = match (engine, server_parameters) {
+    let is_changed = match (own_change, server_parameters) {
         (Some(text), _) => {
             MessageWriter::new(&mut out.scratch).query(&text);
             true

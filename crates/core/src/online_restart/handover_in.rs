@@ -106,7 +106,7 @@ pub(crate) fn restore_client(
     let shared = pool_of(env, record)?;
     let pool = pools.open(env, connections, &shared);
     pool.add_client();
-    let (engine, is_pinned) = (pool.terms.engine, pool.terms.dedicated);
+    let (carries_sessions, is_pinned) = (pool.terms.carries_sessions, pool.terms.dedicated);
     let mut effects = Vec::new();
     if pool.orders.paused {
         effects.push(Effect::Pool(shared.id, PoolEffect::ApplyOrders));
@@ -114,7 +114,7 @@ pub(crate) fn restore_client(
     env.directory.stays();
     if let Some(client) = connections.client(conn) {
         client.join_pool(shared.id);
-        if engine {
+        if carries_sessions {
             client.context = Some(Box::new(context_of(env, &shared, record)));
             pin_at_login(client, is_pinned, env.now);
         }

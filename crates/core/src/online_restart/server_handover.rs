@@ -169,7 +169,7 @@ pub(crate) fn take_over_server(
     };
     let goes_on = match &record.pinned {
         None => pool.terms.mode == PoolMode::Session,
-        Some(_) => pool.terms.engine,
+        Some(_) => pool.terms.carries_sessions,
     };
     if !goes_on {
         return Err(Fault::DatabaseChanged);

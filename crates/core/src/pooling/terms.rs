@@ -31,8 +31,9 @@ pub(crate) struct Terms {
     pub(crate) share_after: usize,
     /// Whether each client keeps its first server.
     pub(crate) dedicated: bool,
-    /// Whether session state is carried: `SET`, prepared statements and roles keep working in transaction mode.
-    pub(crate) engine: bool,
+    /// Whether each client finds its session state on every server: `SET`, prepared statements and roles keep working
+    /// in transaction mode.
+    pub(crate) carries_sessions: bool,
     /// Whether `session_state` is `off`: statements on which PgBouncer closes a connection close it here, too.
     pub(crate) as_pgbouncer: bool,
     /// The largest number of prepared statements on each server; 0 if pgweir does not replace clients' statement names.
@@ -81,7 +82,7 @@ impl Terms {
                 pin_timeout: 0,
                 share_after: 0,
                 dedicated: false,
-                engine: false,
+                carries_sessions: false,
                 as_pgbouncer: false,
                 prepared_max: 0,
                 min_pool_size: 0,
@@ -98,10 +99,10 @@ impl Terms {
             _ => config.settings.max_prepared_statements as usize,
         };
         let is_off = config.session_state(database) == SessionState::Off;
-        let engine = config.carries_sessions(database, &shared.key.user);
+        let carries_sessions = config.carries_sessions(database, &shared.key.user);
         Self {
             mode,
-            engine,
+            carries_sessions,
             pin_timeout: config.pin_timeout(database, &shared.key.user).0,
             share_after: config.share_after(database) as usize,
             dedicated: config.is_dedicated(database, &shared.key.user),

@@ -47,7 +47,7 @@ pub(crate) fn begin_if_due(
         return false;
     }
     let catalog = Arc::clone(&pool.shared.catalog);
-    let is_whole = pool.terms.engine;
+    let is_whole = pool.terms.carries_sessions;
     let reading = match is_whole {
         true => catalog.begin(interval, env.now),
         false => catalog.begin_identity(env.now),

@@ -248,11 +248,11 @@ impl ServerConnections<'_> {
         text: &str,
         parameters: &mut Parameters,
     ) -> ConnectQuery {
-        let has_engine = self.open_pool(shared).terms.engine;
+        let carries_sessions = self.open_pool(shared).terms.carries_sessions;
         let facts = shared.facts.lock();
         let known = facts.connect_settings.as_ref();
         let settings = match known.filter(|known| known.query == text) {
-            _ if !has_engine => SettingsStep::None,
+            _ if !carries_sessions => SettingsStep::None,
             None => SettingsStep::Ask,
             Some(known) if known.parameters.is_empty() => SettingsStep::None,
             Some(known) => {

@@ -52,7 +52,7 @@ pub(crate) fn renew_changed(
             || database.is_some_and(|entry| has(entry.dbname_for(&key.database)))
             || key.user == own.key.user && ["current_user", "session_user"].into_iter().any(has);
         let is_allowed = is_superuser || key.user == own.key.user;
-        if is_named && is_allowed && terms.engine && terms.endpoints.contains(&at) {
+        if is_named && is_allowed && terms.carries_sessions && terms.endpoints.contains(&at) {
             pool.defaults.fetch_add(1, Ordering::AcqRel);
             pool.startups.lock().clear();
         }

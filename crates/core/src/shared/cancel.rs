@@ -49,7 +49,7 @@ pub struct CancelConnection {
     /// The worker and the connection by which the request came in; `None` if it is pgweir's own.
     pub(crate) from: Option<(WorkerId, Token)>,
     /// The request's state.
-    pub(crate) passage: CancelState,
+    pub(crate) state: CancelState,
     /// The server's name, if the request is to be encrypted as the server's connection is.
     pub(crate) tls: Option<Arc<Endpoint>>,
     /// The time at which the request times out (`cancel_wait_timeout`).

@@ -42,7 +42,7 @@ pub(super) struct Exporter {
     /// Whether the collector has not taken the last request.
     is_failing: Cell<bool>,
     /// The time of the last log line about that.
-    said_at: Cell<Option<Time>>,
+    logged_at: Cell<Option<Time>>,
     tasks: RefCell<Vec<JoinHandle<()>>>,
 }
 
@@ -54,7 +54,7 @@ impl Exporter {
             counts: Cell::default(),
             since,
             is_failing: Cell::new(false),
-            said_at: Cell::new(None),
+            logged_at: Cell::new(None),
             tasks: RefCell::default(),
         }
     }
@@ -87,7 +87,7 @@ pub(super) fn configure(state: &Rc<State>, target: Option<Target>) {
         task.abort();
     }
     exporter.is_failing.set(false);
-    exporter.said_at.set(None);
+    exporter.logged_at.set(None);
     let is_on = target.is_some();
     let interval = target.as_ref().and_then(|target| target.metrics_interval);
     exporter.target.replace(target.map(Rc::new));
@@ -197,9 +197,9 @@ fn note(state: &State, target: &Target, sent: Result<(), String>) {
     let now = state.now();
     let is_fresh = |at: Time| now.since(at) < SILENCE_US;
     match sent {
-        Err(_) if exporter.said_at.get().is_some_and(is_fresh) => {}
+        Err(_) if exporter.logged_at.get().is_some_and(is_fresh) => {}
         Err(why) => {
-            exporter.said_at.set(Some(now));
+            exporter.logged_at.set(Some(now));
             let text = format!(
                 "the OpenTelemetry collector {} does not take data: {why}; until it does, traces are dropped and counted",
                 target.collector

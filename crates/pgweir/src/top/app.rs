@@ -67,7 +67,7 @@ pub(super) struct Prompt {
     /// The client that KILL_CLIENT would end, until the user answers yes or no.
     pub(super) to_kill: Option<u64>,
     /// The outcome of the last command, until the next key.
-    pub(super) said: String,
+    pub(super) outcome: String,
     /// Whether the filter is being typed.
     pub(super) is_typing: bool,
 }
@@ -162,7 +162,7 @@ impl App {
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
             return KeyAction::Quit;
         }
-        self.prompt.said.clear();
+        self.prompt.outcome.clear();
         if let Some(client) = self.prompt.to_kill.take() {
             return match key.code {
                 KeyCode::Char('y') => KeyAction::Kill(client),
@@ -212,7 +212,7 @@ impl App {
             .flat_map(|section| section.lines);
         self.prompt.to_kill = lines.nth(self.cursor).and_then(|line| line.client);
         if self.prompt.to_kill.is_none() {
-            self.prompt.said = "this line names no client: select a waiter, a pinned client, or a client of a pool".to_owned();
+            self.prompt.outcome = "this line names no client: select a waiter, a pinned client, or a client of a pool".to_owned();
         }
     }
 

@@ -152,7 +152,7 @@ impl History {
     }
 
     /// Returns one value of a pool over time, oldest first.
-    pub(super) fn course(
+    pub(super) fn values_over_time(
         &self,
         name: &PoolName,
         value: impl Fn(&Figures) -> Option<f64>,

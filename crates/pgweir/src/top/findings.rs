@@ -22,7 +22,7 @@ const BRIEF: u64 = 100_000;
 /// The largest number of pools or hosts that a sentence names.
 const POOLS_MAX: usize = 3;
 
-/// A sentence about a trouble.
+/// A sentence about a problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) tone: Tone,
@@ -43,7 +43,7 @@ fn warning(text: String) -> Finding {
     }
 }
 
-/// Returns the troubles of a sample, the worst kinds first.
+/// Returns the problems that a sample shows, the worst kinds first.
 pub(super) fn findings(sample: &Sample, history: &History) -> Vec<Finding> {
     let mut found = Vec::new();
     for row in sample

@@ -138,9 +138,9 @@ impl Sampler {
             match requests.recv_timeout(options.interval) {
                 Ok(SamplerRequest::Options(next)) => options = next,
                 Ok(SamplerRequest::Kill(client)) => {
-                    let said = self.kill(client);
+                    let outcome = self.kill(client);
                     if answers
-                        .send(wrap(SamplerReply::CommandResult(said)))
+                        .send(wrap(SamplerReply::CommandResult(outcome)))
                         .is_err()
                     {
                         return;

@@ -207,8 +207,8 @@ pub(super) fn totals(app: &App) -> String {
     } else {
         String::new()
     };
-    let course = app.history.total();
-    let now = course.last().copied().flatten();
+    let values = app.history.total();
+    let now = values.last().copied().flatten();
     format!(
         "{}, {} waiting{longest}; {} in use, {} idle; {} pinned; {} tx/s {}",
         count_of(sum("cl_active") + waiting, "client"),
@@ -217,7 +217,7 @@ pub(super) fn totals(app: &App) -> String {
         count(sum("sv_idle") + sum("sv_used")),
         count(app.sample.rows("PINS").count() as u64),
         now.map_or_else(|| "-".to_owned(), rate),
-        plot(&course, 30, app.screen.is_unicode),
+        plot(&values, 30, app.screen.is_unicode),
     )
 }
 
@@ -319,18 +319,18 @@ fn draw_plots(app: &App, frame: &mut Frame<'_>, area: Rect) {
         .spacing(2)
         .split(area);
     for (&(title, value, words), area) in PLOTS.iter().zip(areas.iter()) {
-        let course = app.history.course(pool, value);
-        let last = course.iter().rev().find_map(|value| *value);
+        let values = app.history.values_over_time(pool, value);
+        let last = values.iter().rev().find_map(|value| *value);
         let text = format!("{title}: {}", last.map_or_else(|| "-".to_owned(), words));
         let [head, body] =
             Layout::vertical([Constraint::Length(1), Constraint::Min(1)]).areas(*area);
         frame.render_widget(Paragraph::new(text), head);
         let width = usize::from(body.width);
         if !app.screen.is_unicode {
-            frame.render_widget(Paragraph::new(plot(&course, width, false)), body);
+            frame.render_widget(Paragraph::new(plot(&values, width, false)), body);
             continue;
         }
-        let shown = &course[course.len().saturating_sub(width)..];
+        let shown = &values[values.len().saturating_sub(width)..];
         let scaled = shown
             .iter()
             .map(|value| value.map(|value| (value * 1e3) as u64));
@@ -346,8 +346,8 @@ fn key_line<'a>(app: &App, width: usize) -> Line<'a> {
         );
         return Line::styled(text, style(app, Tone::Bad));
     }
-    if !app.prompt.said.is_empty() {
-        return Line::styled(app.prompt.said.clone(), style(app, Tone::Warning));
+    if !app.prompt.outcome.is_empty() {
+        return Line::styled(app.prompt.outcome.clone(), style(app, Tone::Warning));
     }
     if app.prompt.is_typing {
         return Line::raw(format!(

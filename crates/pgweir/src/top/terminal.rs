@@ -105,7 +105,7 @@ fn take(app: &mut App, answer: SamplerReply, clock: Clock) {
     match answer {
         SamplerReply::Sample(Ok(sample)) => app.add(sample),
         SamplerReply::Sample(Err(error)) => app.lose(error.to_string(), clock.now().0),
-        SamplerReply::CommandResult(text) => app.prompt.said = text,
+        SamplerReply::CommandResult(text) => app.prompt.outcome = text,
     }
 }
 

@@ -344,7 +344,7 @@ fn pool_line(row: Row<'_>, history: &History, is_unicode: bool) -> Line {
     let alarm = if waiting > 0 { Tone::Bad } else { Tone::Plain };
     let idle = row.count("sv_idle") + row.count("sv_used");
     let pinned = figures.map_or(0, |figures| figures.pinned);
-    let course = history.course(&name, |figures| figures.rate);
+    let values = history.values_over_time(&name, |figures| figures.rate);
     let rate_now = figures.and_then(|figures| figures.rate);
     let high = |of: fn(&Figures) -> Duration| figures.and_then(|figures| of(figures).high());
     let times =
@@ -371,7 +371,7 @@ fn pool_line(row: Row<'_>, history: &History, is_unicode: bool) -> Line {
             Cell::new(count(idle)),
             Cell::new(count(pinned)),
             Cell::new(rate_now.map_or_else(|| "-".to_owned(), rate)),
-            Cell::toned(plot(&course, PLOT_WIDTH, is_unicode), Tone::Good),
+            Cell::toned(plot(&values, PLOT_WIDTH, is_unicode), Tone::Good),
             Cell::new(times(|figures| figures.wait)),
             Cell::new(times(|figures| figures.transaction)),
             Cell::toned(reason.chars().take(40).collect::<String>(), alarm),

@@ -154,7 +154,7 @@ impl DirectSession {
                 return Ok(Reply::Failed);
             }
             backend::NOTICE_RESPONSE => matches!(ask, Ask::Query | Ask::Execute { .. }),
-            _ => self.is_fit(ask, tag),
+            _ => self.may_answer(ask, tag),
         };
         if !known {
             let tag = tag.escape_ascii();
@@ -202,11 +202,11 @@ impl DirectSession {
     /// `next_tag`.
     pub(super) fn is_for_pooler(&self, ask: Option<&Ask>, said: u8, next_tag: u8) -> bool {
         let is_of_server = matches!(next_tag, backend::BIND_COMPLETE | backend::ERROR_RESPONSE);
-        is_of_server && is_description(said) && !ask.is_some_and(|ask| self.is_fit(ask, said))
+        is_of_server && is_description(said) && !ask.is_some_and(|ask| self.may_answer(ask, said))
     }
 
-    /// Returns the messages that may answer this one, with any result.
-    fn is_fit(&self, ask: &Ask, tag: u8) -> bool {
+    /// Returns whether a message with this tag may answer `ask`, with any result.
+    fn may_answer(&self, ask: &Ask, tag: u8) -> bool {
         match ask {
             Ask::Parse { .. } => tag == backend::PARSE_COMPLETE,
             Ask::Bind { .. } => tag == backend::BIND_COMPLETE,

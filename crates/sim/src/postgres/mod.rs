@@ -416,8 +416,8 @@ impl Cluster {
             return Ok(());
         };
         let message: Vec<u8> = backend.input.drain(..header.message_len()).collect();
-        let notable = notable(header.tag, &message[5..]).into_iter();
-        for what in notable.chain(works_on_session(&message[5..])) {
+        let counted_as = counted_as(header.tag, &message[5..]).into_iter();
+        for what in counted_as.chain(works_on_session(&message[5..])) {
             *self.event_counts.entry(what).or_default() += 1;
         }
         let whose = backend.tap.ahead.pop_front().and_then(|(_, client)| client);
@@ -543,7 +543,7 @@ fn has(body: &[u8], text: &[u8]) -> bool {
 }
 
 /// The messages that are counted.
-fn notable(tag: u8, body: &[u8]) -> Option<&'static str> {
+fn counted_as(tag: u8, body: &[u8]) -> Option<&'static str> {
     match tag {
         b'Q' if has(body, b"pg_catalog.pg_advisory_unlock_all()") => Some("own clean"),
         b'Q' if has(body, b"pg_catalog.current_setting(") => Some("own look"),

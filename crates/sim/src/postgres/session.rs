@@ -258,7 +258,7 @@ impl Session {
         // A planted fault: the effect of the pooler's query, or the state that it reads, belongs to another session.
         let hidden = self.is_affected_by_fault(&text).then(|| {
             let shown = match self.planted_fault {
-                Some(PlantedFault::NoLook) => State::new(self.state.defaults().clone()),
+                Some(PlantedFault::NoInspection) => State::new(self.state.defaults().clone()),
                 _ => self.state.clone(),
             };
             std::mem::replace(&mut self.state, shown)

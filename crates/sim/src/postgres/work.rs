@@ -51,7 +51,7 @@ impl Session {
         of_pooler
             && match self.planted_fault {
                 Some(PlantedFault::NoClean) => sql.any(Statement::is_of_clean),
-                Some(PlantedFault::NoLook) => {
+                Some(PlantedFault::NoInspection) => {
                     sql.peek().is_some() && sql.all(Statement::only_reads_state)
                 }
                 _ => false,

@@ -255,7 +255,7 @@ impl World {
         })
     }
 
-    /// Returns the faults so far, which excuse errors for clients.
+    /// Returns the faults so far: after them, clients may get errors.
     fn faults(&self) -> PastFaults {
         PastFaults {
             servers_lost: self.cluster.lost

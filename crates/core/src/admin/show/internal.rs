@@ -46,7 +46,7 @@ pub(super) fn add(admin: &Admin<'_>, collection: &mut Collection) {
                 let Some(Conn::Server(server)) = admin.connections.get(server) else {
                     continue;
                 };
-                let is_sent = cancel.passage == CancelState::Sent;
+                let is_sent = cancel.state == CancelState::Sent;
                 (&server.shared, Task::Cancel, is_sent)
             }
         };

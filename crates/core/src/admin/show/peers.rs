@@ -32,7 +32,7 @@ pub(super) fn add(admin: &Admin<'_>, collection: &mut Collection) {
             && let CancelTarget::Peer(peer) = cancel.goal
         {
             let count = collection.peers.entry(peer).or_default();
-            match cancel.passage {
+            match cancel.state {
                 CancelState::Queued => count.queued += 1,
                 CancelState::Opening | CancelState::Asked | CancelState::Handshake => {
                     count.opening += 1

@@ -116,7 +116,7 @@ pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection, now: Time)
                 {
                     let key = server.shared.key.clone();
                     let count = collection.pools.entry(key).or_default();
-                    let sent = cancel.passage == CancelState::Sent;
+                    let sent = cancel.state == CancelState::Sent;
                     count.cancels += usize::from(sent);
                     count.cancels_waiting += usize::from(!sent);
                 }

@@ -5,7 +5,7 @@ use crate::base::fault::Fault;
 use pgweir_wire::tag::backend;
 
 /// Plays a script: client messages by tag, and of the server `G` (CopyInResponse), `!` (error),
-/// `z` (ReadyForQuery). Gives what is settled and doubtful at the end.
+/// `z` (ReadyForQuery). Returns whether the replies are settled at the end, and whether they are uncertain.
 fn play(script: &str) -> (bool, bool) {
     let mut replies = Replies::default();
     for step in script.bytes() {
@@ -79,7 +79,7 @@ fn a_sync_that_was_not_ignored_is_answered_before_our_own_request() {
         replies.ready(),
         Some(Request::Internal(InternalQuery::Probe))
     );
-    // Where nothing is in doubt, nothing else can come first.
+    // If the replies are certain, no reply for the client comes before the one to the internal query.
     let mut certain = Replies::default();
     certain.internal_query_sent(InternalQuery::Probe);
     assert!(!certain.owes_client_first());
@@ -133,7 +133,7 @@ fn messages_after_a_reset_wait() {
     assert!(replies.holds_back());
     assert!(replies.ready().is_some() && !replies.holds_back());
 
-    // In the extended protocol, a Sync before the data is none.
+    // In the extended protocol, the server ignores a Sync before the data.
     replies.startup_values_taken();
     replies.client_sent(frontend::EXECUTE);
     replies.client_sent(frontend::SYNC);

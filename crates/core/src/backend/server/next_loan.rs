@@ -5,7 +5,7 @@ use crate::pool::Waiter;
 /// The work that must end before a server is lent again.
 #[derive(Debug, Default)]
 pub struct NextLoan {
-    /// Whether `server_reset_query` must run before.
+    /// Whether `server_reset_query` must run before the next loan.
     needs_reset: bool,
     /// The number of cancel requests for this server that are under way.
     cancels: u32,

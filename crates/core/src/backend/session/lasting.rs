@@ -81,8 +81,8 @@ impl LastingState {
         self.may_have_misread_bodies |= **at_login != *strings;
     }
 
-    /// Returns the state of a session that another process has handed over: what [`strings_at_login`] and the
-    /// questions after it have returned there.
+    /// Returns the state of a session that another process has handed over: the arguments are what
+    /// [`strings_at_login`] and the methods after it have returned there.
     ///
     /// [`strings_at_login`]: Self::strings_at_login
     #[must_use]

@@ -7,16 +7,17 @@ use crate::session::{Literals, Settings, SqlStatements};
 /// The SQL-prepared statements of a server.
 #[derive(Debug, Default)]
 pub struct ServerSqlStatements {
-    /// All that the server may have.
+    /// All statements that the server may have.
     held: SqlStatements,
-    /// The id of the client that the statements were made for, and their settings; `None` if these are unknown.
+    /// The id of the client that the statements were prepared for, and the settings under which they were prepared;
+    /// `None` if the settings are unknown.
     made_for: (u64, Option<Settings>),
-    /// The statements that the server could not make for the text that was sent last. There is at most one for each
-    /// statement of the client.
+    /// The statements that the server could not prepare for the text that was sent last. There is at most one for
+    /// each statement of the client.
     rejected: Vec<RejectedStatement>,
 }
 
-/// A SQL-prepared statement that a server could not make.
+/// A SQL-prepared statement that a server could not prepare.
 #[derive(Debug)]
 struct RejectedStatement {
     /// The client's name of the statement.
@@ -33,7 +34,7 @@ impl ServerSqlStatements {
         &self.held
     }
 
-    /// Returns whether the statements were made for the client with this id.
+    /// Returns whether the statements were prepared for the client with this id.
     #[must_use]
     #[inline]
     pub fn were_made_for(&self, client: u64) -> bool {
@@ -62,7 +63,7 @@ impl ServerSqlStatements {
         self.made_for = (client, made.filter(|_| are_made));
     }
 
-    /// Notes that pgweir makes the statements of this client, under these settings, in place of all others.
+    /// Notes that pgweir prepares the statements of this client, under these settings, in place of all others.
     pub fn replace(&mut self, held: SqlStatements, client: u64, settings: Settings) {
         *self = Self {
             held,
@@ -71,13 +72,13 @@ impl ServerSqlStatements {
         };
     }
 
-    /// Notes that the server has these statements, which this client itself has made.
+    /// Notes that the server has these statements, which this client itself has prepared.
     pub fn note_found(&mut self, held: SqlStatements, client: u64) {
         self.held = held;
         self.made_for = (client, None);
     }
 
-    /// Notes that the server has these statements of its client, since pgweir makes some that were missing.
+    /// Notes that the server has these statements of its client, since pgweir prepares those that were missing.
     pub fn note_made(&mut self, held: SqlStatements) {
         self.held = held;
     }
@@ -87,24 +88,25 @@ impl ServerSqlStatements {
         self.held = SqlStatements::default();
     }
 
-    /// Notes that the server could not make this statement.
+    /// Notes that the server could not prepare this statement.
     pub fn note_missing(&mut self, name: &[u8]) {
         self.held = self.held.without(&[name.to_vec()]);
     }
 
-    /// Keeps PostgreSQL's error, a whole message, for the client's next use of a statement that could not be made.
+    /// Keeps PostgreSQL's error, a whole message, for the client's next use of a statement that could not be
+    /// prepared.
     pub fn keep_rejection(&mut self, name: &[u8], error: Vec<u8>) {
         let name = name.into();
         self.rejected.push(RejectedStatement { name, error });
     }
 
-    /// Forgets the errors of statements that could not be made for the client's last text.
+    /// Forgets the errors of statements that could not be prepared for the client's last text.
     pub fn forget_rejections(&mut self) {
         self.rejected.clear();
     }
 
-    /// Returns the error that the client gets in place of `report`: the server does not have the statement that the client has
-    /// executed, since it could not make the statement.
+    /// Returns the error that the client gets in place of `report`: the server does not have the statement that the
+    /// client has executed, since it could not prepare the statement.
     pub fn take_rejection(&mut self, report: &Report<'_>) -> Option<Vec<u8>> {
         let mut rejected = std::mem::take(&mut self.rejected).into_iter();
         let found = match report.code {

@@ -253,7 +253,7 @@ impl Disconnect<'_> {
         };
         if let Some(context) = &client.context {
             had.must_be_cleaned = context.is_pinned();
-            had.spoils = context.pins.require_close();
+            had.outlives_clean = context.pins.require_close();
         }
         if let Some(pool) = client.pool().and_then(|pool| self.pools.get_mut(pool)) {
             pool.remove_client(self.env.now);

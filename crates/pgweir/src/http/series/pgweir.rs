@@ -147,7 +147,7 @@ pub(super) fn write(
     let mut family = text.family("pgweir_build_info", Kind::Gauge, help);
     family.add(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     write_pools(source, pools, text);
-    write_troubles(source, pools, text);
+    write_waits_and_login_errors(source, pools, text);
     write_servers(source, databases, text);
     hosts::write_logins(source, databases, text);
     hosts::write_roles(source, text);
@@ -216,7 +216,7 @@ fn write_pools(source: Source<'_>, kept: &LabelledNames<(String, String)>, text:
 }
 
 /// Writes the reasons why clients wait, and the pools that can't log in to their server.
-fn write_troubles(
+fn write_waits_and_login_errors(
     source: Source<'_>,
     kept: &LabelledNames<(String, String)>,
     text: &mut Exposition,
