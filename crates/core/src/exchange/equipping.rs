@@ -41,7 +41,11 @@ impl Exchange<'_> {
             return self.equip_session(server_conn, client_conn, waited, out);
         }
         let pool = server.pool();
-        if self.pools.get(pool).is_some_and(|pool| pool.terms.carries_sessions) {
+        if self
+            .pools
+            .get(pool)
+            .is_some_and(|pool| pool.terms.carries_sessions)
+        {
             // The client logged in before its pool carried session state, so what it changes is not recorded.
             server.session.changes.raise(Class::Opaque);
         }

@@ -192,7 +192,10 @@ impl Lending<'_> {
             let carries_sessions = pool.is_some_and(|pool| pool.terms.carries_sessions);
             server.session.cleaned();
             // A reset query other than DISCARD ALL may leave session state that pgweir's own clean removes.
-            server.session.clean.demand(!is_thorough && carries_sessions);
+            server
+                .session
+                .clean
+                .demand(!is_thorough && carries_sessions);
         }
     }
 
