@@ -57,11 +57,13 @@ def test_shares_follow_demand_and_never_exceed_the_limit(start_node, fleet_pg, l
     with Sampler(fleet_pg) as sampler:
         nodes[0].load(60, load_script)
         _reaches(nodes[0], 40, 15)
-        nodes[0].relax()
-        nodes[1].load(60, load_script)
-        took = _reaches(nodes[1], 40, 5)
+        times = []
+        for before, after in zip(nodes, nodes[1:] + nodes[:1]):
+            before.relax()
+            after.load(60, load_script)
+            times.append(_reaches(after, 40, 15))
     assert sampler.most <= BUDGET
-    assert took <= 2
+    assert max(times) <= 2, times
 
 
 def _disturb(nodes, fleet_pg, script, pause):
