@@ -6,11 +6,11 @@ PostgreSQL makes these tests fail until its functions were examined.
 import re
 from pathlib import Path
 
-SCAN = Path(__file__).parent.parent / "crates/core/src/session/scan"
-LISTS = re.findall(r'"([a-z0-9_ \\\n]+)"', (SCAN / "denied.rs").read_text())
+SQL = Path(__file__).parent.parent / "crates/core/src/session/sql"
+LISTS = re.findall(r'"([a-z0-9_ \\\n]+)"', (SQL / "denied.rs").read_text())
 DENIED = set(re.findall(r"[a-z0-9_]+", " ".join(LISTS)))
 assert {"setseed", "query_to_xml", "pg_class"} <= DENIED
-HARMLESS = (SCAN / "harmless.txt").read_text().split()
+HARMLESS = (SQL / "harmless.txt").read_text().split()
 # Functions that a client can't call: SQL can't express their arguments or results.
 UNCALLABLE = """'internal'::regtype = ANY (proargtypes) OR prorettype = ANY ('{trigger, event_trigger, internal,
     language_handler, fdw_handler, index_am_handler, table_am_handler, tsm_handler}'::regtype[])"""

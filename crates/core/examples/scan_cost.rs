@@ -7,7 +7,8 @@ use std::{env, hint::black_box, process::Command};
 
 use pgweir_core::session::{
     certificates::Certificates,
-    scan::{Dialect, Effects, VerdictCache, scan},
+    scan::{VerdictCache, scan},
+    sql::{Dialect, Effects},
 };
 
 /// How many times one run scans a text.

@@ -6,10 +6,8 @@
 use pgweir_core::session::{
     Fingerprint,
     certificates::Certificates,
-    scan::{
-        Class, Dialect, Effects, Phrase, VerdictCache, custom_names, phrases, scan,
-        touched_parameters,
-    },
+    scan::{VerdictCache, scan},
+    sql::{Class, Dialect, Effects, Phrase, custom_names, phrases, touched_parameters},
 };
 
 /// See the module.

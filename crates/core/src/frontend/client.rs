@@ -22,7 +22,7 @@ use crate::{
     pool::{PoolId, PoolKey, Ticket},
     session::{
         Context, Names, Tracked,
-        scan::{Phrase, phrases},
+        sql::{Phrase, phrases},
     },
     shared::cancel::CancelKey,
 };

@@ -16,7 +16,7 @@ use crate::{
     session::{
         Effects, ResetParameters, Resets, Statement, changed_roles, changes_schema, left_database,
         literal_sets, scan,
-        scan::{Phrase, custom_names, is_broken, phrases},
+        sql::{Phrase, custom_names, is_broken, phrases},
     },
 };
 

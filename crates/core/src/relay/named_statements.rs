@@ -21,7 +21,7 @@ use crate::{
     backend::{Change, InternalQuery, Mark, MarkKind, Naming, Unnamed},
     session::{
         Effects, Names, RESERVED,
-        scan::{Phrase, phrases},
+        sql::{Phrase, phrases},
     },
 };
 

@@ -8,7 +8,7 @@ use super::{
     client_names::until_nul, client_to_server::ClientMessages, message::Message, named::Named,
 };
 use crate::backend::Unnamed;
-use crate::session::{Class, CustomParameters, Effects, Fingerprint, Statement, scan::CustomNames};
+use crate::session::{Class, CustomParameters, Effects, Fingerprint, Statement, sql::CustomNames};
 
 impl ClientMessages<'_> {
     /// Returns the effects of a message's text, and records the consequences that take effect at once.

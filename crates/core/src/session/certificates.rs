@@ -24,29 +24,11 @@ use std::{
 use parking_lot::Mutex;
 
 pub use facts::{Facts, Identity};
-pub use names::Name;
 use names::NameTable;
 
 use crate::base::memory::OVERHEAD;
 
-use super::scan::{DdlWords, Effects, builtin_effects};
-
-/// The effects of functions or relations of one name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NameEffects {
-    /// The effects of calling the function, or of reading the relation.
-    pub(crate) read: Effects,
-    /// The effects of writing the relation.
-    pub(crate) write: Effects,
-}
-
-impl NameEffects {
-    /// The effects of something that can only be called or read.
-    fn of_use(read: Effects) -> Self {
-        let write = Effects::NONE;
-        Self { read, write }
-    }
-}
+use super::sql::{Effects, Name, NameEffects, builtin_effects, is_found_as_word};
 
 /// The statements that read the facts from a server, as one simple query. The statements work under any settings.
 /// [`Facts`] takes the rows.
@@ -501,7 +483,7 @@ impl Known {
         self.note(kind, name, traces);
         if may_do_ddl(all) {
             self.ddl.has_code = true;
-            self.ddl.has_odd_name |= !DdlWords::finds(name);
+            self.ddl.has_odd_name |= !is_found_as_word(name);
         }
         if !all.is_empty() {
             self.words.add_up_to(NAMES_MAX + 1, Name::of(name), traces);

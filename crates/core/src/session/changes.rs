@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use super::{
     Class, Dialect, Effects, affects_literals, is_identity,
-    scan::{LiteralSets, Touched, shapes_plans, touched_parameters},
+    sql::{LiteralSets, Touched, shapes_plans, touched_parameters},
 };
 
 /// The largest number of parameters that are inspected by name. If there are more, all parameters are inspected.

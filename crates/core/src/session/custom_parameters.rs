@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use lru::LruCache;
 
-use super::scan::CustomNames;
+use super::sql::CustomNames;
 
 /// Names of custom parameters (`app.tenant`), in lower case.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Default for CustomParameters {
 impl CustomParameters {
     /// The largest number of names from clients' texts. If there are more, the least recently used name is dropped.
     /// Names from the catalog are fewer, and never dropped.
-    pub const MAX: usize = 1000;
+    pub const MAX: usize = CustomNames::MAX;
 
     /// Adds a name, in any case. A name that is not ASCII is added only if `is_utf8`: client and server are known to
     /// use UTF-8, so the name can be queried. Returns `false` if the name can't be queried.

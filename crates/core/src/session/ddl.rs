@@ -35,8 +35,9 @@
 
 use super::{
     Certificates, Dialect,
-    scan::{
-        DdlWords, NAME_MAX,
+    scan::DdlWords,
+    sql::{
+        NAME_MAX,
         pieces::{Piece, pieces, writes_to_catalogs},
         reads_session,
     },

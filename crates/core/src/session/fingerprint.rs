@@ -7,7 +7,7 @@ mod tests;
 use std::fmt;
 
 use self::fold::{Fold, is_kept, skip_list, skip_rows};
-use super::scan::{Dialect, Kind, Lexer};
+use super::sql::{Dialect, Kind, Lexer};
 
 /// The bytes of the text that are kept.
 const TEXT_MAX: usize = 512;

@@ -6,8 +6,11 @@
 
 use super::{
     Settings,
-    scan::{Kind, Lexer},
-    word_list::{is_any, words},
+    sql::{
+        Kind, Lexer,
+        literal_parameters::{OF_VALUES, OF_WORDS},
+    },
+    word_list::words,
 };
 
 /// The literals of a statement, by the settings on which their meaning depends. Each kind depends on the settings of
@@ -24,21 +27,8 @@ pub enum Literals {
     Bytes,
 }
 
-/// The settings that affect [`Literals::Words`].
-const OF_WORDS: [&str; 2] = words("transform_null_equals xmloption");
-/// The settings that affect the other kinds as well.
-const OF_VALUES: [&str; 9] = words(
-    "array_nulls backslash_quote client_encoding datestyle intervalstyle lc_monetary \
-     standard_conforming_strings timezone timezone_abbreviations",
-);
 /// Words that the input functions of dates and times accept.
 const TIMES: [&str; 4] = words("now today tomorrow yesterday");
-
-/// Returns whether the meaning of literals depends on this parameter.
-#[must_use]
-pub fn affects_literals(parameter: &[u8]) -> bool {
-    is_any(parameter, &OF_WORDS) || is_any(parameter, &OF_VALUES)
-}
 
 impl Literals {
     /// Returns the kind of literals in a text.

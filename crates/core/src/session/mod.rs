@@ -29,6 +29,7 @@ pub mod scan;
 mod schema;
 mod sequence_readers;
 mod settings;
+pub mod sql;
 mod sql_statements;
 mod startup_values;
 mod startups;
@@ -45,7 +46,7 @@ pub use context::{Context, Turns};
 pub use custom_parameters::CustomParameters;
 pub use ddl::{Change, catalog_change};
 pub use fingerprint::Fingerprint;
-pub use literals::{Literals, affects_literals};
+pub use literals::Literals;
 pub use names::{BindingId, Bindings, Names};
 pub use outcome::Unanswered;
 
@@ -55,13 +56,13 @@ pub use recent_texts::RecentTexts;
 pub use reported_parameters::{Tracked, TrackedNames};
 pub use resets::Resets;
 pub use role_changes::{NAMES_MAX, changed_roles};
-pub use scan::{
-    ChannelCommand, Class, Dialect, Effects, Verdict, VerdictCache, literal_sets, outlasts_reset,
-    scan,
-};
+pub use scan::{Verdict, VerdictCache, scan};
 pub use schema::{changes_schema, left_database};
 pub use sequence_readers::SequenceReaders;
 pub use settings::{Settings, SettingsTable};
+pub use sql::{
+    ChannelCommand, Class, Dialect, Effects, affects_literals, literal_sets, outlasts_reset,
+};
 pub use sql_statements::SqlStatements;
 pub use startup_values::ResetParameters;
 pub use startups::{Startup, Startups};

@@ -2,7 +2,8 @@
 
 use super::{
     Certificates, Dialect, Fingerprint,
-    scan::{Kind, Lexer, may_change_data},
+    scan::may_change_data,
+    sql::{Kind, Lexer},
     word_list::{is_any, words},
 };
 

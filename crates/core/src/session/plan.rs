@@ -1,6 +1,6 @@
 //! The plan: the statements that turn the settings of one session into those of another.
 
-use super::{Settings, quote, scan::shapes_plans};
+use super::{Settings, quote, sql::shapes_plans};
 
 /// The role is reset first and set last, and so is the session user: other settings are made with the rights of the
 /// login user.

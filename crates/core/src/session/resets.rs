@@ -6,7 +6,7 @@ use pgweir_wire::MessageWriter;
 
 use Answer::Tag;
 
-use super::scan::{Kind, Lexer};
+use super::sql::{Kind, Lexer};
 
 /// The OID of the type `void`.
 const VOID: u32 = 2278;

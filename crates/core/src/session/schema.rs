@@ -2,7 +2,7 @@
 
 use super::{
     Effects,
-    scan::{Kind, Lexer, is_of_word},
+    sql::{Kind, Lexer, is_of_word},
     word_list::{begins, is_any, words},
 };
 

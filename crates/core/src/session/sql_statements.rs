@@ -6,7 +6,7 @@ use pgweir_wire::{MessageWriter, tag::frontend};
 
 use super::{
     RESERVED, interner,
-    scan::{Phrase, phrases},
+    sql::{Phrase, phrases},
 };
 
 /// The bytes that each statement counts besides its name and text.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::{
     Settings,
     plan::is_identity,
-    scan::{Phrase, phrases},
+    sql::{Phrase, phrases},
 };
 
 /// Parameters with startup values that texts may have reset since [`ResetParameters::clear`].

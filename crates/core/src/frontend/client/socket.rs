@@ -4,7 +4,7 @@ use pgweir_wire::Header;
 
 use super::super::Upstream;
 use crate::{
-    Time, base::progress::Progress, session::scan::CustomNames,
+    Time, base::progress::Progress, session::sql::CustomNames,
     statement_statistics::ClientStatements,
 };
 

@@ -6,7 +6,7 @@
 //! that the scanner does not understand counts as opaque code that may do DDL.
 
 use crate::session::{
-    scan::{
+    sql::{
         Effects, NAME_MAX, affects_compilation, is_parameter_name,
         pieces::{Piece, pieces, writes_to_catalogs},
         shapes_plans,

@@ -21,7 +21,7 @@ use super::{
     opaque_unless_plain, tree,
 };
 use crate::session::{
-    scan::{
+    sql::{
         self, Effects, affects_compilation, builtin_effects, changes_data, is_harmless,
         reads_session,
     },
@@ -539,7 +539,7 @@ impl Facts {
         if !verdict.found.is_empty() {
             // The body may execute a string that contains the name. A name that ends with `$` includes the end of the
             // string.
-            let names = scan::custom_names(source);
+            let names = sql::custom_names(source);
             let names = names.iter().filter(|name| !name.ends_with(b"$"));
             names.for_each(|name| self.watch(name));
         }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::Name;
-use crate::session::scan::Effects;
+use crate::session::sql::Effects;
 
 /// An object, and how it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,7 +3,7 @@
 
 use super::{
     super::{
-        scan::{Kind, Lexer},
+        sql::{Kind, Lexer},
         word_list::{is_any, words},
     },
     has_uncertain_end,

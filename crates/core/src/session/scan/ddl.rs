@@ -4,9 +4,9 @@
 //! A key word is written in ASCII, in every encoding, with no escape, and touches no other byte of a word. So a text
 //! without these words contains no such statement, wherever its quotes are.
 
-use super::byte_classes::is_of_word;
 use crate::session::{
     certificates::{Certificates, may_do_ddl},
+    sql::{NAME_MAX, is_of_word},
     word_list::{is_any, words},
 };
 
@@ -20,9 +20,6 @@ pub(super) fn may_change_catalog(text: &[u8]) -> bool {
     let mut parts = text.split(|&byte| !is_of_word(byte));
     parts.any(|word| is_any(word, &WORDS))
 }
-
-/// The longest name, in bytes; PostgreSQL truncates longer ones.
-pub(in crate::session) const NAME_MAX: usize = 63;
 
 /// Searches for these words, and for names of code that does DDL, in a text that arrives in pieces or can't be read.
 /// The text contains a plain name as it is, unless the name is written as `U&"..."`.
@@ -46,14 +43,6 @@ impl Default for DdlWords {
 }
 
 impl DdlWords {
-    /// Returns whether this name is found wherever it stands. A name of [`NAME_MAX`] bytes may be a longer one,
-    /// truncated.
-    #[must_use]
-    pub fn finds(name: &[u8]) -> bool {
-        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
-        name.len() < NAME_MAX && name.iter().all(is_plain)
-    }
-
     /// Reads the next bytes, and returns whether they contain such a word.
     #[must_use]
     pub fn read(&mut self, bytes: &[u8], certificates: &Certificates) -> bool {

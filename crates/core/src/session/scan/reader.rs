@@ -1,14 +1,16 @@
 //! The scanner's reader. Words count wherever they stand, and the reader parses no grammar but the beginnings of
 //! statements.
 
-use super::{
-    Effects, ddl,
-    lexer::{Kind, Lexer, Literals, Token},
-    meaning::{CHANGE, Key, Meaning},
-    parameters::{self, NAME_MAX},
-    words,
+use super::ddl;
+use crate::session::{
+    certificates::Certificates,
+    sql::{
+        CHANGE, Effects, Key, Meaning, Name, NameEffects,
+        lexer::{Kind, Lexer, Literals, Token},
+        parameters::{self, NAME_MAX},
+        words,
+    },
 };
-use crate::session::certificates::{Certificates, Name, NameEffects};
 
 /// The result of reading a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

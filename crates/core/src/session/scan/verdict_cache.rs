@@ -1,10 +1,13 @@
 //! A cache of scan results, for texts that were sent often in recent time.
 
 use super::{
-    Dialect, Effects, blocks, look, scan,
+    look, scan,
     template::{Maker, Template},
 };
-use crate::session::certificates::Certificates;
+use crate::session::{
+    certificates::Certificates,
+    sql::{Dialect, Effects, blocks},
+};
 
 /// Longer texts are not cached.
 const TEXT_LEN_MAX: usize = 4096;

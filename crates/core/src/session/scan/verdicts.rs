@@ -1,7 +1,10 @@
 //! Tests of the scanner: texts and the effects that it must report for them.
 
-use super::{Dialect, Effects, scan};
-use crate::session::certificates::Certificates;
+use super::scan;
+use crate::session::{
+    certificates::Certificates,
+    sql::{Dialect, Effects},
+};
 
 /// Returns the certificates of a database with some certified names, and some uncertified ones.
 pub(super) fn database() -> Certificates {
@@ -217,10 +220,9 @@ const LITERALS: [&str; 51] = [
 /// cache are the same as without a cache, whatever was scanned before.
 #[test]
 fn other_literals() {
-    use super::{
-        lexer::{Kind, Lexer},
-        template::Template,
-    };
+    use super::template::Template;
+    use crate::session::sql::{Kind, Lexer};
+
     let certificates = database();
     let pieces: Vec<_> = PIECES
         .lines()
@@ -296,7 +298,7 @@ fn other_literals() {
 /// stands around it.
 #[test]
 fn names_and_what_is_passed_over() {
-    use super::lexer::{Kind, Lexer};
+    use crate::session::sql::{Kind, Lexer};
     let pieces: Vec<_> = PIECES
         .lines()
         .map(|line| line.replace("\\n", "\n"))

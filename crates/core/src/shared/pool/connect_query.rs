@@ -5,7 +5,7 @@
 
 use pgweir_wire::{Body, Malformed};
 
-use crate::session::{quote, scan::custom_names};
+use crate::session::{quote, sql::custom_names};
 
 /// Parameters by name, with their values.
 pub type Parameters = Vec<(Vec<u8>, Vec<u8>)>;

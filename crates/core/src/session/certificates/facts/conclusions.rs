@@ -9,7 +9,7 @@ use super::{
     },
     Facts,
 };
-use crate::session::scan::Effects;
+use crate::session::sql::Effects;
 
 /// The largest number of functions and relations that are remembered for SHOW OPAQUE.
 const OPAQUE_OBJECTS_MAX: usize = 1000;

@@ -531,7 +531,7 @@ fn the_query_names_the_functions_that_read_the_session() {
         "user",
         "information_schema",
     ];
-    for name in crate::session::scan::SESSION_READERS {
+    for name in crate::session::sql::SESSION_READERS {
         let is_there = FACTS.contains(&format!("'{name}'"));
         assert_eq!(is_there, !keywords.contains(&name), "{name}");
     }

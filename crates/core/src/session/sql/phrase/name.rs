@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use crate::session::scan::lexer::{Kind, Lexer, Token};
-
-/// PostgreSQL truncates longer names (`NAMEDATALEN` - 1).
-const LEN_MAX: usize = 63;
+use crate::session::sql::{
+    NAME_MAX,
+    lexer::{Kind, Lexer, Token},
+};
 
 /// Returns the name that a word or quoted identifier means.
-pub(in crate::session::scan) fn identifier<'a>(
+pub(in crate::session::sql) fn identifier<'a>(
     lexer: &Lexer<'a>,
     token: Token,
 ) -> Option<Cow<'a, [u8]>> {
@@ -35,7 +35,7 @@ fn folded(word: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// Returns the text between quotes, with each doubled quote as one.
-pub(in crate::session::scan) fn undouble_quotes(within: &[u8], quote: u8) -> Cow<'_, [u8]> {
+pub(in crate::session::sql) fn undouble_quotes(within: &[u8], quote: u8) -> Cow<'_, [u8]> {
     if !within.contains(&quote) {
         return Cow::Borrowed(within);
     }
@@ -52,11 +52,11 @@ pub(in crate::session::scan) fn undouble_quotes(within: &[u8], quote: u8) -> Cow
 
 /// Truncates the name where PostgreSQL does, before a character of UTF-8 that does not fit.
 fn cut(name: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
-    if name.len() <= LEN_MAX {
+    if name.len() <= NAME_MAX {
         return name;
     }
-    let mut len = LEN_MAX;
-    while len > LEN_MAX - 4 && name[len] & 0xc0 == 0x80 {
+    let mut len = NAME_MAX;
+    while len > NAME_MAX - 4 && name[len] & 0xc0 == 0x80 {
         len -= 1;
     }
     match name {

@@ -6,7 +6,7 @@ use super::byte_classes::is_of_word;
 
 /// Returns a bit for each byte at which a plain literal or a comment may begin: digits, quotes and slashes.
 #[inline]
-pub(super) fn openings(bytes: &[u8; 16]) -> u32 {
+pub(in crate::session) fn openings(bytes: &[u8; 16]) -> u32 {
     let bytes = u8x16::from(*bytes).cast_signed();
     // The characters between the slash and the nine are the digits.
     (between(bytes, b'/', b'9') | is(bytes, b'\'')).to_bitmask()
@@ -14,7 +14,7 @@ pub(super) fn openings(bytes: &[u8; 16]) -> u32 {
 
 /// Returns the number of digits with which a text begins.
 #[inline]
-pub(super) fn digits(text: &[u8]) -> usize {
+pub(in crate::session) fn digits(text: &[u8]) -> usize {
     if let Some(eight) = text.first_chunk::<8>() {
         // The upper bit of a byte is set if the byte is not a digit.
         let eight = u64::from_le_bytes(*eight);
@@ -29,7 +29,7 @@ pub(super) fn digits(text: &[u8]) -> usize {
 
 /// Returns up to sixteen bytes as a number, the first byte lowest, padded with zeros.
 #[inline]
-pub(super) fn padded(text: &[u8]) -> u128 {
+pub(in crate::session) fn padded(text: &[u8]) -> u128 {
     let len = text.len();
     if let Some(all) = text.first_chunk::<16>() {
         return u128::from_le_bytes(*all);
@@ -56,7 +56,7 @@ const NAME: usize = 16;
 
 /// Returns how many bytes from `at` on may be part of a word.
 #[inline]
-pub(super) fn word_len(text: &[u8], at: usize) -> usize {
+pub(in crate::session) fn word_len(text: &[u8], at: usize) -> usize {
     let mut from = at;
     while let Some(chunk) = text.get(from..).and_then(<[u8]>::first_chunk::<NAME>) {
         let len = of_words(chunk).trailing_ones() as usize;
@@ -97,7 +97,7 @@ fn between(bytes: i8x16, first: u8, last: u8) -> i8x16 {
 }
 
 /// Returns the next position of `wanted`, from `from` on.
-pub(super) fn find(text: &[u8], from: usize, wanted: u8) -> Option<usize> {
+pub(in crate::session) fn find(text: &[u8], from: usize, wanted: u8) -> Option<usize> {
     let equal = |bytes: [u8; 16]| is(u8x16::from(bytes).cast_signed(), wanted).to_bitmask();
     let rest = text.get(from..)?;
     let (pieces, tail) = rest.as_chunks::<16>();
@@ -113,7 +113,7 @@ pub(super) fn find(text: &[u8], from: usize, wanted: u8) -> Option<usize> {
 }
 
 /// Returns the end of the comment that begins at `at`.
-pub(super) fn comment_end(text: &[u8], at: usize) -> Option<usize> {
+pub(in crate::session) fn comment_end(text: &[u8], at: usize) -> Option<usize> {
     let mut depth = 1_u32;
     let mut from = at + 2;
     loop {

@@ -1,13 +1,12 @@
 //! LISTEN and UNLISTEN that pgweir can carry out without a server connection for the client.
 
 use super::{
+    NAME_MAX,
     lexer::{Kind, Lexer},
     phrase::identifier,
 };
 use crate::session::word_list::{is_any, words};
 
-/// PostgreSQL truncates longer names, with a NOTICE.
-const NAME_MAX: usize = 63;
 /// Longer texts are sent to the server.
 const TEXT_MAX: usize = 256;
 

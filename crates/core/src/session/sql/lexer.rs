@@ -38,7 +38,7 @@ pub(in crate::session) enum Kind {
 impl Kind {
     /// Returns whether the token is a name, opens or closes a parenthesis, or ends a statement or the text.
     #[inline]
-    pub(super) fn is_name_or_bound(self) -> bool {
+    pub(in crate::session) fn is_name_or_bound(self) -> bool {
         matches!(
             self,
             Self::Word
@@ -60,7 +60,7 @@ pub(in crate::session) struct Token {
 }
 
 /// Receives the literals and comments that [`Lexer::next_name`] skips.
-pub(super) trait Literals {
+pub(in crate::session) trait Literals {
     /// A number of digits alone.
     fn number(&mut self, text: &[u8], start: usize, end: usize);
     /// Any other token, and the comments in front of it: from `from` on.
@@ -89,11 +89,11 @@ impl<'a> Lexer<'a> {
     }
 
     /// Starts at `at`, where a token or white space must begin.
-    pub(super) fn at(text: &'a [u8], at: usize) -> Self {
+    pub(in crate::session) fn at(text: &'a [u8], at: usize) -> Self {
         Self { text, at }
     }
 
-    pub(super) fn text(&self) -> &'a [u8] {
+    pub(in crate::session) fn text(&self) -> &'a [u8] {
         self.text
     }
 
@@ -117,7 +117,7 @@ impl<'a> Lexer<'a> {
     /// Returns the next word, quoted identifier, parenthesis, semicolon or end, and whether other tokens were skipped.
     /// The result is the same as with [`next`](Self::next), in fewer steps. `literals` receives what was skipped.
     #[inline]
-    pub(super) fn next_name(&mut self, literals: &mut impl Literals) -> (Token, bool) {
+    pub(in crate::session) fn next_name(&mut self, literals: &mut impl Literals) -> (Token, bool) {
         let mut passed = false;
         while let Some(byte) = self.byte(0) {
             let class = CLASSES[usize::from(byte)];
@@ -432,7 +432,7 @@ fn is_quote(byte: u8) -> bool {
 }
 
 /// Returns the position of the first occurrence of `wanted`.
-pub(super) fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
+pub(in crate::session) fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
     let (&first, rest) = wanted.split_first()?;
     let mut from = 0;
     while let Some(found) = text[from..].iter().position(|&byte| byte == first) {

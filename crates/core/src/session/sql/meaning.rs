@@ -4,11 +4,11 @@
 use super::Effects;
 
 /// The effects of a text that writes to a system catalog, or that makes something in `pg_temp`.
-pub(super) const CHANGE: Effects = Effects::OPAQUE.and(Effects::TEMP);
+pub(in crate::session) const CHANGE: Effects = Effects::OPAQUE.and(Effects::TEMP);
 
 /// The meaning of a word without quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Meaning {
+pub(in crate::session) enum Meaning {
     /// A name, with or without quotes: the effects of its use, and the effects that it has in a text that writes.
     Name(Effects, Effects),
     /// The function `set_config`.
@@ -19,7 +19,7 @@ pub(super) enum Meaning {
 
 /// The key words that matter. Key words with the same meaning share a variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
+pub(in crate::session) enum Key {
     /// ANALYZE, ANALYSE, VERBOSE
     Analyze,
     /// BEGIN, START, ABORT

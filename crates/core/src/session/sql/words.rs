@@ -2,13 +2,10 @@
 //! known. All are in one hash table.
 
 use super::{
-    Effects, denied,
+    Effects, Name, NameEffects, denied,
     meaning::{CHANGE, Key, Meaning},
 };
-use crate::session::{
-    certificates::{Name, NameEffects},
-    word_list::{begins, first_word},
-};
+use crate::session::word_list::{begins, first_word};
 
 /// The key words by their meaning.
 const KEYS: [(&str, Key); 32] = [
@@ -116,14 +113,19 @@ static FILTER: [u64; 128] = {
 /// Returns whether a word with this hash may have a meaning. `false` is certain only for words that do not begin with p
 /// or b.
 #[inline]
-pub(super) fn may_mean(name: Name, first: u8) -> bool {
+pub(in crate::session) fn may_mean(name: Name, first: u8) -> bool {
     let bit = name.place(13);
     FILTER[bit / 64] >> (bit % 64) & 1 == 1 || matches!(first | 0x20, b'p' | b'b')
 }
 
 /// Returns the meaning of the word in `text` from `start` to `end`, in any case, which has the hash `name`. `None`: the
 /// word has no meaning in any PostgreSQL.
-pub(super) fn meaning(name: Name, text: &[u8], start: usize, end: usize) -> Option<Meaning> {
+pub(in crate::session) fn meaning(
+    name: Name,
+    text: &[u8],
+    start: usize,
+    end: usize,
+) -> Option<Meaning> {
     let mut place = name.place(BITS);
     while TABLE[place] != 0 {
         let (word, meaning) = WORDS[usize::from(TABLE[place]) - 1];

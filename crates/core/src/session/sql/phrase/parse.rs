@@ -3,7 +3,7 @@
 use std::{borrow::Cow, collections::VecDeque};
 
 use super::{Phrase, name};
-use crate::session::scan::lexer::{Kind, Lexer, Token};
+use crate::session::sql::lexer::{Kind, Lexer, Token};
 
 /// Reads to the end of the next statement. Adds no phrase only at the end of the text.
 pub(super) fn statement<'a>(lexer: &mut Lexer<'a>, found: &mut VecDeque<Phrase<'a>>) {
@@ -40,7 +40,7 @@ pub(super) fn statement<'a>(lexer: &mut Lexer<'a>, found: &mut VecDeque<Phrase<'
 
 /// Reads the rest of a SET, or of a RESET. `lexer` is after that word. Adds the phrases to `several` if there are
 /// more than one.
-pub(in crate::session::scan) fn setting<'a>(
+pub(in crate::session::sql) fn setting<'a>(
     lexer: Lexer<'a>,
     is_reset: bool,
     several: &mut VecDeque<Phrase<'a>>,

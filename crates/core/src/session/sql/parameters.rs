@@ -2,18 +2,16 @@
 
 use std::collections::VecDeque;
 
+use super::literal_parameters::affects_literals;
 use super::{
     Dialect, Effects,
     lexer::{Kind, Lexer, Token},
     phrase::{Phrase, is_broken, phrases, setting},
 };
-use crate::session::{
-    affects_literals,
-    word_list::{begins, is_any, words},
-};
+use crate::session::word_list::{begins, is_any, words};
 
 /// The longest name, in bytes, that is known not to be truncated by PostgreSQL.
-pub(super) const NAME_MAX: usize = 62;
+pub(in crate::session) const NAME_MAX: usize = 62;
 
 /// The parameters that a text sets for longer than its transaction, or resets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +64,7 @@ pub fn touched_parameters(text: &[u8], dialect: Dialect) -> Touched {
 /// `seed` has its effect when it is set. Prepared statements keep plans that were made under other costs, and the
 /// values of literals. The other parameters change how the server reads later texts, and pgweir may have scanned such
 /// texts before it knows of the SET.
-pub(super) fn lasting(parameter: &[u8]) -> Effects {
+pub(in crate::session) fn lasting(parameter: &[u8]) -> Effects {
     let is = |name: &str| parameter.eq_ignore_ascii_case(name.as_bytes());
     if is("seed") {
         Effects::SEED
@@ -122,7 +120,7 @@ pub fn shapes_plans(parameter: &[u8]) -> bool {
 
 /// Returns the effects of a SET, or of a RESET. `lexer` is after that word. `TO DEFAULT` restores the client's
 /// startup value, which its server need not have.
-pub(super) fn set(lexer: Lexer<'_>, is_reset: bool) -> Effects {
+pub(in crate::session) fn set(lexer: Lexer<'_>, is_reset: bool) -> Effects {
     let mut several = VecDeque::new();
     match setting(lexer, is_reset, &mut several) {
         Some(Phrase::OfTransaction) => Effects::NONE,
@@ -144,7 +142,7 @@ pub(super) fn set(lexer: Lexer<'_>, is_reset: bool) -> Effects {
 ///
 /// N is a plain string that is the name of a parameter, V a plain string or `$n`, L the word true or false: no function
 /// but `set_config` is called, and no operator or cast.
-pub(super) fn set_config<'a>(mut lexer: Lexer<'a>) -> Option<(Effects, Lexer<'a>)> {
+pub(in crate::session) fn set_config<'a>(mut lexer: Lexer<'a>) -> Option<(Effects, Lexer<'a>)> {
     let mut found = Effects::NONE;
     loop {
         found |= call(&mut lexer)?;

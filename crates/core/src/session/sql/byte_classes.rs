@@ -26,15 +26,15 @@ pub(super) static CLASSES: [u8; 256] = {
     classes
 };
 
-pub(super) const STARTS_WORD: u8 = 1;
+pub(in crate::session) const STARTS_WORD: u8 = 1;
 const IS_OF_WORD: u8 = 2;
-pub(super) const IS_SPACE: u8 = 4;
+pub(in crate::session) const IS_SPACE: u8 = 4;
 /// A byte that is a token by itself, whatever the bytes around it are.
-pub(super) const IS_SIGN: u8 = 8;
+pub(in crate::session) const IS_SIGN: u8 = 8;
 
 /// Returns whether an identifier may begin with this byte.
 #[inline]
-pub(super) fn starts_word(byte: u8) -> bool {
+pub(in crate::session) fn starts_word(byte: u8) -> bool {
     CLASSES[usize::from(byte)] & STARTS_WORD != 0
 }
 
@@ -45,6 +45,6 @@ pub(in crate::session) fn is_of_word(byte: u8) -> bool {
 }
 
 #[inline]
-pub(super) fn is_space(byte: u8) -> bool {
+pub(in crate::session) fn is_space(byte: u8) -> bool {
     CLASSES[usize::from(byte)] & IS_SPACE != 0
 }

@@ -25,7 +25,7 @@ const fn uses(effects: Effects) -> Meaning {
 }
 
 /// The names by their meaning.
-pub(super) const NAMES: [(&str, Meaning); 14] = [
+pub(in crate::session) const NAMES: [(&str, Meaning); 14] = [
     ("setseed", uses(Effects::SEED)),
     ("nextval setval", uses(Effects::SEQUENCE)),
     ("currval lastval", uses(Effects::READS_SEQUENCE)),

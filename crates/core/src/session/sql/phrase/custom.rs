@@ -6,8 +6,7 @@
 use std::collections::BTreeSet;
 
 use crate::session::{
-    CustomParameters,
-    scan::{
+    sql::{
         blocks,
         byte_classes::{is_of_word, starts_word},
     },
@@ -43,6 +42,8 @@ pub fn custom_names(text: &[u8]) -> BTreeSet<Vec<u8>> {
 }
 
 impl CustomNames {
+    /// The largest number of names of a text. Further names are ignored.
+    pub const MAX: usize = 1000;
     /// The longest name that is kept. A longer name is cut, and no parameter has the cut name.
     pub const NAME_MAX: usize = 255;
 
@@ -96,7 +97,7 @@ impl CustomNames {
     }
 
     fn insert(&mut self, name: Vec<u8>) {
-        if name.is_empty() || self.found.len() > CustomParameters::MAX {
+        if name.is_empty() || self.found.len() > CustomNames::MAX {
             return;
         }
         // A name in a string that `$$` or `$tag$` encloses.
