@@ -12,7 +12,6 @@
 //! Any phase ends at once when the client leaves (the server connection is cleaned or closed) or when the server
 //! connection is lost. `crate::loan` changes the phase of both sides.
 
-use super::Duty;
 use crate::Time;
 
 /// The phase of a loan, which determines what the client and the server connection do at present.
@@ -86,96 +85,6 @@ impl Phase {
             Self::Kept { since } => Some(since),
             Self::Dedicated { unsettled_since } => unsettled_since,
             _ => None,
-        }
-    }
-
-    /// Returns whether a server connection with this duty may enter the phase.
-    #[must_use]
-    pub fn may_follow(&self, before: &Duty) -> bool {
-        let phase = match before {
-            Duty::Lent { phase, .. } => phase,
-            Duty::Idle => {
-                return matches!(
-                    self,
-                    Self::Checking { .. } | Self::Equipping | Self::Relaying
-                );
-            }
-            // An exclusive server of the client.
-            Duty::Login(_) => return matches!(self, Self::Relaying),
-            Duty::Listening { .. } | Duty::CheckingHost { .. } | Duty::Cleaning { .. } => {
-                return false;
-            }
-        };
-        match phase {
-            Self::Checking { .. } => false,
-            Self::Equipping => matches!(self, Self::Equipping | Self::Relaying),
-            Self::Relaying | Self::Kept { .. } | Self::Dedicated { .. } | Self::Settled => {
-                !matches!(self, Self::Checking { .. } | Self::Equipping)
-            }
-            Self::Settling(_) => matches!(self, Self::Settled | Self::Relaying),
-            Self::AskingPrivilege => matches!(self, Self::Relaying),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Token;
-
-    const CLIENT: Token = Token {
-        slot: 0,
-        generation: 0,
-    };
-    const NOW: Time = Time(1);
-
-    fn phases() -> [Phase; 8] {
-        [
-            Phase::Checking { until: NOW },
-            Phase::Equipping,
-            Phase::Relaying,
-            Phase::Kept { since: NOW },
-            Phase::Dedicated {
-                unsettled_since: None,
-            },
-            Phase::Settling(Settling::default()),
-            Phase::Settled,
-            Phase::AskingPrivilege,
-        ]
-    }
-
-    #[track_caller]
-    fn check(before: &Duty, expect: &[usize]) {
-        let all = phases();
-        let found: Vec<_> = (0..all.len())
-            .filter(|&at| all[at].may_follow(before))
-            .collect();
-        assert_eq!(found, expect, "after {before:?}");
-    }
-
-    #[test]
-    fn transitions() {
-        check(&Duty::Idle, &[0, 1, 2]);
-        check(
-            &Duty::Listening {
-                query_failed: false,
-            },
-            &[],
-        );
-        let from_quiet = [2, 3, 4, 5, 6, 7];
-        let expect: [&[usize]; 8] = [
-            &[],
-            &[1, 2],
-            &from_quiet,
-            &from_quiet,
-            &from_quiet,
-            &[2, 6],
-            &from_quiet,
-            &[2],
-        ];
-        for (phase, expect) in phases().into_iter().zip(expect) {
-            let client = CLIENT;
-            check(&Duty::Lent { client, phase }, expect);
         }
     }
 }

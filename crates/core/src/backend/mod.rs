@@ -2,6 +2,7 @@
 //! outstanding replies, and their session state.
 
 mod client_names;
+mod duty;
 mod host_race;
 mod loan;
 mod login;
@@ -17,6 +18,7 @@ mod session;
 mod stream;
 
 pub use client_names::{ClientNames, Naming};
+pub use duty::Duty;
 pub use host_race::{HostRace, RunningRace};
 pub use loan::{Phase, Settling};
 pub use login::{BackendKey, Credentials, LoginError, Progress, ServerLogin, TlsAnswer};
@@ -28,7 +30,7 @@ pub use repeatable::{LostHosts, RepeatableRequest};
 pub use replies::{Front, Replies};
 pub use request::{InternalQuery, Request};
 pub use server::{
-    AnsweredUnnamed, Duty, NextLoan, Purpose, Retirement, Server, ServerLink, ServerStatements,
+    AnsweredUnnamed, NextLoan, Purpose, Retirement, Server, ServerLink, ServerStatements,
     ServerTimes, Unnamed,
 };
 pub(crate) use server::{OUTDATED, REDEFINED};

@@ -20,7 +20,7 @@ pub use self::{
 };
 
 use super::{
-    Downstream, InternalQuery, Phase, Prepared, Replies, ServerLogin, ServerSession, Settling,
+    Downstream, Duty, InternalQuery, Phase, Prepared, Replies, ServerLogin, ServerSession, Settling,
 };
 use crate::{
     Address, Endpoint, SharedPool, Time, Token,
@@ -35,68 +35,6 @@ pub(crate) const OUTDATED: &str = "database configuration changed";
 
 /// The reason for closing servers that were opened under other session defaults.
 pub(crate) const REDEFINED: &str = "session defaults have changed";
-
-/// The use of a server connection: login, idle, lent to a client, listening, checking its host, or being cleaned.
-///
-/// ```text
-/// Login -> Idle -> Lent -> [Cleaning] -> Idle
-///      \-> Listening
-///      \-> CheckingHost
-/// ```
-#[derive(Debug)]
-pub enum Duty {
-    /// The server connection is opened or logs in.
-    Login(Box<ServerLogin>),
-    /// No client uses it.
-    Idle,
-    /// The server is lent to a client.
-    Lent {
-        /// The client.
-        client: Token,
-        /// The present phase of the loan.
-        phase: Phase,
-    },
-    /// The server listens for all clients of its pool that listen; it is never lent.
-    Listening {
-        /// Whether pgweir's present query on the server has failed.
-        query_failed: bool,
-    },
-    /// The connection checks the state of its host at intervals; it is never lent.
-    CheckingHost {
-        /// When the present check was sent; `None` if no check is outstanding.
-        asked_at: Option<Time>,
-    },
-    /// No client uses it, but replies are outstanding: those of a client that left, or those of pgweir's cleaning
-    /// queries.
-    Cleaning {
-        /// The time at which the connection is closed if it is not clean.
-        until: Time,
-        /// Whether ROLLBACK was sent, since one is enough.
-        rolled_back: bool,
-    },
-}
-
-impl Duty {
-    /// Returns whether this duty has a time limit.
-    pub(crate) fn has_deadline(&self) -> bool {
-        match self {
-            Self::Login(_) | Self::Cleaning { .. } => true,
-            Self::Lent { phase, .. } => matches!(phase, Phase::Checking { .. }),
-            Self::CheckingHost { asked_at } => asked_at.is_some(),
-            Self::Idle | Self::Listening { .. } => false,
-        }
-    }
-
-    /// Returns the phase of the loan, if there is one.
-    #[must_use]
-    #[inline]
-    pub fn phase(&self) -> Option<&Phase> {
-        match self {
-            Self::Lent { phase, .. } => Some(phase),
-            _ => None,
-        }
-    }
-}
 
 /// One server connection.
 #[derive(Debug)]

@@ -82,7 +82,7 @@ pub(crate) fn enter(
     server: &mut Server,
 ) {
     debug_assert!(
-        phase.may_follow(server.duty()),
+        server.duty().may_become(&phase),
         "{phase:?} after {:?}",
         server.duty()
     );

@@ -10,11 +10,11 @@ use pgweir_auth::scram::ClientKeys;
 use super::{
     OnlineRestart, RestartParts,
     forwarding::{end_arriving, send_listen_note},
-    restart,
+    restart, serve_taken_over_client,
     server_handover::tracked_of,
 };
 use crate::{
-    Actions, ReadMode, SharedPool, Time, Token,
+    Actions, SharedPool, Time, Token,
     base::fault::Fault,
     connections::{Conn, Connections},
     effect::{ClientEffect, Effect, Env, PoolEffect, RestartEffect},
@@ -204,38 +204,6 @@ impl OnlineRestart {
             Err(fault) => Some(refuse_handover(conn, record, fault, out)),
         }
     }
-}
-
-/// Starts to serve the client like any other client. `is_welcome`: the client's login is complete.
-pub(crate) fn serve_taken_over_client(
-    connections: &mut Connections,
-    pools: &LocalPools,
-    conn: Token,
-    is_welcome: bool,
-    out: &mut Actions,
-) -> Option<Effect> {
-    let client = connections.client(conn)?;
-    let pool = client.pool()?;
-    if is_welcome {
-        return match (client.socket.has_early(), client.socket.is_blocked()) {
-            (true, _) => Some(Effect::Client(ClientEffect::CheckOut(conn))),
-            (false, false) => {
-                out.read(conn, ReadMode::Notify);
-                None
-            }
-            (false, true) => None,
-        };
-    }
-    let knows = pools.get(pool).is_some_and(|pool| pool.shared.is_known());
-    Some(match (knows, client.is_unproven()) {
-        (true, true) => Effect::Client(ClientEffect::CheckOut(conn)),
-        (true, false) => Effect::Client(ClientEffect::Welcome(conn)),
-        (false, _) => Effect::Client(ClientEffect::Wait {
-            client: conn,
-            pool,
-            at_login: true,
-        }),
-    })
 }
 
 /// Notes how many servers of a pool the old process has.

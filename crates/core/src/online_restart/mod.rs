@@ -11,6 +11,7 @@
 //! Output: actions that send a client or a message to the other process, mail to other workers, and effects:
 //! [`RestartEffect`]s, which the worker carries out in turn, and effects for pools, clients and logins.
 
+mod first_service;
 mod forwarding;
 mod handover_in;
 mod handover_out;
@@ -18,16 +19,17 @@ mod pinned;
 mod server_handover;
 
 pub use self::handover_in::TakenOverClient;
-use self::{forwarding::ForwardedClients, handover_out::HandoverOut};
 pub(crate) use self::{
+    first_service::serve_taken_over_client,
     forwarding::{arriving_answered, finish_listen_takeover, send_listen_note},
-    handover_in::{insert_client, refuse_handover, restore_client, serve_taken_over_client},
+    handover_in::{insert_client, refuse_handover, restore_client},
     handover_out::{
         prepare_client, release_server_places, report_server_places, request_server_place,
         request_server_places,
     },
     server_handover::take_over_server,
 };
+use self::{forwarding::ForwardedClients, handover_out::HandoverOut};
 use crate::{
     Actions, TakeoverMail, Token,
     client_listen::ListeningClients,

@@ -20,10 +20,9 @@ use parking_lot::Mutex;
 use pgweir_config::Config;
 
 pub use self::{
-    cluster_report::{ClusterReport, PatroniNews, ReportError, ReportedMember},
+    cluster_report::{ClusterReport, PatroniNews, ReportError, Reported, ReportedMember},
     facts::{Eligibility, HostExclusion, HostFacts, HostRequirements, HostState},
     replay::{CompletedTransactions, Replay, ReplayPosition, Writes, leader, replayed_writes},
-    reported::Reported,
 };
 use crate::{Endpoint, WorkerId};
 

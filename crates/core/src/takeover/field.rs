@@ -4,11 +4,24 @@ use std::{fmt, net::IpAddr, net::SocketAddr};
 
 use zeroize::{Zeroize, Zeroizing};
 
-use super::{Pairs, TlsState};
 use crate::Address;
 
 /// A reader may skip unknown fields with this bit in their tag.
 const MAY_SKIP: u8 = 0x80;
+
+/// Names and values.
+pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// The state of a TLS connection: keys, record numbers, bytes that were read. Only the driver can read it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TlsState(pub Zeroizing<Vec<u8>>);
+
+impl fmt::Debug for TlsState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The whole state is secret.
+        f.write_str("TlsState")
+    }
+}
 
 /// A frame that can't be understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

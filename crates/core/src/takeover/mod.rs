@@ -39,16 +39,16 @@ mod tls_record;
 
 pub(crate) use self::retained::Retained;
 pub use self::{
-    field::BadFrame,
+    field::{BadFrame, Pairs, TlsState},
     handed_over_server::HandedOverServer,
     listen_note::ListenNote,
     message::{Begin, HEADER, ListenerNote, Message, PoolNote, frame_len},
     pin_record::{PinRecord, facts},
-    record::{ClientRecord, Pairs, ServerPassword, SessionRecord},
+    record::{ClientRecord, ServerPassword, SessionRecord},
     server_record::ServerRecord,
     statement_record::StatementRecord,
     takeover_mail::TakeoverMail,
-    tls_record::{Encryption, TlsState},
+    tls_record::Encryption,
 };
 
 /// The version of the protocol. Processes of different versions don't hand over to each other.

@@ -7,14 +7,11 @@ use pgweir_wire::HEADER_LEN;
 use zeroize::Zeroizing;
 
 use super::{
-    BadFrame, ServerRecord, StatementRecord,
+    BadFrame, Pairs, ServerRecord, StatementRecord,
     field::{Field, Fields, Writer},
     tls_record,
 };
 use crate::{Address, TlsFacts, pool::PoolKey, shared::cancel::CancelKey};
-
-/// Names and values.
-pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The state of a client that is logged in and between two messages, without an outstanding reply.
 #[derive(Clone, PartialEq, Eq)]

@@ -1,25 +1,12 @@
 //! TLS connections that are handed over.
 
-use std::{borrow::Cow, fmt};
-
-use zeroize::Zeroizing;
+use std::borrow::Cow;
 
 use super::{
-    BadFrame,
+    BadFrame, TlsState,
     field::{Fields, Writer},
 };
 use crate::TlsFacts;
-
-/// The state of a TLS connection: keys, record numbers, bytes that were read. Only the driver can read it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct TlsState(pub Zeroizing<Vec<u8>>);
-
-impl fmt::Debug for TlsState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The whole state is secret.
-        f.write_str("TlsState")
-    }
-}
 
 /// The TLS states of a client that is handed over, and of its server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

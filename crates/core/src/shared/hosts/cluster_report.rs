@@ -31,6 +31,42 @@ pub struct ReportedMember {
     pub timeline: Option<u32>,
 }
 
+/// Patroni's report about a host.
+#[derive(Debug, Clone, Default)]
+pub struct Reported {
+    /// Role, state and timeline in Patroni's words, for SHOW HOSTS; `None` if Patroni does not report the host.
+    pub text: Option<String>,
+    /// How many early checks may still follow, while Patroni calls the host the primary but the host says that it is a
+    /// standby.
+    checks_left: u32,
+}
+
+/// The maximum number of early checks after one report. Patroni reports a new leader shortly before it is promoted.
+pub(super) const CHECKS_PER_REPORT: u32 = 20;
+
+impl Reported {
+    /// Returns the report about a member of the cluster.
+    pub(super) fn of(member: &ReportedMember) -> Self {
+        let timeline = member.timeline;
+        let timeline = timeline.map_or(String::new(), |at| format!(", timeline {at}"));
+        Self {
+            text: Some(format!("{}, {}{timeline}", member.role, member.state)),
+            checks_left: if member.is_primary() {
+                CHECKS_PER_REPORT
+            } else {
+                0
+            },
+        }
+    }
+
+    /// Takes one of the early checks that may still follow. Returns `false` if none is left.
+    pub(super) fn take_check(&mut self) -> bool {
+        let left = self.checks_left.checked_sub(1);
+        self.checks_left = left.unwrap_or(0);
+        left.is_some()
+    }
+}
+
 /// Why an answer can't be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportError {

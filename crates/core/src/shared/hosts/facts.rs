@@ -2,7 +2,7 @@
 
 use pgweir_config::TargetSession;
 
-use super::reported::Reported;
+use super::Reported;
 use crate::{Time, shared::pool::ServerRole};
 
 /// Whether a host can be reached.

@@ -1,33 +1,12 @@
-//! Patroni's report about one host, and the checks that follow a report.
+//! The checks that follow Patroni's report about a host.
 
-use super::{HostFacts, ReportedMember};
+use super::{HostFacts, Reported, ReportedMember};
 use crate::{Time, shared::pool::ServerRole};
-
-/// Patroni's report about a host.
-#[derive(Debug, Clone, Default)]
-pub struct Reported {
-    /// Role, state and timeline in Patroni's words, for SHOW HOSTS; `None` if Patroni does not report the host.
-    pub text: Option<String>,
-    /// How many early checks may still follow, while Patroni calls the host the primary but the host says that it is a
-    /// standby.
-    checks_left: u32,
-}
-
-/// The maximum number of early checks after one report. Patroni reports a new leader shortly before it is promoted.
-const CHECKS_PER_REPORT: u32 = 20;
 
 impl HostFacts {
     /// Records Patroni's report about the host; `None` if Patroni does not report the host.
     pub fn note_reported(&mut self, member: Option<&ReportedMember>) {
-        let is_primary = member.is_some_and(ReportedMember::is_primary);
-        self.reported = Reported {
-            text: member.map(|member| {
-                let timeline = member.timeline;
-                let timeline = timeline.map_or(String::new(), |at| format!(", timeline {at}"));
-                format!("{}, {}{timeline}", member.role, member.state)
-            }),
-            checks_left: if is_primary { CHECKS_PER_REPORT } else { 0 },
-        };
+        self.reported = member.map_or_else(Reported::default, Reported::of);
     }
 
     /// Called after a check. If Patroni calls the host the primary and the host says that it is a standby, the host may
@@ -35,8 +14,7 @@ impl HostFacts {
     /// checks is limited.
     pub fn check_announced_primary(&mut self, now: Time, pause: u64) {
         let is_standby = self.role.is_some_and(ServerRole::is_standby);
-        if is_standby && self.reported.checks_left > 0 {
-            self.reported.checks_left -= 1;
+        if is_standby && self.reported.take_check() {
             let at = now.after(pause);
             self.check_at = Some(self.check_at.map_or(at, |before| before.min(at)));
         }
@@ -46,7 +24,7 @@ impl HostFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shared::hosts::ClusterReport;
+    use crate::shared::hosts::{ClusterReport, cluster_report::CHECKS_PER_REPORT};
 
     #[test]
     fn an_announced_primary_is_checked_until_it_is_one() {
