@@ -105,6 +105,8 @@ struct Imports {
     /// The file's own module, from the crate's root.
     module: Vec<String>,
     found: BTreeSet<Vec<String>>,
+    /// The names that `use` declarations give to items of the module's own parts, with the path from the module.
+    taken: Vec<(String, Vec<String>)>,
 }
 
 impl Imports {
@@ -122,6 +124,13 @@ impl Imports {
         }
     }
 
+    fn take(&mut self, name: &syn::Ident, path: Vec<String>) {
+        let from_self = path.first().is_some_and(|first| first == "self");
+        let path_of_part = path[usize::from(from_self)..].to_vec();
+        self.taken.push((name.to_string(), path_of_part));
+        self.add(path);
+    }
+
     fn add_tree(&mut self, tree: &UseTree, before: &[String]) {
         let with = |name: String| {
             let mut path = before.to_vec();
@@ -130,8 +139,8 @@ impl Imports {
         };
         match tree {
             UseTree::Path(path) => self.add_tree(&path.tree, &with(path.ident.to_string())),
-            UseTree::Name(name) => self.add(with(name.ident.to_string())),
-            UseTree::Rename(name) => self.add(with(name.ident.to_string())),
+            UseTree::Name(name) => self.take(&name.ident, with(name.ident.to_string())),
+            UseTree::Rename(name) => self.take(&name.rename, with(name.ident.to_string())),
             UseTree::Glob(_) => self.add(before.to_vec()),
             UseTree::Group(group) => {
                 for tree in &group.items {
@@ -192,6 +201,7 @@ fn imports(file: &Path, root: &Path) -> Imports {
     let mut imports = Imports {
         module,
         found: BTreeSet::new(),
+        taken: Vec::new(),
     };
     let text = fs::read_to_string(file).expect("a source file");
     imports.visit_file(&syn::parse_file(&text).expect("Rust"));
@@ -304,9 +314,42 @@ fn modules_of_core_import_downwards() {
     );
 }
 
-/// Imports that close a circle and stay: importer, then imported. The scan of a text asks for the certificates of
-/// functions, which are found by scanning function bodies.
-const UPWARDS: &[(&str, &str)] = &[("scan", "certificates")];
+/// The names that each module takes from its parts by `use`: where the module and the name lie, and where the item lies.
+type Reexports = BTreeMap<Vec<String>, Vec<String>>;
+
+/// Returns what each module that has parts gives a second path by `use`.
+fn reexports(files: &[Imports], modules: &BTreeSet<&[String]>) -> Reexports {
+    let mut all = Reexports::new();
+    for file in files {
+        for (name, path) in &file.taken {
+            let own_part = [&*file.module, path].concat();
+            let is_part = path.first().is_some_and(|first| {
+                modules.contains(&*[&*file.module, std::slice::from_ref(first)].concat())
+            });
+            if is_part {
+                let second = [&*file.module, std::slice::from_ref(name)].concat();
+                // A name that also is a module's stays that module.
+                if !modules.contains(&*second) {
+                    all.insert(second, own_part);
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Returns where the item of a path lies.
+fn resolved(path: &[String], reexports: &Reexports) -> Vec<String> {
+    let mut path = path.to_vec();
+    let mut len = 1;
+    while len <= path.len() {
+        match reexports.get(&path[..len]) {
+            Some(item) => path = [&**item, &path[len..]].concat(),
+            None => len += 1,
+        }
+    }
+    path
+}
 
 /// The imports between the files and folders of each folder: the folder's path, then who imports whom.
 fn imports_within_folders(
@@ -317,8 +360,10 @@ fn imports_within_folders(
     let all: Vec<Imports> = all.iter().map(|file| imports(file, root)).collect();
     let modules: BTreeSet<&[String]> = all.iter().map(|file| &*file.module).collect();
     let mut found: BTreeMap<Vec<String>, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
+    let reexports = reexports(&all, &modules);
     for file in &all {
         for path in &file.found {
+            let path = &resolved(path, &reexports);
             let pairs = file.module.iter().zip(path);
             let common = pairs.take_while(|(own, used)| own == used).count();
             let (Some(own), Some(used)) = (file.module.get(common), path.get(common)) else {
@@ -351,12 +396,7 @@ fn circle(mut left: BTreeMap<String, BTreeSet<String>>) -> BTreeMap<String, BTre
 #[test]
 fn files_of_one_folder_import_in_one_direction() {
     let mut wrong = Vec::new();
-    for (folder, mut imports) in imports_within_folders(&core()) {
-        for (importer, imported) in UPWARDS {
-            if let Some(used) = imports.get_mut(*importer) {
-                used.remove(*imported);
-            }
-        }
+    for (folder, imports) in imports_within_folders(&core()) {
         let circle = circle(imports);
         if !circle.is_empty() {
             wrong.push(format!("{}: {circle:?}", folder.join("::")));
