@@ -374,7 +374,7 @@ def test_drain(start):
         assert db.execute("SELECT 1").fetchone() == (1,)
         pooler.connect().close()
         assert scrape(pooler.http).value("pgweir_draining") == 1
-    pooler.expect_log("http: drain: a Unix socket (user id")
+    pooler.expect_log("http: drain: ordered by a Unix socket (user id")
 
 
 @pytest.mark.shows("http_tokens")

@@ -1,4 +1,4 @@
-//! Connections, each with two byte queues that can end.
+//! Simulated connections. Each has two queues of bytes, one for each direction, and a queue can end.
 
 use std::collections::VecDeque;
 

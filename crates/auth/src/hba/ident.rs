@@ -1,5 +1,5 @@
-//! Parses the ident file: each map says which names of the operating system or in certificates may
-//! log in as which users.
+//! Parses the ident file. Each of its maps says which system users, or names in certificates, may log in as which
+//! database users.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 

@@ -1,8 +1,9 @@
 //! The users of `auth_file`.
 //!
 //! The format is PgBouncer's: one user per line, `"name" "secret"`. A quote inside a string is doubled, text after the
-//! second string is ignored, and `;` starts a comment line (here `#`, too). PgBouncer stops at an invalid line, and so
-//! loses all users below it. This parser reports all invalid lines instead, and returns no list.
+//! second string is ignored, and `;` starts a comment line. pgweir takes `#` for the start of a comment line, too.
+//! PgBouncer stops at an invalid line, and so loses all users below it. This parser reports all invalid lines
+//! instead, and returns no list.
 
 mod line;
 mod secret;

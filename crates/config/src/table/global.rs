@@ -57,14 +57,15 @@ process_settings! { {
         login_memory: Bytes = "16MB", reloads, now;
         /// The most bytes that clients and servers may take together: prepared statements, buffers, catalogs, logins,
         /// session state, and caches (SHOW MEM lists all kinds). The process itself takes some megabytes more. Above
-        /// the limit, pgweir empties its caches, closes idle servers that have prepared statements of no connected
-        /// client, and refuses new logins (except to the console) and Parses of new statements with SQLSTATE 53200;
-        /// everything else continues. Logins and statements are accepted again below 90 % of the limit. 0: no limit.
+        /// the limit, pgweir empties its caches, closes idle servers with prepared statements that no connected
+        /// client has, and refuses new logins (except to the console) and Parses of new statements with SQLSTATE
+        /// 53200; everything else continues. Logins and statements are accepted again below 90 % of the limit. 0: no
+        /// limit.
         memory_limit: Bytes = "0", reloads, now;
         /// The largest number of servers in each pool. There is one pool for each database and user. 0: no limit.
         default_pool_size: u32 = "20", reloads, now;
         /// The number of servers to keep open in each pool that has clients or a forced user, as far as `pool_size`
-        /// and the caps allow.
+        /// and the other limits on servers allow.
         min_pool_size: u32 = "0", reloads, now;
         /// The number of additional servers for a pool whose clients wait longer than `reserve_pool_timeout`.
         reserve_pool_size: u32 = "0", reloads, now;
@@ -99,11 +100,11 @@ process_settings! { {
         fleet_nodes: u32 = "1", reloads, now, between::<1, 1_000>;
         /// Clients that get their own server when they log in, outside of all pools, until they disconnect: for
         /// administrators when a pool is exhausted. A list of `db/user`, `db/*` and `*/user`, with the names that
-        /// clients log in with. The limits on clients and servers (`max_client_conn`, `pool_size`, the caps) don't
-        /// apply to these clients, except for `bypass_max`; nor do the timeouts of queries and transactions. PAUSE
-        /// and DISABLE do apply. PostgreSQL must have room for these servers, too: see its
-        /// `superuser_reserved_connections`. Replication connections are never included, nor is any client with
-        /// `auth_type = any`.
+        /// clients log in with. The limits on clients and servers (`max_client_conn`, `pool_size`,
+        /// `max_db_connections` and the like) don't apply to these clients, except for `bypass_max`; nor do the
+        /// timeouts of queries and transactions. PAUSE and DISABLE do apply. PostgreSQL must have room for these
+        /// servers, too: see its `superuser_reserved_connections`. Replication connections are never included, nor is
+        /// any client with `auth_type = any`.
         bypass_users: BypassUsers = "", reloads, now;
         /// The largest number of clients of `bypass_users` that have their own server at the same time. Further ones
         /// get servers from pools like other clients, and a notice about it.
@@ -194,8 +195,8 @@ process_settings! { {
         /// each pinned client above this number, the pool may open one more server, up to `pinned_overflow`, so that
         /// other clients still find servers.
         max_pinned: Share = "75%", reloads, now;
-        /// The largest number of servers that a pool may have above its size because of `max_pinned`. The caps on
-        /// servers still apply.
+        /// The largest number of servers that a pool may have above its size because of `max_pinned`.
+        /// `max_db_connections`, `max_user_connections` and `max_server_conn` still apply.
         pinned_overflow: u32 = "5", reloads, now;
         /// Disconnect clients that have been pinned and idle, outside of a transaction, for longer than this.
         /// 0: no limit.
@@ -299,8 +300,9 @@ process_settings! { {
         /// A file with the line `Bearer TOKEN` or `USER:PASSWORD`, by which pgweir authenticates to Patroni's REST API.
         patroni_auth_file: Option<String>, reloads, now;
         /// The longest request, in bytes, that is sent to another host when a standby is lost before it replied, for databases whose
-        /// `target_session_attrs` asks for standbys. pgweir keeps the request until the reply begins, and each server in use
-        /// may keep this much. A request is sent at most as often as there are hosts. 0: clients get an error.
+        /// `target_session_attrs` asks for standbys. pgweir keeps the request until the reply begins, so each server
+        /// in use may take this much memory. A request is sent at most as often as there are hosts. 0: clients get an
+        /// error.
         read_repeat_buffer: u32 = "65536", reloads, now, between::<0, 16_777_216>;
         /// Close servers that were idle for this time. 0: never.
         server_idle_timeout: Micros = "600", reloads, now;
@@ -329,8 +331,8 @@ process_settings! { {
         /// Disconnect clients whose transaction lasts longer than this, and their server. 0: no limit.
         transaction_timeout: Micros = "0", reloads, now;
         /// Disconnect clients that stop in the middle of a message: in this time, less than 1 kB of the message has
-        /// arrived, and not its end. The data of a COPY may stop for as long as it likes. Servers that stop in the
-        /// middle of a message, but run no query, are closed as well. 0: no limit.
+        /// arrived, and not its end. The data of a COPY may pause for any time. Servers that stop in the middle of a
+        /// message, but run no query, are closed as well. 0: no limit.
         partial_message_timeout: Micros = "60", reloads, now;
         /// In an online restart, disconnect the clients that have not moved to the new process after this time: those
         /// that are in a transaction or query, that have an exclusive server (replication, `bypass_users`), or that are
@@ -536,7 +538,7 @@ process_settings! { {
     }
 } {
     "Network" {
-        /// Use TCP keepalive to detect peers that are gone. The next three settings adjust it.
+        /// Use TCP keepalive to detect connections whose other side is gone. The next three settings adjust it.
         tcp_keepalive: bool = "1", reloads, now;
         /// The number of unanswered keepalive probes that end a connection. 0: the system's default.
         tcp_keepcnt: u32 = "0", reloads, now;

@@ -3,8 +3,8 @@
 //! This module owns no state of its own: the state of a console client's conversation is in its connection
 //! ([`ClientDuty`](crate::frontend::ClientDuty)), and orders that are in force are in the directory. `console` reads
 //! what a console client sends and answers it; `operator_commands` carries out commands that change something;
-//! `worker_round` lets a command visit all workers; `on_all` passes a command on to all nodes of the fleet; `show` makes the tables; `metrics` counts for `/metrics`; `audit`
-//! records which user gave a command.
+//! `worker_round` lets a command visit all workers; `on_all` passes a command on to all nodes of the fleet; `show`
+//! makes the tables; `metrics` counts for `/metrics`; `audit` records which user gave a command.
 //!
 //! Input: bytes of console clients, rounds and measurements that visit this worker, and results of the control thread's
 //! work. Output: answers, mail to the next worker, work for the control thread, and effects. The worker carries out the

@@ -1,4 +1,4 @@
-//! The part of a login in a race between two hosts of a list (`host_race_after`).
+//! The state of a login that races with a login to another host of the list (`host_race_after`).
 
 use crate::{Time, Token};
 

@@ -380,7 +380,7 @@ mod tests {
         lost.add(&c, LossKind::Silent, Time(30));
         assert!(
             !lost.allow_repeat(9),
-            "the request may be what ends servers"
+            "the request may be the reason why servers end"
         );
     }
 

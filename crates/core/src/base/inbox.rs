@@ -1,4 +1,4 @@
-//! A buffer that collects the bytes of a peer until they are whole messages.
+//! A buffer that collects the bytes of a client or server until they are whole messages.
 
 use pgweir_wire::{BadLength, Header};
 

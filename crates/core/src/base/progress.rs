@@ -1,4 +1,4 @@
-//! The progress of a connection's peer within a message, for `partial_message_timeout`.
+//! The progress of a client or server within a message that it sends, for `partial_message_timeout`.
 
 use crate::Time;
 

@@ -2,11 +2,11 @@
 //! message.
 //!
 //! A client that sends five bytes of a message and then nothing would keep its server connection for ever. This
-//! module owns no state; each connection remembers its [`Progress`]. Each check of the deadlines compares how
-//! far each peer has come within its message, and returns effects that end the peers which have sent nothing
-//! for too long.
+//! module owns no state; each connection remembers its [`Progress`]. Each check of the deadlines compares how far
+//! each client or server has come within its message, and returns effects that end those which have sent nothing for
+//! too long.
 //!
-//! A peer is ended only if it has no reason to pause within its message:
+//! A client or server is ended only if it has no reason to pause within its message:
 //! - A server sends its buffer when the buffer is full, so while it runs a query it may pause
 //!   within a message. Servers are checked only when all requests have been answered.
 //! - libpq sends the data of a COPY in the same way, so a client with a slow source of data may

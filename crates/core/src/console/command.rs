@@ -325,7 +325,7 @@ const COMMANDS: [(&str, &str); 16] = [
     ("ENABLE <db>", "End DISABLE"),
     (
         "RECONNECT [<db>]",
-        "Replace servers as they come free; try failed logins at once",
+        "Replace servers as they become free; try failed logins at once",
     ),
     (
         "KILL [<db>]",

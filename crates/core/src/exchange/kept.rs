@@ -7,9 +7,9 @@
 //! clean removes the session state, and the server goes back to the pool.
 //!
 //! ```text
-//! Relaying -> KeepDecision -> Relaying (its client sends a request)
-//!               \-> Settling (the inspection) -> Settled -> Cleaning -> Idle
-//!                                                   \-> Dedicated (pinned)
+//! Relaying -> Kept -> Relaying (its client sends a request)
+//!                \-> Settling (the inspection) -> Settled -> Cleaning -> Idle
+//!                                             \-> Dedicated (pinned)
 //! ```
 
 use std::{collections::VecDeque, ops::RangeInclusive, sync::Arc};

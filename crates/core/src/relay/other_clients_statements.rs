@@ -1,8 +1,8 @@
 //! Closes the prepared statements of other clients before a client runs code that pgweir has not read.
 //!
-//! Dynamic SQL can list and execute every prepared statement of its server, under pgweir's names. So before the server
-//! gets a text that may run such code, it keeps only statements that the client has prepared itself. Clients of one
-//! application prepare the same statements, so there is rarely anything to close.
+//! Dynamic SQL can list and execute every prepared statement of its server, under pgweir's names. So before the
+//! server gets a text that may run such code, pgweir closes all statements that the client has not prepared itself.
+//! Clients of one application prepare the same statements, so there is rarely anything to close.
 //!
 //! pgweir removes a statement from the server's list as soon as it sends the Close. If the server skips the Close
 //! because an earlier message of the same request fails, it skips the text, too. If earlier requests may still fail,

@@ -6,8 +6,8 @@
 //! certificates depend neither on `search_path` nor on the case of letters. Everything unknown is opaque.
 //!
 //! Only hashes of names are stored. Two names of the catalog with the same hash share the effects of both, so a
-//! collision can only make pgweir treat a text that leaves no state as opaque. A name that was not in the catalog when
-//! it was read can be mistaken for another with a probability of 1 in 2^64 for each stored name.
+//! collision can only make pgweir treat a text that leaves no state as opaque. A name that was not in the catalog
+//! when the catalog was read can be mistaken for another with a probability of 1 in 2^64 for each stored name.
 
 mod body;
 mod extensions;

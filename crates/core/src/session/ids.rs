@@ -1,4 +1,4 @@
-//! A compact list of small numbers: each client has such a list, so their size matters.
+//! A compact list of small numbers: each client has such a list, so its size matters.
 
 /// Numbers in the order in which the caller inserts them: two bytes each, as long as all are below 2^16.
 #[derive(Debug)]

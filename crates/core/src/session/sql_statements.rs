@@ -1,4 +1,5 @@
-//! Statements that a client has made by SQL's `PREPARE`. pgweir carries them from server to server by their texts.
+//! Statements that a client has prepared by SQL's `PREPARE`. pgweir carries them from server to server by their
+//! texts.
 
 use std::{fmt, sync::Arc};
 

@@ -1,4 +1,5 @@
-//! A cache of the results of startup parameters, so that not every login has to try them on a server.
+//! A cache of the values that servers have reported for sets of startup parameters, so that not every login has to
+//! try its parameters on a server.
 
 use lru::LruCache;
 

@@ -51,7 +51,7 @@ const CONTENTS: &str = "pgweir answers here:\n\
     GET /metrics: series for Prometheus\n\
     GET /healthz: does the process live?\n\
     GET /readyz: does it accept clients? With ?database=NAME: does that database?\n\
-    POST /drain: say no to /readyz from now on\n\
+    POST /drain: /readyz answers 503 from now on\n\
     GET /api/v1/openapi.json: the API, for what the console shows and does\n";
 
 impl Page {

@@ -1,15 +1,15 @@
 //! A wrapper of io_uring. Each worker has one ring.
 //!
-//! Sockets are watched by polls that stay in force. A server that has sent a few short messages is received from
-//! instead: the kernel puts its bytes into buffers of this ring, which saves a call for each message. So a connection is
-//! either polled or received from, never both, and its bytes keep their order. A receive ends, and the poll begins anew,
-//! when the core wants no bytes of the server, when large messages arrive, or when no buffer is left.
+//! Sockets are watched by polls that stay in force. For a server that has sent a few short messages, the ring has a
+//! receive instead: the kernel puts the bytes into buffers of this ring, which saves a call for each message. A
+//! connection never has both a poll and a receive, so its bytes keep their order. A receive ends, and the poll begins
+//! anew, when the core wants no bytes of the server, when large messages arrive, or when no buffer is left.
 //!
 //! Input: descriptors to watch, and requests to receive. Output: [`Completed`] events.
 //!
 //! A request keeps a socket open after its descriptor was closed. So the owner of a descriptor calls
 //! [`forget`](Ring::forget) before closing it. Each request has a number, by which a late completion of an earlier
-//! request for the same subject is recognized.
+//! request about the same descriptor is recognized.
 
 mod buffers;
 mod queue;

@@ -1,4 +1,5 @@
-//! Throughput and times of each pool, from the counters of consecutive samples, and their course over the last minutes.
+//! Throughput and times of each pool, from the counters of consecutive samples, and their values over the last
+//! minutes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

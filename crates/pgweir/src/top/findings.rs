@@ -141,7 +141,7 @@ fn outages(sample: &Sample) -> Vec<Finding> {
             text.push_str(&format!("; servers were lost, the last one at {at} UTC"));
         }
         text.push_str(
-            ". What helps: repair the server or the way to it; pgweir connects again by itself",
+            ". What helps: repair the server or the network; pgweir connects again by itself",
         );
         bad(text)
     };

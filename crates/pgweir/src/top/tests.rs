@@ -213,7 +213,7 @@ fn a_dead_host_is_one_sentence() {
         .insert("HOSTS", table("host databases state", &hosts));
     let page = plain::page(&app(vec![last]), Some(View::Pools), None);
     let found: Vec<&str> = page.lines().filter(|line| line.starts_with('!')).collect();
-    let helps = "What helps: repair the server or the way to it; pgweir connects again by itself";
+    let helps = "What helps: repair the server or the network; pgweir connects again by itself";
     assert_eq!(
         found,
         [

@@ -1,4 +1,4 @@
-//! A model of PostgreSQL at the far end of the pooler's connections.
+//! A model of PostgreSQL, to which the pooler's server connections lead.
 
 mod extended;
 mod login;

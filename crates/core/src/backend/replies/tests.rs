@@ -95,7 +95,7 @@ fn changes_of_outstanding_requests_are_uncertain() {
     replies.mark_sent(changing(MarkKind::Parse));
     assert!(
         !replies.is_unsure(),
-        "it fails or not with what comes behind it"
+        "whether it fails depends on the messages after it"
     );
     replies.client_sent(frontend::SYNC);
     assert!(replies.is_unsure());

@@ -316,7 +316,7 @@ fn pinned_clients_make_room_for_others() {
     assert_eq!(notes.open, None, "it is used up");
     assert!(!ledger.is_above_size());
     ledger.unpin();
-    assert!(!ledger.is_above_size(), "one is pinned still");
+    assert!(!ledger.is_above_size(), "one client is still pinned");
     ledger.unpin();
     assert_eq!((ledger.pinned(), ledger.is_above_size()), (0, true));
 }

@@ -207,7 +207,7 @@ fn a_standby_may_not_have_replayed_ddl() {
     read_on("t", at(3_000));
     assert!(!is_certified(&catalog));
     read_on("t", at(64_000));
-    assert!(is_certified(&catalog), "it has had its time");
+    assert!(is_certified(&catalog), "the time has passed");
 }
 
 #[test]

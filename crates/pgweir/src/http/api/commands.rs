@@ -95,7 +95,7 @@ pub(super) const COMMANDS: &[Command] = commands![
     "resume", "RESUME", AnyDatabase, "End PAUSE, SUSPEND or KILL";
     "disable", "DISABLE", Database, "Refuse new clients of a database";
     "enable", "ENABLE", Database, "End DISABLE";
-    "reconnect", "RECONNECT", AnyDatabase, "Replace servers as they come free; try failed logins at once";
+    "reconnect", "RECONNECT", AnyDatabase, "Replace servers as they become free; try failed logins at once";
     "kill", "KILL", AnyDatabase, "Disconnect clients and servers at once, and PAUSE";
     "kill_client", "KILL_CLIENT", Client, "Disconnect a client";
     "unban", "UNBAN", Whom, "Forget failed logins, and end bans";

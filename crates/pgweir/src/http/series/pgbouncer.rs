@@ -78,13 +78,13 @@ const STATS: [(&str, &str, &str, bool); 11] = [
     (
         "client_parse_count",
         "client_parses",
-        "Prepared statements that clients made.",
+        "Statements that clients have prepared.",
         false,
     ),
     (
         "server_parse_count",
         "server_parses",
-        "Prepared statements that were made on servers.",
+        "Statements that were prepared on servers.",
         false,
     ),
     ("bind_count", "binds", "Bind messages.", false),

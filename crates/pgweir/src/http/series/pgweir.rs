@@ -27,7 +27,7 @@ const POOL_COUNTERS: [PoolCounter; 16] = [
     ("sent_bytes", "Bytes to clients.", |stats| stats.sent),
     (
         "prepared_statement_hits",
-        "Prepared statements that were used, and made on the server before.",
+        "Uses of prepared statements that the server had already.",
         |stats| stats.statement_hit_count,
     ),
     (
@@ -47,12 +47,12 @@ const POOL_COUNTERS: [PoolCounter; 16] = [
     ),
     (
         "failed_session_looks",
-        "Looks at a server's session that have failed, and are repeated.",
+        "Inspections of a server's session that have failed, and are repeated.",
         |stats| stats.failed_look_count,
     ),
     (
         "session_looks",
-        "Looks at a server's session, to carry it over to another server.",
+        "Inspections of a server's session, to set it on another server.",
         |stats| stats.look_count,
     ),
     ("session_cleans", "Cleans of a server's session.", |stats| {
@@ -70,7 +70,7 @@ const POOL_COUNTERS: [PoolCounter; 16] = [
     ),
     (
         "server_evictions",
-        "Idle servers that were closed for the sake of another pool.",
+        "Idle servers that were closed to make room for another pool.",
         |stats| stats.eviction_count,
     ),
     (
@@ -420,13 +420,13 @@ fn write_process(source: Source<'_>, text: &mut Exposition) {
         ("inquiries", threads.inquiries.read()),
         ("scram_keys", threads.keys.read()),
     ];
-    let help = "Jobs of logins that take their time, on threads of their own: active and waiting.";
+    let help = "Slow steps of logins, on separate threads: active and waiting.";
     let mut family = text.family("pgweir_login_jobs", Kind::Gauge, help);
     for (kind, jobs) in kinds {
         family.add(&[("kind", kind), ("state", "active")], jobs.active as u64);
         family.add(&[("kind", kind), ("state", "waiting")], jobs.waiting as u64);
     }
-    let help = "Such jobs that were refused because too many waited.";
+    let help = "Such steps that were refused because too many waited.";
     let mut family = text.family("pgweir_login_jobs_refused", Kind::Counter, help);
     for (kind, jobs) in kinds {
         family.add(&[("kind", kind)], jobs.refused);
@@ -505,7 +505,7 @@ fn write_http(source: Source<'_>, text: &mut Exposition) {
     let help = "Requests with credentials that were refused because too many from their address had been wrong.";
     let mut family = text.family("pgweir_http_throttled", Kind::Counter, help);
     family.add(&[], http.throttled);
-    let help = "Addresses whose wrong tokens and passwords were forgotten for the sake of others: see http_login_addresses.";
+    let help = "Addresses whose wrong tokens and passwords were forgotten to make room for others: see http_login_addresses.";
     let mut family = text.family("pgweir_http_addresses_forgotten", Kind::Counter, help);
     family.add(&[], http.addresses_forgotten);
     text.gauge(
