@@ -288,7 +288,10 @@ impl State {
 
     /// Makes the process not ready from now on, as long as it lives.
     pub(super) fn drain(&self, sender: &Sender) {
-        let text = format!("drain: ordered by {}; from now on /readyz answers 503", sender.name);
+        let text = format!(
+            "drain: ordered by {}; from now on /readyz answers 503",
+            sender.name
+        );
         if !self.is_draining.replace(true) {
             self.say(Level::Log, text);
         }
