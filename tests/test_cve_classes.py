@@ -75,7 +75,7 @@ def initial(length, rest, mechanism=b"SCRAM-SHA-256\0"):
     b"p" + struct.pack("!I", 0xFFFFFFFF),
 ], ids=["-1", "largest", "smallest", "wraps", "1 too long", "1 too short", "no end", "half a length", "empty", "length 3",
         "length -1"])
-def test_lengths_that_lie(start_pooler, newest_pg, said):
+def test_false_lengths_are_refused(start_pooler, newest_pg, said):
     pooler = start_pooler(newest_pg, auth_type="scram-sha-256")
     client = pooler.socket()
     client.send(wire.startup(user="scrammed", database="app"))

@@ -1,5 +1,5 @@
-//! The cost of the scanner, in instructions a text: `cargo run --release -p pgweir-core --example
-//! scan_cost` (it runs itself under valgrind's callgrind for each text).
+//! The cost of the scanner, in instructions per text: `cargo run --release -p pgweir-core --example scan_cost` (it
+//! runs itself under valgrind's callgrind for each text).
 
 #![allow(clippy::print_stdout)] // its purpose
 

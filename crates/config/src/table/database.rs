@@ -67,8 +67,8 @@ settings! {
         /// The number of additional servers for each pool when many clients wait. If not set, the global
         /// `overflow_size`.
         overflow_size: Option<u32>, reloads, now;
-        /// The number of clients that may wait in each pool before it opens these servers. If not set, the global
-        /// `overflow_waiting`.
+        /// The number of clients that may wait in each pool before the pool opens servers of its overflow. If not
+        /// set, the global `overflow_waiting`.
         overflow_waiting: Option<u32>, reloads, now;
         /// When servers of this database go back to their pool. If not set, the global `pool_mode`.
         pool_mode: Option<PoolMode>, reloads, now;
@@ -87,7 +87,7 @@ settings! {
         /// The largest number of servers in all pools of this database. If not set (or 0), the global
         /// `max_db_connections`.
         max_db_connections: Option<u32>, reloads, now;
-        /// The weight of this database's pools when `max_server_conn` or another cap on servers is shared between
+        /// The weight of this database's pools when `max_server_conn` or another limit on servers is shared between
         /// pools that need more.
         weight: u32 = "1", reloads, now, between::<1, 1_000>;
         /// The largest number of clients of this database. If not set (or 0), the global

@@ -366,8 +366,8 @@ process_settings! { {
         /// PostgreSQL, each authority of `client_tls_ca_file`, and each intermediate authority, then needs a list that
         /// has not expired. RELOAD reads the file again.
         client_tls_crl_file: Option<String> = "", reloads, now;
-        /// Versions, separated by commas: `tlsv1.2`, `tlsv1.3`; `secure`, `default` and `all` are both. `!` before a
-        /// name excludes it. `tlsv1.0` and `tlsv1.1` are accepted here, but never used.
+        /// Versions, separated by commas: `tlsv1.2`, `tlsv1.3`; `secure`, `default` and `all` stand for both. `!`
+        /// before a name excludes it. `tlsv1.0` and `tlsv1.1` are accepted here, but never used.
         client_tls_protocols: String = "secure", reloads, now;
         /// Ciphers of TLS 1.2, in OpenSSL's syntax. pgweir supports ECDHE with AES-GCM and CHACHA20, and ignores
         /// other ciphers.
@@ -471,10 +471,10 @@ process_settings! { {
         /// `/metrics` needs one of the tokens (`Authorization: Bearer TOKEN`), and a request with an `admin` token may
         /// send `POST /drain`. A token has at least 16 characters.
         http_tokens: Option<String> = "", reloads, now;
-        /// The file in which changes of databases and users by the HTTP API are saved, if a request asks for it. It is
-        /// read after the ini file, which is never written: its entries replace those of the same name, and its
-        /// sections `[removed databases]` and `[removed users]` remove entries. It need not exist. Its folder must be
-        /// writable for pgweir.
+        /// The file in which changes of databases and users by the HTTP API are saved, if a request asks for it.
+        /// pgweir reads it after the ini file, and never writes the ini file. Its entries replace entries of the ini
+        /// file with the same name, and its sections `[removed databases]` and `[removed users]` remove entries. It
+        /// need not exist. Its folder must be writable for pgweir.
         api_config_file: Option<String> = "", reloads, now;
         /// The largest number of HTTP connections. When it is reached, a new connection replaces the oldest one
         /// whose request is not complete; if all requests are complete, the new connection is refused.
@@ -487,8 +487,8 @@ process_settings! { {
         /// The most addresses whose wrong tokens and passwords are remembered. When there are more, the address with the
         /// fewest of them is forgotten, and counted in `pgweir_http_addresses_forgotten_total`.
         http_login_addresses: u32 = "4096", reloads, now, between::<1, 1_000_000>;
-        /// How long pgweir accepts a password that was right without another check, if it comes from the same address.
-        /// After RELOAD, pgweir checks all passwords again. 0: each request is checked.
+        /// How long pgweir accepts a correct password again without a check, if it comes from the same address. After
+        /// RELOAD, pgweir checks all passwords again. 0: each request is checked.
         http_login_cache: Micros = "60", reloads, now;
         /// The largest body of a request to the HTTP API. A larger one is refused with status 413.
         http_max_body: u32 = "65536" in "bytes", reloads, now, between::<1_024, 16_777_216>;

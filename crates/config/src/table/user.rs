@@ -14,7 +14,7 @@ settings! {
         /// The number of additional servers for each pool of this user when clients wait too long. Overrides the
         /// database's.
         reserve_pool_size: Option<u32>, reloads, now;
-        /// When servers of this user's pools go back. Overrides the database's `pool_mode`.
+        /// When servers of this user's pools go back to their pool. Overrides the database's `pool_mode`.
         pool_mode: Option<PoolMode>, reloads, now;
         /// In `transaction` mode with `session_state = transparent`, each client of this user keeps its first server
         /// until it disconnects. If not set, the database's.

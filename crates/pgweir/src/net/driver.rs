@@ -1,5 +1,5 @@
-//! The event loop of one worker, between the sockets and the core: events come in from epoll, actions come back from
-//! the core.
+//! The event loop of one worker, between the sockets and the core: events come in from epoll or io_uring, actions
+//! come back from the core.
 
 use std::{collections::VecDeque, io, mem, sync::Arc};
 

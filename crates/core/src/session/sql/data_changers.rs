@@ -1,4 +1,4 @@
-//! PostgreSQL's own functions that leave no session state, but change what others see.
+//! PostgreSQL's own functions that leave no session state, but have effects that other sessions see.
 
 use crate::session::word_list::{is_any, words};
 
@@ -9,7 +9,8 @@ const CHANGERS: [&str; 10] = words(
      pg_stat_reset_shared pg_stat_reset_single_function_counters pg_stat_reset_single_table_counters \
      pg_stat_reset_slru pg_stat_reset_subscription_stats",
 );
-/// Returns whether PostgreSQL's own function of this name has effects that others see, though it leaves no session state.
+/// Returns whether PostgreSQL's own function of this name leaves no session state, but has effects that other
+/// sessions see.
 pub(in crate::session) fn changes_data(name: &[u8]) -> bool {
     is_any(name, &CHANGERS)
 }
