@@ -33,6 +33,7 @@ RUN_BY = {
     "RESTART": "test_restart.py::test_by_signal_and_by_console",
     "pgweir pgweir.ini": "test_docs_recipes.py::test_one_database",
     "pgweir check /etc/pgbouncer/pgbouncer.ini": "test_commands.py",
+    "pgweir drain --delay 10 --timeout 60 /etc/pgweir/config/pgweir.ini": "test_kubernetes.py::test_a_pod_serves_and_is_drained",
 }
 # Commands that no test runs, and why.
 NOT_RUN = {
@@ -56,6 +57,8 @@ NOT_RUN = {
     "podman run -p 6432:6432 -v ./pgweir:/etc/pgweir:ro pgweir": "containers do not start here; test_package.py::test_image runs the image's command",
     "docker compose up --build --wait": "fetches images; test_compose_file reads it",
     "psql -h 127.0.0.1 -p 6432 -U app app": "needs compose above it",
+    "kubectl create secret generic pgweir-users --from-file=userlist.txt": "needs a cluster; test_kubernetes.py starts pods with such a secret",
+    "kubectl apply -k packaging/kubernetes/base": "needs a cluster; test_kubernetes.py builds it and starts a pod",
     "apt install ./target/deb/postgresql-15-pgweir-assist_*.deb": "installs on this machine",
     "sudo -u postgres psql -c \"ALTER SYSTEM SET session_preload_libraries = 'pgweir_assist'\" -c \"SELECT pg_reload_conf()\"":
         "changes a server of this machine; the assisted clusters of the tests load it so",

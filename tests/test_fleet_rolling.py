@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import subprocess
 import threading
 import time
 
@@ -11,7 +12,6 @@ import pytest
 import haproxy
 import machine
 from fleetfixtures import BUDGET
-from scraping import UnixConnection, ask
 from test_fleet_etcd import Sampler
 
 pytestmark = [
@@ -24,6 +24,8 @@ TRANSACTION_MS = 5
 # The pauses between the transactions of a client, in seconds.
 PAUSES = [0, 0.005, 0.02, 0.1, 0.5, 2]
 CLIENTS_PER_PAUSE = 3
+# HAProxy checks each node ten times a second.
+DRAIN_DELAY = 1
 
 
 class Client(threading.Thread):
@@ -76,7 +78,6 @@ def start_balanced(start_node, fleet_folder):
         for number, port in enumerate(ports):
             path = fleet_folder / f"http-{number}.sock"
             node = start_node(http_listen=f"127.0.0.1:{port}, {path}", **settings)
-            node.http_socket = path
             nodes[f"node{number}"] = node
         pairs = {name: (node.pooler.port, port) for (name, node), port in zip(nodes.items(), ports)}
         started.append(haproxy.HaProxy(fleet_folder, pairs).start())
@@ -92,9 +93,12 @@ def start_balanced(start_node, fleet_folder):
 
 
 def _drain_and_restart(name, node, balancer):
-    """What a preStop hook does: no new clients, then the end of each client between two of its transactions."""
-    assert ask(UnixConnection(node.http_socket), "/drain", "POST").status == 200
+    """What Kubernetes does with a pod: the command of preStop, then SIGINT. The command has a shorter delay, in which HAProxy notices."""
+    command = [node.pooler.program, "drain", "--delay", str(DRAIN_DELAY), "--timeout", "60", node.pooler.ini_path]
+    drain = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     balancer.wait_for(name, "DOWN")
+    _, words = drain.communicate(timeout=90)
+    assert drain.returncode == 0, words
     node.pooler.signal(signal.SIGINT)
     assert node.pooler.wait_end(60) == 0
     node.pooler.start()

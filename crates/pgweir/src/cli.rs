@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::{ArgAction, Parser, Subcommand};
 
-use crate::top::TopOptions;
+use crate::{drain::DrainOptions, top::TopOptions};
 
 /// A connection pooler for PostgreSQL.
 ///
@@ -24,7 +24,8 @@ use crate::top::TopOptions;
 )]
 #[command(
     override_usage = "pgweir [FLAGS] pgweir.ini\n       pgweir postgres://user[:password]@host[:port]/database\n       \
-                      pgweir check [--reach] pgweir.ini\n       pgweir import [-o DIR] pgcat.toml\n       pgweir top [-h HOST] [-p PORT] [-U USER]"
+                      pgweir check [--reach] pgweir.ini\n       pgweir import [-o DIR] pgcat.toml\n       \
+                      pgweir drain [--delay SECONDS] [--timeout SECONDS] pgweir.ini\n       pgweir top [-h HOST] [-p PORT] [-U USER]"
 )]
 pub(crate) struct Cli {
     /// The configuration file, or the URL of a database.
@@ -91,6 +92,8 @@ pub(crate) enum Command {
         #[arg(short, long, action = ArgAction::Help)]
         help: Option<bool>,
     },
+    /// Prepare a running pgweir for its end: make it not ready, then let its clients leave between their transactions.
+    Drain(DrainOptions),
     /// Show what a running pgweir or PgBouncer does, in the terminal: pools, waiting clients, pins, hosts, events.
     Top(TopOptions),
 }

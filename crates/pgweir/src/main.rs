@@ -7,6 +7,7 @@ mod cli;
 mod clock;
 mod console_link;
 mod control;
+mod drain;
 mod http;
 mod import;
 mod log;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Some(Command::Import { file, output, .. }) => import::run(file, output.as_deref())
             .map(|()| ExitCode::SUCCESS)
             .map_err(|error| error.to_string()),
+        Some(Command::Drain(options)) => drain::run(options).map_err(|error| error.to_string()),
         Some(Command::Top(options)) => top::run(options)
             .map(|()| ExitCode::SUCCESS)
             .map_err(|error| error.to_string()),

@@ -205,7 +205,8 @@ pub(super) fn ended() -> Vec<Entry> {
         ),
         entry(
             Fault::Terminated,
-            "Another client has called `pg_terminate_backend` with this client's pid.",
+            "Another client has called `pg_terminate_backend` with this client's pid, or pgweir is drained (`pgweir drain`), and \
+             the client was outside of a transaction.",
             again,
         ),
         entry(

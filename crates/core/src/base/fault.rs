@@ -93,7 +93,7 @@ pub enum Fault {
     SuspendTimeout,
     /// The console has ended this client by KILL_CLIENT.
     Killed,
-    /// Another client has ended this one by `pg_terminate_backend`.
+    /// Another client has ended this one by `pg_terminate_backend`, or the process is drained.
     Terminated,
     /// A console command was cancelled before it was done.
     CommandCanceled,

@@ -115,8 +115,14 @@ impl Timeouts<'_> {
     /// Does the same as [`overdue`](Self::overdue), for a client that has a server.
     fn transaction_overdue(&self, client: &Client, server: &Server) -> Option<Fault> {
         // A replication stream is no query, and has no end. A client exempt from the limits delays no other client.
-        if server.purpose().replication() != Replication::None || server.purpose().bypasses_limits()
-        {
+        if server.purpose().replication() != Replication::None {
+            return None;
+        }
+        let is_quiet = server.replies.is_settled() && server.is_outside_transaction();
+        if is_quiet && let Some(fault) = self.departure(client) {
+            return Some(fault);
+        }
+        if server.purpose().bypasses_limits() {
             return None;
         }
         let pool = self.pools.get(server.pool())?;
@@ -153,10 +159,20 @@ impl Timeouts<'_> {
     }
 
     fn idle_overdue(&self, client: &Client) -> Option<Fault> {
+        if let Some(fault) = self.departure(client) {
+            return Some(fault);
+        }
         let user = client.names().map_or("", |names| &names.user);
         let limit = self.env.snapshot.config.client_idle_timeout(user);
         self.passed(client.request.sent_at(), limit.0)
             .then_some(Fault::ClientIdle)
+    }
+
+    /// Returns the error of a client that has to leave since the process is drained.
+    fn departure(&self, client: &Client) -> Option<Fault> {
+        let operator = self.env.directory.operator();
+        let leaves = operator.leaves_when_idle(client.request.sent_at(), self.env.now);
+        leaves.then_some(Fault::Terminated)
     }
 
     fn passed(&self, since: Time, limit: u64) -> bool {

@@ -9,9 +9,9 @@ use super::{Lending, scheduling_log::Decision};
 use crate::{
     Action, Actions, ReadMode, SharedPool, Time, Token, WorkerId,
     backend::{Phase, Server, Settling},
-    base::stats::TextCounts,
+    base::{fault::Fault, stats::TextCounts},
     connections::Conn,
-    effect::{Effect, PoolEffect, RestartEffect, SessionEffect},
+    effect::{ClientEffect, Effect, PoolEffect, RestartEffect, SessionEffect},
     pool::{Grant, PoolId, Waiter},
     pooling::EVICTED,
     session::Class,
@@ -133,12 +133,21 @@ impl Lending<'_> {
         self.close_if_outdated(conn);
     }
 
-    /// Allows a client whose request is answered to move to the new process of an online restart.
+    /// Allows a client whose request is answered to move to the new process of an online restart, or ends the client if
+    /// the process is drained.
     #[inline]
     fn note_request_done(&mut self, client: Token) {
         if self.env.hands_clients_over {
             let done = Effect::Restart(RestartEffect::RequestDone(client));
             self.effects.push(done);
+        } else if self
+            .env
+            .directory
+            .operator()
+            .leaves_after_transaction(self.env.now)
+        {
+            let end = ClientEffect::EndClient(client, Box::new(Fault::Terminated));
+            self.effects.push(Effect::Client(end));
         }
     }
 

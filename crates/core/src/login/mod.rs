@@ -34,7 +34,7 @@ pub(crate) use self::{
     user_lookup::{cache_limits, note_lost_lookup, note_neutral_session},
 };
 use crate::{
-    Actions, AuthCheckResult, Level, Peer, ReadMode, SharedPool, Snapshot, TlsFacts, Token,
+    Actions, AuthCheckResult, Level, Peer, ReadMode, SharedPool, TlsFacts, Token,
     base::{fault::Fault, stats::Logins},
     cancel_requests::{CancelRequests, peers},
     connections::{Conn, Connections},
@@ -80,9 +80,11 @@ impl ClientLogins {
         self.clients -= 1;
     }
 
-    /// Returns whether clients that have logged in have to be checked for timeouts.
-    pub(crate) fn have_timeouts(&self, snapshot: &Snapshot) -> bool {
-        self.clients > 0 && snapshot.config.has_client_timeouts()
+    /// Returns whether clients that have logged in have to be checked for timeouts, or have to leave in a pause.
+    pub(crate) fn have_timeouts(&self, env: &Env<'_>) -> bool {
+        let may_end =
+            env.snapshot.config.has_client_timeouts() || env.directory.operator().clients_leave();
+        self.clients > 0 && may_end
     }
 
     /// Returns the counts of logins and TLS handshakes.

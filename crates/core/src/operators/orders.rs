@@ -33,6 +33,9 @@ pub(crate) fn apply(
     out: &mut Actions,
 ) -> Vec<Effect> {
     suspension.obey(env, connections, out);
+    if env.directory.operator().clients_leave() {
+        connections.schedule(env.now);
+    }
     let mut effects = Vec::new();
     for id in pools.ids() {
         effects.extend(apply_to_pool(env, connections, pools, id, out));

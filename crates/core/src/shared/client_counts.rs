@@ -86,6 +86,14 @@ impl ClientCounts {
         self.databases.get(name).copied().unwrap_or(0)
     }
 
+    /// Returns the number of clients of all databases but this one.
+    #[must_use]
+    pub fn of_databases_except(&self, name: &str) -> usize {
+        let counts = self.databases.iter();
+        let others = counts.filter(|(database, _)| ***database != *name);
+        others.map(|(_, count)| count).sum()
+    }
+
     /// Returns the number of clients of a user.
     #[must_use]
     pub fn of_user(&self, name: &str) -> usize {

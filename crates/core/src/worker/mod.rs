@@ -555,7 +555,7 @@ impl Worker {
                 .check_timeout(&parts.env, parts.connections);
             return self.carry_out(overdue, now, out);
         }
-        if self.table.have_deadlines() || self.logins.have_timeouts(&self.snapshot) {
+        if self.table.have_deadlines() || self.logins.have_timeouts(&self.env(now)) {
             self.dispatch(now, out, |parts, _| {
                 timers::overdue(&Timeouts {
                     env: parts.env,
@@ -583,7 +583,7 @@ impl Worker {
             maintenance::maintain_pools(&parts.env, parts.connections, parts.pools)
         });
         let clients_have_deadlines =
-            self.logins.have_timeouts(&self.snapshot) || self.online_restart.hands_clients_over();
+            self.logins.have_timeouts(&self.env(now)) || self.online_restart.hands_clients_over();
         let parts = self.parts(now);
         let statistics = parts.statistics;
         statistics.turn(&parts.env, parts.pools);

@@ -106,6 +106,12 @@ impl Gatherer {
         }
     }
 
+    /// Lets all workers apply an operator's order that has just been given.
+    pub(super) fn announce_orders(&self) {
+        self.mailboxes
+            .send_all(|| WorkerMessage::Mail(Mail::OperatorOrders));
+    }
+
     /// Begins a measurement as soon as `metrics_interval` allows it, unless one is under way.
     fn begin(self: &Rc<Self>) {
         if self.is_under_way.replace(true) {

@@ -51,6 +51,7 @@ use tokio::{
 pub(crate) use self::{
     access::Tokens,
     exposition::{FamilyPoints, Kind, PointValue},
+    pages::{CLIENTS_LEAVE, CLIENTS_LEFT},
     sockets::{AddressUse, Bound, HttpListenError},
 };
 use self::{

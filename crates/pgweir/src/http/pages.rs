@@ -46,12 +46,18 @@ pub(super) enum Page {
     Unknown,
 }
 
+/// The query of `/drain` that lets clients leave.
+pub(crate) const CLIENTS_LEAVE: &str = "clients=leave";
+
+/// What follows the number of clients in the answer to this query.
+pub(crate) const CLIENTS_LEFT: &str = " clients are left";
+
 const CONTENTS: &str = "pgweir answers here:\n\
     GET /: in a browser, what happens now and in the last 15 minutes\n\
     GET /metrics: series for Prometheus\n\
     GET /healthz: does the process live?\n\
     GET /readyz: does it accept clients? With ?database=NAME: does that database?\n\
-    POST /drain: /readyz answers 503 from now on\n\
+    POST /drain: /readyz answers 503 from now on. With ?clients=leave: clients leave between their transactions\n\
     GET /api/v1/openapi.json: the API, for what the console shows and does\n";
 
 impl Page {
@@ -224,7 +230,7 @@ async fn serve<B>(
     request: &Request<B>,
 ) -> Result<Answer, Refusal> {
     let query = request.uri().query().unwrap_or_default();
-    if page != Page::Ready && !query.is_empty() {
+    if !matches!(page, Page::Ready | Page::Drain) && !query.is_empty() {
         return Err(Refusal::Query(format!("{} has no parameters", page.name())));
     }
     match page {
@@ -238,13 +244,7 @@ async fn serve<B>(
             }
             Ok(plain(StatusCode::OK, "ready"))
         }
-        Page::Drain => {
-            state.drain(sender);
-            Ok(plain(
-                StatusCode::OK,
-                "draining: /readyz says no from now on",
-            ))
-        }
+        Page::Drain => drain(state, sender, query),
         Page::Unknown if live_page::is_wanted(request.headers()) => Ok(state.page.answer()),
         Page::Api | Page::Unknown => Ok(plain(StatusCode::OK, CONTENTS.trim_end())),
     }
@@ -272,6 +272,25 @@ async fn metrics(state: &Rc<State>, headers: &HeaderMap) -> Answer {
     let kind = HeaderValue::from_static(format.content_type());
     answer.headers_mut().insert(CONTENT_TYPE, kind);
     answer
+}
+
+/// Makes the process not ready, and lets clients leave if the query says so.
+fn drain(state: &State, sender: &Sender, query: &str) -> Result<Answer, Refusal> {
+    match query {
+        "" => {
+            state.drain(sender);
+            let text = "draining: /readyz says no from now on";
+            Ok(plain(StatusCode::OK, text))
+        }
+        CLIENTS_LEAVE => {
+            let left = state.send_clients_away(sender);
+            Ok(plain(StatusCode::OK, &format!("{left}{CLIENTS_LEFT}")))
+        }
+        _ => {
+            let why = format!("/drain has one parameter, {CLIENTS_LEAVE}");
+            Err(Refusal::Query(why))
+        }
+    }
 }
 
 /// Checks whether this database has a server, or may get one.

@@ -297,6 +297,22 @@ impl State {
         }
     }
 
+    /// Makes the process not ready, and orders all clients to leave between two of their transactions. Returns the
+    /// number of clients that are left.
+    pub(super) fn send_clients_away(&self, sender: &Sender) -> usize {
+        self.drain(sender);
+        if self.directory.operator().send_clients_away(self.now()) {
+            let text = format!(
+                "drain: {} lets clients leave between their transactions",
+                sender.name
+            );
+            self.say(Level::Log, text);
+            self.gatherer.announce_orders();
+        }
+        let counts = self.directory.client_counts();
+        counts.of_databases_except(CONSOLE)
+    }
+
     pub(super) fn answered(&self, page: Page, status: StatusCode) {
         let mut answers = self.counters.answers.borrow_mut();
         *answers.entry((page, status.as_u16())).or_default() += 1;

@@ -1,0 +1,159 @@
+"""`pgweir drain`: clients leave between their transactions, before the process is stopped."""
+
+import contextlib
+import signal
+import subprocess
+import threading
+
+import psycopg
+import pytest
+
+import machine
+from httpfixtures import http_port, start  # noqa: F401 (fixtures)
+from pooler import binary
+from scraping import UnixConnection, ask, get, scrape
+
+pytestmark = pytest.mark.pgweir_only("PgBouncer has no such command")
+
+
+@pytest.fixture
+def drained(start, http_port):  # noqa: F811 (fixtures)
+    """Starts a pooler, and drains it by `pooler.drain(delay, timeout)`, which returns the command while it runs."""
+    commands = []
+
+    def start_one(**settings):
+        pooler = start(http_listen=f"127.0.0.1:{http_port}", **settings)
+        pooler.http_socket = pooler.folder / "http.sock"
+        pooler.settings["http_listen"] += f", {pooler.http_socket}"
+        pooler.write_files()
+        pooler.console("RELOAD")
+
+        def drain(delay=0, timeout=60):
+            command = [binary(), "drain", "--delay", str(delay), "--timeout", str(timeout), pooler.ini_path]
+            commands.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+            return commands[-1]
+
+        pooler.drain = drain
+        return pooler
+
+    yield start_one
+    for command in commands:
+        command.kill()
+        command.communicate()
+
+
+def end_of(command):
+    _, words = command.communicate(timeout=30)
+    return command.returncode, words
+
+
+def is_closed(db):
+    with contextlib.suppress(psycopg.Error):
+        db.execute("SELECT 1")
+    return db.closed
+
+
+class Busy(threading.Thread):
+    """A client that runs transactions without a pause until its connection ends before BEGIN is answered."""
+
+    def __init__(self, pooler):
+        super().__init__(daemon=True)
+        self._pooler = pooler
+        self.committed, self.failure = 0, None
+        self.has_left = False
+
+    def run(self):
+        try:
+            with self._pooler.connect() as db:
+                while True:
+                    try:
+                        db.execute("BEGIN")
+                    except psycopg.OperationalError:
+                        self.has_left = True
+                        return
+                    db.execute("SELECT 1")
+                    db.execute("COMMIT")
+                    self.committed += 1
+        except psycopg.Error as error:
+            self.failure = error
+
+
+def test_clients_leave_between_their_transactions(drained):
+    """A client in a transaction finishes it; one that never pauses leaves after a transaction."""
+    pooler = drained(default_pool_size=5)
+    idle, pinned, busy = pooler.connect(), pooler.connect(), Busy(pooler)
+    pinned.execute("CREATE TEMP TABLE kept (n int)")
+    with pooler.connect() as working:
+        working.execute("BEGIN")
+        busy.start()
+        machine.wait_until(lambda: busy.committed > 10, what="the busy client works")
+        command = pooler.drain()
+        machine.wait_until(lambda: get(pooler.http, "/readyz").status == 503, what="it is not ready")
+        busy.join(20)
+        assert busy.has_left and busy.failure is None
+        for db in (idle, pinned):
+            with pytest.raises(psycopg.errors.AdminShutdown, match="terminating connection due to administrator command"):
+                db.execute("SELECT 1")
+        assert working.execute("SELECT 1").fetchone() == (1,)
+        assert command.poll() is None, "it waits for the client in a transaction"
+        working.execute("COMMIT")
+        code, words = end_of(command)
+        assert (code, words.splitlines()[-1]) == (0, "pgweir drain: no client is left: pgweir can be stopped")
+        assert is_closed(working)
+    assert scrape(pooler.http).value("pgweir_draining") == 1
+    pooler.expect_log("lets clients leave between their transactions")
+    pooler.signal(signal.SIGINT)
+    assert pooler.wait_end() == 0
+
+
+def test_new_clients_run_a_transaction_while_the_process_is_drained(drained):
+    """A load balancer may still send clients: their first transaction runs."""
+    pooler = drained()
+    with pooler.connect() as working:
+        working.execute("BEGIN")
+        command = pooler.drain()
+        machine.wait_until(lambda: "lets clients leave" in pooler.log(), what="clients leave")
+        with pooler.connect() as late:
+            assert late.execute("SELECT 1").fetchone() == (1,)
+        working.execute("ROLLBACK")
+    assert end_of(command)[0] == 0
+
+
+def test_nobody_leaves_before_load_balancers_could_notice(drained):
+    pooler = drained()
+    with pooler.connect() as db:
+        command = pooler.drain(delay=600)
+        machine.wait_until(lambda: get(pooler.http, "/readyz").status == 503, what="it is not ready")
+        machine.stays_true(lambda: db.execute("SELECT 1").fetchone() == (1,), 0.5)
+        assert command.poll() is None
+        # Another drain does not wait for the first one.
+        assert end_of(pooler.drain())[0] == 0
+        assert is_closed(db)
+
+
+def test_the_time_is_limited(drained):
+    pooler = drained()
+    with pooler.connect() as working:
+        working.execute("BEGIN")
+        code, words = end_of(pooler.drain(timeout=0.3))
+        assert code == 2
+        assert "1 clients are left after 0.3 s: they are in transactions" in words
+        assert working.execute("SELECT 1").fetchone() == (1,)
+        working.execute("COMMIT")
+        machine.wait_until(lambda: is_closed(working), what="the client leaves later")
+
+
+def test_a_drain_says_what_it_needs(drained):
+    pooler = drained()
+    assert ask(UnixConnection(pooler.http_socket), "/drain?clients=stay", "POST").status == 400
+    assert get(pooler.http, "/drain?clients=leave", "POST").status == 401
+    pooler.settings["http_listen"] = f"127.0.0.1:{pooler.http}"
+    pooler.write_files()
+    code, words = end_of(pooler.drain())
+    assert code == 1
+    assert f"{pooler.ini_path}: http_listen names no Unix socket" in words
+    pooler.settings["http_listen"] = pooler.folder / "elsewhere.sock"
+    pooler.write_files()
+    code, words = end_of(pooler.drain())
+    assert code == 1
+    assert f"cannot connect to {pooler.folder}/elsewhere.sock: No such file" in words
