@@ -26,8 +26,8 @@ use crate::{
     cli::Cli,
     clock::Clock,
     control::{
-        Caught, EntryStore, Fleet, FleetAccess, HttpControl, Logging, Origin, Patroni,
-        PatroniAccess, Program, Request, Resolver, Restart, SlowWork, Supervisor, load,
+        Caught, ConfigSource, EntryStore, Fleet, FleetAccess, HttpControl, Logging, Origin,
+        Patroni, PatroniAccess, Program, Request, Resolver, Restart, SlowWork, Supervisor, load,
         net_options,
     },
     http::{self, Http},
@@ -329,7 +329,7 @@ impl Start {
             let control = control.clone();
             move |signal| drop(control.send(Request::Signal(signal)))
         })?;
-        let entries_control = control.clone();
+        let (entries_control, files_control) = (control.clone(), control.clone());
         let (departures, departing) = unbounded();
         let options = Arc::new(net_options(&snapshot, &plan.tls, files));
         directory.set_client_room(options.clients_max);
@@ -380,7 +380,7 @@ impl Start {
         let notifier = Notifier::new(std::env::var_os("NOTIFY_SOCKET").as_deref());
         notifier.ready();
         let supervisor = Supervisor {
-            origin: plan.origin,
+            source: ConfigSource::new(plan.origin, files_control, (log.clone(), clock), settings),
             patroni: Patroni::start(&mailboxes, plan.patroni, &snapshot.config)?,
             fleet: Fleet::start(plan.fleet, console_connector, (log.buffer(), clock))?,
             directory,

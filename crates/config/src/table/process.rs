@@ -17,6 +17,12 @@ macro_rules! process_settings {
                 pidfile: Option<String> = "", restarts, now;
                 /// The ini file that the next RELOAD reads. If not set, the file on the command line.
                 conffile: Option<String>, reloads, now;
+                /// Read the configuration again, as RELOAD does, when the contents of its files have changed: the ini file,
+                /// files that it includes, and the files with users, rules, tokens and certificates that it names. pgweir
+                /// waits until the folders of these files have been quiet for 0.2 seconds. If anything in the files is
+                /// wrong, the configuration in force stays, and the log has the file, the line and the key. The kernel
+                /// (inotify) reports no changes that other machines make in a network file system.
+                config_watch: bool = "0", reloads, now;
                 /// Name of a Windows service.
                 service_name: Option<String>, restarts, never;
                 /// Another name for `service_name`.

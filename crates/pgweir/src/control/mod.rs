@@ -4,6 +4,7 @@
 
 mod auth_check;
 mod change;
+mod config_source;
 mod derive;
 mod etcd_entries;
 mod evaluate;
@@ -26,6 +27,7 @@ mod supervisor;
 mod threads;
 
 pub(crate) use change::{ChangeError, EntryChange};
+pub(crate) use config_source::ConfigSource;
 pub(crate) use etcd_entries::EntryStore;
 pub(crate) use fleet::{Fleet, FleetAccess};
 pub(crate) use patroni::{Access as PatroniAccess, Patroni};

@@ -1,12 +1,6 @@
 //! The control thread: passes signals and requests of the console to the workers, and waits for them to end.
 
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-    process::ExitCode,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, path::Path, process::ExitCode, sync::Arc, time::Duration};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use pgweir_config::{AuthType, Changes, Entries, Settings};
@@ -18,8 +12,8 @@ use pgweir_core::{
 };
 
 use super::{
-    EntryChange, EntryStore, Fleet, Origin, Patroni, PatroniAccess, Resolver, Restart, Signal,
-    StatsReport, credentials, etcd_entries::EtcdEntries, http_tokens, load, net_options,
+    ConfigSource, EntryChange, EntryStore, Fleet, Patroni, PatroniAccess, Resolver, Restart,
+    Signal, StatsReport, credentials, etcd_entries::EtcdEntries, http_tokens, load, net_options,
 };
 use crate::{
     clock::Clock,
@@ -41,6 +35,8 @@ const OLD_TLS: &str = "TLS settings could not be applied, still using old config
 #[derive(Debug)]
 pub(crate) enum Request {
     Signal(Signal),
+    /// The contents of the configuration's files have changed (`config_watch`).
+    FilesChanged,
     /// A request of the console.
     Core(Control),
     /// A change of a database or user by the HTTP API.
@@ -61,7 +57,7 @@ pub(crate) enum Request {
 /// Everything that the control thread manages.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
-    pub(crate) origin: Origin,
+    pub(crate) source: ConfigSource,
     pub(crate) directory: Arc<Directory>,
     pub(crate) mailboxes: Mailboxes,
     pub(crate) resolver: Arc<Resolver>,
@@ -206,6 +202,7 @@ impl Supervisor {
                     | Control::Lend(_)
                     | Control::CancelElsewhere(_)),
                 )) => self.handle_core_message(control),
+                Ok(Request::FilesChanged) => self.reload_changed_files(ending.has_begun()),
                 Ok(Request::ChangeEntry(change)) => {
                     self.change_entry(change, ending.has_begun());
                 }
@@ -368,15 +365,23 @@ impl Supervisor {
         }
     }
 
+    /// Reads the configuration again, since files have changed. During a shutdown, nothing needs it any more.
+    fn reload_changed_files(&mut self, is_ending: bool) {
+        if !is_ending {
+            self.say(
+                Level::Log,
+                "config_watch: files have changed, re-reading config",
+            );
+            self.reload(None);
+        }
+    }
+
     fn reload(&mut self, console: Option<(WorkerId, Token)>) {
         self.notifier.reloading();
-        let outcome = match self.origin.clone() {
-            Origin::Ini(path) => {
-                let before = self.directory.snapshot();
-                let conffile = before.config.settings.conffile.as_ref();
-                self.reload_file(&conffile.map_or(path, PathBuf::from))
-            }
-            Origin::Url => {
+        let before = self.directory.snapshot();
+        let outcome = match self.source.path(&before.config.settings) {
+            Some(path) => self.reload_file(&path),
+            None => {
                 let problem = "there is no configuration file: pgweir was started with a URL";
                 self.say(Level::Warning, format!("RELOAD: {problem}"));
                 Err(problem.to_owned())
@@ -526,6 +531,7 @@ impl Supervisor {
             .send_all(|| WorkerMessage::Options(Arc::clone(&options)));
         self.mailboxes
             .send_all(|| WorkerMessage::Mail(Mail::Config(Arc::clone(&snapshot))));
+        self.source.watch(settings);
         if let Err(error) = self.patroni.apply(&snapshot.config) {
             self.say(Level::Error, format!("patroni: cannot start: {error}"));
         }
