@@ -206,14 +206,14 @@ def test_a_pod_serves_and_is_drained(new_pooler, fleet_pg, found, pod):  # noqa:
     assert one.pooler.wait_end() == 0
 
 
-@pytest.mark.parametrize("address, settings", [
-    ("10.1.66.7", {"peer_id": "519", "fleet_address": "10.1.66.7"}),
-    ("10.1.255.255", {"peer_id": "16383", "fleet_address": "10.1.255.255"}),
-    ("fd00::17", {}),
+@pytest.mark.parametrize("address, zone, settings", [
+    ("10.1.66.7", "", {"peer_id": "519", "fleet_address": "10.1.66.7"}),
+    ("10.1.255.255", "eu-1a", {"peer_id": "16383", "fleet_address": "10.1.255.255", "zone": "eu-1a"}),
+    ("fd00::17", "eu-1a", {"zone": "eu-1a"}),
 ])
-def test_the_settings_of_a_pod(pod, tmp_path, address, settings):
+def test_the_settings_of_a_pod(pod, tmp_path, address, zone, settings):
     command = [part.replace(RUN, str(tmp_path)) for part in pod["spec"]["initContainers"][0]["command"]]
-    subprocess.run(command, env={"POD_IP": address, "PATH": "/usr/bin:/bin"}, check=True)
+    subprocess.run(command, env={"POD_IP": address, "ZONE": zone, "PATH": "/usr/bin:/bin"}, check=True)
     assert ini_values((tmp_path / "pod.ini").read_text()) == settings
 
 

@@ -223,6 +223,15 @@ impl Loader<'_> {
             };
             return self.problem(place, kind);
         }
+        if !database.zones_match_hosts() {
+            let hosts = database.host.len();
+            let kind = ProblemKind::BadValue {
+                key: "zone".to_owned(),
+                value: Some(database.zone.join(",")),
+                expected: format!("the zone of each host: {hosts}, separated by commas"),
+            };
+            return self.problem(place, kind);
+        }
         if !database.can_read_after_write() {
             let kind = ProblemKind::BadValue {
                 key: "read_after_write".to_owned(),

@@ -22,6 +22,10 @@ settings! {
         host: Vec<String>, reloads, now;
         /// The server's port; for a list of hosts, one port for all, or a list with the port of each.
         port: Ports = "5432", reloads, now;
+        /// The zone of each host in the list `host`, separated by commas: a name for a part of the network, such as an availability
+        /// zone. Hosts in the zone of this process (`zone` of `[pgbouncer]`) are used as long as one of them can be used, and
+        /// then the others. If not set, no host is preferred.
+        zone: Vec<String>, reloads, now;
         /// Log in to the server as this user, whoever the client is: the database has one pool. If not set, log in
         /// as the client's user: the database has one pool for each user.
         user: Option<String>, reloads, now;
@@ -128,6 +132,20 @@ settings! {
 }
 
 impl Database {
+    /// Returns whether a host of the list, by its place, is in another zone than this one.
+    #[must_use]
+    pub fn is_in_another_zone(&self, host: usize, own: Option<&str>) -> bool {
+        match (own, self.zone.get(host)) {
+            (Some(own), Some(zone)) => own != zone,
+            _ => false,
+        }
+    }
+
+    /// Returns whether each host has a zone, or none has one.
+    pub(crate) fn zones_match_hosts(&self) -> bool {
+        self.zone.is_empty() || self.zone.len() == self.host.len()
+    }
+
     /// Returns whether the other keys allow the value of `read_after_write`: a host must be found that has replayed the writes.
     pub(crate) fn can_read_after_write(&self) -> bool {
         let has_primary =

@@ -27,6 +27,8 @@ macro_rules! process_settings {
                 service_name: Option<String>, restarts, never;
                 /// Another name for `service_name`.
                 job_name: String = "pgbouncer", restarts, never;
+                /// The zone of this process: pgweir prefers hosts of the same `zone` in a list of hosts (`zone` in `[databases]`).
+                zone: Option<String>, reloads, now;
                 /// The number of this process among the `[peers]`, or among the processes of `fleet_etcd`. 0: no peers.
                 peer_id: u32 = "0", reloads, now, between::<0, 16_383>;
             }

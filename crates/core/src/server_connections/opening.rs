@@ -193,11 +193,13 @@ impl ServerConnections<'_> {
         let exclusions = host_checks::host_exclusions(directory, pool, requirements);
         let spreads = database.load_balance_hosts == LoadBalance::RoundRobin
             && requirements.target.prefers_standbys();
-        let hosts = endpoints.iter().zip(&exclusions);
+        let own_zone = snapshot.config.settings.zone.as_deref();
+        let hosts = endpoints.iter().zip(&exclusions).enumerate();
         let candidates: Vec<Candidate<'_>> = hosts
-            .map(|(endpoint, exclusion)| Candidate {
+            .map(|(at, (endpoint, exclusion))| Candidate {
                 endpoint,
                 is_excluded: exclusion.is_some() || first.is_some_and(|first| *first == **endpoint),
+                is_in_another_zone: database.is_in_another_zone(at, own_zone),
                 connections: match spreads {
                     true => directory.hosts().at(endpoint).connections(),
                     false => 0,

@@ -87,6 +87,8 @@ pub struct Candidate<'e> {
     pub(crate) endpoint: &'e Endpoint,
     /// Whether host checks have found that the host can't be used.
     pub(crate) is_excluded: bool,
+    /// Whether the host is in another zone than this process.
+    pub(crate) is_in_another_zone: bool,
     /// The number of connections; 0 if it does not matter.
     pub(crate) connections: u32,
 }
@@ -138,8 +140,8 @@ impl HostLogins {
             .unwrap_or(start % candidates.len())
     }
 
-    /// Chooses the host with the fewest connections among those that are not known to be unusable. If several have the
-    /// fewest, chooses the first of them from `start` on. `retry` is the time after which an unusable host is tried again.
+    /// Chooses the host with the fewest connections among those that are not known to be unusable, in this zone if there are
+    /// any. If several have the fewest, chooses the first of them from `start` on. `retry` is the time after which an unusable host is tried again.
     #[must_use]
     pub(crate) fn choose_usable(
         &self,
@@ -153,7 +155,12 @@ impl HostLogins {
                 && (self.recent_failure(candidate.endpoint, now, retry)).is_none()
         };
         let usable = in_turn(candidates, start).filter(is_usable);
-        usable.min_by_key(|at| candidates[*at].connections)
+        usable.min_by_key(|at| {
+            (
+                candidates[*at].is_in_another_zone,
+                candidates[*at].connections,
+            )
+        })
     }
 
     /// Returns whether one of these hosts had the wrong role lately.
@@ -234,6 +241,32 @@ mod tests {
     }
 
     #[test]
+    fn hosts_of_the_own_zone_come_first() {
+        const RETRY: u64 = 15;
+        let hosts = [1, 2, 3].map(|port| Arc::new(Endpoint::of("a", port)));
+        let mut logins = HostLogins::default();
+        let mut candidates = hosts.each_ref().map(|endpoint| Candidate {
+            endpoint,
+            is_excluded: false,
+            is_in_another_zone: true,
+            connections: 0,
+        });
+        candidates[1].is_in_another_zone = false;
+        candidates[1].connections = 7;
+        let chosen = |logins: &HostLogins, candidates: &[Candidate<'_>]| {
+            [0, 1, 2].map(|start| logins.choose(candidates, start, (Time(0), RETRY)))
+        };
+        assert_eq!(chosen(&logins, &candidates), [1, 1, 1]);
+        candidates[2].is_in_another_zone = false;
+        candidates[2].connections = 3;
+        assert_eq!(chosen(&logins, &candidates), [2, 2, 2]);
+        logins.note(&hosts[2], HostLogin::Unreachable, Time(0));
+        assert_eq!(chosen(&logins, &candidates), [1, 1, 1]);
+        candidates[1].is_excluded = true;
+        assert_eq!(chosen(&logins, &candidates), [0, 0, 0]);
+    }
+
+    #[test]
     fn the_next_host_is_one_that_has_not_just_failed() {
         const RETRY: u64 = 15;
         let hosts = [1, 2, 3].map(|port| Arc::new(Endpoint::of("a", port)));
@@ -241,6 +274,7 @@ mod tests {
         let of_use = hosts.each_ref().map(|endpoint| Candidate {
             endpoint,
             is_excluded: false,
+            is_in_another_zone: false,
             connections: 0,
         });
         let chosen =
@@ -288,6 +322,7 @@ mod tests {
         let mut candidates = hosts.each_ref().map(|endpoint| Candidate {
             endpoint,
             is_excluded: false,
+            is_in_another_zone: false,
             connections: 0,
         });
         let mut logins = HostLogins::default();
