@@ -95,7 +95,7 @@ def _is_on_diagonal(item):
     """Returns whether a run that is not full has this combination of version and number of workers: one for each
     version.
     """
-    version, workers = _parameter(item, "pg") or _parameter(item, "mortal_pg"), _parameter(item, "workers")
+    version, workers = _parameter(item, "pg") or _parameter(item, "private_pg"), _parameter(item, "workers")
     if len(clusters.VERSIONS) != 2 or version not in clusters.VERSIONS or workers is None:
         return True
     return clusters.VERSIONS.index(version) == workers - 1
@@ -250,7 +250,7 @@ def newest_pg(request, shared_clusters):
 
 
 @pytest.fixture
-def emptied_pg(newest_pg):
+def idle_pg(newest_pg):
     """The same without backends of earlier tests, so that a test can count its own."""
     def is_empty():
         newest_pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -272,13 +272,13 @@ def nothing_runs(shared_clusters):
 
 
 @pytest.fixture(params=[None, True], ids=["plain", "assisted"])
-def either_pg(request, shared_clusters):
+def plain_or_assisted_pg(request, shared_clusters):
     """A running PostgreSQL of the newest version, without and with the assist extension."""
     return _watched(request, shared_clusters(clusters.VERSIONS[-1], assist=request.param))
 
 
 @pytest.fixture(params=clusters.VERSIONS, ids=lambda version: f"pg{version}")
-def mortal_pg(request, start_cluster):
+def private_pg(request, start_cluster):
     """A PostgreSQL for one test, which may stop, restart and break it."""
     name = f"own-{next(_numbers)}"
     made = _watched(request, start_cluster(request.param, name))

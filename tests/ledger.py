@@ -1,4 +1,5 @@
-"""Load that keeps a ledger: clients note what each transaction was told, and the tables must hold the same in the end.
+"""Load with a ledger: clients record the outcome of each transaction, and in the end the tables must agree with these
+records.
 
 A transaction writes two rows. It is acknowledged when its COMMIT was answered, unknown when the connection broke or an error
 came while COMMIT was under way, and refused when it failed before. Acknowledged ones must be there once and whole, unknown

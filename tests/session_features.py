@@ -95,30 +95,30 @@ def column(connect, direct):
 def cell(feature, connect, direct):
     """How a feature works behind `connect(user, **parameters)`, compared with `direct`."""
     with direct(feature.user, **feature.login) as alone:
-        truth = [_told(alone, step) for step in feature.steps]
+        truth = [_answer(alone, step) for step in feature.steps]
     with direct(feature.user) as alone:
-        unseen = [m for m in _told(alone, feature.probe) if m[0] in "DE"]
+        unseen = [m for m in _answer(alone, feature.probe) if m[0] in "DE"]
     try:
         client = connect(feature.user, **feature.login)
     except wire.LoginRefused:
         return "no"
     equal, seen = True, False
     with client, connect(feature.user) as holder, connect(feature.user) as taker:
-        _told(holder, "BEGIN")
+        _answer(holder, "BEGIN")
         for step, expected in zip(feature.steps, truth, strict=True):
             try:
                 # Another client takes the server that was used last, so that the client gets the other server.
-                equal &= _told(client, step) == expected
-                _told(taker, "BEGIN")
-                seen |= [m for m in _told(taker, feature.probe) if m[0] in "DE"] != unseen
-                _told(holder, "ROLLBACK")
+                equal &= _answer(client, step) == expected
+                _answer(taker, "BEGIN")
+                seen |= [m for m in _answer(taker, feature.probe) if m[0] in "DE"] != unseen
+                _answer(holder, "ROLLBACK")
             except (wire.Closed, TimeoutError):
                 return "no"
             holder, taker = taker, holder
     return "no, and others see it" if seen else "yes" if equal else "no"
 
 
-def _told(client, step):
+def _answer(client, step):
     said = step if isinstance(step, bytes) else query(step)
     messages = client.send(said).until_ready()
     # The other client runs the probe in a transaction, so the status in ReadyForQuery is not compared.

@@ -133,15 +133,15 @@ def test_a_load_in_the_middle_of_a_session_has_no_effect(pg, assist_libraries):
         assert_off(session)
 
 
-def test_in_shared_preload_libraries_the_extension_is_off(mortal_pg, assist_libraries):
-    library = assist_libraries(mortal_pg.version)
-    mortal_pg.stop("fast")
-    mortal_pg.start(shared_preload_libraries=library, log_min_messages="warning")
-    with Session.to(mortal_pg) as session:
+def test_in_shared_preload_libraries_the_extension_is_off(private_pg, assist_libraries):
+    library = assist_libraries(private_pg.version)
+    private_pg.stop("fast")
+    private_pg.start(shared_preload_libraries=library, log_min_messages="warning")
+    with Session.to(private_pg) as session:
         assert_off(session)
-    assert "not in shared_preload_libraries" in mortal_pg.log.read_text()
+    assert "not in shared_preload_libraries" in private_pg.log.read_text()
     # Both at once is an error, too.
-    with Session.to(mortal_pg, **preloading(library)) as session:
+    with Session.to(private_pg, **preloading(library)) as session:
         assert_off(session)
 
 
@@ -151,24 +151,24 @@ def counts_of_autovacuum(session, table):
         f"SELECT autovacuum_count + autoanalyze_count FROM pg_stat_all_tables WHERE relname = '{table}'"))
 
 
-def test_background_processes_load_it(mortal_pg, assist_libraries):
+def test_background_processes_load_it(private_pg, assist_libraries):
     """Autovacuum, parallel and logical replication workers, and WAL senders."""
-    library = assist_libraries(mortal_pg.version)
-    mortal_pg.stop("fast")
-    mortal_pg.start(session_preload_libraries=library, autovacuum="on", autovacuum_naptime="1s",
+    library = assist_libraries(private_pg.version)
+    private_pg.stop("fast")
+    private_pg.start(session_preload_libraries=library, autovacuum="on", autovacuum_naptime="1s",
                     log_min_messages="warning", log_autovacuum_min_duration=0)
-    mortal_pg.run("CREATE TABLE moved (x int PRIMARY KEY)", dbname="app")
-    mortal_pg.run("CREATE TABLE moved (x int PRIMARY KEY)", dbname="other")
-    mortal_pg.run("CREATE PUBLICATION all_of_it FOR TABLE moved", dbname="app")
-    mortal_pg.run("SELECT pg_create_logical_replication_slot('s', 'pgoutput')", dbname="app")
-    mortal_pg.run(f"CREATE SUBSCRIPTION s CONNECTION 'host={mortal_pg.socket_dir} port={mortal_pg.port} user=postgres "
+    private_pg.run("CREATE TABLE moved (x int PRIMARY KEY)", dbname="app")
+    private_pg.run("CREATE TABLE moved (x int PRIMARY KEY)", dbname="other")
+    private_pg.run("CREATE PUBLICATION all_of_it FOR TABLE moved", dbname="app")
+    private_pg.run("SELECT pg_create_logical_replication_slot('s', 'pgoutput')", dbname="app")
+    private_pg.run(f"CREATE SUBSCRIPTION s CONNECTION 'host={private_pg.socket_dir} port={private_pg.port} user=postgres "
                   "dbname=app' PUBLICATION all_of_it WITH (create_slot = false, copy_data = false)", dbname="other")
-    with Session.to(mortal_pg) as canary:
+    with Session.to(private_pg) as canary:
         canary.query("INSERT INTO moved SELECT generate_series(1, 10000); DELETE FROM moved WHERE x % 2 = 0")
-        machine.wait_until(lambda: mortal_pg.value("SELECT count(*) FROM moved", dbname="other") == 5000, 30)
+        machine.wait_until(lambda: private_pg.value("SELECT count(*) FROM moved", dbname="other") == 5000, 30)
         machine.wait_until(lambda: counts_of_autovacuum(canary, "moved") > 0, 30)
         assert canary.after("SET work_mem = 100") == ["gwork_mem=100"]
-    log = mortal_pg.log.read_text()
+    log = private_pg.log.read_text()
     assert "pgweir_assist" not in log and "PANIC" not in log
 
 

@@ -42,11 +42,11 @@ def test_settings_of_a_client_that_listens_go_with_it(assisted_pg, start_pooler)
             assert owner.execute("SHOW search_path").fetchone() == ("nowhere",)
 
 
-def test_preparing_by_sql_needs_no_inspection(either_pg, start_pooler):
+def test_preparing_by_sql_needs_no_inspection(plain_or_assisted_pg, start_pooler):
     """The extension does not report the texts of SQL-prepared statements. pgweir reads them when another client needs the
     server, not at the end of each PREPARE.
     """
-    pooler = start_pooler(either_pg, default_pool_size=1, workers=1)
+    pooler = start_pooler(plain_or_assisted_pg, default_pool_size=1, workers=1)
     with pooler.raw("trusty") as owner, pooler.raw("trusty") as neighbour:
         for _ in range(30):
             owner.query("PREPARE p AS SELECT 1")

@@ -43,7 +43,7 @@ def pooler(start_pooler, pg):
     return start_pooler(pg, default_pool_size=1)
 
 
-def told(messages):
+def parameters_and_rows(messages):
     """Returns the parameters and rows in the order in which they arrive."""
     return [dict([m.parameter]) if m.kind == "S" else m.row[0] for m in messages if m.kind in "SD"]
 
@@ -53,7 +53,7 @@ def test_connected_clients_keep_reported_values(pooler, pg, how):
     with pooler.raw() as one, pooler.raw(application_name="named") as named:
         zone = one.parameters["TimeZone"]
         for client in (one, named):
-            assert told(client.query(DATE)) == ["2026-11-22"]
+            assert parameters_and_rows(client.query(DATE)) == ["2026-11-22"]
         named.query("SET work_mem = '77kB'")
         change(pg, how, "DateStyle", "German, DMY")
         change(pg, how, "TimeZone", "Asia/Tokyo")
@@ -62,10 +62,10 @@ def test_connected_clients_keep_reported_values(pooler, pg, how):
             assert new.parameters["DateStyle"] == "German, DMY"
             assert new.parameters["TimeZone"] == "Asia/Tokyo"
             for _ in range(2):
-                assert told(new.query(DATE)) == ["22.11.2026"]
+                assert parameters_and_rows(new.query(DATE)) == ["22.11.2026"]
                 for client in (one, named):
-                    assert told(client.query(DATE)) == ["2026-11-22"]
-                    assert told(client.query("SHOW TimeZone")) == [zone]
+                    assert parameters_and_rows(client.query(DATE)) == ["2026-11-22"]
+                    assert parameters_and_rows(client.query("SHOW TimeZone")) == [zone]
             assert named.value("SHOW work_mem") == "77kB"
             # RESET restores this value.
             for reset in ("RESET DateStyle", "RESET ALL", "DISCARD ALL"):
@@ -73,34 +73,34 @@ def test_connected_clients_keep_reported_values(pooler, pg, how):
                 assert one.value(DATE) == "11/22/2026"
                 one.query(reset)
                 assert one.parameters["DateStyle"] == "ISO, MDY"
-                assert told(one.query(DATE)) == ["2026-11-22"]
-            assert told(new.query(DATE)) == ["22.11.2026"]
+                assert parameters_and_rows(one.query(DATE)) == ["2026-11-22"]
+            assert parameters_and_rows(new.query(DATE)) == ["22.11.2026"]
 
 
 def test_connected_clients_do_not_follow_the_configuration_file(pooler, pg):
     """As with PgBouncer, the reported value counts."""
     with pooler.raw() as one, pooler.raw(DateStyle="ISO, MDY") as wants, pooler.raw(application_name="x") as other:
         for client in (one, wants, other):
-            assert told(client.query(DATE)) == ["2026-11-22"]
+            assert parameters_and_rows(client.query(DATE)) == ["2026-11-22"]
         change(pg, "SYSTEM", "DateStyle", "German, DMY")
         pooler.console("RECONNECT")
         with pooler.raw() as new:
             for _ in range(2):
-                assert told(new.query(DATE)) == ["22.11.2026"]
+                assert parameters_and_rows(new.query(DATE)) == ["22.11.2026"]
                 for client in (one, wants, other):
-                    assert told(client.query(DATE)) == ["2026-11-22"]
+                    assert parameters_and_rows(client.query(DATE)) == ["2026-11-22"]
             for client in (one, wants):
                 client.query("SET DateStyle = 'SQL, MDY'")
-                assert told(new.query(DATE)) == ["22.11.2026"]
+                assert parameters_and_rows(new.query(DATE)) == ["22.11.2026"]
                 client.query("RESET DateStyle")
                 assert client.parameters["DateStyle"] == "ISO, MDY"
-                assert told(client.query(DATE)) == ["2026-11-22"]
+                assert parameters_and_rows(client.query(DATE)) == ["2026-11-22"]
 
 
 def test_an_open_server_adopts_the_new_default(pooler, pg):
     with pooler.raw() as one, pooler.raw() as other, pooler.raw(DateStyle="ISO, MDY") as wants:
         for client in (one, other, wants):
-            assert told(client.query(DATE)) == ["2026-11-22"]
+            assert parameters_and_rows(client.query(DATE)) == ["2026-11-22"]
         change(pg, "SYSTEM", "DateStyle", "German, DMY")
 
         def seen():
@@ -110,7 +110,7 @@ def test_an_open_server_adopts_the_new_default(pooler, pg):
 
         machine.wait_until(seen, 20, "the server has heard of it")
         for client in (one, other, wants):
-            assert told(client.query(DATE)) == [client.value(DATE)]
+            assert parameters_and_rows(client.query(DATE)) == [client.value(DATE)]
         assert wants.value(DATE) == "2026-11-22"
 
 
@@ -119,11 +119,11 @@ def test_a_startup_parameter_that_the_client_has_set_again(pooler, pg):
         wants.query("SET DateStyle = 'SQL, MDY'")
         change(pg, "SYSTEM", "DateStyle", "German, DMY")
         pooler.console("RECONNECT")
-        assert told(wants.query(DATE)) == ["11/22/2026"]
+        assert parameters_and_rows(wants.query(DATE)) == ["11/22/2026"]
         wants.query("RESET DateStyle")
         assert wants.parameters["DateStyle"] == "ISO, MDY"
-        assert told(wants.query(DATE)) == ["2026-11-22"]
-        assert told(one.query(DATE)) == ["2026-11-22"]
+        assert parameters_and_rows(wants.query(DATE)) == ["2026-11-22"]
+        assert parameters_and_rows(one.query(DATE)) == ["2026-11-22"]
 
 
 @pytest.mark.parametrize("how", ["SYSTEM", "DATABASE app"])
@@ -148,5 +148,5 @@ def test_a_login_after_reconnect_gets_the_new_values(pooler, pg, startup):
             pooler.console("RECONNECT")
             with pooler.raw(**startup) as new:
                 assert new.parameters["DateStyle"] == style
-                assert told(new.query("SHOW DateStyle")) == [style]
-        assert told(before.query("SHOW DateStyle")) == ["ISO, MDY"]
+                assert parameters_and_rows(new.query("SHOW DateStyle")) == [style]
+        assert parameters_and_rows(before.query("SHOW DateStyle")) == ["ISO, MDY"]

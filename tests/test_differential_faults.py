@@ -27,10 +27,10 @@ STATEMENTS = 20_000
 
 
 @pytest.fixture(scope="session")
-def spoilt(tmp_path_factory, run_folder):
+def build_with_fault(tmp_path_factory, run_folder):
     """Builds the program with a fault."""
-    tree = tmp_path_factory.mktemp("spoilt") / "tree"
-    target = poolers.ROOT / "target" / "spoilt"
+    tree = tmp_path_factory.mktemp("faulty") / "tree"
+    target = poolers.ROOT / "target" / "faulty"
 
     def build(fault):
         shutil.rmtree(tree, ignore_errors=True)
@@ -41,7 +41,7 @@ def spoilt(tmp_path_factory, run_folder):
         (tree / path).write_text(text.replace(there, instead))
         subprocess.run(["cargo", "build", "--quiet", "--profile", "quick", "-p", "pgweir"], cwd=tree, check=True,
                        env={**os.environ, "CARGO_TARGET_DIR": str(target)})
-        folder = run_folder / f"spoilt-{fault}"
+        folder = run_folder / f"faulty-{fault}"
         folder.mkdir()
         machine.give_to_service(folder)
         return machine.service_copy(target / "quick" / "pgweir", folder)
@@ -51,17 +51,17 @@ def spoilt(tmp_path_factory, run_folder):
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-@pytest.mark.pgweir_only("it is spoilt")
+@pytest.mark.pgweir_only("it is built with a fault")
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_test_detects_the_fault(new_pooler, spoilt, stages, fault, record_property):  # noqa: F811
-    program = spoilt(fault)
+def test_the_test_detects_the_fault(new_pooler, build_with_fault, stages, fault, record_property):  # noqa: F811
+    program = build_with_fault(fault)
 
-    def start_spoilt(pg, **options):
+    def start_with_fault(pg, **options):
         one = new_pooler(pg, **options)
         one.program = program
         return one.start()
 
     stage = stages(differential.clusters.VERSIONS[-1], False)
-    wrong, statements, seed = differential.run(start_spoilt, stage, STATEMENTS, shrinks=False)
+    wrong, statements, seed = differential.run(start_with_fault, stage, STATEMENTS, shrinks=False)
     record_property("figures", f"differential: red without {fault} within {statements} statements, seed {seed}")
     assert wrong is not None, f"without {fault} nothing was found in {statements} statements, seed {seed}"

@@ -1,7 +1,7 @@
 """Faults of servers and clients under load, with a ledger. `make test-faults` runs them behind pgweir and behind PgBouncer, and
 writes the table of docs/faults.md.
 
-A fault lasts for some seconds; `healed` is when the server is whole again.
+A fault lasts for some seconds; `healed` is the time at which the server works again.
 """
 
 import contextlib

@@ -80,15 +80,15 @@ def test_a_server_that_does_not_answer_is_named_in_time(start_pooler, pg, start_
         f"127.0.0.1:{silent.port}: no answer within server_connect_timeout"
 
 
-def test_clients_of_a_pool_that_had_a_server_wait(start_pooler, mortal_pg):
+def test_clients_of_a_pool_that_had_a_server_wait(start_pooler, private_pg):
     """Logged-in clients do not notice a server's restart."""
-    pooler = start_pooler(mortal_pg, server_login_retry=0.2)
+    pooler = start_pooler(private_pg, server_login_retry=0.2)
     assert pooler.raw().value("SELECT 1") == "1"
-    mortal_pg.stop()
+    private_pg.stop()
     waiting = pooler.raw()
     waiting.send(wire.query("SELECT 2"))
     pooler.expect_log("cannot connect")
-    mortal_pg.start()
+    private_pg.start()
     assert wire.kinds(waiting.until_ready()) == "TDCZ"
 
 

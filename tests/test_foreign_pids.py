@@ -124,8 +124,8 @@ def test_a_waiting_client_is_terminated(start_pooler, newest_pg, workers):
         assert other.value("SELECT 3") == "3"
 
 
-def test_a_pinned_client_that_listens(start_pooler, either_pg, workers):
-    pooler = start_pooler(either_pg, default_pool_size=2, workers=workers)
+def test_a_pinned_client_that_listens(start_pooler, plain_or_assisted_pg, workers):
+    pooler = start_pooler(plain_or_assisted_pg, default_pool_size=2, workers=workers)
     with pooler.raw() as client, pooler.raw() as asker:
         client.query("LISTEN foreign_pids")
         client.query("CREATE TEMP TABLE held (a int)")

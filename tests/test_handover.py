@@ -16,9 +16,9 @@ PATH = ", ".join(f"handed{number}" for number in range(2000))
 
 
 @pytest.fixture
-def two(start_pooler, either_pg):
+def two_clients(start_pooler, plain_or_assisted_pg):
     """Two clients that share one server, if they can."""
-    pooler = start_pooler(either_pg, default_pool_size=1)
+    pooler = start_pooler(plain_or_assisted_pg, default_pool_size=1)
     with pooler.raw() as one, pooler.raw() as other:
         yield pooler, one, other
 
@@ -27,8 +27,8 @@ def pins(pooler):
     return [row["reason"] for row in pooler.console("SHOW PINS")]
 
 
-def test_many_schemas(two):
-    pooler, one, other = two
+def test_many_schemas(two_clients):
+    pooler, one, other = two_clients
     assert not wire.errors(one.query(f"SET search_path = {PATH}"))
     for _ in range(2):
         assert other.value("SHOW search_path") == '"$user", public'
@@ -39,9 +39,9 @@ def test_many_schemas(two):
 @pytest.mark.shows("max_client_settings_bytes")
 @pytest.mark.parametrize("most", [4096, 500_000])
 @pytest.mark.parametrize("kind", ["custom", "search_path"])
-def test_long_values(start_pooler, either_pg, kind, most):
+def test_long_values(start_pooler, plain_or_assisted_pg, kind, most):
     """A client whose values are too long to be moved keeps its server."""
-    pooler = start_pooler(either_pg, default_pool_size=2, max_client_settings_bytes=most)
+    pooler = start_pooler(plain_or_assisted_pg, default_pool_size=2, max_client_settings_bytes=most)
     # No text has named the parameter before, and the name is not in the first piece of the text.
     set_, reset, read = {
         "custom": ("SELECT length('{}') /* {} */; SET app.handed = '{}'", "RESET app.handed",
@@ -69,8 +69,8 @@ def test_long_values(start_pooler, either_pg, kind, most):
                 assert int(client.value(read) or "0") == default
 
 
-def test_parameter_names_that_cannot_be_queried(two):
-    pooler, one, other = two
+def test_parameter_names_that_cannot_be_queried(two_clients):
+    pooler, one, other = two_clients
     bad = [b"SET app.\xe9zz = '1'", b"SET \"app.\xe9\" = '1'", b"SELECT set_config('app.\xe9', '1', false)",
            b"SET app." + b"x" * 300 + b" = '1'"]
     for text in bad:
@@ -89,9 +89,9 @@ def test_parameter_names_that_cannot_be_queried(two):
 
 
 @pytest.mark.parametrize("length", [63, 64, 200])
-def test_parameter_names_that_reset_truncates(two, length):
+def test_parameter_names_that_reset_truncates(two_clients, length):
     """`set_config` takes names of any length; RESET cuts their parts at 63 bytes."""
-    pooler, one, other = two
+    pooler, one, other = two_clients
     name = f"app.{'x' * length}"
     read = f"SELECT nullif(current_setting('{name}', true), '')"
     assert not wire.errors(one.query(f"SELECT set_config('{name}', 'handed', false)"))
@@ -101,9 +101,9 @@ def test_parameter_names_that_reset_truncates(two, length):
     assert pins(pooler) == []
 
 
-def test_many_parameter_names_displace_no_others(two):
+def test_many_parameter_names_displace_no_others(two_clients):
     """Many names in one client's texts do not displace other clients' names."""
-    pooler, one, other = two
+    pooler, one, other = two_clients
     for start in range(0, 3000, 100):
         text = ";".join(f"SET app.many{number} = ''; RESET app.many{number}" for number in range(start, start + 100))
         assert not wire.errors(one.query(text))
@@ -116,9 +116,9 @@ def test_many_parameter_names_displace_no_others(two):
 
 
 @pytest.mark.parametrize("login", [False, True], ids=["set", "at_login"])
-def test_a_timeout_for_idle_sessions(start_pooler, either_pg, login):
+def test_a_timeout_for_idle_sessions(start_pooler, plain_or_assisted_pg, login):
     """The timeout ends the session that has set it, and no server that other clients could use."""
-    pooler = start_pooler(either_pg, default_pool_size=2)
+    pooler = start_pooler(plain_or_assisted_pg, default_pool_size=2)
     with pooler.raw() as other:
         server = other.value("SELECT pg_backend_pid()")
         other.query("BEGIN")
@@ -132,9 +132,9 @@ def test_a_timeout_for_idle_sessions(start_pooler, either_pg, login):
         assert other.value("SELECT pg_backend_pid()") == server
 
 
-def test_a_session_that_ends_with_any_error(two):
+def test_a_session_that_ends_with_any_error(two_clients):
     """`exit_on_error` ends the session that has set it, and no other."""
-    pooler, one, other = two
+    pooler, one, other = two_clients
     server = other.value("SELECT pg_backend_pid()")
     bad = {"work_mem=bogus": "22023", "role=nobody": "22023", "search_path=x -c transaction_isolation=no": "22023"}
     for options, code in bad.items():
@@ -152,9 +152,9 @@ def test_a_session_that_ends_with_any_error(two):
             assert other.value("SHOW exit_on_error") == "off" and pins(pooler) == []
 
 
-def test_a_login_that_is_given_up_leaves_nothing(start_pooler, either_pg):
+def test_a_login_that_is_given_up_leaves_nothing(start_pooler, plain_or_assisted_pg):
     """The client disconnects while a server tries its startup parameters."""
-    pooler = start_pooler(either_pg, default_pool_size=1)
+    pooler = start_pooler(plain_or_assisted_pg, default_pool_size=1)
 
     def wait(what, count):
         machine.wait_until(lambda: int(pooler.console("SHOW POOLS")[0][what]) == count, 10, f"{what} is {count}")
@@ -175,13 +175,13 @@ def test_a_login_that_is_given_up_leaves_nothing(start_pooler, either_pg):
 
 
 @pytest.mark.parametrize("settings", ["", "SET work_mem = '5MB'"], ids=["alike", "different"])
-def test_sequences_that_could_not_be_discarded(start_pooler, either_pg, settings):
+def test_sequences_that_could_not_be_discarded(start_pooler, plain_or_assisted_pg, settings):
     """The DISCARD may be cancelled or run into a timeout. Even then no client sees another's sequence value."""
     def behave(connection):
         startup = connection.read_startup()
         if startup is None:
             return
-        with wire.RawClient.tcp(either_pg.host, either_pg.port) as server:
+        with wire.RawClient.tcp(plain_or_assisted_pg.host, plain_or_assisted_pg.port) as server:
             server.send(wire.u32(len(startup) + 4) + startup)
             threading.Thread(target=forward, args=(server.sock, connection.sock), daemon=True).start()
             while True:
@@ -196,7 +196,7 @@ def test_sequences_that_could_not_be_discarded(start_pooler, either_pg, settings
         pooler = start_pooler(databases={"app": where}, default_pool_size=1)
         with pooler.raw() as one, pooler.raw() as other:
             assert not wire.errors(other.query(settings))
-            either_pg.run("CREATE SEQUENCE handed_on", dbname="app")
+            plain_or_assisted_pg.run("CREATE SEQUENCE handed_on", dbname="app")
             try:
                 assert one.value("SELECT nextval('handed_on')") == "1"
                 told = [wire.errors(other.query("SELECT lastval()"))[0][0] for _ in range(2)]
@@ -204,7 +204,7 @@ def test_sequences_that_could_not_be_discarded(start_pooler, either_pg, settings
                 assert told == ["55000" if settings else "08007", "55000"]
                 assert other.value("SHOW work_mem") == ("5MB" if settings else "4MB")
             finally:
-                either_pg.run("DROP SEQUENCE handed_on", dbname="app")
+                plain_or_assisted_pg.run("DROP SEQUENCE handed_on", dbname="app")
         pooler.expect_log("server can't be cleaned: division by zero")
     assert between.problems == []
 
@@ -250,9 +250,9 @@ def test_every_parameter(start_pooler, newest_pg, part):
 
 
 @pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
-def test_deferrable_transactions_do_not_block_the_next_client(start_pooler, either_pg, leaves):
-    pooler = start_pooler(either_pg, default_pool_size=1)
-    with pooler.raw() as one, pooler.raw() as other, either_pg.connect(dbname="app") as writer:
+def test_deferrable_transactions_do_not_block_the_next_client(start_pooler, plain_or_assisted_pg, leaves):
+    pooler = start_pooler(plain_or_assisted_pg, default_pool_size=1)
+    with pooler.raw() as one, pooler.raw() as other, plain_or_assisted_pg.connect(dbname="app") as writer:
         one.query("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY, DEFERRABLE")
         assert not wire.errors(one.query("SELECT 1"))
         if leaves:
@@ -267,8 +267,8 @@ def test_deferrable_transactions_do_not_block_the_next_client(start_pooler, eith
         assert other.value("SHOW default_transaction_deferrable") == "off"
 
 
-def test_parameter_names_in_quotes(two):
-    pooler, one, other = two
+def test_parameter_names_in_quotes(two_clients):
+    pooler, one, other = two_clients
     names = ['"', "'", "\\", "a\\x00b", '"";RESET ROLE;--', "$$", "é\n"]
     for name in names:
         quoted = '"' + name.replace('"', '""') + '"'

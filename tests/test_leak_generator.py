@@ -18,7 +18,7 @@ from leaks import stage as stages
 
 pytestmark = pytest.mark.pgweir_only("it carries no session state in transaction mode")
 
-CELLS = [(version, assist) for version in clusters.VERSIONS for assist in (False, True)]
+COMBINATIONS = [(version, assist) for version in clusters.VERSIONS for assist in (False, True)]
 WAIT_S = 1
 # Objects whose pools are in one pooler at a time.
 BATCH = 40
@@ -29,8 +29,8 @@ UNION SELECT fktable::text, fkcols[2], pktable::text FROM pg_get_catalog_foreign
 ORDER BY 1, 2, 3"""
 
 
-@pytest.fixture(params=CELLS, ids=lambda cell: f"pg{cell[0]}-{'assisted' if cell[1] else 'plain'}")
-def cell(request, shared_clusters):
+@pytest.fixture(params=COMBINATIONS, ids=lambda combination: f"pg{combination[0]}-{'assisted' if combination[1] else 'plain'}")
+def combination(request, shared_clusters):
     version, assist = request.param
     return shared_clusters(version, assist=assist), "assisted" if assist else "plain"
 
@@ -130,8 +130,8 @@ def play(cluster, start_pooler, made):
 
 
 @pytest.mark.timeout(3000)
-def test_no_reference_leads_to_a_leak(cell, start_pooler, record_property, pytestconfig):
-    cluster, kind = cell
+def test_no_reference_leads_to_a_leak(combination, start_pooler, record_property, pytestconfig):
+    cluster, kind = combination
     found = references(cluster)
     assert not unknown(found), f"references without a recipe: {unknown(found)}"
     names = {f"{table}.{column}" for table, column, _ in found}

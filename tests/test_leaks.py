@@ -17,22 +17,22 @@ from leaks.lines import CLASSES, RARE
 
 pytestmark = pytest.mark.pgweir_only("it carries no session state in transaction mode")
 
-CELLS = [(version, assist) for version in clusters.VERSIONS for assist in (False, True)]
+COMBINATIONS = [(version, assist) for version in clusters.VERSIONS for assist in (False, True)]
 # Seconds for which another client waits for a server that the first client keeps.
 WAIT_S = 1
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(params=CELLS, ids=lambda cell: f"pg{cell[0]}-{'assisted' if cell[1] else 'plain'}")
-def cell(request, shared_clusters):
+@pytest.fixture(params=COMBINATIONS, ids=lambda combination: f"pg{combination[0]}-{'assisted' if combination[1] else 'plain'}")
+def combination(request, shared_clusters):
     version, assist = request.param
     return shared_clusters(version, assist=assist), assist
 
 
 @pytest.fixture
-def databases(cell):
+def databases(combination):
     """Makes databases for lines: one for all lines that can share a database, one for each other line."""
-    cluster, _ = cell
+    cluster, _ = combination
     made = []
 
     def make(table):
@@ -52,8 +52,8 @@ def databases(cell):
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.full if kind in RARE else ()) for kind in CLASSES])
-def test_no_state_crosses(cell, databases, start_pooler, kind, pytestconfig):
-    cluster, _ = cell
+def test_no_state_crosses(combination, databases, start_pooler, kind, pytestconfig):
+    cluster, _ = combination
     full = pytestconfig.getoption("--full")
     made = list(databases([line for number, line in enumerate(CLASSES[kind]) if stages.is_played(number, cluster, full)]))
     where = f"host={cluster.host} port={cluster.port}"
@@ -112,9 +112,9 @@ REPLACED_BY = {
 
 
 @pytest.fixture
-def shared(cell, start_pooler):
+def shared(combination, start_pooler):
     """A database with one server, whose clients share prepared statements; gives its pooler and its name."""
-    cluster, _ = cell
+    cluster, _ = combination
     name = f"leaks{next(_numbers)}"
     stages.make_database(cluster, name, [REPLACE])
     where = f"host={cluster.host} port={cluster.port} dbname={name}"
@@ -152,9 +152,9 @@ def scans(cluster, name):
     return cluster.value("SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'large'", dbname=name)
 
 
-def test_a_plan_is_not_left_to_others(shared, cell):
+def test_a_plan_is_not_left_to_others(shared, combination):
     """A plan that was made under one client's planner settings is not used for another client."""
-    cluster, _ = cell
+    cluster, _ = combination
     pooler, name = shared
     text, arguments = "SELECT a FROM large WHERE a = $1", ("7",)
     free = ["plan_cache_mode = force_generic_plan", "enable_indexscan = off", "enable_bitmapscan = off",
@@ -192,10 +192,10 @@ CONSTANTS = {
 }
 
 
-def test_constants_are_not_left_to_others(shared, cell):
+def test_constants_are_not_left_to_others(shared, combination):
     """A statement that was parsed and planned under one client's SET LOCAL gives the right result for the next client.
     """
-    cluster, _ = cell
+    cluster, _ = combination
     pooler, name = shared
     run = lines.bind(name="s") + lines.execute() + lines.SYNC
     wrong = []
@@ -215,9 +215,9 @@ def test_constants_are_not_left_to_others(shared, cell):
     assert not wrong
 
 
-def test_a_function_in_the_temporary_schema_of_another_session(cell, shared):
+def test_a_function_in_the_temporary_schema_of_another_session(combination, shared):
     """A table's default may call a function that is in the temporary schema of another session."""
-    cluster, _ = cell
+    cluster, _ = combination
     pooler, name = shared
     made = ("CREATE FUNCTION pg_temp.f() RETURNS int LANGUAGE plpgsql AS"
             " $k$ BEGIN PERFORM set_config('app.temp', 'A', false); RETURN 1; END $k$;"

@@ -527,11 +527,11 @@ def test_listen_in_session_mode_and_with_session_state_off(start_pooler, pg, mod
             assert next_notification(client)[1:] == ("a", "")
 
 
-def test_own_notifications_arrive_when_the_encoding_changes(start_pooler, either_pg):
+def test_own_notifications_arrive_when_the_encoding_changes(start_pooler, plain_or_assisted_pg):
     """The listener of the old encoding has received the notification, and forwards it before another listener replaces
     it.
     """
-    pooler = start_pooler(either_pg)
+    pooler = start_pooler(plain_or_assisted_pg)
     client, others = pooler.raw(), [pooler.raw() for _ in range(3)]
     client.query("LISTEN own")
     for n in range(60):

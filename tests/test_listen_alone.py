@@ -35,11 +35,11 @@ def test_a_request_of_its_own_costs_the_pooled_server_nothing(start_pooler, pg, 
         assert wire.rows(answers[2]) == [("last",)]
 
 
-def test_key_words_are_no_channels(start_pooler, either_pg):
+def test_key_words_are_no_channels(start_pooler, plain_or_assisted_pg):
     """pgweir refuses the same names of channels as PostgreSQL."""
-    words = [word for (word,) in either_pg.rows("SELECT word FROM pg_get_keywords() ORDER BY 1")]
-    pooler = start_pooler(either_pg, default_pool_size=1)
-    with pooler.raw() as ours, either_pg.raw() as theirs:
+    words = [word for (word,) in plain_or_assisted_pg.rows("SELECT word FROM pg_get_keywords() ORDER BY 1")]
+    pooler = start_pooler(plain_or_assisted_pg, default_pool_size=1)
+    with pooler.raw() as ours, plain_or_assisted_pg.raw() as theirs:
         for word in words:
             for text in (f"LISTEN {word}", f"UNLISTEN {word.upper()}"):
                 assert shown(ours.query(text)) == shown(theirs.query(text)), text

@@ -46,7 +46,7 @@ UNKNOWN = [
 
 
 @pytest.fixture
-def two(start_pooler, newest_pg):
+def two_clients(start_pooler, newest_pg):
     """Two clients that share one server, and a function that returns the server's last query."""
     pooler = start_pooler(newest_pg, default_pool_size=1)
     newest_pg.run("CREATE TABLE IF NOT EXISTS deferred (a int UNIQUE DEFERRABLE INITIALLY DEFERRED);"
@@ -56,8 +56,8 @@ def two(start_pooler, newest_pg):
         yield one, other, lambda: newest_pg.value(f"SELECT query FROM pg_stat_activity WHERE pid = {backend}")
 
 
-def check(two, say, last, expect, is_known):
-    one, other, asked = two
+def check(two_clients, say, last, expect, is_known):
+    one, other, asked = two_clients
     assert other.value(READ) is None
     say(one)
     if is_known:
@@ -75,8 +75,8 @@ def check(two, say, last, expect, is_known):
 @pytest.mark.pgweir_only("it carries no session state in transaction mode")
 @pytest.mark.parametrize(("texts", "expect", "is_known"),
                          [(*case, True) for case in KNOWN] + [(*case, False) for case in UNKNOWN])
-def test_sets_of_constants_in_simple_queries(two, texts, expect, is_known):
-    check(two, lambda one: [one.query(text) for text in texts], texts[-1], expect, is_known)
+def test_sets_of_constants_in_simple_queries(two_clients, texts, expect, is_known):
+    check(two_clients, lambda one: [one.query(text) for text in texts], texts[-1], expect, is_known)
 
 
 @pytest.mark.pgweir_only("it carries no session state in transaction mode")
@@ -87,13 +87,13 @@ def test_sets_of_constants_in_simple_queries(two, texts, expect, is_known):
     ([SET, "SELECT 1/0"], "x"),
     (["BEGIN", SET, "COMMIT", "BEGIN", "SET app.tenant = 'y'", "ROLLBACK"], "x"),
 ])
-def test_sets_of_constants_in_pipelines(two, texts, expect):
+def test_sets_of_constants_in_pipelines(two_clients, texts, expect):
     def say(one):
         one.send(b"".join(wire.query(text) for text in texts))
         for _ in texts:
             one.until_ready()
 
-    one, other, _ = two
+    one, other, _ = two_clients
     say(one)
     for _ in range(2):
         assert other.value(READ) is None
@@ -102,11 +102,11 @@ def test_sets_of_constants_in_pipelines(two, texts, expect):
 
 @pytest.mark.pgweir_only("it carries no session state in transaction mode")
 @pytest.mark.parametrize("is_executed", [True, False])
-def test_a_statement_that_may_not_be_executed(two, is_executed):
+def test_a_statement_that_may_not_be_executed(two_clients, is_executed):
     parse = wire.frame("P", b"\0" + SET.encode() + b"\0\0\0")
     execute = wire.frame("B", b"\0\0\0\0\0\0\0\0") + wire.frame("E", b"\0\0\0\0\0")
 
     def say(one):
         one.send(parse + execute * is_executed + wire.frame("S", b"")).until_ready()
 
-    check(two, say, SET, "x" if is_executed else None, False)
+    check(two_clients, say, SET, "x" if is_executed else None, False)

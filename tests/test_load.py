@@ -124,7 +124,7 @@ def test_clients_come_and_go_at_once(start_pooler, newest_pg, workers):
     pooler = start_pooler(newest_pg, default_pool_size=4, workers=workers)
     problems = []
 
-    def come_and_go():
+    def connect_repeatedly():
         try:
             for _ in range(30):
                 with pooler.raw() as client:
@@ -132,7 +132,7 @@ def test_clients_come_and_go_at_once(start_pooler, newest_pg, workers):
         except Exception as error:  # collected here, since an exception in a thread would be lost
             problems.append(error)
 
-    threads = [threading.Thread(target=come_and_go) for _ in range(24)]
+    threads = [threading.Thread(target=connect_repeatedly) for _ in range(24)]
     for thread in threads:
         thread.start()
     for thread in threads:

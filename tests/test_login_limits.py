@@ -199,10 +199,10 @@ def test_names_of_databases_cost_little(start_pooler, newest_pg, state):
     assert grown < 10 << 10
 
 
-def test_real_databases_cost_little(start_pooler, emptied_pg, workers):
+def test_real_databases_cost_little(start_pooler, idle_pg, workers):
     """A database that clients have used, and whose catalog pgweir has read, takes 20 kB at most."""
     names = [f"small_{number}" for number in range(80)]
-    pooler = start_pooler(emptied_pg, databases={"*": emptied_pg.entry(dbname=None)}, workers=workers,
+    pooler = start_pooler(idle_pg, databases={"*": idle_pg.entry(dbname=None)}, workers=workers,
                           max_db_connections=1, query_wait_notify=0)
 
     def use(chosen):
@@ -215,7 +215,7 @@ def test_real_databases_cost_little(start_pooler, emptied_pg, workers):
         machine.wait_until(are_read, 30, "their catalogs are read")
     try:
         for name in names:
-            emptied_pg.run(f"CREATE DATABASE {name} STRATEGY wal_log")
+            idle_pg.run(f"CREATE DATABASE {name} STRATEGY wal_log")
         use(set(names[:20]))
         before = pooler.memory_kb()
         use(set(names[20:]))
@@ -224,6 +224,6 @@ def test_real_databases_cost_little(start_pooler, emptied_pg, workers):
         pooler.signal(signal.SIGQUIT)
         pooler.wait_end()
         for name in names:
-            emptied_pg.run(f"DROP DATABASE IF EXISTS {name} (FORCE)")
+            idle_pg.run(f"DROP DATABASE IF EXISTS {name} (FORCE)")
     print(f"{grown:.1f} kB for each real database, with {workers} workers")
     assert grown < 20

@@ -13,11 +13,11 @@ NAMES = query("SELECT name, from_sql FROM pg_prepared_statements ORDER BY name")
 CREATE, DROP = "CREATE TABLE later AS SELECT 4 AS a", "DROP TABLE IF EXISTS later"
 
 
-def ran(sql):
+def synced(sql):
     return extended(sql) + SYNC
 
 
-def gone(*steps):
+def dropped_elsewhere(*steps):
     """A client with a statement `p` of SQL and a statement `s` of the protocol, whose table another client has dropped.
     """
     return [CREATE, *queries("PREPARE p AS SELECT a FROM later",
@@ -27,27 +27,29 @@ def gone(*steps):
 
 # name: the steps of the client, each in one write. Steps of another client are in words.
 GONE = {
-    "deallocated": gone(*queries("DEALLOCATE PREPARE s", "EXECUTE s"), run("s") + SYNC),
-    "deallocated by the extended protocol": gone(ran("DEALLOCATE s"), ran("EXECUTE s"), run("s") + SYNC),
-    "deallocated in a pipeline": gone(
-        extended("SELECT 1") + extended("DEALLOCATE s") + SYNC + ran("EXECUTE s"), query("SELECT 1") + query("DEALLOCATE s")),
-    "closed": gone(close("S", "p") + SYNC, *queries("EXECUTE p"), close("S", "s") + SYNC, *queries("EXECUTE s"),
-                   close("S", "pp") + SYNC, *queries("EXECUTE pp (1, 2)"), NAMES),
-    "closed in a failed transaction": gone(
+    "deallocated": dropped_elsewhere(*queries("DEALLOCATE PREPARE s", "EXECUTE s"), run("s") + SYNC),
+    "deallocated by the extended protocol": dropped_elsewhere(synced("DEALLOCATE s"), synced("EXECUTE s"), run("s") + SYNC),
+    "deallocated in a pipeline": dropped_elsewhere(
+        extended("SELECT 1") + extended("DEALLOCATE s") + SYNC + synced("EXECUTE s"), query("SELECT 1") + query("DEALLOCATE s")),
+    "closed": dropped_elsewhere(
+        close("S", "p") + SYNC, *queries("EXECUTE p"), close("S", "s") + SYNC, *queries("EXECUTE s"),
+        close("S", "pp") + SYNC, *queries("EXECUTE pp (1, 2)"), NAMES),
+    "closed in a failed transaction": dropped_elsewhere(
         *queries("BEGIN", "SELECT 1/0"), close("S", "p") + SYNC, *queries("ROLLBACK", "EXECUTE p")),
-    "in a transaction, deallocated": gone(*queries(
+    "in a transaction, deallocated": dropped_elsewhere(*queries(
         "BEGIN", "DEALLOCATE p", "DEALLOCATE s", "SELECT 1", "COMMIT", "EXECUTE p", "EXECUTE s")),
-    "the table is back": gone(CREATE, *queries("EXECUTE p", "EXECUTE pp (1, 2)", "EXECUTE s"), run("p") + SYNC, run("s") + SYNC),
-    "the table is back, in a transaction": gone(
+    "the table is back": dropped_elsewhere(
+        CREATE, *queries("EXECUTE p", "EXECUTE pp (1, 2)", "EXECUTE s"), run("p") + SYNC, run("s") + SYNC),
+    "the table is back, in a transaction": dropped_elsewhere(
         *queries("BEGIN", "SELECT 1"), CREATE, *queries("EXECUTE p", "EXECUTE s", "EXECUTE pp (1, 2)", "COMMIT")),
-    "the table is made in the transaction": gone(
+    "the table is made in the transaction": dropped_elsewhere(
         *queries("BEGIN", CREATE, "EXECUTE p", "EXECUTE s", "SAVEPOINT a", DROP, "EXECUTE s", "ROLLBACK", "EXECUTE p")),
     "nothing asked for": [*queries('PREPARE "p" AS SELECT', "EXECUTE p", 'EXECUTE p', "DEALLOCATE p")],
-    "all deallocated": gone(*queries("DEALLOCATE ALL", "EXECUTE p", "EXECUTE s"), NAMES),
+    "all deallocated": dropped_elsewhere(*queries("DEALLOCATE ALL", "EXECUTE p", "EXECUTE s"), NAMES),
 }
 
 
-def lost(*steps):
+def dropped_by_itself(*steps):
     """A client with the same statements, whose table it drops itself. On a direct connection, the error comes at their
     execution.
     """
@@ -58,9 +60,9 @@ def lost(*steps):
 DROPS = extended("SELECT 1") + extended("DROP TABLE later")
 SEEN = extended("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'PGWEIR%'")
 LOST = {
-    "seen, then made anew": lost(SEEN + parse("SELECT 3", "s") + SYNC, run("s") + SYNC,
+    "seen, then made anew": dropped_by_itself(SEEN + parse("SELECT 3", "s") + SYNC, run("s") + SYNC,
                                  SEEN + close("S", "s") + parse("SELECT 3", "s") + run("s") + SYNC, run("s") + SYNC),
-    "deallocated": lost(DROPS + extended("DEALLOCATE s") + SYNC, DROPS + extended("DEALLOCATE p") + SYNC),
+    "deallocated": dropped_by_itself(DROPS + extended("DEALLOCATE s") + SYNC, DROPS + extended("DEALLOCATE p") + SYNC),
     "not deallocated": [*queries("CREATE TABLE later AS SELECT 4 AS a"), parse("SELECT a FROM later", "s") + SYNC,
         *queries(
         "BEGIN; CREATE TABLE more ()", "SAVEPOINT a"), extended("SELECT 1") + extended("PREPARE s AS SELECT 2")
@@ -80,7 +82,7 @@ LOST = {
         run("s") + SYNC,
         parse("SELECT 1", "s") + extended("DEALLOCATE s") + bind(name="s") + execute() + extended("EXECUTE s") + SYNC,
         parse("SELECT 2", "s") + SYNC, run("s") + SYNC,
-        query("SELECT 3") + query("DEALLOCATE s") + ran("EXECUTE s") + run("s") + SYNC, NAMES],
+        query("SELECT 3") + query("DEALLOCATE s") + synced("EXECUTE s") + run("s") + SYNC, NAMES],
     "deallocated, then used in the next request of the same write": [
         parse("SELECT 1", "s") + extended('DEALLOCATE "s"') + bind(name="s") + SYNC + bind(name="s") + SYNC, NAMES,
         parse("SELECT 1", "s") + SYNC, extended('DEALLOCATE "s"') + bind(name="s") + SYNC + bind(name="s") + SYNC, NAMES,
@@ -102,13 +104,13 @@ def failed(*steps):
 
 
 FAILED = {
-    "executed": failed(*queries("EXECUTE s"), ran("EXECUTE s")),
+    "executed": failed(*queries("EXECUTE s"), synced("EXECUTE s")),
     "rolled back just before": failed(query("ROLLBACK") + query("EXECUTE s")),
     "committed just before": failed(query("COMMIT") + query("EXECUTE s") + query("EXECUTE s")),
     "rolled back to a savepoint": failed(query("ROLLBACK TO a") + query("EXECUTE s"), query("SELECT 1")),
-    "rolled back by the extended protocol": failed(ran("ROLLBACK") + ran("EXECUTE s")),
+    "rolled back by the extended protocol": failed(synced("ROLLBACK") + synced("EXECUTE s")),
     "rolled back in the same request": failed(extended("ROLLBACK") + extended("EXECUTE s") + SYNC),
-    "and another one begun": failed(ran("ROLLBACK AND CHAIN") + ran("EXECUTE s") + ran("SELECT 1")),
+    "and another one begun": failed(synced("ROLLBACK AND CHAIN") + synced("EXECUTE s") + synced("SELECT 1")),
     "by another statement": failed(
         query("ROLLBACK") + parse("EXECUTE s", "e") + SYNC + run("e") + SYNC, run("e") + SYNC, close("S", "e") + SYNC),
     "by another statement, in the same request": failed(
@@ -116,15 +118,16 @@ FAILED = {
     "seen in the same text": failed(
         query("ROLLBACK TO a; SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'PGWEIR%'"), query("SELECT 1")),
     "an end that fails": failed(query("ROLLBACK TO nothing; EXECUTE s"), query("SELECT 1; ROLLBACK; EXECUTE s")),
-    "still failed": failed(query("SELECT 1") + query("EXECUTE s"), ran("SELECT 1") + ran("EXECUTE s"),
+    "still failed": failed(query("SELECT 1") + query("EXECUTE s"), synced("SELECT 1") + synced("EXECUTE s"),
                            extended("SELECT 1") + extended("EXECUTE s") + SYNC),
     "failed on the way": [
         parse("SELECT 1", "s") + SYNC, query("BEGIN") + query("SELECT 1/0") + query("EXECUTE s") + query("ROLLBACK")
-        + query("EXECUTE s"), ran("BEGIN") + ran("SELECT 1/0") + ran("EXECUTE s") + ran("ROLLBACK") + ran("EXECUTE s")],
+        + query("EXECUTE s"),
+        synced("BEGIN") + synced("SELECT 1/0") + synced("EXECUTE s") + synced("ROLLBACK") + synced("EXECUTE s")],
     "the Close in front is skipped": [
-        parse("SELECT 1", "s") + SYNC, parse("SELECT nothing", "t") + close("S", "s") + SYNC + ran("PREPARE s AS SELECT 2"),
+        parse("SELECT 1", "s") + SYNC, parse("SELECT nothing", "t") + close("S", "s") + SYNC + synced("PREPARE s AS SELECT 2"),
         parse("SELECT nothing", "t") + close("S", "s") + SYNC + query("PREPARE s AS SELECT 3"), run("s") + SYNC, NAMES],
-    "deallocated behind it": failed(ran("ROLLBACK") + ran("DEALLOCATE s") + ran("EXECUTE s")),
+    "deallocated behind it": failed(synced("ROLLBACK") + synced("DEALLOCATE s") + synced("EXECUTE s")),
     "seen behind it": failed(query("ROLLBACK") + NAMES),
 }
 
@@ -154,20 +157,20 @@ def play_with_ddl(pg, client, steps, before):
 
 
 @pytest.mark.parametrize("scripts", [GONE, FAILED, LOST], ids=["gone", "failed", "lost"])
-def test_same_as_postgresql(start_pooler, either_pg, scripts):
-    weir = start_pooler(either_pg, workers=1, default_pool_size=2)
-    either_pg.run("GRANT CREATE ON SCHEMA public TO trusty", dbname="app")
+def test_same_as_postgresql(start_pooler, plain_or_assisted_pg, scripts):
+    weir = start_pooler(plain_or_assisted_pg, workers=1, default_pool_size=2)
+    plain_or_assisted_pg.run("GRANT CREATE ON SCHEMA public TO trusty", dbname="app")
     wrong = []
     with weir.raw() as other:
         for name, steps in scripts.items():
-            either_pg.run(DROP, dbname="app")
-            with either_pg.raw() as direct:
-                expected = play_with_ddl(either_pg, direct, steps, lambda step: None)
-            either_pg.run(DROP, dbname="app")
+            plain_or_assisted_pg.run(DROP, dbname="app")
+            with plain_or_assisted_pg.raw() as direct:
+                expected = play_with_ddl(plain_or_assisted_pg, direct, steps, lambda step: None)
+            plain_or_assisted_pg.run(DROP, dbname="app")
             with weir.raw() as client:
-                found = play_with_ddl(either_pg, client, steps, ServerTaker(other))
+                found = play_with_ddl(plain_or_assisted_pg, client, steps, ServerTaker(other))
             wrong += [(name, *what) for what in differences(expected, found)]
-    either_pg.run(DROP, dbname="app")
+    plain_or_assisted_pg.run(DROP, dbname="app")
     assert not wrong, "\n".join(map(str, wrong))
 
 
@@ -179,9 +182,9 @@ TAKES_NAMES = {"executed": ("EXECUTE s", ["7"]), "seen": (VIEW, ["s", "t"]),
 
 
 @pytest.fixture
-def two_clients(start_pooler, either_pg):
+def two_clients(start_pooler, plain_or_assisted_pg):
     """Two clients of one server, each with statements `s` and `t`."""
-    weir = start_pooler(either_pg, workers=1, default_pool_size=1, pinned_overflow=0, query_wait_notify=0)
+    weir = start_pooler(plain_or_assisted_pg, workers=1, default_pool_size=1, pinned_overflow=0, query_wait_notify=0)
     with weir.raw() as one, weir.raw() as two:
         for client, number in ((one, 7), (two, 8)):
             assert not errors(client.send(parse(f"SELECT {number}", "s") + parse("SELECT 't'", "t") + SYNC).until_ready())
@@ -201,7 +204,7 @@ def test_a_client_keeps_the_server_that_has_its_names(two_clients, text, answer)
     assert rows(two.send(run("s") + SYNC).until_ready()) == [("8",)], "nothing is left that keeps the server"
 
 
-@pytest.mark.parametrize("way", [query, ran], ids=["simple", "extended"])
+@pytest.mark.parametrize("way", [query, synced], ids=["simple", "extended"])
 def test_deallocate_by_itself_keeps_no_server(two_clients, way):
     one, two = two_clients
     for name in "st":
@@ -221,16 +224,16 @@ def test_names_of_a_client_that_leaves_are_gone(two_clients):
     assert two.values(VIEW) == ["s", "t"]
 
 
-def test_a_statement_that_can_not_be_prepared(start_pooler, either_pg):
+def test_a_statement_that_can_not_be_prepared(start_pooler, plain_or_assisted_pg):
     """Where SQL sees the client's names, this statement is missing. The client's other statements are there, and no
     other client's.
     """
-    weir = start_pooler(either_pg, workers=1, default_pool_size=1)
-    either_pg.run(f"{DROP}; {CREATE}", dbname="app")
+    weir = start_pooler(plain_or_assisted_pg, workers=1, default_pool_size=1)
+    plain_or_assisted_pg.run(f"{DROP}; {CREATE}", dbname="app")
     with weir.raw() as client:
         for name, text in (("a", "SELECT 1"), ("b", "SELECT a FROM later"), ("c", "SELECT 3")):
             assert not errors(client.send(parse(text, name) + SYNC).until_ready())
-        either_pg.run(DROP, dbname="app")
+        plain_or_assisted_pg.run(DROP, dbname="app")
         assert client.values(VIEW) == ["a", "c"]
         assert errors(client.query("EXECUTE b"))[0][0] == "26000"
         assert client.values("EXECUTE c") == ["3"]

@@ -243,17 +243,17 @@ def test_a_collector_that_is_down(traced, collector):
     with pooler.connect() as db:
         for number in range(200):
             assert db.execute(f"SELECT {number}").fetchone() == (number,)
-        def lost():
+        def traces_by_result():
             metrics = scrape(pooler.http)
             return {result: metrics.value("pgweir_otlp_traces_total", result=result) for result in ("sent", "dropped", "failed")}
-        machine.wait_until(lambda: lost()["failed"] >= 1, what="a request has failed")
-        assert lost()["dropped"] >= 100 and lost()["sent"] == 0
+        machine.wait_until(lambda: traces_by_result()["failed"] >= 1, what="a request has failed")
+        assert traces_by_result()["dropped"] >= 100 and traces_by_result()["sent"] == 0
         failures = scrape(pooler.http).value("pgweir_otlp_requests_total", signal="traces", result="failed")
         machine.wait_until(lambda: scrape(pooler.http).value(
             "pgweir_otlp_requests_total", signal="traces", result="failed") > failures or not db.execute("SELECT 1"), 30, "another try")
         assert pooler.log().count("does not take data") == 1
         collector.start()
-        machine.wait_until(lambda: db.execute("SELECT 1") and lost()["sent"] >= 1, 60, "the collector is found again")
+        machine.wait_until(lambda: db.execute("SELECT 1") and traces_by_result()["sent"] >= 1, 60, "the collector is found again")
     pooler.expect_log("takes data again")
     assert pooler.log().count("otlp: ") == 2
 

@@ -101,8 +101,8 @@ class Report:
     difference: ledger.Difference
     errors: dict = field(default_factory=dict)
 
-    def missed(self, is_held):
-        """The promises that were not kept. Without `outage_hold` clients that listen or log in get an error."""
+    def unmet_expectations(self, is_held):
+        """The expectations that were not met. Without `outage_hold` clients that listen or log in get an error."""
         kept = {"idle clients": not self.idle, "waiting clients": not self.waiting, "pause": self.added <= ADDED,
                 "ledger": self.difference.count() == 0}
         if is_held:
@@ -154,7 +154,7 @@ def etcd_gone(shop, probe):
     yield
 
 
-def unsettled(pooler):
+def kept_servers(pooler):
     """The idle clients that keep a server."""
     idle = {row["ptr"] for row in pooler.console("SHOW CLIENTS") if row["application_name"].startswith("idle")}
     return [row for row in pooler.console("SHOW SERVERS") if row["link"] in idle]
@@ -170,7 +170,7 @@ def fault_injected(fault, shop, probe):
     """Injects a fault in a thread, and undoes it at the end. Gives a function that returns what failed."""
     over, problems = threading.Event(), []
 
-    def strike():
+    def cause_fault():
         try:
             with fault(shop, probe):
                 over.wait()
@@ -180,7 +180,7 @@ def fault_injected(fault, shop, probe):
     def check():
         if problems:
             raise problems[0]
-    thread = threading.Thread(target=strike)
+    thread = threading.Thread(target=cause_fault)
     thread.start()
     try:
         yield check
@@ -205,7 +205,7 @@ def play(shop, pooler, fault, setter=ledger.SETTER):
                       dbname="app") as load):
         machine.wait_until(lambda: len(load.answered) > 1000, 60, "transactions run")
         # A client whose session pgweir has not inspected yet keeps its server, and is disconnected when that server is lost.
-        machine.wait_until(lambda: not unsettled(pooler), 20, "the sessions of idle clients are settled")
+        machine.wait_until(lambda: not kept_servers(pooler), 20, "the sessions of idle clients are settled")
         began = time.monotonic()
         with fault_injected(fault, shop, probe) as check:
             def paused_for():
@@ -284,4 +284,4 @@ def check(report, hold, record_property):
     report.fault += ", held" if hold else ""
     record_property("figures", f"failover: {report.line()}")
     print(" | ".join(TITLE), report.line(), report.errors, report.idle[:3], report.waiting[:3], report.listening[:3], sep="\n")
-    assert report.missed(bool(hold)) == (NOT_YET.keys() if hold else set())
+    assert report.unmet_expectations(bool(hold)) == (NOT_YET.keys() if hold else set())

@@ -283,10 +283,10 @@ def test_a_session_is_inspected_for_a_waiting_client(start_pooler, newest_pg):
     assert one.value("SHOW work_mem") == "4MB" and one.value(BACKEND) == backend
 
 
-def test_readers_of_sequences_pin_their_own_application(start_pooler, either_pg):
+def test_readers_of_sequences_pin_their_own_application(start_pooler, plain_or_assisted_pg):
     """An application that asks for lastval() in later transactions keeps its servers; those that only insert share theirs."""
-    pooler = start_pooler(either_pg, default_pool_size=2, workers=1, query_wait_timeout=10)
-    either_pg.run("CREATE TABLE numbered (id serial, who text)", dbname="app")
+    pooler = start_pooler(plain_or_assisted_pg, default_pool_size=2, workers=1, query_wait_timeout=10)
+    plain_or_assisted_pg.run("CREATE TABLE numbered (id serial, who text)", dbname="app")
     try:
         with contextlib.ExitStack() as stack:
             reader, *writers = [
@@ -296,10 +296,10 @@ def test_readers_of_sequences_pin_their_own_application(start_pooler, either_pg)
                 reader.query(insert)
                 reader.query("SELECT lastval()")
             reader.query(insert)
-            made = str(either_pg.value("SELECT max(id) FROM numbered", dbname="app"))
+            made = str(plain_or_assisted_pg.value("SELECT max(id) FROM numbered", dbname="app"))
             for _ in range(3):
                 assert not any(wire.errors(writer.query(insert)) for writer in writers)
                 assert [row["reason"] for row in pooler.console("SHOW PINS")] == ["sequence value"]
                 assert reader.value("SELECT lastval()") == made
     finally:
-        either_pg.run("DROP TABLE numbered", dbname="app")
+        plain_or_assisted_pg.run("DROP TABLE numbered", dbname="app")

@@ -148,12 +148,12 @@ def test_outstanding_replies_are_bounded(start_pooler, newest_pg, state):
     with pooler.raw(timeout=20) as client:
         client.sock.sendall(wire.query("SELECT pg_sleep(1)") + wire.SYNC * 200_000)
 
-        def owed():
+        def outstanding_replies():
             return max(row["pipelined"] for row in pooler.console("SHOW SERVERS"))
 
-        machine.wait_until(lambda: owed() > 200, what="it is held")
+        machine.wait_until(lambda: outstanding_replies() > 200, what="it is held")
         # One read above the limit.
-        assert owed() < 200 + 262_144 / 5
+        assert outstanding_replies() < 200 + 262_144 / 5
         play(client, [], 200_001)
     for parts, ends in [
         ([wire.parse("SELECT 1")] * 3000 + [wire.SYNC], 1),
@@ -178,18 +178,18 @@ def test_outstanding_replies_are_bounded_where_reads_end_within_messages(start_p
     first = wire.query("SELECT pg_sleep(2)") + wire.parse("SELECT $1::int") + wire.SYNC
     requests = [wire.bind([1_000_000 + number]) + wire.execute() + wire.SYNC for number in range(6000)]
     at_once = 300 * len(requests[0])
-    flood, owed = b"".join(requests), []
+    flood, outstanding_replies = b"".join(requests), []
     with pooler.raw(timeout=30) as client:
         client.send(first, flood[:10])
         for number in machine.every(0.02, times=19):
             client.send(flood[10 + number * at_once:10 + (number + 1) * at_once])
-            owed.append(max(row["pipelined"] for row in pooler.console("SHOW SERVERS")))
+            outstanding_replies.append(max(row["pipelined"] for row in pooler.console("SHOW SERVERS")))
         client.send(flood[10 + 19 * at_once:])
         answers = [message for _ in range(6002) for message in client.until("Z", keep="DE")]
         assert not wire.errors(answers)
         assert [int(row[0]) for row in wire.rows(answers)[1:]] == list(range(1_000_000, 1_006_000))
         assert client.value("SELECT 'in step'") == "in step"
-    assert 200 < max(owed) < 200 + 2 * 300, "two writes above the limit"
+    assert 200 < max(outstanding_replies) < 200 + 2 * 300, "two writes above the limit"
 
 
 @BOTH_MODES
@@ -240,7 +240,7 @@ def test_a_query_after_messages_without_a_sync(start_pooler, pg, script, how):
     """PostgreSQL skips the query if an earlier message has failed."""
     parts = WITHOUT_SYNC[script]
 
-    def told(client):
+    def answer_of(client):
         client.send(*parts)
         messages = client.until_ready()
         # PostgreSQL 18 fails one query behind such a Query ("unexpected state STARTED"): that server is lent no more.
@@ -252,9 +252,9 @@ def test_a_query_after_messages_without_a_sync(start_pooler, pg, script, how):
         return [(m.kind, m.body) for m in messages[:ends[0]] if m.kind not in "SNT"]
 
     with pg.raw(timeout=60) as client:
-        expected = told(client)
+        expected = answer_of(client)
     pooler = start_pooler(pg, default_pool_size=1, **how)
     with pooler.raw() as client:
-        assert told(client) == expected
+        assert answer_of(client) == expected
     with pooler.raw() as other:
         assert other.value("SELECT 'the server is free'") == "the server is free"

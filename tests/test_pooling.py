@@ -300,13 +300,13 @@ def test_max_client_conn(start_pooler, newest_pg, workers):
     assert refused.value.words == "no more connections allowed (max_client_conn)"
     clients.pop().close()
 
-    def comes_in():
+    def connect_if_admitted():
         try:
             return pooler.raw()
         except LoginRefused:
             return None
 
-    machine.wait_until(comes_in, what="the place of the one that left")
+    machine.wait_until(connect_if_admitted, what="the place of the one that left")
     assert [client.value("SELECT 1") for client in clients] == ["1"] * 4
 
 
@@ -603,19 +603,19 @@ def test_parameters_reported_at_login(start_pooler, pg):
 
 
 @pytest.mark.pgweir_only("reads no catalog")
-def test_no_server_is_opened_while_one_reads_the_catalog(start_pooler, mortal_pg):
+def test_no_server_is_opened_while_one_reads_the_catalog(start_pooler, private_pg):
     """The first client waits for the server that reads the catalog, and gets that server."""
-    with mortal_pg.connect("app") as lock:
+    with private_pg.connect("app") as lock:
         lock.execute("BEGIN; LOCK TABLE pg_policy IN ACCESS EXCLUSIVE MODE")
-        pooler = start_pooler(mortal_pg, default_pool_size=5)
+        pooler = start_pooler(private_pg, default_pool_size=5)
         started = time.monotonic()
         client = pooler.socket()
         client.send(wire.startup(user="trusty", database="app"))
         reads = "usename = 'trusty' AND wait_event_type = 'Lock'"
-        machine.wait_until(lambda: mortal_pg.backends(reads), what="it reads")
+        machine.wait_until(lambda: private_pg.backends(reads), what="it reads")
         # Ledgers are inspected three times a second.
         reading = "usename = 'trusty'"
-        machine.stays_true(lambda: len(mortal_pg.backends(reading)) == 1 or time.monotonic() - started > 1, 0.7,
+        machine.stays_true(lambda: len(private_pg.backends(reading)) == 1 or time.monotonic() - started > 1, 0.7,
                            "nobody else is opened")
         lock.execute("ROLLBACK")
         client.until("Z")

@@ -1,5 +1,6 @@
-"""Settings that a higher role has made, and that PostgreSQL keeps under a lower role: the login user could not make
-them on another server, so the client keeps its server. They must not affect the next client of the server.
+"""Settings that were made under a role with more privileges, and that PostgreSQL keeps after SET ROLE to another
+role. The login user could not make them on another server, so the client keeps its server. They must not affect the
+next client of the server.
 """
 
 import pytest
@@ -16,7 +17,7 @@ REFUSED = f'permission denied to set parameter "{PARAMETER}"'
 
 @pytest.fixture(params=[pytest.param((name, assist), id=f"{name}-{'assisted' if assist else 'plain'}")
                         for name in ("oldest", "newest") for assist in (False, True)])
-def boss_pg(request, shared_clusters):
+def superuser_pg(request, shared_clusters):
     """A PostgreSQL where `trusty` may take the role of a superuser."""
     version = clusters.VERSIONS[0 if request.param[0] == "oldest" else -1]
     pg = shared_clusters(version, assist=request.param[1] or None)
@@ -29,8 +30,8 @@ def boss_pg(request, shared_clusters):
 
 @pytest.mark.parametrize("make", [AS_BOSS.format(SET), "SELECT privileged_set()",
                                   f"BEGIN; SET LOCAL ROLE privileged_boss; {SET}; COMMIT"])
-def test_a_privileged_setting_pins_its_client(start_pooler, boss_pg, make):
-    pooler = start_pooler(boss_pg, default_pool_size=1, pinned_overflow=0)
+def test_a_privileged_setting_pins_its_client(start_pooler, superuser_pg, make):
+    pooler = start_pooler(superuser_pg, default_pool_size=1, pinned_overflow=0)
     with pooler.raw() as one, pooler.raw() as other:
         for reset in (AS_BOSS.format(f"RESET {PARAMETER}"), "RESET ALL", "DISCARD ALL"):
             assert not wire.errors(one.query(make))
@@ -46,8 +47,8 @@ def test_a_privileged_setting_pins_its_client(start_pooler, boss_pg, make):
             assert one.value(SHOW) == "-1"
 
 
-def test_a_departed_client_affects_no_other(start_pooler, boss_pg):
-    pooler = start_pooler(boss_pg, default_pool_size=1)
+def test_a_departed_client_affects_no_other(start_pooler, superuser_pg):
+    pooler = start_pooler(superuser_pg, default_pool_size=1)
     with pooler.raw() as one:
         one.query(AS_BOSS.format(SET))
     with pooler.raw() as other:
@@ -56,10 +57,10 @@ def test_a_departed_client_affects_no_other(start_pooler, boss_pg):
 
 
 @pytest.mark.parametrize("login", [{}, {"options": "-c work_mem=77kB"}], ids=["at_checkout", "at_login"])
-def test_a_revoked_privilege_affects_no_other_client(start_pooler, boss_pg, login):
+def test_a_revoked_privilege_affects_no_other_client(start_pooler, superuser_pg, login):
     """A user with the privilege to set it needs no higher role, and is not pinned."""
-    pooler = start_pooler(boss_pg, default_pool_size=1)
-    boss_pg.run(f"GRANT SET ON PARAMETER {PARAMETER} TO trusty")
+    pooler = start_pooler(superuser_pg, default_pool_size=1)
+    superuser_pg.run(f"GRANT SET ON PARAMETER {PARAMETER} TO trusty")
     try:
         with pooler.raw() as one:
             assert not wire.errors(one.query(SET))
@@ -67,7 +68,7 @@ def test_a_revoked_privilege_affects_no_other_client(start_pooler, boss_pg, logi
                 assert other.value(SHOW) == "-1"
             assert one.value(SHOW) == "1min"
             assert pooler.console("SHOW PINS") == []
-            boss_pg.run(f"REVOKE SET ON PARAMETER {PARAMETER} FROM trusty")
+            superuser_pg.run(f"REVOKE SET ON PARAMETER {PARAMETER} FROM trusty")
             with pooler.raw(**login) as other:
                 for _ in range(2):
                     assert other.value(SHOW) == "-1"
@@ -76,7 +77,7 @@ def test_a_revoked_privilege_affects_no_other_client(start_pooler, boss_pg, logi
             error = one.send(wire.query(SHOW)).error_and_close()
             assert (error.sqlstate, error.words) == ("42501", REFUSED)
     finally:
-        boss_pg.run(f"REVOKE SET ON PARAMETER {PARAMETER} FROM trusty")
+        superuser_pg.run(f"REVOKE SET ON PARAMETER {PARAMETER} FROM trusty")
 
 
 @pytest.mark.parametrize("assist", [False, True], ids=["plain", "assisted"])

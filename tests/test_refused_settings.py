@@ -14,7 +14,7 @@ WHO = "SELECT current_user"
 
 @pytest.fixture(params=[pytest.param((name, assist), id=f"{name}-{'assisted' if assist else 'plain'}")
                         for name in ("oldest", "newest") for assist in (False, True)])
-def losing_pg(request, shared_clusters):
+def two_roles_pg(request, shared_clusters):
     """A PostgreSQL where `trusty` may take two roles, one of which the test drops."""
     version = clusters.VERSIONS[0 if request.param[0] == "oldest" else -1]
     pg = shared_clusters(version, assist=request.param[1] or None)
@@ -25,13 +25,13 @@ def losing_pg(request, shared_clusters):
 
 
 @pytest.fixture
-def lost(start_pooler, losing_pg):
+def client_with_dropped_role(start_pooler, two_roles_pg):
     """A client whose role was dropped, and another client that uses its server meanwhile."""
-    pooler = start_pooler(losing_pg, default_pool_size=1)
+    pooler = start_pooler(two_roles_pg, default_pool_size=1)
     with pooler.raw() as one, pooler.raw() as other:
         assert not wire.errors(one.query("SET work_mem = '77kB'; SET ROLE lost_role"))
         assert other.value(WHO) == "trusty"
-        losing_pg.run("DROP ROLE lost_role")
+        two_roles_pg.run("DROP ROLE lost_role")
         yield one, other
 
 
@@ -50,19 +50,19 @@ def ends(client, *sent, words=GONE, code="22023"):
     [wire.extended("INSERT INTO lost_rows DEFAULT VALUES"), wire.extended("SELECT 1"), wire.SYNC],
     [wire.query("RESET ROLE"), wire.query("INSERT INTO lost_rows DEFAULT VALUES")],
 ], ids=["query", "transaction", "pipeline", "reset"])
-def test_no_statement_runs_under_another_role(lost, losing_pg, sent):
-    one, other = lost
+def test_no_statement_runs_under_another_role(client_with_dropped_role, two_roles_pg, sent):
+    one, other = client_with_dropped_role
     backend = other.value("SELECT pg_backend_pid()")
     ends(one, *sent)
     assert other.value(WHO) == "trusty"
     assert other.value("SHOW work_mem") == "4MB"
     assert other.value("SELECT pg_backend_pid()") == backend, "the server goes on"
-    assert losing_pg.value("SELECT count(*) FROM lost_rows", dbname="app") == 0
+    assert two_roles_pg.value("SELECT count(*) FROM lost_rows", dbname="app") == 0
 
 
-def test_settings_of_the_last_client_are_reset_first(start_pooler, losing_pg):
+def test_settings_of_the_last_client_are_reset_first(start_pooler, two_roles_pg):
     """A client is not disconnected because of settings of the server's last client."""
-    pooler = start_pooler(losing_pg, default_pool_size=1, users={"postgres": "", "trusty": ""})
+    pooler = start_pooler(two_roles_pg, default_pool_size=1, users={"postgres": "", "trusty": ""})
     with pooler.raw("postgres") as one, pooler.raw("postgres") as other:
         assert not wire.errors(one.query("SET ROLE lost_role; SET app.lost = 'one'"))
         assert not wire.errors(other.query("SET log_min_messages = 'fatal'; SET ROLE kept_role"))
@@ -71,32 +71,32 @@ def test_settings_of_the_last_client_are_reset_first(start_pooler, losing_pg):
             assert other.value(WHO) == "kept_role" and other.value("SHOW log_min_messages") == "fatal"
 
 
-def test_a_refused_setting_keeps_no_value_of_another_client(start_pooler, either_pg):
+def test_a_refused_setting_keeps_no_value_of_another_client(start_pooler, plain_or_assisted_pg):
     """The server refuses a setting while it has another client's value for it. The next client must not see that value.
     """
-    either_pg.run("CREATE TEXT SEARCH CONFIGURATION lost_search (COPY = simple)", dbname="app")
-    pooler = start_pooler(either_pg, default_pool_size=1)
+    plain_or_assisted_pg.run("CREATE TEXT SEARCH CONFIGURATION lost_search (COPY = simple)", dbname="app")
+    pooler = start_pooler(plain_or_assisted_pg, default_pool_size=1)
     read = "SHOW default_text_search_config"
     with pooler.raw() as one, pooler.raw() as other, pooler.raw() as third:
         default = third.value(read)
         assert not wire.errors(one.query("SET default_text_search_config = lost_search; SET app.lost = 'one'"))
         assert not wire.errors(other.query("SET default_text_search_config = simple; SET app.lost = 'other'"))
-        either_pg.run("DROP TEXT SEARCH CONFIGURATION lost_search", dbname="app")
+        plain_or_assisted_pg.run("DROP TEXT SEARCH CONFIGURATION lost_search", dbname="app")
         ends(one, words='invalid value for parameter "default_text_search_config": "public.lost_search"')
         assert third.value(read) == default
         assert third.value("SELECT nullif(current_setting('app.lost', true), '')") is None
         assert other.value(read) == "pg_catalog.simple"
 
 
-def test_servers_that_end_with_any_error(start_pooler, losing_pg):
+def test_servers_that_end_with_any_error(start_pooler, two_roles_pg):
     """A refused setting ends one server, not all of them."""
-    losing_pg.run("ALTER ROLE trusty IN DATABASE app SET exit_on_error = on", dbname="app")
+    two_roles_pg.run("ALTER ROLE trusty IN DATABASE app SET exit_on_error = on", dbname="app")
     try:
-        pooler = start_pooler(losing_pg, default_pool_size=1, log_disconnections=1)
+        pooler = start_pooler(two_roles_pg, default_pool_size=1, log_disconnections=1)
         with pooler.raw() as one, pooler.raw() as other:
             assert not wire.errors(one.query("SET ROLE lost_role"))
             assert other.value(WHO) == "trusty"
-            losing_pg.run("DROP ROLE lost_role")
+            two_roles_pg.run("DROP ROLE lost_role")
             one.send(wire.query(WHO))
             error = one.error_and_close()
             assert (error.fields["S"], error.sqlstate, error.words) == ("FATAL", "22023", GONE)
@@ -104,17 +104,17 @@ def test_servers_that_end_with_any_error(start_pooler, losing_pg):
             # Three servers, and the client.
             assert pooler.log().count(f"closing because: {GONE}") == 4
     finally:
-        losing_pg.run("ALTER ROLE trusty IN DATABASE app RESET exit_on_error", dbname="app")
+        two_roles_pg.run("ALTER ROLE trusty IN DATABASE app RESET exit_on_error", dbname="app")
 
 
-def test_a_membership_that_was_revoked(start_pooler, losing_pg):
-    pooler = start_pooler(losing_pg, default_pool_size=1)
+def test_a_membership_that_was_revoked(start_pooler, two_roles_pg):
+    pooler = start_pooler(two_roles_pg, default_pool_size=1)
     denied = 'permission denied to set role "lost_role"'
     with pooler.raw() as one, pooler.raw() as other, pooler.raw(options="-c role=lost_role") as third:
         one.query("SET ROLE lost_role")
         assert other.value(WHO) == "trusty"
         assert one.value(WHO) == third.value(WHO) == "lost_role"
-        losing_pg.run("REVOKE lost_role FROM trusty")
+        two_roles_pg.run("REVOKE lost_role FROM trusty")
         # The server still has the role, so the client continues, as on a direct connection.
         assert third.value(WHO) == "lost_role"
         with pytest.raises(wire.LoginRefused, match=f"42501: {denied}"):
@@ -125,12 +125,12 @@ def test_a_membership_that_was_revoked(start_pooler, losing_pg):
         assert other.value(WHO) == "trusty"
 
 
-def test_startup_values_that_reset_can_not_restore(start_pooler, losing_pg):
+def test_startup_values_that_reset_can_not_restore(start_pooler, two_roles_pg):
     """RESET is to bring back the role of the startup packet, and the privilege is revoked."""
-    pooler = start_pooler(losing_pg, default_pool_size=1)
+    pooler = start_pooler(two_roles_pg, default_pool_size=1)
     with pooler.raw(options="-c role=lost_role") as one:
         assert not wire.errors(one.query("SET ROLE kept_role"))
-        losing_pg.run("REVOKE lost_role FROM trusty")
+        two_roles_pg.run("REVOKE lost_role FROM trusty")
         ends(one, wire.query("RESET ROLE"), words='permission denied to set role "lost_role"', code="42501")
         with pooler.raw() as other:
             assert other.value(WHO) == "trusty"
@@ -153,22 +153,22 @@ def test_a_login_role_that_is_gone(start_pooler, shared_clusters, assist):
         pg.run("DROP ROLE lost_role")
 
 
-def test_names_that_were_reserved(start_pooler, either_pg):
+def test_names_that_were_reserved(start_pooler, plain_or_assisted_pg):
     """A loaded module has reserved this prefix of parameter names."""
-    if not either_pg.value("SELECT count(*) FROM pg_available_extensions WHERE name = 'pg_trgm'"):
+    if not plain_or_assisted_pg.value("SELECT count(*) FROM pg_available_extensions WHERE name = 'pg_trgm'"):
         pytest.skip("there is no pg_trgm here")
-    either_pg.run("CREATE EXTENSION pg_trgm", dbname="app")
-    pooler = start_pooler(either_pg, default_pool_size=1)
+    plain_or_assisted_pg.run("CREATE EXTENSION pg_trgm", dbname="app")
+    pooler = start_pooler(plain_or_assisted_pg, default_pool_size=1)
     with pooler.raw() as one, pooler.raw() as other:
         assert not wire.errors(one.query("SET pg_trgm.lost = 'x'; SET app.kept = 'y'"))
         assert other.value("SELECT similarity('a', 'a')") == "1"
         ends(one, words='invalid configuration parameter name "pg_trgm.lost"', code="42602")
-    either_pg.run("DROP EXTENSION pg_trgm", dbname="app")
+    plain_or_assisted_pg.run("DROP EXTENSION pg_trgm", dbname="app")
 
 
-def test_values_that_client_encoding_cannot_express(start_pooler, either_pg):
+def test_values_that_client_encoding_cannot_express(start_pooler, plain_or_assisted_pg):
     read = "SELECT encode(convert_to(current_setting('app.price'), 'UTF8'), 'escape')"
-    pooler = start_pooler(either_pg, default_pool_size=1)
+    pooler = start_pooler(plain_or_assisted_pg, default_pool_size=1)
     with pooler.raw() as one, pooler.raw() as other:
         one.query("SET client_encoding = LATIN1; SELECT length(set_config('app.price', E'\\xe2\\x82\\xac', false))")
         for _ in range(2):

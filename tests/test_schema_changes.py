@@ -19,7 +19,7 @@ def prepare(client, name="S", text=TEXT):
 
 
 @pytest.fixture
-def weir(start_pooler, newest_pg):
+def two_server_pooler(start_pooler, newest_pg):
     """Two servers, so that a statement is on one, or on both."""
     pooler = start_pooler(newest_pg, workers=1, default_pool_size=2)
     with pooler.raw() as client:
@@ -29,10 +29,10 @@ def weir(start_pooler, newest_pg):
         client.query("DROP TABLE changing")
 
 
-def on_both(weir, client, message):
+def on_both(two_server_pooler, client, message):
     """Returns the answers on both servers."""
     heard = [client.ask(message)]
-    with weir.raw() as other:
+    with two_server_pooler.raw() as other:
         other.query("BEGIN")
         heard.append(client.ask(message))
         other.query("COMMIT")
@@ -56,13 +56,13 @@ def on_both(weir, client, message):
     # The unnamed statement.
     parse(TEXT, "S") + SYNC + parse("SELECT 1, 2") + describe("S") + describe("S", "S") + SYNC,
 ], ids=["closed", "bound again", "a portal's", "known", "a named portal's", "the unnamed statement's"])
-def test_each_statement_gets_its_own_description(weir, first):
-    with weir.raw() as client, weir.raw() as other:
+def test_each_statement_gets_its_own_description(two_server_pooler, first):
+    with two_server_pooler.raw() as client, two_server_pooler.raw() as other:
         client.send(first)
         for _ in range(first.count(SYNC)):
             assert errors(client.until_ready()) == []
         assert errors(other.query("CREATE TABLE unrelated (a int); DROP TABLE unrelated")) == []
-        for heard in on_both(weir, client, TRUSTS):
+        for heard in on_both(two_server_pooler, client, TRUSTS):
             assert (errors(heard), rows(heard)) == ([], [("1",)])
 
 
@@ -71,45 +71,45 @@ def test_each_statement_gets_its_own_description(weir, first):
     bind(name="S") + describe() + describe("S", "of_sql"),
     describe("S", "of_sql") + describe("S", "S"),
 ], ids=["a portal behind it", "a statement of SQL behind it", "a statement of SQL in front"])
-def test_a_description_above_64_kb_belongs_to_its_statement(weir, first):
+def test_a_description_above_64_kb_belongs_to_its_statement(two_server_pooler, first):
     names = [f"{number:063}" for number in range(1000)]
     wide = "SELECT " + ", ".join(f'1 AS "{name}"' for name in names)
     used = bind(name="S") + describe() + execute() + SYNC
-    with weir.raw() as client, weir.raw() as other:
+    with two_server_pooler.raw() as client, two_server_pooler.raw() as other:
         assert errors(client.query("PREPARE of_sql AS SELECT 1, 2")) == []
         assert errors(client.ask(parse(wide, "S") + parse("SELECT 1, 2", "other") + SYNC)) == []
         heard = client.ask(first + SYNC)
         assert sorted(len(m.body) > 65536 for m in heard if m.kind == "T") == [False, True]
         assert errors(other.query("CREATE TABLE unrelated (a int); DROP TABLE unrelated")) == []
-        for heard in on_both(weir, client, used):
+        for heard in on_both(two_server_pooler, client, used):
             assert (errors(heard), rows(heard)) == ([], [("1",) * len(names)])
 
 
 @pytest.mark.pgweir_only("it gives rows of columns that the client was not told of")
 @pytest.mark.shows("session_state")
-def test_a_client_with_an_old_description_gets_the_error(weir):
+def test_a_client_with_an_old_description_gets_the_error(two_server_pooler):
     """The error comes on each server, with the routine name by which drivers recognize it."""
-    with weir.raw() as client, weir.raw() as other:
+    with two_server_pooler.raw() as client, two_server_pooler.raw() as other:
         prepare(client)
-        assert [rows(heard) for heard in on_both(weir, client, TRUSTS)] == [[("1",)]] * 2
+        assert [rows(heard) for heard in on_both(two_server_pooler, client, TRUSTS)] == [[("1",)]] * 2
         assert errors(other.query("ALTER TABLE changing ADD b int DEFAULT 2")) == []
         # The client's own statement is new, and exists on one of the servers.
         prepare(other)
-        for heard in on_both(weir, client, TRUSTS):
+        for heard in on_both(two_server_pooler, client, TRUSTS):
             assert errors(heard) == STALE
             (error,) = [message for message in heard if message.kind == "E"]
             assert error.fields["R"] == "RevalidateCachedQuery"
-        assert [rows(heard) for heard in on_both(weir, other, TRUSTS)] == [[("1", "2")]] * 2
+        assert [rows(heard) for heard in on_both(two_server_pooler, other, TRUSTS)] == [[("1", "2")]] * 2
         client.ask(close("S", "S") + SYNC)
         prepare(client)
-        assert [rows(heard) for heard in on_both(weir, client, TRUSTS)] == [[("1", "2")]] * 2
+        assert [rows(heard) for heard in on_both(two_server_pooler, client, TRUSTS)] == [[("1", "2")]] * 2
 
 
-def test_an_error_before_a_sync(weir):
+def test_an_error_before_a_sync(two_server_pooler):
     """The server skips all messages up to the Sync. pgweir must send the Sync although it does not know the statement's
     columns.
     """
-    with weir.raw() as client, weir.raw() as other:
+    with two_server_pooler.raw() as client, two_server_pooler.raw() as other:
         prepare(client)
         assert errors(other.query("ALTER TABLE changing ADD b int DEFAULT 2")) == []
         # Another client has the server with the statement.
@@ -120,19 +120,19 @@ def test_an_error_before_a_sync(weir):
 
 
 @pytest.mark.pgweir_only("it gives rows of columns that the client was not told of")
-def test_a_change_that_affects_no_result_columns(weir):
-    with weir.raw() as client, weir.raw() as other:
+def test_a_change_that_affects_no_result_columns(two_server_pooler):
+    with two_server_pooler.raw() as client, two_server_pooler.raw() as other:
         prepare(client)
         other.query("CREATE TABLE changing_not (a int); DROP TABLE changing_not")
         other.query("ALTER TABLE changing ALTER a SET DEFAULT 5")
-        assert [rows(heard) for heard in on_both(weir, client, TRUSTS)] == [[("1",)]] * 2
+        assert [rows(heard) for heard in on_both(two_server_pooler, client, TRUSTS)] == [[("1",)]] * 2
 
 
-def test_statements_prepared_after_a_change_in_a_transaction(weir):
+def test_statements_prepared_after_a_change_in_a_transaction(two_server_pooler):
     """A statement that is prepared after the change is new, also if the server has the text already; the same after the
     change is rolled back.
     """
-    with weir.raw() as client, weir.raw() as other:
+    with two_server_pooler.raw() as client, two_server_pooler.raw() as other:
         prepare(other)
         client.query("BEGIN")
         client.query("ALTER TABLE changing ADD b int DEFAULT 2")
@@ -150,10 +150,10 @@ def test_statements_prepared_after_a_change_in_a_transaction(weir):
         assert rows(client.ask(bind(name="U") + execute() + SYNC)) == [("1",)]
 
 
-def test_types_that_are_created_again(weir):
+def test_types_that_are_created_again(two_server_pooler):
     """A client that prepares a statement is not affected by older types."""
     text = "SELECT NULL::changing_type"
-    with weir.raw() as client:
+    with two_server_pooler.raw() as client:
         for _ in range(3):
             assert errors(client.query("CREATE TYPE changing_type AS (a int)")) == []
             client.query("BEGIN")
@@ -165,9 +165,9 @@ def test_types_that_are_created_again(weir):
 
 
 @pytest.mark.pgweir_only("it knows nothing of SQL's names")
-def test_execute_is_described_by_what_it_executes(weir):
+def test_execute_is_described_by_what_it_executes(two_server_pooler):
     """Also if another client's statement of this name on the server differs."""
-    with weir.raw() as client, weir.raw() as other:
+    with two_server_pooler.raw() as client, two_server_pooler.raw() as other:
         for each, what in ((client, "'one' AS a"), (other, "2 AS b, 3 AS c")):
             each.ask(parse(f"SELECT {what}", "named") + SYNC)
             prepare(each, text="EXECUTE named")
@@ -180,10 +180,10 @@ def test_execute_is_described_by_what_it_executes(weir):
 
 
 @pytest.mark.pgweir_only("it carries nothing")
-def test_an_unnamed_statement_in_requests_of_its_own(weir):
+def test_an_unnamed_statement_in_requests_of_its_own(two_server_pooler):
     """One request prepares the unnamed statement, later ones use it, as pgx does in its mode `describe_exec`."""
     text = "SELECT set_config('app.key', $1, false)"
-    with weir.raw() as client, weir.raw() as other:
+    with two_server_pooler.raw() as client, two_server_pooler.raw() as other:
         assert kinds(client.ask(parse(text) + describe("S") + SYNC)) == "1tTZ"
         for value in ("one", "two"):
             assert rows(client.ask(bind((value,)) + execute() + SYNC)) == [(value,)]
@@ -195,18 +195,18 @@ def test_an_unnamed_statement_in_requests_of_its_own(weir):
 @pytest.mark.shows("server_idle_timeout")
 def test_a_database_that_is_dropped(start_pooler, newest_pg, workers):
     """The clients have left, and the pool's servers do not prevent DROP DATABASE."""
-    weir = start_pooler(databases={"*": f"host={newest_pg.host} port={newest_pg.port}"}, workers=workers,
+    two_server_pooler = start_pooler(databases={"*": f"host={newest_pg.host} port={newest_pg.port}"}, workers=workers,
                         users={clusters.SUPERUSER: ""})
-    with weir.connect(clusters.SUPERUSER, "app") as client:
+    with two_server_pooler.connect(clusters.SUPERUSER, "app") as client:
         for name in ("dropped", "renamed"):
             client.execute(f"DROP DATABASE IF EXISTS {name}")
         client.execute("CREATE DATABASE dropped")
         for statement in ("CREATE DATABASE renamed TEMPLATE dropped", "DROP DATABASE renamed",
                           'ALTER DATABASE dropped RENAME TO renamed'):
-            with weir.connect(clusters.SUPERUSER, "dropped") as short:
+            with two_server_pooler.connect(clusters.SUPERUSER, "dropped") as short:
                 assert short.execute("SELECT 1").fetchone() == (1,)
             client.execute(statement)
-        with weir.connect(clusters.SUPERUSER, "renamed") as there:
+        with two_server_pooler.connect(clusters.SUPERUSER, "renamed") as there:
             there.execute("SELECT 1")
             with pytest.raises(psycopg.errors.ObjectInUse):
                 client.execute("DROP DATABASE renamed")
@@ -215,12 +215,12 @@ def test_a_database_that_is_dropped(start_pooler, newest_pg, workers):
 
 def test_a_database_is_dropped_when_its_last_client_leaves(start_pooler, newest_pg, workers):
     """PostgreSQL's DROP DATABASE waits some seconds for that."""
-    weir = start_pooler(databases={"*": f"host={newest_pg.host} port={newest_pg.port}"}, workers=workers,
+    two_server_pooler = start_pooler(databases={"*": f"host={newest_pg.host} port={newest_pg.port}"}, workers=workers,
                         users={clusters.SUPERUSER: ""})
-    with weir.connect(clusters.SUPERUSER, "app") as client:
+    with two_server_pooler.connect(clusters.SUPERUSER, "app") as client:
         client.execute("DROP DATABASE IF EXISTS dropped")
         client.execute("CREATE DATABASE dropped")
-        last = weir.connect(clusters.SUPERUSER, "dropped")
+        last = two_server_pooler.connect(clusters.SUPERUSER, "dropped")
         last.execute("SELECT 1")
         with ThreadPoolExecutor(1) as drop:
             done = drop.submit(client.execute, "DROP DATABASE dropped")

@@ -209,7 +209,7 @@ ROLLED_BACK, UNKNOWN = "08006", "08007"
 SILENT = "server conn crashed?"
 
 
-def dies_at(sql):
+def server_that_closes_at(sql):
     """A fake server that begins transactions, answers each query, and closes its connection without an error when it
     gets this text.
     """
@@ -247,7 +247,7 @@ def dies_at(sql):
 ])
 def test_the_outcome_of_a_commit(start_pooler, start_server, before, last, expect, statistics):
     """A client whose COMMIT was sent and not confirmed learns that its outcome is unknown."""
-    server = start_server(dies_at(last))
+    server = start_server(server_that_closes_at(last))
     pooler = start_pooler(None, databases={"app": server.database}, statement_statistics=statistics)
     client = pooler.raw()
     for sql in before:
@@ -269,7 +269,7 @@ def test_the_outcome_of_a_commit(start_pooler, start_server, before, last, expec
 ])
 def test_the_outcome_of_a_commit_in_the_extended_protocol(start_pooler, start_server, before, last, expect):
     """The executed statements count, also those that are executed by the name of a prepared statement."""
-    server = start_server(dies_at("(sync)"))
+    server = start_server(server_that_closes_at("(sync)"))
     pooler = start_pooler(None, databases={"app": server.database})
     client = pooler.raw()
     for sql in before:
@@ -329,16 +329,16 @@ def forward(source, target):
 
 
 @pytest.mark.parametrize("mode", ["immediate", "fast"])
-def test_clients_survive_a_server_restart(start_pooler, mortal_pg, workers, mode):
-    pooler = start_pooler(mortal_pg, workers=workers, server_login_retry=1)
+def test_clients_survive_a_server_restart(start_pooler, private_pg, workers, mode):
+    pooler = start_pooler(private_pg, workers=workers, server_login_retry=1)
     idle = [pooler.raw() for _ in range(10)]
     for client in idle:
         client.value("SELECT 1")
     in_transaction = pooler.raw()
     in_transaction.query("BEGIN")
-    mortal_pg.stop(mode)
+    private_pg.stop(mode)
     machine.wait_until(lambda: pooler.pool()["sv_idle"] == 0, what="the pool knows")
-    mortal_pg.start()
+    private_pg.start()
     error = last_words(in_transaction, pooler.pgbouncer)
     assert error.sqlstate in ("57P01", "57P02", *LOST)
     for client in idle:
@@ -348,26 +348,26 @@ def test_clients_survive_a_server_restart(start_pooler, mortal_pg, workers, mode
 
 
 @pytest.mark.pgweir_only("refuses them if it has just failed to connect")
-def test_connected_clients_wait_for_the_server(start_pooler, mortal_pg, workers):
-    pooler = start_pooler(mortal_pg, workers=workers, server_login_retry=1)
+def test_connected_clients_wait_for_the_server(start_pooler, private_pg, workers):
+    pooler = start_pooler(private_pg, workers=workers, server_login_retry=1)
     clients = [pooler.raw(timeout=30) for _ in range(5)]
     for client in clients:
         client.value("SELECT 1")
-    mortal_pg.stop("immediate")
+    private_pg.stop("immediate")
     machine.wait_until(lambda: pooler.pool()["sv_idle"] == 0, what="the pool knows")
     for client in clients:
         client.send(query("SELECT 2"))
     clients[0].quiet(1.5)
-    mortal_pg.start()
+    private_pg.start()
     for client in clients:
         assert wire.value(client.until_ready()) == "2"
 
 
-def test_connected_clients_do_not_wait_for_ever(start_pooler, mortal_pg):
-    pooler = start_pooler(mortal_pg, query_wait_timeout=1, server_login_retry=1)
+def test_connected_clients_do_not_wait_for_ever(start_pooler, private_pg):
+    pooler = start_pooler(private_pg, query_wait_timeout=1, server_login_retry=1)
     client = pooler.raw()
     client.value("SELECT 1")
-    mortal_pg.stop("immediate")
+    private_pg.stop("immediate")
     machine.wait_until(lambda: pooler.pool()["sv_idle"] == 0, what="the pool knows")
     client.send(query("SELECT 2"))
     started = time.monotonic()
@@ -380,12 +380,12 @@ DOWN = "connect failed|server login has been failing"
 
 
 @pytest.mark.parametrize("over", ["tcp", "unix"])
-def test_login_while_the_server_is_down(start_pooler, mortal_pg, over):
+def test_login_while_the_server_is_down(start_pooler, private_pg, over):
     """The first login to the pool needs a server, and waits. Later logins are refused at once."""
-    mortal_pg.stop("fast")
-    host = mortal_pg.host if over == "tcp" else mortal_pg.socket_dir
-    databases = {"app": f"host={host} port={mortal_pg.port}"}
-    pooler = start_pooler(mortal_pg, databases=databases, server_login_retry=1, query_wait_timeout=5)
+    private_pg.stop("fast")
+    host = private_pg.host if over == "tcp" else private_pg.socket_dir
+    databases = {"app": f"host={host} port={private_pg.port}"}
+    pooler = start_pooler(private_pg, databases=databases, server_login_retry=1, query_wait_timeout=5)
     first = pooler.socket(timeout=15)
     first.send(wire.startup(user="trusty", database="app"))
     pooler.expect_log("closing because: connect failed (age=")
@@ -393,15 +393,15 @@ def test_login_while_the_server_is_down(start_pooler, mortal_pg, over):
     with pytest.raises(LoginRefused, match=DOWN + "|query_wait_timeout") as refused:
         pooler.raw(timeout=15)
     assert refused.value.sqlstate in LOST
-    mortal_pg.start()
+    private_pg.start()
 
-    def comes_in():
+    def connect_if_admitted():
         try:
             return pooler.raw()
         except LoginRefused:
             return None
 
-    assert machine.wait_until(comes_in, 10, "it works again").value("SELECT 1") == "1"
+    assert machine.wait_until(connect_if_admitted, 10, "it works again").value("SELECT 1") == "1"
     assert first.until("Z")[-1].body == b"I"
 
 

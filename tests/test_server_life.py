@@ -21,26 +21,26 @@ BACKEND = "SELECT pg_backend_pid()"
 @pytest.mark.shows("server_lifetime", "database.server_lifetime")
 @pytest.mark.parametrize(("settings", "database"), [({"server_lifetime": 1}, ""),
                                                     ({}, "server_lifetime=1")])
-def test_lifetime_of_an_idle_server(start_pooler, emptied_pg, settings, database):
-    pooler = start_pooler(emptied_pg, databases={"app": emptied_pg.entry(database)}, **settings)
+def test_lifetime_of_an_idle_server(start_pooler, idle_pg, settings, database):
+    pooler = start_pooler(idle_pg, databases={"app": idle_pg.entry(database)}, **settings)
     client = pooler.raw()
     backend = int(client.value(BACKEND))
-    machine.wait_until(lambda: backend not in emptied_pg.backends(), 3, "it is closed")
+    machine.wait_until(lambda: backend not in idle_pg.backends(), 3, "it is closed")
     pooler.expect_log("closing because: server lifetime over (age=")
-    assert emptied_pg.count_servers() == 0, "nobody needs another one"
+    assert idle_pg.count_servers() == 0, "nobody needs another one"
 
 
 @pytest.mark.shows("server_lifetime")
-def test_lifetime_0_is_one_use(start_pooler, emptied_pg, workers):
-    pooler = start_pooler(emptied_pg, server_lifetime=0, workers=workers)
+def test_lifetime_0_is_one_use(start_pooler, idle_pg, workers):
+    pooler = start_pooler(idle_pg, server_lifetime=0, workers=workers)
     client = pooler.raw()
     assert len({client.value(BACKEND) for _ in range(4)}) == 4
 
 
 @pytest.mark.shows("server_lifetime")
-def test_a_server_in_use_gets_a_successor_before_it_goes(start_pooler, emptied_pg, workers):
+def test_a_server_in_use_gets_a_successor_before_it_goes(start_pooler, idle_pg, workers):
     """No query waits for a login: the new server is open before the old one is closed."""
-    pooler = start_pooler(emptied_pg, server_lifetime=2, workers=workers, log_connections=1)
+    pooler = start_pooler(idle_pg, server_lifetime=2, workers=workers, log_connections=1)
     client = pooler.raw()
     backends, is_late = [], machine.after(8)
     for _ in machine.every(0.005, until=lambda: len(backends) >= 3 or is_late()):
@@ -52,17 +52,17 @@ def test_a_server_in_use_gets_a_successor_before_it_goes(start_pooler, emptied_p
 
 
 @pytest.mark.shows("server_lifetime")
-def test_a_late_check_opens_the_successor_first(start_pooler, emptied_pg):
+def test_a_late_check_opens_the_successor_first(start_pooler, idle_pg):
     """The process was stopped when it should have opened the successor, and until after the server's end."""
-    pooler = start_pooler(emptied_pg, server_lifetime=1, workers=1, log_connections=1)
+    pooler = start_pooler(idle_pg, server_lifetime=1, workers=1, log_connections=1)
     client = pooler.raw()
     old = int(client.value(BACKEND))
     machine.stand_still(pooler.process)
-    machine.stays_true(lambda: old in emptied_pg.backends(), 1.1, "the server is open until it is too old")
+    machine.stays_true(lambda: old in idle_pg.backends(), 1.1, "the server is open until it is too old")
     client.send(wire.query(BACKEND))
     pooler.signal(signal.SIGCONT)
     client.until_ready()
-    for _ in machine.every(0.005, until=lambda: old not in emptied_pg.backends()):
+    for _ in machine.every(0.005, until=lambda: old not in idle_pg.backends()):
         client.value(BACKEND)
     assert_successors_came_first(pooler)
 
@@ -77,27 +77,27 @@ def assert_successors_came_first(pooler):
 
 
 @pytest.mark.shows("server_lifetime")
-def test_servers_do_not_all_end_at_once(start_pooler, emptied_pg):
+def test_servers_do_not_all_end_at_once(start_pooler, idle_pg):
     """Their ends are spread over the last tenth of the lifetime (by how much: a unit test of the terms)."""
-    pooler = start_pooler(emptied_pg, server_lifetime=8, default_pool_size=20)
+    pooler = start_pooler(idle_pg, server_lifetime=8, default_pool_size=20)
     started = time.monotonic()
     clients = [pooler.raw() for _ in range(20)]
     for client in clients:
         client.query("BEGIN")
     for client in clients:
         client.query("COMMIT")
-    machine.wait_until(lambda: emptied_pg.count_servers() < 20, 15, "the first goes")
+    machine.wait_until(lambda: idle_pg.count_servers() < 20, 15, "the first goes")
     assert time.monotonic() - started > 7
-    assert emptied_pg.count_servers() > 0
-    machine.wait_until(lambda: emptied_pg.count_servers() == 0, 10, "the last goes")
+    assert idle_pg.count_servers() > 0
+    machine.wait_until(lambda: idle_pg.count_servers() == 0, 10, "the last goes")
 
 
 # -- pools
 
 
 @pytest.mark.shows("pool_idle_timeout")
-def test_unused_pool_is_forgotten(start_pooler, emptied_pg, workers):
-    pooler = start_pooler(emptied_pg, pool_idle_timeout=0.5, server_idle_timeout=0.5, workers=workers)
+def test_unused_pool_is_forgotten(start_pooler, idle_pg, workers):
+    pooler = start_pooler(idle_pg, pool_idle_timeout=0.5, server_idle_timeout=0.5, workers=workers)
     with pooler.raw() as client:
         client.value("SELECT 1")
     assert pooler.pool() is not None
@@ -107,9 +107,9 @@ def test_unused_pool_is_forgotten(start_pooler, emptied_pg, workers):
 
 
 @pytest.mark.shows("autodb_idle_timeout")
-def test_unused_auto_database_is_forgotten(start_pooler, emptied_pg, workers):
-    databases = {"*": emptied_pg.entry(dbname=None), "other": emptied_pg.entry()}
-    pooler = start_pooler(emptied_pg, databases=databases, autodb_idle_timeout=0.5,
+def test_unused_auto_database_is_forgotten(start_pooler, idle_pg, workers):
+    databases = {"*": idle_pg.entry(dbname=None), "other": idle_pg.entry()}
+    pooler = start_pooler(idle_pg, databases=databases, autodb_idle_timeout=0.5,
                           server_idle_timeout=0.5, workers=workers)
     for dbname in ("app", "other"):
         with pooler.raw(dbname=dbname) as client:
@@ -123,8 +123,8 @@ def test_unused_auto_database_is_forgotten(start_pooler, emptied_pg, workers):
 
 @pytest.mark.shows("server_round_robin")
 @pytest.mark.parametrize("turns", [0, 1])
-def test_server_round_robin(start_pooler, emptied_pg, turns):
-    pooler = start_pooler(emptied_pg, server_round_robin=turns, workers=1)
+def test_server_round_robin(start_pooler, idle_pg, turns):
+    pooler = start_pooler(idle_pg, server_round_robin=turns, workers=1)
     clients = [pooler.raw() for _ in range(3)]
     for client in clients:
         client.query("BEGIN")
@@ -168,7 +168,7 @@ def dead():
 
 @pytest.mark.shows("server_check_query", "server_check_delay")
 @pytest.mark.parametrize(("setting", "sql"), [("<empty>", ""), ("SELECT 7", "SELECT 7")])
-def test_servers_are_checked_before_they_are_lent(start_pooler, emptied_pg, dead, workers, setting, sql):
+def test_servers_are_checked_before_they_are_lent(start_pooler, idle_pg, dead, workers, setting, sql):
     seen = []
     with FakeServer(statements(seen)) as server:
         pooler = start_pooler(None, databases={"app": server.database}, server_check_query=setting,
@@ -182,7 +182,7 @@ def test_servers_are_checked_before_they_are_lent(start_pooler, emptied_pg, dead
         assert seen[3:] == [(1, sql), (2, "3")]
 
 
-def test_no_server_is_checked_for_a_terminate_message(start_pooler, emptied_pg, dead, workers):
+def test_no_server_is_checked_for_a_terminate_message(start_pooler, idle_pg, dead, workers):
     seen = []
     with FakeServer(statements(seen)) as server:
         pooler = start_pooler(None, databases={"app": server.database}, server_check_query="CHECK",
@@ -197,7 +197,7 @@ def test_no_server_is_checked_for_a_terminate_message(start_pooler, emptied_pg, 
 
 
 @pytest.mark.shows("server_check_delay", "server_check_query")
-def test_a_server_that_was_just_in_use_is_not_checked(start_pooler, emptied_pg, dead):
+def test_a_server_that_was_just_in_use_is_not_checked(start_pooler, idle_pg, dead):
     seen = []
     with FakeServer(statements(seen)) as server:
         pooler = start_pooler(None, databases={"app": server.database}, server_check_delay=1)
@@ -213,7 +213,7 @@ def test_a_server_that_was_just_in_use_is_not_checked(start_pooler, emptied_pg, 
 
 
 @pytest.mark.shows("server_check_query")
-def test_an_empty_server_check_query_is_none(start_pooler, emptied_pg, dead):
+def test_an_empty_server_check_query_is_none(start_pooler, idle_pg, dead):
     seen = []
     with FakeServer(statements(seen)) as server:
         pooler = start_pooler(None, databases={"app": server.database}, server_check_query="",
@@ -236,7 +236,7 @@ def test_a_check_that_fails(start_pooler, pg, workers, check):
 
 
 @pytest.mark.shows("server_connect_timeout")
-def test_a_check_without_an_answer(start_pooler, emptied_pg):
+def test_a_check_without_an_answer(start_pooler, idle_pg):
     """The client waits no longer than server_connect_timeout, and gets another server."""
     def behave(connection):
         if connection.welcome():
@@ -255,7 +255,7 @@ def test_a_check_without_an_answer(start_pooler, emptied_pg):
     pooler.expect_log("closing because: server check timeout")
 
 
-def test_a_client_that_leaves_during_a_check(start_pooler, emptied_pg):
+def test_a_client_that_leaves_during_a_check(start_pooler, idle_pg):
     go = threading.Event()
 
     def behave(connection):
@@ -284,9 +284,9 @@ def test_a_client_that_leaves_during_a_check(start_pooler, emptied_pg):
 
 @pytest.mark.shows("server_fast_close")
 @pytest.mark.parametrize("mode", ["session", "transaction"])
-def test_server_fast_close(start_pooler, emptied_pg, workers, mode):
+def test_server_fast_close(start_pooler, idle_pg, workers, mode):
     """After RECONNECT, a session in session mode ends with its transaction. The other modes do not need the setting."""
-    pooler = start_pooler(emptied_pg, pool_mode=mode, server_fast_close=1, workers=workers)
+    pooler = start_pooler(idle_pg, pool_mode=mode, server_fast_close=1, workers=workers)
     idle, busy = pooler.raw(), pooler.raw()
     busy.query("BEGIN")
     backend = idle.value(BACKEND)
@@ -302,8 +302,8 @@ def test_server_fast_close(start_pooler, emptied_pg, workers, mode):
 
 
 @pytest.mark.shows("server_fast_close")
-def test_without_server_fast_close_a_session_goes_on(start_pooler, emptied_pg):
-    pooler = start_pooler(emptied_pg, pool_mode="session")
+def test_without_server_fast_close_a_session_goes_on(start_pooler, idle_pg):
+    pooler = start_pooler(idle_pg, pool_mode="session")
     client = pooler.raw()
     backend = client.value(BACKEND)
     pooler.console("RECONNECT app")
@@ -318,7 +318,7 @@ def test_without_server_fast_close_a_session_goes_on(start_pooler, emptied_pg):
 
 @pytest.mark.shows("server_login_retry")
 @pytest.mark.parametrize("retry", [0.2, 1.2])
-def test_server_login_retry(start_pooler, emptied_pg, retry):
+def test_server_login_retry(start_pooler, idle_pg, retry):
     """The next login comes after this time, not before, and serves the waiting clients."""
     times = []
 
@@ -335,7 +335,7 @@ def test_server_login_retry(start_pooler, emptied_pg, retry):
     assert all(retry - 0.05 < gap < retry + 0.6 for gap in gaps), gaps
 
 
-def test_clients_get_the_servers_error(start_pooler, emptied_pg, workers):
+def test_clients_get_the_servers_error(start_pooler, idle_pg, workers):
     """All waiting clients receive the server's own error, and so do later ones, at once."""
     asked = threading.Event()
     go = threading.Event()
@@ -364,26 +364,26 @@ def test_clients_get_the_servers_error(start_pooler, emptied_pg, workers):
     pooler.expect_log("server login failed: FATAL no entry for you")
 
 
-def test_outdated_servers_keep_no_client_waiting(start_pooler, emptied_pg, workers):
+def test_outdated_servers_keep_no_client_waiting(start_pooler, idle_pg, workers):
     """The login of a new server is refused: waiting clients receive the reason, though an outdated server still exists.
     """
-    emptied_pg.run("CREATE ROLE fading LOGIN")
+    idle_pg.run("CREATE ROLE fading LOGIN")
     try:
-        pooler = start_pooler(emptied_pg, users={"fading": "x", "admin": "admin password"},
+        pooler = start_pooler(idle_pg, users={"fading": "x", "admin": "admin password"},
                               auth_type="trust", default_pool_size=2, workers=workers)
         busy, other = pooler.raw("fading"), pooler.raw("fading")
         busy.query("BEGIN")
-        emptied_pg.run("ALTER ROLE fading NOLOGIN")
+        idle_pg.run("ALTER ROLE fading NOLOGIN")
         pooler.console("RECONNECT")
         other.send(wire.query("SELECT 1"))
         assert "is not permitted to log in" in other.until("E")[-1].words
         assert busy.value("SELECT 1") == "1"
     finally:
-        emptied_pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'fading'")
-        emptied_pg.run("DROP ROLE fading")
+        idle_pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'fading'")
+        idle_pg.run("DROP ROLE fading")
 
 
-def test_a_server_that_starts_is_waited_for(start_pooler, emptied_pg, workers):
+def test_a_server_that_starts_is_waited_for(start_pooler, idle_pg, workers):
     """PostgreSQL answers 57P03 while it starts: no client is refused for that."""
     def behave(connection):
         if connection.number < 3:

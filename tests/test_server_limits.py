@@ -26,22 +26,22 @@ def begin(pooler, count, user="trusty", dbname="app"):
 
 
 @pytest.mark.shows("user.pool_size")
-def test_pool_size_of_a_user_goes_first(start_pooler, emptied_pg, workers):
-    pooler = start_pooler(emptied_pg, databases={"app": emptied_pg.entry("pool_size=1")},
+def test_pool_size_of_a_user_goes_first(start_pooler, idle_pg, workers):
+    pooler = start_pooler(idle_pg, databases={"app": idle_pg.entry("pool_size=1")},
                           users_section={"trusty": "pool_size=3"}, workers=workers)
     clients = begin(pooler, 3)
-    assert emptied_pg.count_servers() == 3
+    assert idle_pg.count_servers() == 3
     late = pooler.raw()
     late.send(wire.query("SELECT 1"))
     late.quiet()
     clients[0].query("COMMIT")
     assert wire.value(late.until_ready()) == "1"
-    assert emptied_pg.count_servers() == 3
+    assert idle_pg.count_servers() == 3
 
 
-def test_pool_size_0_is_no_limit(start_pooler, emptied_pg):
-    pooler = start_pooler(emptied_pg, default_pool_size=0)
-    assert len(begin(pooler, 25)) == emptied_pg.count_servers() == 25
+def test_pool_size_0_is_no_limit(start_pooler, idle_pg):
+    pooler = start_pooler(idle_pg, default_pool_size=0)
+    assert len(begin(pooler, 25)) == idle_pg.count_servers() == 25
 
 
 RESERVES = {
@@ -55,10 +55,10 @@ RESERVES = {
 @pytest.mark.shows("reserve_pool_size", "reserve_pool_timeout", "database.reserve_pool_size",
                    "user.reserve_pool_size")
 @pytest.mark.parametrize("name", RESERVES)
-def test_reserve(start_pooler, emptied_pg, workers, name):
+def test_reserve(start_pooler, idle_pg, workers, name):
     """A client that has waited for reserve_pool_timeout gets a server beyond the pool's size."""
     settings, database, user = RESERVES[name]
-    pooler = start_pooler(emptied_pg, databases={"app": emptied_pg.entry(database)},
+    pooler = start_pooler(idle_pg, databases={"app": idle_pg.entry(database)},
                           users_section={"trusty": user} if user else None, workers=workers,
                           default_pool_size=1, reserve_pool_timeout=1.5, **settings)
     holder = begin(pooler, 1)
@@ -66,63 +66,63 @@ def test_reserve(start_pooler, emptied_pg, workers, name):
     for waiter in waiters:
         waiter.send(wire.query("SELECT pg_sleep(30)"))
     waiters[0].quiet(0.3)
-    assert emptied_pg.count_servers() == 1
-    machine.wait_until(lambda: emptied_pg.count_servers() == 3, 5, "the reserve is used")
+    assert idle_pg.count_servers() == 1
+    machine.wait_until(lambda: idle_pg.count_servers() == 3, 5, "the reserve is used")
     machine.wait_until(lambda: pooler.pool()["cl_waiting"] == 2, what="they are lent")
     assert pooler.log().count("taking connection from reserve_pool") == 2
     assert holder[0].value("SELECT 1") == "1"
 
 
-def test_without_reserve_timeout_there_is_no_reserve(start_pooler, emptied_pg):
-    pooler = start_pooler(emptied_pg, default_pool_size=1, reserve_pool_size=1, reserve_pool_timeout=0)
+def test_without_reserve_timeout_there_is_no_reserve(start_pooler, idle_pg):
+    pooler = start_pooler(idle_pg, default_pool_size=1, reserve_pool_size=1, reserve_pool_timeout=0)
     holders = begin(pooler, 1)
     waiter = pooler.raw()
     waiter.send(wire.query("SELECT 1"))
     waiter.quiet(0.8)
-    assert emptied_pg.count_servers() == len(holders)
+    assert idle_pg.count_servers() == len(holders)
 
 
 @pytest.mark.shows("min_pool_size", "database.min_pool_size")
 @pytest.mark.parametrize(("settings", "database"), [({"min_pool_size": 3}, ""),
                                                     ({"min_pool_size": 9}, "min_pool_size=3")])
-def test_min_pool_size_is_kept_while_there_are_clients(start_pooler, emptied_pg, workers, settings,
+def test_min_pool_size_is_kept_while_there_are_clients(start_pooler, idle_pg, workers, settings,
                                                        database):
-    pooler = start_pooler(emptied_pg, databases={"app": emptied_pg.entry(database)}, workers=workers,
+    pooler = start_pooler(idle_pg, databases={"app": idle_pg.entry(database)}, workers=workers,
                           server_idle_timeout=1, **settings)
-    assert emptied_pg.count_servers() == 0
+    assert idle_pg.count_servers() == 0
     client = pooler.raw()
     client.value("SELECT 1")
-    machine.wait_until(lambda: emptied_pg.count_servers() == 3, 4, "the pool is filled")
-    machine.stays_true(lambda: emptied_pg.count_servers() == 3, 1.6, "the pool stays full though server_idle_timeout passes")
-    emptied_pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'trusty'")
-    machine.wait_until(lambda: emptied_pg.count_servers() == 3, 4, "the pool is filled again")
+    machine.wait_until(lambda: idle_pg.count_servers() == 3, 4, "the pool is filled")
+    machine.stays_true(lambda: idle_pg.count_servers() == 3, 1.6, "the pool stays full though server_idle_timeout passes")
+    idle_pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'trusty'")
+    machine.wait_until(lambda: idle_pg.count_servers() == 3, 4, "the pool is filled again")
 
 
-def test_min_pool_size_does_not_exceed_pool_size(start_pooler, emptied_pg):
-    pooler = start_pooler(emptied_pg, min_pool_size=5, default_pool_size=2)
+def test_min_pool_size_does_not_exceed_pool_size(start_pooler, idle_pg):
+    pooler = start_pooler(idle_pg, min_pool_size=5, default_pool_size=2)
     client = pooler.raw()
     client.value("SELECT 1")
-    machine.wait_until(lambda: emptied_pg.count_servers() == 2, 4, "the pool is filled")
+    machine.wait_until(lambda: idle_pg.count_servers() == 2, 4, "the pool is filled")
     client.quiet(0.8)
-    assert emptied_pg.count_servers() == 2
+    assert idle_pg.count_servers() == 2
 
 
 @pytest.mark.shows("database.user", "database.min_pool_size")
-def test_min_pool_size_of_a_forced_user_needs_no_client(start_pooler, emptied_pg, workers):
-    databases = {"app": emptied_pg.entry("user=trusty min_pool_size=2"),
-                 "other": emptied_pg.entry("min_pool_size=2", "other")}
-    start_pooler(emptied_pg, databases=databases, workers=workers)
-    machine.wait_until(lambda: emptied_pg.count_servers() == 2, 4, "the pool is filled")
-    assert emptied_pg.count_servers(dbname="other") == 0
+def test_min_pool_size_of_a_forced_user_needs_no_client(start_pooler, idle_pg, workers):
+    databases = {"app": idle_pg.entry("user=trusty min_pool_size=2"),
+                 "other": idle_pg.entry("min_pool_size=2", "other")}
+    start_pooler(idle_pg, databases=databases, workers=workers)
+    machine.wait_until(lambda: idle_pg.count_servers() == 2, 4, "the pool is filled")
+    assert idle_pg.count_servers(dbname="other") == 0
 
 
-def test_lowered_size_closes_servers(start_pooler, emptied_pg, workers):
-    pooler = start_pooler(emptied_pg, default_pool_size=4, workers=workers)
+def test_lowered_size_closes_servers(start_pooler, idle_pg, workers):
+    pooler = start_pooler(idle_pg, default_pool_size=4, workers=workers)
     for client in begin(pooler, 4):
         client.query("COMMIT")
-    assert emptied_pg.count_servers() == 4
+    assert idle_pg.count_servers() == 4
     pooler.console("SET default_pool_size = 1")
-    machine.wait_until(lambda: emptied_pg.count_servers() == 1, what="three are closed")
+    machine.wait_until(lambda: idle_pg.count_servers() == 1, what="three are closed")
 
 
 # -- caps
@@ -151,32 +151,32 @@ def capped(start_pooler, pg, name, **options):
 @pytest.mark.shows("max_db_connections", "database.max_db_connections", "max_user_connections",
                    "user.max_user_connections", "max_server_conn")
 @pytest.mark.parametrize("name", CAPS)
-def test_cap(start_pooler, emptied_pg, workers, name):
+def test_cap(start_pooler, idle_pg, workers, name):
     """No server is opened above a cap. When a server is closed, a waiting client gets its slot."""
-    pooler, one, other = capped(start_pooler, emptied_pg, name, workers=workers, query_wait_timeout=9)
+    pooler, one, other = capped(start_pooler, idle_pg, name, workers=workers, query_wait_timeout=9)
     holders = begin(pooler, 2, *one)
     waiter = pooler.socket()
     waiter.send(wire.startup(user=other[0], database=other[1]))
     late = pooler.raw(*one)
     late.send(wire.query("SELECT 1"))
     late.quiet(0.6)
-    assert emptied_pg.count_servers(*one) + emptied_pg.count_servers(*other) == 2
+    assert idle_pg.count_servers(*one) + idle_pg.count_servers(*other) == 2
     # A server that becomes free goes to its own pool first, unless the other pool has waited for its share.
     for holder in holders:
         holder.query("COMMIT")
     assert wire.value(late.until_ready()) == "1"
     waiter.until("Z")
     # Both were served. A server that was closed for the other pool may still be ending.
-    machine.wait_until(lambda: emptied_pg.count_servers(*one) + emptied_pg.count_servers(*other) <= 2,
+    machine.wait_until(lambda: idle_pg.count_servers(*one) + idle_pg.count_servers(*other) <= 2,
                        what="no more servers than the cap")
 
 
 @pytest.mark.shows("max_db_connections", "max_user_connections", "max_server_conn")
 @pytest.mark.parametrize("name", CAPS)
-def test_eviction(start_pooler, emptied_pg, workers, name):
+def test_eviction(start_pooler, idle_pg, workers, name):
     """An idle server of another pool under the same cap is closed: the one that has been idle longest."""
     # Otherwise the client may get a second server while the first reads the catalog.
-    pooler, one, other = capped(start_pooler, emptied_pg, name, workers=workers,
+    pooler, one, other = capped(start_pooler, idle_pg, name, workers=workers,
                                 catalog_check_interval=0)
     clients = begin(pooler, 2, *one)
     backends = [client.value(BACKEND) for client in clients]
@@ -187,13 +187,13 @@ def test_eviction(start_pooler, emptied_pg, workers, name):
     with pooler.raw(*other) as client:
         assert client.value("SELECT 1") == "1"
     assert pooler.log().count("closing because: evicted") == 1
-    machine.wait_until(lambda: emptied_pg.backends(f"pid = {backends[1]}") == [], what="it is gone")
-    assert emptied_pg.backends(f"pid = {backends[0]}") != []
+    machine.wait_until(lambda: idle_pg.backends(f"pid = {backends[1]}") == [], what="it is gone")
+    assert idle_pg.backends(f"pid = {backends[0]}") != []
 
 
-def test_server_that_comes_free_is_evicted_at_once(start_pooler, emptied_pg, workers):
+def test_server_that_comes_free_is_evicted_at_once(start_pooler, idle_pg, workers):
     """The search for an idle server finds none, so the next server that becomes free is closed."""
-    pooler = start_pooler(emptied_pg, max_db_connections=1, workers=workers)
+    pooler = start_pooler(idle_pg, max_db_connections=1, workers=workers)
     holder = begin(pooler, 1)[0]
     waiter = pooler.socket()
     waiter.send(wire.startup(user="plainly", database="app"))
@@ -211,9 +211,9 @@ def test_server_that_comes_free_is_evicted_at_once(start_pooler, emptied_pg, wor
 
 
 @pytest.mark.shows("max_db_connections")
-def test_no_pool_starves_under_a_cap(start_pooler, emptied_pg, workers):
+def test_no_pool_starves_under_a_cap(start_pooler, idle_pg, workers):
     """A pool whose clients always wait gives a server up for a pool that has none."""
-    pooler = start_pooler(emptied_pg, max_db_connections=2, workers=workers, query_wait_timeout=20)
+    pooler = start_pooler(idle_pg, max_db_connections=2, workers=workers, query_wait_timeout=20)
     stop = threading.Event()
     served = [0]
 
@@ -238,10 +238,10 @@ def test_no_pool_starves_under_a_cap(start_pooler, emptied_pg, workers):
 
 
 @pytest.mark.shows("max_server_conn", "database.weight")
-def test_shares_are_by_weight(start_pooler, emptied_pg, workers):
+def test_shares_are_by_weight(start_pooler, idle_pg, workers):
     """Two pools that need all servers share them 3 to 1. Each can use all of them while the other needs none."""
-    databases = {"app": emptied_pg.entry("weight=3"), "other": emptied_pg.entry("", "other")}
-    pooler = start_pooler(emptied_pg, databases=databases, max_server_conn=8, default_pool_size=8,
+    databases = {"app": idle_pg.entry("weight=3"), "other": idle_pg.entry("", "other")}
+    pooler = start_pooler(idle_pg, databases=databases, max_server_conn=8, default_pool_size=8,
                           workers=workers, max_client_conn=100)
     stop = threading.Event()
 
@@ -258,9 +258,9 @@ def test_shares_are_by_weight(start_pooler, emptied_pg, workers):
 
     threads = run("other")
     try:
-        machine.wait_until(lambda: emptied_pg.count_servers(dbname="other") == 8, what="it has all")
+        machine.wait_until(lambda: idle_pg.count_servers(dbname="other") == 8, what="it has all")
         threads += run("app")
-        shares = lambda: (emptied_pg.count_servers(dbname="app"), emptied_pg.count_servers(dbname="other"))
+        shares = lambda: (idle_pg.count_servers(dbname="app"), idle_pg.count_servers(dbname="other"))
         machine.wait_until(lambda: shares() == (6, 2), 12, "three to one")
     finally:
         stop.set()
@@ -269,9 +269,9 @@ def test_shares_are_by_weight(start_pooler, emptied_pg, workers):
 
 
 @pytest.mark.shows("max_server_conn")
-def test_an_unused_pool_has_no_share(start_pooler, emptied_pg, workers):
-    databases = {"app": emptied_pg.entry(), "other": emptied_pg.entry("", "other")}
-    pooler = start_pooler(emptied_pg, databases=databases, max_server_conn=2, workers=workers)
+def test_an_unused_pool_has_no_share(start_pooler, idle_pg, workers):
+    databases = {"app": idle_pg.entry(), "other": idle_pg.entry("", "other")}
+    pooler = start_pooler(idle_pg, databases=databases, max_server_conn=2, workers=workers)
     with pooler.raw(dbname="other") as gone:
         gone.query("SELECT 1")
     holders = begin(pooler, 1)
@@ -281,8 +281,8 @@ def test_an_unused_pool_has_no_share(start_pooler, emptied_pg, workers):
     assert holders[0].value("SELECT 2") == "2"
 
 
-def test_room_that_comes_by_a_reload_is_used(start_pooler, emptied_pg, workers):
-    pooler = start_pooler(emptied_pg, max_server_conn=1, workers=workers)
+def test_room_that_comes_by_a_reload_is_used(start_pooler, idle_pg, workers):
+    pooler = start_pooler(idle_pg, max_server_conn=1, workers=workers)
     holder = begin(pooler, 1)[0]
     waiter = pooler.raw()
     waiter.send(wire.query("SELECT 1"))
@@ -292,11 +292,11 @@ def test_room_that_comes_by_a_reload_is_used(start_pooler, emptied_pg, workers):
     assert holder.value("SELECT 2") == "2"
 
 
-def test_min_pool_size_evicts_no_server(start_pooler, emptied_pg):
-    pooler = start_pooler(emptied_pg, max_db_connections=3, min_pool_size=2)
+def test_min_pool_size_evicts_no_server(start_pooler, idle_pg):
+    pooler = start_pooler(idle_pg, max_db_connections=3, min_pool_size=2)
     clients = [pooler.raw(user) for user in ("trusty", "plainly")]
     assert [client.value("SELECT 1") for client in clients] == ["1", "1"]
-    machine.wait_until(lambda: len(emptied_pg.backends("datname = 'app'")) == 3, 4, "there is room")
+    machine.wait_until(lambda: len(idle_pg.backends("datname = 'app'")) == 3, 4, "there is room")
     machine.stays_true(lambda: "evicted" not in pooler.log(), 0.8, "nobody is evicted")
 
 
@@ -305,7 +305,7 @@ def test_min_pool_size_evicts_no_server(start_pooler, emptied_pg):
 
 @pytest.mark.shows("server_connect_limit")
 @pytest.mark.parametrize("limit", [1, 3])
-def test_server_connect_limit(start_pooler, emptied_pg, limit):
+def test_server_connect_limit(start_pooler, idle_pg, limit):
     """After the first successful login, this number of logins of a pool may be under way at once."""
     seen, lock, go = [], threading.Lock(), threading.Event()
     under_way = [0]

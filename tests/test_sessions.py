@@ -9,7 +9,7 @@ BACKEND = "SELECT pg_backend_pid()"
 
 
 @pytest.fixture
-def two(start_pooler, pg):
+def two_clients(start_pooler, pg):
     """Two clients that share one server."""
     pooler = start_pooler(pg, default_pool_size=1)
     with pooler.raw() as one, pooler.raw() as other:
@@ -26,8 +26,8 @@ def two(start_pooler, pg):
     ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", "SHOW transaction_read_only", "on"),
     ("UPDATE pg_settings SET setting = '80' WHERE name = 'work_mem'", "SHOW work_mem", "80kB"),
 ])
-def test_settings_move_to_the_next_server(two, change, read, expect):
-    one, other = two
+def test_settings_move_to_the_next_server(two_clients, change, read, expect):
+    one, other = two_clients
     default = other.value(read)
     assert default != expect
     one.query(change)
@@ -38,8 +38,8 @@ def test_settings_move_to_the_next_server(two, change, read, expect):
     assert one.value(read) == default
 
 
-def test_settings_that_are_rolled_back_do_not_move(two):
-    one, other = two
+def test_settings_that_are_rolled_back_do_not_move(two_clients):
+    one, other = two_clients
     default = one.value("SHOW work_mem")
     one.query("BEGIN; SET work_mem = '77kB'; ROLLBACK")
     one.query("SET work_mem = '78kB'; SELECT 1/0")

@@ -393,18 +393,18 @@ def test_missing_name_is_remembered(start_with_hosts, newest_pg, seconds, found)
         "127.0.0.1 localhost\n", dns_nxdomain_ttl=seconds, query_wait_timeout=1,
         databases={"app": f"host=db.test port={newest_pg.port}"})
 
-    def comes_in():
+    def query_if_admitted():
         try:
             return pooler.raw(timeout=5).value("SELECT 1")
         except (LoginRefused, wire.Closed):
             return None
 
-    assert comes_in() is None
+    assert query_if_admitted() is None
     write_hosts("127.0.0.1 db.test\n")
     if found:
-        assert machine.wait_until(comes_in, 10, "the name is looked up again") == "1"
+        assert machine.wait_until(query_if_admitted, 10, "the name is looked up again") == "1"
     else:
-        machine.stays_true(lambda: comes_in() is None, 2.5, "the name is not looked up again")
+        machine.stays_true(lambda: query_if_admitted() is None, 2.5, "the name is not looked up again")
 
 
 # -- clients that have disconnected

@@ -13,7 +13,7 @@ TAINTED = {("relation", "hit"): ("NONE", "TEMP|OPAQUE"), ("function", "keeps"): 
 
 
 @pytest.fixture
-def weir(start_pooler, newest_pg):
+def alias_pooler(start_pooler, newest_pg):
     """`app`, an alias by another name of the host, and an entry in session mode for migrations."""
     at = f"port={newest_pg.port} dbname=app"
     pooler = start_pooler(newest_pg, workers=1, databases={
@@ -32,28 +32,28 @@ def identity(pooler, entry):
     return row["system_identifier"], row["database_oid"]
 
 
-def test_entries_of_one_database_have_one_catalog(weir):
+def test_entries_of_one_database_have_one_catalog(alias_pooler):
     for entry in ("app", "alias", "other"):
-        assert read(weir, entry)["state"] == "known"
-    assert identity(weir, "app") == identity(weir, "alias") != identity(weir, "other")
-    with weir.connect(dbname="alias") as db:
+        assert read(alias_pooler, entry)["state"] == "known"
+    assert identity(alias_pooler, "app") == identity(alias_pooler, "alias") != identity(alias_pooler, "other")
+    with alias_pooler.connect(dbname="alias") as db:
         db.execute(TRIGGER)
-        read(weir, "app")
-        assert opaque(weir, "app") == opaque(weir, "alias") == TAINTED
-    assert opaque(weir, "other") == {}
+        read(alias_pooler, "app")
+        assert opaque(alias_pooler, "app") == opaque(alias_pooler, "alias") == TAINTED
+    assert opaque(alias_pooler, "other") == {}
 
 
 @pytest.mark.parametrize("prepared", [False, True])
-def test_ddl_in_session_mode(weir, prepared):
-    read(weir)
-    with weir.connect(dbname="migrations") as db:
+def test_ddl_in_session_mode(alias_pooler, prepared):
+    read(alias_pooler)
+    with alias_pooler.connect(dbname="migrations") as db:
         for statement in TRIGGER.split(";\n", 1) if not prepared else []:
             db.execute(statement)
         if prepared:
             function, trigger = TRIGGER.rsplit(";\n", 1)
             db.execute(function, prepare=True)
             db.execute(trigger, prepare=True)
-        machine.wait_until(lambda: opaque_after_reading(weir) == TAINTED, 10, "the trigger is seen")
+        machine.wait_until(lambda: opaque_after_reading(alias_pooler) == TAINTED, 10, "the trigger is seen")
 
 
 BY_CODE = """
@@ -62,67 +62,67 @@ BY_CODE = """
 
 
 @pytest.mark.parametrize("how", ["query", "prepared", "call"])
-def test_ddl_by_a_function_in_session_mode(weir, newest_pg, how):
+def test_ddl_by_a_function_in_session_mode(alias_pooler, newest_pg, how):
     """The catalog shows that the function may do DDL, so its use counts as DDL."""
     newest_pg.run(BY_CODE.format(TRIGGER), dbname="app")
     try:
-        read(weir)
+        read(alias_pooler)
         oid = newest_pg.value("SELECT 'migrates'::regproc::oid::int", dbname="app")
-        with weir.raw(dbname="migrations") as client:
+        with alias_pooler.raw(dbname="migrations") as client:
             said = {"query": wire.query("SELECT migrates()"), "call": wire.function_call(oid, ()),
                     "prepared": wire.parse("SELECT migrates()", "m") + wire.SYNC + wire.run("m") + wire.SYNC}[how]
             assert not wire.errors(client.ask(said))
-            machine.wait_until(lambda: TAINTED.items() <= opaque_after_reading(weir).items(), 10, "the trigger is seen")
+            machine.wait_until(lambda: TAINTED.items() <= opaque_after_reading(alias_pooler).items(), 10, "the trigger is seen")
     finally:
         newest_pg.run("DROP FUNCTION migrates()", dbname="app")
 
 
-def opaque_after_reading(weir):
-    read(weir)
-    return opaque(weir)
+def opaque_after_reading(alias_pooler):
+    read(alias_pooler)
+    return opaque(alias_pooler)
 
 
-def test_every_text_is_opaque_during_ddl(weir):
-    read(weir)
+def test_every_text_is_opaque_during_ddl(alias_pooler):
+    read(alias_pooler)
     for entry in ("alias", "migrations"):
-        with weir.connect(dbname=entry) as db:
+        with alias_pooler.connect(dbname=entry) as db:
             db.execute("BEGIN")
             db.execute("CREATE TYPE unrelated AS (a int)")
-            assert catalog(weir, "app")["state"] == "unknown", entry
-            with weir.connect() as other:
+            assert catalog(alias_pooler, "app")["state"] == "unknown", entry
+            with alias_pooler.connect() as other:
                 other.execute("SELECT 1")
-            assert catalog(weir, "app")["state"] == "unknown", "it is of no use to read it now"
+            assert catalog(alias_pooler, "app")["state"] == "unknown", "it is of no use to read it now"
             db.execute("ROLLBACK")
-        assert read(weir)["state"] == "known"
+        assert read(alias_pooler)["state"] == "known"
 
 
-def test_commit_prepared(weir):
-    read(weir)
-    with weir.connect() as db:
+def test_commit_prepared(alias_pooler):
+    read(alias_pooler)
+    with alias_pooler.connect() as db:
         db.execute("BEGIN; " + TRIGGER + "; PREPARE TRANSACTION 'later'")
         try:
-            read(weir)
-            assert opaque(weir) == {}
+            read(alias_pooler)
+            assert opaque(alias_pooler) == {}
         finally:
             # If this test fails, later tests would wait for the locks of the prepared transaction.
             db.execute("COMMIT PREPARED 'later'")
-    read(weir)
-    assert opaque(weir) == TAINTED
+    read(alias_pooler)
+    assert opaque(alias_pooler) == TAINTED
 
 
-def test_quiet_ddl_invalidates_no_certificate(weir):
-    read(weir)
-    before = catalog(weir, "app")["readings"]
-    with weir.connect() as db:
+def test_quiet_ddl_invalidates_no_certificate(alias_pooler):
+    read(alias_pooler)
+    before = catalog(alias_pooler, "app")["readings"]
+    with alias_pooler.connect() as db:
         for text in ("CREATE TABLE quiet (a int PRIMARY KEY, b text DEFAULT upper('x'))",
                      "CREATE INDEX ON quiet (lower(b))", "ALTER TABLE quiet ADD c int",
                      "CREATE VIEW quiet_view AS SELECT * FROM quiet", "COMMENT ON TABLE quiet IS 'x'",
                      "DROP VIEW quiet_view", "DROP TABLE quiet"):
             db.execute("BEGIN")
             db.execute(text)
-            assert catalog(weir, "app")["state"] == "known", text
+            assert catalog(alias_pooler, "app")["state"] == "known", text
             db.execute("COMMIT")
-            assert catalog(weir, "app")["state"] == "known", text
+            assert catalog(alias_pooler, "app")["state"] == "known", text
     assert int(before) >= 1
 
 
@@ -131,36 +131,36 @@ def test_quiet_ddl_invalidates_no_certificate(weir):
     "CREATE FUNCTION loud() RETURNS int LANGUAGE sql AS 'SELECT 1'", "CREATE DOMAIN loud AS int",
     "DO $$BEGIN CREATE TABLE loud (); END$$",
 ])
-def test_other_ddl_invalidates_certificates(weir, text):
-    read(weir)
-    with weir.connect() as db:
+def test_other_ddl_invalidates_certificates(alias_pooler, text):
+    read(alias_pooler)
+    with alias_pooler.connect() as db:
         db.execute("BEGIN")
         db.execute(text)
-        assert catalog(weir, "app")["state"] == "unknown"
+        assert catalog(alias_pooler, "app")["state"] == "unknown"
         db.execute("ROLLBACK")
-    assert read(weir)["state"] == "known"
+    assert read(alias_pooler)["state"] == "known"
 
 
-def test_long_texts_with_ddl(weir):
+def test_long_texts_with_ddl(alias_pooler):
     """The texts arrive in parts, with the DDL in a later one."""
-    read(weir)
-    with weir.connect() as db:
+    read(alias_pooler)
+    with alias_pooler.connect() as db:
         db.execute("BEGIN")
         db.execute("SELECT '" + 300_000 * "x" + "'; CREATE TYPE late AS (a int)")
-        assert catalog(weir, "app")["state"] == "unknown"
+        assert catalog(alias_pooler, "app")["state"] == "unknown"
         db.execute("ROLLBACK")
-        read(weir)
+        read(alias_pooler)
         db.execute("BEGIN")
         db.execute("SELECT '" + 300_000 * "x" + "'")
-        assert catalog(weir, "app")["state"] == "known"
+        assert catalog(alias_pooler, "app")["state"] == "known"
         db.execute("COMMIT")
 
 
-def test_a_server_that_is_lost_ends_its_ddl(weir, newest_pg):
-    read(weir)
-    with weir.raw() as client:
+def test_a_server_that_is_lost_ends_its_ddl(alias_pooler, newest_pg):
+    read(alias_pooler)
+    with alias_pooler.raw() as client:
         client.query("BEGIN; CREATE TYPE gone AS (a int)")
-        assert catalog(weir, "app")["ddl"] == 1
+        assert catalog(alias_pooler, "app")["ddl"] == 1
         newest_pg.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%TYPE gone%'"
                        " AND pid <> pg_backend_pid()")
-    assert read(weir)["ddl"] == 0
+    assert read(alias_pooler)["ddl"] == 0

@@ -120,11 +120,11 @@ def has_transaction(steps):
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_same_as_postgresql(start_pooler, either_pg, name):
+def test_same_as_postgresql(start_pooler, plain_or_assisted_pg, name):
     steps = SCRIPTS[name]
-    with either_pg.raw() as direct:
+    with plain_or_assisted_pg.raw() as direct:
         expected = play_between(direct, steps)
-    weir = start_pooler(either_pg, workers=1, default_pool_size=2)
+    weir = start_pooler(plain_or_assisted_pg, workers=1, default_pool_size=2)
     with weir.raw() as other, weir.raw() as noisy:
         # Other clients' statements of these names must be invisible.
         noisy.query("PREPARE p AS SELECT 'noisy'")
@@ -152,8 +152,8 @@ def test_a_server_is_free_between_transactions(start_pooler, newest_pg):
 
 
 @pytest.mark.parametrize("uses", [True, False])
-def test_a_statement_that_can_not_be_prepared_for_a_while(start_pooler, either_pg, uses):
-    weir = start_pooler(either_pg, workers=1, default_pool_size=1)
+def test_a_statement_that_can_not_be_prepared_for_a_while(start_pooler, plain_or_assisted_pg, uses):
+    weir = start_pooler(plain_or_assisted_pg, workers=1, default_pool_size=1)
     with weir.raw() as client, weir.raw() as other:
         other.query("DROP TABLE IF EXISTS for_a_time; CREATE TABLE for_a_time AS SELECT 1 AS a")
         client.query("PREPARE p AS SELECT 2")
@@ -213,13 +213,13 @@ def random_step(dice):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_random_sessions(start_pooler, either_pg, seed):
+def test_random_sessions(start_pooler, plain_or_assisted_pg, seed):
     """Clients use servers in turn, and may keep one. Each gets the same answers as from PostgreSQL itself."""
     dice = random.Random(seed)
-    weir = start_pooler(either_pg, workers=1, default_pool_size=5)
+    weir = start_pooler(plain_or_assisted_pg, workers=1, default_pool_size=5)
     pairs = []
     for _ in range(3):
-                pairs.append((either_pg.raw(), weir.raw()))
+                pairs.append((plain_or_assisted_pg.raw(), weir.raw()))
     with weir.raw() as holder:
         mover = Mover(holder)
         for number in range(150):
@@ -236,8 +236,8 @@ def test_random_sessions(start_pooler, either_pg, seed):
 @pytest.mark.parametrize("text", [
     'DEALLOCATE "{}"', "DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$",
     "DO $$ BEGIN EXECUTE 'DEALLOCATE \"{}\"'; END $$"])
-def test_deallocate_of_other_clients_statements(start_pooler, either_pg, text):
-    weir = start_pooler(either_pg, workers=1, default_pool_size=1)
+def test_deallocate_of_other_clients_statements(start_pooler, plain_or_assisted_pg, text):
+    weir = start_pooler(plain_or_assisted_pg, workers=1, default_pool_size=1)
     with weir.raw() as one, weir.raw() as other:
         one.send(parse("SELECT 1", "S_1") + SYNC).until_ready()
         for number in range(20):
@@ -249,8 +249,8 @@ def test_deallocate_of_other_clients_statements(start_pooler, either_pg, text):
 @pytest.mark.parametrize("how", ["bound", "executed", "executed by the protocol"])
 @pytest.mark.parametrize("text", [
     "SELECT set_config('app.x', 'secret', false)", "SELECT set_config('app.x', 'secret', false), 'ä'"])
-def test_settings_that_a_statement_makes_reach_no_other_client(start_pooler, either_pg, how, text):
-    weir = start_pooler(either_pg, workers=1, default_pool_size=2)
+def test_settings_that_a_statement_makes_reach_no_other_client(start_pooler, plain_or_assisted_pg, how, text):
+    weir = start_pooler(plain_or_assisted_pg, workers=1, default_pool_size=2)
     use = {"bound": run("p") + SYNC, "executed": query("EXECUTE p"),
         "executed by the protocol": parse("EXECUTE p") + run("") + SYNC}
     with weir.raw() as one, weir.raw() as other:

@@ -145,12 +145,12 @@ def differences(expected, found):
 
 
 @pytest.mark.parametrize("scripts", [SCRIPTS, WITHIN], ids=["requests", "within"])
-def test_reset_and_the_statements_after_it(start_pooler, either_pg, scripts):
-    weir = start_pooler(either_pg, workers=1, default_pool_size=2)
+def test_reset_and_the_statements_after_it(start_pooler, plain_or_assisted_pg, scripts):
+    weir = start_pooler(plain_or_assisted_pg, workers=1, default_pool_size=2)
     wrong = []
     with weir.raw() as other:
         for name, steps in scripts.items():
-            with wire.RawClient.tcp(either_pg.host, either_pg.port) as direct:
+            with wire.RawClient.tcp(plain_or_assisted_pg.host, plain_or_assisted_pg.port) as direct:
                 direct.login("trusty", "app", **PARAMETERS)
                 expected = answers(direct, steps, lambda: None)
             with weir.raw(**PARAMETERS) as client:
@@ -162,14 +162,14 @@ def test_reset_and_the_statements_after_it(start_pooler, either_pg, scripts):
 @pytest.mark.parametrize("size", [4_000, 100_000])
 @pytest.mark.parametrize("reset", ["RESET ALL", "SET LOCAL work_mem TO DEFAULT", "DISCARD ALL"])
 @pytest.mark.parametrize("form", [query, lambda sql: extended(sql) + SYNC], ids=["simple", "extended"])
-def test_reset_in_parts(start_pooler, either_pg, size, reset, form):
+def test_reset_in_parts(start_pooler, plain_or_assisted_pg, size, reset, form):
     """A text that arrives in parts: the startup values are back for the next request, and for the next transaction."""
-    weir = start_pooler(either_pg, workers=1)
+    weir = start_pooler(plain_or_assisted_pg, workers=1)
     is_within = size < 65536 and reset == "SET LOCAL work_mem TO DEFAULT"
     begin, end = (query("BEGIN"), query("COMMIT")) if is_within else (b"", b"")
     said = form("/* " + "x" * size + " */ " + reset) + (end or query(READ)) + query(READ)
     found = []
-    for server in (either_pg, weir):
+    for server in (plain_or_assisted_pg, weir):
         tcp = wire.RawClient.tcp
         with tcp(server.host, server.port) as client, tcp(server.host, server.port) as other:
             client.login("trusty", "app", **PARAMETERS)
@@ -185,9 +185,9 @@ def test_reset_in_parts(start_pooler, either_pg, size, reset, form):
 @pytest.mark.parametrize("said", [
     query("RESET ALL") + query(READ), query("RESET ALL; SELECT 1") + query("DEALLOCATE ALL") + close("S", "s"),
     extended("RESET ALL") + asked() + asked()], ids=["resets", "names", "extended"])
-def test_a_query_after_messages_without_a_sync(start_pooler, either_pg, said):
+def test_a_query_after_messages_without_a_sync(start_pooler, plain_or_assisted_pg, said):
     """The server skips all messages up to the Sync. pgweir sends the Sync although earlier messages have no answer."""
-    weir = start_pooler(either_pg, workers=1)
+    weir = start_pooler(plain_or_assisted_pg, workers=1)
     with weir.raw(**PARAMETERS) as client:
         client.send(extended("SELECT pg_sleep(0.1), 1/0") + query("SELECT 2") + said + SYNC)
         assert wire.kinds(client.until_ready()).endswith("EZ")

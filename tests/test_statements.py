@@ -405,7 +405,7 @@ TEXTS = [say(n) for n in range(8)] + [
 ]
 
 
-def turn_of(dice):
+def random_batch(dice):
     """A batch of random messages in words and in bytes, and how often ReadyForQuery answers it."""
     words, sent, named = [], [], set()
 
@@ -437,7 +437,7 @@ def turn_of(dice):
     return words, b"".join(sent), 1 + bool(text)
 
 
-def alike(heard, expected):
+def are_same(heard, expected):
     """Returns whether two answers are the same. If a message has several faults, the pooler may report another one:
     that a name exists, or that nothing can be parsed in a failed transaction.
     """
@@ -458,13 +458,13 @@ def test_random_conversations(start_pooler, pg, workers, most):
         try:
             with pooler.raw() as client, pg.raw() as twin:
                 for turn in range(60):
-                    words, sent, readies = turn_of(dice)
+                    words, sent, readies = random_batch(dice)
                     heard = []
                     for one in (client, twin):
                         one.send(sent)
                         heard.append([comparable(message) for _ in range(readies)
                                       for message in one.until_ready()])
-                    if not alike(*heard):
+                    if not are_same(*heard):
                         problems.append(f"seed {seed}, turn {turn}: {words}\n  {heard[0]}\n  {heard[1]}")
                         return
                 for one in (client, twin):
@@ -486,14 +486,14 @@ def test_random_conversations(start_pooler, pg, workers, most):
 STATEMENTS = 1000
 
 
-def crowd_of(request):
+def number_of_clients(request):
     return 1000 if request.config.getoption("--full") else 220
 
 
 @pytest.mark.pgweir_only("takes more")
 def test_memory_of_a_thousand_statements(start_pooler, newest_pg, request, workers):
     """Texts are stored once; each client costs at most 4 kB for 1,000 statements beside them."""
-    count = crowd_of(request)
+    count = number_of_clients(request)
     pooler = start_pooler(newest_pg, default_pool_size=2, max_client_conn=count + 10, workers=workers,
                           max_prepared_statements=STATEMENTS,
                           catalog_check_interval=3600)  # which takes and gives back its own

@@ -1,8 +1,8 @@
 """The result of a client's statement does not depend on settings or roles of other clients of the same server.
 
 One client sets something and runs a statement; the next client on the same server runs the same statement, and gets the
-result of a direct session. Plans, PL/pgSQL's bodies and answers to Parse are shared, but no values that were folded
-into them.
+result of a direct session. Plans, PL/pgSQL's bodies and answers to Parse are shared, but not the
+values that PostgreSQL has computed in them for one client.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""Forms of SQL of PostgreSQL 15 to 18, procedures, and settings that functions and transactions take along."""
+"""Forms of SQL of PostgreSQL 15 to 18, procedures, and settings in functions and transactions."""
 
 from leaks.forms import FIRE, label
 from leaks.line import KEEP, TRIGGER, Query, Wire, keeper, line, parse, query, setting

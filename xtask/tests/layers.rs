@@ -314,10 +314,11 @@ fn modules_of_core_import_downwards() {
     );
 }
 
-/// The names that each module takes from its parts by `use`: where the module and the name lie, and where the item lies.
+/// The items that a module re-exports from its parts (`use part::Item`): the path by the module, and the path of the
+/// item itself.
 type Reexports = BTreeMap<Vec<String>, Vec<String>>;
 
-/// Returns what each module that has parts gives a second path by `use`.
+/// Returns the items that modules re-export from their parts.
 fn reexports(files: &[Imports], modules: &BTreeSet<&[String]>) -> Reexports {
     let mut all = Reexports::new();
     for file in files {
@@ -328,7 +329,7 @@ fn reexports(files: &[Imports], modules: &BTreeSet<&[String]>) -> Reexports {
             });
             if is_part {
                 let second = [&*file.module, std::slice::from_ref(name)].concat();
-                // A name that also is a module's stays that module.
+                // If a module has the same name, a path with this name means the module.
                 if !modules.contains(&*second) {
                     all.insert(second, own_part);
                 }
@@ -338,7 +339,7 @@ fn reexports(files: &[Imports], modules: &BTreeSet<&[String]>) -> Reexports {
     all
 }
 
-/// Returns where the item of a path lies.
+/// Returns the path of the item itself for a path that may lead through re-exports.
 fn resolved(path: &[String], reexports: &Reexports) -> Vec<String> {
     let mut path = path.to_vec();
     let mut len = 1;
