@@ -18,7 +18,7 @@ use crate::{
     http::{CLIENTS_LEAVE, CLIENTS_LEFT},
 };
 
-/// The time between two questions how many clients are left.
+/// The time between two requests for the number of clients that are left.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The time that pgweir has for an answer.
@@ -54,7 +54,7 @@ pub(crate) enum DrainError {
     /// The configuration has problems.
     #[error("{0}")]
     Ini(#[from] Problems),
-    /// There is no place to send requests to.
+    /// The ini file has no Unix socket in `http_listen`, so there is no address for the requests.
     #[error(
         "{}: http_listen names no Unix socket, which pgweir drain sends its requests to: add one, such as /run/pgweir/http.sock", .0.display()
     )]

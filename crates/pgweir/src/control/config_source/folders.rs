@@ -1,4 +1,4 @@
-//! Finds the folders in which a change can give a path another file.
+//! Finds the folders to watch for a file: a change in one of them can make the path of the file lead to another file.
 
 use std::{
     collections::BTreeSet,

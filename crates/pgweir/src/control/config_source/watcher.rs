@@ -42,10 +42,10 @@ const CHANGES: WatchFlags = WatchFlags::CLOSE_WRITE
     .union(WatchFlags::MOVE_SELF)
     .union(WatchFlags::ONLYDIR);
 
-/// Reports changed contents; returns whether anybody is there to take the report.
+/// Reports changed contents. Returns whether the receiver of the reports still exists.
 type Notify = Box<dyn Fn() -> bool + Send>;
 
-/// The end of a connection to the thread, which ends when this value is dropped.
+/// This side of a socket pair with the thread. The thread ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Stop(#[expect(dead_code, reason = "its end is the sign")] UnixStream);
 
