@@ -138,6 +138,50 @@ def test_same_as_postgresql(start_pooler, plain_or_assisted_pg, name):
         assert rows(noisy.send(run("s") + SYNC).until_ready()) == [("noisy",)]
 
 
+IN_SCHEMA = "SELECT * FROM closed.t"
+# PostgreSQL checks the privilege to use a schema when it analyses a statement, and not when it runs the statement.
+OF_CLOSED_SCHEMA = {
+    "of SQL": queries(f"PREPARE p AS {IN_SCHEMA}", "SET ROLE outsider", NAMES, "EXECUTE p", NAMES, IN_SCHEMA,
+                      "RESET ROLE", "EXECUTE p", "SET ROLE outsider", "EXECUTE p", NAMES),
+    "of the protocol, seen": [
+        parse(IN_SCHEMA, "s") + SYNC, parse("SELECT 1", "t") + SYNC,
+        *queries("SET ROLE outsider", NAMES, "EXECUTE s", IN_SCHEMA), run("s") + SYNC,
+        *queries(NAMES, "RESET ROLE", NAMES), run("s") + SYNC],
+    "of the protocol": [
+        parse(IN_SCHEMA, "s") + SYNC, *queries("SET ROLE outsider"), run("s") + SYNC, *queries(IN_SCHEMA),
+        run("s") + SYNC, *queries("RESET ROLE"), run("s") + SYNC],
+    "refused to the role": [
+        *queries("SET ROLE outsider", f"PREPARE p AS {IN_SCHEMA}", NAMES, "EXECUTE p"), parse(IN_SCHEMA, "s") + SYNC,
+        *queries(NAMES, "EXECUTE s"), run("s") + SYNC, *queries("RESET ROLE", NAMES)],
+}
+# docs/prepared.md names this limit.
+REFUSED_ON_OTHER_SERVERS = {("of the protocol", 2)}
+
+
+@pytest.mark.parametrize("name, servers", [(name, servers) for name in OF_CLOSED_SCHEMA for servers in (1, 2)
+                                           if (name, servers) not in REFUSED_ON_OTHER_SERVERS])
+def test_of_a_schema_that_the_role_may_not_use(start_pooler, either_pg, name, servers):
+    """With one server, its session is cleaned before each step. With two, some steps run on another server."""
+    steps = OF_CLOSED_SCHEMA[name]
+    with either_pg.connect("app") as db:
+        db.execute("CREATE ROLE outsider; GRANT outsider TO trusty; CREATE SCHEMA closed;"
+                   " GRANT USAGE ON SCHEMA closed TO trusty; CREATE TABLE closed.t AS SELECT 'c';"
+                   " GRANT SELECT ON closed.t TO trusty, outsider")
+    weir = start_pooler(either_pg, workers=1, default_pool_size=servers)
+    try:
+        with either_pg.raw() as direct:
+            expected = play_between(direct, steps)
+        with weir.raw() as other:
+            for known in (False, True):
+                mover = Mover(other) if servers > 1 else lambda: other.query("SET app.other = 'on'")
+                with weir.raw() as client:
+                    assert play_between(client, steps, mover) == expected, f"known to the servers: {known}"
+                other.query("ROLLBACK")
+    finally:
+        with either_pg.connect("app") as db:
+            db.execute("DROP SCHEMA closed CASCADE; REVOKE outsider FROM trusty; DROP ROLE outsider")
+
+
 def test_a_server_is_free_between_transactions(start_pooler, newest_pg):
     weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
     with weir.raw() as one, weir.raw() as two:

@@ -264,6 +264,14 @@ impl<'a> MessageWriter<'a> {
     /// Appends Parse, Bind, Execute, Close and Sync for a server: a command without parameters, as the unnamed
     /// statement, which is closed afterwards.
     pub fn unnamed_command(&mut self, text: &[u8]) -> &mut Self {
+        self.unsynced_command(text)
+            .statement(frontend::CLOSE, b"")
+            .sync()
+    }
+
+    /// Appends Parse, Bind and Execute for a server: a command without parameters, as the unnamed statement. The
+    /// transaction of the command lasts until the next Sync.
+    pub fn unsynced_command(&mut self, text: &[u8]) -> &mut Self {
         self.message(frontend::PARSE, |out| {
             out.push(0);
             cstr(out, text);
@@ -271,8 +279,6 @@ impl<'a> MessageWriter<'a> {
         })
         .message(frontend::BIND, |out| out.extend_from_slice(&[0; 8]))
         .message(frontend::EXECUTE, |out| out.extend_from_slice(&[0; 5]))
-        .statement(frontend::CLOSE, b"")
-        .sync()
     }
 
     /// Appends Describe ('D') or Close ('C') of a statement for a server.

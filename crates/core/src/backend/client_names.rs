@@ -10,6 +10,9 @@ pub struct ClientNames {
     prepared: Vec<Prepared>,
     /// Whether a text that pgweir can't read may have prepared others.
     has_hidden: bool,
+    /// The names of statements that the role of the client with this id may not prepare, while pgweir waits for the
+    /// replies to its Parse messages under the client's names.
+    refused: Option<(u64, Vec<Box<[u8]>>)>,
 }
 
 /// A name, and the text that was prepared under it.
@@ -66,6 +69,26 @@ impl ClientNames {
         self.prepared.iter().map(|(name, text)| (&**name, &**text))
     }
 
+    /// Notes that pgweir waits for the server's replies to the Parse messages under this client's names.
+    pub fn await_refusals(&mut self, client: u64) {
+        self.refused = Some((client, Vec::new()));
+    }
+
+    /// Notes that the role of the client may not prepare the statement of this name.
+    pub fn note_refused(&mut self, name: &[u8]) {
+        if let Some((_, names)) = &mut self.refused {
+            names.push(name.into());
+        }
+    }
+
+    /// Returns, only once, the statements that the role of this client may not prepare.
+    pub fn take_refused(&mut self, client: u64) -> Vec<Box<[u8]>> {
+        match self.refused.take() {
+            Some((of, names)) if of == client => names,
+            _ => Vec::new(),
+        }
+    }
+
     /// Notes a text that may prepare statements whose names the text does not show.
     pub fn hide(&mut self) {
         self.has_hidden = true;
@@ -99,5 +122,19 @@ mod tests {
         assert_eq!(names.prepared(b"p").count(), 1);
         names.forget_texts();
         assert!(!names.has_hidden() && names.prepared(b"p").next().is_none());
+    }
+
+    #[test]
+    fn statements_that_the_role_may_not_prepare() {
+        let mut names = ClientNames::default();
+        names.note_refused(b"s");
+        assert!(names.take_refused(1).is_empty(), "nothing was awaited");
+        names.await_refusals(1);
+        names.note_refused(b"s");
+        assert_eq!(names.take_refused(1), [Box::from(&b"s"[..])]);
+        assert!(names.take_refused(1).is_empty(), "only once");
+        names.await_refusals(1);
+        names.note_refused(b"s");
+        assert!(names.take_refused(2).is_empty(), "another client's");
     }
 }

@@ -53,8 +53,9 @@ pub enum Change {
     Evicted(Arc<Statement>),
     /// The client closes the statement that has this name.
     Unnamed(Box<[u8]>, Arc<Statement>),
-    /// The server gets a statement under the client's name, when all of the client's statements are renamed.
-    Given,
+    /// The server gets a statement under the client's name, which is this one, when all of the client's statements are
+    /// renamed.
+    Given(Box<[u8]>),
     /// The client prepares this statement under this name, which is its name on the server, too.
     Named(Box<[u8]>, Arc<Statement>),
     /// No change. The messages after this one wait for its reply.

@@ -33,8 +33,12 @@ pub enum InternalQuery {
     Check,
     /// Prepare or deallocate SQL-prepared statements, or statements under the client's names.
     Statements,
+    /// Prepare statements under the client's names without the client's role, which may not prepare them.
+    StatementsWithoutRole,
     /// Prepare the client's SQL-prepared statement with this index.
     Sql(u32),
+    /// The same without the client's role, which may not prepare the statement.
+    SqlWithoutRole(u32),
     /// Run LISTEN, UNLISTEN or an empty query on a listener.
     Listen,
     /// Ask for the state of the host.
@@ -82,7 +86,10 @@ impl InternalQuery {
             Self::Reset => "server_reset_query",
             Self::Rollback => "ROLLBACK of an abandoned transaction",
             Self::Check => "server_check_query",
-            Self::Statements | Self::Sql(_) => "setting up the client's prepared statements",
+            Self::Statements
+            | Self::StatementsWithoutRole
+            | Self::Sql(_)
+            | Self::SqlWithoutRole(_) => "setting up the client's prepared statements",
             Self::Listen => "LISTEN",
             Self::HostCheck => "checking the host",
             Self::Succession => "taking a listener's place",

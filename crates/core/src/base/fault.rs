@@ -454,6 +454,9 @@ impl Fault {
     }
 }
 
+/// The SQLSTATE `insufficient_privilege`.
+pub const INSUFFICIENT_PRIVILEGE: &[u8] = b"42501";
+
 /// The function of PostgreSQL that raises `cached plan must not change result type`. Its name is the same in every
 /// language of the messages.
 pub const STALE_PLAN: &str = "RevalidateCachedQuery";

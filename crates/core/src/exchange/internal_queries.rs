@@ -2,11 +2,15 @@
 
 use pgweir_wire::{Report, Severity};
 
-use super::{Exchange, cleaning::adopt_baseline, sql_statements::statement_failed};
+use super::{
+    Exchange,
+    cleaning::adopt_baseline,
+    sql_statements::{prepare_without_role, statement_failed},
+};
 use crate::{
     Actions, Control, Level, Token,
-    backend::{InternalQuery, Phase, ServerSession},
-    base::fault::{Fault, ServerError},
+    backend::{InternalQuery, Naming, Phase, ServerSession},
+    base::fault::{Fault, INSUFFICIENT_PRIVILEGE, ServerError},
     connections::Connections,
     effect::{Effect, Effects, ServerEffect},
     login::note_neutral_session,
@@ -27,7 +31,8 @@ impl Exchange<'_> {
                 InternalQuery::Parameters
                 | InternalQuery::Sequences
                 | InternalQuery::Statements
-                | InternalQuery::Sql(_),
+                | InternalQuery::Sql(_)
+                | InternalQuery::SqlWithoutRole(_),
                 Some(Phase::Equipping),
             ) if server.replies.is_settled() => self.equipped(conn, out),
             (InternalQuery::Check, Some(Phase::Checking { .. })) => {
@@ -121,7 +126,17 @@ pub(crate) fn internal_query_failed(
             _,
             _,
         ) => {}
-        (InternalQuery::Sql(at), _, _) => statement_failed(connections, conn, at, report),
+        (InternalQuery::Sql(at), _, _) => {
+            if !prepare_without_role(connections, conn, at, report, out) {
+                statement_failed(connections, conn, at, report);
+            }
+        }
+        (InternalQuery::SqlWithoutRole(at), _, _) => {
+            statement_failed(connections, conn, at, report);
+        }
+        (InternalQuery::StatementsWithoutRole, _, _) => {
+            server.session.client_names.naming = Naming::Mixed;
+        }
         (InternalQuery::Catalog, _, _) => server.session.queries.fail_catalog(),
         (InternalQuery::Backends, _, _) => {
             let why = String::from_utf8_lossy(report.message);
@@ -219,7 +234,6 @@ fn is_caused_by_last_client(
 
 /// `division_by_zero`: the error that an inspection query causes itself if a value is too long.
 const VALUE_TOO_LONG: &[u8] = b"22012";
-const INSUFFICIENT_PRIVILEGE: &[u8] = b"42501";
 const INVALID_VALUE: &[u8] = b"22023";
 /// The parameter whose value can't be changed in a session that has used temporary tables.
 const BUFFERS: &[u8] = b"temp_buffers";

@@ -7,10 +7,10 @@ use super::{Exchange, INSPECTED};
 use crate::{
     Actions, Token,
     backend::{InternalQuery, Naming, Server},
-    base::fault::{Fault, ServerError},
+    base::fault::{Fault, INSUFFICIENT_PRIVILEGE, ServerError},
     connections::Connections,
     frontend::Client,
-    session::{Context, SqlStatements, State},
+    session::{Context, ROLE, SqlStatements, State, WITHOUT_ROLE},
 };
 
 impl Exchange<'_> {
@@ -134,6 +134,40 @@ pub(super) fn needs_texts(server: &Server, state: &State) -> bool {
             .statements
             .iter()
             .any(|(name, _)| !session.sql_statements.held().has(name))
+}
+
+/// Prepares a client's statement again, without the client's role, if this role may not prepare it: the client has set
+/// the role after its PREPARE. PostgreSQL checks the privilege to use a schema only when it analyses a statement. It
+/// checks all other privileges when it runs the statement, and then under the role. Returns whether the PREPARE was sent.
+///
+/// A session may drop its role at any time, so the client gains no right.
+#[cold]
+pub(super) fn prepare_without_role(
+    connections: &mut Connections,
+    conn: Token,
+    at: u32,
+    report: &Report<'_>,
+    out: &mut Actions,
+) -> bool {
+    let Some((client_conn, client, server)) = connections.pair_of(conn) else {
+        return false;
+    };
+    let Some(context) = client.context.as_deref() else {
+        return false;
+    };
+    let is_refused_to_role = report.code == INSUFFICIENT_PRIVILEGE
+        && server.equips() == Some(client_conn)
+        && context.wanted.get(ROLE).is_some();
+    let Some(text) = context.sql.text_at(at).filter(|_| is_refused_to_role) else {
+        return false;
+    };
+    out.send_made(conn, |bytes| {
+        MessageWriter::new(bytes)
+            .unsynced_command(WITHOUT_ROLE)
+            .unnamed_command(text);
+    });
+    server.ask(InternalQuery::SqlWithoutRole(at));
+    true
 }
 
 /// Notes that a client's statement could not be prepared, since an object that it uses does not exist. pgweir tries

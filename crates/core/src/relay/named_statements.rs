@@ -20,7 +20,7 @@ use crate::{
     Actions,
     backend::{Change, InternalQuery, Mark, MarkKind, Naming, Unnamed},
     session::{
-        Effects, Names, RESERVED,
+        Effects, Names, RESERVED, WITHOUT_ROLE,
         sql::{Phrase, phrases},
     },
 };
@@ -244,6 +244,12 @@ impl ClientMessages<'_> {
         if self.waits_for_replies() {
             return true;
         }
+        let client = self.client.origin.id;
+        let refused = self.server.session.client_names.take_refused(client);
+        if !refused.is_empty() {
+            self.prepare_without_role(&refused, out);
+            return false;
+        }
         let begins = !self.server.replies.is_unsynced();
         let has_failed = begins && self.server.has_failed_transaction();
         if has_failed && !sees_all {
@@ -262,6 +268,8 @@ impl ClientMessages<'_> {
         if has_failed {
             return false;
         }
+        let may_be_refused =
+            begins && self.server.is_outside_transaction() && self.server.session.may_have_role();
         self.server.session.note(Effects::PREPARE, b"");
         self.server.session.client_names.naming = Naming::Own;
         let mut statements = self.client.statements.all(self.bindings);
@@ -273,14 +281,40 @@ impl ClientMessages<'_> {
             send_target(self.server_conn, frontend::CLOSE, &name, out);
             self.server.replies.mark_sent(Mark::silent(MarkKind::Close));
             send_parse(self.server_conn, &name, statement.definition(), out);
-            self.server
-                .replies
-                .mark_sent(Mark::own(MarkKind::Parse, Change::Given));
+            let mark = Mark::own(MarkKind::Parse, Change::Given(name));
+            self.server.replies.mark_sent(mark);
             if begins {
                 self.sync(out);
             }
         }
-        false
+        if may_be_refused {
+            self.server.session.client_names.await_refusals(client);
+            self.server.replies.wait_for_all();
+        }
+        may_be_refused
+    }
+
+    /// Prepares statements under the client's names, which the client's role may not prepare, without this role: the
+    /// client has set the role after it has prepared the statements. PostgreSQL checks the privilege to use a schema
+    /// only when it analyses a statement. It checks all other privileges when it runs the statement, and then under the
+    /// role. A session may drop its role at any time, so the client gains no right.
+    #[cold]
+    fn prepare_without_role(&mut self, names: &[Box<[u8]>], out: &mut Actions) {
+        for name in names {
+            let Some(statement) = self.client.statements.get(self.bindings, name) else {
+                continue;
+            };
+            out.send_made(self.server_conn, |made| {
+                MessageWriter::new(made).unsynced_command(WITHOUT_ROLE);
+            });
+            send_target(self.server_conn, frontend::CLOSE, name, out);
+            send_parse(self.server_conn, name, statement.definition(), out);
+            out.send_made(self.server_conn, |made| {
+                MessageWriter::new(made).sync();
+            });
+            self.server.ask(InternalQuery::StatementsWithoutRole);
+        }
+        self.server.session.client_names.naming = Naming::Own;
     }
 
     /// Returns whether the client's message, which begins a request, must wait until earlier requests are answered.

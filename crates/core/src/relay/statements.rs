@@ -8,6 +8,7 @@ use super::{Relay, Treatment};
 use crate::{
     Action, Actions, Level, Token,
     backend::{AnsweredUnnamed, Change, Mark, MarkKind, Naming, Request, Unnamed},
+    base::fault::INSUFFICIENT_PRIVILEGE,
     effect::Effect,
     session::{NO_SUCH_NAME, RESERVED, Statement},
 };
@@ -58,7 +59,7 @@ impl Relay<'_> {
                 match &*change {
                     Change::Made(statement, _) => prepared.forget(statement.id()),
                     Change::Evicted(statement) => prepared.restore(Arc::clone(statement)),
-                    Change::Given => server.session.client_names.naming = Naming::Mixed,
+                    Change::Given(_) => server.session.client_names.naming = Naming::Mixed,
                     _ => {}
                 }
             }
@@ -242,6 +243,12 @@ impl Relay<'_> {
         // The names are those that the client had when it sent the request.
         let clients_error = self.with_clients_names(conn, &marks, duplicate, body);
         let is_duplicate = duplicate.is_some();
+        if report.code == INSUFFICIENT_PRIVILEGE
+            && let Some(Change::Given(name)) = marks.first().and_then(|mark| mark.change())
+            && let Some(server) = self.connections.server(conn)
+        {
+            server.session.client_names.note_refused(name);
+        }
         self.undo(conn, marks);
         if let Some(fault) = refused {
             let mut made = Vec::new();

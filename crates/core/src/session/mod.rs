@@ -50,7 +50,7 @@ pub use literals::Literals;
 pub use names::{BindingId, Bindings, Names};
 pub use outcome::Unanswered;
 
-pub use plan::{discards_plans, is_identity, login_plan, plan, shown};
+pub use plan::{ROLE, WITHOUT_ROLE, discards_plans, is_identity, login_plan, plan, shown};
 pub use probe::{AllSettings, Probe};
 pub use recent_texts::RecentTexts;
 pub use reported_parameters::{Tracked, TrackedNames};

@@ -4,8 +4,12 @@ use super::{Settings, quote, sql::shapes_plans};
 
 /// The role is reset first and set last, and so is the session user: other settings are made with the rights of the
 /// login user.
-pub(super) const ROLE: &[u8] = b"role";
+pub const ROLE: &[u8] = b"role";
 const AUTHORIZATION: &[u8] = b"session_authorization";
+
+/// Ends the role of a session until the end of the transaction. The session's user stays: PostgreSQL does not promise
+/// in which order it restores user and role.
+pub const WITHOUT_ROLE: &[u8] = b"SELECT pg_catalog.set_config('role','none',true) IS NULL";
 
 /// While this parameter is on, an error in a later statement would end the server connection.
 pub(super) const ENDS_WITH_ERRORS: &[u8] = b"exit_on_error";

@@ -107,6 +107,12 @@ impl SqlStatements {
         self.iter().nth(at as usize).map(|entry| &*entry.name)
     }
 
+    /// Returns the text of the statement at this position.
+    #[must_use]
+    pub fn text_at(&self, at: u32) -> Option<&[u8]> {
+        self.iter().nth(at as usize).map(|entry| &*entry.text)
+    }
+
     /// Returns all statements but those of these names.
     #[must_use]
     pub fn without(&self, names: &[Vec<u8>]) -> Self {
