@@ -283,6 +283,42 @@ def test_a_catalog_is_changed_by_rows_in_session_mode(stage):
         assert other.value(LOCKS) == "0"
 
 
+# -- DDL that ends later than it seems
+
+OWNED = "CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'; ALTER FUNCTION f() OWNER TO trusty"
+LOCKING = "CREATE OR REPLACE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1 FROM pg_advisory_lock(77)'"
+
+
+def locks_left(one):
+    with one.pooled() as client, one.pooled() as other:
+        client.query("SELECT f()")
+        return other.value(LOCKS)
+
+
+def test_ddl_is_committed_after_its_connection_was_closed(stage, cluster):
+    """PostgreSQL does not notice that pgweir has closed the connection while it runs a statement."""
+    one = stage(OWNED, abandoned_query_timeout=1)
+    assert read(one.pooler, one.database, stages.USER)["state"] == "known"
+    with one.pooled() as maker:
+        maker.send(query(f"SELECT pg_sleep(2); {LOCKING}"))
+        machine.wait_until(lambda: cluster.running("SELECT pg_sleep(2);%"))
+    machine.wait_until(lambda: not [row for row in one.pooler.console("SHOW SERVERS") if row["database"] == one.database])
+    with one.pooled() as client:
+        while cluster.running("SELECT pg_sleep(2);%"):
+            client.query("SELECT f()")
+    assert locks_left(one) == "0"
+    assert read(one.pooler, one.database, stages.USER)["state"] == "known"
+
+
+def test_ddl_of_an_unnamed_statement_that_is_used_later(stage):
+    one = stage(OWNED)
+    with one.pooled() as maker:
+        maker.send(parse(LOCKING) + SYNC).until_ready()
+        assert read(one.pooler, one.database, stages.USER)["state"] == "known"
+        assert not wire.errors(maker.send(bind() + execute() + SYNC).until_ready())
+        assert locks_left(one) == "0"
+
+
 # -- messages in any order
 
 ALONE = ["SELECT 'mine'", "COPY plain FROM STDIN", "COPY plain TO STDOUT", "SELECT 1/0", "BEGIN", "COMMIT", "ROLLBACK",

@@ -57,6 +57,8 @@ pub enum InternalQuery {
     Startup,
     /// Read the catalog, for certificates of functions and relations.
     Catalog,
+    /// Find out which server processes with DDL are still there, although their connections are closed.
+    LostDdl,
     /// Count the backends in PostgreSQL by their addresses, for the limit of a fleet.
     Backends,
     /// Read the cluster's system identifier and the database's OID.
@@ -100,6 +102,7 @@ impl InternalQuery {
             Self::Baseline => "asking for the parameters' values",
             Self::Sequences => "DISCARD SEQUENCES",
             Self::Catalog | Self::System => "reading the catalog",
+            Self::LostDdl => "searching for server processes whose connections are closed",
             Self::Backends => "counting the backends",
             Self::Startup => "trying the client's startup parameters",
             Self::Neutral => "resetting the settings of clients",

@@ -82,6 +82,7 @@ impl Exchange<'_> {
                     out.control(Control::FleetCounted(counted));
                 }
             }
+            InternalQuery::LostDdl => catalog_reading::note_lost_ddl(&self.env, server, self.pools),
             InternalQuery::Neutral => note_neutral_session(server),
             InternalQuery::Clean => self.session_cleaned(conn),
             InternalQuery::Baseline => adopt_baseline(&self.env, server),
@@ -138,6 +139,7 @@ pub(crate) fn internal_query_failed(
             server.session.client_names.naming = Naming::Mixed;
         }
         (InternalQuery::Catalog, _, _) => server.session.queries.fail_catalog(),
+        (InternalQuery::LostDdl, _, _) => drop(server.session.queries.end_pids()),
         (InternalQuery::Backends, _, _) => {
             let why = String::from_utf8_lossy(report.message);
             server.session.queries.fail_backends(&why);

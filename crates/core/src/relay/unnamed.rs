@@ -103,6 +103,7 @@ impl ClientMessages<'_> {
                 || self.prepare_for_names(text, effects, out);
             if !waits {
                 self.note(effects, text);
+                self.note_ddl(effects, text);
             }
         }
         self.client.unnamed.keep(definition);

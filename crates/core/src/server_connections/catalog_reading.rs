@@ -46,6 +46,15 @@ pub(crate) fn begin_if_due(
     if pool.catalog.due > env.now || interval == 0 {
         return false;
     }
+    let lost = pool.catalog.lost_ddl.pids(server.link.endpoint(), env.now);
+    if !lost.is_empty() {
+        pool.catalog.due = env.now.after(CHECKED_EVERY);
+        server.session.queries.begin_pids();
+        out.ask(conn, server, InternalQuery::LostDdl, &search_for(&lost));
+        server.begins_reading(env.now);
+        connections.begin_cleaning(conn, env.now.after(PATIENCE), env.now, out);
+        return true;
+    }
     let catalog = Arc::clone(&pool.shared.catalog);
     let is_whole = pool.terms.carries_sessions;
     let reading = match is_whole {
@@ -66,6 +75,29 @@ pub(crate) fn begin_if_due(
     // The server is kept from clients until it has answered.
     connections.begin_cleaning(conn, env.now.after(PATIENCE), env.now, out);
     true
+}
+
+/// Returns the query for those of these server processes that are still there.
+fn search_for(pids: &[u32]) -> Vec<u8> {
+    let pids: Vec<_> = pids.iter().map(u32::to_string).collect();
+    let text = format!(
+        "SELECT pid FROM pg_catalog.pg_stat_activity \
+         WHERE pid OPERATOR(pg_catalog.=) ANY ('{{{}}}'::pg_catalog.int4[])",
+        pids.join(",")
+    );
+    text.into_bytes()
+}
+
+/// Handles the end of a server's answer to the search for server processes that may still commit DDL.
+pub(crate) fn note_lost_ddl(env: &Env<'_>, server: &mut Server, pools: &mut LocalPools) {
+    let Some(alive) = server.session.queries.end_pids() else {
+        return;
+    };
+    if let Some(pool) = pools.get_mut(server.pool())
+        && (pool.catalog.lost_ddl).keep(server.link.endpoint(), &alive, env.now)
+    {
+        pool.catalog.due = env.now;
+    }
 }
 
 #[cold]

@@ -162,6 +162,15 @@ impl ServerConnections<'_> {
         }
         if let Some(pool) = self.pools.get_mut(server.pool()) {
             pool.remove_server(env.now);
+            // PostgreSQL may not notice the end of the connection before it has committed the transaction.
+            if !server.replies.is_settled()
+                && let Some(ddl) = server.session.transaction.take_ddl()
+                && server.link.pid() != 0
+            {
+                let (endpoint, pid) = (server.link.endpoint(), server.link.pid());
+                pool.catalog.lost_ddl.add(endpoint, pid, ddl, env.now);
+                pool.catalog.due = env.now;
+            }
             if matches!(*server.duty(), Duty::Idle) {
                 pool.idle.retain(|&idle| idle != conn);
             }

@@ -21,6 +21,8 @@ pub struct InternalQueries {
     catalog: Option<Box<CatalogRows>>,
     /// The count of the backends that runs on the server.
     backends: Option<Box<FleetCounted>>,
+    /// The pids of server processes that were found so far, while pgweir searches for some.
+    found_pids: Option<Vec<u32>>,
     /// The lookup of a user that runs on the server.
     lookup: Option<Box<Lookup>>,
     /// The row that the clean under way has returned so far. The outer `None` means that no clean runs that returns a
@@ -89,6 +91,16 @@ impl InternalQueries {
     /// Ends the count of the backends. Returns it; `None` if none was under way.
     pub fn end_backends(&mut self) -> Option<Box<FleetCounted>> {
         self.backends.take()
+    }
+
+    /// Begins to search for server processes.
+    pub fn begin_pids(&mut self) {
+        self.found_pids = Some(Vec::new());
+    }
+
+    /// Ends the search. Returns the pids that were found; `None` if no search was under way.
+    pub fn end_pids(&mut self) -> Option<Vec<u32>> {
+        self.found_pids.take()
     }
 
     /// Begins to look a user up.
@@ -165,6 +177,7 @@ impl InternalQueries {
         self.inspection.is_some()
             || self.catalog.is_some()
             || self.backends.is_some()
+            || self.found_pids.is_some()
             || self.lookup.is_some()
             || self.cleaned.is_some()
             || self.baseline_rows.is_some()
@@ -188,6 +201,12 @@ impl InternalQueries {
             Some(InternalQuery::Baseline) => {
                 if let Some(rows) = &mut self.baseline_rows {
                     rows.extend(columns(row));
+                }
+                return;
+            }
+            Some(InternalQuery::LostDdl) => {
+                if let Some(pids) = &mut self.found_pids {
+                    pids.extend(pid(row));
                 }
                 return;
             }
@@ -225,6 +244,15 @@ impl CatalogRows {
     pub fn take(&mut self, row: &[u8]) {
         self.failed |= !self.facts.take(row);
     }
+}
+
+/// Returns the pid that is the only column of a DataRow.
+fn pid(row: &[u8]) -> Option<u32> {
+    let columns: Vec<_> = Body::new(row).columns().ok()?.into_iter().collect();
+    std::str::from_utf8(columns.first().copied()??)
+        .ok()?
+        .parse()
+        .ok()
 }
 
 /// Returns the four columns of a DataRow; a null column is empty.

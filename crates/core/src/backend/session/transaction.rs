@@ -98,6 +98,11 @@ impl TransactionState {
         self.ddl = None;
     }
 
+    /// Returns the transaction that may change the catalog. The caller ends it.
+    pub fn take_ddl(&mut self) -> Option<Ddl> {
+        self.ddl.take()
+    }
+
     /// Begins to search a text for DDL words that has not arrived completely.
     pub fn begin_text(&mut self, words: DdlWords) {
         self.ddl_words = Some(words);
