@@ -48,6 +48,8 @@ LOGINS = (
 # Statements that send notifications, which listening clients receive.
 NOTIFIES = re.compile("notify|lib.say", re.IGNORECASE)
 LEAVES = re.compile("DISCARD ALL|^BEGIN")
+# Only the role that has prepared a transaction may end it. Until then, its locks could block the script.
+IDENTITY = re.compile("ROLE|AUTHORIZATION|DISCARD ALL", re.IGNORECASE)
 # Resets values of the client's startup packet: until the end of its transaction, the client has the server's default.
 RESETS = re.compile("RESET|DISCARD ALL|DEFAULT|TIME ZONE LOCAL", re.IGNORECASE)
 
@@ -135,7 +137,8 @@ class Maker:
                              "SET work_mem = '2MB'", "SELECT lib.hidden('prepared')", "CREATE TEMP TABLE t1 (n int)",
                              kinds.later(names))))
         self.say(f"PREPARE TRANSACTION '{gid}'")
-        self.any_form(self.one_of_several())
+        between = self.one_of_several()
+        self.any_form("SELECT 1" if IDENTITY.search(between) else between)
         self.say("ROLLBACK")
         self.say(rng.choice(("COMMIT", "ROLLBACK")) + f" PREPARED '{gid}'")
 
