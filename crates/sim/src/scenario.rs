@@ -34,6 +34,11 @@ pub enum PlantedFault {
     LendKept(u32),
     /// Ticks come this number of microseconds late, so clients keep their servers beyond their turns.
     LateTicks(u64),
+    /// The beginning of every nth reply reaches the client, but the pooler does not see that, and the server is lost. So the pooler
+    /// repeats the request on another standby although the client has a part of the reply.
+    UnseenReply(u32),
+    /// Servers report that they are standbys, but can write. So the pooler repeats requests that may have written.
+    FalseStandbys,
 }
 
 /// Probabilities, in thousandths per step.
@@ -297,7 +302,9 @@ impl Scenario {
         scenario.databases = scenario.databases.replace(HOST, hosts);
         // The model knows no checks of hosts.
         scenario.settings += "host_check_interval = 0\ntarget_session_retry = 1\n";
-        scenario.settings += "read_repeat_buffer = 2000\nhost_race_after = 0.002\n";
+        scenario.settings += "read_repeat_buffer = 2000\nhost_race_after = 0.0005\n";
+        // The time of a world jumps, so that a connection may seem to take longer than a second.
+        scenario.settings += "host_connect_timeout = 0\n";
         scenario.standbys = true;
         scenario.fault_rates.server_killed = scenario.fault_rates.server_killed.max(40);
         scenario
@@ -335,10 +342,19 @@ impl Scenario {
     /// Creates the same world with a planted fault in its driver, and no other faults.
     #[must_use]
     pub fn with_planted_fault(seed: u64, planted_fault: PlantedFault) -> Self {
-        let mut scenario = Self::of(seed);
+        let mut scenario = match planted_fault {
+            PlantedFault::UnseenReply(_) | PlantedFault::FalseStandbys => Self::standbys(seed),
+            _ => Self::of(seed),
+        };
         scenario.planted_fault = Some(planted_fault);
         scenario.sessions = true;
-        scenario.fault_rates = FaultRates::default();
+        scenario.fault_rates = FaultRates {
+            server_killed: match planted_fault {
+                PlantedFault::FalseStandbys => 40,
+                _ => 0,
+            },
+            ..FaultRates::default()
+        };
         scenario.client_limits = ClientLimits::default();
         scenario.shutdown = None;
         scenario.caps = Caps::none();

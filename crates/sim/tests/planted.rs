@@ -95,6 +95,18 @@ fn an_inspection_that_finds_nothing() {
     check(PlantedFault::NoInspection, Guarantee::Sessions, &also, 5);
 }
 
+/// The pooler repeats a request on another standby, since it does not see that the client has got a part of the reply.
+#[test]
+fn a_request_is_repeated_after_a_part_of_its_reply() {
+    check(PlantedFault::UnseenReply(1), Guarantee::Replies, &[], 5);
+}
+
+/// The pooler repeats a request that a server may have committed, since the server reports that it is a standby.
+#[test]
+fn a_request_that_may_have_written_is_repeated() {
+    check(PlantedFault::FalseStandbys, Guarantee::Replies, &[], 5);
+}
+
 /// A statement of one client runs in the kept session of another, and no reply shows this.
 #[test]
 fn a_kept_server_lent_twice() {

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, rc::Rc};
 use pgweir_wire::{Body, Report, tag::backend};
 
 use crate::{
-    checks::RequestId,
+    checks::{RequestId, SentMessage},
     postgres::{Command, Text, signature},
 };
 
@@ -74,6 +74,8 @@ pub(super) struct DirectSession {
     portals: BTreeMap<String, Portal>,
     /// Whether the client shares servers with others, and so has no PostgreSQL of its own in reality.
     pub(super) shares_servers: bool,
+    /// The backend whose messages the client has received since the last ReadyForQuery.
+    replier: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -131,6 +133,7 @@ impl DirectSession {
             statements: BTreeMap::new(),
             portals: BTreeMap::new(),
             shares_servers: false,
+            replier: None,
         }
     }
 
@@ -447,9 +450,25 @@ impl DirectSession {
 
     /// Handles ReadyForQuery. Its status is taken as correct.
     pub(super) fn ready(&mut self, body: &[u8]) {
+        self.replier = None;
         self.status = body[0];
         if self.status == b'I' {
             self.portals.clear();
+        }
+    }
+
+    /// Checks that all messages of a reply come from one backend: a request that another backend has begun to answer is not repeated.
+    pub(super) fn check_replier(&mut self, said: &SentMessage) -> Result<(), String> {
+        let (tag, backend) = (said.message[0], said.backend);
+        // Parameters and notices belong to the session, not to a request.
+        if matches!(tag, backend::PARAMETER_STATUS | backend::NOTICE_RESPONSE) {
+            return Ok(());
+        }
+        match self.replier.replace(backend) {
+            Some(first) if first != backend => Err(format!(
+                "gets a reply of backend {backend} after a part of backend {first}'s"
+            )),
+            _ => Ok(()),
         }
     }
 

@@ -399,8 +399,9 @@ impl Client {
             said.drain(..from_pooler);
         }
         undelivered::forget(said, message);
-        if said.front().is_some_and(|said| said.message == message) {
-            said.pop_front();
+        if let Some(said) = said.pop_front_if(|said| said.message == message) {
+            let checked = self.own.check_replier(&said);
+            checked.map_err(|what| self.wrong(what))?;
             return self.server_message(tag, body);
         }
         match tag {

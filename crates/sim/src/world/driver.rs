@@ -330,7 +330,7 @@ impl World {
     }
 
     /// Returns whether the planted fault affects this event.
-    fn fault_is_due(&mut self, nth: u32) -> bool {
+    pub(super) fn fault_is_due(&mut self, nth: u32) -> bool {
         self.fault_chances += 1;
         self.fault_chances.is_multiple_of(nth)
     }

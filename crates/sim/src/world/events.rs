@@ -288,6 +288,15 @@ impl World {
                 bytes[..bytes.len().min(90)].escape_ascii()
             ));
         }
+        if let FarEnd::Backend(backend) = far
+            && self.hides_reply(backend, &bytes)
+        {
+            return self.end(
+                host,
+                token,
+                Closed::Error("connection reset by peer".into()),
+            );
+        }
         let driver = &mut self.hosts[host];
         driver
             .worker

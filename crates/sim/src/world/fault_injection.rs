@@ -1,12 +1,13 @@
 //! Events that do not come from the pooler: clients that connect and send requests, faults, and the passing of
 //! time.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use pgweir_core::{
     Peer, ReadMode, SharedPool, Snapshot, Time, Token,
     mail::{FleetMail, Mail},
 };
+use pgweir_wire::{Header, tag};
 
 use super::{
     World,
@@ -14,9 +15,10 @@ use super::{
     events::ADDRESS,
 };
 use crate::{
-    checks::Violation,
+    checks::{SentMessage, Violation},
     client::{Client, Intent},
     network::{End, FarEnd},
+    scenario::PlantedFault,
 };
 
 /// An outage: PostgreSQL accepts no connections for a while.
@@ -122,6 +124,41 @@ impl World {
             self.restart();
         }
         Ok(())
+    }
+
+    /// Applies a planted fault to a piece of a backend's bytes: its whole messages up to the end of a reply reach the client, but the
+    /// pooler does not see them. Returns whether this is so. The messages must begin a reply, and have a row.
+    pub(super) fn hides_reply(&mut self, backend: usize, bytes: &[u8]) -> bool {
+        let Some(PlantedFault::UnseenReply(nth)) = self.scenario.planted_fault else {
+            return false;
+        };
+        let start = self.cluster.backends[backend].delivered - bytes.len() as u64;
+        let is_beginning = |said: &VecDeque<SentMessage>| {
+            let first = said.front().filter(|first| first.backend == backend);
+            first.is_some_and(|first| first.end == start + first.message.len() as u64)
+        };
+        let Some(client) = self.said.iter().position(is_beginning) else {
+            return false;
+        };
+        let (mut end, mut has_row) = (0, false);
+        while let Ok(Some(header)) = Header::parse(&bytes[end..])
+            && header.tag != tag::backend::READY_FOR_QUERY
+            && end + header.message_len() <= bytes.len()
+        {
+            end += header.message_len();
+            has_row |= header.tag == tag::backend::DATA_ROW;
+        }
+        let link = self.clients[client].link;
+        let fits = self.net.link(link).down.room() >= end;
+        if !has_row || !fits || !self.fault_is_due(nth) {
+            return false;
+        }
+        self.count("reply hidden");
+        self.note(|| format!("  (sabotage: client {client} gets {end} bytes unseen)"));
+        self.net.link(link).down.push(&bytes[..end]);
+        self.cluster.backends[backend].delivered = start + end as u64;
+        self.cluster.lost = true;
+        true
     }
 
     /// Ends an outage that is due, or any outage.
