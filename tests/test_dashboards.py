@@ -91,8 +91,9 @@ def test_each_series_exists(start):
         db.execute("DROP TABLE t")
     named = {name for expression in expressions() for name in NAME.findall(expression)}
     assert len(named) > 60
-    # In this test no client waits, and there is no standby and no fleet.
-    rare = {"pgweir_pool_clients_waiting", "pgweir_host_lag_seconds", "pgweir_fleet_lease_age_seconds"}
+    # In this test no client waits, there is no standby and no fleet, and no limit is a percentage.
+    rare = {"pgweir_pool_clients_waiting", "pgweir_host_lag_seconds", "pgweir_fleet_lease_age_seconds",
+            "pgweir_host_usable_connections", "pgweir_host_server_connections_limit"}
     assert named - metrics.names - rare == set()
     assert rare <= set(metrics.types)
 

@@ -234,6 +234,23 @@ def test_the_first_host_wins_a_race(start_pooler):
                 assert [row["port"] for row in pooler.console("SHOW SERVERS")] == [first.port]
 
 
+@pytest.mark.shows("host_race_after")
+def test_a_slow_login_has_no_rival(start_pooler):
+    """A host that can be reached has four times as long to answer before the next host is tried."""
+    with FakeServer(lambda connection: connection.rest()) as other:
+        def answer_late(connection):
+            machine.stays_true(lambda: not other.accepted, 1.6, "the other host is not tried")
+            if connection.welcome():
+                connection.serve()
+        with FakeServer(answer_late) as first:
+            pooler = start_pooler(None, host_race_after=0.8, **PATIENT,
+                                  databases={"app": entry(first, other, load_balance_hosts="disable", session_state="off")})
+            with pooler.raw() as client:
+                client.query("SELECT 1")
+                assert [row["port"] for row in pooler.console("SHOW SERVERS")] == [first.port]
+        assert not other.accepted
+
+
 @pytest.mark.parametrize("limit", ["max_db_connections", "max_server_conn", "default_pool_size"])
 def test_a_race_needs_room(start_pooler, newest_pg, limit):
     """Under a full limit there is no second connection: the next host is tried when the first one has failed."""

@@ -1,5 +1,6 @@
 """How long servers and pools exist, which server is lent, and what happens when no server can be opened."""
 
+import contextlib
 import signal
 import threading
 import time
@@ -333,6 +334,32 @@ def test_server_login_retry(start_pooler, idle_pg, retry):
     gaps = [later - earlier for earlier, later in zip(times, times[1:])]
     assert len(gaps) == 2
     assert all(retry - 0.05 < gap < retry + 0.6 for gap in gaps), gaps
+
+
+def test_pools_do_not_log_in_again_at_the_same_moment(start_pooler):
+    """Each pool adds another part of up to a quarter to `server_login_retry`."""
+    pools, retry, times, together = 12, 3, [], threading.Barrier(12)
+
+    def behave(connection):
+        connection.read_startup()
+        times.append(time.monotonic())
+        if connection.number <= pools:
+            together.wait(20)  # all first logins fail at the same moment
+        else:
+            connection.send(fake.WELCOME)
+            connection.serve()
+
+    with FakeServer(behave) as server, contextlib.ExitStack() as stack:
+        databases = {f"app{number}": server.database for number in range(pools)}
+        pooler = start_pooler(None, databases=databases, server_login_retry=retry, workers=1)
+        clients = [pooler.socket() for _ in range(pools)]
+        for number, client in enumerate(clients):
+            stack.callback(client.close)
+            client.send(wire.startup(user="trusty", database=f"app{number}"))
+        machine.wait_until(lambda: len(times) == 2 * pools, 20, "all pools have logged in again")
+    first, again = times[:pools], times[pools:]
+    assert min(again) - max(first) > retry - 0.1
+    assert max(again) - min(again) > 0.25, again
 
 
 def test_clients_get_the_servers_error(start_pooler, idle_pg, workers):

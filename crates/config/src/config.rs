@@ -439,7 +439,7 @@ impl Config {
             .collect();
         rows.push(ConfigRow {
             key: "fleet_share",
-            value: Some(self.settings.fleet_share().to_string()),
+            value: Some(self.settings.fleet_share_text()),
             default: Some("0"),
             changeable: false,
         });

@@ -166,10 +166,21 @@ impl Settings {
         (port != 0).then_some((host, port))
     }
 
-    /// Returns the largest number of servers of this process: its equal share of `max_server_conn`. 0 is no limit.
+    /// Returns the largest number of servers of this process: its equal share of `max_server_conn`. 0 is no limit, or a
+    /// limit in percent, of which [`ServerLimit::share_of_host`](crate::ServerLimit::share_of_host) is the share.
     #[must_use]
     pub fn fleet_share(&self) -> u32 {
-        self.max_server_conn / self.fleet_nodes.max(1)
+        self.max_server_conn.count() / self.fleet_nodes.max(1)
+    }
+
+    /// Returns the row `fleet_share` of SHOW CONFIG.
+    pub(crate) fn fleet_share_text(&self) -> String {
+        let limit = self.max_server_conn;
+        match (limit.percent(), self.fleet_nodes) {
+            (None, _) => self.fleet_share().to_string(),
+            (Some(_), 0 | 1) => limit.show(),
+            (Some(_), nodes) => format!("{} / {nodes}", limit.show()),
+        }
     }
 
     /// Returns the servers that this process may always have, if it shares the limit by demand.
@@ -186,7 +197,7 @@ impl Settings {
     /// # Errors
     /// `max_server_conn` is smaller than `fleet_nodes`, but not 0.
     pub(crate) fn check_fleet(&self) -> Result<(), BadValue> {
-        match self.max_server_conn > 0 && self.fleet_share() == 0 {
+        match self.max_server_conn.count() > 0 && self.fleet_share() == 0 {
             true => Err(BadValue::new(format!(
                 "0 (no limit), or at least fleet_nodes ({}), so that each node has a server",
                 self.fleet_nodes
@@ -236,18 +247,18 @@ impl Config {
     pub(crate) fn fleet_problem(&self) -> Option<(&'static str, String, String)> {
         let settings = &self.settings;
         if let Err(bad) = settings.check_fleet() {
-            let value = settings.max_server_conn.to_string();
+            let value = settings.max_server_conn.show();
             return Some(("max_server_conn", value, bad.expected));
         }
         if !settings.fleet_etcd.is_set() {
             return None;
         }
         let problem = |key, value: String, expected: &str| Some((key, value, expected.to_owned()));
-        if settings.max_server_conn == 0 {
+        if settings.max_server_conn.count() == 0 {
             return problem(
                 "max_server_conn",
-                "0".to_owned(),
-                "a limit, since fleet_etcd is set",
+                settings.max_server_conn.show(),
+                "a number above 0, since fleet_etcd is set: the nodes share one number of servers",
             );
         }
         if settings.floor_of_node() > settings.fleet_share() {
@@ -284,11 +295,12 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ServerLimit;
 
     /// Returns the settings of a node.
     fn node(limit: u32, nodes: u32) -> Settings {
         Settings {
-            max_server_conn: limit,
+            max_server_conn: ServerLimit::Count(limit),
             fleet_nodes: nodes,
             ..Settings::default()
         }

@@ -20,6 +20,7 @@ mod otlp;
 mod patroni;
 mod pgweir_only;
 mod problem;
+mod server_limit;
 mod share;
 mod suggest;
 mod table;
@@ -39,6 +40,7 @@ pub use kinds::{
 pub use otlp::{Collector, OtlpEndpoint, Ratio};
 pub use patroni::{PatroniUrl, PatroniUrls};
 pub use problem::{Note, Place, Problem, ProblemKind, Problems};
+pub use server_limit::ServerLimit;
 pub use share::Share;
 pub use table::{
     Effect, Scope, SettingInfo,

@@ -45,7 +45,12 @@ impl Value for u32 {
     const UNSET: Option<&'static str> = Some("-1");
 
     fn parse(text: &str) -> Result<Self, BadValue> {
-        number::unsigned(text).ok_or_else(|| BadValue::new("a whole number, 0 or more"))
+        number::unsigned(text).ok_or_else(|| {
+            BadValue::new(match text.ends_with('%') {
+                true => "a whole number, 0 or more (only max_server_conn may be a percentage)",
+                false => "a whole number, 0 or more",
+            })
+        })
     }
 
     fn show(&self) -> String {

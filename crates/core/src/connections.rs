@@ -61,6 +61,8 @@ pub(crate) struct Connections {
     free: Vec<u32>,
     /// The time at which deadlines are checked next.
     next_tick: Option<Time>,
+    /// The logins that may begin a race between two hosts, and others that have been such logins.
+    racers: Vec<Token>,
 }
 
 impl Connections {
@@ -102,13 +104,26 @@ impl Connections {
         self.iter().any(|(_, conn)| conn.has_deadline())
     }
 
+    /// Makes sure that the race of this login begins at this time. The login has just planned it.
+    pub(crate) fn schedule_race(&mut self, login: Token, at: Time) {
+        self.racers.push(login);
+        self.schedule_at(at);
+    }
+
     /// Returns when the next race between two hosts begins.
-    pub(crate) fn next_race(&self) -> Option<Time> {
-        let races = self.iter().filter_map(|(_, conn)| match conn {
-            Conn::Server(server) => server.link.race().planned_at(),
-            Conn::Client(_) | Conn::Cancel(_) => None,
+    pub(crate) fn next_race(&mut self) -> Option<Time> {
+        let mut racers = std::mem::take(&mut self.racers);
+        let mut next = None;
+        racers.retain(|&login| {
+            let planned = match self.get(login) {
+                Some(Conn::Server(server)) => server.link.race().planned_at(),
+                _ => None,
+            };
+            next = Time::earlier(next, planned);
+            planned.is_some()
         });
-        races.min()
+        self.racers = racers;
+        next
     }
 
     /// Returns whether this server has exactly these settings and statements.

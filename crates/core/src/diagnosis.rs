@@ -146,11 +146,12 @@ impl Diagnosis {
         Reason { detail, hint }
     }
 
-    /// Returns whether the server counts under the cap that leaves no room.
-    pub(crate) fn shares_cap(&self, server: &Server) -> bool {
+    /// Returns whether the server counts under the cap that leaves no room. `shares`: whether the servers of another database
+    /// count under the same `max_server_conn`.
+    pub(crate) fn shares_cap(&self, server: &Server, shares: impl Fn(&str) -> bool) -> bool {
         let (own, key) = (&self.pool.key, &server.shared.key);
         match self.cap {
-            Some(Scope::Process) => true,
+            Some(Scope::Process) => shares(&key.database),
             Some(Scope::Database) => key.database == own.database,
             Some(Scope::User) => key.user == own.user,
             None => false,

@@ -5,6 +5,7 @@ mod takeover;
 
 use std::{
     collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
     sync::{
         Arc, Weak,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -176,7 +177,7 @@ impl Directory {
         let memory = Arc::new(Memory::new(workers));
         memory.set_limit(snapshot.config.settings.memory_limit.0);
         let hosts = Hosts::new(workers);
-        hosts.count_writes_for(&snapshot.config);
+        hosts.prepare_for(&snapshot.config);
         Self {
             snapshot: RwLock::new(snapshot),
             workers,
@@ -268,7 +269,7 @@ impl Directory {
 
     /// Puts a new configuration in force. The caller then sends it to every worker.
     pub fn replace(&self, snapshot: Arc<Snapshot>) {
-        self.hosts().count_writes_for(&snapshot.config);
+        self.hosts().prepare_for(&snapshot.config);
         let before = std::mem::replace(&mut *self.snapshot.write(), Arc::clone(&snapshot));
         for pool in self.pools() {
             let (name, user) = (&pool.key.database, &pool.key.user);
@@ -312,8 +313,8 @@ impl Directory {
             return pool;
         }
         let ledger = |id| {
-            let names = [&*key.database, &*key.user];
-            let cap_limits = cap_limits(config, database, &key.user);
+            let (group, cap_limits) = self.cap_limits(config, database, &key.user);
+            let names = [&*key.database, &*key.user, &*group];
             let caps = CapMembership::new(&self.caps, id, names, cap_limits);
             let limits = limits(config, database, &key.user);
             let mut ledger = Ledger::new(self.workers, limits, caps);
@@ -336,6 +337,25 @@ impl Directory {
         }
         pools.by_id[id.index()] = Arc::downgrade(&pool);
         pool
+    }
+
+    /// Returns the limits that a pool shares with other pools, and the group of hosts whose limit holds for the pool.
+    #[must_use]
+    pub(crate) fn cap_limits(
+        &self,
+        config: &Config,
+        database: &Database,
+        user: &str,
+    ) -> (Arc<str>, CapLimits) {
+        let of_process = config.settings.fleet_share();
+        let (group, process) = self.hosts().server_limit_for(database, of_process);
+        let limits = CapLimits {
+            database: config.max_db_connections(database),
+            user: config.max_user_connections(user),
+            process,
+            weight: database.weight,
+        };
+        (group, limits)
     }
 
     /// Returns whether a pool of this database exists.
@@ -466,6 +486,15 @@ impl Directory {
         self.process.generation
     }
 
+    /// Returns how much longer than `retry` a pool waits before its next login to a server, in microseconds: up to a quarter of
+    /// `retry`. The time differs from pool to pool, from process to process, and from one failure to the next.
+    #[must_use]
+    pub(crate) fn login_jitter(&self, pool: &SharedPool, failures: usize, retry: u64) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.process.key.0, pool.number(), failures).hash(&mut hasher);
+        hasher.finish() % (retry / 4 + 1)
+    }
+
     /// Returns the secret from which mock SCRAM exchanges and salts are derived.
     #[must_use]
     pub fn process_key(&self) -> &[u8; 32] {
@@ -557,17 +586,6 @@ pub(crate) fn limits(config: &Config, database: &Database, user: &str) -> Limits
             FairWindow::Micros(window) => WaitOrder::Window(window.0),
         },
         retry: config.login_retry(database).0,
-    }
-}
-
-/// Returns the limits that the pool shares with other pools.
-#[must_use]
-pub(crate) fn cap_limits(config: &Config, database: &Database, user: &str) -> CapLimits {
-    CapLimits {
-        database: config.max_db_connections(database),
-        user: config.max_user_connections(user),
-        process: config.settings.fleet_share(),
-        weight: database.weight,
     }
 }
 

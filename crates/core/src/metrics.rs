@@ -51,8 +51,23 @@ pub struct HostMetrics {
     pub logins: Vec<(Box<str>, String, HostCounts)>,
     /// The role of each host, as logins and checks have found it.
     pub roles: Vec<HostRole>,
+    /// The connections that each host allows.
+    pub connections: Vec<HostConnectionLimits>,
+    /// The most servers of the process by `max_server_conn` in percent; `None` if it is a number.
+    pub server_limit: Option<u32>,
     /// The fleet; its floor is 0 without `fleet_etcd`.
     pub fleet: FleetView,
+}
+
+/// How many connections a host allows, as logins and checks have found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostConnectionLimits {
+    /// The host and port, or the Unix socket.
+    pub endpoint: String,
+    /// How many connections the host allows, less its reserved ones.
+    pub usable: u32,
+    /// How many servers `max_server_conn` in percent allows, together with the other hosts of the host's lists.
+    pub limit: Option<u32>,
 }
 
 /// The role of a host, as logins and checks have found it.

@@ -191,6 +191,7 @@ impl ConsoleConnector {
             keys: None,
             parameters: vec![application_name],
             connect_query: None,
+            asks_connections: false,
         };
         let mut login = ServerLogin::new(credentials, &names);
         let mut out = Vec::new();
@@ -208,7 +209,7 @@ impl ConsoleConnector {
                         let inbox = Vec::new();
                         return Ok(Link { stream, inbox });
                     }
-                    Progress::Wait | Progress::Send | Progress::QueryFailed(_) => {}
+                    Progress::Wait | Progress::Send | Progress::QueryFailed(..) => {}
                 }
             }
             if out.is_empty() {

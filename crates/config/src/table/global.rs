@@ -4,7 +4,7 @@ use super::process::process_settings;
 use crate::{
     AuthType, BypassUsers, Bytes, EtcdUrls, FairWindow, FileMode, HandoverClean, HttpListen,
     HttpTls, IoDriver, LogFormat, Micros, NodeAddress, OtlpEndpoint, PoolMode, Ratio, Secret,
-    SessionState, Share, SslMode, TlsNegotiation, Unclean,
+    ServerLimit, SessionState, Share, SslMode, TlsNegotiation, Unclean,
     check::{
         above_zero, allow_prefers, between, extension_names, facility, fleet_name, not_console,
         packet_size, port_to_listen_on,
@@ -87,16 +87,18 @@ process_settings! { {
         max_user_connections: u32 = "0", reloads, now;
         /// The largest number of clients of each user. 0: no limit.
         max_user_client_connections: u32 = "0", reloads, now;
-        /// The largest number of servers of the process, over all databases and users. 0: no limit. When the limit
-        /// is reached and a pool needs a server, pgweir closes idle servers of pools that have more than their share
-        /// of the limit, and any server that has been idle for half a second. A pool below its share whose clients
-        /// have waited for half a second also gets the next server that becomes free in a pool above its share. The
-        /// limit is shared in proportion to the databases' `weight`, among the pools that have or need servers.
-        max_server_conn: u32 = "0", reloads, now;
+        /// The largest number of servers of the process, over all databases and users. 0: no limit. When the limit is reached and
+        /// a pool needs a server, pgweir closes idle servers of pools that have more than their share of the limit, and any server that
+        /// has been idle for half a second. A pool below its share whose clients have waited for half a second also gets the next
+        /// server that becomes free in a pool above its share. The limit is shared in proportion to the databases' `weight`.
+        /// A percentage, such as `80%`, limits the servers of each host instead: to this part of the host's `max_connections` less
+        /// the reserved ones, which pgweir reads at each login and host check (`server_limit` of SHOW HOSTS; 10 before the first
+        /// login). Hosts of one list, or of lists with a common host, share the limit of the smallest of them that is in use.
+        max_server_conn: ServerLimit = "0", reloads, now;
         /// The number of pgweir processes with the same configuration that open servers on the same PostgreSQL. Each of them uses at
-        /// most `max_server_conn` divided by this number, rounded down (`fleet_share` of SHOW CONFIG). `max_server_conn` must be 0 or
-        /// at least this number. Before one more process starts, set the new number on all others, and wait until they have no more
-        /// servers than their new share: only idle ones are closed, after `server_idle_timeout`. Servers of `bypass_users` don't count.
+        /// most `max_server_conn` divided by this number, rounded down (`fleet_share` of SHOW CONFIG), of a percentage at least 1. A
+        /// number must be 0 or at least this number. Before one more process starts, set the new number on all others, and wait until
+        /// they have no more servers than their share: only idle ones are closed, after `server_idle_timeout`. Servers of `bypass_users` don't count.
         fleet_nodes: u32 = "1", reloads, now, between::<1, 1_000>;
         /// Clients that get their own server when they log in, outside of all pools, until they disconnect: for
         /// administrators when a pool is exhausted. A list of `db/user`, `db/*` and `*/user`, with the names that
@@ -259,11 +261,12 @@ process_settings! { {
         cancel_wait_timeout: Micros = "10", reloads, now;
         /// A server connection must be open and logged in within this time. 0: no limit.
         server_connect_timeout: Micros = "15", reloads, now;
-        /// The pause after a failed login to a server. RELOAD and RECONNECT end it. Clients that are logged in wait for
-        /// the next login, up to `query_wait_timeout`. Clients that log in get the error at once in two cases:
-        /// PostgreSQL has refused the login, and the pool has no server left; or the pool has never had a server, and
-        /// the next login to the server comes later than `server_connect_timeout` after the client's login. All clients
-        /// get the error at once if PostgreSQL says that the user may not log in, or that the database does not exist.
+        /// The pause after a failed login to a server; each pool adds up to a quarter, so that pools and processes don't log in at
+        /// the same moment. RELOAD and RECONNECT end it. Clients that are logged in wait for the next login, up to
+        /// `query_wait_timeout`. Clients that log in get the error at once in two cases: PostgreSQL has refused the login, and the pool has
+        /// no server left; or the pool has never had a server, and the next login to the server comes later than
+        /// `server_connect_timeout` after the client's login. All clients get the error at once if PostgreSQL says that the user may
+        /// not log in, or that the database does not exist.
         server_login_retry: Micros = "15", reloads, now;
         /// The pause in place of a longer `server_login_retry`, for databases with a list of hosts and
         /// `target_session_attrs`: after a failover, pgweir finds the new primary within this time after its promotion.
@@ -272,9 +275,10 @@ process_settings! { {
         /// How long the connection to one host of a list may take to open before the next host is tried. 0: as long as
         /// `server_connect_timeout`.
         host_connect_timeout: Micros = "1", reloads, now;
-        /// If the host of a new server connection has sent nothing after this time, pgweir opens a second connection to the
-        /// next host of the list that can be used, and keeps the one that is logged in first. The second connection counts
-        /// under all limits; if they leave no room, it is not opened. 0: pgweir tries one host after the other.
+        /// If the host of a new server connection has sent nothing after this time (four times this time if the connection is open:
+        /// the host may only be slow), pgweir opens a second connection to the next host of the list that can be used, and keeps
+        /// the one that is logged in first. The second connection counts under all limits; if they leave no room, it is not
+        /// opened. 0: pgweir tries one host after the other.
         host_race_after: Micros = "0.25", reloads, now;
         /// How often the hosts of a list are checked, if the database has `target_session_attrs`: the role of each
         /// host, the lag of a standby, and whether the host answers at all. While clients use the database, pgweir
@@ -297,6 +301,10 @@ process_settings! { {
         patroni_timeout: Micros = "2", reloads, now, above_zero;
         /// A PEM file with the certificate authorities of REST APIs with `https`. Their certificates must name the URL's host.
         patroni_tls_ca_file: Option<String>, reloads, now;
+        /// A PEM file with the client certificate for Patroni's REST API, if it asks for one; needs `patroni_tls_key_file`.
+        patroni_tls_cert_file: Option<String>, reloads, now;
+        /// The PEM file with the key of the client certificate for Patroni's REST API.
+        patroni_tls_key_file: Option<String>, reloads, now;
         /// A file with the line `Bearer TOKEN` or `USER:PASSWORD`, by which pgweir authenticates to Patroni's REST API.
         patroni_auth_file: Option<String>, reloads, now;
         /// The longest request, in bytes, that is sent to another host when a standby is lost before it replied, for databases whose

@@ -13,8 +13,8 @@ use crate::{
     loan::pins_of,
     mail::Mail,
     metrics::{
-        ClientCount, ClientGroup, HostMetrics, HostRole, LoginMetrics, Measurement, MemoryMetrics,
-        Metrics, PoolMetrics, StatementMetrics,
+        ClientCount, ClientGroup, HostConnectionLimits, HostMetrics, HostRole, LoginMetrics,
+        Measurement, MemoryMetrics, Metrics, PoolMetrics, StatementMetrics,
     },
     pool::PoolKey,
     shared::{
@@ -142,6 +142,8 @@ impl Measurement {
             hosts: HostMetrics {
                 logins: host_logins(admin),
                 roles: host_roles(admin),
+                connections: host_connections(admin),
+                server_limit: admin.env.directory.hosts().sum_of_server_limits(),
                 fleet: admin.env.directory.fleet().view(),
             },
             logins: LoginMetrics {
@@ -208,6 +210,19 @@ fn host_roles(admin: &Admin<'_>) -> Vec<HostRole> {
             is_primary: !facts.role?.is_standby(),
             lag: facts.lag,
             failures: facts.failures,
+        })
+    });
+    known.collect()
+}
+
+/// Returns the hosts whose number of connections is known.
+fn host_connections(admin: &Admin<'_>) -> Vec<HostConnectionLimits> {
+    let hosts = admin.env.directory.hosts();
+    let known = hosts.all().into_iter().filter_map(|host| {
+        Some(HostConnectionLimits {
+            endpoint: host.endpoint.to_string(),
+            usable: host.usable_connections()?,
+            limit: hosts.server_limit_at(&host.endpoint),
         })
     });
     known.collect()

@@ -9,6 +9,7 @@ use pgweir_auth::{
 };
 use pgweir_wire::{Body, MessageWriter, Report, ssl_request, startup_packet, tag::backend};
 
+use super::login_queries::LoginQueries;
 use crate::{
     TlsFacts,
     base::{
@@ -16,7 +17,7 @@ use crate::{
         inbox::{BadMessage, Inbox},
     },
     session::{State, TrackedNames},
-    shared::pool::{ConnectQuery, ConnectSettings, Parameters, ServerParameters, SettingsStep},
+    shared::pool::{ConnectQuery, Parameters, ServerParameters, SettingsStep},
 };
 
 /// The longest message that a server may send before it is ready.
@@ -39,6 +40,8 @@ pub struct Credentials {
     pub parameters: Parameters,
     /// The setting `connect_query`: run before the server is first lent.
     pub connect_query: Option<ConnectQuery>,
+    /// Whether the server is asked how many connections its host allows (`max_server_conn` in percent).
+    pub asks_connections: bool,
 }
 
 impl Credentials {
@@ -70,8 +73,8 @@ pub enum Progress {
     Send,
     /// Keys have to be derived first: see [`ServerLogin::derived`].
     Derive(DeriveJob),
-    /// `connect_query` failed, which does not end the login.
-    QueryFailed(ServerError),
+    /// A query failed, which does not end the login: its name for the log, and the error.
+    QueryFailed(&'static str, ServerError),
     /// The server is ready.
     Ready {
         /// The parameters that the server has reported.
@@ -80,6 +83,8 @@ pub enum Progress {
         key: Option<BackendKey>,
         /// The parameters that `connect_query` has set; `None` if the server was not asked for them.
         connect_settings: Option<Parameters>,
+        /// How many connections the host allows, less its reserved ones; `None` if the server was not asked.
+        usable_connections: Option<u32>,
     },
 }
 
@@ -141,18 +146,7 @@ pub struct ServerLogin {
     parameters: usize,
     key: Option<BackendKey>,
     authenticated: bool,
-    querying: Querying,
-}
-
-/// The query of a login that the server answers.
-#[derive(Debug, Default)]
-enum Querying {
-    #[default]
-    Nothing,
-    /// `connect_query`, and the query that is to follow.
-    ConnectQuery(Option<Vec<u8>>),
-    /// A query for the parameters that `connect_query` has set, and those that have arrived.
-    Settings(Parameters),
+    queries: LoginQueries,
 }
 
 impl ServerLogin {
@@ -174,7 +168,7 @@ impl ServerLogin {
             parameters: 0,
             key: None,
             authenticated: false,
-            querying: Querying::Nothing,
+            queries: LoginQueries::default(),
         }
     }
 
@@ -331,8 +325,10 @@ impl ServerLogin {
             backend::ERROR_RESPONSE => {
                 let report = Report::parse(body.rest()).map_err(malformed)?;
                 let words = ServerError::of(&report);
-                if report.severity == b"ERROR" && self.query_failed() {
-                    return Ok(Progress::QueryFailed(words));
+                if report.severity == b"ERROR"
+                    && let Some(query) = self.queries.note_failed()
+                {
+                    return Ok(Progress::QueryFailed(query, words));
                 }
                 return Err(LoginError::Refused(words));
             }
@@ -361,7 +357,12 @@ impl ServerLogin {
                 });
             }
             backend::READY_FOR_QUERY if self.authenticated && body.rest() == b"I" => {
-                if let Some(query) = self.next_query() {
+                let credentials = &mut self.credentials;
+                let (first, asks) = (
+                    &mut credentials.connect_query,
+                    &mut credentials.asks_connections,
+                );
+                if let Some(query) = self.queries.next(first, asks) {
                     MessageWriter::new(out).query(&query);
                     return Ok(Progress::Send);
                 }
@@ -373,48 +374,22 @@ impl ServerLogin {
                 return Ok(Progress::Ready {
                     server_parameters,
                     key: self.key.take(),
-                    connect_settings: match std::mem::take(&mut self.querying) {
-                        Querying::Settings(found) => Some(found),
-                        Querying::Nothing | Querying::ConnectQuery(_) => None,
-                    },
+                    connect_settings: self.queries.take_settings(),
+                    usable_connections: self.queries.usable_connections(),
                 });
             }
-            backend::DATA_ROW if let Querying::Settings(found) = &mut self.querying => {
-                ConnectSettings::add_row(found, body).map_err(malformed)?;
+            backend::DATA_ROW if self.queries.is_asked() => {
+                self.queries.take_row(body).map_err(malformed)?;
             }
             // The result of the query is dropped, unless it is a COPY, which is an error.
             backend::ROW_DESCRIPTION
-            | backend::DATA_ROW
             | backend::COMMAND_COMPLETE
             | backend::EMPTY_QUERY_RESPONSE
             | backend::NOTIFICATION_RESPONSE
-                if !matches!(self.querying, Querying::Nothing) => {}
+                if self.queries.is_asked() => {}
             _ => return Err(LoginError::Protocol(tag)),
         }
         Ok(Progress::Wait)
-    }
-
-    /// Notes that a query of the login has failed. Returns whether there was one.
-    fn query_failed(&mut self) -> bool {
-        if let Querying::Nothing = self.querying {
-            return false;
-        }
-        self.querying = Querying::ConnectQuery(None);
-        true
-    }
-
-    /// Returns the query that follows an answer, if there is one.
-    fn next_query(&mut self) -> Option<Vec<u8>> {
-        if let Some(query) = self.credentials.connect_query.take() {
-            self.querying = Querying::ConnectQuery(query.settings_query());
-            return Some(query.text.into());
-        }
-        let Querying::ConnectQuery(follows) = &mut self.querying else {
-            return None;
-        };
-        let follows = follows.take()?;
-        self.querying = Querying::Settings(Parameters::new());
-        Some(follows)
     }
 
     fn authenticate(

@@ -103,6 +103,10 @@ impl WaitNotices<'_> {
     fn add_servers(&self, diagnosis: &mut Diagnosis) {
         let now = self.env.now;
         let id = diagnosis.pool.id;
+        let hosts = self.env.directory.hosts();
+        let entry = |name: &str| self.env.snapshot.config.database(name);
+        let own = entry(&diagnosis.pool.key.database);
+        let shares = |name: &str| hosts.share_server_limit(own, entry(name));
         for (_, conn) in self.connections.iter() {
             let Conn::Server(server) = conn else { continue };
             if server.purpose().bypasses_limits() {
@@ -115,7 +119,7 @@ impl WaitNotices<'_> {
                 state => state,
             };
             if server.pool() != id {
-                if diagnosis.shares_cap(server) {
+                if diagnosis.shares_cap(server, shares) {
                     diagnosis.others[state as usize] += 1;
                     if server.client().is_some() {
                         let held = now.since(server.times.lent_at());

@@ -81,8 +81,8 @@ pub(crate) fn apply_limits(
     let newest = env.directory.snapshot();
     let entry = Terms::of(shared, &newest).entry.unwrap_or(entry);
     let limits = directory::limits(&newest.config, &entry, &shared.key.user);
-    let caps = directory::cap_limits(&newest.config, &entry, &shared.key.user);
-    let notes = shared.ledger.lock().set_limits(limits, caps, env.now);
+    let (group, caps) = (env.directory).cap_limits(&newest.config, &entry, &shared.key.user);
+    let notes = (shared.ledger.lock()).set_limits(limits, (&group, caps), env.now);
     pooling::deliver(env, &notes, shared, out);
     vec![
         Effect::Pool(id, PoolEffect::UpdateSharing),

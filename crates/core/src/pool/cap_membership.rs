@@ -39,10 +39,10 @@ impl SharedCaps {
 }
 
 impl CapMembership {
-    /// Creates an entry for a pool of this database and user.
+    /// Creates an entry for a pool of this database, user and group of hosts.
     #[must_use]
-    pub fn new(caps: &Arc<SharedCaps>, pool: PoolId, names: [&str; 2], limits: CapLimits) -> Self {
-        caps.with(|caps| caps.join(pool, names[0], names[1], limits));
+    pub fn new(caps: &Arc<SharedCaps>, pool: PoolId, names: [&str; 3], limits: CapLimits) -> Self {
+        caps.with(|caps| caps.join(pool, names, limits));
         Self {
             caps: Arc::clone(caps),
             pool,
@@ -58,7 +58,7 @@ impl CapMembership {
             process: 0,
             weight: 1,
         };
-        Self::new(&Arc::default(), PoolId(0), ["", ""], limits)
+        Self::new(&Arc::default(), PoolId(0), ["", "", ""], limits)
     }
 
     /// Removes the entry.
@@ -66,8 +66,8 @@ impl CapMembership {
         self.caps.with(|caps| caps.part(self.pool));
     }
 
-    pub(super) fn set_limits(&self, limits: CapLimits) -> Vec<PoolId> {
-        self.caps.with(|caps| caps.set_limits(self.pool, limits))
+    pub(super) fn set_limits(&self, group: &str, limits: CapLimits) -> Vec<PoolId> {
+        (self.caps).with(|caps| caps.set_limits(self.pool, group, limits))
     }
 
     pub(super) fn take(&self, now: Time) -> Result<(), Denied> {

@@ -35,7 +35,7 @@ pub enum Scope {
     Database,
     /// Servers of one user: `max_user_connections`.
     User,
-    /// Servers of the process: its share of `max_server_conn`.
+    /// Servers of the process, or of a group of hosts if `max_server_conn` is a percentage: the process's share of that limit.
     Process,
 }
 
@@ -46,11 +46,21 @@ pub struct CapLimits {
     pub database: u32,
     /// The largest number of servers of the user.
     pub user: u32,
-    /// The largest number of servers of the process.
+    /// The largest number of servers of the process, or of a group of hosts; [`CapLimits::NOT_KNOWN`] until a host of the group
+    /// has reported its connections.
     pub process: u32,
     /// The pool's share of a cap, in relation to the shares of other pools. At least 1.
     pub weight: u32,
 }
+
+impl CapLimits {
+    /// The limit of a group of hosts whose connections are not known yet: [`SERVERS_AT_FIRST`], or one more server than there
+    /// are, since its login finds out.
+    pub const NOT_KNOWN: u32 = u32::MAX;
+}
+
+/// How many servers a group of hosts may have before pgweir knows the connections of one of these hosts.
+pub const SERVERS_AT_FIRST: u32 = 10;
 
 /// The denial of a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,12 +112,14 @@ struct Holder {
 }
 
 impl Caps {
-    /// Adds a pool. If this changes a limit, pools in queues get room when [`Caps::set_limits`] is called for them.
-    pub fn join(&mut self, pool: PoolId, database: &str, user: &str, limits: CapLimits) {
+    /// Adds a pool of this database, user and group of hosts. The group is empty if the process's cap holds for all hosts. If
+    /// this changes a limit, pools in queues get room when [`Caps::set_limits`] is called for them.
+    pub fn join(&mut self, pool: PoolId, names: [&str; 3], limits: CapLimits) {
+        let [database, user, group] = names;
         let names = [
             (Scope::Database, database.into()),
             (Scope::User, user.into()),
-            (Scope::Process, "".into()),
+            (Scope::Process, group.into()),
         ];
         for name in &names {
             self.caps.entry(name.clone()).or_default().holders += 1;
@@ -142,11 +154,14 @@ impl Caps {
         }
     }
 
-    /// Sets new limits. Returns the pools whose [`Ledger::room`](super::Ledger::room) is to be called.
+    /// Sets new limits, and the group of hosts whose cap holds for the pool. Returns the pools whose
+    /// [`Ledger::room`](super::Ledger::room) is to be called.
     #[must_use = "a pool that is not notified waits although it could go on"]
-    pub fn set_limits(&mut self, pool: PoolId, limits: CapLimits) -> Vec<PoolId> {
+    pub fn set_limits(&mut self, pool: PoolId, group: &str, limits: CapLimits) -> Vec<PoolId> {
+        let mut pools_to_notify = self.set_group(pool, group);
         self.limit(pool, limits);
-        self.grant(pool)
+        pools_to_notify.extend(self.grant(pool));
+        pools_to_notify
     }
 
     /// Takes one more slot for a pool whose clients wait.
@@ -393,7 +408,12 @@ impl Caps {
         let limits = [limits.database, limits.user, process];
         for (scope, limit) in Scope::ALL.into_iter().zip(limits) {
             if let Some(cap) = self.cap_mut(pool, scope) {
-                cap.limit = limit;
+                cap.limit = match limit {
+                    CapLimits::NOT_KNOWN if scope == Scope::Process => {
+                        SERVERS_AT_FIRST.max(cap.taken.saturating_add(1))
+                    }
+                    limit => limit,
+                };
             }
         }
     }
@@ -488,6 +508,7 @@ impl Holder {
     }
 }
 
+mod group;
 mod lease;
 use lease::Lease;
 pub use lease::LeaseClock;

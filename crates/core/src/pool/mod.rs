@@ -11,7 +11,7 @@ mod wait_queue;
 mod worker_set;
 
 pub use cap_membership::{CapMembership, SharedCaps};
-pub use caps::{CapLimits, Caps, Denied, LeaseClock, PATIENCE, Scope};
+pub use caps::{CapLimits, Caps, Denied, LeaseClock, PATIENCE, SERVERS_AT_FIRST, Scope};
 pub use epochs::Epochs;
 pub use ledger::{
     AboveSize, Grant, Ledger, LoginOutcome, Notes, Opening, ServerDemand, WaitReason,

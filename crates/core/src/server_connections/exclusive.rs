@@ -72,6 +72,8 @@ impl ServerConnections<'_> {
             replication: client.replication(),
         };
         add_login_parameters(&mut credentials, client, self.env.directory.names());
+        // A replication connection may accept no such query.
+        credentials.asks_connections = false;
         let conn = self.begin_login(shared, endpoint, credentials, purpose, out);
         (self.connections).begin_opening(client_conn, conn, self.env.now);
         true

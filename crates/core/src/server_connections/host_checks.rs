@@ -31,7 +31,7 @@ use crate::{
     backend::{Duty, InternalQuery, Server},
     base::fault::{Fault, ServerError},
     connections::{Conn, Connections},
-    effect::{Effect, Env, OwnConnection, ServerEffect},
+    effect::{Effect, Env, OwnConnection, PoolEffect, ServerEffect},
     mail::Mail,
     pooling::{LocalPool, LocalPools},
     shared::{
@@ -246,6 +246,9 @@ fn take(env: &Env<'_>, server: &mut Server, message: &[u8], out: &mut Actions) {
                 facts.check_announced_primary(env.now, pause);
             });
             answer.apply_replay(&host.replay);
+            if let Some(usable) = answer.usable_connections() {
+                note_usable_connections(env, &host, usable, out);
+            }
             if !is_announced && before != host.facts().lag && is_lag_limited(env) {
                 announce(env.directory, out);
             }
@@ -281,6 +284,16 @@ fn take(env: &Env<'_>, server: &mut Server, message: &[u8], out: &mut Actions) {
             replay::announce(env, out);
         }
         _ => {}
+    }
+}
+
+/// Notes how many connections a host allows. If the number is new and limits the servers, informs all workers.
+pub(crate) fn note_usable_connections(env: &Env<'_>, host: &Host, usable: u32, out: &mut Actions) {
+    let is_new = host.note_usable_connections(usable);
+    if is_new && env.directory.hosts().limit_servers() {
+        let text = format!("allows {usable} connections that are not reserved (max_server_conn)");
+        out.log(Level::Log, format!("host {}", host.endpoint), text);
+        announce(env.directory, out);
     }
 }
 
@@ -468,9 +481,24 @@ pub(crate) fn host_exclusions(
     (0..facts.len()).map(exclusion).collect()
 }
 
+/// Handles changes of hosts: closes the servers of hosts that their pools must not use any more, and applies the limits that
+/// depend on hosts.
+pub(crate) fn take_changes(
+    env: &Env<'_>,
+    connections: &Connections,
+    pools: &LocalPools,
+) -> Vec<Effect> {
+    let mut effects = leave_excluded_hosts(env, connections, pools);
+    if env.directory.hosts().limit_servers() {
+        let pools = pools.ids().into_iter();
+        effects.extend(pools.map(|pool| Effect::Pool(pool, PoolEffect::ApplyLimits)));
+    }
+    effects
+}
+
 /// Closes the servers of hosts that their pools must not use any more. A server is closed at once if its host is no longer
 /// the primary or does not answer, otherwise when no client uses the server.
-pub(crate) fn leave_excluded_hosts(
+fn leave_excluded_hosts(
     env: &Env<'_>,
     connections: &Connections,
     pools: &LocalPools,

@@ -1,5 +1,5 @@
-//! Races between two hosts of a list: if the host of a login has sent nothing for `host_race_after`, a login to the next host
-//! begins beside the first one. The pool keeps the server that is logged in first, and the other login is given up.
+//! Races between two hosts of a list: if the host of a login has sent nothing for `host_race_after`, or for four times as long
+//! since the connection was opened, a login to the next host begins beside the first one. The pool keeps the server that is logged in first, and the other login is given up.
 //!
 //! Each of the two logins knows the other one ([`HostRace`]). If one of them fails, the other one goes on, and races with the
 //! next host of the list if its own host has still sent nothing.
@@ -30,7 +30,7 @@ impl ServerConnections<'_> {
     fn plan_race_at(&mut self, conn: Token, at: Time, hosts_left: usize) {
         if let Some(server) = self.connections.server(conn) {
             *server.link.race_mut() = HostRace::Planned { at, hosts_left };
-            self.connections.schedule_at(at);
+            self.connections.schedule_race(conn, at);
         }
     }
 
@@ -109,7 +109,8 @@ impl ServerConnections<'_> {
             && after > 0
             && let Some(server) = self.connections.server(race.other)
         {
-            let at = server.times.connected_at().after(after).max(self.env.now);
+            let since = server.times.connected_at();
+            let at = HostRace::time_of(since, after, server.link.is_open()).max(self.env.now);
             self.plan_race_at(race.other, at, of_other.hosts_left);
         }
     }

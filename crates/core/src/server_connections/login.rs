@@ -36,6 +36,8 @@ impl ServerConnections<'_> {
         };
         server.link.note_open(addresses);
         server.times.note_connected(self.env.now);
+        let race_after = self.env.snapshot.config.settings.host_race_after.0;
+        (server.link.race_mut()).note_connected(self.env.now, race_after);
         self.open_login(conn, nonce, out);
         if self.env.snapshot.config.settings.log_connections {
             let from = match addresses.0 {
@@ -81,8 +83,8 @@ impl ServerConnections<'_> {
             match progress {
                 Ok(None) => return,
                 Ok(Some(Progress::Wait | Progress::Send)) => {}
-                Ok(Some(Progress::QueryFailed(words))) => {
-                    let text = format!("connect_query failed: {}", words.message);
+                Ok(Some(Progress::QueryFailed(query, words))) => {
+                    let text = format!("{query} failed: {}", words.message);
                     out.log(Level::Warning, self.subject(conn), text);
                 }
                 Ok(Some(Progress::Derive(job))) => {
@@ -95,6 +97,7 @@ impl ServerConnections<'_> {
                     server_parameters,
                     key,
                     connect_settings,
+                    usable_connections,
                 })) => {
                     let rest = login.has_rest();
                     if let Some(server) = self.connections.server(conn) {
@@ -105,6 +108,9 @@ impl ServerConnections<'_> {
                                 .replace_reason("it sent more after its login than it should");
                         }
                     }
+                    if let Some(usable) = usable_connections {
+                        self.note_usable_connections(conn, usable, out);
+                    }
                     if let Some(found) = connect_settings
                         && self.learn_connect_settings(conn, found, out)
                     {
@@ -114,6 +120,15 @@ impl ServerConnections<'_> {
                 }
                 Err(error) => return self.refused(conn, &error, out),
             }
+        }
+    }
+
+    /// Notes how many connections a server's host allows.
+    fn note_usable_connections(&mut self, conn: Token, usable: u32, out: &mut Actions) {
+        if let Some(server) = self.connections.server(conn)
+            && let Some(host) = server.link.host()
+        {
+            host_checks::note_usable_connections(&self.env, host, usable, out);
         }
     }
 

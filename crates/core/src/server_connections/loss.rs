@@ -222,8 +222,10 @@ impl ServerConnections<'_> {
             let is_primary_left = prefers && logins.is_any_reachable(endpoints, (now, retry));
             logins.are_all_useless(endpoints.iter().cloned(), now, retry) && !is_primary_left
         };
+        let failures = shared.facts.lock().failures;
+        let jitter = directory.login_jitter(shared, failures, retry);
         let connecting = match is_round_over {
-            true => LoginOutcome::Failed(now),
+            true => LoginOutcome::Failed(now.after(jitter)),
             false => LoginOutcome::Dropped,
         };
         let reason = why.text.clone();

@@ -173,13 +173,16 @@ pub(crate) fn maintain_pools(
     if env.shutdown.is_none() {
         make_forced_pools(env, connections, pools);
     }
+    let is_limit_unknown = env.directory.hosts().have_unknown_limit();
     let maintain = |id| {
         [
-            Effect::Pool(id, PoolEffect::OfferWhileClientsWait),
-            Effect::Pool(id, PoolEffect::FillOrRemove),
+            is_limit_unknown.then_some(Effect::Pool(id, PoolEffect::ApplyLimits)),
+            Some(Effect::Pool(id, PoolEffect::OfferWhileClientsWait)),
+            Some(Effect::Pool(id, PoolEffect::FillOrRemove)),
         ]
     };
-    pools.ids().into_iter().flat_map(maintain).collect()
+    let effects = pools.ids().into_iter().flat_map(maintain);
+    effects.flatten().collect()
 }
 
 /// Creates the pools of databases with a forced user, which are kept filled from the start. The first worker

@@ -141,6 +141,7 @@ impl ServerConnections<'_> {
         }
         credentials.name_application(host_checks::APPLICATION_NAME);
         credentials.connect_query = None;
+        credentials.asks_connections = false;
         let endpoint = Arc::clone(endpoint);
         self.begin_login(shared, endpoint, credentials, Purpose::CheckHost, out);
     }
@@ -239,6 +240,7 @@ impl ServerConnections<'_> {
             keys,
             parameters,
             connect_query,
+            asks_connections: self.env.directory.hosts().limit_servers(),
         }
     }
 

@@ -5,8 +5,10 @@
 
 mod cluster_report;
 mod facts;
+mod patroni_requests;
 mod replay;
 mod reported;
+mod server_limits;
 
 use std::{
     collections::BTreeMap,
@@ -16,12 +18,14 @@ use std::{
     },
 };
 
-use parking_lot::Mutex;
-use pgweir_config::Config;
+use parking_lot::{Mutex, RwLock};
+use pgweir_config::{Config, Database};
 
+use self::server_limits::{HostCapacity, ServerLimits};
 pub use self::{
     cluster_report::{ClusterReport, PatroniNews, ReportError, Reported, ReportedMember},
     facts::{Eligibility, HostExclusion, HostFacts, HostRequirements, HostState},
+    patroni_requests::PatroniRequests,
     replay::{CompletedTransactions, Replay, ReplayPosition, Writes, leader, replayed_writes},
 };
 use crate::{Endpoint, WorkerId};
@@ -34,6 +38,9 @@ const HOSTS_MAX: usize = 1_000;
 pub struct Hosts {
     by_name: Mutex<BTreeMap<String, Arc<Host>>>,
     writes: Writes,
+    /// The limits on servers that follow from `max_server_conn` in percent.
+    limits: RwLock<Arc<ServerLimits>>,
+    patroni_requests: PatroniRequests,
 }
 
 impl Hosts {
@@ -43,13 +50,77 @@ impl Hosts {
         Self {
             by_name: Mutex::default(),
             writes: Writes::new(workers),
+            limits: RwLock::default(),
+            patroni_requests: PatroniRequests::default(),
         }
     }
 
-    /// Begins to count writes if this configuration, which no worker has yet, needs that.
-    pub(crate) fn count_writes_for(&self, config: &Config) {
+    /// Prepares for this configuration, which no worker has yet: begins to count writes if the configuration needs that, and
+    /// finds the hosts that share a limit on servers.
+    pub(crate) fn prepare_for(&self, config: &Config) {
         if config.database_with_read_after_write().is_some() {
             self.writes.begin();
+        }
+        *self.limits.write() = Arc::new(ServerLimits::of(config));
+    }
+
+    /// Returns the counters of requests to Patroni's REST API.
+    #[must_use]
+    pub fn patroni_requests(&self) -> &PatroniRequests {
+        &self.patroni_requests
+    }
+
+    /// Returns whether `max_server_conn` is a percentage, so that the limits on servers depend on hosts.
+    #[must_use]
+    pub fn limit_servers(&self) -> bool {
+        self.limits.read().are_of_hosts()
+    }
+
+    /// Returns the group of hosts whose limit holds for the servers of an entry, and the limit, which may be
+    /// [`CapLimits::NOT_KNOWN`](crate::pool::CapLimits::NOT_KNOWN). If the limit holds for the process, the group has an empty name,
+    /// and the limit is `of_process`.
+    #[must_use]
+    pub fn server_limit_for(&self, database: &Database, of_process: u32) -> (Arc<str>, u32) {
+        let limits = Arc::clone(&self.limits.read());
+        limits.limit_for(&|host| self.capacity(host), database, of_process)
+    }
+
+    /// Returns the largest number of servers of a host's group; `None` if it is not known yet, or not a percentage.
+    #[must_use]
+    pub fn server_limit_at(&self, host: &Endpoint) -> Option<u32> {
+        let limits = Arc::clone(&self.limits.read());
+        limits.limit_at(&|host| self.capacity(host), host)
+    }
+
+    /// Returns the sum of the limits of all groups of hosts; `None` if `max_server_conn` is a number.
+    #[must_use]
+    pub fn sum_of_server_limits(&self) -> Option<u32> {
+        let limits = Arc::clone(&self.limits.read());
+        let sum = || limits.sum(&|host| self.capacity(host));
+        limits.are_of_hosts().then(sum)
+    }
+
+    /// Returns whether the connections of a host with servers are not known yet, so that its limit is provisional.
+    #[must_use]
+    pub fn have_unknown_limit(&self) -> bool {
+        let limits = Arc::clone(&self.limits.read());
+        limits.has_unknown(&|host| self.capacity(host))
+    }
+
+    /// Returns whether the servers of two entries count under the same `max_server_conn`.
+    #[must_use]
+    pub fn share_server_limit(&self, one: Option<&Database>, other: Option<&Database>) -> bool {
+        self.limits.read().are_shared(one, other)
+    }
+
+    fn capacity(&self, endpoint: &Arc<Endpoint>) -> HostCapacity {
+        let host = self.at(endpoint);
+        let facts = host.eligibility();
+        HostCapacity {
+            usable: host.usable_connections(),
+            state: facts.state,
+            role: facts.role,
+            connections: host.connections(),
         }
     }
 
@@ -77,6 +148,7 @@ impl Hosts {
         let host = Arc::new(Host {
             endpoint: Arc::clone(endpoint),
             connections: AtomicU32::new(0),
+            usable: AtomicU32::new(0),
             facts: Mutex::default(),
             checker: Mutex::default(),
             replay: Replay::default(),
@@ -98,6 +170,8 @@ pub struct Host {
     /// The address, as it is configured.
     pub(crate) endpoint: Arc<Endpoint>,
     connections: AtomicU32,
+    /// How many connections the host allows, less its reserved ones; 0 if that is not known.
+    usable: AtomicU32,
     facts: Mutex<HostFacts>,
     /// The worker that checks the host.
     checker: Mutex<Option<WorkerId>>,
@@ -110,6 +184,18 @@ impl Host {
     #[must_use]
     pub fn connections(&self) -> u32 {
         self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many connections the host allows, less its reserved ones; `None` until a login or a check has reported it.
+    #[must_use]
+    pub fn usable_connections(&self) -> Option<u32> {
+        Some(self.usable.load(Ordering::Relaxed)).filter(|usable| *usable > 0)
+    }
+
+    /// Notes how many connections the host allows, less its reserved ones (at least 1). Returns whether the number is new.
+    pub fn note_usable_connections(&self, usable: u32) -> bool {
+        let usable = usable.max(1);
+        self.usable.swap(usable, Ordering::Relaxed) != usable
     }
 
     /// Returns a copy of the host's state.

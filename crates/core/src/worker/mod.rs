@@ -461,7 +461,7 @@ impl Worker {
             }),
             Mail::HostsChanged => {
                 self.dispatch(now, out, |parts, _| {
-                    host_checks::leave_excluded_hosts(&parts.env, parts.connections, parts.pools)
+                    host_checks::take_changes(&parts.env, parts.connections, parts.pools)
                 });
                 self.dispatch(now, out, |parts, out| {
                     host_checks::check(&parts.env, parts.connections, parts.pools, out)

@@ -169,7 +169,7 @@ impl Connection {
                 match progress {
                     Progress::Derive(job) => self.login.derived(&job.run(), &mut self.out)?,
                     Progress::Ready { .. } => return Ok(()),
-                    Progress::Wait | Progress::Send | Progress::QueryFailed(_) => {}
+                    Progress::Wait | Progress::Send | Progress::QueryFailed(..) => {}
                 }
             }
             self.flush()?;

@@ -123,6 +123,7 @@ pub(crate) fn console_login(options: ConsoleTarget) -> Result<ConsoleLogin, Quic
         keys: None,
         parameters: vec![(b"application_name".to_vec(), b"pgweir top".to_vec())],
         connect_query: None,
+        asks_connections: false,
     };
     Ok(ConsoleLogin {
         target: Target {

@@ -144,6 +144,7 @@ pub(crate) fn from_url(text: &str) -> Result<QuickStart, QuickStartError> {
                 keys: None,
                 parameters: Vec::new(),
                 connect_query: None,
+                asks_connections: false,
             },
             tls: tls.clone(),
             needs_channel_binding: url.parameters.needs_channel_binding,

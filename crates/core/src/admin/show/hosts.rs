@@ -12,7 +12,7 @@ use crate::{
 
 use Kind::{Int4, Int8, Text};
 
-const COLUMNS: [Column; 14] = [
+const COLUMNS: [Column; 16] = [
     ("host", Text),
     ("state", Text),
     ("role", Text),
@@ -27,6 +27,8 @@ const COLUMNS: [Column; 14] = [
     ("databases", Text),
     ("patroni", Text),
     ("behind", Text),
+    ("usable_connections", Int4),
+    ("server_limit", Int4),
 ];
 
 /// The largest number of databases that are named as users of a host.
@@ -61,6 +63,9 @@ pub(super) fn table(admin: &Admin<'_>) -> Table {
             false => "no",
         };
         row.push(behind.into());
+        let number = |value: Option<u32>| value.map_or(Cell::Null, Cell::from);
+        row.push(number(host.usable_connections()));
+        row.push(number(hosts.server_limit_at(&host.endpoint)));
         row
     });
     (COLUMNS.into(), rows.collect())

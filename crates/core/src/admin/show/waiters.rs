@@ -111,7 +111,8 @@ pub(super) fn table(admin: &Admin<'_>, collection: &Collection, now: Time) -> Ta
     let row = |waiter: &WaitingClient| {
         let reason = reasons.get(&waiter.pool).copied();
         let reason = reason.unwrap_or(WaitReason::None);
-        let holders = HoldersUnderLimit::of(&collection.holders, &waiter.pool, reason);
+        let shares = |other: &PoolKey| shares_server_limit(admin, &waiter.pool, other);
+        let holders = HoldersUnderLimit::of(&collection.holders, &waiter.pool, reason, shares);
         let mut row: Vec<Cell> = vec![
             (*waiter.pool.database).into(),
             (*waiter.user).into(),
@@ -130,6 +131,13 @@ pub(super) fn table(admin: &Admin<'_>, collection: &Collection, now: Time) -> Ta
     (COLUMNS.into(), waiters.into_iter().map(row).collect())
 }
 
+/// Returns whether the servers of two pools count under the same `max_server_conn`.
+fn shares_server_limit(admin: &Admin<'_>, one: &PoolKey, other: &PoolKey) -> bool {
+    let hosts = admin.env.directory.hosts();
+    let entry = |key: &PoolKey| admin.env.snapshot.config.database(&key.database);
+    hosts.share_server_limit(entry(one), entry(other))
+}
+
 /// The clients that have the servers under the limit for which clients of a pool wait.
 #[derive(Debug, Default)]
 struct HoldersUnderLimit<'h> {
@@ -141,10 +149,16 @@ struct HoldersUnderLimit<'h> {
 }
 
 impl<'h> HoldersUnderLimit<'h> {
-    fn of(all: &'h BTreeMap<PoolKey, Holders>, pool: &PoolKey, reason: WaitReason) -> Self {
+    /// `shares`: whether the servers of another pool count under the same `max_server_conn`.
+    fn of(
+        all: &'h BTreeMap<PoolKey, Holders>,
+        pool: &PoolKey,
+        reason: WaitReason,
+        shares: impl Fn(&PoolKey) -> bool,
+    ) -> Self {
         let is_under_limit = |key: &PoolKey| match reason {
             WaitReason::Cap { by, .. } => match by {
-                Scope::Process => true,
+                Scope::Process => shares(key),
                 Scope::Database => key.database == pool.database,
                 Scope::User => key.user == pool.user,
             },
@@ -313,7 +327,7 @@ mod tests {
             all.insert(key(database, user), holders);
         }
         let check = |reason, expect| {
-            let found = HoldersUnderLimit::of(&all, &key("a", "ann"), reason);
+            let found = HoldersUnderLimit::of(&all, &key("a", "ann"), reason, |_| true);
             let longest = found.longest.map(|holder| holder.client);
             assert_eq!((found.count, longest, found.alike), expect);
         };

@@ -179,7 +179,7 @@ mod tests {
             process: 0,
             weight: 1,
         };
-        caps.join(POOL, "d", "u", limits);
+        caps.join(POOL, ["d", "u", ""], limits);
         let log_in = |caps: &mut Caps| {
             let took = caps.take(POOL, Time(0)).map_err(|Denied { by, .. }| by);
             if took.is_ok() {

@@ -11,7 +11,7 @@ const NONE: CapLimits = CapLimits {
 fn caps_with(pools: &[(&str, &str, CapLimits)]) -> Caps {
     let mut caps = Caps::default();
     for (id, (database, user, limits)) in pools.iter().enumerate() {
-        caps.join(PoolId(id as u32), database, user, *limits);
+        caps.join(PoolId(id as u32), [database, user, ""], *limits);
     }
     caps
 }
@@ -207,7 +207,7 @@ fn higher_limits_give_room_and_a_pool_that_goes_takes_nothing_along() {
     take(&mut caps, 0, 1);
     assert!(caps.take(PoolId(1), Time(0)).is_err());
     let limits = CapLimits { process: 2, ..NONE };
-    assert_eq!(caps.set_limits(PoolId(0), limits), [PoolId(1)]);
+    assert_eq!(caps.set_limits(PoolId(0), "", limits), [PoolId(1)]);
     // The pool is removed before it handles the message.
     caps.part(PoolId(1));
     assert_eq!(caps.usage(PoolId(0), Scope::Process), (1, 2));

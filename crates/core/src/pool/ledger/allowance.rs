@@ -7,12 +7,13 @@ use crate::{
 };
 
 impl Ledger {
-    /// Sets new limits. Servers above a smaller size are closed when they become free.
-    pub fn set_limits(&mut self, limits: Limits, caps: CapLimits, now: Time) -> Notes {
+    /// Sets new limits. `caps`: the group of hosts whose cap holds for the pool, and the limits of the pool's caps. Servers above a
+    /// smaller size are closed when they become free.
+    pub fn set_limits(&mut self, limits: Limits, caps: (&str, CapLimits), now: Time) -> Notes {
         self.limits.configured = limits;
         self.limits.in_force = self.limits_in_force();
         let mut notes = Notes {
-            room: self.caps.set_limits(caps),
+            room: self.caps.set_limits(caps.0, caps.1),
             ..Notes::default()
         };
         self.plan(0, true, &mut notes, now);
@@ -185,11 +186,11 @@ mod tests {
         };
         let (_, notes) = ledger.wait(A, client, NOW);
         assert_eq!(notes.open, None);
-        let notes = ledger.set_limits(limits(5), CAPS, NOW.after(10));
+        let notes = ledger.set_limits(limits(5), ("", CAPS), NOW.after(10));
         assert_eq!((notes.open, ledger.limits().size), (None, 0));
         ledger.unrestrict();
         assert_eq!(ledger.limits(), &limits(5));
-        let notes = ledger.set_limits(limits(5), CAPS, NOW.after(10));
+        let notes = ledger.set_limits(limits(5), ("", CAPS), NOW.after(10));
         assert_eq!(notes.open, Some(A));
     }
 
@@ -271,7 +272,7 @@ mod tests {
         let shared = std::sync::Arc::<SharedCaps>::default();
         let [mut ann, mut bob] = ["ann", "bob"].map(|user| {
             let id = PoolId(u32::from(user == "bob"));
-            let seat = CapMembership::new(&shared, id, ["d", user], caps);
+            let seat = CapMembership::new(&shared, id, ["d", user, ""], caps);
             Ledger::new(1, limits(2), seat)
         });
         assert_eq!(ann.fill(A, NOW).open, Some(A));
@@ -299,7 +300,7 @@ mod tests {
             database: 1,
             ..CAPS
         };
-        let seat = CapMembership::new(&Default::default(), PoolId(0), ["d", "u"], caps);
+        let seat = CapMembership::new(&Default::default(), PoolId(0), ["d", "u", ""], caps);
         let mut ledger = Ledger::new(2, limits(2), seat);
         assert_eq!(ledger.fill(A, NOW).open, Some(A));
         assert!(matches!(ledger.opening(A, NOW), Opening::Go { .. }));

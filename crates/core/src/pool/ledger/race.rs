@@ -55,7 +55,7 @@ mod tests {
             process: 0,
             weight: 1,
         };
-        let seat = CapMembership::new(&Default::default(), PoolId(0), ["d", "u"], caps);
+        let seat = CapMembership::new(&Default::default(), PoolId(0), ["d", "u", ""], caps);
         let mut ledger = Ledger::new(1, limits, seat);
         assert_eq!(begin_to_wait(&mut ledger, 1), Some(A));
         assert!(matches!(ledger.opening(A, NOW), Opening::Go { .. }));

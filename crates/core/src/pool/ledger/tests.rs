@@ -182,7 +182,7 @@ fn two_under_a_cap() -> [Ledger; 2] {
             weight: 1,
         };
         let id = PoolId(u32::from(user == "bob"));
-        let seat = CapMembership::new(&caps, id, ["app", user], limits);
+        let seat = CapMembership::new(&caps, id, ["app", user, ""], limits);
         Ledger::new(1, *ledger(1, WaitOrder::Auto).limits(), seat)
     })
 }

@@ -1,12 +1,15 @@
 //! The query of a check, and its answer.
 
-use crate::shared::{
-    hosts::{CompletedTransactions, HostFacts, Replay},
-    pool::ServerRole,
+use crate::{
+    backend::USABLE_CONNECTIONS,
+    shared::{
+        hosts::{CompletedTransactions, HostFacts, Replay},
+        pool::ServerRole,
+    },
 };
 
 /// Asks for the role, the position in the WAL, the timeline of a primary, the age of the last transaction that a standby has
-/// replayed (in microseconds), and whether transactions can't write by default. All names are qualified, whatever the
+/// replayed (in microseconds), and whether transactions can't write by default. [`USABLE_CONNECTIONS`] follows. All names are qualified, whatever the
 /// role's `search_path` is.
 const COLUMNS: &[u8] = b"SELECT r, \
     CASE WHEN r THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_flush_lsn() END \
@@ -34,7 +37,8 @@ const SOURCE: &[u8] = b" FROM (SELECT pg_catalog.pg_is_in_recovery() AS r) AS re
 /// Returns the query of a check. `asks_for_replay`: `read_after_write` needs the answer.
 pub(super) fn query(asks_for_replay: bool) -> Vec<u8> {
     let replay = if asks_for_replay { REPLAY_COLUMNS } else { b"" };
-    [COLUMNS, replay, SOURCE].concat()
+    let connections = USABLE_CONNECTIONS.as_bytes();
+    [COLUMNS, b", ", connections, replay, SOURCE].concat()
 }
 
 /// The hexadecimal digits of the timeline in the name of a file of the WAL.
@@ -48,6 +52,8 @@ pub(super) struct Answer {
     timeline: Option<u32>,
     /// Microseconds since the last replayed transaction was committed on the primary.
     replayed_before: Option<u64>,
+    /// How many connections the host allows, less its reserved ones.
+    usable_connections: Option<u32>,
     /// What `read_after_write` needs, if the check has asked for it.
     replay: Option<ReplayColumns>,
 }
@@ -66,7 +72,7 @@ struct ReplayColumns {
 impl Answer {
     /// Reads the columns of [`query`]; `None` if they are something else.
     pub(super) fn parse(columns: &[Option<&[u8]>]) -> Option<Self> {
-        let (&[is_standby, position, file, age, is_read_only], replay) =
+        let (&[is_standby, position, file, age, is_read_only, usable], replay) =
             columns.split_first_chunk()?;
         let replay = match replay {
             [] => None,
@@ -89,6 +95,7 @@ impl Answer {
             position: number(position),
             timeline,
             replayed_before: number(age),
+            usable_connections: number(usable).and_then(|number| u32::try_from(number).ok()),
             replay,
         })
     }
@@ -96,6 +103,11 @@ impl Answer {
     /// Returns whether the host is a standby.
     pub(super) fn is_standby(&self) -> bool {
         self.role.is_standby()
+    }
+
+    /// Returns how many connections the host allows, less its reserved ones.
+    pub(super) fn usable_connections(&self) -> Option<u32> {
+        self.usable_connections
     }
 
     /// Adds the answer to what is known of the host's replay.
@@ -149,12 +161,13 @@ mod tests {
 
     #[test]
     fn answers_of_a_primary_and_a_standby() {
-        let primary = ["f", "50331648", "0000000A0000000000000003", "", "off"];
+        let primary = ["f", "50331648", "0000000A0000000000000003", "", "off", "97"];
         let expect = Answer {
             role: ServerRole::new(false, false),
             position: Some(50_331_648),
             timeline: Some(10),
             replayed_before: None,
+            usable_connections: Some(97),
             replay: None,
         };
         assert_eq!(parse(&primary), Some(expect));
@@ -168,7 +181,7 @@ mod tests {
             timeline: None,
         });
         assert_eq!(parse(&with_replay), Some(Answer { replay, ..expect }));
-        let columns = ["t", "4096", "", "1500000", "off", "", "", "", "3"];
+        let columns = ["t", "4096", "", "1500000", "off", "", "", "", "", "3"];
         let standby = parse(&columns).expect("an answer");
         assert_eq!(standby.role, ServerRole::new(true, true));
         assert_eq!(standby.replay.and_then(|replay| replay.timeline), Some(3));
@@ -177,15 +190,16 @@ mod tests {
         assert_eq!(facts.lag, Some(1_500_000));
         standby.apply(&mut facts, Some(4096));
         assert_eq!(facts.lag, Some(0));
-        let ahead = parse(&["t", "4096", "", "-7", "off"]).expect("an answer");
+        let ahead = parse(&["t", "4096", "", "-7", "off", "x"]).expect("an answer");
         assert_eq!(ahead.replayed_before, Some(0));
+        assert_eq!(ahead.usable_connections, None);
     }
 
     #[test]
     fn other_answers() {
         for garbage in [
-            ["", "1", "", "", "off", "y", "x", "", ""],
-            ["t", "x", "zz", "y", "", "", "", "-1", "z"],
+            ["", "1", "", "", "off", "", "y", "x", "", ""],
+            ["t", "x", "zz", "y", "", "z", "", "", "-1", "z"],
         ] {
             let answer = parse(&garbage);
             assert!(
@@ -193,6 +207,6 @@ mod tests {
             );
         }
         assert_eq!(parse(&["t"]), None);
-        assert_eq!(parse(&["t", "4096", "", "0", "off", "1"]), None);
+        assert_eq!(parse(&["t", "4096", "", "0", "off", "97", "1"]), None);
     }
 }

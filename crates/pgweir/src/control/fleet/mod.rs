@@ -144,7 +144,7 @@ impl Fleet {
 fn terms(settings: &Settings) -> Terms {
     let lease = settings.fleet_lease.0;
     Terms {
-        budget: settings.max_server_conn,
+        budget: settings.max_server_conn.count(),
         nodes: settings.fleet_nodes,
         floor: settings.floor_of_node(),
         lease,

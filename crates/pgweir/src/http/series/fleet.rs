@@ -8,10 +8,11 @@ use crate::http::exposition::{Exposition, Kind};
 pub(super) fn write(source: Source<'_>, text: &mut Exposition) {
     let fleet = &source.metrics.hosts.fleet;
     let is_in_fleet = fleet.floor > 0;
-    let help = "The most server connections of this process, by max_server_conn and its fleet; 0 is no limit.";
+    let help = "The most server connections of this process, by max_server_conn and its fleet; 0 is no limit. With a percentage, the sum over all hosts, where the hosts of a list count once.";
+    let of_hosts = source.metrics.hosts.server_limit;
     let limit = match is_in_fleet {
         true => fleet.limit,
-        false => source.snapshot.config.settings.fleet_share(),
+        false => of_hosts.unwrap_or_else(|| source.snapshot.config.settings.fleet_share()),
     };
     text.gauge("pgweir_server_connections_limit", help, limit.into());
     let help = "The server connections that this process may have without a lease (fleet_floor).";

@@ -50,6 +50,32 @@ pub(super) fn write_logins(
     }
 }
 
+/// Writes how many connections each host allows, and how many of them `max_server_conn` in percent allows.
+pub(super) fn write_connections(source: Source<'_>, text: &mut Exposition) {
+    let hosts = &source.metrics.hosts.connections;
+    let help = "The connections that a host allows: its max_connections less its reserved ones.";
+    let mut family = text.family("pgweir_host_usable_connections", Kind::Gauge, help);
+    for host in hosts {
+        family.add(&[("endpoint", &host.endpoint)], host.usable.into());
+    }
+    let help = "The most server connections to a host and the other hosts of its lists, by max_server_conn in percent; none if it is a number.";
+    let mut family = text.family("pgweir_host_server_connections_limit", Kind::Gauge, help);
+    for host in hosts {
+        if let Some(limit) = host.limit {
+            family.add(&[("endpoint", &host.endpoint)], limit.into());
+        }
+    }
+}
+
+/// Writes the requests to Patroni's REST API.
+pub(super) fn write_patroni(source: Source<'_>, text: &mut Exposition) {
+    let help = "Requests to Patroni's REST API by result: ok, or failed (no answer that can be used; the next member is asked).";
+    let mut family = text.family("pgweir_patroni_requests", Kind::Counter, help);
+    let (answered, failed) = source.directory.hosts().patroni_requests().counts();
+    family.add(&[("result", "ok")], answered);
+    family.add(&[("result", "failed")], failed);
+}
+
 /// Writes the role of each host, and the lag of each standby.
 pub(super) fn write_roles(source: Source<'_>, text: &mut Exposition) {
     let roles = &source.metrics.hosts.roles;

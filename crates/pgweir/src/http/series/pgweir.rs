@@ -151,6 +151,8 @@ pub(super) fn write(
     write_servers(source, databases, text);
     hosts::write_logins(source, databases, text);
     hosts::write_roles(source, text);
+    hosts::write_connections(source, text);
+    hosts::write_patroni(source, text);
     write_logins(source, text);
     write_memory(source, text);
     write_process(source, text);
