@@ -16,15 +16,15 @@ def member(name, role, server, **more):
 
 
 class FakePatroni:
-    """Answers GET /cluster with `status`, `headers` and `body`, by TLS if `site` (a certificate) is given. Does not
-    answer while it is held.
+    """Answers GET /cluster with `status`, `headers` and `body`, by TLS if `site` (a certificate) is given. With `clients` (a file with
+    authorities), clients need a certificate. Does not answer while it is held.
     """
 
-    def __init__(self, *members, site=None, token=None):
+    def __init__(self, *members, site=None, token=None, clients=None):
         self.port = machine.free_port()
         self.url = f"{'https' if site else 'http'}://127.0.0.1:{self.port}"
         self.requests = 0
-        self.site, self.token = site, token
+        self.site, self.token, self.clients = site, token, clients
         self._goes_on = threading.Event()
         self._server = None
         self.reports(*members)
@@ -65,6 +65,9 @@ class FakePatroni:
         if self.site:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(self.site.cert, self.site.key)
+            if self.clients:
+                context.verify_mode = ssl.CERT_REQUIRED
+                context.load_verify_locations(self.clients)
             self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         return self

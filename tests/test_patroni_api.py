@@ -2,11 +2,13 @@
 
 import os
 
+import psycopg
 import pytest
 
 import machine
 from certs import Authority
 from fakepatroni import FakePatroni, member
+from scraping import scrape
 from test_host_checks import hosts, port_of, writes_go_to
 from test_hosts import entry, own_pair, pair  # noqa: F401
 
@@ -132,3 +134,35 @@ def test_https_and_a_token(start_pooler, pair, run_folder):  # noqa: F811
         machine.wait_until(lambda: reported(pooler)[primary.port], what="Patroni answers")
         assert "secret" not in pooler.log_path.read_text()
         assert not any("secret" in str(row) for row in pooler.console("SHOW CONFIG"))
+
+
+@pytest.mark.shows("patroni_tls_cert_file", "patroni_tls_key_file")
+def test_a_client_certificate(start_pooler, pair, run_folder):  # noqa: F811
+    """A REST API that asks for a client certificate answers only with one; a metric counts both results."""
+    primary, standby = pair
+    folder = run_folder / f"patroni-{os.urandom(3).hex()}"
+    folder.mkdir()
+    authority = Authority(folder, "good")
+    site, own, other = (authority.issue(name, names=["IP:127.0.0.1"]) for name in ("patroni", "pgweir", "other"))
+    machine.give_to_service(folder)
+    port = machine.free_port()
+
+    def requests(result):
+        return scrape(port).value("pgweir_patroni_requests_total", result=result)
+    with FakePatroni(member("one", "leader", primary), site=site, clients=authority.cert) as api:
+        pooler = start_pooler(None, host_check_interval=0.2, patroni_interval=0.1, patroni_tls_ca_file=authority.cert,
+                              http_listen=f"127.0.0.1:{port}", databases={
+                                  "app": entry(primary, standby, target_session_attrs="read-write", patroni=api.url)})
+        machine.wait_until(lambda: requests("failed") > 0, what="requests without a certificate fail")
+        assert requests("ok") == 0 and api.requests == 0 and reported(pooler)[primary.port] is None
+        with pytest.raises(psycopg.Error, match="patroni_tls_cert_file is set, but not patroni_tls_key_file"):
+            pooler.console(f"SET patroni_tls_cert_file = '{own.cert}'")
+        pooler.settings |= {"patroni_tls_cert_file": own.cert, "patroni_tls_key_file": other.key}
+        pooler.write_files()
+        with pytest.raises(psycopg.Error, match="patroni_tls_cert_file: .*it can't be used with the key in"):
+            pooler.console("RELOAD")
+        pooler.settings |= {"patroni_tls_key_file": own.key}
+        pooler.write_files()
+        pooler.console("RELOAD")
+        machine.wait_until(lambda: reported(pooler)[primary.port], what="Patroni answers")
+        assert requests("ok") > 0

@@ -93,7 +93,7 @@ impl Connections {
 
     /// Makes sure that deadlines are checked at this time, or earlier.
     #[inline]
-    pub(crate) fn schedule_at(&mut self, at: Time) {
+    fn schedule_at(&mut self, at: Time) {
         if self.next_tick.is_none_or(|next| next > at) {
             self.next_tick = Some(at);
         }

@@ -381,7 +381,7 @@ impl Start {
         notifier.ready();
         let supervisor = Supervisor {
             source: ConfigSource::new(plan.origin, files_control, (log.clone(), clock), settings),
-            patroni: Patroni::start(&mailboxes, plan.patroni, &snapshot.config)?,
+            patroni: Patroni::start(&mailboxes, &directory, plan.patroni, &snapshot.config)?,
             fleet: Fleet::start(plan.fleet, console_connector, (log.buffer(), clock))?,
             directory,
             mailboxes,

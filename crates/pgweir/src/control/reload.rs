@@ -253,6 +253,7 @@ fn files_open_to_all(settings: &Settings) -> Vec<String> {
         ("server_tls_key_file", &settings.server_tls_key_file),
         ("http_tokens", &settings.http_tokens),
         ("patroni_auth_file", &settings.patroni_auth_file),
+        ("patroni_tls_key_file", &settings.patroni_tls_key_file),
         ("fleet_etcd_auth_file", &settings.fleet_etcd_auth_file),
         ("fleet_etcd_tls_key_file", &settings.fleet_etcd_tls_key_file),
     ];

@@ -9,12 +9,16 @@ use super::{TlsError, files::Files};
 /// The protocol's name in TLS.
 const ALPN: &[u8] = b"http/1.1";
 
-/// Returns the configuration of a client that trusts the authorities in a file. `side` is the prefix of the setting
-/// `SIDE_ca_file` that names the file.
+/// Returns the configuration of a client that trusts the authorities in the file `path`. `own`: the files of the client's certificate
+/// and of its key. `side` is the prefix of the settings `SIDE_ca_file`, `SIDE_cert_file` and `SIDE_key_file` that name the files.
 ///
 /// # Errors
-/// The file can't be read, or has no authority that can be used.
-pub(crate) fn http_client(side: &'static str, path: &str) -> Result<Arc<ClientConfig>, TlsError> {
+/// A file can't be read, or has nothing that can be used.
+pub(crate) fn http_client(
+    side: &'static str,
+    path: &str,
+    own: Option<(&str, &str)>,
+) -> Result<Arc<ClientConfig>, TlsError> {
     let mut print = DefaultHasher::new();
     let mut files = Files {
         side,
@@ -33,7 +37,19 @@ pub(crate) fn http_client(side: &'static str, path: &str) -> Result<Arc<ClientCo
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| files.wrong("ca_file", path, &error.to_string()))?;
-    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    let builder = builder.with_root_certificates(roots);
+    let mut config = match own {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let chain = files.certificates("cert_file", certificate)?;
+            let secret = files.key(key)?;
+            let config = builder.with_client_auth_cert(chain, secret);
+            config.map_err(|error| {
+                let what = format!("it can't be used with the key in {key} ({error})");
+                files.wrong("cert_file", certificate, &what)
+            })?
+        }
+    };
     config.alpn_protocols = vec![ALPN.to_vec()];
     Ok(Arc::new(config))
 }

@@ -1,5 +1,5 @@
-//! The CA certificates and the authorization for requests to Patroni's REST API: `patroni_tls_ca_file` and
-//! `patroni_auth_file`.
+//! The certificates and the authorization for requests to Patroni's REST API: `patroni_tls_ca_file`, `patroni_tls_cert_file`,
+//! `patroni_tls_key_file` and `patroni_auth_file`.
 
 use std::{
     io,
@@ -31,7 +31,7 @@ pub(crate) struct Access {
 /// Why a file can't be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AccessError {
-    /// `patroni_tls_ca_file` can't be used.
+    /// A file with authorities, a certificate or a key can't be used.
     #[error("{0}")]
     Tls(#[from] TlsError),
     /// `patroni_auth_file` can't be read.
@@ -45,6 +45,11 @@ pub(crate) enum AccessError {
         "database {0}: patroni has an https URL, which needs patroni_tls_ca_file: the certificate authority of Patroni's REST API"
     )]
     NoAuthorities(String),
+    /// One of the two settings for a client certificate is set, and the other is not.
+    #[error(
+        "{0} is set, but not {1}: a client certificate for Patroni's REST API needs both, and patroni_tls_ca_file"
+    )]
+    Incomplete(&'static str, &'static str),
 }
 
 impl AccessError {
@@ -54,6 +59,7 @@ impl AccessError {
             Self::Tls(error) => Some(&error.key),
             Self::AuthFile(..) | Self::AuthForm(_) => Some("patroni_auth_file"),
             Self::NoAuthorities(_) => None,
+            Self::Incomplete(key, _) => Some(key),
         }
     }
 }
@@ -65,9 +71,10 @@ impl Access {
     /// The first problem.
     pub(crate) fn load(config: &Config) -> Result<Self, AccessError> {
         let settings: &Settings = &config.settings;
+        let own = own_certificate(settings)?;
         let tls = settings.patroni_tls_ca_file.as_deref();
         let tls = tls
-            .map(|path| http_client("patroni_tls", path))
+            .map(|path| http_client("patroni_tls", path, own))
             .transpose()?;
         let mut databases = config.databases.values().chain(&config.fallback);
         let needs = databases.find(|database| database.patroni.needs_tls());
@@ -77,6 +84,21 @@ impl Access {
         let path = settings.patroni_auth_file.as_deref().map(Path::new);
         let authorization = path.map(authorization).transpose()?;
         Ok(Self { tls, authorization })
+    }
+}
+
+/// Returns the files of the client certificate and its key, if they are set.
+fn own_certificate(settings: &Settings) -> Result<Option<(&str, &str)>, AccessError> {
+    let authorities = ("patroni_tls_ca_file", &settings.patroni_tls_ca_file);
+    let certificate = ("patroni_tls_cert_file", &settings.patroni_tls_cert_file);
+    let key = ("patroni_tls_key_file", &settings.patroni_tls_key_file);
+    match (&certificate.1, &key.1) {
+        (Some(_), None) => Err(AccessError::Incomplete(certificate.0, key.0)),
+        (None, Some(_)) => Err(AccessError::Incomplete(key.0, certificate.0)),
+        (Some(_), Some(_)) if authorities.1.is_none() => {
+            Err(AccessError::Incomplete(certificate.0, authorities.0))
+        }
+        (certificate, key) => Ok(certificate.as_deref().zip(key.as_deref())),
     }
 }
 

@@ -7,11 +7,11 @@
 mod access;
 mod request;
 
-use std::{collections::BTreeMap, io, rc::Rc, thread, time::Duration};
+use std::{collections::BTreeMap, io, rc::Rc, sync::Arc, thread, time::Duration};
 
 use pgweir_config::{Config, PatroniUrls};
 use pgweir_core::{
-    WorkerId,
+    Directory, WorkerId,
     mail::Mail,
     shared::hosts::{ClusterReport, PatroniNews},
 };
@@ -50,6 +50,7 @@ struct Terms {
 #[derive(Debug)]
 pub(crate) struct Patroni {
     mailboxes: Mailboxes,
+    directory: Arc<Directory>,
     plans: Option<UnboundedSender<Plan>>,
     /// The CA certificates and the authorization of the configuration in force.
     pub(crate) access: Access,
@@ -62,11 +63,13 @@ impl Patroni {
     /// The system refuses a new thread.
     pub(crate) fn start(
         mailboxes: &Mailboxes,
+        directory: &Arc<Directory>,
         access: Access,
         config: &Config,
     ) -> io::Result<Self> {
         let mut patroni = Self {
             mailboxes: mailboxes.clone(),
+            directory: Arc::clone(directory),
             plans: None,
             access,
         };
@@ -113,11 +116,11 @@ impl Patroni {
                 .max_blocking_threads(LOOKUP_THREADS)
                 .build()?;
             let (sender, plans) = unbounded_channel();
-            let mailboxes = self.mailboxes.clone();
+            let (mailboxes, directory) = (self.mailboxes.clone(), Arc::clone(&self.directory));
             thread::Builder::new()
                 .name("patroni".to_owned())
                 .spawn(move || {
-                    LocalSet::new().block_on(&runtime, follow(plans, mailboxes));
+                    LocalSet::new().block_on(&runtime, follow(plans, mailboxes, directory));
                     // The thread must end even if a look-up hangs.
                     runtime.shutdown_background();
                 })?;
@@ -130,7 +133,11 @@ impl Patroni {
 }
 
 /// Runs one task for each cluster of the last plan.
-async fn follow(mut plans: UnboundedReceiver<Plan>, mailboxes: Mailboxes) {
+async fn follow(
+    mut plans: UnboundedReceiver<Plan>,
+    mailboxes: Mailboxes,
+    directory: Arc<Directory>,
+) {
     let mut tasks: BTreeMap<PatroniUrls, JoinHandle<()>> = BTreeMap::new();
     while let Some(plan) = plans.recv().await {
         let known: Vec<_> = tasks.keys().cloned().collect();
@@ -141,7 +148,8 @@ async fn follow(mut plans: UnboundedReceiver<Plan>, mailboxes: Mailboxes) {
         let terms = Rc::new(plan.terms);
         for urls in plan.clusters {
             let cluster = Cluster::new(&urls, known.contains(&urls));
-            let task = task::spawn_local(cluster.watch(Rc::clone(&terms), mailboxes.clone()));
+            let (terms, directory) = (Rc::clone(&terms), Arc::clone(&directory));
+            let task = task::spawn_local(cluster.watch(terms, directory, mailboxes.clone()));
             tasks.insert(urls, task);
         }
     }
@@ -178,9 +186,9 @@ impl Cluster {
         }
     }
 
-    async fn watch(mut self, terms: Rc<Terms>, mailboxes: Mailboxes) {
+    async fn watch(mut self, terms: Rc<Terms>, directory: Arc<Directory>, mailboxes: Mailboxes) {
         loop {
-            let found = self.ask_in_turn(&terms).await;
+            let found = self.ask_in_turn(&terms, &directory).await;
             if let Some(news) = self.note(found) {
                 let message = WorkerMessage::Mail(Mail::PatroniNews(Box::new(news)));
                 mailboxes.send(WorkerId(0), message);
@@ -190,13 +198,19 @@ impl Cluster {
     }
 
     /// Sends a request to the member that answered last, and then to the others until one answers.
-    async fn ask_in_turn(&mut self, terms: &Terms) -> Result<ClusterReport, String> {
+    async fn ask_in_turn(
+        &mut self,
+        terms: &Terms,
+        directory: &Directory,
+    ) -> Result<ClusterReport, String> {
         let count = self.members.len();
         let mut errors = Vec::new();
         for offset in 0..count {
             let at = (self.at + offset) % count;
             let member = &mut self.members[at];
-            match member.ask(&terms.access, terms.timeout).await {
+            let answer = member.ask(&terms.access, terms.timeout).await;
+            directory.hosts().patroni_requests().add(answer.is_ok());
+            match answer {
                 Ok(report) => {
                     self.at = at;
                     return Ok(report);
