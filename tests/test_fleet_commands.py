@@ -1,5 +1,6 @@
 """Console commands with ON ALL run on each node of a fleet."""
 
+import base64
 import json
 import shutil
 import signal
@@ -11,7 +12,7 @@ import pytest
 import machine
 from fleetfixtures import LEASE
 from httpfixtures import http_port  # noqa: F401 (a fixture)
-from scraping import scrape
+from scraping import get, scrape
 
 pytestmark = [
     pytest.mark.pgweir_only("PgBouncer does not know etcd"),
@@ -69,8 +70,8 @@ def test_a_command_runs_on_all_nodes(start_fleet, etcd):
         assert _on_all(nodes[1], command) == everywhere, command
     for node in nodes:
         own, log = _number(nodes[0]), node.pooler.log()
-        assert f'on the console of node {own}: command "PAUSE app": ok' in log
-        assert f'on the console of node {_number(nodes[1])}: command "RELOAD": ok' in log
+        assert f'at node {own}: command "PAUSE app": ok' in log
+        assert f'at node {_number(nodes[1])}: command "RELOAD": ok' in log
         assert "RELOAD command issued" in log
     # Each command takes its keys with it.
     machine.wait_until(lambda: not etcd.keys(COMMANDS) and not etcd.keys(ANSWERS), 10, "the keys are gone")
@@ -103,6 +104,54 @@ def test_the_result_names_nodes_that_refuse_or_do_not_answer(start_fleet, http_p
     assert _on_all(one, "RELOAD")[numbers[three]] == "ok"
     _are((one, two), "disabled", 1)
     _are([three], "disabled", 0)
+
+
+def test_a_command_for_all_nodes_over_http(start_fleet, etcd, http_port):  # noqa: F811 (a fixture)
+    one, two, three = start_fleet()
+    numbers = [_number(node) for node in (one, two, three)]
+    one.pooler.settings |= {"http_listen": f"127.0.0.1:{http_port}", "stats_users": "stats"}
+    one.pooler.write_files()
+    one.pooler.console("RELOAD")
+    everywhere = dict.fromkeys(numbers, "ok")
+    status, answer = _post(http_port, "pause", {"database": "app", "nodes": "all"})
+    assert (status, answer["command"], answer["outcome"]) == (200, 'PAUSE "app" ON ALL', "done")
+    assert {node["node"]: node["result"] for node in answer["nodes"]} == everywhere
+    _are((one, two, three), "paused", 1)
+    # The log of each node names the sender.
+    for node in (one, two, three):
+        node.pooler.expect_log('audit: user "admin" from 127.0.0.1:')
+        assert f'at node {numbers[0]}: command "PAUSE app": ok' in node.pooler.log()
+    one.pooler.expect_log('http: audit: user "admin" from 127.0.0.1:')
+    assert 'PAUSE "app" ON ALL: done' in one.pooler.log()
+    # A node that refuses the command is named.
+    two.pooler.console("RESUME app")
+    status, answer = _post(http_port, "resume", {"database": "app", "nodes": "all"})
+    assert (status, answer["detail"]) == (502, "1 of 3 nodes have not carried it out")
+    results = {node["node"]: node["result"] for node in answer["nodes"]}
+    assert "not paused" in results.pop(numbers[1]) and set(results.values()) == {"ok"}
+    _are((one, two, three), "paused", 0)
+    # The other seven commands.
+    for name, body in (("reload", {}), ("kill", {"database": "app"}), ("resume", {"database": "app"}), ("disable", {"database": "app"}),
+                       ("enable", {"database": "app"}), ("reconnect", {}), ("wait_close", {}), ("unban", {})):
+        status, answer = _post(http_port, name, body | {"nodes": "all"})
+        assert (status, {node["result"] for node in answer["nodes"]}) == (200, {"ok"}), name
+    # Neither a wrong member nor a user with less than the role of an admin reaches another node.
+    for name, body in (("set", {"key": "query_timeout", "value": 1, "nodes": "all"}), ("suspend", {"nodes": "all"}), ("pause", {"nodes": "some"})):
+        assert _post(http_port, name, body)[0] == 422, name
+    assert _post(http_port, "pause", {"nodes": "all"}, user="stats")[0] == 403
+    # A node that does not answer in time.
+    with two.pooler.connect() as client:
+        client.execute("BEGIN")
+        paused = _post(http_port, "pause", {"database": "app", "nodes": "all"})
+        assert paused == (202, {"command": 'PAUSE "app" ON ALL', "outcome": "begun", "notices": []})
+    _are((one, two, three), "paused", 1)
+
+
+def _post(port, name, body, user="admin"):
+    credentials = base64.b64encode(f"{user}:{user} password".encode()).decode()
+    answer = get(port, f"/api/v1/commands/{name}", "POST", body=json.dumps(body), Content_Type="application/json",
+                 Authorization=f"Basic {credentials}")
+    return answer.status, json.loads(answer.text)
 
 
 def test_pause_waits_for_transactions_on_all_nodes(start_fleet):
@@ -146,6 +195,12 @@ def test_without_a_fleet(start_pooler, newest_pg):
         pooler.console("PAUSE ON ALL")
 
 
+def test_over_http_without_a_fleet(start_pooler, newest_pg, http_port):  # noqa: F811 (a fixture)
+    start_pooler(newest_pg, http_listen=f"127.0.0.1:{http_port}").expect_log("process up")
+    status, answer = _post(http_port, "pause", {"nodes": "all"})
+    assert (status, answer["detail"]) == (422, "ON ALL needs a fleet: fleet_etcd is not set")
+
+
 def _command(node, text="DISABLE app", **more):
     value = {"command": text, "user": "ann", "address": "10.0.0.7:1", "from": "1", "nodes": [_number(node)]} | more
     return json.dumps(value)
@@ -176,7 +231,7 @@ def test_etcd_cannot_give_other_commands_than_the_console(start_fleet, etcd):
     assert [answer["result"] for answer in answers] == ["not a command for all nodes"] * 4 + ["no such database: nothing", "ok"]
     _are([two], "disabled", 1)
     _are((one, three), "disabled", 0)
-    assert 'audit: user "ann" from 10.0.0.7:1, on the console of node 0000000000000001: command "(unknown)": not a command' in two.pooler.log()
+    assert 'audit: user "ann" from 10.0.0.7:1, at node 0000000000000001: command "(unknown)": not a command' in two.pooler.log()
     assert "auth_type" not in two.pooler.log()
 
 

@@ -23,8 +23,7 @@ impl Admin<'_> {
         out: &mut Actions,
     ) -> Result<(), Fault> {
         if !self.env.snapshot.config.settings.fleet_etcd.is_set() {
-            let text = "ON ALL needs a fleet: fleet_etcd is not set";
-            return Err(Fault::Command(text.to_owned()));
+            return Err(Fault::Command(CommandOnAll::NO_FLEET.to_owned()));
         }
         let Some(client) = self.connections.client(conn) else {
             return Ok(());
@@ -53,9 +52,10 @@ impl Admin<'_> {
         let Some(tag) = self.console(conn).map(Console::take_tag) else {
             return;
         };
-        let failure = outcome
-            .as_ref()
-            .map_or_else(|fault| Some(fault.clone()), |nodes| failure_of(nodes));
+        let failure = outcome.as_ref().map_or_else(
+            |fault| Some(fault.clone()),
+            |nodes| NodeOutcome::failure_of(nodes),
+        );
         self.audit_command(conn, tag, "", failure.as_ref(), out);
         let nodes = match outcome {
             Ok(nodes) => nodes,
@@ -71,11 +71,4 @@ impl Admin<'_> {
         let rows: Vec<_> = nodes.into_iter().map(row).collect();
         self.answer_table(conn, &COLUMNS, &rows, out);
     }
-}
-
-/// Returns how many nodes have not carried the command out, if any.
-fn failure_of(nodes: &[NodeOutcome]) -> Option<Fault> {
-    let failed = nodes.iter().filter(|node| !node.is_ok).count();
-    let text = format!("{failed} of {} nodes have not carried it out", nodes.len());
-    (failed > 0).then_some(Fault::Command(text))
 }

@@ -65,7 +65,26 @@ pub struct NodeOutcome {
     pub is_ok: bool,
 }
 
+impl NodeOutcome {
+    /// Returns how many of the nodes have not carried the command out, as an error, if there are any.
+    #[must_use]
+    pub fn failure_of(nodes: &[Self]) -> Option<Fault> {
+        let failed = nodes.iter().filter(|node| !node.is_ok).count();
+        let text = format!("{failed} of {} nodes have not carried it out", nodes.len());
+        (failed > 0).then_some(Fault::Command(text))
+    }
+}
+
 impl CommandOnAll {
+    /// The error of a process that belongs to no fleet.
+    pub const NO_FLEET: &str = "ON ALL needs a fleet: fleet_etcd is not set";
+
+    /// Returns whether a command that begins with this word runs on all nodes with `ON ALL`.
+    #[must_use]
+    pub fn is_allowed(verb: &str) -> bool {
+        COMMANDS.iter().any(|(known, _)| *known == verb)
+    }
+
     /// Checks that all nodes may carry the command out.
     ///
     /// # Errors

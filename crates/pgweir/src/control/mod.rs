@@ -29,7 +29,7 @@ mod threads;
 pub(crate) use change::{ChangeError, EntryChange};
 pub(crate) use config_source::ConfigSource;
 pub(crate) use etcd_entries::EntryStore;
-pub(crate) use fleet::{Fleet, FleetAccess};
+pub(crate) use fleet::{Fleet, FleetAccess, NodesAnswer, NodesOrder, OrderReply};
 pub(crate) use patroni::{Access as PatroniAccess, Patroni};
 pub(crate) use reload::{LoadError, Loaded, Origin, credentials, http_tokens, load, net_options};
 pub(crate) use resolver::{Lookup, Resolver};

@@ -12,8 +12,9 @@ use pgweir_core::{
 };
 
 use super::{
-    ConfigSource, EntryChange, EntryStore, Fleet, Patroni, PatroniAccess, Resolver, Restart,
-    Signal, StatsReport, credentials, etcd_entries::EtcdEntries, http_tokens, load, net_options,
+    ConfigSource, EntryChange, EntryStore, Fleet, NodesOrder, Patroni, PatroniAccess, Resolver,
+    Restart, Signal, StatsReport, credentials, etcd_entries::EtcdEntries, http_tokens, load,
+    net_options,
 };
 use crate::{
     clock::Clock,
@@ -41,6 +42,8 @@ pub(crate) enum Request {
     Core(Control),
     /// A change of a database or user by the HTTP API.
     ChangeEntry(EntryChange),
+    /// A command for all nodes of the fleet by the HTTP API.
+    OrderNodes(Box<NodesOrder>),
     /// The entries in etcd, at the start and after each change.
     EtcdEntries(EtcdEntries),
     /// The reason why the entries in etcd can't be read.
@@ -206,6 +209,7 @@ impl Supervisor {
                 Ok(Request::ChangeEntry(change)) => {
                     self.change_entry(change, ending.has_begun());
                 }
+                Ok(Request::OrderNodes(order)) => self.fleet.order_nodes(*order),
                 Ok(Request::EtcdEntries(entries)) => {
                     self.take_etcd_entries(entries, ending.has_begun());
                 }

@@ -7,13 +7,20 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use etcd_client::KeyValue;
-use pgweir_core::console::{NodeOutcome, OrderForNodes};
+use pgweir_core::{
+    Token, WorkerId,
+    base::fault::Fault,
+    console::{CommandOnAll, NodeOutcome, OrderForNodes},
+    mail::{FleetMail, Mail},
+};
 use pgweir_fleet::NodeId;
+use tokio::sync::oneshot;
 
 use super::{
     record::{AnswerValue, CommandValue},
     store::EtcdLease,
 };
+use crate::net::{Mailboxes, WorkerMessage};
 
 /// The maximum number of commands in progress in the whole fleet.
 pub(super) const COMMANDS_MAX: usize = 8;
@@ -21,6 +28,54 @@ pub(super) const COMMANDS_MAX: usize = 8;
 const KEYS_MAX: usize = 100;
 /// How many commands a node remembers, so that it carries out none of them twice.
 const REMEMBERED_MAX: usize = 1_000;
+
+/// What the nodes have answered to a command, or why the command was not passed on to them.
+pub(crate) type NodesAnswer = Result<Vec<NodeOutcome>, Fault>;
+
+/// A command for all nodes that a console or a request over HTTP has given.
+#[derive(Debug)]
+pub(crate) struct NodesOrder {
+    pub(crate) command: CommandOnAll,
+    /// The user who has given the command.
+    pub(crate) user: String,
+    /// The address that the user has connected from.
+    pub(crate) address: String,
+    pub(crate) reply: OrderReply,
+}
+
+/// Who gets the answers of the nodes.
+#[derive(Debug)]
+pub(crate) enum OrderReply {
+    /// A client of the console, on this worker.
+    Console(WorkerId, Token),
+    /// A request over HTTP, which may not wait any more.
+    Request(oneshot::Sender<NodesAnswer>),
+}
+
+impl OrderReply {
+    /// Passes the answers of the nodes on.
+    pub(super) fn send(self, mailboxes: &Mailboxes, answer: NodesAnswer) {
+        match self {
+            Self::Console(worker, console) => {
+                let mail = Mail::Fleet(FleetMail::CommandAnswered(console, Box::new(answer)));
+                mailboxes.send(worker, WorkerMessage::Mail(mail));
+            }
+            // The receiver is gone if the request does not wait any more.
+            Self::Request(reply) => drop(reply.send(answer)),
+        }
+    }
+}
+
+impl From<OrderForNodes> for NodesOrder {
+    fn from(order: OrderForNodes) -> Self {
+        Self {
+            command: order.command,
+            user: order.user,
+            address: order.address,
+            reply: OrderReply::Console(order.worker, order.console),
+        }
+    }
+}
 
 /// The keys of commands as they were read last.
 #[derive(Debug, Default)]
@@ -116,15 +171,15 @@ impl Seen {
     }
 }
 
-/// A command that a console of this node has given.
+/// A command that was given on this node.
 #[derive(Debug)]
 pub(super) struct Given {
     pub(super) number: u64,
-    pub(super) order: OrderForNodes,
+    pub(super) reply: OrderReply,
     pub(super) lease: EtcdLease,
-    /// When the console stops waiting, in microseconds.
+    /// When this node stops waiting, in microseconds.
     pub(super) until: u64,
-    /// The rows for the console. Nodes that have not answered yet have a text that says so.
+    /// The rows of the answer. Nodes that have not answered yet have a text that says so.
     pub(super) rows: Vec<NodeOutcome>,
     /// The places of nodes in `rows` that have not answered yet.
     pub(super) awaited: BTreeMap<NodeId, usize>,

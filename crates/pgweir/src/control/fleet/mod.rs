@@ -17,43 +17,42 @@ mod store;
 use std::{io, thread};
 
 use pgweir_config::Settings;
-use pgweir_core::{
-    Control, Directory,
-    base::fault::Fault,
-    mail::{FleetMail, Mail},
-};
+use pgweir_core::{Control, Directory, base::fault::Fault, console::CommandOnAll};
 use pgweir_fleet::Terms;
 use tokio::{
     runtime,
-    sync::mpsc::{Sender, channel},
+    sync::mpsc::{Sender, channel, error::TrySendError},
     task::LocalSet,
 };
 
-pub(crate) use self::access::{FleetAccess, FleetAccessError};
 use self::actor::{Actor, NodeEvent};
+pub(crate) use self::{
+    access::{FleetAccess, FleetAccessError},
+    commands::{NodesAnswer, NodesOrder, OrderReply},
+};
 use crate::{
     clock::{Clock, since_boot_us},
     console_link::ConsoleConnector,
     log::LogBuffer,
-    net::{Mailboxes, WorkerMessage},
+    net::Mailboxes,
 };
 
 /// The maximum number of workers' answers in the queue to the thread. Each interval brings at most two.
 const ANSWERS_MAX: usize = 16;
-/// The maximum number of events in the queue to the thread: consoles' commands for all nodes, and the ends of commands.
+/// The maximum number of events in the queue to the thread: commands for all nodes, and the ends of commands.
 const EVENTS_MAX: usize = 32;
 
 /// The control thread's handle of the thread. The thread ends when the handle is dropped.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     thread: Option<FleetThread>,
+    mailboxes: Mailboxes,
 }
 
 #[derive(Debug)]
 struct FleetThread {
     answers: Sender<Control>,
     events: Sender<NodeEvent>,
-    mailboxes: Mailboxes,
 }
 
 impl Fleet {
@@ -78,8 +77,10 @@ impl Fleet {
     ) -> io::Result<Self> {
         let snapshot = connector.directory.snapshot();
         let settings = &snapshot.config.settings;
+        let mailboxes = connector.mailboxes.clone();
         if !settings.fleet_etcd.is_set() {
-            return Ok(Self { thread: None });
+            let thread = None;
+            return Ok(Self { thread, mailboxes });
         }
         let runtime = runtime::Builder::new_current_thread()
             .enable_io()
@@ -91,7 +92,6 @@ impl Fleet {
         let own_events = (events.clone(), event_receiver);
         let name = settings.fleet_name.clone();
         let terms = terms(settings);
-        let mailboxes = connector.mailboxes.clone();
         // The highest bit is 0: reserved numbers of sources have 1 there.
         let id = rand::random::<u64>() >> 1;
         let spawn = move || {
@@ -111,32 +111,38 @@ impl Fleet {
         thread::Builder::new()
             .name("fleet".to_owned())
             .spawn(spawn)?;
-        let thread = FleetThread {
-            answers,
-            events,
-            mailboxes,
-        };
-        Ok(Self {
-            thread: Some(thread),
-        })
+        let thread = Some(FleetThread { answers, events });
+        Ok(Self { thread, mailboxes })
     }
 
-    /// Passes an answer of the workers, or a command for all nodes, to the thread.
+    /// Passes an answer of the workers, or a console's command for all nodes, to the thread.
     pub(crate) fn handle_core_message(&self, control: Control) {
-        let Some(thread) = &self.thread else { return };
-        let Control::OrderNodes(order) = control else {
+        match (control, &self.thread) {
+            (Control::OrderNodes(order), _) => self.order_nodes((*order).into()),
             // The queue is full only while the thread waits for etcd. The thread repeats a request whose answer is
             // lost.
-            let _ = thread.answers.try_send(control);
-            return;
-        };
-        let (worker, console) = (order.worker, order.console);
-        if thread.events.try_send(NodeEvent::Order(order)).is_err() {
-            let text = "cannot pass the command on through etcd: too many commands wait";
-            let fault = Fault::Command(text.to_owned());
-            let mail = Mail::Fleet(FleetMail::CommandAnswered(console, Box::new(Err(fault))));
-            thread.mailboxes.send(worker, WorkerMessage::Mail(mail));
+            (control, Some(thread)) => drop(thread.answers.try_send(control)),
+            (_, None) => {}
         }
+    }
+
+    /// Passes a command for all nodes to the thread.
+    pub(crate) fn order_nodes(&self, order: NodesOrder) {
+        let (order, refusal) = match &self.thread {
+            None => (order, CommandOnAll::NO_FLEET),
+            Some(thread) => match thread.events.try_send(NodeEvent::Order(Box::new(order))) {
+                Err(
+                    TrySendError::Full(NodeEvent::Order(order))
+                    | TrySendError::Closed(NodeEvent::Order(order)),
+                ) => (
+                    *order,
+                    "cannot pass the command on through etcd: too many commands wait",
+                ),
+                _ => return,
+            },
+        };
+        let fault = Fault::Command(refusal.to_owned());
+        order.reply.send(&self.mailboxes, Err(fault));
     }
 }
 

@@ -1,13 +1,17 @@
 //! The console's commands as requests: `POST /api/v1/commands/pause` with `{"database": "app"}`.
 
 use hyper::StatusCode;
-use pgweir_core::Level;
+use pgweir_core::{
+    Level,
+    console::{CommandOnAll, NodeOutcome},
+};
 use serde_json::{Map, Value, json};
-use tokio::time;
+use tokio::{sync::oneshot, time};
 
 use super::problem::{Problem, json_answer};
 use crate::{
     console_link::{LinkError, Reply},
+    control::{NodesAnswer, NodesOrder, OrderReply, Request},
     http::{
         identity::Identity,
         pages::{Answer, Sender},
@@ -43,12 +47,25 @@ pub(super) enum Argument {
     Mode,
 }
 
+/// A member of a command's body: its name, whether it is required, and its description.
+pub(super) type Member = (&'static str, bool, &'static str);
+
+/// The member with which a command runs on all nodes of a fleet, as with `ON ALL`, and its only value.
+pub(super) const NODES: (Member, &str) = (
+    (
+        "nodes",
+        false,
+        "all: each process of the fleet carries the command out; only this process if it is left out",
+    ),
+    "all",
+);
+
 /// The values of `mode`: the ways in which SHUTDOWN ends the process.
 pub(super) const MODES: [&str; 3] = ["immediate", "wait_for_servers", "wait_for_clients"];
 
 impl Argument {
-    /// The members of the body: the name of each, whether it is required, and its description.
-    pub(super) fn members(self) -> &'static [(&'static str, bool, &'static str)] {
+    /// Returns the members of the body that name the argument.
+    fn members(self) -> &'static [Member] {
         match self {
             Self::None => &[],
             Self::AnyDatabase => &[(
@@ -113,16 +130,46 @@ struct Text {
     logged: String,
     /// The database that the command names, or an empty text.
     database: String,
+    /// The command, if all nodes of the fleet are to carry it out.
+    on_all: Option<CommandOnAll>,
 }
 
 impl Command {
+    /// Returns the members of the body.
+    pub(super) fn members(&self) -> Vec<Member> {
+        let mut members = self.argument.members().to_vec();
+        members.extend(CommandOnAll::is_allowed(self.verb).then_some(NODES.0));
+        members
+    }
+
     /// Translates a body to the console's language.
     fn text(&self, body: &Map<String, Value>) -> Result<Text, Problem> {
-        let members = self.argument.members();
+        let ((nodes_member, ..), all) = NODES;
+        let nodes = body.get(nodes_member);
+        let mut text = self.text_for_one_node(body, nodes.is_some_and(|nodes| nodes != all))?;
+        if nodes.is_some() {
+            let command = CommandOnAll::parse(&text.command);
+            text.on_all = Some(command.ok_or_else(|| {
+                let detail = "the command is too long for all nodes".to_owned();
+                Problem::invalid(vec![(nodes_member.to_owned(), detail)])
+            })?);
+            text.logged.push_str(" ON ALL");
+        }
+        Ok(text)
+    }
+
+    fn text_for_one_node(
+        &self,
+        body: &Map<String, Value>,
+        are_nodes_wrong: bool,
+    ) -> Result<Text, Problem> {
+        let (known, members) = (self.members(), self.argument.members());
         let mut errors = Vec::new();
         for key in body.keys() {
-            if !members.iter().any(|(name, ..)| name == key) {
-                errors.push((key.clone(), expected(members)));
+            if !known.iter().any(|(name, ..)| name == key) {
+                errors.push((key.clone(), expected(&known)));
+            } else if are_nodes_wrong && key == NODES.0.0 {
+                errors.push((key.clone(), format!("expected \"{}\"", NODES.1)));
             }
         }
         let mut values = Vec::new();
@@ -150,12 +197,14 @@ impl Command {
             logged: command.clone(),
             command,
             database: database.cloned().unwrap_or_default(),
+            on_all: None,
         };
         Ok(match (self.argument, values.as_slice()) {
             (Argument::Setting, [key, value]) => Text {
                 command: format!("SET {} = {}", quoted(key, '"'), quoted(value, '\'')),
                 logged: format!("SET {}", quoted(key, '"')),
                 database: String::new(),
+                on_all: None,
             },
             (Argument::Mode, [mode]) if mode != MODES[0] => {
                 same(format!("{verb} {}", mode.to_ascii_uppercase()))
@@ -166,7 +215,7 @@ impl Command {
     }
 }
 
-fn expected(members: &[(&str, bool, &str)]) -> String {
+fn expected(members: &[Member]) -> String {
     if members.is_empty() {
         return "no such member: this command has none".to_owned();
     }
@@ -205,6 +254,10 @@ pub(super) async fn run(
         let command = (&*text.logged, &*text.database);
         state.audit(level, identity, sender, command, outcome);
     };
+    if let Some(command) = &text.on_all {
+        let answered = run_on_all(state, identity, sender, command.clone());
+        return answer_for_nodes(&text.logged, answered.await?, audit);
+    }
     let answered = time::timeout(
         state.patience(),
         send(state, sender, command, &text.command),
@@ -238,6 +291,62 @@ pub(super) async fn run(
     audit(Level::Log, outcome);
     let body = json!({"command": text.logged, "outcome": outcome, "notices": notices});
     Ok(json_answer(status, &body, "application/json"))
+}
+
+/// Lets all nodes carry out a command. Returns `None` if they have not answered in time.
+async fn run_on_all(
+    state: &State,
+    identity: &Identity,
+    sender: &Sender,
+    command: CommandOnAll,
+) -> Result<Option<NodesAnswer>, Problem> {
+    let (reply, answer) = oneshot::channel();
+    let order = NodesOrder {
+        command,
+        user: identity.user.to_string(),
+        address: sender.name.to_string(),
+        reply: OrderReply::Request(reply),
+    };
+    let ended = || Problem::unavailable("pgweir's control thread has ended");
+    let asked = Request::OrderNodes(Box::new(order));
+    state.control.send(asked).map_err(|_| ended())?;
+    match time::timeout(state.patience(), answer).await {
+        Ok(answer) => answer.map(Some).map_err(|_| ended()),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Writes the answers of the nodes as JSON. `audit` writes the line in the log.
+fn answer_for_nodes(
+    command: &str,
+    answer: Option<NodesAnswer>,
+    audit: impl Fn(Level, &str),
+) -> Result<Answer, Problem> {
+    let nodes = match answer {
+        None => {
+            audit(Level::Log, "begun");
+            let body = json!({"command": command, "outcome": "begun", "notices": []});
+            return Ok(json_answer(StatusCode::ACCEPTED, &body, "application/json"));
+        }
+        Some(Err(fault)) => {
+            audit(Level::Warning, &format!("refused: {fault}"));
+            return Err(Problem::refused(fault.to_string()));
+        }
+        Some(Ok(nodes)) => nodes,
+    };
+    let rows = nodes.iter().map(|node| {
+        let number = format!("{:016x}", node.node);
+        json!({"node": number, "addresses": node.addresses, "result": node.result})
+    });
+    let rows: Value = rows.collect();
+    let Some(failure) = NodeOutcome::failure_of(&nodes) else {
+        audit(Level::Log, "done");
+        let body = json!({"command": command, "outcome": "done", "notices": [], "nodes": rows});
+        return Ok(json_answer(StatusCode::OK, &body, "application/json"));
+    };
+    audit(Level::Warning, &failure.to_string());
+    let problem = Problem::new(StatusCode::BAD_GATEWAY, failure.to_string());
+    Err(problem.with_nodes(rows))
 }
 
 async fn send(
@@ -294,6 +403,7 @@ mod tests {
         for (name, body, expected) in [
             ("reload", json!({}), "RELOAD"),
             ("pause", json!({}), "PAUSE"),
+            ("pause", json!({"nodes": "all"}), "PAUSE"),
             (
                 "pause",
                 json!({"database": "a \"b\""}),
@@ -320,6 +430,30 @@ mod tests {
     }
 
     #[test]
+    fn commands_for_all_nodes() {
+        let on_all = |name: &str, body: Value| {
+            let path = format!("/commands/{name}");
+            let command = COMMANDS.iter().find(|command| command.path == path);
+            let text = command
+                .expect("a command")
+                .text(body.as_object().expect("an object"));
+            let text = text.expect("a text");
+            (
+                text.logged,
+                text.on_all.map(|command| command.text().to_owned()),
+            )
+        };
+        let text = "PAUSE \"a\"".to_owned();
+        assert_eq!(
+            on_all("pause", json!({"database": "a", "nodes": "all"})),
+            (format!("{text} ON ALL"), Some(text.clone()))
+        );
+        assert_eq!(on_all("pause", json!({"database": "a"})), (text, None));
+        let with_nodes = |command: &&Command| command.members().contains(&NODES.0);
+        assert_eq!(COMMANDS.iter().filter(with_nodes).count(), 9);
+    }
+
+    #[test]
     fn invalid_bodies_are_refused() {
         for (name, body) in [
             ("reload", json!({"database": "app"})),
@@ -329,6 +463,13 @@ mod tests {
             ("pause", json!({"database": ""})),
             ("shutdown", json!({"mode": "now"})),
             ("set", json!({"key": "a"})),
+            ("pause", json!({"nodes": "some"})),
+            ("pause", json!({"nodes": 3})),
+            ("set", json!({"key": "a", "value": "b", "nodes": "all"})),
+            (
+                "pause",
+                json!({"database": "a".repeat(1_024), "nodes": "all"}),
+            ),
         ] {
             assert!(text(name, &body).is_err(), "{name} {body}");
         }

@@ -4,7 +4,7 @@ use pgweir_config::Scope;
 use serde_json::{Map, Value, json};
 
 use super::{
-    commands::{Argument, MODES},
+    commands::{Command, MODES, NODES},
     entries::EntryAction,
     routes::{Operation, ROOT, Route, routes},
 };
@@ -98,7 +98,7 @@ fn operation(route: &Route) -> Value {
         operation["parameters"] = parameters.into();
     }
     match route.operation {
-        Operation::Command(command) => operation["requestBody"] = body(command.argument),
+        Operation::Command(command) => operation["requestBody"] = body(command),
         Operation::Entry(scope, EntryAction::Put | EntryAction::Patch) => {
             operation["requestBody"] = entry(scope);
         }
@@ -113,13 +113,18 @@ fn id(route: &Route) -> String {
     format!("{}{words}", route.method.to_ascii_lowercase())
 }
 
-fn body(argument: Argument) -> Value {
+fn body(command: &Command) -> Value {
     let mut properties = Map::new();
     let mut required = Vec::new();
-    for &(name, is_needed, about) in argument.members() {
+    for (name, is_needed, about) in command.members() {
         let mut schema = json!({"type": ["string", "number", "boolean"], "description": about});
-        if argument == Argument::Mode {
-            schema = json!({"type": "string", "enum": MODES, "description": about});
+        let values: Option<&[&str]> = match name {
+            "mode" => Some(&MODES),
+            _ if name == NODES.0.0 => Some(&[NODES.1]),
+            _ => None,
+        };
+        if let Some(values) = values {
+            schema = json!({"type": "string", "enum": values, "description": about});
         }
         properties.insert(name.to_owned(), schema);
         if is_needed {
@@ -189,7 +194,11 @@ fn responses(route: &Route) -> Value {
         );
     }
     match route.operation {
-        Operation::Command(_) => {
+        Operation::Command(command) => {
+            if command.members().contains(&NODES.0) {
+                responses["502"] =
+                    problem("Some nodes of the fleet have not carried the command out");
+            }
             responses["202"] = json!({
                 "description": "Begun: pgweir goes on with it",
                 "content": {"application/json": {"schema": {"type": "object"}}},

@@ -20,6 +20,8 @@ pub(super) struct Problem {
     detail: String,
     /// Each wrong member of the body, or key of a configuration, with a description of valid values.
     errors: Vec<(String, String)>,
+    /// What each node of the fleet has answered, if they were asked.
+    nodes: Option<Box<Value>>,
     header: Option<(HeaderName, String)>,
 }
 
@@ -29,6 +31,7 @@ impl Problem {
             status,
             detail: detail.into(),
             errors: Vec::new(),
+            nodes: None,
             header: None,
         }
     }
@@ -74,6 +77,12 @@ impl Problem {
         Self::new(StatusCode::TOO_MANY_REQUESTS, detail).with(RETRY_AFTER, seconds.to_string())
     }
 
+    /// Adds what each node of the fleet has answered.
+    pub(super) fn with_nodes(mut self, nodes: Value) -> Self {
+        self.nodes = Some(Box::new(nodes));
+        self
+    }
+
     fn with(mut self, name: HeaderName, value: impl Into<String>) -> Self {
         self.header = Some((name, value.into()));
         self
@@ -92,6 +101,9 @@ impl Problem {
         if !self.errors.is_empty() {
             let error = |(key, detail): (String, String)| json!({"key": key, "detail": detail});
             body["errors"] = self.errors.into_iter().map(error).collect();
+        }
+        if let Some(nodes) = self.nodes {
+            body["nodes"] = *nodes;
         }
         let mut answer = json_answer(self.status, &body, "application/problem+json");
         if let Some((name, value)) = self.header

@@ -1,4 +1,4 @@
-//! Commands for all nodes (`ON ALL`): passes those of this node's consoles on through etcd, carries out those that name this
+//! Commands for all nodes (`ON ALL`): passes those that were given on this node on through etcd, carries out those that name this
 //! node, and writes the answers.
 //!
 //! A command runs on a console connection of pgweir's own, as a request over HTTP does. The rights of the user were checked
@@ -10,8 +10,7 @@ use std::{collections::BTreeMap, time::Duration};
 use pgweir_core::{
     Audit, Level, LogLine,
     base::fault::Fault,
-    console::{CommandOnAll, NodeOutcome, OrderForNodes},
-    mail::{FleetMail, Mail},
+    console::{CommandOnAll, NodeOutcome},
     shared::{events::EventKind, fleet::FleetNodeState},
 };
 use tokio::{
@@ -25,10 +24,9 @@ use crate::{
     clock::since_boot_us,
     console_link::{CONSOLE, ConsoleConnector, LinkError},
     control::fleet::{
-        commands::{COMMANDS_MAX, CommandKeys, Decision, Given, Seen},
+        commands::{COMMANDS_MAX, CommandKeys, Decision, Given, NodesOrder, Seen},
         record::{AnswerValue, CommandValue},
     },
-    net::WorkerMessage,
 };
 
 /// The longest result of a command in its answer, in characters.
@@ -37,8 +35,8 @@ const RESULT_MAX: usize = 500;
 /// An event that the thread handles between two intervals.
 #[derive(Debug)]
 pub(in crate::control::fleet) enum NodeEvent {
-    /// A console has given a command for all nodes.
-    Order(Box<OrderForNodes>),
+    /// A console or a request over HTTP has given a command for all nodes.
+    Order(Box<NodesOrder>),
     /// A command of the fleet was carried out on this node, with this result.
     Finished(u64, Result<(), String>),
 }
@@ -54,7 +52,7 @@ pub(super) struct Orders {
     running: BTreeMap<u64, Running>,
     /// The answers of this node that have to be written, with the leases of the commands.
     answers: BTreeMap<u64, (i64, AnswerValue)>,
-    /// The commands that consoles of this node have given.
+    /// The commands that were given on this node.
     given: Vec<Given>,
 }
 
@@ -104,11 +102,12 @@ impl Actor {
         snapshot.config.settings.fleet_command_timeout.0
     }
 
-    /// Writes the command of a console into etcd, for all nodes that are active.
-    async fn pass_on(&mut self, order: OrderForNodes) {
+    /// Writes a command into etcd, for all nodes that are active.
+    async fn pass_on(&mut self, order: NodesOrder) {
         if self.orders.in_progress(self.store.commands()) >= COMMANDS_MAX {
             let text = format!("{COMMANDS_MAX} commands with ON ALL are in progress already");
-            return self.answer_console(&order, Err(Fault::Command(text)));
+            let mailboxes = &self.connector.mailboxes;
+            return order.reply.send(mailboxes, Err(Fault::Command(text)));
         }
         let wait = self.command_timeout();
         let mut awaited = BTreeMap::new();
@@ -142,8 +141,8 @@ impl Actor {
         }
         let value = CommandValue {
             text: order.command.text().to_owned(),
-            user: order.user.clone(),
-            address: order.address.clone(),
+            user: order.user,
+            address: order.address,
             from: own,
             nodes: awaited.keys().copied().collect(),
         };
@@ -161,7 +160,7 @@ impl Actor {
                 let until = since_boot_us().saturating_add(wait);
                 return self.orders.given.push(Given {
                     number,
-                    order,
+                    reply: order.reply,
                     lease,
                     until,
                     rows,
@@ -172,7 +171,8 @@ impl Actor {
             Err(_) => "no answer in time".to_owned(),
         };
         let text = format!("cannot pass the command on through etcd: {failure}");
-        self.answer_console(&order, Err(Fault::Command(text)));
+        let mailboxes = &self.connector.mailboxes;
+        order.reply.send(mailboxes, Err(Fault::Command(text)));
     }
 
     /// Handles the commands of the fleet, after the store was read if `is_fresh`.
@@ -190,7 +190,7 @@ impl Actor {
             .partition::<Vec<_>, _>(|given| given.is_over(now));
         self.orders.given = given;
         for given in over {
-            self.answer_console(&given.order, Ok(given.rows));
+            given.reply.send(&self.connector.mailboxes, Ok(given.rows));
             let patience = Duration::from_micros(self.terms.timeout);
             // If this fails, etcd removes the keys when the lease ends.
             let _ = time::timeout(patience, self.store.revoke_lease(given.lease)).await;
@@ -305,13 +305,6 @@ impl Actor {
         }
     }
 
-    fn answer_console(&self, order: &OrderForNodes, outcome: Result<Vec<NodeOutcome>, Fault>) {
-        let mail = Mail::Fleet(FleetMail::CommandAnswered(order.console, Box::new(outcome)));
-        self.connector
-            .mailboxes
-            .send(order.worker, WorkerMessage::Mail(mail));
-    }
-
     /// Records a command of the fleet: an event, and a line if `log_audit` is set. `command` is `None` if this node has not
     /// carried it out.
     fn audit(
@@ -357,7 +350,7 @@ impl Actor {
         }
         let address = &value.address;
         let text = format!(
-            "fleet {}: audit: user \"{user}\" from {address}, on the console of node {from:016x}: command \"{shown}\": {outcome}",
+            "fleet {}: audit: user \"{user}\" from {address}, at node {from:016x}: command \"{shown}\": {outcome}",
             self.name
         );
         let audit = Audit {
