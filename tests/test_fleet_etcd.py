@@ -45,7 +45,7 @@ class Sampler:
         self._thread.join(10)
 
 
-def _reaches(node, count, seconds):
+def reaches(node, count, seconds):
     begun = time.monotonic()
     machine.wait_until(lambda: node.servers >= count, seconds, f"{count} servers ({node.pooler.log_path})")
     return time.monotonic() - begun
@@ -56,14 +56,27 @@ def test_shares_follow_demand_and_never_exceed_the_limit(start_node, fleet_pg, l
     nodes = [start_node() for _ in range(3)]
     with Sampler(fleet_pg) as sampler:
         nodes[0].load(60, load_script)
-        _reaches(nodes[0], 40, 15)
+        reaches(nodes[0], 40, 15)
         times = []
         for before, after in zip(nodes, nodes[1:] + nodes[:1]):
             before.relax()
             after.load(60, load_script)
-            times.append(_reaches(after, 40, 15))
+            times.append(reaches(after, 40, 15))
     assert sampler.most <= BUDGET
     assert max(times) <= 2, times
+
+
+def test_sessions_of_a_node_that_has_just_started_belong_to_it(start_node, etcd, load_script):
+    nodes = [start_node() for _ in range(2)]
+    for node in nodes:
+        node.load(20, load_script)
+    reserved = set()
+    def have_shares():
+        values = [value for key, value in etcd.keys().items() if "/node/" in key]
+        reserved.update(source for value in values if not value["version"] for source in value["sources"])
+        return sum(value["extra"] > 10 for value in values) == 2
+    machine.wait_until(have_shares, 20, "both have their shares")
+    assert not reserved & {"127.0.1.1", "127.0.1.2"}
 
 
 def _disturb(nodes, fleet_pg, script, pause):
@@ -76,21 +89,21 @@ def _disturb(nodes, fleet_pg, script, pause):
             return sampler.most <= BUDGET
         two.load(40, script)
         three.load(40, script)
-        _reaches(two, 15, 15)
+        reaches(two, 15, 15)
         # Stopped for longer than a lease, with all its servers open: no other node uses them.
         two.pooler.signal(signal.SIGSTOP)
         two.relax()
         one.load(60, script)
         machine.stays_true(is_within, pause + 2 * LEASE, "the limit holds")
         two.pooler.signal(signal.SIGCONT)
-        _reaches(one, 18, 15)
+        reaches(one, 18, 15)
         # Cut off from etcd: the node falls back to its floor, and the others get the rest.
         three.to_etcd.cut()
         machine.wait_until(lambda: three.servers <= FLOOR, 5 * LEASE, "the node has its floor")
         two.load(40, script)
         machine.stays_true(is_within, pause, "the limit holds")
         three.to_etcd.restore()
-        _reaches(three, 15, 20)
+        reaches(three, 15, 20)
         # Killed: the others get its servers.
         one.pooler.signal(signal.SIGKILL)
         one.pooler.wait_end()
@@ -116,7 +129,7 @@ def test_the_limit_holds_for_a_long_time(start_node, fleet_pg, load_script):
         nodes[0] = start_node()
 
 
-def _falls_back(node, text):
+def falls_back(node, text):
     """Waits until the node has its floor, and checks that it logs the reason once."""
     node.pooler.expect_log(text)
     node.pooler.expect_log("the lease has ended: this node has its floor of 5 servers", 3 * LEASE)
@@ -129,41 +142,41 @@ def _falls_back(node, text):
 def test_while_etcd_is_gone_each_node_has_its_floor(start_node, etcd, load_script):
     node = start_node()
     node.load(20, load_script)
-    _reaches(node, 20, 15)
+    reaches(node, 20, 15)
     etcd.pause()
-    _falls_back(node, "etcd: no answer within 0.4 s")
+    falls_back(node, "etcd: no answer within 0.4 s")
     etcd.resume()
-    _reaches(node, 20, 15)
+    reaches(node, 20, 15)
     node.pooler.expect_log("etcd answers again")
     etcd.stop()
     machine.wait_until(lambda: node.servers <= FLOOR, 10, "the node has its floor")
     assert node.pooler.raw().query("SELECT 7")
     etcd.start()
-    _reaches(node, 20, 15)
+    reaches(node, 20, 15)
 
 
 def test_a_connection_to_etcd_may_take_longer_than_a_request(start_node, load_script):
     node = start_node()
     node.load(20, load_script)
-    _reaches(node, 20, 15)
+    reaches(node, 20, 15)
     # Each new connection takes longer than `fleet_lease`, as with a slow check of the password.
     node.to_etcd.delay = 1.5 * LEASE
     node.to_etcd.drop()
     machine.wait_until(lambda: node.servers <= FLOOR, 5 * LEASE, "the node has its floor")
-    _reaches(node, 20, 30)
+    reaches(node, 20, 30)
 
 
 @pytest.mark.parametrize("key", ["node/0000000000000007", "other", "free"])
 def test_garbage_in_a_key_costs_the_lease_and_no_more(start_node, etcd, load_script, key):
     node = start_node()
     node.load(20, load_script)
-    _reaches(node, 20, 15)
+    reaches(node, 20, 15)
     key = f"/pgweir/pgweir/{key}"
     before = etcd.post("/v3/kv/range", key)
     etcd.put(key, '{"extra": "\u0000"')
-    _falls_back(node, f"etcd: the key {key} has a value that pgweir does not understand")
+    falls_back(node, f"etcd: the key {key} has a value that pgweir does not understand")
     etcd.delete(key)
-    _reaches(node, 20, 15)
+    reaches(node, 20, 15)
     assert before is not None
 
 
@@ -179,7 +192,7 @@ def test_the_console_and_metrics_show_the_fleet(start_node, http_port, load_scri
     node, other = start_node(http_listen=f"127.0.0.1:{http_port}"), start_node()
     for one in (node, other):
         one.load(8, load_script)
-        _reaches(one, 8, 15)
+        reaches(one, 8, 15)
     def shown():
         return {row["state"]: row for row in node.pooler.console("SHOW FLEET")}
 
@@ -213,7 +226,7 @@ def test_fleets_with_different_names_share_nothing(start_node, etcd, load_script
     for name in ("a", "b"):
         node = start_node(fleet_name=name, fleet_nodes=1, max_server_conn=20, server_idle_timeout=0.5)
         node.load(30, load_script)
-        _reaches(node, 20, 15)
+        reaches(node, 20, 15)
         node.relax()
         # A node that starts reserves servers for sessions that belong to no known node.
         machine.wait_until(lambda: node.servers == 0, 5, "the servers are closed")
@@ -227,10 +240,10 @@ def test_a_full_etcd(start_node, fleet_folder, load_script):
     try:
         node = start_node(fleet_etcd=full.url)
         node.load(20, load_script)
-        _reaches(node, 20, 15)
+        reaches(node, 20, 15)
         while full.post("/v3/kv/put", "/big", "x" * 100_000) is not None:
             pass
-        _falls_back(node, "database space exceeded")
+        falls_back(node, "database space exceeded")
     finally:
         full.remove()
 
@@ -257,7 +270,7 @@ def test_etcd_with_passwords(start_node, etcd, fleet_folder, load_script):
         nodes.append(start_node(fleet_etcd_auth_file=machine.give_to_service(path)))
     good, bad = nodes
     good.load(20, load_script)
-    _reaches(good, 20, 30)
+    reaches(good, 20, 30)
     # etcd checks passwords slowly on purpose.
     bad.pooler.expect_log("authentication failed, invalid user ID or password", 30)
     assert bad.pooler.log().count("authentication failed") == 1
@@ -279,7 +292,7 @@ def test_etcd_with_tls(start_node, fleet_folder, load_script):
         settings = {"fleet_etcd": secure.url, "fleet_etcd_tls_cert_file": client.cert, "fleet_etcd_tls_key_file": client.key}
         node = start_node(fleet_etcd_tls_ca_file=ours.cert, **settings)
         node.load(20, load_script)
-        _reaches(node, 20, 15)
+        reaches(node, 20, 15)
         stranger = start_node(fleet_etcd_tls_ca_file=others.cert, **settings)
         stranger.pooler.expect_log("WARNING fleet pgweir: etcd: https://127.0.0.1", 20)
         stranger = start_node(fleet_etcd_tls_ca_file=ours.cert, fleet_etcd=secure.url)

@@ -69,6 +69,8 @@ pub(super) struct Actor {
 struct Sources {
     /// The addresses of this process's servers that PostgreSQL has shown so far.
     own: BTreeSet<Source>,
+    /// When PostgreSQL may be asked for the first of them again.
+    next_search: u64,
     /// Sources that no node has recorded, by the numbers under which their backends are reserved.
     unknown: BTreeMap<NodeId, Source>,
 }
@@ -81,6 +83,8 @@ struct Report {
     failure: Option<Failure>,
     /// Whether etcd has given a reason for the failure.
     has_reason: bool,
+    /// Whether etcd has refused the token of the connection since the last request that has succeeded.
+    has_old_token: bool,
     is_leased: bool,
     count_error: Option<String>,
     errors: u64,
@@ -137,6 +141,7 @@ impl Actor {
             if let Some(round) = self.round(false).await {
                 self.idle = round.idle;
             }
+            self.find_own_address().await;
             for _ in 0..REQUESTS_MAX {
                 let Some((number, request)) = self.turn() else {
                     break;
@@ -155,6 +160,21 @@ impl Actor {
             self.publish();
             self.wait(interval).await;
         }
+    }
+
+    /// Asks PostgreSQL where this process's servers come from, as soon as there is a server. The node's next write records
+    /// the address. Nodes that count the backends before that take those of this node for sessions of an unknown node, and
+    /// reserve servers for them.
+    async fn find_own_address(&mut self) {
+        let now = since_boot_us();
+        let is_due = self.sources.own.is_empty() && now >= self.sources.next_search;
+        let caps = self.connector.directory.caps();
+        if !is_due || caps.with(|caps| caps.process_servers()) == 0 {
+            return;
+        }
+        self.sources.next_search = now + self.terms.lease / 3;
+        // Only the origin of the server that runs the query is of interest here.
+        let _ = self.count(Duration::from_micros(self.terms.interval)).await;
     }
 
     /// Collects the workers' counts of idle servers, and their process ids if `wants_pids`.
@@ -424,6 +444,7 @@ impl Actor {
     }
 
     fn note_contact(&mut self, kind: Failure) {
+        self.report.has_old_token = false;
         let is_over = |failure: &mut Failure| *failure == Failure::Read || kind == Failure::Change;
         if self.report.failure.take_if(is_over).is_some() {
             self.say(Level::Log, "etcd answers again");
@@ -434,6 +455,12 @@ impl Actor {
     /// Logs the first failure, and the first one for which etcd gives a reason. `error`: the reason, if there was an answer.
     fn note_failure(&mut self, kind: Failure, error: Option<StoreError>) {
         self.report.errors += 1;
+        // etcd forgets tokens when it starts, and when a password changes. The next connection logs in again, which shows
+        // whether the password is still valid.
+        let is_old_token = error.as_ref().is_some_and(StoreError::is_old_token);
+        if is_old_token && !std::mem::replace(&mut self.report.has_old_token, true) {
+            return;
+        }
         let is_known = self.report.failure.is_some();
         if is_known && (self.report.has_reason || error.is_none()) {
             return;

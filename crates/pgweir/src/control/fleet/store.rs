@@ -44,6 +44,18 @@ pub(super) enum StoreError {
     OtherTerms(String),
 }
 
+impl StoreError {
+    /// Returns whether etcd does not know the token that it has given this connection.
+    pub(super) fn is_old_token(&self) -> bool {
+        match self {
+            Self::Etcd(_, etcd_client::Error::GRpcStatus(status)) => {
+                status.message().contains("invalid auth token")
+            }
+            _ => false,
+        }
+    }
+}
+
 /// The account in etcd, over a connection to one member.
 pub(super) struct Store {
     access: FleetAccess,
