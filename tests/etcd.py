@@ -15,10 +15,11 @@ import machine
 
 
 class Etcd:
-    """One etcd in a folder. `options` are additional flags."""
+    """One etcd in a folder. `options` are additional flags. `Members` makes several of them one etcd."""
 
-    def __init__(self, folder, *options, tls=None):
-        self.folder = folder
+    def __init__(self, folder, *options, tls=None, name="etcd"):
+        self.folder, self.name = folder, name
+        self.members = [self]
         self.port, self._peers = machine.free_port(), machine.free_port()
         self._scheme, self._tls = ("https", tls) if tls else ("http", None)
         self._options = options
@@ -29,14 +30,26 @@ class Etcd:
     def url(self):
         return f"{self._scheme}://127.0.0.1:{self.port}"
 
+    @property
+    def _peer_url(self):
+        return f"http://127.0.0.1:{self._peers}"
+
     def start(self):
-        peers = f"http://127.0.0.1:{self._peers}"
+        self.launch()
+        return self.wait()
+
+    def launch(self):
+        """Starts the process, and does not wait until it answers."""
+        peers = self._peer_url
+        everyone = ",".join(f"{one.name}={one._peer_url}" for one in self.members)
         with open(self.log, "a") as out:
             self._process = subprocess.Popen(
-                ["etcd", "--name", "etcd", "--data-dir", str(self.folder / "etcd"), "--listen-client-urls", self.url,
+                ["etcd", "--name", self.name, "--data-dir", str(self.folder / self.name), "--listen-client-urls", self.url,
                  "--advertise-client-urls", self.url, "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers,
-                 "--initial-cluster", f"etcd={peers}", "--unsafe-no-fsync", "--log-level", "error", *self._options],
+                 "--initial-cluster", everyone, "--unsafe-no-fsync", "--log-level", "error", *self._options],
                 stdout=out, stderr=subprocess.STDOUT)
+
+    def wait(self):
         machine.wait_until(lambda: self.post("/v3/kv/range", key="/") is not None or self._answers(), 20,
                            f"etcd answers ({self.log})")
         return self
@@ -62,7 +75,16 @@ class Etcd:
         self.stop()
         for port in (self.port, self._peers):
             machine.release_port(port)
-        shutil.rmtree(self.folder / "etcd", ignore_errors=True)
+        shutil.rmtree(self.folder / self.name, ignore_errors=True)
+
+    def save(self):
+        """Keeps a copy of the data, as a backup would. etcd must be stopped."""
+        shutil.copytree(self.folder / self.name, self.folder / "copy")
+
+    def go_back(self):
+        """Replaces the data by the copy of `save`. etcd must be stopped."""
+        shutil.rmtree(self.folder / self.name)
+        shutil.copytree(self.folder / "copy", self.folder / self.name)
 
     def request(self, path, body, token=None):
         if self._tls:
@@ -96,6 +118,30 @@ class Etcd:
         assert self.post("/v3/kv/deleterange", key) is not None
 
 
+class Members:
+    """Several processes of one etcd, in a folder."""
+
+    def __init__(self, folder, count):
+        self.members = [Etcd(folder, name=f"member{number}") for number in range(count)]
+        for one in self.members:
+            one.members = self.members
+
+    @property
+    def urls(self):
+        return ", ".join(one.url for one in self.members)
+
+    def start(self):
+        for one in self.members:
+            one.launch()
+        for one in self.members:
+            one.wait()
+        return self
+
+    def remove(self):
+        for one in self.members:
+            one.remove()
+
+
 def _encoded(text):
     return base64.b64encode(text.encode()).decode()
 
@@ -106,12 +152,12 @@ def _decoded(text):
 
 class Proxy:
     """Forwards connections to a port, from an address of its own. While it is cut, it forwards nothing and closes
-    nothing. `delay` is the number of seconds that a new connection takes.
+    nothing. `delay` is the number of seconds that a new connection takes, `lag` that of each message.
     """
 
     def __init__(self, target, source="127.0.0.1"):
         self.port = machine.free_port()
-        self.delay = 0
+        self.delay, self.lag = 0, 0
         self._target, self._source = target, source
         self._loop = asyncio.new_event_loop()
         self._flows = None
@@ -136,9 +182,7 @@ class Proxy:
         self._loop.close()
 
     async def _serve(self, reader, writer):
-        is_due = asyncio.Event()
-        self._loop.call_later(self.delay, is_due.set)
-        await is_due.wait()
+        await self._pass(self.delay)
         await self._flows.wait()
         try:
             there = await asyncio.open_connection("127.0.0.1", self._target, local_addr=(self._source, 0))
@@ -149,9 +193,16 @@ class Proxy:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.gather(self._pump(reader, there[1]), self._pump(there[0], writer))
 
+    async def _pass(self, seconds):
+        is_due = asyncio.Event()
+        self._loop.call_later(seconds, is_due.set)
+        await is_due.wait()
+
     async def _pump(self, reader, writer):
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
+                if self.lag:
+                    await self._pass(self.lag)
                 await self._flows.wait()
                 writer.write(data)
                 await writer.drain()

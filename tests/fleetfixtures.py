@@ -26,8 +26,18 @@ class Node:
         self.pooler = new_pooler(pg, databases=databases, **settings)
         self._loads = []
 
-    def start(self):
-        self.pooler.start()
+    def start(self, clock_offset=None):
+        """Starts the pooler. `clock_offset` is the number of seconds by which its clock, CLOCK_BOOTTIME, differs from that of
+        this machine. It needs root.
+        """
+        if clock_offset is None:
+            self.pooler.start()
+            return self
+        account = machine.service_account()
+        within = ["unshare", "--time", "--boottime", str(clock_offset),
+                  "setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"]
+        self.pooler.write_files()
+        self.pooler.spawn(as_root=True, within=within).listening()
         return self
 
     def load(self, clients, script):
@@ -91,9 +101,9 @@ def fleet_pg(start_cluster):
 def start_node(fleet_pg, etcd, new_pooler):
     nodes = []
 
-    def start(**settings):
+    def start(clock_offset=None, **settings):
         nodes.append(Node(len(nodes) + 1, fleet_pg, etcd, new_pooler, **settings))
-        return nodes[-1].start()
+        return nodes[-1].start(clock_offset)
 
     yield start
     for node in nodes:

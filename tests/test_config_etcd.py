@@ -25,10 +25,10 @@ def start(start_pooler, newest_pg, etcd, fleet_folder):  # noqa: F811 (fixtures)
     """Starts a pooler that follows the entries in etcd."""
     ports = []
 
-    def start_one(**settings):
+    def start_one(of_app="", **settings):
         ports.append(machine.free_port())
         file = fleet_folder / f"entries-{len(ports)}.ini"
-        databases = {"app": f"host={newest_pg.host} port={newest_pg.port} dbname=app"}
+        databases = {"app": f"host={newest_pg.host} port={newest_pg.port} dbname=app {of_app}"}
         pooler = start_pooler(newest_pg, databases=databases, **{
             "config_etcd": etcd.url, "config_etcd_timeout": 1, "api_config_file": file,
             "http_listen": f"127.0.0.1:{ports[-1]}"} | settings)
@@ -126,6 +126,32 @@ def test_one_wrong_entry_changes_nothing(start, etcd, entry):  # noqa: F811 (a f
         follows(pooler, later)
         assert scrape(pooler.http).value("pgweir_config_etcd_refused") == 0
     assert "hidden" not in pooler.log()
+
+
+def test_entries_that_one_process_cannot_use(start, etcd, entry, fleet_folder):  # noqa: F811 (fixtures)
+    """The HBA rules of one of two processes need an auth_user. It refuses entries that take away the last one, and keeps those
+    that it has; the other process uses them.
+    """
+    rules = fleet_folder / "hba"
+    rules.write_text("host all +staff 127.0.0.2/32 reject\nhost all all 127.0.0.1/32 trust\nlocal all all trust\n")
+    able, unable = start(), start(of_app="auth_user=postgres", auth_type="hba", auth_hba_file=machine.give_to_service(rules))
+    etcd.put(f"{PREFIX}databases/early", entry)
+    for pooler in (able, unable):
+        follows(pooler, "early")
+    etcd.put(f"{PREFIX}databases/app", "removed")
+    follows(able, "app", False)
+    unable.expect_log("none of the entries in etcd is used")
+    etcd.put(f"{PREFIX}databases/late", entry)
+    follows(able, "late")
+    machine.wait_until(lambda: unable.log().count("none of the entries in etcd is used") == 2, 10, "they were read again")
+    assert "auth_hba_file" in unable.log() or str(rules) in unable.log()
+    assert serves(unable, "app") and serves(unable, "early") and not serves(unable, "late")
+    assert "early" in kept(unable) and "late" not in kept(unable)
+    assert scrape(unable.http).value("pgweir_config_etcd_refused") == 1
+    with unable.raw(dbname="app") as client:
+        assert client.value("SELECT 7") == "7"
+    etcd.delete(f"{PREFIX}databases/app")
+    follows(unable, "late")
 
 
 def test_without_etcd_the_last_entries_stay(start, etcd, entry):  # noqa: F811 (a fixture)
