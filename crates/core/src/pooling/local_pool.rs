@@ -8,7 +8,7 @@ use std::{
 
 use pgweir_config::Settings;
 
-use super::{lost_ddl::LostDdl, pin_count::PinCount, terms::Terms};
+use super::{pin_count::PinCount, terms::Terms};
 use crate::{
     Directory, SharedPool, Snapshot, Time, Token,
     backend::Server,
@@ -65,8 +65,6 @@ pub(crate) struct LocalCatalog {
     pub(crate) certificates: Certificates,
     /// When this worker checks again whether the catalog must be read.
     pub(crate) due: Time,
-    /// Transactions with DDL that server processes may still commit.
-    pub(crate) lost_ddl: LostDdl,
     /// The results of scanning clients' texts under these certificates.
     pub(crate) verdicts: VerdictCache,
 }
@@ -140,7 +138,6 @@ impl LocalPool {
             catalog: LocalCatalog {
                 certificates: Certificates::default(),
                 due: Time(0),
-                lost_ddl: LostDdl::default(),
                 verdicts: VerdictCache::default(),
             },
             terms,

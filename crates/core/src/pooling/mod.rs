@@ -9,7 +9,6 @@
 
 mod eviction;
 mod local_pool;
-mod lost_ddl;
 mod notes;
 mod pin_count;
 mod replay_waits;

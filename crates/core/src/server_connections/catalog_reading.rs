@@ -46,7 +46,8 @@ pub(crate) fn begin_if_due(
     if pool.catalog.due > env.now || interval == 0 {
         return false;
     }
-    let lost = pool.catalog.lost_ddl.pids(server.link.endpoint(), env.now);
+    let lost_ddl = pool.shared.catalog.lost_ddl();
+    let lost = lost_ddl.lock().pids(server.link.endpoint(), env.now);
     if !lost.is_empty() {
         pool.catalog.due = env.now.after(CHECKED_EVERY);
         server.session.queries.begin_pids();
@@ -93,9 +94,10 @@ pub(crate) fn note_lost_ddl(env: &Env<'_>, server: &mut Server, pools: &mut Loca
     let Some(alive) = server.session.queries.end_pids() else {
         return;
     };
-    if let Some(pool) = pools.get_mut(server.pool())
-        && (pool.catalog.lost_ddl).keep(server.link.endpoint(), &alive, env.now)
-    {
+    let endpoint = server.link.endpoint();
+    let lost_ddl = server.shared.catalog.lost_ddl();
+    let has_ended = lost_ddl.lock().keep(endpoint, &alive, env.now);
+    if has_ended && let Some(pool) = pools.get_mut(server.pool()) {
         pool.catalog.due = env.now;
     }
 }

@@ -168,7 +168,8 @@ impl ServerConnections<'_> {
                 && server.link.pid() != 0
             {
                 let (endpoint, pid) = (server.link.endpoint(), server.link.pid());
-                pool.catalog.lost_ddl.add(endpoint, pid, ddl, env.now);
+                let lost_ddl = pool.shared.catalog.lost_ddl();
+                lost_ddl.lock().add(endpoint, pid, ddl, env.now);
                 pool.catalog.due = env.now;
             }
             if matches!(*server.duty(), Duty::Idle) {

@@ -13,6 +13,7 @@
 mod connected;
 mod evaluation;
 mod login_state;
+mod lost_ddl;
 mod reading;
 mod state;
 mod usage;
@@ -23,7 +24,10 @@ pub use reading::Reading;
 
 pub(crate) use evaluation::Findings;
 
-use self::state::{Changes, Readings};
+use self::{
+    lost_ddl::LostDdl,
+    state::{Changes, Readings},
+};
 
 use std::sync::{
     Arc, OnceLock, Weak,
@@ -78,6 +82,7 @@ pub struct Catalogs {
     /// Whether at least one catalog has been read.
     is_any_read: AtomicBool,
     list: Mutex<Vec<Weak<Catalog>>>,
+    lost_ddl: Mutex<LostDdl>,
     builtins: SharedBuiltins,
 }
 
@@ -465,6 +470,11 @@ impl Catalog {
             catalogs,
             quiet: None,
         }
+    }
+
+    /// Returns the transactions of all databases that server processes may still commit.
+    pub(crate) fn lost_ddl(&self) -> &Mutex<LostDdl> {
+        &self.others.lost_ddl
     }
 
     /// Begins a transaction with quiet DDL, before its text is sent: the certificates in force stay valid. If other DDL

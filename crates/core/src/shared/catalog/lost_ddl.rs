@@ -1,17 +1,18 @@
 //! Transactions with DDL whose server connections were closed before the server had answered.
 //!
 //! PostgreSQL does not notice the end of a connection while it runs a statement, so the server process may still commit
-//! the transaction. The catalog counts as changing until the process has ended, which a query on another connection to
+//! the transaction. The catalog counts as changing until the process has ended, which a query on any other connection to
 //! the same host shows.
 
 use std::sync::Arc;
 
-use crate::{Ddl, Endpoint, Time};
+use super::Ddl;
+use crate::{Endpoint, Time};
 
 /// The longest time, in microseconds, for which a transaction is kept if no server of its host can be asked.
 const KEPT_MAX: u64 = 600_000_000;
 
-/// The transactions of one pool and worker.
+/// The transactions of all databases and workers.
 #[derive(Debug, Default)]
 pub(crate) struct LostDdl(Vec<LostTransaction>);
 
