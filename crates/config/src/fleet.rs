@@ -2,7 +2,7 @@
 //!
 //! Without `fleet_etcd`, the nodes do not know of each other, so each of the `fleet_nodes` nodes gets the same whole
 //! number of servers: `max_server_conn / fleet_nodes`, rounded down. The sum over the nodes never exceeds the limit.
-//! The remainder, fewer servers than there are nodes, is used by no node. With `fleet_etcd`, each node always has
+//! The remainder, fewer servers than there are nodes, is used by no node. With `fleet_etcd`, each node may always have
 //! `fleet_floor` servers, and more by demand.
 
 use std::{fmt, net::IpAddr};

@@ -95,10 +95,10 @@ process_settings! { {
         /// the reserved ones, which pgweir reads at each login and host check (`server_limit` of SHOW HOSTS; 10 before the first
         /// login). Hosts of one list, or of lists with a common host, share the limit of the smallest of them that is in use.
         max_server_conn: ServerLimit = "0", reloads, now;
-        /// The number of pgweir processes with the same configuration that open servers on the same PostgreSQL. Each of them uses at
-        /// most `max_server_conn` divided by this number, rounded down (`fleet_share` of SHOW CONFIG), of a percentage at least 1. A
-        /// number must be 0 or at least this number. Before one more process starts, set the new number on all others, and wait until
-        /// they have no more servers than their share: only idle ones are closed, after `server_idle_timeout`. Servers of `bypass_users` don't count.
+        /// The number of pgweir processes with the same configuration that open servers on the same PostgreSQL. Each uses at most `max_server_conn`
+        /// divided by this number, rounded down (`fleet_share` of SHOW CONFIG; of a percentage, at least one server on each host). `max_server_conn`
+        /// as a number must be 0 or at least `fleet_nodes`. Before you add a process, set the new number on all others, and wait until none has more
+        /// servers than its share: only idle ones are closed, after `server_idle_timeout`. Servers of `bypass_users` don't count.
         fleet_nodes: u32 = "1", reloads, now, between::<1, 1_000>;
         /// Clients that get their own server when they log in, outside of all pools, until they disconnect: for
         /// administrators when a pool is exhausted. A list of `db/user`, `db/*` and `*/user`, with the names that
@@ -137,9 +137,9 @@ process_settings! { {
         /// With `session_state = transparent`: how often to search the catalog for functions and relations that may
         /// change a session in ways that the text of a query does not show. A change by a client of this process is
         /// noticed at once, whichever entry of `[databases]` it uses. A change made elsewhere is noticed after this
-        /// time; until then, session state that a new trigger sets may remain on the server for its next client. The
-        /// same holds for ALTER ROLE SET and ALTER DATABASE SET, for clients that log in later. 0: never search;
-        /// then pgweir inspects the session after each transaction.
+        /// time; until then, session state that a new trigger sets may remain on the server for its next client. ALTER
+        /// ROLE SET and ALTER DATABASE SET that are executed elsewhere are not noticed: RECONNECT replaces the servers.
+        /// 0: never search; then pgweir inspects the session after each transaction.
         catalog_check_interval: Micros = "10", reloads, now;
         /// Parameters to track in addition to `client_encoding`, `DateStyle`, `TimeZone`,
         /// `standard_conforming_strings` and `application_name`: each client has its own value, on every server.
@@ -216,7 +216,7 @@ process_settings! { {
         certified_functions: Vec<String> = "", reloads, now;
         /// What to do with a server after statements that pgweir can't analyse, if they may have left state that no
         /// reset removes. They may if the database has functions that leave such state (in languages like PL/Perl and
-        /// PL/Python, C functions that pgweir does not know, dblink; SHOW CATALOG names one), or if the login is a
+        /// PL/Python, C functions that pgweir does not know, dblink; SHOW CATALOG names one), or if the server's user is a
         /// superuser, may become one, or may call `pg_backup_start` or `pg_replication_origin_session_setup`.
         /// `close`: close the server. `ignore`: reset it as far as possible, and accept that the next client may see
         /// that state.
@@ -262,21 +262,21 @@ process_settings! { {
         /// A server connection must be open and logged in within this time. 0: no limit.
         server_connect_timeout: Micros = "15", reloads, now;
         /// The pause after a failed login to a server; each pool adds up to a quarter, so that pools and processes don't log in at
-        /// the same moment. RELOAD and RECONNECT end it. Clients that are logged in wait for the next login, up to
-        /// `query_wait_timeout`. Clients that log in get the error at once in two cases: PostgreSQL has refused the login, and the pool has
-        /// no server left; or the pool has never had a server, and the next login to the server comes later than
-        /// `server_connect_timeout` after the client's login. All clients get the error at once if PostgreSQL says that the user may
-        /// not log in, or that the database does not exist.
+        /// the same moment. RELOAD and RECONNECT end it. Clients that are logged in wait for the next login to the server, up to
+        /// `query_wait_timeout`. Without `outage_hold`, clients that log in during the pause get the error at once if the pool has never
+        /// had a server, or is in an outage. A client that has begun to log in before the failure gets it as well, unless PostgreSQL
+        /// could not be reached and the next login to the server begins within `server_connect_timeout` of the client's login. All
+        /// clients get the error at once if PostgreSQL says that the user may not log in, or that the database does not exist.
         server_login_retry: Micros = "15", reloads, now;
-        /// The pause in place of a longer `server_login_retry`, for databases with a list of hosts and
-        /// `target_session_attrs`: after a failover, pgweir finds the new primary within this time after its promotion.
-        /// Errors of servers that suggest a failover cause checks of the hosts at once, but at most once in this time.
+        /// The pause after a failed login to a server of a list of hosts with `target_session_attrs`, instead of `server_login_retry` if
+        /// that is longer: after a failover, pgweir finds the new primary within this time after its promotion. Errors of servers that
+        /// suggest a failover cause checks of the hosts at once, but at most once in this time.
         target_session_retry: Micros = "0.5", reloads, now, above_zero;
         /// How long the connection to one host of a list may take to open before the next host is tried. 0: as long as
         /// `server_connect_timeout`.
         host_connect_timeout: Micros = "1", reloads, now;
-        /// If the host of a new server connection has sent nothing after this time (four times this time if the connection is open:
-        /// the host may only be slow), pgweir opens a second connection to the next host of the list that can be used, and keeps
+        /// If the host of a new server connection has sent nothing after this time (four times this time since the host has accepted
+        /// the connection: it may only be slow), pgweir opens a second connection to the next host of the list that can be used, and keeps
         /// the one that is logged in first. The second connection counts under all limits; if they leave no room, it is not
         /// opened. 0: pgweir tries one host after the other.
         host_race_after: Micros = "0.25", reloads, now;
@@ -338,8 +338,8 @@ process_settings! { {
         idle_transaction_timeout: Micros = "0", reloads, now;
         /// Disconnect clients whose transaction lasts longer than this, and their server. 0: no limit.
         transaction_timeout: Micros = "0", reloads, now;
-        /// Disconnect clients that stop in the middle of a message: in this time, less than 1 kB of the message has
-        /// arrived, and not its end. The data of a COPY may pause for any time. Servers that stop in the middle of a
+        /// Disconnect clients that stop in the middle of a message: within this time, neither the end of the message nor
+        /// 1 kB more of it has arrived. The data of a COPY may pause for any time. Servers that stop in the middle of a
         /// message, but run no query, are closed as well. 0: no limit.
         partial_message_timeout: Micros = "60", reloads, now;
         /// In an online restart, disconnect the clients that have not moved to the new process after this time: those

@@ -137,7 +137,7 @@ macro_rules! login_settings {
                 /// entry of the ini file. A change in etcd takes effect at once, in all processes, if all entries are correct; otherwise no
                 /// process uses any of them, and each logs why. A change by the HTTP API with `save=true` is written to etcd. Passwords are
                 /// refused: they belong in `auth_file`. Needs `api_config_file`, which keeps the last correct entries for a start without
-                /// etcd. Files and user for etcd are those of `fleet_etcd`.
+                /// etcd. `fleet_etcd_auth_file` and the settings `fleet_etcd_tls_...` apply to this etcd, too.
                 config_etcd: EtcdUrls, restarts, now;
                 /// How long a request for `config_etcd` may take, and the pause before the next try after a failure.
                 config_etcd_timeout: Micros = "5", restarts, now, above_zero;

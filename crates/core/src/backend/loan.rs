@@ -1,7 +1,7 @@
 //! The loan of a server connection to a client: its phases, and which phase may follow which.
 //!
 //! ```text
-//! Checking  -> ended, then Equipping or Relaying
+//! Checking  -> ended; the next loan of the server begins with Equipping or Relaying
 //! Equipping -> Relaying
 //! Relaying, Kept, Dedicated, Settled
 //!           -> each other | Settling | AskingPrivilege | ended

@@ -1,10 +1,10 @@
 //! The queue of a server's outstanding replies.
 //!
-//! Only ReadyForQuery ends a request in all cases, so the queue has one entry for each message that is answered by one:
-//! a client's Query, FunctionCall and Sync, and pgweir's own queries. If pgweir handles prepared statements, a request
-//! also has a mark for each Parse and Close. There are two reasons: the client does not get some of their replies, and
-//! pgweir undoes their changes if the server skips them. Marks are in a separate queue, and a request has the number at
-//! which its marks end.
+//! Only ReadyForQuery ends a request in all cases, so the queue has one entry for each message that the server answers
+//! with ReadyForQuery: a client's Query, FunctionCall and Sync, and pgweir's own queries. If pgweir handles prepared
+//! statements, a request also has a mark for each Parse and Close. There are two reasons: the client does not get some
+//! of their replies, and pgweir undoes their changes if the server skips them. Marks are in a separate queue, and a
+//! request has the number at which its marks end.
 //!
 //! A client may send a million messages before the first reply. So no function that is called for each message walks
 //! through either queue.

@@ -1,8 +1,8 @@
 //! The memory of clients and servers by kind, and the limit on all of it (`memory_limit`).
 //!
-//! At its ticks, each worker measures the memory of its connections and pools, and publishes the results here. Memory that
-//! grows in single large steps (texts of statements, settings of sessions, messages of logins) is counted at each step. So
-//! a step that needs memory compares one number with the limit, and takes no lock.
+//! At its ticks (`Worker::tick`), each worker measures the memory of its connections and pools, and publishes the
+//! results here. Memory that grows in single large steps (texts of statements, settings of sessions, messages of
+//! logins) is counted at each step. So a step that needs memory compares one number with the limit, and takes no lock.
 
 use std::sync::{
     Arc,

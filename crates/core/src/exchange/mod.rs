@@ -8,8 +8,8 @@
 //! This module owns the time at which the next kept server has to be settled, and the number of
 //! servers that were settled lately ([`KeptServers`]).
 //!
-//! Input: a server that is lent to a client, the answers to pgweir's own queries, the end of each transaction, and
-//! the tick. Output: effects: relay the bytes of a client that were read before its server was ready, release a
+//! Input: a server that is lent to a client, the answers to pgweir's own queries, the end of each transaction, and the
+//! worker's ticks. Output: effects: relay the bytes of a client that were read before its server was ready, release a
 //! server, refuse a client, move a client's channels to its listener, settle kept servers for clients that wait.
 
 mod cleaning;

@@ -7,9 +7,10 @@
 //! At the end of a transaction the server comes back (`release`), unless it stays with its client (`sharing`). A
 //! server whose client has left is cleaned before the next loan (`cleaning`).
 //!
-//! Input: clients that ask for a server, servers that have become free, and the mails of ledgers. Output: actions
-//! for the driver, notes of ledgers, and effects: give the server the client's session state
-//! ([`SessionEffect::Equip`](crate::effect::SessionEffect::Equip)), inspect or clean a session, open or close a server connection, end a login.
+//! Input: clients that ask for a server, servers that have become free, and the mails of ledgers. Output: actions for
+//! the driver, notes of ledgers (orders to workers, see `pooling/notes.rs`), and effects: give the server the client's
+//! session state ([`SessionEffect::Equip`](crate::effect::SessionEffect::Equip)), inspect or clean a session, open or
+//! close a server connection, end a login.
 
 mod bypass;
 mod check;

@@ -1,7 +1,8 @@
 //! Caps: limits on servers that several pools share, for one database, for one user, or for the process.
 //!
-//! A ledger takes a slot when it plans a server, and gives it back when that server is gone, so that no cap is exceeded
-//! at any moment. A pool that finds no room under a cap is *denied*, and stands in the queue of that cap.
+//! A ledger takes a slot when it decides to open a server, and gives the slot back when that server is gone, so that no
+//! cap is exceeded at any moment. A pool that finds no room under a cap is *denied*, and stands in the queue of that
+//! cap.
 //!
 //! # No client waits while there is room
 //!

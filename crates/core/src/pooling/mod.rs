@@ -4,8 +4,9 @@
 //! configuration says about the pool ([`Terms`]). A worker reads and changes them without a lock. The part that all workers
 //! share, with the ledger of servers and waiting clients, is [`SharedPool`](crate::SharedPool).
 //!
-//! Events that come in: the notes of a ledger ([`deliver`]), and searches for a server that may be closed for another pool
-//! (`eviction`). Effects that go out: servers to close, and kept servers to free.
+//! Events that come in: the notes of a ledger, which say what workers have to do ([`deliver`]), and searches for a
+//! server that may be closed for another pool (`eviction`). Effects that go out: servers to close, and kept servers to
+//! free.
 
 mod eviction;
 mod local_pool;

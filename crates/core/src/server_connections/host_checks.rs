@@ -1,7 +1,7 @@
 //! Checks of the hosts of a list: the role of each host, the lag of a standby, and whether the host answers at all.
 //!
-//! While a worker has clients of a pool with several hosts, one worker of the process keeps one connection to each of
-//! these hosts, under the caps, and sends a query over it every `host_check_interval`.
+//! While a worker has clients of a pool with several hosts and `target_session_attrs`, one worker of the process keeps
+//! one connection to each of these hosts, under the caps, and sends a query over it every `host_check_interval`.
 //!
 //! This module owns no state: the state of a check is in its connection ([`Duty`](crate::backend::Duty)), and the
 //! results are in [`Hosts`](crate::shared::hosts::Hosts).

@@ -1,5 +1,6 @@
-//! Races between two hosts of a list: if the host of a login has sent nothing for `host_race_after`, or for four times as long
-//! since the connection was opened, a login to the next host begins beside the first one. The pool keeps the server that is logged in first, and the other login is given up.
+//! Races between two hosts of a list. If the host of a login has sent nothing for `host_race_after`, a login to the
+//! next host begins beside the first one. If the host has accepted the connection, pgweir waits four times as long
+//! since that moment. The pool keeps the server that is logged in first, and the other login is given up.
 //!
 //! Each of the two logins knows the other one ([`HostRace`]). If one of them fails, the other one goes on, and races with the
 //! next host of the list if its own host has still sent nothing.

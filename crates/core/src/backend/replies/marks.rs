@@ -1,4 +1,4 @@
-//! The marks of all requests, in one queue with counters, so that no query has to walk through the queue.
+//! The marks of all requests, in one queue. Counters answer questions about the marks without a walk through the queue.
 
 use std::collections::VecDeque;
 

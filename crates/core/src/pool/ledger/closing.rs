@@ -1,4 +1,4 @@
-//! Servers whose slots the lease of a fleet's node counts: those that log in, and those that are being closed.
+//! The slots of servers that log in, and of servers that are being closed: with `fleet_etcd`, the caps count both.
 
 use super::{Ledger, Notes};
 use crate::Time;

@@ -1,4 +1,4 @@
-//! The numbers that a ledger keeps: its limits, its servers, and those of the other process.
+//! The numbers that a ledger keeps: its limits, its servers, and the servers of the old process in an online restart.
 
 use super::super::{Limits, WorkerSet};
 use crate::Time;

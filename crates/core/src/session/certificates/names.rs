@@ -1,4 +1,4 @@
-//! A table of the effects of names.
+//! A table of names, each with the effects of the functions and relations that have it.
 
 use crate::session::sql::{Name, NameEffects};
 
