@@ -1,5 +1,5 @@
-//! Fuzz targets for all code that parses bytes from the network or from files. A target is a function of arbitrary bytes,
-//! which panics if a check fails.
+//! Fuzz targets for the code of the crates auth, config, core and records that parses bytes from the network or from
+//! files. A target is a function of arbitrary bytes, which panics if a check fails.
 //!
 //! libFuzzer calls the targets (`fuzz/`, with a nightly compiler). This crate's tests call them for the same corpus and for
 //! mutations of it (`tests/corpus.rs`).
