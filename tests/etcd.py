@@ -152,11 +152,12 @@ def _decoded(text):
 
 class Proxy:
     """Forwards connections to a port, from an address of its own. While it is cut, it forwards nothing and closes
-    nothing. `delay` is the number of seconds that a new connection takes, `lag` that of each message.
+    nothing. `delay` is the number of seconds that a new connection takes, `lag` that of each message. `host` is the address on
+    which the proxy listens.
     """
 
-    def __init__(self, target, source="127.0.0.1"):
-        self.port = machine.free_port()
+    def __init__(self, target, source="127.0.0.1", host="127.0.0.1"):
+        self.host, self.port = host, machine.free_port()
         self.delay, self.lag = 0, 0
         self._target, self._source = target, source
         self._loop = asyncio.new_event_loop()
@@ -171,7 +172,7 @@ class Proxy:
         asyncio.set_event_loop(self._loop)
         self._flows = asyncio.Event()
         self._flows.set()
-        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", self.port))
+        server = self._loop.run_until_complete(asyncio.start_server(self._serve, self.host, self.port))
         started.set()
         self._loop.run_forever()
         server.close()

@@ -14,28 +14,38 @@ PGBENCH = "/usr/lib/postgresql/15/bin/pgbench"
 
 
 class Node:
-    """A pooler whose server connections come from a separate address, and that connects to etcd through a proxy."""
+    """A pooler whose server connections come from a separate address, and that connects to etcd through a proxy. With a
+    `network`, it runs in a network namespace of its own.
+    """
 
-    def __init__(self, number, pg, etcd, new_pooler, **settings):
-        self.to_pg = Proxy(pg.port, f"127.0.1.{number}")
-        self.to_etcd = Proxy(etcd.port)
-        databases = {"app": f"host=127.0.0.1 port={self.to_pg.port} dbname=app"}
+    def __init__(self, number, pg, etcd, new_pooler, network=None, **settings):
+        here = network.host if network else "127.0.0.1"
+        self._namespace, self.address = network.add(f"node{number}") if network else (None, here)
+        self.to_pg = Proxy(pg.port, f"127.0.1.{number}", here)
+        self.to_etcd = Proxy(etcd.port, host=here)
+        databases = {"app": f"host={here} port={self.to_pg.port} dbname=app"}
         settings = {"max_server_conn": BUDGET, "fleet_nodes": 3, "fleet_floor": FLOOR, "fleet_lease": LEASE,
-                    "fleet_etcd": f"http://127.0.0.1:{self.to_etcd.port}", "default_pool_size": 100,
+                    "fleet_etcd": f"http://{here}:{self.to_etcd.port}", "default_pool_size": 100,
                     "log_connections": 0, "log_disconnections": 0} | settings
+        if network:
+            settings["listen_addr"] = self.address
         self.pooler = new_pooler(pg, databases=databases, **settings)
+        self.pooler.host = self.address
         self._loads = []
 
     def start(self, clock_offset=None):
         """Starts the pooler. `clock_offset` is the number of seconds by which its clock, CLOCK_BOOTTIME, differs from that of
         this machine. It needs root.
         """
-        if clock_offset is None:
+        if clock_offset is not None:
+            within = ["unshare", "--time", "--boottime", str(clock_offset)]
+        elif self._namespace:
+            within = ["ip", "netns", "exec", self._namespace]
+        else:
             self.pooler.start()
             return self
         account = machine.service_account()
-        within = ["unshare", "--time", "--boottime", str(clock_offset),
-                  "setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"]
+        within += ["setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"]
         self.pooler.write_files()
         self.pooler.spawn(as_root=True, within=within).listening()
         return self

@@ -12,15 +12,17 @@ PROGRAM = shutil.which("haproxy", path="/usr/sbin:/usr/bin")
 
 
 class HaProxy:
-    """Distributes connections to the poolers that are ready. `poolers`: by name, the port for clients and the one for HTTP."""
+    """Distributes connections to the poolers that are ready. `poolers`: by name, the address, the port for clients and the
+    one for HTTP.
+    """
 
     def __init__(self, folder, poolers):
         self.port = machine.free_port()
         self._socket = folder / "haproxy.sock"
         self._config = folder / "haproxy.cfg"
         self.log = folder / "haproxy.log"
-        servers = [f"    server {name} 127.0.0.1:{port} check port {http} inter 100ms fall 1 rise 1\n"
-                   for name, (port, http) in poolers.items()]
+        servers = [f"    server {name} {address}:{port} check port {http} inter 100ms fall 1 rise 1\n"
+                   for name, (address, port, http) in poolers.items()]
         self._config.write_text(
             f"global\n    stats socket {self._socket} mode 600\n"
             "defaults\n    mode tcp\n    timeout connect 5s\n    timeout client 5m\n    timeout server 5m\n    timeout check 5s\n"

@@ -73,9 +73,11 @@ class Network:
         wanted = (1 + (os.getpid() + n) % 254 for n in range(254))
         self._net = next(f"10.213.{n}" for n in wanted if f"10.213.{n}." not in taken)
         self.cidr = f"{self._net}.0/24"
+        # The address of this machine.
+        self.host = f"{self._net}.1"
         self._namespaces = []
         _ip("link", "add", self.bridge, "type", "bridge")
-        _ip("address", "add", f"{self._net}.1/24", "dev", self.bridge)
+        _ip("address", "add", f"{self.host}/24", "dev", self.bridge)
         _ip("link", "set", self.bridge, "up")
 
     def add(self, name):

@@ -11,6 +11,7 @@ import pytest
 
 import haproxy
 import machine
+import namespaces
 from fleetfixtures import BUDGET
 from test_fleet_etcd import Sampler
 
@@ -67,8 +68,22 @@ class Client(threading.Thread):
         raise TimeoutError("no connection within 30 s")
 
 
+@pytest.fixture(params=["one network", "namespaces"])
+def network(request):
+    """The network of the nodes; None if they run in the network of this machine."""
+    if request.param == "one network":
+        yield None
+        return
+    reason = namespaces.missing()
+    if reason:
+        pytest.skip(reason)
+    made = namespaces.Network()
+    yield made
+    made.remove()
+
+
 @pytest.fixture
-def start_balanced(start_node, fleet_folder):
+def start_balanced(network, start_node, fleet_folder):
     """Starts three nodes behind HAProxy."""
     ports = [machine.free_port() for _ in range(3)]
     started = []
@@ -77,9 +92,9 @@ def start_balanced(start_node, fleet_folder):
         nodes = {}
         for number, port in enumerate(ports):
             path = fleet_folder / f"http-{number}.sock"
-            node = start_node(http_listen=f"127.0.0.1:{port}, {path}", **settings)
+            node = start_node(network=network, http_listen=f"*:{port}, {path}", **settings)
             nodes[f"node{number}"] = node
-        pairs = {name: (node.pooler.port, port) for (name, node), port in zip(nodes.items(), ports)}
+        pairs = {name: (node.address, node.pooler.port, port) for (name, node), port in zip(nodes.items(), ports)}
         started.append(haproxy.HaProxy(fleet_folder, pairs).start())
         for name in nodes:
             started[0].wait_for(name, "UP")
@@ -101,7 +116,7 @@ def _drain_and_restart(name, node, balancer):
     assert drain.returncode == 0, words
     node.pooler.signal(signal.SIGINT)
     assert node.pooler.wait_end(60) == 0
-    node.pooler.start()
+    node.start()
     balancer.wait_for(name, "UP")
 
 
