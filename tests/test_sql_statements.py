@@ -160,16 +160,16 @@ REFUSED_ON_OTHER_SERVERS = {("of the protocol", 2)}
 
 @pytest.mark.parametrize("name, servers", [(name, servers) for name in OF_CLOSED_SCHEMA for servers in (1, 2)
                                            if (name, servers) not in REFUSED_ON_OTHER_SERVERS])
-def test_of_a_schema_that_the_role_may_not_use(start_pooler, either_pg, name, servers):
+def test_of_a_schema_that_the_role_may_not_use(start_pooler, plain_or_assisted_pg, name, servers):
     """With one server, its session is cleaned before each step. With two, some steps run on another server."""
     steps = OF_CLOSED_SCHEMA[name]
-    with either_pg.connect("app") as db:
+    with plain_or_assisted_pg.connect("app") as db:
         db.execute("CREATE ROLE outsider; GRANT outsider TO trusty; CREATE SCHEMA closed;"
                    " GRANT USAGE ON SCHEMA closed TO trusty; CREATE TABLE closed.t AS SELECT 'c';"
                    " GRANT SELECT ON closed.t TO trusty, outsider")
-    weir = start_pooler(either_pg, workers=1, default_pool_size=servers)
+    weir = start_pooler(plain_or_assisted_pg, workers=1, default_pool_size=servers)
     try:
-        with either_pg.raw() as direct:
+        with plain_or_assisted_pg.raw() as direct:
             expected = play_between(direct, steps)
         with weir.raw() as other:
             for known in (False, True):
@@ -178,7 +178,7 @@ def test_of_a_schema_that_the_role_may_not_use(start_pooler, either_pg, name, se
                     assert play_between(client, steps, mover) == expected, f"known to the servers: {known}"
                 other.query("ROLLBACK")
     finally:
-        with either_pg.connect("app") as db:
+        with plain_or_assisted_pg.connect("app") as db:
             db.execute("DROP SCHEMA closed CASCADE; REVOKE outsider FROM trusty; DROP ROLE outsider")
 
 

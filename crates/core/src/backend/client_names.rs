@@ -81,12 +81,16 @@ impl ClientNames {
         }
     }
 
-    /// Returns, only once, the statements that the role of this client may not prepare.
-    pub fn take_refused(&mut self, client: u64) -> Vec<Box<[u8]>> {
-        match self.refused.take() {
-            Some((of, names)) if of == client => names,
-            _ => Vec::new(),
-        }
+    /// Returns, only once, the statements that the role of this client may not prepare; `None` if pgweir has not waited
+    /// for the replies to this client's statements.
+    pub fn take_refused(&mut self, client: u64) -> Option<Vec<Box<[u8]>>> {
+        let (of, names) = self.refused.take()?;
+        (of == client).then_some(names)
+    }
+
+    /// Forgets which statements a role may not prepare: all statements were prepared.
+    pub fn forget_refused(&mut self) {
+        self.refused = None;
     }
 
     /// Notes a text that may prepare statements whose names the text does not show.
@@ -128,13 +132,22 @@ mod tests {
     fn statements_that_the_role_may_not_prepare() {
         let mut names = ClientNames::default();
         names.note_refused(b"s");
-        assert!(names.take_refused(1).is_empty(), "nothing was awaited");
+        assert_eq!(names.take_refused(1), None, "nothing was awaited");
+        names.await_refusals(1);
+        assert_eq!(
+            names.take_refused(1),
+            Some(Vec::new()),
+            "nothing was refused"
+        );
         names.await_refusals(1);
         names.note_refused(b"s");
-        assert_eq!(names.take_refused(1), [Box::from(&b"s"[..])]);
-        assert!(names.take_refused(1).is_empty(), "only once");
+        assert_eq!(names.take_refused(1), Some(vec![Box::from(&b"s"[..])]));
+        assert_eq!(names.take_refused(1), None, "only once");
         names.await_refusals(1);
         names.note_refused(b"s");
-        assert!(names.take_refused(2).is_empty(), "another client's");
+        assert_eq!(names.take_refused(2), None, "another client's");
+        names.await_refusals(1);
+        names.forget_refused();
+        assert_eq!(names.take_refused(1), None, "forgotten");
     }
 }

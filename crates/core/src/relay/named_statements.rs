@@ -238,16 +238,22 @@ impl ClientMessages<'_> {
     /// names. Returns whether the client's message must wait for replies first. In a failed transaction, statements can
     /// only be closed.
     fn change_to_own_names(&mut self, sees_all: bool, out: &mut Actions) -> bool {
-        if self.limits.statements_max == 0 || self.has_own_names() {
+        if self.limits.statements_max == 0 {
+            return false;
+        }
+        if self.has_own_names() {
+            self.server.session.client_names.forget_refused();
             return false;
         }
         if self.waits_for_replies() {
             return true;
         }
         let client = self.client.origin.id;
-        let refused = self.server.session.client_names.take_refused(client);
-        if !refused.is_empty() {
-            self.prepare_without_role(&refused, out);
+        // A statement that failed for another reason is not tried again for this message.
+        if let Some(refused) = self.server.session.client_names.take_refused(client) {
+            if !refused.is_empty() {
+                self.prepare_without_role(&refused, out);
+            }
             return false;
         }
         let begins = !self.server.replies.is_unsynced();
