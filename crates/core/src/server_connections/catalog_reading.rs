@@ -50,8 +50,8 @@ pub(crate) fn begin_if_due(
     let lost = lost_ddl.lock().pids(server.link.endpoint(), env.now);
     if !lost.is_empty() {
         pool.catalog.due = env.now.after(CHECKED_EVERY);
-        server.session.queries.begin_pids();
         out.ask(conn, server, InternalQuery::LostDdl, &search_for(&lost));
+        server.session.queries.begin_pids(lost);
         server.begins_reading(env.now);
         connections.begin_cleaning(conn, env.now.after(PATIENCE), env.now, out);
         return true;
@@ -91,13 +91,13 @@ fn search_for(pids: &[u32]) -> Vec<u8> {
 
 /// Handles the end of a server's answer to the search for server processes that may still commit DDL.
 pub(crate) fn note_lost_ddl(env: &Env<'_>, server: &mut Server, pools: &mut LocalPools) {
-    let Some(alive) = server.session.queries.end_pids() else {
+    let Some(ended) = server.session.queries.end_pids() else {
         return;
     };
     let endpoint = server.link.endpoint();
     let lost_ddl = server.shared.catalog.lost_ddl();
-    let has_ended = lost_ddl.lock().keep(endpoint, &alive, env.now);
-    if has_ended && let Some(pool) = pools.get_mut(server.pool()) {
+    let is_any_removed = lost_ddl.lock().remove(endpoint, &ended, env.now);
+    if is_any_removed && let Some(pool) = pools.get_mut(server.pool()) {
         pool.catalog.due = env.now;
     }
 }

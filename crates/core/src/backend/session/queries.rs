@@ -21,8 +21,8 @@ pub struct InternalQueries {
     catalog: Option<Box<CatalogRows>>,
     /// The count of the backends that runs on the server.
     backends: Option<Box<FleetCounted>>,
-    /// The pids of server processes that were found so far, while pgweir searches for some.
-    found_pids: Option<Vec<u32>>,
+    /// While pgweir searches for server processes: the pids that were not found so far.
+    missing_pids: Option<Vec<u32>>,
     /// The lookup of a user that runs on the server.
     lookup: Option<Box<Lookup>>,
     /// The row that the clean under way has returned so far. The outer `None` means that no clean runs that returns a
@@ -93,14 +93,14 @@ impl InternalQueries {
         self.backends.take()
     }
 
-    /// Begins to search for server processes.
-    pub fn begin_pids(&mut self) {
-        self.found_pids = Some(Vec::new());
+    /// Begins to search for server processes with these pids.
+    pub fn begin_pids(&mut self, pids: Vec<u32>) {
+        self.missing_pids = Some(pids);
     }
 
-    /// Ends the search. Returns the pids that were found; `None` if no search was under way.
+    /// Ends the search. Returns the pids that were not found; `None` if no search was under way.
     pub fn end_pids(&mut self) -> Option<Vec<u32>> {
-        self.found_pids.take()
+        self.missing_pids.take()
     }
 
     /// Begins to look a user up.
@@ -177,7 +177,7 @@ impl InternalQueries {
         self.inspection.is_some()
             || self.catalog.is_some()
             || self.backends.is_some()
-            || self.found_pids.is_some()
+            || self.missing_pids.is_some()
             || self.lookup.is_some()
             || self.cleaned.is_some()
             || self.baseline_rows.is_some()
@@ -205,8 +205,8 @@ impl InternalQueries {
                 return;
             }
             Some(InternalQuery::LostDdl) => {
-                if let Some(pids) = &mut self.found_pids {
-                    pids.extend(pid(row));
+                if let (Some(missing), Some(found)) = (&mut self.missing_pids, pid(row)) {
+                    missing.retain(|pid| *pid != found);
                 }
                 return;
             }
@@ -248,11 +248,10 @@ impl CatalogRows {
 
 /// Returns the pid that is the only column of a DataRow.
 fn pid(row: &[u8]) -> Option<u32> {
-    let columns: Vec<_> = Body::new(row).columns().ok()?.into_iter().collect();
-    std::str::from_utf8(columns.first().copied()??)
-        .ok()?
-        .parse()
-        .ok()
+    match *Body::new(row).columns().ok()? {
+        [Some(pid)] => std::str::from_utf8(pid).ok()?.parse().ok(),
+        _ => None,
+    }
 }
 
 /// Returns the four columns of a DataRow; a null column is empty.

@@ -45,16 +45,16 @@ impl LostDdl {
         of_host.map(|lost| lost.pid).collect()
     }
 
-    /// Keeps of this host's transactions only those whose processes are still there. Returns whether any ended.
-    pub(crate) fn keep(&mut self, endpoint: &Endpoint, alive: &[u32], now: Time) -> bool {
+    /// Removes this host's transactions whose processes have ended, and notes that its others may still run. A transaction
+    /// that was added after the search for processes had begun stays. Returns whether any was removed.
+    pub(crate) fn remove(&mut self, endpoint: &Endpoint, ended: &[u32], now: Time) -> bool {
         let before = self.0.len();
         self.0.retain_mut(|lost| {
-            let is_of_host = *lost.endpoint == *endpoint;
-            let is_alive = alive.contains(&lost.pid);
-            if is_of_host && is_alive {
-                lost.known_at = now;
+            if *lost.endpoint != *endpoint {
+                return true;
             }
-            !is_of_host || is_alive
+            lost.known_at = now;
+            !ended.contains(&lost.pid)
         });
         self.0.len() < before
     }
@@ -73,9 +73,13 @@ mod tests {
         lost.add(&host, 7, catalog.ddl_begins(), Time(0));
         lost.add(&other, 7, catalog.ddl_begins(), Time(0));
         assert_eq!(lost.pids(&host, Time(1)), [7]);
-        assert!(!lost.keep(&host, &[7], Time(KEPT_MAX - 1)));
+        assert!(!lost.remove(&host, &[], Time(KEPT_MAX - 1)));
         assert_eq!(catalog.report().ddl, 2);
-        assert!(lost.keep(&other, &[8], Time(1)));
+        // This process was not searched for: its connection was closed later.
+        lost.add(&other, 8, catalog.ddl_begins(), Time(1));
+        assert!(lost.remove(&other, &[7], Time(1)));
+        assert_eq!(lost.pids(&other, Time(1)), [8]);
+        assert!(lost.remove(&other, &[8], Time(2)));
         assert_eq!(catalog.report().ddl, 1);
         assert_eq!(lost.pids(&host, Time(KEPT_MAX)), [7]);
         assert!(lost.pids(&host, Time(2 * KEPT_MAX)).is_empty());
