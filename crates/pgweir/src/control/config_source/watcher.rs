@@ -262,6 +262,8 @@ fn named_files(settings: &Settings) -> Vec<PathBuf> {
         &settings.server_tls_crl_file,
         &settings.http_tokens,
         &settings.patroni_tls_ca_file,
+        &settings.patroni_tls_cert_file,
+        &settings.patroni_tls_key_file,
         &settings.patroni_auth_file,
     ];
     let named = files.into_iter().flatten().filter(|path| !path.is_empty());
@@ -359,6 +361,26 @@ mod tests {
         watching.expect_report("of a wrong configuration");
         write(at("userlist.txt"), "\"c\" \"d\"\n");
         watching.expect_report("of auth_file");
+    }
+
+    #[test]
+    fn each_file_that_reload_reads_is_watched() {
+        let names_file = |key: &str| {
+            // pgweir writes the file of this setting itself.
+            (key.ends_with("_file") || key == "http_tokens") && key != "api_config_file"
+        };
+        let rows = Config::quick_start("/run", 5432, "").rows().into_iter();
+        let keys: BTreeSet<_> = rows
+            .filter(|row| row.changeable && names_file(row.key))
+            .map(|row| row.key)
+            .collect();
+        let settings = keys.iter().map(|key| format!("{key} = /{key}\n"));
+        let ini = format!("[pgbouncer]\n{}", settings.collect::<String>());
+        let config = Config::load(Path::new("a.ini"), &mut |_| Ok(ini.clone())).expect("an ini");
+        let watched = named_files(&config.settings).into_iter();
+        let watched = watched.map(|path| path.display().to_string());
+        let expect: BTreeSet<_> = keys.iter().map(|key| format!("/{key}")).collect();
+        assert_eq!(watched.collect::<BTreeSet<_>>(), expect);
     }
 
     #[test]
