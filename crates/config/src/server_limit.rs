@@ -32,9 +32,7 @@ impl ServerLimit {
             Self::Percent(_) => 0,
         }
     }
-}
 
-impl ServerLimit {
     /// Returns how many servers a process may have on a host on which `usable` connections are possible: the equal share of
     /// one of so many `nodes` in the percentage, at least 1. `None` if the limit is a number.
     #[must_use]

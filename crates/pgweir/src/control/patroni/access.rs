@@ -89,16 +89,19 @@ impl Access {
 
 /// Returns the files of the client certificate and its key, if they are set.
 fn own_certificate(settings: &Settings) -> Result<Option<(&str, &str)>, AccessError> {
-    let authorities = ("patroni_tls_ca_file", &settings.patroni_tls_ca_file);
-    let certificate = ("patroni_tls_cert_file", &settings.patroni_tls_cert_file);
-    let key = ("patroni_tls_key_file", &settings.patroni_tls_key_file);
-    match (&certificate.1, &key.1) {
-        (Some(_), None) => Err(AccessError::Incomplete(certificate.0, key.0)),
-        (None, Some(_)) => Err(AccessError::Incomplete(key.0, certificate.0)),
-        (Some(_), Some(_)) if authorities.1.is_none() => {
-            Err(AccessError::Incomplete(certificate.0, authorities.0))
+    let (certificate, key) = ("patroni_tls_cert_file", "patroni_tls_key_file");
+    let files = (
+        &settings.patroni_tls_cert_file,
+        &settings.patroni_tls_key_file,
+    );
+    match files {
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(AccessError::Incomplete(certificate, key)),
+        (None, Some(_)) => Err(AccessError::Incomplete(key, certificate)),
+        (Some(_), Some(_)) if settings.patroni_tls_ca_file.is_none() => {
+            Err(AccessError::Incomplete(certificate, "patroni_tls_ca_file"))
         }
-        (certificate, key) => Ok(certificate.as_deref().zip(key.as_deref())),
+        (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
     }
 }
 

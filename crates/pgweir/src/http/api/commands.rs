@@ -144,10 +144,9 @@ impl Command {
 
     /// Translates a body to the console's language.
     fn text(&self, body: &Map<String, Value>) -> Result<Text, Problem> {
-        let ((nodes_member, ..), all) = NODES;
-        let nodes = body.get(nodes_member);
-        let mut text = self.text_for_one_node(body, nodes.is_some_and(|nodes| nodes != all))?;
-        if nodes.is_some() {
+        let ((nodes_member, ..), _) = NODES;
+        let mut text = self.text_for_one_node(body)?;
+        if body.contains_key(nodes_member) {
             let command = CommandOnAll::parse(&text.command);
             text.on_all = Some(command.ok_or_else(|| {
                 let detail = "the command is too long for all nodes".to_owned();
@@ -158,18 +157,15 @@ impl Command {
         Ok(text)
     }
 
-    fn text_for_one_node(
-        &self,
-        body: &Map<String, Value>,
-        are_nodes_wrong: bool,
-    ) -> Result<Text, Problem> {
+    fn text_for_one_node(&self, body: &Map<String, Value>) -> Result<Text, Problem> {
         let (known, members) = (self.members(), self.argument.members());
+        let ((nodes_member, ..), all_nodes) = NODES;
         let mut errors = Vec::new();
-        for key in body.keys() {
+        for (key, value) in body {
             if !known.iter().any(|(name, ..)| name == key) {
                 errors.push((key.clone(), expected(&known)));
-            } else if are_nodes_wrong && key == NODES.0.0 {
-                errors.push((key.clone(), format!("expected \"{}\"", NODES.1)));
+            } else if key == nodes_member && value != all_nodes {
+                errors.push((key.clone(), format!("expected \"{all_nodes}\"")));
             }
         }
         let mut values = Vec::new();
