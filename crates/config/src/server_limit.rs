@@ -33,8 +33,8 @@ impl ServerLimit {
         }
     }
 
-    /// Returns how many servers a process may have on a host on which `usable` connections are possible: the equal share of
-    /// one of so many `nodes` in the percentage, at least 1. `None` if the limit is a number.
+    /// Returns how many servers a process may have on a host on which `usable` connections are possible: the equal
+    /// share of one of so many `nodes` in the percentage, at least 1. `None` if the limit is a number.
     #[must_use]
     pub fn share_of_host(self, usable: u32, nodes: u32) -> Option<u32> {
         let percent = self.percent()?;

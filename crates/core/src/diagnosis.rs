@@ -146,8 +146,8 @@ impl Diagnosis {
         Reason { detail, hint }
     }
 
-    /// Returns whether the server counts under the cap that leaves no room. `shares`: whether the servers of another database
-    /// count under the same `max_server_conn`.
+    /// Returns whether the server counts under the cap that leaves no room. `shares`: whether the servers of another
+    /// database count under the same `max_server_conn`.
     pub(crate) fn shares_cap(&self, server: &Server, shares: impl Fn(&str) -> bool) -> bool {
         let (own, key) = (&self.pool.key, &server.shared.key);
         match self.cap {

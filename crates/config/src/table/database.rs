@@ -22,17 +22,17 @@ settings! {
         host: Vec<String>, reloads, now;
         /// The server's port; for a list of hosts, one port for all, or a list with the port of each.
         port: Ports = "5432", reloads, now;
-        /// The zone of each host in the list `host`, separated by commas: a name for a part of the network, such as an availability
-        /// zone. Hosts in the zone of this process (`zone` of `[pgbouncer]`) are used as long as one of them can be used, and
-        /// then the others. If not set, no host is preferred.
+        /// The zone of each host in the list `host`, separated by commas: a name for a part of the network, such as an
+        /// availability zone. Hosts in the zone of this process (`zone` of `[pgbouncer]`) are used as long as one of
+        /// them can be used, and then the others. If not set, no host is preferred.
         zone: Vec<String>, reloads, now;
         /// Log in to the server as this user, whoever the client is: the database has one pool. If not set, log in
         /// as the client's user: the database has one pool for each user.
         user: Option<String>, reloads, now;
         /// The password for `user`. If not set, the one in `auth_file`.
         password: Option<Secret>, reloads, now;
-        /// Which host of a list a new server connection goes to: each in turn, or the same one until it fails. A
-        /// host that has failed is tried again when its turn comes: see `server_login_retry`. If `target_session_attrs` asks
+        /// Which host of a list a new server connection goes to: each in turn, or the same one until it fails. A host
+        /// that has failed is tried again when its turn comes: see `server_login_retry`. If `target_session_attrs` asks
         /// for standbys, `round-robin` takes the one with the fewest connections from pgweir.
         load_balance_hosts: LoadBalance = "round-robin", reloads, now;
         /// Which hosts of a list are used, as in libpq: `any`; `read-write` or `read-only`, by whether transactions can
@@ -43,20 +43,22 @@ settings! {
         /// caught up: `prefer-standby` then uses another standby, or the primary. pgweir measures the lag every
         /// `host_check_interval`; for that, the list must have the primary, too. 0: no limit.
         max_replica_lag: Micros = "0", reloads, now;
-        /// Whether reads see earlier writes, with `target_session_attrs=prefer-standby` and `host_check_interval` above 0. `lsn`:
-        /// a transaction begins on a standby only after the standby has replayed every write that this process has confirmed
-        /// to a client of any entry before. The list must have the primary, too. `off`: a standby may lag behind.
+        /// Whether reads see earlier writes, with `target_session_attrs=prefer-standby` and `host_check_interval` above
+        /// 0. `lsn`: a transaction begins on a standby only after the standby has replayed every write that this
+        /// process has confirmed to a client of any entry before. The list must have the primary, too. `off`: a standby
+        /// may lag behind.
         read_after_write: ReadAfterWrite = "off", reloads, now;
         /// How long a transaction waits with `read_after_write=lsn`. After that time, pgweir uses another standby, or
         /// the primary, and does not use the standbys that have not replayed the writes until they have caught up.
         read_after_write_wait: Micros = "1", reloads, now;
-        /// Patroni's REST API, for a list of hosts with `target_session_attrs`: `http://HOST:PORT` or `https://HOST:PORT` of
-        /// each member of the cluster, separated by commas. pgweir asks one of them every `patroni_interval`, and the next
-        /// one if it does not answer. When Patroni reports another leader or another state of a member, pgweir checks
-        /// the hosts at once. What the servers report of themselves decides. `https` needs `patroni_tls_ca_file`.
+        /// Patroni's REST API, for a list of hosts with `target_session_attrs`: `http://HOST:PORT` or
+        /// `https://HOST:PORT` of each member of the cluster, separated by commas. pgweir asks one of them every
+        /// `patroni_interval`, and the next one if it does not answer. When Patroni reports another leader or another
+        /// state of a member, pgweir checks the hosts at once. What the servers report of themselves decides. `https`
+        /// needs `patroni_tls_ca_file`.
         patroni: PatroniUrls, reloads, now;
-        /// The longest request that is sent to another host when a standby is lost before it replied. If not set, the global
-        /// `read_repeat_buffer`.
+        /// The longest request that is sent to another host when a standby is lost before it replied. If not set, the
+        /// global `read_repeat_buffer`.
         read_repeat_buffer: Option<u32>, reloads, now;
     }
 
@@ -146,7 +148,8 @@ impl Database {
         self.zone.is_empty() || self.zone.len() == self.host.len()
     }
 
-    /// Returns whether the other keys allow the value of `read_after_write`: a host must be found that has replayed the writes.
+    /// Returns whether the other keys allow the value of `read_after_write`: a host must be found that has replayed the
+    /// writes.
     pub(crate) fn can_read_after_write(&self) -> bool {
         let has_primary =
             self.host.len() > 1 && self.target_session_attrs == TargetSession::PreferStandby;

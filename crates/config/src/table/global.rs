@@ -87,18 +87,21 @@ process_settings! { {
         max_user_connections: u32 = "0", reloads, now;
         /// The largest number of clients of each user. 0: no limit.
         max_user_client_connections: u32 = "0", reloads, now;
-        /// The largest number of servers of the process, over all databases and users. 0: no limit. When the limit is reached and
-        /// a pool needs a server, pgweir closes idle servers of pools that have more than their share of the limit, and any server that
-        /// has been idle for half a second. A pool below its share whose clients have waited for half a second also gets the next
-        /// server that becomes free in a pool above its share. The limit is shared in proportion to the databases' `weight`.
-        /// A percentage, such as `80%`, limits the servers of each host instead: to this part of the host's `max_connections` less
-        /// the reserved ones, which pgweir reads at each login and host check (`server_limit` of SHOW HOSTS; 10 before the first
-        /// login). Hosts of one list, or of lists with a common host, share the limit of the smallest of them that is in use.
+        /// The largest number of servers of the process, over all databases and users. 0: no limit. When the limit is
+        /// reached and a pool needs a server, pgweir closes idle servers of pools that have more than their share of
+        /// the limit, and any server that has been idle for half a second. A pool below its share whose clients have
+        /// waited for half a second also gets the next server that becomes free in a pool above its share. The limit is
+        /// shared in proportion to the databases' `weight`. A percentage, such as `80%`, limits the servers of each
+        /// host instead: to this part of the host's `max_connections` less the reserved ones, which pgweir reads at
+        /// each login and host check (`server_limit` of SHOW HOSTS; 10 before the first login). Hosts of one list, or
+        /// of lists with a common host, share the limit of the smallest of them that is in use.
         max_server_conn: ServerLimit = "0", reloads, now;
-        /// The number of pgweir processes with the same configuration that open servers on the same PostgreSQL. Each uses at most `max_server_conn`
-        /// divided by this number, rounded down (`fleet_share` of SHOW CONFIG; of a percentage, at least one server on each host). `max_server_conn`
-        /// as a number must be 0 or at least `fleet_nodes`. Before you add a process, set the new number on all others, and wait until none has more
-        /// servers than its share: only idle ones are closed, after `server_idle_timeout`. Servers of `bypass_users` don't count.
+        /// The number of pgweir processes with the same configuration that open servers on the same PostgreSQL. Each
+        /// uses at most `max_server_conn` divided by this number, rounded down (`fleet_share` of SHOW CONFIG; of a
+        /// percentage, at least one server on each host). `max_server_conn` as a number must be 0 or at least
+        /// `fleet_nodes`. Before you add a process, set the new number on all others, and wait until none has more
+        /// servers than its share: only idle ones are closed, after `server_idle_timeout`. Servers of `bypass_users`
+        /// don't count.
         fleet_nodes: u32 = "1", reloads, now, between::<1, 1_000>;
         /// Clients that get their own server when they log in, outside of all pools, until they disconnect: for
         /// administrators when a pool is exhausted. A list of `db/user`, `db/*` and `*/user`, with the names that
@@ -214,12 +217,11 @@ process_settings! { {
         /// without a schema. A change takes effect when pgweir reads a database's catalog the next time. SHOW OPAQUE
         /// lists functions whose effect on the session pgweir can't determine.
         certified_functions: Vec<String> = "", reloads, now;
-        /// What to do with a server after statements that pgweir can't analyse, if they may have left state that no
-        /// reset removes. They may if the database has functions that leave such state (in languages like PL/Perl and
-        /// PL/Python, C functions that pgweir does not know, dblink; SHOW CATALOG names one), or if the server's user is a
-        /// superuser, may become one, or may call `pg_backup_start` or `pg_replication_origin_session_setup`.
-        /// `close`: close the server. `ignore`: reset it as far as possible, and accept that the next client may see
-        /// that state.
+        /// How to treat a server whose session state pgweir can't reset with certainty. The statements that have run on
+        /// it may have called functions that leave such state (in languages like PL/Perl and PL/Python, C functions that
+        /// pgweir does not know, dblink; SHOW CATALOG names one). Or the server's user is a superuser, may become one, or
+        /// may call `pg_backup_start` or `pg_replication_origin_session_setup`. `close`: close the server. `ignore`:
+        /// reset it as far as possible, and accept that the next client may see that state.
         unclean: Unclean = "close", reloads, now;
         /// As long as a pool has at most this number of clients, each client keeps the server that it got, if there
         /// are enough servers. 0: servers go back to the pool at the end of each transaction.
@@ -244,11 +246,11 @@ process_settings! { {
         client_login_timeout: Micros = "60", reloads, now;
         /// How long a query may wait for a server before its client is disconnected. 0: no limit.
         query_wait_timeout: Micros = "120", reloads, now;
-        /// How long clients wait during an outage of their pool. A pool has an outage if it has no server, and the last login
-        /// to each of its hosts has failed or has found a role that `target_session_attrs` excludes. Clients that log in wait,
-        /// too, clients that LISTEN stay connected, and `query_wait_timeout` starts anew at the end of the outage. With 0,
-        /// clients that are logged in wait up to `query_wait_timeout`, clients that log in get the reason as an error at
-        /// once, and clients that LISTEN are disconnected.
+        /// How long clients wait during an outage of their pool. A pool has an outage if it has no server, and the last
+        /// login to each of its hosts has failed or has found a role that `target_session_attrs` excludes. Clients that
+        /// log in wait, too, clients that LISTEN stay connected, and `query_wait_timeout` starts anew at the end of the
+        /// outage. With 0, clients that are logged in wait up to `query_wait_timeout`, clients that log in get the
+        /// reason as an error at once, and clients that LISTEN are disconnected.
         outage_hold: Micros = "0", reloads, now;
         /// The most clients of one pool that wait in an outage under `outage_hold`. Any further client that needs a
         /// server is disconnected with the reason of the outage. 0: no limit but `max_client_conn`.
@@ -261,24 +263,26 @@ process_settings! { {
         cancel_wait_timeout: Micros = "10", reloads, now;
         /// A server connection must be open and logged in within this time. 0: no limit.
         server_connect_timeout: Micros = "15", reloads, now;
-        /// The pause after a failed login to a server; each pool adds up to a quarter, so that pools and processes don't log in at
-        /// the same moment. RELOAD and RECONNECT end it. Clients that are logged in wait for the next login to the server, up to
-        /// `query_wait_timeout`. Without `outage_hold`, clients that log in during the pause get the error at once if the pool has never
-        /// had a server, or is in an outage. A client that has begun to log in before the failure gets it as well, unless PostgreSQL
-        /// could not be reached and the next login to the server begins within `server_connect_timeout` of the client's login. All
-        /// clients get the error at once if PostgreSQL says that the user may not log in, or that the database does not exist.
+        /// The pause after a failed login to a server; each pool adds up to a quarter, so that pools and processes
+        /// don't log in at the same moment. RELOAD and RECONNECT end it. Clients that are logged in wait for the next
+        /// login to the server, up to `query_wait_timeout`. Without `outage_hold`, clients that log in during the pause
+        /// get the error at once if the pool has never had a server, or is in an outage. A client that has begun to log
+        /// in before the failure gets it as well, unless PostgreSQL could not be reached and the next login to the
+        /// server begins within `server_connect_timeout` of the client's login. All clients get the error at once if
+        /// PostgreSQL says that the user may not log in, or that the database does not exist.
         server_login_retry: Micros = "15", reloads, now;
-        /// The pause after a failed login to a server of a list of hosts with `target_session_attrs`, instead of `server_login_retry` if
-        /// that is longer: after a failover, pgweir finds the new primary within this time after its promotion. Errors of servers that
-        /// suggest a failover cause checks of the hosts at once, but at most once in this time.
+        /// The pause after a failed login to a server of a list of hosts with `target_session_attrs`, instead of
+        /// `server_login_retry` if that is longer: after a failover, pgweir finds the new primary within this time
+        /// after its promotion. Errors of servers that suggest a failover cause checks of the hosts at once, but at
+        /// most once in this time.
         target_session_retry: Micros = "0.5", reloads, now, above_zero;
         /// How long the connection to one host of a list may take to open before the next host is tried. 0: as long as
         /// `server_connect_timeout`.
         host_connect_timeout: Micros = "1", reloads, now;
-        /// If the host of a new server connection has sent nothing after this time (four times this time since the host has accepted
-        /// the connection: it may only be slow), pgweir opens a second connection to the next host of the list that can be used, and keeps
-        /// the one that is logged in first. The second connection counts under all limits; if they leave no room, it is not
-        /// opened. 0: pgweir tries one host after the other.
+        /// If the host of a new server connection has sent nothing after this time (four times this time since the host
+        /// has accepted the connection: it may only be slow), pgweir opens a second connection to the next host of the
+        /// list that can be used, and keeps the one that is logged in first. The second connection counts under all
+        /// limits; if they leave no room, it is not opened. 0: pgweir tries one host after the other.
         host_race_after: Micros = "0.25", reloads, now;
         /// How often the hosts of a list are checked, if the database has `target_session_attrs`: the role of each
         /// host, the lag of a standby, and whether the host answers at all. While clients use the database, pgweir
@@ -295,22 +299,25 @@ process_settings! { {
         /// shutting down or recovering. With each further failure the time doubles, up to 32 times this value; after
         /// ten minutes without a failure it is this value again. 0: no such wait.
         host_return_after: Micros = "5", reloads, now;
-        /// How often pgweir asks Patroni's REST API (`patroni` in `[databases]`), if hosts are checked (`host_check_interval`).
+        /// How often pgweir asks Patroni's REST API (`patroni` in `[databases]`), if hosts are checked
+        /// (`host_check_interval`).
         patroni_interval: Micros = "1", reloads, now, above_zero;
         /// How long pgweir waits for an answer of Patroni's REST API, the connection included.
         patroni_timeout: Micros = "2", reloads, now, above_zero;
-        /// A PEM file with the certificate authorities of REST APIs with `https`. Their certificates must name the URL's host.
+        /// A PEM file with the certificate authorities of REST APIs with `https`. Their certificates must name the
+        /// URL's host.
         patroni_tls_ca_file: Option<String>, reloads, now;
-        /// A PEM file with the client certificate for Patroni's REST API, if it asks for one; needs `patroni_tls_key_file`.
+        /// A PEM file with the client certificate for Patroni's REST API, if it asks for one; needs
+        /// `patroni_tls_key_file`.
         patroni_tls_cert_file: Option<String>, reloads, now;
         /// The PEM file with the key of the client certificate for Patroni's REST API.
         patroni_tls_key_file: Option<String>, reloads, now;
         /// A file with the line `Bearer TOKEN` or `USER:PASSWORD`, by which pgweir authenticates to Patroni's REST API.
         patroni_auth_file: Option<String>, reloads, now;
-        /// The longest request, in bytes, that is sent to another host when a standby is lost before it replied, for databases whose
-        /// `target_session_attrs` asks for standbys. pgweir keeps the request until the reply begins, so each server
-        /// in use may take this much memory. A request is sent at most as often as there are hosts. 0: clients get an
-        /// error.
+        /// The longest request, in bytes, that is sent to another host when a standby is lost before it replied, for
+        /// databases whose `target_session_attrs` asks for standbys. pgweir keeps the request until the reply begins,
+        /// so each server in use may take this much memory. A request is sent at most as often as there are hosts. 0:
+        /// clients get an error.
         read_repeat_buffer: u32 = "65536", reloads, now, between::<0, 16_777_216>;
         /// Close servers that were idle for this time. 0: never.
         server_idle_timeout: Micros = "600", reloads, now;
@@ -338,9 +345,9 @@ process_settings! { {
         idle_transaction_timeout: Micros = "0", reloads, now;
         /// Disconnect clients whose transaction lasts longer than this, and their server. 0: no limit.
         transaction_timeout: Micros = "0", reloads, now;
-        /// Disconnect clients that stop in the middle of a message: within this time, neither the end of the message nor
-        /// 1 kB more of it has arrived. The data of a COPY may pause for any time. Servers that stop in the middle of a
-        /// message, but run no query, are closed as well. 0: no limit.
+        /// Disconnect clients that stop in the middle of a message: within this time, neither the end of the message
+        /// nor 1 kB more of it has arrived. The data of a COPY may pause for any time. Servers that stop in the middle
+        /// of a message, but run no query, are closed as well. 0: no limit.
         partial_message_timeout: Micros = "60", reloads, now;
         /// In an online restart, disconnect the clients that have not moved to the new process after this time: those
         /// that are in a transaction or query, that have an exclusive server (replication, `bypass_users`), or that are
@@ -423,9 +430,9 @@ process_settings! { {
         logfile: Option<String> = "", reloads, now;
         /// Above 0: more detail in the log, such as each address that is tried. The option `-v` has the same effect.
         verbose: i32 = "0", reloads, now;
-        /// `pgbouncer`: lines as PgBouncer writes them. `json`: each line is a JSON object with `time` (UTC), `pid`, `level`,
-        /// `connection` (if the line is about one), `message`, and `audit` in audit lines (`log_audit`). Syslog always gets
-        /// PgBouncer's form.
+        /// `pgbouncer`: lines as PgBouncer writes them. `json`: each line is a JSON object with `time` (UTC), `pid`,
+        /// `level`, `connection` (if the line is about one), `message`, and `audit` in audit lines (`log_audit`).
+        /// Syslog always gets PgBouncer's form.
         log_format: LogFormat = "pgbouncer", reloads, now;
         /// Log each login.
         log_connections: bool = "1", reloads, now;
@@ -434,17 +441,18 @@ process_settings! { {
         /// Log the errors that pgweir itself sends to clients.
         log_pooler_errors: bool = "1", reloads, now;
         /// Log who gave which command on the console, from where and with which outcome, and each failed login: lines
-        /// whose message begins with `audit:`. A command that comes over HTTP has one line, which begins with `http: audit:`.
+        /// whose message begins with `audit:`. A command that comes over HTTP has one line, which begins with `http:
+        /// audit:`.
         log_audit: bool = "1", reloads, now;
         /// Log each decision about servers: which client gets one, waits for one, gives one back or keeps it, and
         /// why; and which server moves to another worker. For short examinations of a pool, not for permanent use.
         log_scheduling: bool = "0", reloads, now;
-        /// How many of the latest events SHOW EVENTS shows: reloads, commands, lost servers, failed logins, and the like.
-        /// Equal events within a minute are one entry with a count. 0: none are kept.
+        /// How many of the latest events SHOW EVENTS shows: reloads, commands, lost servers, failed logins, and the
+        /// like. Equal events within a minute are one entry with a count. 0: none are kept.
         event_history: u32 = "1000" in "events", reloads, now, between::<0, 100_000>;
-        /// How many statements each worker keeps statistics of, for SHOW STATEMENTS: calls, times, rows, bytes and errors of
-        /// each pool and normalized text. The statements that were used least lately make room for others. 0: none are
-        /// kept, and those that were kept are forgotten.
+        /// How many statements each worker keeps statistics of, for SHOW STATEMENTS: calls, times, rows, bytes and
+        /// errors of each pool and normalized text. The statements that were used least lately make room for others. 0:
+        /// none are kept, and those that were kept are forgotten.
         statement_statistics: u32 = "1000" in "statements", reloads, now, between::<0, 100_000>;
         /// Log transactions that take longer than this, the wait for a server included: a line with the client, the
         /// wait for a server, the server's time, and the first statements without literals (as far as
@@ -492,8 +500,8 @@ process_settings! { {
         /// The most wrong tokens and passwords that may come over HTTP from one address in a minute (from one /64
         /// network of IPv6). Further requests with credentials from there are refused with status 429, right or wrong.
         http_max_login_failures: u32 = "10", reloads, now, between::<1, 1_000_000>;
-        /// The most addresses whose wrong tokens and passwords are remembered. When there are more, the address with the
-        /// fewest of them is forgotten, and counted in `pgweir_http_addresses_forgotten_total`.
+        /// The most addresses whose wrong tokens and passwords are remembered. When there are more, the address with
+        /// the fewest of them is forgotten, and counted in `pgweir_http_addresses_forgotten_total`.
         http_login_addresses: u32 = "4096", reloads, now, between::<1, 1_000_000>;
         /// How long pgweir accepts a correct password again without a check, if it comes from the same address. After
         /// RELOAD, pgweir checks all passwords again. 0: each request is checked.
@@ -524,8 +532,8 @@ process_settings! { {
 
     "OpenTelemetry" {
         /// The address of an OpenTelemetry collector that takes OTLP over HTTP (protobuf), such as
-        /// `http://127.0.0.1:4318`. pgweir sends traces of transactions and the figures of `/metrics` there, without TLS:
-        /// use a collector on the same machine or in the same network. Empty: nothing is sent.
+        /// `http://127.0.0.1:4318`. pgweir sends traces of transactions and the figures of `/metrics` there, without
+        /// TLS: use a collector on the same machine or in the same network. Empty: nothing is sent.
         otlp_endpoint: OtlpEndpoint = "", reloads, now;
         /// Send a trace for a part of the transactions (`otlp_trace_ratio`), and for each one whose first text has a
         /// comment with a `traceparent` that is sampled, as sqlcommenter writes it.
@@ -543,58 +551,5 @@ process_settings! { {
         otlp_queue: u32 = "4096" in "traces", restarts, now, between::<1, 1_000_000>;
         /// The name of this service in traces and metrics.
         otlp_service_name: String = "pgweir", reloads, now;
-    }
-} {
-    "Network" {
-        /// Use TCP keepalive to detect connections whose other side is gone. The next three settings adjust it.
-        tcp_keepalive: bool = "1", reloads, now;
-        /// The number of unanswered keepalive probes that end a connection. 0: the system's default.
-        tcp_keepcnt: u32 = "0", reloads, now;
-        /// The time without traffic before the first keepalive probe. 0: the system's default.
-        tcp_keepidle: u32 = "0" in "seconds", reloads, now;
-        /// The time between keepalive probes. 0: the system's default.
-        tcp_keepintvl: u32 = "0" in "seconds", reloads, now;
-        /// How long sent bytes may stay unacknowledged before TCP gives up. 0: the system's default.
-        tcp_user_timeout: u32 = "0" in "milliseconds", reloads, now;
-        /// Size of each socket's buffers in the kernel. 0: the system's default; a change back to 0 takes effect for
-        /// clients at the next restart.
-        tcp_socket_buffer: u32 = "0" in "bytes", reloads, now;
-        /// The largest message that pgweir forwards, in either direction.
-        max_packet_size: u32 = "2147483647" in "bytes", reloads, now, packet_size;
-        /// The largest number of outstanding replies to the messages of one client (Query, FunctionCall, Sync, and
-        /// messages that create or close prepared statements). Above it, pgweir does not read from the client until
-        /// half of them have arrived. The column `pipelined` of SHOW CLIENTS and SHOW SERVERS has the present number.
-        max_pipelined_messages: u32 = "10000", reloads, now, between::<100, 1_000_000>;
-        /// The largest startup packet that a client may send.
-        startup_packet_limit: u32 = "10000" in "bytes", reloads, now, between::<1_024, 1_048_576>;
-        /// Size of the buffer that each worker reads into.
-        read_buffer: u32 = "262144" in "bytes", restarts, now, between::<16_384, 1_048_576>;
-        /// How the workers wait for their sockets. `epoll`: on every Linux. `io_uring`: the kernel reads short messages of
-        /// servers without being asked for each. It needs Linux 6.1, and a kernel and container that allow it, and takes
-        /// 0.25 MB of memory per worker besides `io_uring_buffers`. Where it is not allowed, pgweir logs that and uses
-        /// epoll; when the kernel runs out of memory for it later, the worker goes on with epoll, and keeps its
-        /// connections. Some kernels count a worker's 0.2 MB of queues against the limit on locked memory (`LimitMEMLOCK`
-        /// of systemd). `auto`: `io_uring` where it is allowed, else `epoll`.
-        io_driver: IoDriver = "epoll", restarts, now;
-        /// The number of buffers that each worker lends to io_uring, of 16 kB each; rounded up to a power of two. They hold
-        /// what servers send between two waits of the worker. When all are full, servers are read as with epoll, and
-        /// `pgweir_io_uring_buffer_shortages_total` counts that.
-        io_uring_buffers: u32 = "64", restarts, now, between::<8, 4_096>;
-        /// PgBouncer's buffer for each connection. pgweir has no such buffer: see `read_buffer`.
-        pkt_buf: u32 = "4096" in "bytes", restarts, never;
-        /// How often PgBouncer fills its buffer from one connection before it turns to the next.
-        sbuf_loopcnt: u32 = "5", reloads, never;
-        /// How long to keep the addresses of a host name. If they have changed after that, servers at the old
-        /// addresses are closed when they are free. With several addresses, each new connection starts with the next
-        /// one.
-        dns_max_ttl: Micros = "15", reloads, now;
-        /// How long to keep the result of a failed look-up of a host name.
-        dns_nxdomain_ttl: Micros = "15", reloads, now;
-        /// How often to check whether the serials of the host names' DNS zones (everything after a name's first dot)
-        /// have changed. After a change, the zone's names are looked up again. 0: never.
-        dns_zone_check_period: Micros = "0", reloads, now;
-        /// Use the name servers of this file, in the format of `resolv.conf`, to look up hosts, after `/etc/hosts`.
-        /// A name server may have a port: `nameserver [ADDRESS]:PORT`. If not set, the system's resolver is used.
-        resolv_conf: Option<String> = "", restarts, now;
     }
 } }

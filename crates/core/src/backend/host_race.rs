@@ -2,8 +2,8 @@
 
 use crate::{Time, Token};
 
-/// How many times longer than `host_race_after` a login may take before a race begins, if its connection is open: the host
-/// can be reached, and may only be slow.
+/// How many times longer than `host_race_after` a login may take before a race begins, if its connection is open: the
+/// host can be reached, and may only be slow.
 const PATIENCE_WITH_CONNECTION: u64 = 4;
 
 /// The part of a login to a server in a race between two hosts.
@@ -46,8 +46,8 @@ impl HostRace {
         }
     }
 
-    /// Returns when a race for a login begins, if the host sends nothing. `since`: when the login began, or its connection was
-    /// opened; `after`: the value of `host_race_after`, in microseconds.
+    /// Returns when a race for a login begins, if the host sends nothing. `since`: when the login began, or its
+    /// connection was opened; `after`: the value of `host_race_after`, in microseconds.
     #[must_use]
     pub fn time_of(since: Time, after: u64, is_open: bool) -> Time {
         match is_open {

@@ -5,8 +5,8 @@ use pgweir_wire::{Body, Malformed};
 
 use crate::shared::pool::{ConnectQuery, ConnectSettings, Parameters};
 
-/// Asks for the connections that the host allows, less those that it reserves. PostgreSQL has `reserved_connections` since
-/// version 16. All names are qualified, whatever the role's `search_path` is.
+/// Asks for the connections that the host allows, less those that it reserves. PostgreSQL has `reserved_connections`
+/// since version 16. All names are qualified, whatever the role's `search_path` is.
 pub(crate) const USABLE_CONNECTIONS: &str = "pg_catalog.current_setting('max_connections')::pg_catalog.int4 \
     OPERATOR(pg_catalog.-) pg_catalog.current_setting('superuser_reserved_connections')::pg_catalog.int4 \
     OPERATOR(pg_catalog.-) coalesce(pg_catalog.current_setting('reserved_connections', true), '0')::pg_catalog.int4";
@@ -32,7 +32,8 @@ enum Step {
 }
 
 impl LoginQueries {
-    /// Returns the next query, if there is one. `asks_connections`: whether the login asks for the connections of the host.
+    /// Returns the next query, if there is one. `asks_connections`: whether the login asks for the connections of the
+    /// host.
     pub(super) fn next(
         &mut self,
         connect_query: &mut Option<ConnectQuery>,
@@ -97,7 +98,8 @@ impl LoginQueries {
         self.found_settings.take()
     }
 
-    /// Returns the number of connections of the host; `None` if the server was not asked, or its answer is no such number.
+    /// Returns the number of connections of the host; `None` if the server was not asked, or its answer is no such
+    /// number.
     pub(super) fn usable_connections(&self) -> Option<u32> {
         self.usable_connections
     }

@@ -11,16 +11,16 @@
 //! Output: actions that send a client or a message to the other process, mail to other workers, and effects:
 //! [`RestartEffect`]s, which the worker carries out in turn, and effects for pools, clients and logins.
 
-mod first_service;
 mod forwarding;
 mod handover_in;
 mod handover_out;
 mod pinned;
 mod server_handover;
+mod serving;
 
 pub use self::handover_in::TakenOverClient;
+use self::{forwarding::ForwardedClients, handover_out::HandoverOut};
 pub(crate) use self::{
-    first_service::serve_taken_over_client,
     forwarding::{arriving_answered, finish_listen_takeover, send_listen_note},
     handover_in::{insert_client, refuse_handover, restore_client},
     handover_out::{
@@ -28,8 +28,8 @@ pub(crate) use self::{
         request_server_places,
     },
     server_handover::take_over_server,
+    serving::serve_taken_over_client,
 };
-use self::{forwarding::ForwardedClients, handover_out::HandoverOut};
 use crate::{
     Actions, TakeoverMail, Token,
     client_listen::ListeningClients,

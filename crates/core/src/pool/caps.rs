@@ -36,7 +36,8 @@ pub enum Scope {
     Database,
     /// Servers of one user: `max_user_connections`.
     User,
-    /// Servers of the process, or of a group of hosts if `max_server_conn` is a percentage: the process's share of that limit.
+    /// Servers of the process, or of a group of hosts if `max_server_conn` is a percentage: the process's share of that
+    /// limit.
     Process,
 }
 
@@ -47,16 +48,16 @@ pub struct CapLimits {
     pub database: u32,
     /// The largest number of servers of the user.
     pub user: u32,
-    /// The largest number of servers of the process, or of a group of hosts; [`CapLimits::NOT_KNOWN`] until a host of the group
-    /// has reported its connections.
+    /// The largest number of servers of the process, or of a group of hosts; [`CapLimits::NOT_KNOWN`] until a host of
+    /// the group has reported its connections.
     pub process: u32,
     /// The pool's share of a cap, in relation to the shares of other pools. At least 1.
     pub weight: u32,
 }
 
 impl CapLimits {
-    /// The limit of a group of hosts whose connections are not known yet: [`SERVERS_AT_FIRST`], or one more server than there
-    /// are, since its login finds out.
+    /// The limit of a group of hosts whose connections are not known yet: [`SERVERS_AT_FIRST`], or one more server than
+    /// there are, since its login finds out.
     pub const NOT_KNOWN: u32 = u32::MAX;
 }
 
@@ -113,8 +114,8 @@ struct Holder {
 }
 
 impl Caps {
-    /// Adds a pool of this database, user and group of hosts. The group is empty if the process's cap holds for all hosts. If
-    /// this changes a limit, pools in queues get room when [`Caps::set_limits`] is called for them.
+    /// Adds a pool of this database, user and group of hosts. The group is empty if the process's cap holds for all
+    /// hosts. If this changes a limit, pools in queues get room when [`Caps::set_limits`] is called for them.
     pub fn join(&mut self, pool: PoolId, names: [&str; 3], limits: CapLimits) {
         let [database, user, group] = names;
         let names = [

@@ -99,8 +99,8 @@ pub enum Opening {
 pub enum LoginOutcome {
     /// The server is ready.
     Done,
-    /// The login failed. The pause before the next attempt begins at this time: now, or a little later, so that pools whose logins
-    /// have failed at the same moment do not all try again at the same moment.
+    /// The login failed. The pause before the next attempt begins at this time: now, or a little later, so that pools
+    /// whose logins have failed at the same moment do not all try again at the same moment.
     Failed(Time),
     /// pgweir has given up the login, so the next attempt need not wait.
     Dropped,

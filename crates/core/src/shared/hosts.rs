@@ -55,8 +55,8 @@ impl Hosts {
         }
     }
 
-    /// Prepares for this configuration, which no worker has yet: begins to count writes if the configuration needs that, and
-    /// finds the hosts that share a limit on servers.
+    /// Prepares for this configuration, which no worker has yet: begins to count writes if the configuration needs
+    /// that, and finds the hosts that share a limit on servers.
     pub(crate) fn prepare_for(&self, config: &Config) {
         if config.database_with_read_after_write().is_some() {
             self.writes.begin();
@@ -77,8 +77,8 @@ impl Hosts {
     }
 
     /// Returns the group of hosts whose limit holds for the servers of an entry, and the limit, which may be
-    /// [`CapLimits::NOT_KNOWN`](crate::pool::CapLimits::NOT_KNOWN). If the limit holds for the process, the group has an empty name,
-    /// and the limit is `of_process`.
+    /// [`CapLimits::NOT_KNOWN`](crate::pool::CapLimits::NOT_KNOWN). If the limit holds for the process, the group has
+    /// an empty name, and the limit is `of_process`.
     #[must_use]
     pub fn server_limit_for(&self, database: &Database, of_process: u32) -> (Arc<str>, u32) {
         let limits = Arc::clone(&self.limits.read());
@@ -186,13 +186,15 @@ impl Host {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Returns how many connections the host allows, less its reserved ones; `None` until a login or a check has reported it.
+    /// Returns how many connections the host allows, less its reserved ones; `None` until a login or a check has
+    /// reported it.
     #[must_use]
     pub fn usable_connections(&self) -> Option<u32> {
         Some(self.usable.load(Ordering::Relaxed)).filter(|usable| *usable > 0)
     }
 
-    /// Notes how many connections the host allows, less its reserved ones (at least 1). Returns whether the number is new.
+    /// Notes how many connections the host allows, less its reserved ones (at least 1). Returns whether the number is
+    /// new.
     pub fn note_usable_connections(&self, usable: u32) -> bool {
         let usable = usable.max(1);
         self.usable.swap(usable, Ordering::Relaxed) != usable

@@ -49,7 +49,7 @@ pub(super) enum Page {
 /// The query of `/drain` that lets clients leave.
 pub(crate) const CLIENTS_LEAVE: &str = "clients=leave";
 
-/// What follows the number of clients in the answer to this query.
+/// The end of the answer to a request with this query: the answer begins with the number of clients.
 pub(crate) const CLIENTS_LEFT: &str = " clients are left";
 
 const CONTENTS: &str = "pgweir answers here:\n\

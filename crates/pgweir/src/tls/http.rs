@@ -9,8 +9,9 @@ use super::{TlsError, files::Files};
 /// The protocol's name in TLS.
 const ALPN: &[u8] = b"http/1.1";
 
-/// Returns the configuration of a client that trusts the authorities in the file `path`. `own`: the files of the client's certificate
-/// and of its key. `side` is the prefix of the settings `SIDE_ca_file`, `SIDE_cert_file` and `SIDE_key_file` that name the files.
+/// Returns the configuration of a client that trusts the authorities in the file `path`. `own`: the files of the
+/// client's certificate and of its key. `side` is the prefix of the settings `SIDE_ca_file`, `SIDE_cert_file` and
+/// `SIDE_key_file` that name the files.
 ///
 /// # Errors
 /// A file can't be read, or has nothing that can be used.

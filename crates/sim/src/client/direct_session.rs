@@ -457,7 +457,8 @@ impl DirectSession {
         }
     }
 
-    /// Checks that all messages of a reply come from one backend: a request that another backend has begun to answer is not repeated.
+    /// Checks that all messages of a reply come from one backend: a request that another backend has begun to answer is
+    /// not repeated.
     pub(super) fn check_replier(&mut self, said: &SentMessage) -> Result<(), String> {
         let (tag, backend) = (said.message[0], said.backend);
         // Parameters and notices belong to the session, not to a request.

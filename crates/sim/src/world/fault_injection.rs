@@ -126,8 +126,9 @@ impl World {
         Ok(())
     }
 
-    /// Applies a planted fault to a piece of a backend's bytes: its whole messages up to the end of a reply reach the client, but the
-    /// pooler does not see them. Returns whether this is so. The messages must begin a reply, and have a row.
+    /// Applies a planted fault to a piece of a backend's bytes: its whole messages up to the end of a reply reach the
+    /// client, but the pooler does not see them. Returns whether this is so. The messages must begin a reply, and have
+    /// a row.
     pub(super) fn hides_reply(&mut self, backend: usize, bytes: &[u8]) -> bool {
         let Some(PlantedFault::UnseenReply(nth)) = self.scenario.planted_fault else {
             return false;

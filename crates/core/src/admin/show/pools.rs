@@ -169,8 +169,8 @@ fn load_balance(database: Option<&Database>) -> Cell {
     }
 }
 
-/// Returns the columns `wait_reason`, `last_error` and `retry_in` of a pool: the limit or state for which its clients wait, the error of its last login if none
-/// has succeeded since, and the seconds until the next login.
+/// Returns the columns `wait_reason`, `last_error` and `retry_in` of a pool: the limit or state for which its clients
+/// wait, the error of its last login if none has succeeded since, and the seconds until the next login.
 fn wait_reason_cells(pool: Option<&SharedPool>, waiting: usize, now: Time) -> [Cell; 3] {
     let Some(pool) = pool else {
         return [Cell::Null, Cell::Null, Cell::Null];

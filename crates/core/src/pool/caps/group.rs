@@ -3,8 +3,8 @@
 use super::{Caps, Name, PoolId, Scope};
 
 impl Caps {
-    /// Puts a pool, with its slots, under the cap of this group of hosts. A new cap has no limit: the caller sets one. Returns the
-    /// pools whose [`Ledger::room`](crate::pool::Ledger::room) is to be called.
+    /// Puts a pool, with its slots, under the cap of this group of hosts. A new cap has no limit: the caller sets one.
+    /// Returns the pools whose [`Ledger::room`](crate::pool::Ledger::room) is to be called.
     pub(super) fn set_group(&mut self, pool: PoolId, group: &str) -> Vec<PoolId> {
         let Some(before) = self.name(pool, Scope::Process).cloned() else {
             return Vec::new();

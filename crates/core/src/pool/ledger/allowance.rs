@@ -7,8 +7,8 @@ use crate::{
 };
 
 impl Ledger {
-    /// Sets new limits. `caps`: the group of hosts whose cap holds for the pool, and the limits of the pool's caps. Servers above a
-    /// smaller size are closed when they become free.
+    /// Sets new limits. `caps`: the group of hosts whose cap holds for the pool, and the limits of the pool's caps.
+    /// Servers above a smaller size are closed when they become free.
     pub fn set_limits(&mut self, limits: Limits, caps: (&str, CapLimits), now: Time) -> Notes {
         self.limits.configured = limits;
         self.limits.in_force = self.limits_in_force();

@@ -8,9 +8,9 @@ use crate::{
     },
 };
 
-/// Asks for the role, the position in the WAL, the timeline of a primary, the age of the last transaction that a standby has
-/// replayed (in microseconds), and whether transactions can't write by default. [`USABLE_CONNECTIONS`] follows. All names are qualified, whatever the
-/// role's `search_path` is.
+/// Asks for the role, the position in the WAL, the timeline of a primary, the age of the last transaction that a
+/// standby has replayed (in microseconds), and whether transactions can't write by default. [`USABLE_CONNECTIONS`]
+/// follows. All names are qualified, whatever the role's `search_path` is.
 const COLUMNS: &[u8] = b"SELECT r, \
     CASE WHEN r THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_flush_lsn() END \
     OPERATOR(pg_catalog.-) '0/0'::pg_catalog.pg_lsn, \
@@ -19,11 +19,12 @@ const COLUMNS: &[u8] = b"SELECT r, \
     pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.pg_last_xact_replay_timestamp()))::pg_catalog.numeric) END, \
     pg_catalog.current_setting('default_transaction_read_only')";
 
-/// Asks a primary for the end of the WAL that it has written to memory, and for its snapshot: the id of the first transaction that
-/// is not in the snapshot, and the number of earlier ones that are still running. Asks a standby for the timeline that it replays.
+/// Asks a primary for the end of the WAL that it has written to memory, and for its snapshot: the id of the first
+/// transaction that is not in the snapshot, and the number of earlier ones that are still running. Asks a standby for
+/// the timeline that it replays.
 ///
-/// A standby does not report the timeline that it replays, but the last restart point, the end of the minimum recovery and the
-/// WAL receiver have it, or an earlier one.
+/// A standby does not report the timeline that it replays, but the last restart point, the end of the minimum recovery
+/// and the WAL receiver have it, or an earlier one.
 const REPLAY_COLUMNS: &[u8] = b", \
     CASE WHEN r THEN NULL ELSE pg_catalog.pg_current_wal_insert_lsn() OPERATOR(pg_catalog.-) '0/0'::pg_catalog.pg_lsn END, \
     CASE WHEN r THEN NULL ELSE pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()) END, \

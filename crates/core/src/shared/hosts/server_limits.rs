@@ -15,7 +15,7 @@ use crate::{
     shared::pool::ServerRole,
 };
 
-/// What is known of a host whose connections limit the servers.
+/// The facts about a host from which the limit on its servers follows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HostCapacity {
     /// How many connections the host allows, less its reserved ones.
@@ -36,7 +36,7 @@ pub(super) struct ServerLimits {
     by_host: BTreeMap<String, usize>,
 }
 
-/// Returns what is known of a host.
+/// Returns the facts about a host.
 type Hosts<'h> = &'h dyn Fn(&Arc<Endpoint>) -> HostCapacity;
 
 /// Hosts that share one limit.
@@ -91,7 +91,8 @@ impl ServerLimits {
         self.groups.push(merged);
     }
 
-    /// Names each group after its first host by name, so that the groups of most configurations keep their names at a RELOAD.
+    /// Names each group after its first host by name, so that the groups of most configurations keep their names at a
+    /// RELOAD.
     fn name_groups(&mut self) {
         for group in &mut self.groups {
             let names = group.hosts.iter().map(|(endpoint, _)| endpoint.to_string());
@@ -117,8 +118,9 @@ impl ServerLimits {
         self.groups.get(*self.by_host.get(&host.to_string())?)
     }
 
-    /// Returns the group whose limit holds for the servers of an entry, and the limit, which may be [`CapLimits::NOT_KNOWN`]. If
-    /// the limit holds for the process, the group has an empty name, and the limit is `of_process`.
+    /// Returns the group whose limit holds for the servers of an entry, and the limit, which may be
+    /// [`CapLimits::NOT_KNOWN`]. If the limit holds for the process, the group has an empty name, and the limit is
+    /// `of_process`.
     pub(super) fn limit_for(
         &self,
         hosts: Hosts<'_>,

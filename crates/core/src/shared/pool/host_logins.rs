@@ -119,9 +119,9 @@ impl HostLogins {
         counts.at = now;
     }
 
-    /// Chooses the host for the next login: one that is not known to be unusable (see [`Self::choose_usable`]). If all hosts
-    /// are, chooses one that was only slower than another host, or one that only has the wrong role, or else the one at
-    /// `start`.
+    /// Chooses the host for the next login: one that is not known to be unusable (see [`Self::choose_usable`]). If all
+    /// hosts are, chooses one that was only slower than another host, or one that only has the wrong role, or else the
+    /// one at `start`.
     #[must_use]
     pub(crate) fn choose(
         &self,
@@ -140,8 +140,9 @@ impl HostLogins {
             .unwrap_or(start % candidates.len())
     }
 
-    /// Chooses the host with the fewest connections among those that are not known to be unusable, in this zone if there are
-    /// any. If several have the fewest, chooses the first of them from `start` on. `retry` is the time after which an unusable host is tried again.
+    /// Chooses the host with the fewest connections among those that are not known to be unusable, in this zone if
+    /// there are any. If several have the fewest, chooses the first of them from `start` on. `retry` is the time after
+    /// which an unusable host is tried again.
     #[must_use]
     pub(crate) fn choose_usable(
         &self,

@@ -29,7 +29,7 @@ const KEYS_MAX: usize = 100;
 /// How many commands a node remembers, so that it carries out none of them twice.
 const REMEMBERED_MAX: usize = 1_000;
 
-/// What the nodes have answered to a command, or why the command was not passed on to them.
+/// The answers of the nodes to a command, or the error because of which the command was not passed on to them.
 pub(crate) type NodesAnswer = Result<Vec<NodeOutcome>, Fault>;
 
 /// A command for all nodes that a console or a request over HTTP has given.
@@ -43,7 +43,7 @@ pub(crate) struct NodesOrder {
     pub(crate) reply: OrderReply,
 }
 
-/// Who gets the answers of the nodes.
+/// The receiver of the nodes' answers to a command.
 #[derive(Debug)]
 pub(crate) enum OrderReply {
     /// A client of the console, on this worker.

@@ -20,7 +20,7 @@ pub(super) struct Problem {
     detail: String,
     /// Each wrong member of the body, or key of a configuration, with a description of valid values.
     errors: Vec<(String, String)>,
-    /// What each node of the fleet has answered, if they were asked.
+    /// The answer of each node of the fleet, if the nodes were asked.
     nodes: Option<Box<Value>>,
     header: Option<(HeaderName, String)>,
 }
