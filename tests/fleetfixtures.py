@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 import machine
+import namespaces
 from etcd import Etcd, Proxy
 
 BUDGET, FLOOR, LEASE = 60, 5, 2
@@ -38,14 +39,12 @@ class Node:
         this machine. It needs root.
         """
         if clock_offset is not None:
-            within = ["unshare", "--time", "--boottime", str(clock_offset)]
+            within = ["unshare", "--time", "--boottime", str(clock_offset), *machine.from_root_to_service()]
         elif self._namespace:
-            within = ["ip", "netns", "exec", self._namespace]
+            within = namespaces.within(self._namespace)
         else:
             self.pooler.start()
             return self
-        account = machine.service_account()
-        within += ["setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"]
         self.pooler.write_files()
         self.pooler.spawn(as_root=True, within=within).listening()
         return self

@@ -79,6 +79,12 @@ def as_service():
     return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
 
 
+def from_root_to_service():
+    """The beginning of a command that root runs, and that runs the rest under the service account."""
+    account = service_account()
+    return ["setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"]
+
+
 def give_to_service(path):
     """Makes the service account the owner of `path`."""
     if _IS_ROOT:

@@ -62,6 +62,11 @@ def _remove_leftovers():
             _ip("link", "del", bridge)
 
 
+def within(namespace):
+    """Returns the command that runs another command in a namespace, as the service account."""
+    return ["ip", "netns", "exec", namespace, *machine.from_root_to_service()]
+
+
 class Network:
     """A bridge of this machine, and namespaces with an address each."""
 
@@ -124,9 +129,7 @@ class Node:
     @property
     def within(self):
         """Returns the command that runs another command in this namespace, as the service account."""
-        account = machine.service_account()
-        return ["ip", "netns", "exec", self.namespace, "setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}",
-                "--clear-groups"]
+        return within(self.namespace)
 
     def spawn(self, *command):
         with open(self.log, "a") as out:

@@ -37,9 +37,8 @@ class PamSpace:
 
     def command(self):
         """Returns the command that runs the pooler as the service account within the namespace."""
-        account = machine.service_account()
-        drop = ["setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"]
-        return ["unshare", "--mount", "sh", "-c", _ENTER, "sh", str(self.services), str(self.passwd), *drop]
+        return ["unshare", "--mount", "sh", "-c", _ENTER, "sh", str(self.services), str(self.passwd),
+                *machine.from_root_to_service()]
 
 
 def _hash(password):

@@ -64,7 +64,7 @@ class Mounted:
         return self
 
     def size(self):
-        return next(row["value"] for row in self.pooler.console("SHOW CONFIG") if row["key"] == "default_pool_size")
+        return self.pooler.setting("default_pool_size")
 
     def reloads(self):
         return self.pooler.log().count("config_watch: files have changed, re-reading config")

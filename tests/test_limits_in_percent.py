@@ -12,6 +12,10 @@ from test_hosts import entry, own_pair  # noqa: F401
 
 pytestmark = pytest.mark.pgweir_only("PgBouncer's limits are numbers")
 
+SMALL = {"max_connections": 12, "superuser_reserved_connections": 3, "max_wal_senders": 0, "wal_level": "replica",
+         "max_replication_slots": 0}
+
+
 def server_limits(pooler):
     """The values of SHOW HOSTS that limits in percent follow from, by port."""
     rows = pooler.console("SHOW HOSTS")
@@ -25,10 +29,6 @@ def small_pg(start_cluster):
     cluster.stop("fast")
     cluster.start(**SMALL)
     return cluster
-
-
-SMALL = {"max_connections": 12, "superuser_reserved_connections": 3, "max_wal_senders": 0, "wal_level": "replica",
-         "max_replication_slots": 0}
 
 
 @pytest.mark.shows("max_server_conn")

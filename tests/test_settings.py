@@ -342,14 +342,12 @@ def start_with_hosts(new_pooler, folder):
         pytest.skip("only root can give a process another /etc/hosts, and not in every container")
     files = [folder / "hosts", folder / "nsswitch.conf"]
     files[1].write_text("hosts: files\npasswd: files\ngroup: files\n")
-    account = machine.service_account()
     within = ["unshare", "--mount", "sh", "-ec", """
         mount --bind "$1" /etc/hosts
         mount --bind "$2" /etc/nsswitch.conf
         shift 2
         exec "$@"
-        """, "sh", *map(str, files), "setpriv", f"--reuid={account.pw_uid}",
-        f"--regid={account.pw_gid}", "--clear-groups"]
+        """, "sh", *map(str, files), *machine.from_root_to_service()]
 
     def start(hosts, **options):
         files[0].write_text(hosts)
