@@ -176,10 +176,10 @@ impl Settings {
     /// Returns the row `fleet_share` of SHOW CONFIG.
     pub(crate) fn fleet_share_text(&self) -> String {
         let limit = self.max_server_conn;
-        match (limit.percent(), self.fleet_nodes) {
-            (None, _) => self.fleet_share().to_string(),
-            (Some(_), 0 | 1) => limit.show(),
-            (Some(_), nodes) => format!("{} / {nodes}", limit.show()),
+        match (limit.is_percentage(), self.fleet_nodes) {
+            (false, _) => self.fleet_share().to_string(),
+            (true, 0 | 1) => limit.show(),
+            (true, nodes) => format!("{} / {nodes}", limit.show()),
         }
     }
 
@@ -295,12 +295,12 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ServerLimit;
+    use crate::Share;
 
     /// Returns the settings of a node.
     fn node(limit: u32, nodes: u32) -> Settings {
         Settings {
-            max_server_conn: ServerLimit::Count(limit),
+            max_server_conn: Share::Number(limit).into(),
             fleet_nodes: nodes,
             ..Settings::default()
         }

@@ -1,35 +1,28 @@
 //! The value of `max_server_conn`: a number of servers, or a percentage of the connections that each host allows.
 
 use crate::{
-    number,
+    Share,
     value::{BadValue, Value},
 };
 
-/// The limit on servers.
+/// The limit on servers: a number for the whole process (0 is no limit), or the largest part of each host's connections
+/// (1 to 100 %).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ServerLimit {
-    /// The largest number of servers of the process; 0 is no limit.
-    Count(u32),
-    /// The largest part of each host's connections, in percent (1 to 100).
-    Percent(u8),
-}
+pub struct ServerLimit(Share);
 
 impl ServerLimit {
-    /// Returns the percentage; `None` if the limit is a number.
+    /// Returns whether the limit is a percentage.
     #[must_use]
-    pub fn percent(self) -> Option<u8> {
-        match self {
-            Self::Count(_) => None,
-            Self::Percent(percent) => Some(percent),
-        }
+    pub fn is_percentage(self) -> bool {
+        matches!(self.0, Share::Percent(_))
     }
 
     /// Returns the number of servers of the whole process; 0 if there is no such limit.
     #[must_use]
     pub fn count(self) -> u32 {
-        match self {
-            Self::Count(count) => count,
-            Self::Percent(_) => 0,
+        match self.0 {
+            Share::Number(count) => count,
+            Share::Percent(_) => 0,
         }
     }
 
@@ -37,16 +30,20 @@ impl ServerLimit {
     /// share of one of so many `nodes` in the percentage, at least 1. `None` if the limit is a number.
     #[must_use]
     pub fn share_of_host(self, usable: u32, nodes: u32) -> Option<u32> {
-        let percent = self.percent()?;
-        let all_nodes = u64::from(usable) * u64::from(percent) / 100;
-        let share = all_nodes / u64::from(nodes.max(1));
-        Some(u32::try_from(share).unwrap_or(u32::MAX).max(1))
+        let share = self.0.of(usable) / nodes.max(1);
+        self.is_percentage().then_some(share.max(1))
     }
 }
 
 impl Default for ServerLimit {
     fn default() -> Self {
-        Self::Count(0)
+        Self(Share::Number(0))
+    }
+}
+
+impl From<Share> for ServerLimit {
+    fn from(share: Share) -> Self {
+        Self(share)
     }
 }
 
@@ -54,20 +51,16 @@ impl Value for ServerLimit {
     const KIND: &'static str = "integer, or percentage such as `80%`";
 
     fn parse(text: &str) -> Result<Self, BadValue> {
-        let wrong = || BadValue::new("a whole number, 0 or more, or 1% to 100% (without a space)");
-        let Some(digits) = text.strip_suffix('%') else {
-            return number::unsigned(text).map(Self::Count).ok_or_else(wrong);
-        };
-        let percent = number::unsigned(digits).filter(|percent| (1..=100).contains(percent));
-        let percent = percent.and_then(|percent| u8::try_from(percent).ok());
-        percent.map(Self::Percent).ok_or_else(wrong)
+        let share = Share::parse(text).ok();
+        let is_valid =
+            |share: &Share| *share != Share::Percent(0) && !text.contains(char::is_whitespace);
+        share.filter(is_valid).map(Self).ok_or_else(|| {
+            BadValue::new("a whole number, 0 or more, or 1% to 100% (without a space)")
+        })
     }
 
     fn show(&self) -> String {
-        match self {
-            Self::Count(count) => count.to_string(),
-            Self::Percent(percent) => format!("{percent}%"),
-        }
+        self.0.show()
     }
 }
 
@@ -78,13 +71,13 @@ mod tests {
     #[test]
     fn numbers_and_percentages() {
         for (text, expect) in [
-            ("0", ServerLimit::Count(0)),
-            ("60", ServerLimit::Count(60)),
-            ("1%", ServerLimit::Percent(1)),
-            ("100%", ServerLimit::Percent(100)),
+            ("0", Share::Number(0)),
+            ("60", Share::Number(60)),
+            ("1%", Share::Percent(1)),
+            ("100%", Share::Percent(100)),
         ] {
             let limit = ServerLimit::parse(text).unwrap();
-            assert_eq!((limit, limit.show()), (expect, text.to_owned()));
+            assert_eq!((limit, limit.show()), (expect.into(), text.to_owned()));
         }
         for text in [
             "", "%", "0%", "101%", "256%", "80 %", "-5%", "8.5%", "80%%", "% 80", "-1",
@@ -105,9 +98,12 @@ mod tests {
             (80, 1, 0, 1),
             (80, 0, 10, 8),
         ] {
-            let limit = ServerLimit::Percent(percent);
+            let limit = ServerLimit::from(Share::Percent(percent));
             assert_eq!(limit.share_of_host(usable, nodes), Some(share), "{limit:?}");
         }
-        assert_eq!(ServerLimit::Count(60).share_of_host(97, 1), None);
+        assert_eq!(
+            ServerLimit::from(Share::Number(60)).share_of_host(97, 1),
+            None
+        );
     }
 }

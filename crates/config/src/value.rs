@@ -47,7 +47,7 @@ impl Value for u32 {
     fn parse(text: &str) -> Result<Self, BadValue> {
         number::unsigned(text).ok_or_else(|| {
             BadValue::new(match text.ends_with('%') {
-                true => "a whole number, 0 or more (only max_server_conn may be a percentage)",
+                true => "a whole number, 0 or more (this setting can't be a percentage)",
                 false => "a whole number, 0 or more",
             })
         })

@@ -31,7 +31,7 @@ fn only_the_limit_on_all_servers_may_be_a_percentage() {
         ),
         (
             "max_db_connections = 80%",
-            "wrong value \"80%\" for \"max_db_connections\": expected a whole number, 0 or more (only max_server_conn may be a percentage)",
+            "wrong value \"80%\" for \"max_db_connections\": expected a whole number, 0 or more (this setting can't be a percentage)",
         ),
         (
             "max_server_conn = 80%\nfleet_etcd = http://e",

@@ -55,7 +55,7 @@ impl ServerLimits {
             nodes: settings.fleet_nodes,
             ..Self::default()
         };
-        if limits.limit.percent().is_some() {
+        if limits.limit.is_percentage() {
             for database in config.databases.values().chain(&config.fallback) {
                 limits.add(database);
             }
@@ -102,7 +102,7 @@ impl ServerLimits {
 
     /// Returns whether `max_server_conn` is a percentage.
     pub(super) fn are_of_hosts(&self) -> bool {
-        self.limit.percent().is_some()
+        self.limit.is_percentage()
     }
 
     /// Returns whether the servers of two entries count under the same limit.
