@@ -7,7 +7,7 @@ import random
 import pytest
 
 from cluster import VERSIONS
-from rawclient import SYNC, bind, close, describe, errors, execute, parse, queries, query, rows, run
+from rawclient import SYNC, bind, close, describe, errors, execute, extended, parse, queries, query, rows, run
 from test_certificates import read
 from test_prepared import Mover, play_between
 
@@ -180,6 +180,18 @@ def test_of_a_schema_that_the_role_may_not_use(start_pooler, plain_or_assisted_p
     finally:
         with plain_or_assisted_pg.connect("app") as db:
             db.execute("DROP SCHEMA closed CASCADE; REVOKE outsider FROM trusty; DROP ROLE outsider")
+
+
+def test_execute_after_a_name_was_refused_and_the_session_inspected(start_pooler, newest_pg):
+    weir = start_pooler(newest_pg, workers=1, default_pool_size=1, pinned_overflow=0, query_wait_notify=0)
+    with weir.raw() as client, weir.raw() as other:
+        client.query("SET ROLE trusty; CREATE TEMP TABLE pins ()")
+        client.query("PREPARE p AS SELECT 1")
+        assert errors(client.send(parse("SELECT 2", "p") + SYNC).until_ready())[0][0] == "42P05"
+        other.send(query("SELECT 1"))
+        other.quiet(0.4)
+        client.send(parse("SELECT 3", "s") + extended("EXECUTE s") + close("S", "s") + SYNC)
+        assert rows(client.until_ready()) == [("3",)]
 
 
 def test_a_server_is_free_between_transactions(start_pooler, newest_pg):

@@ -10,9 +10,19 @@ pub struct ClientNames {
     prepared: Vec<Prepared>,
     /// Whether a text that pgweir can't read may have prepared others.
     has_hidden: bool,
-    /// The names of statements that the role of the client with this id may not prepare, while pgweir waits for the
-    /// replies to its Parse messages under the client's names.
-    refused: Option<(u64, Vec<Box<[u8]>>)>,
+    /// The last change to the client's names whose replies pgweir awaits before it forwards the client's message.
+    awaited: Option<AwaitedChange>,
+}
+
+/// A change to [`Naming::Own`], while pgweir waits for the replies to its Parse messages.
+#[derive(Debug)]
+struct AwaitedChange {
+    /// The id of the client.
+    client: u64,
+    /// Whether a Parse failed. The message that waits is then processed again, but the change is not repeated.
+    has_failed: bool,
+    /// The names of the statements that the client's role may not prepare.
+    refused: Vec<Box<[u8]>>,
 }
 
 /// A name, and the text that was prepared under it.
@@ -69,28 +79,37 @@ impl ClientNames {
         self.prepared.iter().map(|(name, text)| (&**name, &**text))
     }
 
-    /// Notes that pgweir waits for the server's replies to the Parse messages under this client's names.
-    pub fn await_refusals(&mut self, client: u64) {
-        self.refused = Some((client, Vec::new()));
+    /// Begins a change to the client's names. With a client's id, pgweir awaits the replies before it forwards this
+    /// client's message.
+    pub fn change_to_own(&mut self, waiting: Option<u64>) {
+        self.naming = Naming::Own;
+        self.awaited = waiting.map(|client| AwaitedChange {
+            client,
+            has_failed: false,
+            refused: Vec::new(),
+        });
     }
 
     /// Notes that the role of the client may not prepare the statement of this name.
     pub fn note_refused(&mut self, name: &[u8]) {
-        if let Some((_, names)) = &mut self.refused {
-            names.push(name.into());
+        if let Some(change) = &mut self.awaited {
+            change.refused.push(name.into());
         }
     }
 
-    /// Returns, only once, the statements that the role of this client may not prepare; `None` if pgweir has not waited
-    /// for the replies to this client's statements.
-    pub fn take_refused(&mut self, client: u64) -> Option<Vec<Box<[u8]>>> {
-        let (of, names) = self.refused.take()?;
-        (of == client).then_some(names)
+    /// Notes that a Parse of the change to the client's names failed.
+    pub fn note_failed(&mut self) {
+        self.naming = Naming::Mixed;
+        if let Some(change) = &mut self.awaited {
+            change.has_failed = true;
+        }
     }
 
-    /// Forgets which statements a role may not prepare: all statements were prepared.
-    pub fn forget_refused(&mut self) {
-        self.refused = None;
+    /// If the change that this client's message has waited for failed, returns, only once, the statements that the
+    /// client's role may not prepare.
+    pub fn take_refused(&mut self, client: u64) -> Option<Vec<Box<[u8]>>> {
+        let change = self.awaited.take()?;
+        (change.client == client && change.has_failed).then_some(change.refused)
     }
 
     /// Notes a text that may prepare statements whose names the text does not show.
@@ -132,22 +151,28 @@ mod tests {
     fn statements_that_the_role_may_not_prepare() {
         let mut names = ClientNames::default();
         names.note_refused(b"s");
+        names.note_failed();
         assert_eq!(names.take_refused(1), None, "nothing was awaited");
-        names.await_refusals(1);
+        names.change_to_own(Some(1));
+        assert_eq!(names.take_refused(1), None, "nothing failed");
+        names.change_to_own(Some(1));
+        names.note_failed();
         assert_eq!(
             names.take_refused(1),
             Some(Vec::new()),
             "nothing was refused"
         );
-        names.await_refusals(1);
+        names.change_to_own(Some(1));
         names.note_refused(b"s");
+        names.note_failed();
         assert_eq!(names.take_refused(1), Some(vec![Box::from(&b"s"[..])]));
         assert_eq!(names.take_refused(1), None, "only once");
-        names.await_refusals(1);
-        names.note_refused(b"s");
+        names.change_to_own(Some(1));
+        names.note_failed();
         assert_eq!(names.take_refused(2), None, "another client's");
-        names.await_refusals(1);
-        names.forget_refused();
-        assert_eq!(names.take_refused(1), None, "forgotten");
+        names.change_to_own(Some(1));
+        names.change_to_own(None);
+        names.note_failed();
+        assert_eq!(names.take_refused(1), None, "another change followed");
     }
 }

@@ -238,11 +238,7 @@ impl ClientMessages<'_> {
     /// names. Returns whether the client's message must wait for replies first. In a failed transaction, statements can
     /// only be closed.
     fn change_to_own_names(&mut self, sees_all: bool, out: &mut Actions) -> bool {
-        if self.limits.statements_max == 0 {
-            return false;
-        }
-        if self.has_own_names() {
-            self.server.session.client_names.forget_refused();
+        if self.limits.statements_max == 0 || self.has_own_names() {
             return false;
         }
         if self.waits_for_replies() {
@@ -277,7 +273,8 @@ impl ClientMessages<'_> {
         let may_be_refused =
             begins && self.server.is_outside_transaction() && self.server.session.may_have_role();
         self.server.session.note(Effects::PREPARE, b"");
-        self.server.session.client_names.naming = Naming::Own;
+        let names = &mut self.server.session.client_names;
+        names.change_to_own(may_be_refused.then_some(client));
         let mut statements = self.client.statements.all(self.bindings);
         // PostgreSQL can describe an EXECUTE only after the statement that it names was prepared.
         statements.sort_by_key(|(_, statement)| self.effects_of(statement).intersects(NAMES));
@@ -294,7 +291,6 @@ impl ClientMessages<'_> {
             }
         }
         if may_be_refused {
-            self.server.session.client_names.await_refusals(client);
             self.server.replies.wait_for_all();
         }
         may_be_refused

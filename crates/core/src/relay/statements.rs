@@ -7,7 +7,7 @@ use pgweir_wire::{HEADER_LEN, MessageWriter, Report, Severity, tag::backend};
 use super::{Relay, Treatment};
 use crate::{
     Action, Actions, Level, Token,
-    backend::{AnsweredUnnamed, Change, Mark, MarkKind, Naming, Request, Unnamed},
+    backend::{AnsweredUnnamed, Change, Mark, MarkKind, Request, Unnamed},
     base::fault::INSUFFICIENT_PRIVILEGE,
     effect::Effect,
     session::{NO_SUCH_NAME, RESERVED, Statement},
@@ -59,7 +59,7 @@ impl Relay<'_> {
                 match &*change {
                     Change::Made(statement, _) => prepared.forget(statement.id()),
                     Change::Evicted(statement) => prepared.restore(Arc::clone(statement)),
-                    Change::Given(_) => server.session.client_names.naming = Naming::Mixed,
+                    Change::Given(_) => server.session.client_names.note_failed(),
                     _ => {}
                 }
             }
