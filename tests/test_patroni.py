@@ -85,6 +85,10 @@ class Probe:
         """Returns when one of these servers first accepted a write after a moment, or None."""
         return min((at for name in names for at in self.worked[name] if at > since), default=None)
 
+    def first_refusal(self, name, since):
+        """Returns when this server first refused a write after a moment, or None."""
+        return min((at for at in self.failed[name] if at > since), default=None)
+
 
 @dataclass
 class Report:
@@ -149,7 +153,7 @@ def etcd_gone(shop, probe):
     """Without etcd, the primary is demoted. When etcd is back, it is promoted again."""
     began, name = time.monotonic(), shop.primary.name
     shop.etcd.end_all()
-    machine.wait_until(lambda: [at for at in probe.failed[name] if at > began], 30, "the primary takes no writes")
+    machine.wait_until(lambda: probe.first_refusal(name, began), 30, "the primary takes no writes")
     shop.etcd.start()
     yield
 
@@ -212,9 +216,12 @@ def play(shop, pooler, fault, setter=ledger.SETTER):
                 check()
                 return time.monotonic() - load.last_before(time.monotonic())
             machine.wait_until(lambda: paused_for() > 0.5, 30, "clients notice the fault")
-            stopped = load.last_before(time.monotonic())
+            stopped = lost = load.last_before(time.monotonic())
             load.ask()
-            accepts = machine.wait_until(lambda: check() or probe.first_write(others, stopped), OVER, "a new primary takes writes")
+            if old.name in others:
+                # It may accept a write after the last answer to a client, before it is demoted.
+                lost = machine.wait_until(lambda: check() or probe.first_refusal(old.name, began), OVER, "the primary is demoted")
+            accepts = machine.wait_until(lambda: check() or probe.first_write(others, max(stopped, lost)), OVER, "a new primary takes writes")
             writes = machine.wait_until(lambda: check() or load.first_after(accepts), OVER, "clients write again")
             waiting = load.failed_waiting()
         shop.settled()
