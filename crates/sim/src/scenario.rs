@@ -39,6 +39,8 @@ pub enum PlantedFault {
     UnseenReply(u32),
     /// Servers report that they are standbys, but can write. So the pooler repeats requests that may have written.
     FalseStandbys,
+    /// Servers report that PostgreSQL allows twice as many connections as it does.
+    TooManyConnections,
 }
 
 /// Probabilities, in thousandths per step.
@@ -357,7 +359,10 @@ impl Scenario {
         };
         scenario.client_limits = ClientLimits::default();
         scenario.shutdown = None;
-        scenario.caps = Caps::none();
+        scenario.caps = match planted_fault {
+            PlantedFault::TooManyConnections => Caps::in_percent(),
+            _ => Caps::none(),
+        };
         scenario.clients = scenario.clients.max(5);
         scenario
     }
@@ -403,6 +408,10 @@ impl Scenario {
             statements_max: match self.mode {
                 PoolMode::Session => usize::MAX,
                 _ => self.statements_max as usize,
+            },
+            usable_connections: match self.planted_fault {
+                Some(PlantedFault::TooManyConnections) => 2 * self.caps.usable_connections(),
+                _ => self.caps.usable_connections(),
             },
         }
     }

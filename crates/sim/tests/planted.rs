@@ -107,6 +107,12 @@ fn a_request_that_may_have_written_is_repeated() {
     check(PlantedFault::FalseStandbys, Guarantee::Replies, &[], 5);
 }
 
+/// The pooler opens more servers than its percentage of the connections of PostgreSQL.
+#[test]
+fn a_wrong_number_of_connections() {
+    check(PlantedFault::TooManyConnections, Guarantee::Counts, &[], 5);
+}
+
 /// A statement of one client runs in the kept session of another, and no reply shows this.
 #[test]
 fn a_kept_server_lent_twice() {

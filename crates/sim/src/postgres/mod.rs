@@ -62,6 +62,8 @@ pub(crate) struct ServerOptions {
     pub(crate) checks_all: bool,
     /// The largest number of named statements that a server may have.
     pub(crate) statements_max: usize,
+    /// The number of connections that PostgreSQL allows, less its reserved ones.
+    pub(crate) usable_connections: u32,
 }
 
 #[derive(Debug)]
@@ -409,6 +411,7 @@ impl Cluster {
         );
         let mut session = Session::new(index, settings, eager, checks_all);
         session.planted_fault = self.server_options.planted_fault;
+        session.usable_connections = self.server_options.usable_connections;
         session.database = backend.options.database.bytes().map(u32::from).sum();
         backend.phase = Phase::Session(Box::new(session));
     }

@@ -93,6 +93,8 @@ pub(super) struct Session {
     pub(super) pending_notifications: Vec<(String, String)>,
     /// A planted fault in this session.
     pub(super) planted_fault: Option<PlantedFault>,
+    /// The number of connections that PostgreSQL allows, less its reserved ones.
+    pub(super) usable_connections: u32,
     /// The login user.
     pub(super) user: String,
     /// The OID of the database.
@@ -125,6 +127,7 @@ impl Session {
             sent: Vec::new(),
             pending_notifications: Vec::new(),
             planted_fault: None,
+            usable_connections: 0,
             user,
             database: 0,
             client: None,
@@ -341,6 +344,7 @@ impl Session {
                 return Outcome::Goes;
             }
             Command::Die => return Outcome::Die,
+            Command::UsableConnections => self.show_usable_connections(out),
             Command::Refused => return Outcome::Failed("42601", "syntax error".to_owned()),
             Command::Unknown => {
                 let what = format!("the model does not know {source:?}");
@@ -405,6 +409,14 @@ impl Session {
             out.row(self.backend, self.client, self.id, size);
         }
         self.complete(&format!("SELECT {count}"), out);
+    }
+
+    fn show_usable_connections(&self, out: &mut Output) {
+        let number = self.usable_connections.to_string();
+        self.say(out, |writer| {
+            writer.data_row([Some(number.as_bytes())].into_iter());
+        });
+        self.complete("SELECT 1", out);
     }
 
     /// Sends the next rows of a portal.

@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Release(String),
     /// A statement that changes or reads session state.
     Sql(Rc<Statement>),
+    /// Returns the number of connections that are left for pgweir.
+    UsableConnections,
     /// A text that PostgreSQL refuses.
     Refused,
     /// A text that the model does not know. Neither the pooler nor a client may send such a text.
@@ -154,6 +156,9 @@ impl Command {
     }
 
     fn of_transaction(text: &str) -> Self {
+        if text.contains("current_setting('max_connections')") {
+            return Self::UsableConnections;
+        }
         let lower = text.to_ascii_lowercase();
         let words: Vec<&str> = lower.split_ascii_whitespace().collect();
         let name = |name: &str| name.trim_matches('"').to_owned();

@@ -1,6 +1,8 @@
 //! Caps on servers that pools share. No cap is ever exceeded, and no cap keeps a client waiting while an idle server of
 //! another pool could be closed.
 
+use pgweir_core::Endpoint;
+
 use super::World;
 use crate::checks::{Guarantee, Violation};
 
@@ -16,6 +18,8 @@ pub(crate) struct Caps {
     database: usize,
     user: usize,
     process: usize,
+    /// Whether the cap of the process follows from the number of connections that PostgreSQL allows.
+    is_percentage: bool,
     reserve: usize,
     overflow: usize,
     pinned: usize,
@@ -28,6 +32,15 @@ impl Caps {
         Self {
             pinned: PINNED_OVERFLOW,
             ..Self::default()
+        }
+    }
+
+    /// Returns a cap of the process that is a percentage, and no other cap.
+    pub(crate) fn in_percent() -> Self {
+        Self {
+            process: 2,
+            is_percentage: true,
+            ..Self::none()
         }
     }
 
@@ -48,7 +61,13 @@ impl Caps {
             pinned: rng.usize(..=PINNED_OVERFLOW),
             overflow: if rng.bool() { 0 } else { rng.usize(1..=2) },
             share_after: if rng.bool() { 0 } else { rng.u32(1..=5) },
+            is_percentage: process > 0 && rng.bool(),
         }
+    }
+
+    /// Returns the number of connections that PostgreSQL allows: the cap of the process is half of it.
+    pub(crate) fn usable_connections(self) -> u32 {
+        2 * self.process as u32
     }
 
     /// Returns the largest number of servers that a pool may have above its size.
@@ -70,18 +89,31 @@ impl Caps {
         self.share_after > 0
     }
 
+    /// Returns the cap of the process before the first quiet moment.
+    pub(crate) fn of_process_at_first(self) -> usize {
+        match self.process {
+            cap if cap > 0 && !self.is_percentage => cap,
+            _ => usize::MAX,
+        }
+    }
+
     /// Returns the caps as lines of `[pgbouncer]`.
     pub(crate) fn settings(self) -> String {
         let Self {
             database,
             user,
             process,
+            is_percentage,
             reserve,
             overflow,
             pinned,
             share_after,
             check_delay,
         } = self;
+        let process = match is_percentage {
+            true => "50%".to_owned(),
+            false => process.to_string(),
+        };
         format!(
             "max_db_connections = {database}\nmax_user_connections = {user}\n\
              max_server_conn = {process}\nreserve_pool_size = {reserve}\n\
@@ -100,12 +132,31 @@ impl World {
             .count()
     }
 
+    /// Returns the cap of the process; 0 while a percentage has no effect: pgweir has not learned the number of
+    /// connections that PostgreSQL allows.
+    fn cap_of_process(&self) -> usize {
+        let caps = self.scenario.caps;
+        let host = Endpoint::of("10.0.0.1", 5432);
+        match caps.is_percentage && self.directory.hosts().server_limit_at(&host).is_none() {
+            true => 0,
+            false => caps.process,
+        }
+    }
+
+    /// Notes in a quiet world how many servers the process may have from now on: servers that were opened before
+    /// pgweir knew its limit may stay.
+    pub(super) fn note_most_of_process(&mut self) {
+        self.most_of_process = match self.cap_of_process() {
+            0 => usize::MAX,
+            cap => cap.max(self.servers_where(|_, _| true)),
+        };
+    }
+
     /// Checks the caps after a backend of this pool was opened.
     pub(super) fn check_caps(&self, database: &str, user: &str) -> Result<(), Violation> {
         let Caps {
             database: of_database,
             user: of_user,
-            process,
             ..
         } = self.scenario.caps;
         let counts = [
@@ -115,7 +166,11 @@ impl World {
                 self.servers_where(|d, _| d == database),
             ),
             ("the user", of_user, self.servers_where(|_, u| u == user)),
-            ("the process", process, self.servers_where(|_, _| true)),
+            (
+                "the process",
+                self.most_of_process,
+                self.servers_where(|_, _| true),
+            ),
         ];
         match counts
             .iter()
@@ -153,7 +208,7 @@ impl World {
         if is_full(caps.user, self.servers_where(|_, u| u == user)) && !spare(&|_, u| u == user) {
             return true;
         }
-        if !is_full(caps.process, self.servers_where(|_, _| true)) {
+        if !is_full(self.cap_of_process(), self.servers_where(|_, _| true)) {
             return false;
         }
         let pools = self.pools();

@@ -70,6 +70,8 @@ pub(crate) struct World {
     pool_size: u32,
     /// The largest number of servers that a pool may have, while a smaller limit is on its way.
     most_servers: usize,
+    /// The largest number of servers that the process may have.
+    most_of_process: usize,
     /// The number of events that the planted fault could have affected.
     fault_chances: u32,
     /// For each client, a piece that the planted fault holds back.
@@ -114,6 +116,7 @@ impl World {
             departed: Vec::new(),
             pool_size: scenario.pool_size,
             most_servers: scenario.pool_size as usize + scenario.caps.above_size(),
+            most_of_process: scenario.caps.of_process_at_first(),
             fault_chances: 0,
             kept: BTreeMap::new(),
             scenario,

@@ -71,6 +71,7 @@ impl World {
         });
         let allowed = self.pool_size as usize + self.scenario.caps.above_size();
         self.most_servers = most.max().unwrap_or(0).max(allowed);
+        self.note_most_of_process();
         Ok(())
     }
 
