@@ -59,7 +59,7 @@ pub enum Change {
     /// The client prepares this statement under this name, which is its name on the server, too.
     Named(Box<[u8]>, Arc<Statement>),
     /// No change. The messages after this one wait for its reply.
-    Fence,
+    AwaitEarlier,
     /// The client gets this error in place of the server's.
     Refused(Fault),
     /// The client prepares a statement under a name that it has used before. pgweir makes the server report this error,
@@ -109,13 +109,13 @@ impl Mark {
     /// Returns whether the client's next messages wait for the reply to this message of pgweir's own.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
-        self.is_check() || self.is_fence()
+        self.is_check() || self.awaits_earlier()
     }
 
     /// Returns whether the reply shows that all earlier messages have succeeded.
     #[must_use]
-    pub fn is_fence(&self) -> bool {
-        matches!(self.change(), Some(Change::Fence))
+    pub fn awaits_earlier(&self) -> bool {
+        matches!(self.change(), Some(Change::AwaitEarlier))
     }
 
     /// Returns a mark without a change.

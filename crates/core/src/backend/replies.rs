@@ -69,7 +69,7 @@ struct SinceMark {
     asked: bool,
     /// Whether the server has answered all messages after the last Sync: the client's next message has waited for
     /// these answers.
-    is_fenced: bool,
+    is_answered: bool,
 }
 
 /// The COPY commands under way.
@@ -174,7 +174,7 @@ impl Replies {
     fn note_extended_message(&mut self) {
         self.since_mark.unsynced = true;
         self.since_mark.asked = true;
-        self.since_mark.is_fenced = false;
+        self.since_mark.is_answered = false;
     }
 
     /// Returns whether the next reply may answer a check that pgweir sent.
@@ -440,7 +440,7 @@ impl Replies {
             return None;
         }
         let mark = self.take_front_mark();
-        self.since_mark.is_fenced = mark.as_ref().is_some_and(Mark::is_fence);
+        self.since_mark.is_answered = mark.as_ref().is_some_and(Mark::awaits_earlier);
         mark
     }
 
@@ -527,10 +527,10 @@ impl Replies {
     /// protocol without a Sync are not answered yet.
     #[must_use]
     #[inline]
-    pub fn needs_fence(&self) -> bool {
+    pub fn may_skip_query(&self) -> bool {
         self.since_mark.asked
             && !self.skipping
-            && !self.since_mark.is_fenced
+            && !self.since_mark.is_answered
             && !self.copy.reads_data
     }
 

@@ -12,9 +12,9 @@ use std::borrow::Cow;
 use pgweir_wire::{MessageWriter, tag::frontend};
 
 use super::{
-    client_names::{NAMES, statement_named_by},
     client_to_server::{ClientMessages, MessageOutcome, ResolvedName, send_parse, send_target},
     named::Named,
+    session_texts::{NAMES, statement_named_by},
 };
 use crate::{
     Actions,
@@ -257,8 +257,8 @@ impl ClientMessages<'_> {
         if has_failed && !sees_all {
             return false;
         }
-        if self.server.replies.needs_fence() {
-            self.fence(out);
+        if self.server.replies.may_skip_query() {
+            self.await_earlier_replies(out);
             return true;
         }
         for statement in self.server.statements.prepared.take_all() {

@@ -4,9 +4,9 @@ use pgweir_wire::{Body, tag::frontend};
 
 use super::{
     Relay,
-    client_names::until_nul,
     client_to_server::{ClientMessages, ResolvedName},
     message::Message,
+    session_texts::until_nul,
 };
 use crate::{
     Action, Actions, Level, LogLine, Token,

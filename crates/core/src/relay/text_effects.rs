@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use pgweir_wire::{Body, tag::frontend};
 
 use super::{
-    client_names::until_nul, client_to_server::ClientMessages, message::Message, named::Named,
+    client_to_server::ClientMessages, message::Message, named::Named, session_texts::until_nul,
 };
 use crate::backend::Unnamed;
 use crate::session::{Class, CustomParameters, Effects, Fingerprint, Statement, sql::CustomNames};

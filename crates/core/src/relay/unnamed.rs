@@ -3,10 +3,10 @@
 use pgweir_wire::tag::frontend;
 
 use super::{
-    client_names::{effects_of_unread_text, until_nul},
     client_to_server::{ClientMessages, send_parse, send_target},
     message::Message,
     named::UNNAMED_MAX,
+    session_texts::{effects_of_unread_text, until_nul},
 };
 use crate::{
     Actions,

@@ -146,29 +146,29 @@ fn messages_after_a_reset_wait() {
 }
 
 #[test]
-fn a_query_after_messages_without_a_sync_waits_for_a_fence() {
+fn a_query_after_messages_without_a_sync_waits_for_earlier_replies() {
     let mut replies = Replies::default();
-    assert!(!replies.needs_fence());
+    assert!(!replies.may_skip_query());
     for tag in b"PBE" {
         replies.client_sent(*tag);
     }
-    assert!(replies.needs_fence(), "it may be skipped");
-    let fence = || Mark::own(MarkKind::Close, Change::Fence);
-    replies.mark_sent(fence());
+    assert!(replies.may_skip_query(), "it may be skipped");
+    let closing = || Mark::own(MarkKind::Close, Change::AwaitEarlier);
+    replies.mark_sent(closing());
     replies.wait();
     assert!(!replies.take_awaited());
     assert!(replies.completed(MarkKind::Close).is_some());
-    assert!(replies.take_awaited() && !replies.needs_fence());
+    assert!(replies.take_awaited() && !replies.may_skip_query());
     replies.client_sent(frontend::QUERY);
     assert_eq!(replies.ready(), Some(Request::Simple));
     assert!(replies.is_settled() && !replies.is_uncertain());
 
-    // The message before the fence fails: PostgreSQL skips the fence, and does not answer it.
+    // The message before the Close fails: PostgreSQL skips the Close, and does not answer it.
     replies.client_sent(frontend::EXECUTE);
-    replies.mark_sent(fence());
+    replies.mark_sent(closing());
     replies.wait();
     assert_eq!(replies.failed().len(), 1);
-    assert!(replies.take_awaited() && !replies.needs_fence());
+    assert!(replies.take_awaited() && !replies.may_skip_query());
     replies.client_sent(frontend::QUERY);
     assert_eq!(replies.owed_to_client(), 0);
     replies.client_sent(frontend::SYNC);
@@ -177,16 +177,16 @@ fn a_query_after_messages_without_a_sync_waits_for_a_fence() {
 }
 
 #[test]
-fn messages_after_a_fence_need_another_fence() {
+fn messages_after_the_replies_make_a_query_uncertain_again() {
     let mut replies = Replies::default();
     replies.client_sent(frontend::EXECUTE);
-    replies.mark_sent(Mark::own(MarkKind::Close, Change::Fence));
+    replies.mark_sent(Mark::own(MarkKind::Close, Change::AwaitEarlier));
     assert!(replies.completed(MarkKind::Close).is_some());
-    assert!(!replies.needs_fence());
+    assert!(!replies.may_skip_query());
     replies.client_sent(frontend::EXECUTE);
-    assert!(replies.needs_fence());
+    assert!(replies.may_skip_query());
     replies.client_sent(frontend::SYNC);
-    assert!(!replies.needs_fence());
+    assert!(!replies.may_skip_query());
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn step(replies: &mut Replies, kind: u64) {
         4 => replies.mark_sent(Mark::plain(MarkKind::Parse)),
         5 => replies.mark_sent(Mark::plain(MarkKind::Close)),
         6 => replies.mark_sent(changing(MarkKind::Parse)),
-        7 => replies.mark_sent(Mark::own(MarkKind::Close, Change::Fence)),
+        7 => replies.mark_sent(Mark::own(MarkKind::Close, Change::AwaitEarlier)),
         8 => replies.internal_sync_sent(InternalQuery::Probe),
         9 => replies.copy_in_started(),
         10 => drop(replies.failed()),

@@ -1,4 +1,4 @@
-//! Handles texts that may change the session, or that refer to prepared statements: SQL's PREPARE, EXECUTE and
+//! Handles SQL texts that may change the session, or that refer to prepared statements: SQL's PREPARE, EXECUTE and
 //! DEALLOCATE, and the view `pg_prepared_statements`.
 
 use std::borrow::Cow;

@@ -27,9 +27,9 @@ impl ClientMessages<'_> {
         if !replies.is_unsynced() || replies.is_skipping() || replies.is_copy_in() {
             return false;
         }
-        if self.server.replies.needs_fence() {
+        if self.server.replies.may_skip_query() {
             cursor.flush(self.server_conn, message, out);
-            self.fence(out);
+            self.await_earlier_replies(out);
             self.wait(message, cursor, out);
             return true;
         }
@@ -39,9 +39,9 @@ impl ClientMessages<'_> {
     }
 
     /// Sends a Close of an unknown name, whose reply shows that all earlier messages of the request are answered.
-    pub(super) fn fence(&mut self, out: &mut Actions) {
+    pub(super) fn await_earlier_replies(&mut self, out: &mut Actions) {
         send_target(self.server_conn, frontend::CLOSE, NO_SUCH_NAME, out);
-        let mark = Mark::own(MarkKind::Close, Change::Fence);
+        let mark = Mark::own(MarkKind::Close, Change::AwaitEarlier);
         self.server.replies.mark_sent(mark);
         out.send_made(self.server_conn, |made| {
             made.extend_from_slice(&[frontend::FLUSH, 0, 0, 0, 4]);
@@ -49,7 +49,7 @@ impl ClientMessages<'_> {
     }
 
     /// Queues a mark for a Parse or Close in which pgweir replaces no name, so that its reply is not mistaken for the
-    /// reply to a fence.
+    /// reply to the Close of [`Self::await_earlier_replies`].
     #[inline]
     pub(super) fn mark_unfollowed(&mut self, tag: u8) {
         if self.limits.statements_max > 0 {
