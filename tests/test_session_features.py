@@ -20,14 +20,16 @@ HEAD = """<!-- The table is generated from tests/session_features.py by tests/te
 
 # Sessions in transaction mode
 
-With `pool_mode = transaction` a client has a server for one transaction at a time. pgweir moves the client's session
-along: settings, role, prepared statements, LISTEN. What can't be moved keeps its server with its client. This is
-`session_state = transparent`, the default; `session_state = off` is PgBouncer's way.
+With `pool_mode = transaction` a client has a server for one transaction at a time. pgweir moves the client's session state
+from server to server: settings, role, prepared statements, LISTEN. A client with state that can't be moved keeps its server.
+This is `session_state = transparent`, the default; `session_state = off` works as PgBouncer does.
 
-Each cell is run by a test: a client says what it says to PostgreSQL itself, while a neighbour takes the server that
-the client used last. `yes`: the answers are the same, and the neighbour sees nothing of it. PgBouncer is Debian's
-(1.18, `server_reset_query = DISCARD ALL`); pgweir is in transaction mode, on a stock PostgreSQL and with its assist
-extension alike. In session mode each client keeps a server for as long as it is connected.
+A test runs each cell: a client sends the same statements through the pooler and directly to PostgreSQL, while a second
+client takes each server that the first one has used. `yes`: the answers are the same, and the second client sees no
+state of the first client's session. `no`: the answers differ. `no, and others see it`: the second client sees state of the
+first one. PgBouncer is Debian's (1.18, `server_reset_query = DISCARD ALL`). pgweir is in
+transaction mode; the results are the same on a stock PostgreSQL and with pgweir's assist extension. In session mode
+each client keeps a server for as long as it is connected.
 
 """
 

@@ -1,6 +1,6 @@
 //! pgweir: a connection pooler for PostgreSQL.
 //!
-//! This crate is the shell around the core: sockets, files, signals and the command line.
+//! This crate does the input and output for the crate `pgweir-core`: sockets, files, signals and the command line.
 
 mod check;
 mod cli;

@@ -1,4 +1,4 @@
-//! The use of a server connection, and which phase of a loan may follow which.
+//! What a server connection is used for at present, and which use may follow which.
 
 use super::{Phase, ServerLogin};
 use crate::{Time, Token};

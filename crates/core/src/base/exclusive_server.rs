@@ -1,5 +1,6 @@
-//! Clients with an exclusive server: one that is opened for the client, serves no other, and is closed with it. Clients
-//! that replicate have one within the limits of their pool; `bypass_users` have one outside of all limits.
+//! Clients with an exclusive server: one that is opened for the client, serves no other, and is closed with it. The
+//! exclusive server of a replication connection counts under the limits of its pool; that of a client of `bypass_users`
+//! counts under no limit.
 
 use crate::base::fault::Fault;
 

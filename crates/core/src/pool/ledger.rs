@@ -23,8 +23,8 @@
 //!
 //! A pool that has room itself may be denied a server by a cap that it shares with other pools: see
 //! [`Caps`](super::Caps). The ledger then does not ask the cap again until [`Ledger::room`] is called, or a third of a
-//! second has passed ([`Ledger::tick`]). A search for another pool may set a worker's flag without the copy. Its only
-//! effect is one more call of the ledger.
+//! second has passed ([`Ledger::tick`]). A search for another pool may set a worker's flag without the copy. Then the
+//! worker calls the ledger once more than necessary, and nothing else happens.
 //!
 //! A client may need an exclusive server ([`Ledger::wait_exclusive`]), which is opened for this client and serves no
 //! other. A client that needs an exclusive server never gets an idle one. If the pool has no room for one more, an idle

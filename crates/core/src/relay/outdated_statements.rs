@@ -2,10 +2,10 @@
 //!
 //! On a direct connection, PostgreSQL analyses a statement once, and reports `cached plan must not change result type`
 //! when the columns of its result have changed since. A client that reads rows by the former description depends on
-//! this error. Behind a pooler, one server may have prepared the statement before the change and another one after it,
-//! or for another client. So before a client uses a statement on a server where it may differ from the client's
-//! description, pgweir prepares and describes it there again: if the columns differ, the client gets PostgreSQL's
-//! error.
+//! this error. Behind a pooler, one server may have prepared the statement before the change and another server after the
+//! change; or a server has prepared it for a client with another description. So before a client uses a statement on a
+//! server whose version may differ from the client's description, pgweir prepares the statement there again and
+//! describes it. If the columns differ, the client gets PostgreSQL's error.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //!
 //! Each SQL text that is sent to the server has a [`Class`]: it says how much session state the text can change. The
 //! class of the server is the highest class of all texts that were sent to it; errors and ROLLBACK do not lower it. The
-//! class decides what the clean does, which runs before another client, or pgweir itself, uses the server. An inspection
+//! class decides what the clean does. The clean runs before another client, or pgweir itself, uses the server. An inspection
 //! is a separate query: it reads the session state that the client has set, so that pgweir can set the same on the
 //! client's next server.
 

@@ -1,8 +1,8 @@
 //! The log: one line per event in PgBouncer's form or as JSON, to standard error, the log file and syslog. Syslog gets
 //! PgBouncer's form.
 //!
-//! Each thread collects its lines and writes them at once at the end of its turn, so that a burst of logins costs few
-//! system calls.
+//! A worker collects its lines and writes them together at the end of an iteration of its event loop, so that many logins at
+//! once cost few system calls.
 
 mod json;
 mod syslog;

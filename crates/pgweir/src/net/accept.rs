@@ -1,4 +1,4 @@
-//! Accepts new clients, a few per turn, and distributes them over the workers.
+//! Accepts new clients, a few per iteration of the event loop, and distributes them over the workers.
 
 use std::{
     net::SocketAddr,

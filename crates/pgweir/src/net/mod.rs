@@ -5,7 +5,8 @@
 //!
 //! - `driver`: the event loop, which distributes the events.
 //! - `secure`: the layer between sockets and core for encrypted connections.
-//! - `execute`: the core's actions. `read`, `send`, `closing`, `connect`, `accept`: one direction each.
+//! - `execute`: carries out the core's actions. `accept` and `connect`: new connections. `read` and `send`: their bytes.
+//!   `closing`: connections that end.
 //! - `poller`: either `epoll`, or `ring` (io_uring) with its `queue`, `buffers` and `request`. `receive`: bytes that a
 //!   ring has received; `fall_back`: from io_uring to epoll.
 //! - `heap`: the memory that the sockets take, and the return of freed memory to the system.

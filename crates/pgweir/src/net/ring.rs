@@ -2,8 +2,8 @@
 //!
 //! Sockets are watched by polls that stay in force. For a server that has sent a few short messages, the ring has a
 //! receive instead: the kernel puts the bytes into buffers of this ring, which saves a call for each message. A
-//! connection never has both a poll and a receive, so its bytes keep their order. A receive ends, and the poll begins
-//! anew, when the core wants no bytes of the server, when large messages arrive, or when no buffer is left.
+//! connection never has both a poll and a receive, so its bytes keep their order. The receive ends, and a poll takes its place
+//! again, when the core wants no bytes of the server, when large messages arrive, or when no buffer is left.
 //!
 //! Input: descriptors to watch, and requests to receive. Output: [`Completed`] events.
 //!

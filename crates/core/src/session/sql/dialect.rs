@@ -1,4 +1,4 @@
-//! How the bytes of a text become tokens.
+//! The session settings that decide how a server splits the bytes of a text into tokens.
 
 /// The rules by which a server turns the bytes of a text into tokens; they depend on the settings of its session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

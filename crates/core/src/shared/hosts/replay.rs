@@ -6,11 +6,11 @@
 //!
 //! The position is `pg_current_wal_insert_lsn()`, the end of the WAL that was written to memory. A commit is confirmed after its
 //! record is in memory, whatever `synchronous_commit` is: the setting of a role, a database, the server, a session or a transaction,
-//! of a client of pgweir or of another one. The position up to which the WAL was flushed would not do, since a commit with
+//! of a client of pgweir or of another one. The position up to which the WAL was flushed would be too low: a commit with
 //! `synchronous_commit = off` is confirmed before its flush.
 //!
 //! Three facts bound the wait:
-//! - A standby gets WAL that was flushed. The WAL writer flushes commits that nobody has flushed within three times
+//! - A standby gets only WAL that the primary has flushed. The WAL writer flushes commits that nobody has flushed within three times
 //!   `wal_writer_delay` (0.6 s by default). It may leave the records of open transactions in memory for longer, up to the next
 //!   commit of any session, so a read can wait for that commit. `read_after_write_wait` ends each wait.
 //! - An open transaction that goes on writing moves the end of the WAL, but nobody else waits for it: a primary whose snapshot is

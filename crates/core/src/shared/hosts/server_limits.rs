@@ -1,7 +1,7 @@
 //! `max_server_conn` in percent: the groups of hosts that share one limit, and how many servers the limit allows now.
 //!
 //! A pool of a list decides to open a server before the host is chosen, and after a failover all servers of a list may be
-//! on one host. So the hosts that are connected by the lists of `[databases]` form a group, and all servers of a group
+//! on one host. So the hosts of one list form a group, lists with a common host form one group, and all servers of a group
 //! count under one limit: the percentage of the smallest host of the group that its entries may use at present.
 
 use std::{collections::BTreeMap, sync::Arc};
