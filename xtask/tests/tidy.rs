@@ -1,6 +1,7 @@
 //! The invariants of ARCHITECTURE.md and the house rules that can be checked from the source.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -17,6 +18,17 @@ struct Ban {
     instead: &'static str,
 }
 
+/// The sources that do no I/O: callers pass the time, the entropy and the contents of files in.
+const WITHOUT_IO: &[&str] = &[
+    "crates/auth/src",
+    "crates/config/src",
+    "crates/core/src",
+    "crates/fleet/src",
+    "crates/formats/src",
+    "crates/records/src",
+    "crates/wire/src",
+];
+
 const BANS: &[Ban] = &[
     Ban {
         under: &["crates", "xtask/src"],
@@ -29,29 +41,29 @@ const BANS: &[Ban] = &[
         instead: "do it, or leave it out",
     },
     Ban {
-        under: &["crates/core/src", "crates/wire/src", "crates/auth/src"],
+        under: WITHOUT_IO,
         text: "Instant::now",
         instead: "time is an argument",
     },
     Ban {
-        under: &["crates/core/src", "crates/wire/src", "crates/auth/src"],
+        under: WITHOUT_IO,
         text: "SystemTime",
         instead: "time is an argument",
     },
     Ban {
-        under: &["crates/core/src", "crates/wire/src", "crates/auth/src"],
+        under: WITHOUT_IO,
         text: "std::fs",
-        instead: "files are the shell's",
+        instead: "only crates/pgweir opens files",
     },
     Ban {
-        under: &["crates/core/src", "crates/wire/src", "crates/auth/src"],
+        under: WITHOUT_IO,
         text: "std::env::",
-        instead: "the environment is the shell's",
+        instead: "only crates/pgweir reads the environment",
     },
     Ban {
-        under: &["crates/core/src", "crates/wire/src"],
+        under: WITHOUT_IO,
         text: "TcpStream",
-        instead: "sockets are the shell's",
+        instead: "only crates/pgweir opens sockets",
     },
     Ban {
         under: &["crates/core/src/pool"],
@@ -104,16 +116,23 @@ const BANNED_NAMES: &[&str] = &[
     "utils", "util", "helpers", "helper", "manager", "inner", "misc", "common",
 ];
 
-/// The crates of this workspace that each crate may depend on.
+/// The crates of this workspace that each crate in `crates/` depends on, also in its tests.
 const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("auth", &[]),
     ("config", &[]),
     ("fleet", &[]),
+    ("records", &[]),
     ("core", &["wire", "auth", "config"]),
+    ("formats", &["core", "auth", "config", "fleet"]),
     ("sim", &["core", "wire", "auth", "config", "fleet"]),
-    ("fuzz", &["core", "auth", "config"]),
-    ("pgweir", &["core", "wire", "auth", "config", "fleet"]),
+    ("fuzz", &["core", "auth", "config", "formats", "records"]),
+    (
+        "pgweir",
+        &[
+            "core", "wire", "auth", "config", "fleet", "formats", "records",
+        ],
+    ),
 ];
 
 fn root() -> PathBuf {
@@ -255,22 +274,70 @@ fn long_functions(text: &str) -> impl Iterator<Item = (usize, usize)> {
     found.into_iter()
 }
 
-#[test]
-fn crates_depend_in_one_direction() {
-    let mut complaints = Vec::new();
-    for (name, allowed) in DEPENDENCIES {
-        let manifest =
-            fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")).unwrap();
-        for (other, _) in DEPENDENCIES {
-            let depends = manifest
-                .lines()
-                .any(|line| line.starts_with(&format!("pgweir-{other}")));
-            if depends && !allowed.contains(other) && other != name {
-                complaints.push(format!("{name} must not depend on {other}"));
+/// Returns the crates of this workspace that a manifest names in any table of dependencies, without `pgweir-`.
+fn dependencies(manifest: &str) -> BTreeSet<String> {
+    fn collect(table: &toml::Table, found: &mut BTreeSet<String>) {
+        for (key, value) in table {
+            let toml::Value::Table(entries) = value else {
+                continue;
+            };
+            if !key.ends_with("dependencies") {
+                collect(entries, found);
+                continue;
+            }
+            for (name, entry) in entries {
+                let renamed = entry.get("package").and_then(toml::Value::as_str);
+                let name = renamed.unwrap_or(name);
+                found.extend(name.strip_prefix("pgweir-").map(str::to_owned));
             }
         }
     }
+    let mut found = BTreeSet::new();
+    collect(&manifest.parse().expect("a manifest"), &mut found);
+    found
+}
+
+#[test]
+fn crates_depend_in_one_direction() {
+    let mut complaints = Vec::new();
+    for entry in fs::read_dir(root().join("crates")).expect("the crates") {
+        let folder = entry.expect("a folder").path();
+        let name = folder.file_name().expect("a name").to_string_lossy();
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest");
+        let Some((_, allowed)) = DEPENDENCIES.iter().find(|(known, _)| *known == name) else {
+            complaints.push(format!("crates/{name} is not in DEPENDENCIES"));
+            continue;
+        };
+        let allowed: BTreeSet<_> = allowed.iter().map(|&name| name.to_owned()).collect();
+        let found = dependencies(&manifest);
+        for other in found.difference(&allowed) {
+            complaints.push(format!("{name} must not depend on {other}"));
+        }
+        for other in allowed.difference(&found) {
+            complaints.push(format!(
+                "{name} does not depend on {other}: correct DEPENDENCIES"
+            ));
+        }
+    }
+    for (at, (name, allowed)) in DEPENDENCIES.iter().enumerate() {
+        if !root().join("crates").join(name).is_dir() {
+            complaints.push(format!("there is no crates/{name}: correct DEPENDENCIES"));
+        }
+        let lower: BTreeSet<_> = DEPENDENCIES[..at].iter().map(|(name, _)| *name).collect();
+        for other in allowed.iter().filter(|other| !lower.contains(*other)) {
+            complaints.push(format!("{name} depends on {other}, which stands below it"));
+        }
+    }
     expect_none(&complaints);
+}
+
+#[test]
+fn all_tables_of_a_manifest_count() {
+    let manifest = "[package]\nname = \"pgweir-a\"\n[dependencies]\npgweir-b.workspace = true\nserde = \"1\"\n\
+                    [dev-dependencies.pgweir-c]\npath = \"../c\"\n\
+                    [target.'cfg(unix)'.dependencies]\nd = { package = \"pgweir-d\" }\n";
+    let found = dependencies(manifest);
+    assert_eq!(found.iter().collect::<Vec<_>>(), ["b", "c", "d"]);
 }
 
 /// Folders of core that hold modules, and no code of their own.

@@ -180,7 +180,7 @@ macro_rules! targets {
 }
 
 targets!(
-    hba, ini, patroni, records, scan, scram, takeover, userlist, worker
+    etcd, files, hba, http, ini, patroni, records, scan, scram, takeover, userlist, worker
 );
 
 #[test]

@@ -6,8 +6,9 @@ use ldap3::{
     LdapConn, LdapConnSettings, LdapError, LdapResult, Scope, SearchEntry, dn_escape, ldap_escape,
 };
 use pgweir_auth::{LdapMode, LdapOptions, LdapScope};
+use pgweir_formats::ldap_conf::LdapConf;
 
-use super::ldap_conf::{LdapConf, Trust};
+use super::ldap_conf::{self, Trust};
 
 /// The time to reach a server and to begin TLS with it, shorter than clients usually wait.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -19,7 +20,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// # Errors
 /// The log's text, if the password is wrong or could not be checked.
 pub(super) fn check(options: &LdapOptions, user: &str, password: &str) -> Result<(), String> {
-    let conf = LdapConf::load()?;
+    let conf = ldap_conf::load()?;
     let (mut connection, url) = connect(options, &conf)?;
     let dn = match &options.mode {
         LdapMode::Simple { prefix, suffix } if prefix.ends_with('=') => {
@@ -63,7 +64,7 @@ fn connect<'o>(options: &'o LdapOptions, conf: &LdapConf) -> Result<(LdapConn, &
             .set_conn_timeout(CONNECT)
             .set_starttls(options.starttls);
         if options.starttls || url.starts_with("ldaps:") {
-            settings = match conf.trust()? {
+            settings = match ldap_conf::trust(conf)? {
                 Trust::Anybody => settings.set_no_tls_verify(true),
                 Trust::Verified(config) => settings.set_config(config),
             };

@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use pgweir_formats::ldap_conf::{LdapConf, OPTIONS};
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, pem::PemObject},
@@ -19,15 +20,6 @@ const AUTHORITIES: [&str; 2] = [
     "/etc/pki/tls/certs/ca-bundle.crt",
 ];
 
-/// The options that pgweir uses.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct LdapConf {
-    ca_file: Option<PathBuf>,
-    ca_folder: Option<PathBuf>,
-    /// Whether a server's certificate may be invalid.
-    accepts_any_certificate: bool,
-}
-
 /// The LDAP servers to trust.
 pub(super) enum Trust {
     /// Any server.
@@ -36,131 +28,84 @@ pub(super) enum Trust {
     Verified(Arc<ClientConfig>),
 }
 
-impl LdapConf {
-    /// Reads the file and the environment.
-    ///
-    /// # Errors
-    /// When a file that `LDAPCONF` names can't be read.
-    pub(super) fn load() -> Result<Self, String> {
-        let named = env::var_os("LDAPCONF").map(PathBuf::from);
-        let path = named.as_deref().unwrap_or(Path::new(USUAL));
-        let text = match fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(_) if named.is_none() => String::new(),
-            Err(error) => {
-                return Err(format!(
-                    "{}: cannot be read: {error} (LDAPCONF names it)",
-                    path.display()
-                ));
-            }
-        };
-        let mut conf = Self::parse(&text);
-        for option in ["TLS_CACERT", "TLS_CACERTDIR", "TLS_REQCERT"] {
-            if let Ok(value) = env::var(format!("LDAP{option}")) {
-                conf.set(option, &value);
-            }
+/// Reads the file and the environment.
+///
+/// # Errors
+/// When a file that `LDAPCONF` names can't be read.
+pub(super) fn load() -> Result<LdapConf, String> {
+    let named = env::var_os("LDAPCONF").map(PathBuf::from);
+    let path = named.as_deref().unwrap_or(Path::new(USUAL));
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(_) if named.is_none() => String::new(),
+        Err(error) => {
+            return Err(format!(
+                "{}: cannot be read: {error} (LDAPCONF names it)",
+                path.display()
+            ));
         }
-        Ok(conf)
-    }
-
-    fn parse(text: &str) -> Self {
-        let mut conf = Self::default();
-        for line in text.lines().filter(|line| !line.starts_with('#')) {
-            if let Some((option, value)) = line.trim().split_once(|c: char| c.is_ascii_whitespace())
-            {
-                conf.set(&option.to_ascii_uppercase(), value.trim());
-            }
-        }
-        conf
-    }
-
-    fn set(&mut self, option: &str, value: &str) {
-        match option {
-            "TLS_CACERT" => self.ca_file = Some(value.into()),
-            "TLS_CACERTDIR" => self.ca_folder = Some(value.into()),
-            "TLS_REQCERT" => {
-                self.accepts_any_certificate =
-                    matches!(value.to_ascii_lowercase().as_str(), "never" | "allow");
-            }
-            _ => {}
+    };
+    let mut conf = LdapConf::parse(&text);
+    for option in OPTIONS {
+        if let Ok(value) = env::var(format!("LDAP{option}")) {
+            conf.set(option, &value);
         }
     }
+    Ok(conf)
+}
 
-    /// Returns the servers to trust.
-    ///
-    /// # Errors
-    /// When no certificate of an authority is found.
-    pub(super) fn trust(&self) -> Result<Trust, String> {
-        if self.accepts_any_certificate {
-            return Ok(Trust::Anybody);
-        }
-        let mut roots = RootCertStore::empty();
-        for file in self.files() {
-            let certificates = CertificateDer::pem_file_iter(&file)
-                .map_err(|error| format!("{}: no certificates: {error}", file.display()))?;
-            roots.add_parsable_certificates(certificates.flatten());
-        }
-        if roots.is_empty() {
-            return Err(
+/// Returns the servers to trust.
+///
+/// # Errors
+/// When no certificate of an authority is found.
+pub(super) fn trust(conf: &LdapConf) -> Result<Trust, String> {
+    if conf.accepts_any_certificate {
+        return Ok(Trust::Anybody);
+    }
+    let mut roots = RootCertStore::empty();
+    for file in files(conf) {
+        let certificates = CertificateDer::pem_file_iter(&file)
+            .map_err(|error| format!("{}: no certificates: {error}", file.display()))?;
+        roots.add_parsable_certificates(certificates.flatten());
+    }
+    if roots.is_empty() {
+        return Err(
                 "no certificate of an authority to check LDAP servers with: set TLS_CACERT in ldap.conf"
                     .to_owned(),
             );
-        }
-        let provider = rustls::crypto::aws_lc_rs::default_provider();
-        let config = ClientConfig::builder_with_provider(provider.into())
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?;
-        Ok(Trust::Verified(Arc::new(
-            config.with_root_certificates(roots).with_no_client_auth(),
-        )))
     }
-
-    fn files(&self) -> Vec<PathBuf> {
-        let folder = self
-            .ca_folder
-            .as_ref()
-            .and_then(|folder| fs::read_dir(folder).ok());
-        let of_folder = folder
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path());
-        let files: Vec<PathBuf> = self
-            .ca_file
-            .clone()
-            .into_iter()
-            .chain(of_folder.filter(|path| path.is_file()))
-            .collect();
-        match files.is_empty() {
-            false => files,
-            true => AUTHORITIES
-                .iter()
-                .map(PathBuf::from)
-                .find(|path| path.exists())
-                .into_iter()
-                .collect(),
-        }
-    }
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let config = ClientConfig::builder_with_provider(provider.into())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    Ok(Trust::Verified(Arc::new(
+        config.with_root_certificates(roots).with_no_client_auth(),
+    )))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn options_are_read_as_libldap_does() {
-        let conf = LdapConf::parse(
-            "# x\nTLS_CACERT  /a/b.pem\ntls_reqcert\tnever\nBASE dc=x\nURI ldap://h\n",
-        );
-        let expect = LdapConf {
-            ca_file: Some("/a/b.pem".into()),
-            ca_folder: None,
-            accepts_any_certificate: true,
-        };
-        assert_eq!(conf, expect);
-        assert_eq!(
-            LdapConf::parse("#TLS_REQCERT never\nTLS_REQCERT demand"),
-            LdapConf::default()
-        );
+fn files(conf: &LdapConf) -> Vec<PathBuf> {
+    let folder = conf
+        .ca_folder
+        .as_ref()
+        .and_then(|folder| fs::read_dir(folder).ok());
+    let of_folder = folder
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
+    let files: Vec<PathBuf> = conf
+        .ca_file
+        .clone()
+        .into_iter()
+        .chain(of_folder.filter(|path| path.is_file()))
+        .collect();
+    match files.is_empty() {
+        false => files,
+        true => AUTHORITIES
+            .iter()
+            .map(PathBuf::from)
+            .find(|path| path.exists())
+            .into_iter()
+            .collect(),
     }
 }

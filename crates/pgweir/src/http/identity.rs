@@ -8,9 +8,9 @@ use std::{
     rc::Rc,
 };
 
-use base64::{Engine, prelude::BASE64_STANDARD};
 use hyper::{HeaderMap, header::AUTHORIZATION};
 use pgweir_core::Time;
+use pgweir_formats::credentials::Credentials;
 use sha2::{Digest, Sha256};
 use tokio::time;
 use zeroize::Zeroizing;
@@ -48,39 +48,6 @@ pub(super) enum Unidentified {
     Throttled(u64),
     /// The login could not be checked.
     Unavailable(String),
-}
-
-/// The contents of the `Authorization` header.
-#[derive(PartialEq)]
-pub(super) enum Credentials {
-    Token(Zeroizing<String>),
-    Password {
-        user: String,
-        password: Zeroizing<String>,
-    },
-}
-
-impl Credentials {
-    /// Reads the header.
-    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
-        let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
-        let (scheme, text) = value.split_once(' ')?;
-        let text = text.trim();
-        if scheme.eq_ignore_ascii_case("bearer") {
-            return Some(Self::Token(Zeroizing::new(text.to_owned())));
-        }
-        if !scheme.eq_ignore_ascii_case("basic") {
-            return None;
-        }
-        let decoded = Zeroizing::new(BASE64_STANDARD.decode(text).ok()?);
-        let text = std::str::from_utf8(&decoded).ok()?;
-        let (user, password) = text.split_once(':')?;
-        let is_clean = !user.is_empty() && !text.contains('\0');
-        is_clean.then(|| Self::Password {
-            user: user.to_owned(),
-            password: Zeroizing::new(password.to_owned()),
-        })
-    }
 }
 
 /// Passwords that the console has accepted lately, by their hashes with a random salt.
@@ -242,7 +209,9 @@ pub(super) async fn identify(
     sender: &Sender,
     headers: &HeaderMap,
 ) -> Result<Identity, Unidentified> {
-    let Some(credentials) = Credentials::of(headers) else {
+    let authorization = headers.get(AUTHORIZATION);
+    let authorization = authorization.and_then(|value| value.to_str().ok());
+    let Some(credentials) = authorization.and_then(Credentials::parse) else {
         return match sender.is_own_user && !headers.contains_key(AUTHORIZATION) {
             true => Ok(Identity {
                 role: Role::Admin,
@@ -336,42 +305,7 @@ impl Sender {
 
 #[cfg(test)]
 mod tests {
-    use hyper::header::HeaderValue;
-
     use super::*;
-
-    fn of(value: &'static str) -> Option<Credentials> {
-        let mut headers = HeaderMap::new();
-        headers.insert(AUTHORIZATION, HeaderValue::from_static(value));
-        Credentials::of(&headers)
-    }
-
-    fn token(text: &str) -> Option<Credentials> {
-        Some(Credentials::Token(Zeroizing::new(text.to_owned())))
-    }
-
-    #[test]
-    fn credentials_are_read_from_their_header() {
-        assert!(of("Bearer abc") == token("abc"));
-        assert!(of("bearer  abc ") == token("abc"));
-        let ann = Some(Credentials::Password {
-            user: "ann".to_owned(),
-            password: Zeroizing::new("a:b".to_owned()),
-        });
-        assert!(of("Basic YW5uOmE6Yg==") == ann);
-        // Without a colon, without a user, not base64, and with a zero byte.
-        for value in [
-            "Basic YW5u",
-            "Basic OmE=",
-            "Basic %",
-            "Basic YQA6Yg==",
-            "abc",
-            "Digest a",
-        ] {
-            assert!(of(value).is_none(), "{value}");
-        }
-        assert!(Credentials::of(&HeaderMap::new()).is_none());
-    }
 
     #[test]
     fn failures_are_counted_by_address_and_forgotten() {

@@ -10,7 +10,7 @@
 //! - `live_page`: the page that shows the API's answers. `history`: samples of pools for it.
 //! - `gathering`: asks workers for their counts. `series`, `process`: the metrics that are made of the counts and
 //!   of the kernel's figures.
-//! - `exposition`, `negotiation`: Prometheus' text formats. `export`: the same figures, and traces, for OpenTelemetry.
+//! - `exposition`: Prometheus' text formats. `export`: the same figures, and traces, for OpenTelemetry.
 
 mod access;
 mod api;
@@ -21,7 +21,6 @@ mod gathering;
 mod history;
 mod identity;
 mod live_page;
-mod negotiation;
 mod pages;
 mod process;
 mod series;

@@ -13,11 +13,13 @@ use hyper::{
 };
 use percent_encoding::percent_decode_str;
 use pgweir_core::{console::Cell, metrics::Metrics};
+use pgweir_formats::accept::prefers_openmetrics;
 
 use super::{
     access::{Credentials, Denied, may_order, may_read_metrics},
-    api, live_page,
-    negotiation::format_for,
+    api,
+    exposition::Format,
+    live_page,
     series::{self, Source},
     state::{State, count},
 };
@@ -252,7 +254,10 @@ async fn serve<B>(
 
 async fn metrics(state: &Rc<State>, headers: &HeaderMap) -> Answer {
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
-    let format = format_for(accept);
+    let format = match prefers_openmetrics(accept) {
+        true => Format::OpenMetrics,
+        false => Format::Classic,
+    };
     let body = match state.scrape().await {
         None => Bytes::from(series::text_without_counts(format)),
         Some(scrape) => {

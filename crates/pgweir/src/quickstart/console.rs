@@ -10,6 +10,7 @@ use std::{
 use pgweir_auth::userlist::Secret;
 use pgweir_config::{Config, RESERVED_DATABASES};
 use pgweir_core::{Endpoint, backend::Credentials};
+use pgweir_formats::pgpass::PassfileKey;
 use zeroize::Zeroizing;
 
 use super::{
@@ -150,7 +151,7 @@ fn find_password(
     if let Some(password) = variable_of("PGPASSWORD") {
         return Ok(Some(Zeroizing::new(password)));
     }
-    let wanted = pgpass::PassfileKey {
+    let wanted = PassfileKey {
         host: known_as(host),
         port,
         dbname,

@@ -19,6 +19,7 @@ use std::{
 use pgweir_auth::userlist::{Secret, Userlist};
 use pgweir_config::{Config, is_console};
 use pgweir_core::{Snapshot, backend::Credentials};
+use pgweir_formats::pgpass::PassfileKey;
 use zeroize::Zeroizing;
 
 use connection::Target;
@@ -185,7 +186,7 @@ fn find_password(
     {
         return Ok((Zeroizing::new(password), "PGPASSWORD".to_owned()));
     }
-    let wanted = pgpass::PassfileKey {
+    let wanted = PassfileKey {
         host: known_as(host),
         port,
         dbname,

@@ -8,6 +8,7 @@ use std::{
 
 use pgweir_config::{AuthType, Settings, SslMode, TlsNegotiation};
 use pgweir_core::{ServerTls, TlsTerms};
+use pgweir_formats::certificate;
 use rustls::{
     CertificateError, ClientConfig, Error, InconsistentKeys, ServerConfig,
     client::Resumption,
@@ -18,7 +19,6 @@ use rustls::{
 };
 
 use super::{
-    certificate,
     files::Files,
     handover::TrafficSecretLog,
     names::{ciphers, ciphers_13, groups, protocols},

@@ -3,6 +3,7 @@
 use std::{mem, sync::Arc};
 
 use pgweir_core::{Endpoint, TlsFacts, TlsRole, takeover::TlsState};
+use pgweir_formats::certificate;
 use pgweir_records::{RecordError, Records, Role, Saved};
 use rustls::{
     AlertDescription, CertificateError, Error,
@@ -13,7 +14,6 @@ use rustls::{
 };
 
 use super::{
-    certificate,
     context::{ALPN, Accept, Contexts},
     handover::{TrafficSecrets, caught_secrets, forget_secrets, save_rustls},
     names::{cipher_name, group_name, protocol_name},

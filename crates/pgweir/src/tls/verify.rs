@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use pgweir_formats::certificate::host;
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, PeerMisbehaved,
     SignatureScheme,
@@ -22,8 +23,6 @@ use x509_parser::{
     certificate::X509Certificate, oid_registry::OID_PKCS1_RSAENCRYPTION, prelude::FromDer,
     x509::AlgorithmIdentifier,
 };
-
-use super::host;
 
 /// The certificates of an authority file.
 #[derive(Debug)]

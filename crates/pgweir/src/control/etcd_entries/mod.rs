@@ -5,7 +5,6 @@
 //! HTTP API goes the other way: the thread writes the entry to etcd, and then reads all entries again.
 
 mod in_force;
-mod keys;
 mod reader;
 
 use std::{io, thread};
@@ -13,13 +12,14 @@ use std::{io, thread};
 use crossbeam_channel::Sender as ControlSender;
 use pgweir_config::{Changes, Scope, Secret, Settings};
 use pgweir_core::shared::fleet::EntriesView;
+use pgweir_formats::etcd_entries::secret_key;
 use tokio::{
     runtime,
     sync::mpsc::{Sender, channel, error::TrySendError},
     task::LocalSet,
 };
 
-use self::{keys::secret_key, reader::Reader};
+use self::reader::Reader;
 use super::{
     ChangeError, FleetAccess, Request,
     change::{Reply, answer},

@@ -8,12 +8,10 @@ use etcd_client::{
     WatchResponse, WatchStream,
 };
 use pgweir_config::{Changes, Settings};
+use pgweir_formats::etcd_entries::{Keys, Meaning, value_of};
 use tokio::{sync::mpsc::Receiver, time};
 
-use super::{
-    Asked, EntryWrite, EtcdEntries,
-    keys::{Keys, Meaning, value_of},
-};
+use super::{Asked, EntryWrite, EtcdEntries};
 use crate::control::{
     ChangeError, FleetAccess, Request,
     change::{Reply, answer},

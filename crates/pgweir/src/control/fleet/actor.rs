@@ -17,6 +17,7 @@ use pgweir_core::{
     },
 };
 use pgweir_fleet::{Answer, Change, Load, Node, NodeId, Request, Source, Terms, attribute};
+use pgweir_formats::fleet_values::{PeerValue, parse_source, show_source};
 use tokio::{
     sync::mpsc::{Receiver, Sender},
     time,
@@ -27,7 +28,6 @@ use self::orders::Orders;
 
 use super::{
     access::FleetAccess,
-    record::{PeerValue, parse_source, show_source},
     registration::{Outcome, Registration, others},
     store::{Store, StoreError},
 };

@@ -14,12 +14,10 @@ use pgweir_core::{
     mail::{FleetMail, Mail},
 };
 use pgweir_fleet::NodeId;
+use pgweir_formats::fleet_values::{AnswerValue, CommandValue};
 use tokio::sync::oneshot;
 
-use super::{
-    record::{AnswerValue, CommandValue},
-    store::EtcdLease,
-};
+use super::store::EtcdLease;
 use crate::net::{Mailboxes, WorkerMessage};
 
 /// The maximum number of commands in progress in the whole fleet.

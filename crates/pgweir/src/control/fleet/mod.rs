@@ -10,7 +10,6 @@
 mod access;
 mod actor;
 mod commands;
-mod record;
 mod registration;
 mod store;
 

@@ -6,11 +6,9 @@
 
 use pgweir_core::shared::fleet::FleetPeers;
 use pgweir_fleet::NodeId;
+use pgweir_formats::fleet_values::PeerValue;
 
-use super::{
-    record::PeerValue,
-    store::{EtcdLease, Store, StoreError},
-};
+use super::store::{EtcdLease, Store, StoreError};
 
 /// How many times a lease is renewed while it lasts.
 const RENEWALS_PER_LEASE: u64 = 3;

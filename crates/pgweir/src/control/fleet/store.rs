@@ -12,12 +12,9 @@ use etcd_client::{
     Client, Compare, CompareOp, GetOptions, KeyValue, PutOptions, ResponseHeader, Txn, TxnOp,
 };
 use pgweir_fleet::{Answer, Change, Ledger, NodeId, Record, Refusal, Source, Terms};
+use pgweir_formats::fleet_values::{AnswerValue, CommandValue, FreeValue, NodeValue, PeerValue};
 
-use super::{
-    access::FleetAccess,
-    commands::CommandKeys,
-    record::{AnswerValue, CommandValue, FreeValue, NodeValue, PeerValue},
-};
+use super::{access::FleetAccess, commands::CommandKeys};
 use crate::clock::since_boot_us;
 
 /// The most time that a connection may take, in microseconds.

@@ -3,13 +3,14 @@
 use hyper::StatusCode;
 use pgweir_config::{Config, Problem as ConfigProblem, Scope, Secret, entry_pairs, entry_text};
 use pgweir_core::Level;
+use pgweir_formats::{
+    entry_body::{Pairs, with_body},
+    query::pairs,
+};
 use serde_json::{Map, Value, json};
 use tokio::{sync::oneshot, time};
 
-use super::{
-    problem::{Problem, json_answer},
-    show::pairs,
-};
+use super::problem::{Problem, json_answer};
 use crate::{
     control::{ChangeError, EntryChange, Request},
     http::{
@@ -33,9 +34,6 @@ pub(super) enum EntryAction {
     AddHost,
     RemoveHost,
 }
-
-/// Keys and values of an entry, in their order.
-type Pairs = Vec<(String, String)>;
 
 /// The entry that a request names, and the sender of the request.
 #[derive(Debug, Clone, Copy)]
@@ -102,8 +100,8 @@ pub(super) async fn serve(
     let is_saved = is_saved(query)?;
     let host = names.get(1).map_or("", String::as_str);
     let after = match action {
-        EntryAction::Put => Some(with_body(Vec::new(), body)?),
-        EntryAction::Patch => Some(with_body(before.ok_or_else(missing)?, body)?),
+        EntryAction::Put => Some(changed(Vec::new(), body)?),
+        EntryAction::Patch => Some(changed(before.ok_or_else(missing)?, body)?),
         EntryAction::AddHost => Some(with_host(before.ok_or_else(missing)?, host)?),
         EntryAction::RemoveHost => Some(without_host(before.ok_or_else(missing)?, host)?),
         EntryAction::Get | EntryAction::Delete if !has_entry => return Err(missing()),
@@ -147,7 +145,7 @@ fn one_of(scope: Scope) -> &'static str {
 
 fn is_saved(query: &str) -> Result<bool, Problem> {
     let mut is_saved = false;
-    for (name, value) in pairs(query)? {
+    for (name, value) in pairs(query).map_err(Problem::bad_query)? {
         is_saved = match (name.as_str(), value.as_str()) {
             ("save", "true" | "1") => true,
             ("save", "false" | "0") => false,
@@ -215,45 +213,8 @@ fn of_config(problem: &ConfigProblem) -> (String, String) {
     (key.to_owned(), problem.kind.to_string())
 }
 
-/// Applies the members of a body to an entry. A key whose value is null is removed.
-fn with_body(mut pairs: Pairs, body: &Map<String, Value>) -> Result<Pairs, Problem> {
-    let mut errors = Vec::new();
-    for (key, value) in body {
-        let text = match value {
-            Value::Null => {
-                pairs.retain(|(known, _)| known != key);
-                continue;
-            }
-            Value::Array(items) => items
-                .iter()
-                .map(text_of)
-                .collect::<Option<Vec<_>>>()
-                .map(|items| items.join(",")),
-            other => text_of(other),
-        };
-        let Some(text) = text.filter(|text| !text.is_empty()) else {
-            let detail = "expected a text, a number, true, false, a list of texts, or null to remove the key";
-            errors.push((key.clone(), detail.to_owned()));
-            continue;
-        };
-        match pairs.iter_mut().find(|(known, _)| known == key) {
-            Some((_, value)) => *value = text,
-            None => pairs.push((key.clone(), text)),
-        }
-    }
-    match errors.is_empty() {
-        true => Ok(pairs),
-        false => Err(Problem::invalid(errors)),
-    }
-}
-
-fn text_of(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        Value::Bool(value) => Some(u8::from(*value).to_string()),
-        _ => None,
-    }
+fn changed(pairs: Pairs, body: &Map<String, Value>) -> Result<Pairs, Problem> {
+    with_body(pairs, body).map_err(Problem::invalid)
 }
 
 fn hosts_of(pairs: &Pairs) -> Vec<String> {
@@ -308,32 +269,6 @@ mod tests {
         list.iter()
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
             .collect()
-    }
-
-    #[test]
-    fn bodies_change_entries() {
-        let before = pairs(&[("host", "a"), ("port", "1")]);
-        let body = json!({"port": 2, "host": null, "dedicated": true, "user": "u"});
-        let after = with_body(before, body.as_object().expect("an object"));
-        let expected = pairs(&[("port", "2"), ("dedicated", "1"), ("user", "u")]);
-        let sorted = |mut pairs: Pairs| {
-            pairs.sort();
-            pairs
-        };
-        assert_eq!(after.map(sorted), Ok(sorted(expected)));
-        let list = json!({"host": ["a", "b"]});
-        let after = with_body(Vec::new(), list.as_object().expect("an object"));
-        assert_eq!(after, Ok(pairs(&[("host", "a,b")])));
-        for wrong in [
-            json!({"host": {}}),
-            json!({"host": [1, []]}),
-            json!({"host": ""}),
-        ] {
-            assert!(
-                with_body(Vec::new(), wrong.as_object().expect("an object")).is_err(),
-                "{wrong}"
-            );
-        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ use hyper::{
     header::CONTENT_TYPE,
 };
 use percent_encoding::percent_decode_str;
+use pgweir_formats::{body::members, query::pairs};
 use serde_json::{Map, Value, json};
 
 use self::{
@@ -135,7 +136,7 @@ fn session(identity: &Identity) -> Value {
 
 fn history(state: &State, query: &str) -> Result<Value, Problem> {
     let mut since = 0;
-    for (name, value) in show::pairs(query)? {
+    for (name, value) in pairs(query).map_err(Problem::bad_query)? {
         match (name.as_str(), value.parse()) {
             ("since", Ok(time)) => since = time,
             _ => return Err(Problem::bad_query("expected since=MILLISECONDS")),
@@ -190,9 +191,5 @@ where
     if kind.is_none() {
         return Err(wrong_type());
     }
-    match serde_json::from_slice(&bytes) {
-        Ok(Value::Object(members)) => Ok(members),
-        Ok(_) => Err(Problem::bad_query("the body is no JSON object")),
-        Err(error) => Err(Problem::bad_query(format!("the body is no JSON: {error}"))),
-    }
+    members(&bytes).map_err(Problem::bad_query)
 }

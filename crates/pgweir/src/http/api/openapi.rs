@@ -1,10 +1,10 @@
 //! The OpenAPI 3.1 description of the API, generated from the table of routes.
 
 use pgweir_config::Scope;
+use pgweir_formats::command_body::{Command, MODES, NODES};
 use serde_json::{Map, Value, json};
 
 use super::{
-    commands::{Command, MODES, NODES},
     entries::EntryAction,
     routes::{Operation, ROOT, Route, routes},
 };

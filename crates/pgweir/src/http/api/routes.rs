@@ -2,11 +2,9 @@
 
 use hyper::Method;
 use pgweir_config::Scope;
+use pgweir_formats::command_body::{COMMANDS, Command};
 
-use super::{
-    commands::{COMMANDS, Command},
-    entries::EntryAction,
-};
+use super::entries::EntryAction;
 use crate::http::access::Role;
 
 /// The path with which all addresses of the API begin.

@@ -3,8 +3,8 @@
 use std::{collections::HashSet, fmt::Write};
 
 use hyper::StatusCode;
-use percent_encoding::percent_decode_str;
 use pgweir_core::console::{TableInfo, tables};
+use pgweir_formats::query::Selection;
 use serde_json::{Value, json};
 
 use super::problem::{Problem, json_answer, text_answer};
@@ -13,110 +13,51 @@ use crate::{
     http::{access::Role, identity::Identity, pages::Answer, state::State},
 };
 
-/// The number of rows of an answer, if the request does not set it.
-const ROWS: usize = 1000;
-const ROWS_MAX: usize = 100_000;
-
-/// The part of a table that a request asks for.
-#[derive(Debug, PartialEq, Eq)]
-struct Selection {
-    limit: usize,
-    /// The column to sort by, and whether the largest value comes first.
-    sort: Option<(String, bool)>,
-    /// Columns, and the values that rows must have there.
-    filters: Vec<(String, String)>,
-    /// Columns of which each combination of values is listed once: the answer has the first row of each combination.
-    distinct: Vec<String>,
+fn select(query: &str) -> Result<Selection, Problem> {
+    Selection::parse(query).map_err(Problem::bad_query)
 }
 
-/// Splits a query into names and values.
-pub(super) fn pairs(query: &str) -> Result<Vec<(String, String)>, Problem> {
-    let decoded = |text: &str| {
-        let text = text.replace('+', " ");
-        let text = percent_decode_str(&text).decode_utf8();
-        let text = text.map_err(|_| Problem::bad_query("the query is not UTF-8"))?;
-        Ok(text.into_owned())
+/// Returns the rows that are asked for, and the number of all rows that match, as JSON.
+fn answer(selection: &Selection, mut reply: Reply) -> Result<String, Problem> {
+    let at = |name: &str| {
+        let mut columns = reply.columns.iter();
+        columns
+            .position(|(column, _)| column == name)
+            .ok_or_else(|| {
+                let names: Vec<_> = reply.columns.iter().map(|(name, _)| &**name).collect();
+                let names = names.join(", ");
+                Problem::bad_query(format!("there is no column {name:?}; there are {names}"))
+            })
     };
-    let pairs = query.split('&').filter(|pair| !pair.is_empty());
-    pairs
-        .map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            Ok((decoded(name)?, decoded(value)?))
-        })
-        .collect()
-}
-
-impl Selection {
-    fn parse(query: &str) -> Result<Self, Problem> {
-        let mut selection = Self {
-            limit: ROWS,
-            sort: None,
-            filters: Vec::new(),
-            distinct: Vec::new(),
-        };
-        for (name, value) in pairs(query)? {
-            match name.as_str() {
-                "limit" => {
-                    let limit = value.parse().ok();
-                    let limit = limit.filter(|limit| (1..=ROWS_MAX).contains(limit));
-                    selection.limit = limit.ok_or_else(|| {
-                        Problem::bad_query(format!("limit: expected 1 to {ROWS_MAX}"))
-                    })?;
-                }
-                "sort" => {
-                    let column = value.strip_prefix('-');
-                    let falls = column.is_some();
-                    selection.sort = Some((column.unwrap_or(&value).to_owned(), falls));
-                }
-                "distinct" => selection.distinct = value.split(',').map(str::to_owned).collect(),
-                _ => selection.filters.push((name, value)),
-            }
-        }
-        Ok(selection)
+    for (name, value) in &selection.filters {
+        let at = at(name)?;
+        let fits = |row: &Vec<Option<String>>| row[at].as_deref().unwrap_or_default() == value;
+        reply.rows.retain(fits);
     }
-
-    /// Returns the rows that are asked for, and the number of all rows that match, as JSON.
-    fn answer(&self, mut reply: Reply) -> Result<String, Problem> {
-        let at = |name: &str| {
-            let mut columns = reply.columns.iter();
-            columns
-                .position(|(column, _)| column == name)
-                .ok_or_else(|| {
-                    let names: Vec<_> = reply.columns.iter().map(|(name, _)| &**name).collect();
-                    let names = names.join(", ");
-                    Problem::bad_query(format!("there is no column {name:?}; there are {names}"))
-                })
-        };
-        for (name, value) in &self.filters {
-            let at = at(name)?;
-            let fits = |row: &Vec<Option<String>>| row[at].as_deref().unwrap_or_default() == value;
-            reply.rows.retain(fits);
-        }
-        if let Some((name, falls)) = &self.sort {
-            let at = at(name)?;
-            let is_number = reply.columns[at].1 == ColumnType::Number;
-            reply.rows.sort_by(|one, other| {
-                let (one, other) = (one[at].as_deref(), other[at].as_deref());
-                let order = match is_number {
-                    true => number(one).total_cmp(&number(other)),
-                    false => one.cmp(&other),
-                };
-                if *falls { order.reverse() } else { order }
-            });
-        }
-        if !self.distinct.is_empty() {
-            let columns = self.distinct.iter().map(|name| at(name));
-            let columns = columns.collect::<Result<Vec<_>, _>>()?;
-            let mut seen = HashSet::new();
-            reply.rows.retain(|row| {
-                let values: Vec<_> = columns.iter().map(|at| row[*at].clone()).collect();
-                seen.insert(values)
-            });
-        }
-        let total = reply.rows.len();
-        reply.rows.truncate(self.limit);
-        Ok(table_as_json(&reply, total))
+    if let Some((name, falls)) = &selection.sort {
+        let at = at(name)?;
+        let is_number = reply.columns[at].1 == ColumnType::Number;
+        reply.rows.sort_by(|one, other| {
+            let (one, other) = (one[at].as_deref(), other[at].as_deref());
+            let order = match is_number {
+                true => number(one).total_cmp(&number(other)),
+                false => one.cmp(&other),
+            };
+            if *falls { order.reverse() } else { order }
+        });
     }
+    if !selection.distinct.is_empty() {
+        let columns = selection.distinct.iter().map(|name| at(name));
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
+        let mut seen = HashSet::new();
+        reply.rows.retain(|row| {
+            let values: Vec<_> = columns.iter().map(|at| row[*at].clone()).collect();
+            seen.insert(values)
+        });
+    }
+    let total = reply.rows.len();
+    reply.rows.truncate(selection.limit);
+    Ok(table_as_json(&reply, total))
 }
 
 /// Writes a table as JSON. A table may have thousands of rows, so no values of a JSON library are made of them.
@@ -197,7 +138,7 @@ pub(super) async fn table(
     name: &str,
     query: &str,
 ) -> Result<Answer, Problem> {
-    let selection = Selection::parse(query)?;
+    let selection = select(query)?;
     let found = tables().find(|table| table.name.eq_ignore_ascii_case(name));
     let Some(table) = found else {
         let names: Vec<_> = visible(identity.role)
@@ -215,7 +156,7 @@ pub(super) async fn table(
         LinkError::Command(error) => Problem::refused(error.to_string()),
         other => Problem::unavailable(other.to_string()),
     })?;
-    let body = selection.answer(reply)?;
+    let body = answer(&selection, reply)?;
     Ok(text_answer(StatusCode::OK, body, "application/json"))
 }
 
@@ -240,7 +181,7 @@ mod tests {
     }
 
     fn ask(query: &str) -> Result<Value, Problem> {
-        let text = Selection::parse(query)?.answer(reply())?;
+        let text = answer(&select(query)?, reply())?;
         Ok(serde_json::from_str(&text).expect("JSON"))
     }
 
@@ -300,7 +241,7 @@ mod tests {
             reply.rows.push(vec![text("a"), text("10")]);
             reply.rows.push(vec![text("a"), text("9")]);
             let selection = Selection::parse(query).expect("a selection");
-            let table = selection.answer(reply).expect("a table");
+            let table = answer(&selection, reply).expect("a table");
             let table: Value = serde_json::from_str(&table).expect("JSON");
             (table["total"].as_u64(), table["rows"].clone())
         };

@@ -13,6 +13,7 @@ use pgweir_core::{
     console::{CommandOnAll, NodeOutcome},
     shared::{events::EventKind, fleet::FleetNodeState},
 };
+use pgweir_formats::fleet_values::{AnswerValue, CommandValue};
 use tokio::{
     sync::mpsc::{Receiver, Sender},
     task::{AbortHandle, spawn_local},
@@ -23,10 +24,7 @@ use super::{Actor, StoreError};
 use crate::{
     clock::since_boot_us,
     console_link::{CONSOLE, ConsoleConnector, LinkError},
-    control::fleet::{
-        commands::{COMMANDS_MAX, CommandKeys, Decision, Given, NodesOrder, Seen},
-        record::{AnswerValue, CommandValue},
-    },
+    control::fleet::commands::{COMMANDS_MAX, CommandKeys, Decision, Given, NodesOrder, Seen},
 };
 
 /// The longest result of a command in its answer, in characters.

@@ -9,17 +9,25 @@ use serde_json::{Value, json};
 
 /// The value of a node's key: its record, its addresses and its version of pgweir.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct NodeValue {
-    pub(super) extra: u32,
-    pub(super) renewals: u64,
-    pub(super) wanted: u32,
-    pub(super) weight: u32,
-    pub(super) sources: BTreeSet<Source>,
-    pub(super) version: String,
+pub struct NodeValue {
+    /// How many spare servers the node holds.
+    pub extra: u32,
+    /// How often the node has written its record.
+    pub renewals: u64,
+    /// How many servers the node could use.
+    pub wanted: u32,
+    /// The weight of the node's demand.
+    pub weight: u32,
+    /// The addresses that the node's servers come from.
+    pub sources: BTreeSet<Source>,
+    /// The node's version of pgweir.
+    pub version: String,
 }
 
 impl NodeValue {
-    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+    /// Parses a value. `None`: no node writes such a value.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
         let value: Value = serde_json::from_slice(text).ok()?;
         let number = |key: &str| value.get(key)?.as_u64();
         let small = |key: &str| u32::try_from(number(key)?).ok();
@@ -35,7 +43,9 @@ impl NodeValue {
         })
     }
 
-    pub(super) fn write(&self) -> Vec<u8> {
+    /// Writes the value.
+    #[must_use]
+    pub fn write(&self) -> Vec<u8> {
         let sources: Vec<_> = self
             .sources
             .iter()
@@ -55,8 +65,9 @@ impl NodeValue {
 
 /// The value of the key `free`: the spare servers that no node holds, and the terms of the fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FreeValue {
-    pub(super) free: i64,
+pub struct FreeValue {
+    /// The number of spare servers that no node holds.
+    pub free: i64,
     budget: u32,
     nodes: u32,
     floor: u32,
@@ -64,7 +75,9 @@ pub(super) struct FreeValue {
 }
 
 impl FreeValue {
-    pub(super) fn new(free: i64, terms: &Terms) -> Self {
+    /// Creates the value for this number of free spare servers, with the terms of the fleet.
+    #[must_use]
+    pub fn new(free: i64, terms: &Terms) -> Self {
         Self {
             free,
             budget: terms.budget,
@@ -74,7 +87,9 @@ impl FreeValue {
         }
     }
 
-    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+    /// Parses a value. `None`: no node writes such a value.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
         let value: Value = serde_json::from_slice(text).ok()?;
         let small = |key: &str| u32::try_from(value.get(key)?.as_u64()?).ok();
         Some(Self {
@@ -86,7 +101,9 @@ impl FreeValue {
         })
     }
 
-    pub(super) fn write(&self) -> Vec<u8> {
+    /// Writes the value.
+    #[must_use]
+    pub fn write(&self) -> Vec<u8> {
         let value = json!({
             "free": self.free,
             "max_server_conn": self.budget,
@@ -98,20 +115,25 @@ impl FreeValue {
     }
 
     /// Returns whether the fleet has these terms.
-    pub(super) fn has_terms(&self, terms: &Terms) -> bool {
+    #[must_use]
+    pub fn has_terms(&self, terms: &Terms) -> bool {
         *self == Self::new(self.free, terms)
     }
 }
 
 /// The value of the key of a peer: the node that has this `peer_id`, and where other nodes reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PeerValue {
-    pub(super) node: NodeId,
-    pub(super) address: FleetPeer,
+pub struct PeerValue {
+    /// The node that has this `peer_id`.
+    pub node: NodeId,
+    /// Where other nodes reach it.
+    pub address: FleetPeer,
 }
 
 impl PeerValue {
-    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+    /// Parses a value. `None`: no node writes such a value.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
         let value: Value = serde_json::from_slice(text).ok()?;
         let host = value.get("host")?.as_str()?;
         let port = u16::try_from(value.get("port")?.as_u64()?).ok()?;
@@ -125,7 +147,9 @@ impl PeerValue {
         })
     }
 
-    pub(super) fn write(&self) -> Vec<u8> {
+    /// Writes the value.
+    #[must_use]
+    pub fn write(&self) -> Vec<u8> {
         let node = format!("{:016x}", self.node);
         let FleetPeer { host, port } = &self.address;
         let value = json!({ "node": node, "host": host, "port": port });
@@ -135,21 +159,23 @@ impl PeerValue {
 
 /// The value of the key of a command for all nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct CommandValue {
+pub struct CommandValue {
     /// The command in the console's language.
-    pub(super) text: String,
+    pub text: String,
     /// The user who has given the command.
-    pub(super) user: String,
+    pub user: String,
     /// The address that the user has connected from.
-    pub(super) address: String,
+    pub address: String,
     /// The node whose console the command was given on.
-    pub(super) from: NodeId,
+    pub from: NodeId,
     /// The nodes that have to carry the command out.
-    pub(super) nodes: BTreeSet<NodeId>,
+    pub nodes: BTreeSet<NodeId>,
 }
 
 impl CommandValue {
-    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+    /// Parses a value. `None`: no node writes such a value.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
         let value: Value = serde_json::from_slice(text).ok()?;
         let text = |key: &str| Some(value.get(key)?.as_str()?.to_owned());
         let id = |value: &Value| NodeId::from_str_radix(value.as_str()?, 16).ok();
@@ -163,7 +189,9 @@ impl CommandValue {
         })
     }
 
-    pub(super) fn write(&self) -> Vec<u8> {
+    /// Writes the value.
+    #[must_use]
+    pub fn write(&self) -> Vec<u8> {
         let shown = |node: &NodeId| format!("{node:016x}");
         let value = json!({
             "command": self.text,
@@ -178,15 +206,17 @@ impl CommandValue {
 
 /// The value of the key of a node's answer to a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct AnswerValue {
+pub struct AnswerValue {
     /// Whether the node has carried the command out.
-    pub(super) is_ok: bool,
+    pub is_ok: bool,
     /// `ok`, or why the node has not carried the command out.
-    pub(super) result: String,
+    pub result: String,
 }
 
 impl AnswerValue {
-    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+    /// Parses a value. `None`: no node writes such a value.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
         let value: Value = serde_json::from_slice(text).ok()?;
         Some(Self {
             is_ok: value.get("ok")?.as_bool()?,
@@ -194,14 +224,17 @@ impl AnswerValue {
         })
     }
 
-    pub(super) fn write(&self) -> Vec<u8> {
+    /// Writes the value.
+    #[must_use]
+    pub fn write(&self) -> Vec<u8> {
         let value = json!({ "ok": self.is_ok, "result": self.result });
         value.to_string().into_bytes()
     }
 }
 
 /// Parses the source of a connection: an address, `socket` or `hidden`.
-pub(super) fn parse_source(text: &str) -> Option<Source> {
+#[must_use]
+pub fn parse_source(text: &str) -> Option<Source> {
     match text {
         "socket" => Some(Source::Socket),
         "hidden" => Some(Source::Hidden),
@@ -209,7 +242,9 @@ pub(super) fn parse_source(text: &str) -> Option<Source> {
     }
 }
 
-pub(super) fn show_source(source: Source) -> String {
+/// Writes the source of a connection, as [`parse_source`] reads it.
+#[must_use]
+pub fn show_source(source: Source) -> String {
     match source {
         Source::Address(address) => address.to_string(),
         Source::Socket => "socket".to_owned(),

@@ -1,4 +1,4 @@
-//! The keys of entries in etcd, and their values.
+//! The keys and values of entries of `[databases]` and `[users]` in etcd (`config_etcd`).
 
 use pgweir_config::{Changes, Scope, Secret, entry_pairs};
 
@@ -10,13 +10,13 @@ const IN_USE: &str = "in-use";
 
 /// The keys of a fleet's entries.
 #[derive(Debug, Clone)]
-pub(super) struct Keys {
+pub struct Keys {
     prefix: String,
 }
 
 /// The meaning of a key and its value.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Meaning {
+pub enum Meaning {
     /// An entry; without a text, the ini file's entry is removed.
     Entry(Scope, String, Option<Secret>),
     /// The mark that the keys are in use.
@@ -25,19 +25,22 @@ pub(super) enum Meaning {
 
 impl Keys {
     /// `name`: `fleet_name`.
-    pub(super) fn new(name: &str) -> Self {
+    #[must_use]
+    pub fn new(name: &str) -> Self {
         Self {
             prefix: format!("/pgweir-config/{name}/"),
         }
     }
 
     /// Returns the text that all keys begin with.
-    pub(super) fn prefix(&self) -> &str {
+    #[must_use]
+    pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
     /// Returns the key that comes first after all of them.
-    pub(super) fn end(&self) -> Vec<u8> {
+    #[must_use]
+    pub fn end(&self) -> Vec<u8> {
         let mut end = self.prefix.as_bytes().to_vec();
         // The prefix ends with `/`, which `0` follows.
         end.pop();
@@ -46,12 +49,14 @@ impl Keys {
     }
 
     /// Returns the key of an entry.
-    pub(super) fn of_entry(&self, scope: Scope, name: &str) -> String {
+    #[must_use]
+    pub fn of_entry(&self, scope: Scope, name: &str) -> String {
         format!("{}{}/{name}", self.prefix, scope.section())
     }
 
     /// Returns the key that marks the others as used.
-    pub(super) fn in_use(&self) -> String {
+    #[must_use]
+    pub fn in_use(&self) -> String {
         format!("{}{IN_USE}", self.prefix)
     }
 
@@ -59,7 +64,7 @@ impl Keys {
     ///
     /// # Errors
     /// The problem, for the log. It never contains the value.
-    pub(super) fn meaning(&self, key: &[u8], value: &[u8]) -> Result<Meaning, String> {
+    pub fn meaning(&self, key: &[u8], value: &[u8]) -> Result<Meaning, String> {
         let shown = String::from_utf8_lossy(key).escape_debug().to_string();
         let rest = str::from_utf8(key).ok();
         let rest = rest.and_then(|key| key.strip_prefix(&self.prefix));
@@ -81,9 +86,12 @@ impl Keys {
             .filter(|_| !name.is_empty() && !name.contains(char::is_control))
             .ok_or_else(wrong_key)?;
         let text = str::from_utf8(value).ok();
-        let text = text.filter(|text| !text.contains(char::is_control));
+        // In `api_config_file`, a backslash at the end would join the entry with the next one.
+        let text = text.filter(|text| !text.contains(char::is_control) && !text.ends_with('\\'));
         let text = text.ok_or_else(|| {
-            format!("{shown}: expected one line in UTF-8, like an entry of the ini file")
+            format!(
+                "{shown}: expected one line in UTF-8, like an entry of the ini file, without a backslash at its end"
+            )
         })?;
         if text == REMOVED {
             return Ok(Meaning::Entry(scope, name.to_owned(), None));
@@ -102,12 +110,14 @@ impl Keys {
 }
 
 /// Returns the value of an entry's key.
-pub(super) fn value_of(text: Option<&Secret>) -> &str {
+#[must_use]
+pub fn value_of(text: Option<&Secret>) -> &str {
     text.map_or(REMOVED, Secret::expose)
 }
 
 /// Returns the first setting in an entry's text that is a secret.
-pub(super) fn secret_key(scope: Scope, text: &str) -> Option<String> {
+#[must_use]
+pub fn secret_key(scope: Scope, text: &str) -> Option<String> {
     let pairs = entry_pairs(text).ok()?;
     let mut keys = pairs.into_iter().map(|(key, _)| key);
     keys.find(|key| scope.is_secret(key))
@@ -157,6 +167,7 @@ mod tests {
             ("/pgweir-config/other/databases/app", "host=hidden"),
             ("/pgweir-config/main/databases/a\nb", "host=hidden"),
             ("/pgweir-config/main/databases/app", "host=hidden\nx = y"),
+            ("/pgweir-config/main/databases/app", "host=hidden\\"),
             ("/pgweir-config/main/databases/app", "password=hidden"),
             (
                 "/pgweir-config/main/databases/app",

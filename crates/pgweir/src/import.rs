@@ -1,10 +1,5 @@
 //! `pgweir import pgcat.toml`: converts a configuration of PgCat to an ini file and a userlist.
 
-mod ini;
-mod pgcat;
-mod pool;
-mod users;
-
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
@@ -12,9 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use pgweir_formats::pgcat::{self, ConvertError};
 use zeroize::Zeroizing;
-
-pub(crate) use pgcat::ConvertError;
 
 /// The names of the files.
 const INI: &str = "pgweir.ini";
@@ -29,12 +23,6 @@ pub(crate) enum ImportError {
     Convert(PathBuf, #[source] ConvertError),
     #[error("{0}: cannot be written: {1}")]
     Write(PathBuf, #[source] io::Error),
-}
-
-/// The contents of the two files.
-struct Imported {
-    ini: Zeroizing<String>,
-    userlist: Zeroizing<String>,
 }
 
 /// Converts PgCat's file. Prints the results, or writes them to files in `folder`.

@@ -1,17 +1,37 @@
-//! Converts PgCat's configuration, key by key. A comment in the result names each key without an equivalent.
+//! Converts PgCat's configuration to an ini file and a userlist, key by key. A comment in the result names each key
+//! without an equivalent.
+
+mod lines;
+mod pool;
+mod users;
 
 use toml::{Table, Value};
 use zeroize::Zeroizing;
 
-use super::{Imported, ini::Lines, pool, users::Users};
+use self::{lines::Lines, users::Users};
 
 /// The reason why a file is not a configuration of PgCat. Never contains text of the file, which may be secret.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ConvertError {
+pub enum ConvertError {
+    /// The text is no TOML.
     #[error("{line}: {words}")]
-    Syntax { line: usize, words: String },
+    Syntax {
+        /// The number of the line, from 1 on.
+        line: usize,
+        /// What is wrong.
+        words: String,
+    },
+    /// The text is TOML, but not a configuration of PgCat.
     #[error(" not a configuration of PgCat: it has no [pools]")]
     NoPools,
+}
+
+/// The contents of the two files.
+pub struct Imported {
+    /// The ini file.
+    pub ini: Zeroizing<String>,
+    /// The userlist.
+    pub userlist: Zeroizing<String>,
 }
 
 /// The result of converting a key.
@@ -102,7 +122,7 @@ const GENERAL: &[(&str, Fate)] = &[
 ///
 /// # Errors
 /// When the text is not TOML, or not a configuration of PgCat.
-pub(super) fn convert(text: &str, auth_file: &str) -> Result<Imported, ConvertError> {
+pub fn convert(text: &str, auth_file: &str) -> Result<Imported, ConvertError> {
     let file: Table = text.parse().map_err(|error| syntax(text, &error))?;
     let Some(Value::Table(pools)) = file.get("pools") else {
         return Err(ConvertError::NoPools);
@@ -216,7 +236,7 @@ fn take(out: &mut Lines, key: &str, name: &str, value: Option<String>) {
 }
 
 /// Converts the keys of `auth_query`, in `[general]` or in a pool.
-pub(super) fn auth_query(
+fn auth_query(
     scope: &str,
     table: &Table,
     users: &mut Users,
@@ -236,7 +256,7 @@ pub(super) fn auth_query(
 }
 
 /// Returns a value as text for the ini file, unless it is a table or an array.
-pub(super) fn scalar(value: &Value) -> Option<String> {
+fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Integer(number) => Some(number.to_string()),
@@ -247,7 +267,7 @@ pub(super) fn scalar(value: &Value) -> Option<String> {
 }
 
 /// Converts milliseconds to seconds.
-pub(super) fn seconds(value: &Value) -> Option<String> {
+fn seconds(value: &Value) -> Option<String> {
     let millis = u64::try_from(value.as_integer()?).ok()?;
     Some(match (millis / 1000, millis % 1000) {
         (whole, 0) => whole.to_string(),

@@ -6,8 +6,9 @@ use pgweir_config::is_console;
 use toml::{Table, Value};
 
 use super::{
-    ini::Lines,
-    pgcat::{auth_query, scalar, seconds},
+    auth_query,
+    lines::Lines,
+    scalar, seconds,
     users::{Share, Users},
 };
 

@@ -1,10 +1,9 @@
-//! Chooses the text format that a scraper prefers by its header `Accept`.
+//! The header `Accept` of a scrape.
 
-use super::exposition::Format;
-
-/// Returns the format that the header prefers. Without a header, or if it names none of the formats, this is the older
-/// one.
-pub(super) fn format_for(accept: Option<&str>) -> Format {
+/// Returns whether the header prefers OpenMetrics to Prometheus' older text format. It does not if there is no header, or
+/// if the header names neither format.
+#[must_use]
+pub fn prefers_openmetrics(accept: Option<&str>) -> bool {
     let ranges = accept.unwrap_or_default().split(',');
     let (mut open, mut classic) = (0, 0);
     for range in ranges {
@@ -27,11 +26,7 @@ pub(super) fn format_for(accept: Option<&str>) -> Format {
             _ => {}
         }
     }
-    if open > 0 && open >= classic {
-        Format::OpenMetrics
-    } else {
-        Format::Classic
-    }
+    open > 0 && open >= classic
 }
 
 /// Returns a quality in thousandths: 0 to 1000.
@@ -49,29 +44,26 @@ mod tests {
         let prometheus_3 = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,\
             application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,\
             text/plain;version=0.0.4;q=0.2,*/*;q=0.1";
-        for (accept, format) in [
-            (None, Format::Classic),
-            (Some(""), Format::Classic),
-            (Some("*/*"), Format::Classic),
-            (Some("text/html, nonsense;;=;q=x"), Format::Classic),
-            (Some("text/plain"), Format::Classic),
-            (Some("application/openmetrics-text"), Format::OpenMetrics),
+        for (accept, expected) in [
+            (None, false),
+            (Some(""), false),
+            (Some("*/*"), false),
+            (Some("text/html, nonsense;;=;q=x"), false),
+            (Some("text/plain"), false),
+            (Some("application/openmetrics-text"), true),
             (
                 Some("Application/OpenMetrics-Text; version=\"1.0.0\""),
-                Format::OpenMetrics,
+                true,
             ),
-            (
-                Some("application/openmetrics-text;version=0.0.1"),
-                Format::Classic,
-            ),
-            (Some("application/openmetrics-text;q=0"), Format::Classic),
+            (Some("application/openmetrics-text;version=0.0.1"), false),
+            (Some("application/openmetrics-text;q=0"), false),
             (
                 Some("application/openmetrics-text;q=0.2, text/plain"),
-                Format::Classic,
+                false,
             ),
-            (Some(prometheus_3), Format::OpenMetrics),
+            (Some(prometheus_3), true),
         ] {
-            assert_eq!(format_for(accept), format, "{accept:?}");
+            assert_eq!(prefers_openmetrics(accept), expected, "{accept:?}");
         }
     }
 }

@@ -1,4 +1,6 @@
-//! Reads the contents of certificates.
+//! The contents of certificates that pgweir uses: names, and the hash for channel binding.
+
+pub mod host;
 
 use pgweir_core::PeerCertificate;
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
@@ -12,7 +14,8 @@ use x509_parser::{
 };
 
 /// Returns the identity that a certificate names.
-pub(crate) fn peer(der: &[u8]) -> Option<PeerCertificate> {
+#[must_use]
+pub fn peer(der: &[u8]) -> Option<PeerCertificate> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     Some(PeerCertificate {
         common_name: common_name(&certificate).map(str::to_owned),
@@ -23,7 +26,7 @@ pub(crate) fn peer(der: &[u8]) -> Option<PeerCertificate> {
 
 /// Returns the common name of the subject. A name with a NUL byte is ignored, since it is meant to be misread, and so are
 /// several names, since programs differ on which of them counts.
-pub(super) fn common_name<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a str> {
+fn common_name<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a str> {
     let mut names = certificate.subject().iter_common_name();
     let name = names.next()?;
     if names.next().is_some() {
@@ -33,7 +36,7 @@ pub(super) fn common_name<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'
 }
 
 /// Returns the DNS names of the certificate.
-pub(super) fn dns_names<'a>(certificate: &'a X509Certificate<'_>) -> impl Iterator<Item = &'a str> {
+fn dns_names<'a>(certificate: &'a X509Certificate<'_>) -> impl Iterator<Item = &'a str> {
     alternatives(certificate).filter_map(|name| match name {
         GeneralName::DNSName(name) => Some(*name),
         _ => None,
@@ -41,7 +44,7 @@ pub(super) fn dns_names<'a>(certificate: &'a X509Certificate<'_>) -> impl Iterat
 }
 
 /// Returns the subject's alternative names.
-pub(super) fn alternatives<'a>(
+fn alternatives<'a>(
     certificate: &'a X509Certificate<'_>,
 ) -> impl Iterator<Item = &'a GeneralName<'a>> {
     let extension = certificate.subject_alternative_name().ok().flatten();
@@ -52,7 +55,8 @@ pub(super) fn alternatives<'a>(
 
 /// Returns the hash of a server's certificate for `tls-server-end-point` (RFC 5929), with the hash function of the
 /// certificate's signature, but SHA-256 in place of MD5 and SHA-1. `None` if the signature has no hash function.
-pub(super) fn end_point(der: &[u8]) -> Option<Box<[u8]>> {
+#[must_use]
+pub fn end_point(der: &[u8]) -> Option<Box<[u8]>> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     Some(match hash_of(&certificate.signature_algorithm)? {
         224 => Sha224::digest(der).as_slice().into(),

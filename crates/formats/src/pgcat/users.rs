@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use zeroize::Zeroizing;
 
-use super::ini::{Lines, userlist_line};
+use super::lines::{Lines, userlist_line};
 
 /// Settings that PgCat has per user and pool, and pgweir per user.
 #[derive(Debug, Clone, PartialEq, Eq)]

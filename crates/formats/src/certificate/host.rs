@@ -4,13 +4,13 @@ use std::net::IpAddr;
 
 use x509_parser::{certificate::X509Certificate, extensions::GeneralName};
 
-use super::certificate::{alternatives, common_name};
+use super::{alternatives, common_name};
 
 /// Checks the host against the alternative names and addresses. The common name counts only if there are none.
 ///
 /// # Errors
 /// The name that the certificate has instead.
-pub(super) fn check(certificate: &X509Certificate<'_>, host: &str) -> Result<(), String> {
+pub fn check(certificate: &X509Certificate<'_>, host: &str) -> Result<(), String> {
     let address = host.parse::<IpAddr>().ok();
     let mut first = None;
     let mut decided = false;

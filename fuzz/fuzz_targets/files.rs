@@ -1,0 +1,7 @@
+//! The checks are described at `pgweir_fuzz_targets::files`.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| pgweir_fuzz_targets::files::run(data));
