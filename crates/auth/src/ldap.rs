@@ -1,4 +1,4 @@
-//! Parses the options for LDAP servers that check passwords, of an HBA rule or of `auth_ldap_options`.
+//! Parses the LDAP options of an HBA rule or of `auth_ldap_options`: which LDAP servers check passwords, and how.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Checks of single values beyond their types.
+//! Checks of the value of one setting that its type does not make, such as bounds.
 
 use crate::{Micros, SslMode, SyslogFacility, is_console, value::Value};
 

@@ -43,7 +43,7 @@ fn passwords() -> Vec<Entry> {
         entry(
             Fault::Login(LoginFault::NoMethod),
             "`auth_type = hba`, and no line of `auth_hba_file` matches the client's address, user and database.",
-            "Add a line for it. The first line that matches decides.",
+            "Add a line that matches this client. The first line that matches decides.",
         ),
         entry(
             Fault::Login(LoginFault::Rejected),
@@ -81,7 +81,7 @@ fn passwords() -> Vec<Entry> {
         ),
         entry(
             Fault::NoForcedUser,
-            "With `auth_type = any` pgweir does not log in to servers with the client's name, so it needs another name for them.",
+            "With `auth_type = any`, pgweir does not know who the client is. So it can't log in to PostgreSQL as the client's user, and needs another one.",
             "Give the database's entry a `user=`.",
         ),
     ]
@@ -139,7 +139,7 @@ fn names() -> Vec<Entry> {
         ),
         entry(
             Fault::UnsupportedOption("NAME".to_owned()),
-            "The client sets such a parameter inside the startup parameter `options` (`PGOPTIONS`).",
+            "The startup parameter `options` (`PGOPTIONS`) sets a parameter that pgweir can't apply in this pool mode.",
             "List it in `ignore_startup_parameters`; then it has no effect.",
         ),
         entry(
@@ -187,8 +187,8 @@ fn places() -> Vec<Entry> {
         entry(
             Fault::TooManyLogins,
             "More connections than `max_login_clients`, or than `max_login_clients_per_address` from one address, had not \
-             authenticated, and pgweir had waited longest for a message of this one.",
-            "Look in the log where they come from. If they are clients that are slow to log in, raise these settings.",
+             authenticated. pgweir had waited for this client's next message for longest.",
+            "The log has the addresses of these connections. If they are clients that are slow to log in, raise these settings.",
         ),
         entry(
             Fault::LoginMemory,

@@ -54,8 +54,8 @@ settings! {
         /// Patroni's REST API, for a list of hosts with `target_session_attrs`: `http://HOST:PORT` or
         /// `https://HOST:PORT` of each member of the cluster, separated by commas. pgweir asks one of them every
         /// `patroni_interval`, and the next one if it does not answer. When Patroni reports another leader or another
-        /// state of a member, pgweir checks the hosts at once. What the servers report of themselves decides. `https`
-        /// needs `patroni_tls_ca_file`.
+        /// state of a member, pgweir checks the hosts at once. The servers' own reports decide which host is
+        /// used. `https` needs `patroni_tls_ca_file`.
         patroni: PatroniUrls, reloads, now;
         /// The longest request that is sent to another host when a standby is lost before it replied. If not set, the
         /// global `read_repeat_buffer`.

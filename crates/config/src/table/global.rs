@@ -279,10 +279,10 @@ process_settings! { {
         /// How long the connection to one host of a list may take to open before the next host is tried. 0: as long as
         /// `server_connect_timeout`.
         host_connect_timeout: Micros = "1", reloads, now;
-        /// If the host of a new server connection has sent nothing after this time (four times this time since the host
-        /// has accepted the connection: it may only be slow), pgweir opens a second connection to the next host of the
-        /// list that can be used, and keeps the one that is logged in first. The second connection counts under all
-        /// limits; if they leave no room, it is not opened. 0: pgweir tries one host after the other.
+        /// If the host of a new server connection has sent nothing after this time, pgweir opens a second connection, to
+        /// the next host of the list that can be used, and keeps the connection that is logged in first. A host that has
+        /// accepted the connection may only be slow, so pgweir then waits four times as long. The second connection
+        /// counts under all limits; if they leave no room, it is not opened. 0: pgweir tries one host after the other.
         host_race_after: Micros = "0.25", reloads, now;
         /// How often the hosts of a list are checked, if the database has `target_session_attrs`: the role of each
         /// host, the lag of a standby, and whether the host answers at all. While clients use the database, pgweir

@@ -1,5 +1,5 @@
-//! Maps servers to the clients that use them. A notification names the process that sent it. If that process is one of pgweir's
-//! servers, the client gets the pid of the server's client in its place.
+//! Maps servers to the clients that use them. A notification names the process that sent it. If that process is one of
+//! pgweir's servers, the client gets the pid of the server's client in its place.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,4 @@
-//! Reads the texts of transactions that may be traced.
+//! Looks for a `traceparent` in the texts of transactions that may be traced.
 
 use pgweir_wire::{Body, tag::frontend};
 

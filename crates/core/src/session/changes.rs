@@ -1,10 +1,10 @@
 //! The session state of a server connection that may have changed since its last clean and its last inspection.
 //!
-//! Each SQL text that is sent to the server has a [`Class`]: it says how much session state the text can change. The
-//! class of the server is the highest class of all texts that were sent to it; errors and ROLLBACK do not lower it. The
-//! class decides what the clean does. The clean runs before another client, or pgweir itself, uses the server. An inspection
-//! is a separate query: it reads the session state that the client has set, so that pgweir can set the same on the
-//! client's next server.
+//! Each SQL text that is sent to the server has a [`Class`]: it says how much session state the text can change.
+//! The class of the server is the highest class of all texts that were sent to it; errors and ROLLBACK do not lower
+//! it. The class decides what the clean does. The clean runs before another client, or pgweir itself, uses the
+//! server. An inspection is a separate query: it reads the session state that the client has set, so that pgweir
+//! can set the same on the client's next server.
 
 use std::collections::BTreeSet;
 

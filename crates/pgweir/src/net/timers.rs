@@ -1,4 +1,4 @@
-//! The deadlines of the driver. The core manages its deadlines itself.
+//! The deadlines of the driver. The core manages its own deadlines.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 

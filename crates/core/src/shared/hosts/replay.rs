@@ -10,9 +10,10 @@
 //! `synchronous_commit = off` is confirmed before its flush.
 //!
 //! Three facts bound the wait:
-//! - A standby gets only WAL that the primary has flushed. The WAL writer flushes commits that nobody has flushed within three times
-//!   `wal_writer_delay` (0.6 s by default). It may leave the records of open transactions in memory for longer, up to the next
-//!   commit of any session, so a read can wait for that commit. `read_after_write_wait` ends each wait.
+//! - A standby gets only WAL that the primary has flushed. The WAL writer flushes commits that nobody has flushed
+//!   within three times `wal_writer_delay` (0.6 s by default). It may leave the records of open transactions in
+//!   memory for longer, up to the next commit of any session, so a read can wait for that commit.
+//!   `read_after_write_wait` ends each wait.
 //! - An open transaction that goes on writing moves the end of the WAL, but nobody else waits for it: a primary whose snapshot is
 //!   the same as at the check before has completed no transaction since, so the position of that check still holds
 //!   ([`CompletedTransactions`]).
