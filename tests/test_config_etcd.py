@@ -101,6 +101,8 @@ WRONG = [
     ("databases/shop", "host=here pool_size=many", "pool_size"),
     ("databases/shop", "host=here password=hidden", "password"),
     ("databases/shop", "host=here\n[pgbouncer]", "one line"),
+    # In the file of entries, it would continue the line.
+    ("databases/shop", "host=here application_name=a\\", "backslash"),
     ("peers/1", "host=here", "peers/1: expected"),
 ]
 
