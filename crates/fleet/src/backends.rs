@@ -47,10 +47,12 @@ impl Source {
     }
 }
 
-/// Attributes backends to nodes. `nodes` has the sources that each node has recorded. The backends of a node that has
-/// recorded none may come from any source. A backend counts for *each* node that it may belong to. If no node has
-/// recorded a source, its backends also count for the reserved number of the source, since they may belong to a node
-/// that the store has forgotten.
+/// Attributes backends to nodes. `nodes` has the sources that each node has recorded. A backend counts for *each* node
+/// that has recorded its source. If no node has, the backend counts for the reserved number of the source: it may belong
+/// to a node that has not recorded the source yet, or to one whose record of the source the store has forgotten.
+///
+/// A backend whose source another node has recorded does not count for a node without sources. Otherwise a lost node
+/// without sources would hold servers for as long as other nodes have backends, which is for ever.
 #[must_use]
 pub fn attribute(
     backends: &BTreeMap<Source, u32>,
@@ -62,20 +64,13 @@ pub fn attribute(
             recorded.entry(source).or_default().push(id);
         }
     }
-    let without_sources = nodes.iter().filter(|(_, sources)| sources.is_empty());
-    let without_sources: Vec<NodeId> = without_sources.map(|(&id, _)| id).collect();
     let mut found = BTreeMap::<NodeId, u32>::new();
     for (source, &count) in backends.iter().filter(|&(_, &count)| count > 0) {
         let own = recorded.get(source);
         let unknown = own.is_none().then(|| source.reserved_id());
         let owners: Vec<NodeId> = match source {
             Source::Hidden => nodes.keys().copied().collect(),
-            _ => own
-                .into_iter()
-                .flatten()
-                .chain(&without_sources)
-                .copied()
-                .collect(),
+            _ => own.cloned().unwrap_or_default(),
         };
         for id in owners.into_iter().chain(unknown) {
             let sum = found.entry(id).or_default();
@@ -94,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_counts_for_each_node_that_may_own_it() {
+    fn a_backend_counts_for_each_node_that_has_recorded_its_source() {
         let (a, b) = (address("10.0.0.1"), address("10.0.0.2"));
         let (c, d) = (address("fe80::1"), address("fe80::2"));
         let backends = [(a, 5), (b, 3), (c, 2), (Source::Socket, 1), (d, 0)];
@@ -115,8 +110,8 @@ mod tests {
             assert_eq!(found.get(&source.reserved_id()), None, "{source:?}");
         }
         nodes_only(&mut found);
-        // Node 3 may own all of them.
-        assert_eq!(found, [(1, 5), (2, 8), (3, 11), (4, 1)].into());
+        // The two backends from `c`, which may belong to node 3, are reserved. No other backend counts for node 3.
+        assert_eq!(found, [(1, 5), (2, 8), (4, 1)].into());
         let hidden = [(Source::Hidden, 4)].into();
         let mut found = attribute(&hidden, &BTreeMap::from(nodes));
         nodes_only(&mut found);

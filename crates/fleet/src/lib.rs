@@ -25,10 +25,11 @@
 //!    free when an operator, or a role with the privilege, terminates its backends.
 //!
 //!    PostgreSQL shows the address that a backend's connection comes from, but not the node. So each node records its
-//!    addresses, and a backend counts for *each* node that it may belong to ([`attribute`]). Therefore `n` is never too
-//!    small. If `n` is too large, servers become free later than they could. The node that counts leaves out its own
-//!    backends, which it knows by their process ids. So a node that starts at the address of a lost node can free the
-//!    servers of that node.
+//!    addresses, and a backend counts for *each* node that has recorded its address ([`attribute`]). Therefore `n` is
+//!    never too small. If `n` is too large, servers become free later than they could. The node that counts leaves out
+//!    its own backends, which it knows by their process ids. So a node that starts at the address of a lost node can
+//!    free the servers of that node. A node takes no spare server before it has counted, and by its own count it learns
+//!    its address. So a record without an address has an `extra` of 0, and its node has at most its floor.
 //! 3. *A node ends its lease before other nodes consider it over.* The node measures the lease from the moment at which
 //!    it sent the renewal, and the lease lasts for [`Terms::usable`]. The other nodes measure from the moment at which
 //!    they read the renewal, and wait for [`Terms::patience`]. Clocks of different nodes are never compared. But the
@@ -37,8 +38,9 @@
 //! 4. *After the store was restored from an old copy, its records are checked first.* Each node compares its own record
 //!    with the `extra` that it has, and uses the smaller number. For the time of a lease, no node takes a free server.
 //!    Then the nodes correct each record that was not renewed since the restore to the number of backends in
-//!    PostgreSQL, and add records for backends of nodes that the store has forgotten. A node renews its lease only when
-//!    it has no more servers than its record allows.
+//!    PostgreSQL, and add records for backends from addresses that the store has forgotten: those of nodes without a
+//!    record, and of nodes whose record has no address yet. A node renews its lease only when it has no more servers
+//!    than its record allows.
 //!
 //! # What this assumes
 //!
@@ -49,8 +51,9 @@
 //!   backends that the node no longer counts, until PostgreSQL notices the failure (`tcp_keepalives_idle`,
 //!   `tcp_user_timeout`). A single process with a limit has the same gap.
 //! - A node has recorded all addresses that its servers come from, or none.
-//! - After the store was restored from an old copy, a silent node that the store has forgotten shares no address with a
-//!   running node. Otherwise no node could find out that the backends from this address belong to two nodes.
+//! - After the store was restored from an old copy, a silent node that the store has forgotten, or whose address it has
+//!   forgotten, shares no address with a running node. Otherwise no node could find out that the backends from this
+//!   address belong to two nodes.
 //! - While a node does not know that one of its backends has ended, PostgreSQL gives the process id of that backend to
 //!   no backend of another node.
 //! - Nodes notice when the store goes back in time: their connections break, or the cluster's id, the raft term or the

@@ -3,6 +3,7 @@
 //! At each step, the simulator checks that PostgreSQL has no more backends than the fleet's budget. A seed determines
 //! the whole world.
 
+mod calm;
 mod large;
 mod machine;
 mod store;
@@ -15,6 +16,7 @@ use std::{
 use fastrand::Rng;
 use pgweir_fleet::{NodeId, Source, Terms};
 
+pub use calm::run_fleet_until_calm;
 pub use large::{LargeFleetFigures, RequestRates, run_large_fleet};
 use machine::Machine;
 use store::Store;
@@ -39,6 +41,9 @@ pub enum PlantedFleetFault {
     EarlyReturn,
     /// A backend counts only for the first node with its address.
     FirstMatch,
+    /// A backend also counts for each node whose record has no address. The budget is not exceeded, but servers stay
+    /// reserved for a lost node.
+    AnyAddress,
     /// The number of logins to servers under way is not limited.
     ManyLogins,
 }
@@ -162,6 +167,14 @@ impl FleetWorld {
             next_id: u64::from(nodes) + 1,
             busy: (0, None),
             rng,
+        }
+    }
+
+    /// Gives each machine an address of its own.
+    fn give_own_addresses(&mut self) {
+        self.hosts = (0..self.terms.nodes).map(address).collect();
+        for (machine, host) in self.machines.iter().zip(&self.hosts) {
+            self.store.note_address(machine.id(), *host);
         }
     }
 

@@ -28,7 +28,7 @@ use std::{collections::BTreeMap, fmt};
 pub use checks::{Guarantee, Violation};
 pub use fleet::{
     FleetEventCounts, FleetFailure, FleetScenario, LargeFleetFigures, PlantedFleetFault,
-    RequestRates, run_fleet, run_large_fleet,
+    RequestRates, run_fleet, run_fleet_until_calm, run_large_fleet,
 };
 pub use scenario::{PlantedFault, Scenario};
 use world::World;

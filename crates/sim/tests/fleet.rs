@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use pgweir_sim::{FleetScenario, PlantedFleetFault, run_fleet, run_large_fleet};
+use pgweir_sim::{
+    FleetScenario, PlantedFleetFault, run_fleet, run_fleet_until_calm, run_large_fleet,
+};
 
 /// Worlds that are simulated if `PGWEIR_SIM_SEEDS` does not say otherwise.
 const WORLDS: u64 = 300;
@@ -23,8 +25,7 @@ fn scenario(seed: u64, planted_fault: Option<PlantedFleetFault>) -> FleetScenari
 
 #[test]
 fn the_budget_is_never_exceeded() {
-    let worlds = std::env::var("PGWEIR_SIM_SEEDS").ok();
-    let worlds = worlds.map_or(WORLDS, |worlds| worlds.parse().expect("a number"));
+    let worlds = worlds();
     let mut events = BTreeMap::<&str, u64>::new();
     for seed in 0..worlds {
         let event_counts =
@@ -63,6 +64,37 @@ fn planted_faults_are_found() {
         println!("{planted_fault:?}: seed {found:?}");
         assert!(found.is_some(), "{planted_fault:?} was not noticed");
     }
+}
+
+fn worlds() -> u64 {
+    let worlds = std::env::var("PGWEIR_SIM_SEEDS").ok();
+    worlds.map_or(WORLDS, |worlds| worlds.parse().expect("a number"))
+}
+
+/// A node was killed, and the store restored from an old copy, which may have the node's record without its address.
+#[test]
+fn no_server_stays_reserved_after_the_faults() {
+    let mut times = Vec::new();
+    for seed in 0..worlds() {
+        let time = run_fleet_until_calm(seed, None).unwrap_or_else(|failure| panic!("{failure:?}"));
+        times.push(time.unwrap_or_else(|| panic!("servers stay reserved: seed {seed}")));
+    }
+    times.sort_unstable();
+    println!(
+        "{} worlds: all servers are in use after {} us (median), {} us (longest)",
+        times.len(),
+        times[times.len() / 2],
+        times[times.len() - 1]
+    );
+}
+
+#[test]
+fn a_server_that_stays_reserved_is_found() {
+    let planted_fault = Some(PlantedFleetFault::AnyAddress);
+    let found = (0..SEEDS_WITH_FAULT_MAX)
+        .find(|&seed| run_fleet_until_calm(seed, planted_fault) == Ok(None));
+    println!("AnyAddress: seed {found:?}");
+    assert!(found.is_some());
 }
 
 /// A share follows the demand within 2 s: one node gets all spare servers after another one has had them.

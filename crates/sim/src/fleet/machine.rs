@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use pgweir_fleet::{Load, Node, NodeId, Terms};
+use pgweir_fleet::{Answer, Load, Node, NodeId, Terms};
 
-use super::{PlantedFleetFault, STEP, store::Store};
+use super::{
+    PlantedFleetFault, STEP,
+    store::{Sent, Store},
+};
 
 /// Servers that are opened or closed within a step.
 const TURN_MAX: usize = 8;
@@ -30,6 +33,8 @@ pub(super) struct Machine {
     open: u32,
     /// The times at which PostgreSQL closes its side of servers that the node has closed.
     closing: Vec<u64>,
+    /// Whether PostgreSQL has shown the node the address that its servers come from.
+    knows_address: bool,
 }
 
 impl Machine {
@@ -48,6 +53,7 @@ impl Machine {
             logins: Vec::new(),
             open: 0,
             closing: Vec::new(),
+            knows_address: false,
         }
     }
 
@@ -64,6 +70,13 @@ impl Machine {
         let from = self.stopped_until.max(now);
         self.stopped_until = self.stopped_until.max(until);
         self.stood += self.stopped_until - from;
+    }
+
+    /// Ends all faults of this machine. A process that was killed may start again.
+    pub(super) fn end_faults(&mut self, now: u64) {
+        self.stopped_until = self.stopped_until.min(now);
+        self.cut_until = now;
+        self.dead_until = self.dead_until.map(|_| now);
     }
 
     pub(super) fn kill(&mut self, until: u64) {
@@ -155,6 +168,8 @@ impl Machine {
         let is_cut = now < self.cut_until;
         while let Some(arrived) = store.receive(now, self.id()) {
             if !is_cut {
+                // The query that counts also shows where its own connection comes from.
+                self.knows_address |= matches!(arrived.answer, Answer::Backends(_));
                 let (number, instance) = (arrived.number, arrived.instance);
                 self.node.answer(clock, number, instance, arrived.answer);
             }
@@ -179,10 +194,16 @@ impl Machine {
             wanted: self.wanted,
             weight: 1,
         };
-        if let Some(request) = self.node.tick(clock, load)
+        self.knows_address |= self.open > 0 && rng.u8(..10) == 0;
+        if let Some((number, request)) = self.node.tick(clock, load)
             && !is_cut
         {
-            store.send(now, self.id(), request, rng);
+            let sent = Sent {
+                number,
+                request,
+                knows_address: self.knows_address,
+            };
+            store.send(now, self.id(), sent, rng);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
-use pgweir_fleet::{Answer, Change, Ledger, NodeId, Request, Source, attribute};
+use pgweir_fleet::{Answer, Change, Ledger, NodeId, Record, Refusal, Request, Source, attribute};
 
 use super::PlantedFleetFault;
 
@@ -14,6 +14,22 @@ struct Message<T> {
     number: u64,
     instance: u64,
     what: T,
+}
+
+/// A request of a node.
+pub(super) struct Sent {
+    pub(super) number: u64,
+    pub(super) request: Request,
+    /// Whether the node knows the address that its servers come from. Its record then has the address.
+    pub(super) knows_address: bool,
+}
+
+/// The content of the store.
+#[derive(Clone)]
+pub(super) struct Account {
+    ledger: Ledger,
+    /// The addresses in the records.
+    recorded: BTreeMap<NodeId, BTreeSet<Source>>,
 }
 
 /// An answer that has arrived.
@@ -36,28 +52,35 @@ pub(super) struct RequestsMade {
 
 /// The store. Requests and answers take any time, overtake each other, and get lost.
 pub(super) struct Store {
-    ledger: Ledger,
-    copy: Ledger,
+    account: Account,
+    copy: Account,
     instance: u64,
     requests_made: RequestsMade,
     pub(super) gone_until: u64,
     /// Whether messages get lost or take long.
     pub(super) loses: bool,
-    requests: Vec<Message<Request>>,
+    /// Whether a node that counts knows all of its own backends.
+    pub(super) knows_own_backends: bool,
+    requests: Vec<Message<Sent>>,
     answers: Vec<Message<Answer>>,
-    /// The address of each node that has ever run. The record of the node has the address.
+    /// The address of each node that has ever run.
     addresses: BTreeMap<NodeId, Source>,
 }
 
 impl Store {
     pub(super) fn new(spare: u32, loses: bool) -> Self {
-        Self {
+        let account = Account {
             ledger: Ledger::new(spare),
-            copy: Ledger::new(spare),
+            recorded: BTreeMap::new(),
+        };
+        Self {
+            copy: account.clone(),
+            account,
             instance: 0,
             requests_made: RequestsMade::default(),
             gone_until: 0,
             loses,
+            knows_own_backends: false,
             requests: Vec::new(),
             answers: Vec::new(),
             addresses: BTreeMap::new(),
@@ -79,30 +102,40 @@ impl Store {
     }
 
     pub(super) fn copy(&mut self) {
-        self.copy = self.ledger.clone();
+        self.copy = self.account.clone();
     }
 
-    /// Goes back to the last copy. Requests that are on their way are lost with their connections.
+    pub(super) fn content(&self) -> Account {
+        self.account.clone()
+    }
+
+    /// Goes back to the last copy.
     pub(super) fn restore(&mut self) {
-        self.ledger = self.copy.clone();
+        self.go_back_to(self.copy.clone());
+    }
+
+    /// From now on, the store can be reached, no message is lost, and nodes know their own backends.
+    pub(super) fn end_faults(&mut self) {
+        self.gone_until = 0;
+        self.loses = false;
+        self.knows_own_backends = true;
+    }
+
+    /// Goes back to this content. Requests that are on their way are lost with their connections.
+    pub(super) fn go_back_to(&mut self, content: Account) {
+        self.account = content;
         self.instance += 1;
         self.requests.clear();
     }
 
-    pub(super) fn send(
-        &mut self,
-        now: u64,
-        node: NodeId,
-        (number, what): (u64, Request),
-        rng: &mut Rng,
-    ) {
+    pub(super) fn send(&mut self, now: u64, node: NodeId, sent: Sent, rng: &mut Rng) {
         let delay = delay(self.loses, rng);
         self.requests.extend(delay.map(|delay| Message {
             at: now + delay,
             node,
-            number,
+            number: sent.number,
             instance: 0,
-            what,
+            what: sent,
         }));
     }
 
@@ -118,19 +151,16 @@ impl Store {
         }
         while let Some(due) = self.requests.iter().position(|request| request.at <= now) {
             let request = self.requests.swap_remove(due);
-            let answer = match request.what {
+            let answer = match request.what.request {
                 Request::Read => {
                     self.requests_made.reads += 1;
-                    Answer::Ledger(self.ledger.clone())
+                    Answer::Ledger(self.account.ledger.clone())
                 }
                 Request::Change(mut change) => {
                     if planted_fault == Some(PlantedFleetFault::IgnoredVersions) {
                         self.ignore_version(&mut change);
                     }
-                    let changed = self.ledger.apply(&change);
-                    self.requests_made.writes += 1;
-                    self.requests_made.refused += u64::from(changed.is_err());
-                    Answer::Changed(changed)
+                    Answer::Changed(self.change(&change, request.what.knows_address))
                 }
                 Request::CountBackends => {
                     self.requests_made.counts += 1;
@@ -149,6 +179,23 @@ impl Store {
         }
     }
 
+    /// Carries out a change. A node's own write records its address, if the node knows it.
+    fn change(&mut self, change: &Change, knows_address: bool) -> Result<Option<Record>, Refusal> {
+        let changed = self.account.ledger.apply(change);
+        self.requests_made.writes += 1;
+        self.requests_made.refused += u64::from(changed.is_err());
+        let recorded = &mut self.account.recorded;
+        match (&changed, change) {
+            (Ok(None), Change::Correct { node, .. }) => drop(recorded.remove(node)),
+            (Ok(_), Change::Write { node, .. }) => {
+                let own = self.addresses.get(node).filter(|_| knows_address);
+                recorded.insert(*node, own.copied().into_iter().collect());
+            }
+            _ => {}
+        }
+        changed
+    }
+
     /// Counts the backends as a node sees them: by address, without the node's own backends as far as it knows them.
     fn count(
         &self,
@@ -160,7 +207,11 @@ impl Store {
         let mut backends = BTreeMap::<Source, u32>::new();
         for (node, &count) in postgres {
             // The node may not know its latest backends yet.
-            let known = if *node == by { rng.u32(..=count) } else { 0 };
+            let known = match *node == by {
+                true if self.knows_own_backends => count,
+                true => rng.u32(..=count),
+                false => 0,
+            };
             *backends.entry(self.addresses[node]).or_default() += count - known;
         }
         let known = self.addresses.values();
@@ -168,10 +219,10 @@ impl Store {
             .map(|source| (source.reserved_id(), *source))
             .collect();
         let sources_of = |id: &NodeId| -> BTreeSet<Source> {
-            let own = self.addresses.get(id).or_else(|| reserved.get(id));
-            own.copied().into_iter().collect()
+            let recorded = self.account.recorded.get(id).cloned();
+            recorded.unwrap_or_else(|| reserved.get(id).copied().into_iter().collect())
         };
-        let nodes = self.ledger.records.keys();
+        let nodes = self.account.ledger.records.keys();
         let nodes: BTreeMap<_, _> = nodes.map(|id| (*id, sources_of(id))).collect();
         match planted_fault {
             Some(PlantedFleetFault::BlindCount) => BTreeMap::new(),
@@ -185,6 +236,12 @@ impl Store {
                 found
                     .map(|(source, count)| (owner(source), *count))
                     .collect()
+            }
+            Some(PlantedFleetFault::AnyAddress) => {
+                let mut found = attribute(&backends, &nodes);
+                let without = nodes.iter().filter(|(_, sources)| sources.is_empty());
+                found.extend(without.map(|(id, _)| (*id, backends.values().sum())));
+                found
             }
             _ => attribute(&backends, &nodes),
         }
@@ -204,7 +261,12 @@ impl Store {
 
     fn ignore_version(&self, change: &mut Change) {
         let (Change::Write { node, version, .. } | Change::Correct { node, version, .. }) = change;
-        *version = self.ledger.records.get(node).map(|record| record.version);
+        *version = self
+            .account
+            .ledger
+            .records
+            .get(node)
+            .map(|record| record.version);
     }
 }
 
