@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 
 import psycopg
 import pytest
@@ -105,6 +106,24 @@ def test_a_changed_config_map_takes_effect(mounted):
     machine.wait_until(lambda: mounted.size() == "9", what="the last one that is noticed")
     mounted.write(default_pool_size=10)
     machine.stays_true(lambda: mounted.size() == "9", 0.6)
+
+
+def test_a_change_during_the_start_is_noticed(mounted):
+    """The start waits for a reader of the log after it has read the configuration. Then the configuration changes."""
+    pooler = mounted.pooler
+    pipe = pooler.folder / "log.pipe"
+    os.mkfifo(pipe)
+    machine.give_to_service(pipe)
+    mounted.write(logfile=pipe)
+    # The process listens before it opens the log.
+    pooler.spawn().listening()
+    mounted.write(default_pool_size=7)
+    reader = subprocess.Popen(["cat", pipe], stdout=subprocess.DEVNULL)
+    try:
+        machine.wait_until(lambda: mounted.size() == "7", what="the new configuration is in force")
+    finally:
+        reader.kill()
+        reader.wait()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes a right away from the service account")

@@ -26,9 +26,9 @@ use crate::{
     cli::Cli,
     clock::Clock,
     control::{
-        Caught, ConfigSource, EntryStore, Fleet, FleetAccess, HttpControl, Logging, Origin,
-        Patroni, PatroniAccess, Program, Request, Resolver, Restart, SlowWork, Supervisor, load,
-        net_options,
+        Caught, ConfigSource, Contents, EntryStore, Fleet, FleetAccess, HttpControl, Logging,
+        Origin, Patroni, PatroniAccess, Program, Request, Resolver, Restart, SlowWork, Supervisor,
+        load, net_options,
     },
     http::{self, Http},
     log::{Log, LogBuffer},
@@ -43,6 +43,8 @@ use crate::{
 /// A checked configuration, and its messages for the operator.
 struct Plan {
     origin: Origin,
+    /// With `config_watch`: the contents of the files that the configuration was read from.
+    read: Option<Contents>,
     snapshot: Snapshot,
     /// The TLS contexts of both sides.
     tls: Contexts,
@@ -260,6 +262,7 @@ fn plan(cli: &Cli) -> Result<Plan, StartError> {
         let start = quickstart::from_url(target)?;
         return Ok(Plan {
             origin: Origin::Url,
+            read: None,
             snapshot: start.snapshot,
             tls: start.tls,
             http_tokens: None,
@@ -276,9 +279,17 @@ fn plan(cli: &Cli) -> Result<Plan, StartError> {
         return Err(StartError::NotOurUrl);
     }
     let path = PathBuf::from(target);
-    let loaded = load(&path, &Contexts::default())?;
+    let mut loaded = load(&path, &Contexts::default())?;
+    let mut read = None;
+    if loaded.snapshot.config.settings.config_watch {
+        // The files are read once more: what the configuration is read from is then no older than these contents, so
+        // the watch misses no change.
+        read = Some(Contents::read(&path));
+        loaded = load(&path, &Contexts::default())?;
+    }
     Ok(Plan {
         origin: Origin::Ini(path),
+        read,
         notes: loaded.notes(),
         snapshot: loaded.snapshot,
         tls: loaded.tls,
@@ -380,7 +391,12 @@ impl Start {
         let notifier = Notifier::new(std::env::var_os("NOTIFY_SOCKET").as_deref());
         notifier.ready();
         let supervisor = Supervisor {
-            source: ConfigSource::new(plan.origin, files_control, (log.clone(), clock), settings),
+            source: ConfigSource::new(
+                (plan.origin, plan.read),
+                files_control,
+                (log.clone(), clock),
+                settings,
+            ),
             patroni: Patroni::start(&mailboxes, &directory, plan.patroni, &snapshot.config)?,
             fleet: Fleet::start(plan.fleet, console_connector, (log.buffer(), clock))?,
             directory,

@@ -27,7 +27,7 @@ mod supervisor;
 mod threads;
 
 pub(crate) use change::{ChangeError, EntryChange};
-pub(crate) use config_source::ConfigSource;
+pub(crate) use config_source::{ConfigSource, Contents};
 pub(crate) use etcd_entries::EntryStore;
 pub(crate) use fleet::{Fleet, FleetAccess, NodesAnswer, NodesOrder, OrderReply};
 pub(crate) use patroni::{Access as PatroniAccess, Patroni};

@@ -383,8 +383,18 @@ impl Supervisor {
     fn reload(&mut self, console: Option<(WorkerId, Token)>) {
         self.notifier.reloading();
         let before = self.directory.snapshot();
+        let watched = self.source.watched().map(Path::to_owned);
         let outcome = match self.source.path(&before.config.settings) {
-            Some(path) => self.reload_file(&path),
+            Some(path) => self
+                .reload_file(&path)
+                .and_then(|()| match self.source.watched() {
+                    // The watch has just begun. The files may have changed after they were read and before that.
+                    Some(begun) if watched.as_deref() != Some(begun) => {
+                        let begun = begun.to_owned();
+                        self.reload_file(&begun)
+                    }
+                    _ => Ok(()),
+                }),
             None => {
                 let problem = "there is no configuration file: pgweir was started with a URL";
                 self.say(Level::Warning, format!("RELOAD: {problem}"));

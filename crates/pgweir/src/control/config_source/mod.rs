@@ -13,6 +13,7 @@ use crossbeam_channel::Sender;
 use pgweir_config::Settings;
 use pgweir_core::Level;
 
+pub(crate) use self::watcher::Contents;
 use self::watcher::Watcher;
 use super::{Origin, Request};
 use crate::{clock::Clock, log::Log};
@@ -25,6 +26,8 @@ pub(crate) struct ConfigSource {
     log: Log,
     clock: Clock,
     watch: Option<Watch>,
+    /// The contents that the configuration was read from at the start of the process, until the watch begins.
+    read_at_start: Option<Contents>,
 }
 
 /// The thread that watches files. The thread ends when this value is dropped.
@@ -36,9 +39,10 @@ struct Watch {
 }
 
 impl ConfigSource {
-    /// Begins to watch the files of the configuration, if `config_watch` says so.
+    /// Begins to watch the files of the configuration, if `config_watch` says so. `read` has the contents that the
+    /// configuration was read from. If they have changed since, there is a RELOAD at once.
     pub(crate) fn new(
-        origin: Origin,
+        (origin, read): (Origin, Option<Contents>),
         control: Sender<Request>,
         (log, clock): (Log, Clock),
         settings: &Settings,
@@ -49,6 +53,7 @@ impl ConfigSource {
             log,
             clock,
             watch: None,
+            read_at_start: read,
         };
         source.watch(settings);
         source
@@ -63,17 +68,23 @@ impl ConfigSource {
         Some(conffile.map_or_else(|| ini.clone(), PathBuf::from))
     }
 
+    /// Returns the ini file that is watched.
+    pub(super) fn watched(&self) -> Option<&Path> {
+        self.watch.as_ref().map(|watch| &*watch.ini)
+    }
+
     /// Begins to watch the files, or stops it, as `config_watch` says.
     pub(super) fn watch(&mut self, settings: &Settings) {
+        let read = self.read_at_start.take();
         let path = self.path(settings).filter(|_| settings.config_watch);
-        if path.as_deref() == self.watch.as_ref().map(|watch| &*watch.ini) {
+        if path.as_deref() == self.watched() {
             return;
         }
         self.watch = None;
         let Some(ini) = path else {
             return;
         };
-        match self.begin(&ini) {
+        match self.begin(&ini, read.as_ref()) {
             Ok(watch) => self.watch = Some(watch),
             Err(error) => {
                 let text = format!(
@@ -85,11 +96,11 @@ impl ConfigSource {
         }
     }
 
-    fn begin(&self, ini: &Path) -> std::io::Result<Watch> {
+    fn begin(&self, ini: &Path, read: Option<&Contents>) -> std::io::Result<Watch> {
         let control = self.control.clone();
         let notify = move || control.send(Request::FilesChanged).is_ok();
         let log = (self.log.buffer(), self.clock);
-        let (watcher, stop) = Watcher::new(ini.to_owned(), Box::new(notify), log)?;
+        let (watcher, stop) = Watcher::new(ini.to_owned(), read, Box::new(notify), log)?;
         let thread = thread::Builder::new()
             .name("config-watch".to_owned())
             .spawn(move || watcher.run())?;

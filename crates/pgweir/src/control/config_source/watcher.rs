@@ -9,7 +9,7 @@ use std::{
     io::{self, ErrorKind},
     mem::MaybeUninit,
     os::{fd::OwnedFd, unix::net::UnixStream},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use pgweir_config::{Config, Settings};
@@ -49,19 +49,41 @@ type Notify = Box<dyn Fn() -> bool + Send>;
 #[derive(Debug)]
 pub(super) struct Stop(#[expect(dead_code, reason = "its end is the sign")] UnixStream);
 
-/// Watches an ini file and the files that it names.
-pub(super) struct Watcher {
+/// The contents of an ini file and of the files that it names, at one time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Contents {
+    ini: PathBuf,
+    hash: [u8; 32],
+}
+
+impl Contents {
+    /// Reads the files.
+    pub(crate) fn read(ini: &Path) -> Self {
+        WatchedFiles::new(ini.to_owned()).read().1
+    }
+}
+
+/// An ini file, and the files that it names.
+#[derive(Debug)]
+struct WatchedFiles {
     ini: PathBuf,
     /// The files that the settings name, as the last readable configuration has them.
     named: Vec<PathBuf>,
+}
+
+/// Watches an ini file and the files that it names.
+pub(super) struct Watcher {
+    files: WatchedFiles,
     inotify: OwnedFd,
     stop: UnixStream,
     /// The folders that are watched, and the kernel's numbers for them.
     folders: BTreeMap<PathBuf, i32>,
     /// The folders that can't be watched.
     unwatched: BTreeSet<PathBuf>,
-    /// The hash of all contents at the last comparison.
-    seen: [u8; 32],
+    /// The contents at the last comparison.
+    seen: Contents,
+    /// Whether the files have changed before the watch began.
+    is_outdated: bool,
     notify: Notify,
     log: (LogBuffer, Clock),
 }
@@ -69,53 +91,22 @@ pub(super) struct Watcher {
 impl fmt::Debug for Watcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watcher")
-            .field("ini", &self.ini)
+            .field("files", &self.files)
             .field("folders", &self.folders)
             .finish_non_exhaustive()
     }
 }
 
-impl Watcher {
-    /// Begins to watch the files.
-    ///
-    /// # Errors
-    /// The system refuses to watch anything.
-    pub(super) fn new(
-        ini: PathBuf,
-        notify: Notify,
-        log: (LogBuffer, Clock),
-    ) -> io::Result<(Self, Stop)> {
-        let (stop, end) = UnixStream::pair()?;
-        let mut watcher = Self {
-            ini,
-            named: Vec::new(),
-            inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
-            stop,
-            folders: BTreeMap::new(),
-            unwatched: BTreeSet::new(),
-            seen: [0; 32],
-            notify,
-            log,
-        };
-        watcher.seen = watcher.look();
-        Ok((watcher, Stop(end)))
+impl WatchedFiles {
+    fn new(ini: PathBuf) -> Self {
+        let named = Vec::new();
+        Self { ini, named }
     }
 
-    /// Runs until the [`Stop`] is dropped, or nobody takes reports any more.
-    pub(super) fn run(mut self) {
-        while self.wait_for_change() {
-            let now = self.look();
-            if std::mem::replace(&mut self.seen, now) != now && !(self.notify)() {
-                return;
-            }
-        }
-    }
-
-    /// Watches the folders of all files, and returns the hash of the files' contents. A change after that is reported by
-    /// the kernel.
-    fn look(&mut self) -> [u8; 32] {
-        let files = self.files();
-        self.watch(folders_of(&files));
+    /// Reads the ini file, the files that it includes, and those that its settings name. Returns these files, and their
+    /// contents.
+    fn read(&mut self) -> (Vec<PathBuf>, Contents) {
+        let files = self.list();
         let mut hash = Sha256::new();
         for file in &files {
             match fs::read(file).map(Zeroizing::new) {
@@ -127,11 +118,15 @@ impl Watcher {
                 Err(error) => hash.update(format!("{:?}", error.kind())),
             }
         }
-        hash.finalize().into()
+        let contents = Contents {
+            ini: self.ini.clone(),
+            hash: hash.finalize().into(),
+        };
+        (files, contents)
     }
 
     /// Returns the ini file, the files that it includes, and those that its settings name.
-    fn files(&mut self) -> Vec<PathBuf> {
+    fn list(&mut self) -> Vec<PathBuf> {
         let mut files = Vec::new();
         let loaded = Config::load(&self.ini, &mut |path| {
             files.push(path.to_owned());
@@ -142,6 +137,62 @@ impl Watcher {
         }
         files.extend(self.named.iter().cloned());
         files
+    }
+}
+
+impl Watcher {
+    /// Begins to watch the files. `known` has the contents that the configuration in force was read from, if they are
+    /// known: the thread begins with a report if the files have changed since.
+    ///
+    /// # Errors
+    /// The system refuses to watch anything.
+    pub(super) fn new(
+        ini: PathBuf,
+        known: Option<&Contents>,
+        notify: Notify,
+        log: (LogBuffer, Clock),
+    ) -> io::Result<(Self, Stop)> {
+        let (stop, end) = UnixStream::pair()?;
+        let mut watcher = Self {
+            seen: Contents {
+                ini: ini.clone(),
+                hash: [0; 32],
+            },
+            files: WatchedFiles::new(ini),
+            inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
+            stop,
+            folders: BTreeMap::new(),
+            unwatched: BTreeSet::new(),
+            is_outdated: false,
+            notify,
+            log,
+        };
+        watcher.seen = watcher.look();
+        let known = known.filter(|known| known.ini == watcher.seen.ini);
+        watcher.is_outdated = known.is_some_and(|known| *known != watcher.seen);
+        Ok((watcher, Stop(end)))
+    }
+
+    /// Runs until the [`Stop`] is dropped, or nobody takes reports any more.
+    pub(super) fn run(mut self) {
+        if self.is_outdated && !(self.notify)() {
+            return;
+        }
+        while self.wait_for_change() {
+            let now = self.look();
+            let is_changed = now != self.seen;
+            self.seen = now;
+            if is_changed && !(self.notify)() {
+                return;
+            }
+        }
+    }
+
+    /// Watches the folders of all files, and returns the files' contents. The kernel reports each later change.
+    fn look(&mut self) -> Contents {
+        let (files, _) = self.files.read();
+        self.watch(folders_of(&files));
+        self.files.read().1
     }
 
     fn watch(&mut self, folders: BTreeSet<PathBuf>) {
@@ -274,7 +325,6 @@ fn named_files(settings: &Settings) -> Vec<PathBuf> {
 mod tests {
     use std::{
         os::unix::fs::symlink,
-        path::Path,
         thread::{self, JoinHandle},
         time::Duration,
     };
@@ -296,10 +346,15 @@ mod tests {
 
     impl Watching {
         fn begin(ini: &Path) -> Self {
+            Self::since(ini, None)
+        }
+
+        fn since(ini: &Path, known: Option<&Contents>) -> Self {
             let (sender, reports) = unbounded();
             let notify = Box::new(move || sender.send(()).is_ok());
             let log = (Log::new(0, false).buffer(), Clock::start());
-            let (watcher, stop) = Watcher::new(ini.to_owned(), notify, log).expect("inotify");
+            let (watcher, stop) =
+                Watcher::new(ini.to_owned(), known, notify, log).expect("inotify");
             Self {
                 reports,
                 stop: Some(stop),
@@ -361,6 +416,26 @@ mod tests {
         watching.expect_report("of a wrong configuration");
         write(at("userlist.txt"), "\"c\" \"d\"\n");
         watching.expect_report("of auth_file");
+    }
+
+    /// Files change after the configuration was read, and before they are watched.
+    #[test]
+    fn a_change_before_the_watch_begins_is_reported() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        write(at("userlist.txt"), "");
+        let users = at("userlist.txt");
+        let ini = format!(
+            "[databases]\n[pgbouncer]\nauth_file = {}\n",
+            users.display()
+        );
+        write(at("pgweir.ini"), &ini);
+        let known = Contents::read(&at("pgweir.ini"));
+        Watching::since(&at("pgweir.ini"), Some(&known)).expect_none();
+        write(at("userlist.txt"), "\"a\" \"b\"\n");
+        let watching = Watching::since(&at("pgweir.ini"), Some(&known));
+        watching.expect_report("of auth_file");
+        watching.expect_none();
     }
 
     #[test]
