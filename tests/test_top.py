@@ -131,6 +131,7 @@ def test_a_plain_frame(start_pooler, newest_pg, once):
     client.query("BEGIN")
     assert "Statements" in once(pooler, "--view", "statements").splitlines()[3]
     assert "app" in once(pooler, "--view", "hosts")
+    assert "This process shares max_server_conn with no other" in once(pooler, "--view", "fleet")
     narrow = once(pooler, COLUMNS="40")
     assert all(len(line) <= 40 for line in narrow.split("Pools")[1].splitlines())
 

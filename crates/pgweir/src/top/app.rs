@@ -197,7 +197,7 @@ impl App {
             KeyCode::BackTab => return self.show_next(VIEWS.len() - 1),
             KeyCode::Enter => return self.open_pool(),
             KeyCode::Esc | KeyCode::Backspace => return self.go_back(),
-            KeyCode::Char(digit @ '1'..='6') => {
+            KeyCode::Char(digit @ '1'..='7') => {
                 return self.show(VIEWS[digit as usize - '1' as usize].0);
             }
             code => self.move_cursor(code),

@@ -100,6 +100,7 @@ enum ViewOption {
     Hosts,
     Events,
     Statements,
+    Fleet,
 }
 
 impl From<ViewOption> for View {
@@ -111,6 +112,7 @@ impl From<ViewOption> for View {
             ViewOption::Hosts => Self::Hosts,
             ViewOption::Events => Self::Events,
             ViewOption::Statements => Self::Statements,
+            ViewOption::Fleet => Self::Fleet,
         }
     }
 }

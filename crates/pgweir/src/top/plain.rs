@@ -13,12 +13,13 @@ use super::{
 /// The largest number of lines of tables that may be long.
 const LINES_MAX: usize = 15;
 /// The views that are printed where none is named. The last column says whether the view is left out when it is empty.
-const PRINTED: [(View, bool); 5] = [
+const PRINTED: [(View, bool); 6] = [
     (View::Pools, false),
     (View::Waiters, true),
     (View::Pins, true),
     (View::Events, true),
     (View::Statements, true),
+    (View::Fleet, true),
 ];
 
 /// Returns the frame: of one view, or of the most important ones. No line is longer than `width`, if there is one.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::table::{Row, Table};
 
 /// The tables that each sample reads.
-pub(super) const ALWAYS: [&str; 10] = [
+pub(super) const ALWAYS: [&str; 11] = [
     "STATE",
     "POOLS",
     "DATABASES",
@@ -16,6 +16,7 @@ pub(super) const ALWAYS: [&str; 10] = [
     "EVENTS",
     "STATEMENTS",
     "HOSTS",
+    "FLEET",
 ];
 /// The tables that a sample reads only while they are shown, since they have a row for each connection.
 pub(super) const CONNECTIONS: [&str; 2] = ["CLIENTS", "SERVERS"];

@@ -43,10 +43,10 @@ const PLOTS: [Plotted; 4] = [
     ),
 ];
 
-const KEYS: &str = "1-6 view  arrows move  Enter pool  Esc back  </> sort  i invert  / filter  Space pause  K kill  +/- interval  \
+const KEYS: &str = "1-7 view  arrows move  Enter pool  Esc back  </> sort  i invert  / filter  Space pause  K kill  +/- interval  \
                     ? help  q quit";
 const HELP: &[&str] = &[
-    "1 to 6, Tab      another view: pools, waiters, pins, hosts, events, statements",
+    "1 to 7, Tab      another view: pools, waiters, pins, hosts, events, statements, fleet",
     "Up, Down, PgUp   select a line; its details stand below the table",
     "Enter            the clients and servers of the selected line's pool",
     "Esc, Backspace   end the filter; back to the pools",

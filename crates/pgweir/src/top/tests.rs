@@ -141,7 +141,7 @@ fn a_quiet_pool() {
         lines[..7],
         [
             "pgweir top  127.0.0.1:6432  pgweir 1  every 2 s  active",
-            " 1 Pools  2 Waiters  3 Pins  4 Hosts  5 Events  6 Statements",
+            " 1 Pools  2 Waiters  3 Pins  4 Hosts  5 Events  6 Statements  7 Fleet",
             "3 clients, 0 waiting; 1 server in use, 2 idle; 0 pinned; 100 tx/s  █",
             "Pools (1)",
             "database / user  waiting  longest  clients  in use  idle  pinned  tx/s  tx/s lately  wait p50 p95 p99  \
@@ -151,7 +151,7 @@ fn a_quiet_pool() {
             "",
         ]
     );
-    assert!(lines[11].starts_with("1-6 view"), "{}", lines[11]);
+    assert!(lines[11].starts_with("1-7 view"), "{}", lines[11]);
 }
 
 #[test]
@@ -283,6 +283,35 @@ fn hosts_have_their_roles() {
         ],
         "{page}"
     );
+}
+
+#[test]
+fn nodes_of_a_fleet() {
+    let mut app = quiet();
+    app.show(View::Fleet);
+    let columns = "node state addresses share extra wanted version last_contact";
+    let rows = [
+        "00ab|this|10.0.0.1|25|20|31|0.1.0|2026-11-25 12:00:01 UTC",
+        "00ac|lost|10.0.0.2|17|12|9|0.1.0|2026-11-25 11:58:00 UTC",
+    ];
+    app.sample.tables.insert("FLEET", table(columns, &rows));
+    let lines = text(&frame(&app, 120, 12));
+    assert_eq!(
+        lines[3..7],
+        [
+            "Nodes that share max_server_conn",
+            "node  state  addresses  share  above the floor  wanted  version  last contact (UTC)",
+            "00ab  this   10.0.0.1      25               20      31  0.1.0    12:00:01",
+            "00ac  lost   10.0.0.2      17               12       9  0.1.0    11:58:00",
+        ]
+    );
+    app.sample.tables.insert("FLEET", table(columns, &[]));
+    let page = plain::page(&app, Some(View::Fleet), None);
+    assert!(
+        page.contains("shares max_server_conn with no other"),
+        "{page}"
+    );
+    assert!(!plain::page(&app, None, None).contains("max_server_conn"));
 }
 
 #[test]

@@ -21,18 +21,20 @@ pub(super) enum View {
     Hosts,
     Events,
     Statements,
+    Fleet,
     /// One pool: its clients and servers.
     Pool,
 }
 
-/// The views that have a key: in the order of the keys 1 to 6.
-pub(super) const VIEWS: [(View, &str); 6] = [
+/// The views that have a key: in the order of the keys 1 to 7.
+pub(super) const VIEWS: [(View, &str); 7] = [
     (View::Pools, "Pools"),
     (View::Waiters, "Waiters"),
     (View::Pins, "Pins"),
     (View::Hosts, "Hosts"),
     (View::Events, "Events"),
     (View::Statements, "Statements"),
+    (View::Fleet, "Fleet"),
 ];
 
 /// The form in which a column of the console is shown.
@@ -146,6 +148,16 @@ const STATEMENTS: &[Field] = &[
     ("statement", "statement", Long, 0),
 ];
 const STATEMENT_ORDER: &str = "server time";
+const FLEET: &[Field] = &[
+    ("node", "node", Text, 3),
+    ("state", "state", Text, 0),
+    ("addresses", "addresses", Long, 1),
+    ("share", "share", Number, 0),
+    ("extra", "above the floor", Number, 4),
+    ("wanted", "wanted", Number, 0),
+    ("version", "version", Text, 2),
+    ("last_contact", "last contact (UTC)", Clock, 1),
+];
 
 /// Returns the sections of a view.
 pub(super) fn sections(
@@ -190,6 +202,12 @@ pub(super) fn sections(
             }
             statements
         }
+        View::Fleet => table(
+            "FLEET",
+            "Nodes that share max_server_conn",
+            FLEET,
+            "This process shares max_server_conn with no other (fleet_etcd is not set).",
+        ),
         View::Pool => pool
             .map(|pool| connections(sample, pool))
             .unwrap_or_default(),
@@ -260,10 +278,13 @@ fn cell(row: Row<'_>, (column, _, form, _): &Field) -> Cell {
         _ => value.to_owned(),
     };
     let tone = match value {
-        "error" | "waiting" | "down" => Tone::Bad,
-        "warning" | "refusing" | "unavailable" | "idle in transaction" | "idle and pinned" => {
-            Tone::Warning
-        }
+        "error" | "waiting" | "down" | "lost" => Tone::Bad,
+        "warning"
+        | "unknown"
+        | "refusing"
+        | "unavailable"
+        | "idle in transaction"
+        | "idle and pinned" => Tone::Warning,
         _ => Tone::Plain,
     };
     Cell::toned(text, tone)
