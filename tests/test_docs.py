@@ -58,7 +58,7 @@ NOT_RUN = {
     "docker compose up --build --wait": "fetches images; test_compose_file reads it",
     "psql -h 127.0.0.1 -p 6432 -U app app": "needs compose above it",
     "kubectl create secret generic pgweir-users --from-file=userlist.txt": "needs a cluster; test_kubernetes.py starts pods with such a secret",
-    "kubectl apply -k packaging/kubernetes/base": "needs a cluster; test_kubernetes.py builds it and starts a pod",
+    "kubectl apply -k packaging/kubernetes/base": "needs a cluster; test_kubernetes.py builds the manifests and starts a pod",
     "apt install ./target/deb/postgresql-15-pgweir-assist_*.deb": "installs on this machine",
     "sudo -u postgres psql -c \"ALTER SYSTEM SET session_preload_libraries = 'pgweir_assist'\" -c \"SELECT pg_reload_conf()\"":
         "changes a server of this machine; the assisted clusters of the tests load it so",
