@@ -4,11 +4,13 @@ import contextlib
 import signal
 import subprocess
 import threading
+import time
 
 import psycopg
 import pytest
 
 import machine
+import rawclient as wire
 from httpfixtures import http_port, start  # noqa: F401 (fixtures)
 from pooler import binary
 from scraping import UnixConnection, ask, get, scrape
@@ -137,15 +139,61 @@ def test_the_time_is_limited(drained):
         working.execute("BEGIN")
         code, words = end_of(pooler.drain(timeout=0.3))
         assert code == 2
-        assert "1 clients are left after 0.3 s: they are in transactions" in words
+        assert "1 client is left after 0.3 s: it is in a transaction or a base backup" in words
         assert working.execute("SELECT 1").fetchone() == (1,)
         working.execute("COMMIT")
         machine.wait_until(lambda: is_closed(working), what="the client leaves later")
 
 
+@pytest.mark.shows("drain_rate")
+def test_idle_clients_leave_one_after_the_other(drained):
+    """No more than `drain_rate` in a second; those of the first third of a second may leave at once."""
+    pooler = drained(drain_rate=20)
+    clients = [pooler.raw() for _ in range(30)]
+    begun = time.monotonic()
+    command = pooler.drain(timeout=60)
+
+    def have_left():
+        left = scrape(pooler.http).value("pgweir_drained_clients_total")
+        assert left <= 20 * (time.monotonic() - begun + 0.34), "the rate is exceeded"
+        return left == len(clients)
+
+    machine.wait_until(have_left, what="all clients have left")
+    assert end_of(command)[0] == 0
+    assert time.monotonic() - begun >= 1, "30 clients, of whom 6 may leave at once"
+
+
+def test_the_time_of_a_drain_can_require_a_higher_rate(drained):
+    pooler = drained(drain_rate=1)
+    clients = [pooler.raw() for _ in range(30)]
+    assert end_of(pooler.drain(timeout=4))[0] == 0
+    for client in clients:
+        client.close()
+
+
+def test_a_replication_stream_leaves_last(drained, newest_pg):
+    """The receiver connects again and goes on, so it may leave; but it may belong to a base backup, so it leaves last."""
+    pooler = drained()
+    stream = pooler.raw(user="replicator", dbname="app", replication="database")
+    position = wire.rows(stream.query("IDENTIFY_SYSTEM"))[0][2]
+    stream.send(wire.query(f"START_REPLICATION PHYSICAL {position}"))
+    machine.wait_until(lambda: newest_pg.rows("SELECT 1 FROM pg_stat_replication"), what="it streams")
+    with pooler.connect() as working:
+        working.execute("BEGIN")
+        command = pooler.drain()
+        pooler.expect_log("lets clients leave")
+        machine.stays_true(lambda: newest_pg.rows("SELECT 1 FROM pg_stat_replication") != [], 1, "it streams on")
+        assert command.poll() is None
+        working.execute("COMMIT")
+    assert end_of(command)[0] == 0
+    machine.wait_until(lambda: not newest_pg.rows("SELECT 1 FROM pg_stat_replication"), what="the stream has ended")
+    stream.close()
+
+
 def test_a_drain_says_what_it_needs(drained):
     pooler = drained()
-    assert ask(UnixConnection(pooler.http_socket), "/drain?clients=stay", "POST").status == 400
+    for query in ("clients=stay", "clients=leave&within=soon", "clients=leave&within=-1", "within=5"):
+        assert ask(UnixConnection(pooler.http_socket), f"/drain?{query}", "POST").status == 400
     assert get(pooler.http, "/drain?clients=leave", "POST").status == 401
     pooler.settings["http_listen"] = f"127.0.0.1:{pooler.http}"
     pooler.write_files()

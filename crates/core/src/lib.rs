@@ -58,8 +58,11 @@ pub use shared::catalog::{
     Catalog, CatalogReport, Catalogs, Connected, Ddl, Evaluated, Evaluation, Reading,
 };
 pub use shared::fleet::{FleetCount, FleetCounted, FleetRound};
-pub use shared::operator::{Halt, Operator, Shutdown};
 pub use shared::pool::{Search, ServerFacts, SharedPool};
+pub use shared::{
+    departures::Departures,
+    operator::{Halt, Operator, Shutdown},
+};
 pub use takeover::{HandedOverServer, TakeoverMail};
 pub use transaction_trace::{TraceParent, TransactionTrace};
 pub use worker::Worker;

@@ -15,7 +15,7 @@ use pgweir_config::{Config, HttpAddress, Problems};
 
 use crate::{
     clock::Clock,
-    http::{CLIENTS_LEAVE, CLIENTS_LEFT},
+    http::{self, CLIENTS_LEAVE, WITHIN},
 };
 
 /// The time between two requests for the number of clients that are left.
@@ -122,9 +122,16 @@ pub(crate) fn run(options: &DrainOptions) -> Result<ExitCode, DrainError> {
             ExitCode::SUCCESS
         }
         Outcome::Stayed(left) => {
-            say(&format!(
-                "{left} clients are left after {seconds} s: they are in transactions (SHOW CLIENTS lists them), and leave when these end"
-            ));
+            let left_by_now = http::clients_left(left);
+            let why = match left {
+                1 => {
+                    "it is in a transaction or a base backup (SHOW CLIENTS lists it), and leaves when that ends"
+                }
+                _ => {
+                    "they are in transactions or base backups (SHOW CLIENTS lists them), and leave when these end"
+                }
+            };
+            say(&format!("{left_by_now} after {seconds} s: {why}"));
             ExitCode::from(CLIENTS_STAYED)
         }
     })
@@ -162,8 +169,9 @@ impl Process {
     /// Lets clients leave, and waits until none is left, the time is over, or the process has ended.
     fn send_clients_away(&self, time: Duration) -> Result<Outcome, DrainError> {
         let until = self.clock.now().after(time.as_micros() as u64);
+        let order = format!("/drain?{CLIENTS_LEAVE}&{WITHIN}{}", time.as_secs_f64());
         loop {
-            let answer = match self.order(&format!("/drain?{CLIENTS_LEAVE}")) {
+            let answer = match self.order(&order) {
                 Ok(answer) => answer,
                 Err(DrainError::Connect { error, .. }) if has_ended(&error) => {
                     return Ok(Outcome::Ended);
@@ -233,7 +241,8 @@ fn parse(answer: &str) -> Option<(u16, &str)> {
 
 /// Returns the number in the answer to the request that lets clients leave.
 fn clients_left(answer: &str) -> Option<usize> {
-    answer.strip_suffix(CLIENTS_LEFT)?.parse().ok()
+    let number = answer.split(' ').next()?.parse().ok()?;
+    (answer == http::clients_left(number)).then_some(number)
 }
 
 #[cfg(test)]
@@ -283,7 +292,7 @@ mod tests {
         let outcome = process.send_clients_away(Duration::from_secs(60));
         assert_eq!(outcome.expect("an outcome"), Outcome::Left);
         let lines = answered.join().expect("ended");
-        assert_eq!(lines, ["POST /drain?clients=leave HTTP/1.1"; 2]);
+        assert_eq!(lines, ["POST /drain?clients=leave&within=60 HTTP/1.1"; 2]);
     }
 
     #[test]
@@ -341,7 +350,9 @@ mod tests {
         );
         assert_eq!(parse("HTTP/1.1 x\r\n\r\n"), None);
         assert_eq!(parse("garbage"), None);
-        assert_eq!(clients_left("12 clients are left"), Some(12));
+        for number in [0, 1, 12] {
+            assert_eq!(clients_left(&http::clients_left(number)), Some(number));
+        }
         assert_eq!(clients_left("clients are left"), None);
     }
 }

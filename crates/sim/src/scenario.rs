@@ -74,6 +74,8 @@ pub struct Scenario {
     pub requests: u32,
     /// The shutdown that ends the world; `None` if all clients disconnect and the process goes on.
     pub shutdown: Option<Shutdown>,
+    /// If the process is drained in the middle of the world: how many clients may leave in a second; 0: any number.
+    pub drain_rate: Option<u32>,
     /// A planted fault.
     pub planted_fault: Option<PlantedFault>,
     pub(crate) steps: u32,
@@ -253,6 +255,7 @@ impl Scenario {
                 Some(Shutdown::WaitForServers),
                 Some(Shutdown::Immediate),
             ][rng.usize(..5)],
+            drain_rate: None,
             planted_fault: None,
             steps: rng.u32(1_000..=4_000),
             fault_rates,
@@ -312,9 +315,22 @@ impl Scenario {
         scenario
     }
 
+    /// Creates a world as that of the seed, in which the process is drained, and no other fault happens.
+    #[must_use]
+    pub fn draining(seed: u64) -> Self {
+        let mut scenario = Self::of(seed);
+        scenario.drain_rate = Some([0, 10, 200][(seed % 3) as usize]);
+        scenario.shutdown = None;
+        scenario.fault_rates = FaultRates::default();
+        scenario.client_limits = ClientLimits::default();
+        scenario.operators = false;
+        scenario
+    }
+
     /// Returns the prefix of the seed by which the test `replay` finds the world.
     pub(crate) fn kind(&self) -> &'static str {
         match (self.standbys, self.is_wild) {
+            _ if self.drain_rate.is_some() => "draining:",
             (true, _) => "standbys:",
             (false, true) => "wild:",
             (false, false) => "",

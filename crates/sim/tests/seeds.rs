@@ -73,6 +73,18 @@ fn standbys_that_end() {
     assert!(2 * races > seeds(), "{races} races between hosts");
 }
 
+/// A drain: no client loses a transaction, and each client that is outside of a transaction leaves.
+#[test]
+fn drained_processes() {
+    let mut drained = 0;
+    for seed in 0..seeds() {
+        let event_counts =
+            run_scenario(&Scenario::draining(seed)).unwrap_or_else(|failure| panic!("{failure}"));
+        drained += event_counts.get("drained").unwrap_or(&0);
+    }
+    assert!(drained > seeds(), "{drained} clients were drained");
+}
+
 /// Seeds in which faults were found earlier.
 #[test]
 fn faults_of_before() {
@@ -85,7 +97,8 @@ fn faults_of_before() {
 }
 
 /// Runs the seed in `PGWEIR_SIM_SEED`, with a trace if it fails. For a range like `480..600`, prints what fails in each
-/// of the seeds. In `wild:70` the clients of seed 70 send messages in any order; `standbys:70` has standbys that end.
+/// of the seeds. In `wild:70` the clients of seed 70 send messages in any order; `standbys:70` has standbys that end, and in
+/// `draining:70` the process is drained.
 #[test]
 fn replay() {
     let Ok(wanted) = std::env::var("PGWEIR_SIM_SEED") else {
@@ -94,6 +107,7 @@ fn replay() {
     let (of, seeds): (fn(u64) -> Scenario, _) = match wanted.split_once(':') {
         Some(("wild", seeds)) => (Scenario::wild, seeds),
         Some(("standbys", seeds)) => (Scenario::standbys, seeds),
+        Some(("draining", seeds)) => (Scenario::draining, seeds),
         Some((kind, _)) => panic!("no such kind of seeds: {kind}"),
         None => (Scenario::of, &*wanted),
     };

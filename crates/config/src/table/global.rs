@@ -492,6 +492,10 @@ process_settings! { {
         /// file with the same name, and its sections `[removed databases]` and `[removed users]` remove entries. It
         /// need not exist. Its folder must be writable for pgweir.
         api_config_file: Option<String> = "", reloads, now;
+        /// How many clients a drain (`pgweir drain`) disconnects in a second, so that the processes to which they
+        /// connect again are not flooded with logins. If half of the time that `pgweir drain` has (`--timeout`) would not
+        /// suffice for all clients, more. `pgweir_drained_clients_total` counts these clients. 0: all of them at once.
+        drain_rate: u32 = "500", reloads, now;
         /// The largest number of HTTP connections. When it is reached, a new connection replaces the oldest one
         /// whose request is not complete; if all requests are complete, the new connection is refused.
         http_max_connections: u32 = "64", reloads, now, between::<1, 10_000>;

@@ -27,6 +27,7 @@ use crate::{
     listen::Holder,
     pool::PoolId,
     session::Tracked,
+    shared::departures::Stream,
     statement_statistics::{RunningStatements, StatementPool},
 };
 
@@ -108,6 +109,13 @@ impl Server {
             retirement,
             next_loan: NextLoan::default(),
             reads: false,
+        }
+    }
+
+    /// Notes that the connection streams WAL or changes to its client.
+    pub fn begin_stream(&mut self, begun: Stream) {
+        if let Purpose::Client { stream, .. } = &mut self.purpose {
+            *stream = Some(begun);
         }
     }
 

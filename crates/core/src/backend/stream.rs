@@ -367,10 +367,9 @@ fn kind(header: Header, expected: Expected) -> Kind {
         | backend::PORTAL_SUSPENDED
         | backend::COPY_DONE
         | backend::COPY_OUT_RESPONSE
-        | backend::COPY_BOTH_RESPONSE
         | backend::FUNCTION_CALL_RESPONSE => Kind::Pass,
         backend::READY_FOR_QUERY if header.body_len == 1 => Kind::Look,
-        backend::COPY_IN_RESPONSE => Kind::Look,
+        backend::COPY_IN_RESPONSE | backend::COPY_BOTH_RESPONSE => Kind::Look,
         _ => Kind::Unexpected,
     }
 }

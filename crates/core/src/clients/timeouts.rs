@@ -3,6 +3,8 @@
 //! This module owns no state. It finds the clients that have exceeded a timeout, and ends them. Output: effects that
 //! close a client's connection and its server connection.
 
+use pgweir_config::RESERVED_DATABASES;
+
 use crate::{
     Actions, Replication, Time, Token,
     backend::Server,
@@ -114,14 +116,15 @@ impl Timeouts<'_> {
 
     /// Does the same as [`overdue`](Self::overdue), for a client that has a server.
     fn transaction_overdue(&self, client: &Client, server: &Server) -> Option<Fault> {
-        // A replication stream is no query, and has no end. A client exempt from the limits delays no other client.
-        if server.purpose().replication() != Replication::None {
-            return None;
-        }
         let is_quiet = server.replies.is_settled() && server.is_outside_transaction();
+        if server.purpose().replication() != Replication::None {
+            // A replication stream is no query, and has no end.
+            return self.replication_departure(client, server, is_quiet);
+        }
         if is_quiet && let Some(fault) = self.departure(client) {
             return Some(fault);
         }
+        // A client exempt from the limits delays no other client.
         if server.purpose().bypasses_limits() {
             return None;
         }
@@ -170,8 +173,31 @@ impl Timeouts<'_> {
 
     /// Returns the error of a client that has to leave since the process is drained.
     fn departure(&self, client: &Client) -> Option<Fault> {
-        let operator = self.env.directory.operator();
-        let leaves = operator.leaves_when_idle(client.request.sent_at(), self.env.now);
+        let departures = self.env.directory.operator().departures();
+        let leaves = departures.leaves_when_idle(client.request.sent_at(), self.env.now);
+        leaves.then_some(Fault::Terminated)
+    }
+
+    /// Does the same as [`departure`](Self::departure), for a replication client. The receiver of a stream connects
+    /// again, and goes on at the position that it has confirmed. A base backup can't be resumed, so it goes on.
+    fn replication_departure(
+        &self,
+        client: &Client,
+        server: &Server,
+        is_quiet: bool,
+    ) -> Option<Fault> {
+        let directory = self.env.directory;
+        let departures = directory.operator().departures();
+        let leaves = if is_quiet {
+            departures.replication_client_leaves(client.request.sent_at(), self.env.now)
+        } else if server.purpose().is_stream() && departures.are_ordered() {
+            let clients = directory
+                .client_counts()
+                .of_databases_except(RESERVED_DATABASES[0]);
+            departures.stream_leaves(clients, self.env.now)
+        } else {
+            false
+        };
         leaves.then_some(Fault::Terminated)
     }
 

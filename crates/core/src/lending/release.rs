@@ -144,6 +144,7 @@ impl Lending<'_> {
             .env
             .directory
             .operator()
+            .departures()
             .leaves_after_transaction(self.env.now)
         {
             let end = ClientEffect::EndClient(client, Box::new(Fault::Terminated));

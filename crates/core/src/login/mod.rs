@@ -82,8 +82,8 @@ impl ClientLogins {
 
     /// Returns whether clients that have logged in have to be checked for timeouts, or have to leave in a pause.
     pub(crate) fn have_timeouts(&self, env: &Env<'_>) -> bool {
-        let may_end =
-            env.snapshot.config.has_client_timeouts() || env.directory.operator().clients_leave();
+        let may_end = env.snapshot.config.has_client_timeouts()
+            || env.directory.operator().departures().are_ordered();
         self.clients > 0 && may_end
     }
 

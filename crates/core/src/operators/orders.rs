@@ -33,7 +33,7 @@ pub(crate) fn apply(
     out: &mut Actions,
 ) -> Vec<Effect> {
     suspension.obey(env, connections, out);
-    if env.directory.operator().clients_leave() {
+    if env.directory.operator().departures().are_ordered() {
         connections.schedule(env.now);
     }
     let mut effects = Vec::new();

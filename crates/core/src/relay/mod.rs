@@ -341,6 +341,10 @@ impl Relay<'_> {
                 server.replies.copy_in_started();
                 Treatment::Pass
             }
+            backend::COPY_BOTH_RESPONSE => {
+                server.begin_stream(self.env.directory.operator().departures().count_stream());
+                Treatment::Pass
+            }
             backend::PARAMETER_STATUS => self.parameter_changed(conn, body, out).into(),
             tag @ (backend::PARSE_COMPLETE | backend::CLOSE_COMPLETE) => {
                 self.mark_completed(conn, tag)

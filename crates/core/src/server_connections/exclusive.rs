@@ -70,6 +70,7 @@ impl ServerConnections<'_> {
             owner: client_conn,
             bypass: client.is_past_limits(),
             replication: client.replication(),
+            stream: None,
         };
         add_login_parameters(&mut credentials, client, self.env.directory.names());
         // A replication connection may accept no such query.

@@ -7,6 +7,7 @@ pub(crate) mod bypass;
 pub mod cancel;
 pub(crate) mod catalog;
 pub(crate) mod client_counts;
+pub(crate) mod departures;
 pub mod events;
 pub mod fleet;
 pub mod hosts;

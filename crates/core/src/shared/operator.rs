@@ -8,12 +8,13 @@
 
 use std::{
     collections::BTreeSet,
-    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::{Time, Token, WorkerId, base::fault::Fault};
+use super::departures::Departures;
+use crate::{Token, WorkerId, base::fault::Fault};
 
 /// Whether the whole process is paused or suspended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,36 +39,15 @@ pub enum Shutdown {
     Immediate,
 }
 
-/// The time for which clients leave only between two requests that are some time apart, in microseconds. After this time
-/// they also leave directly after a transaction.
-const LEAVE_WHEN_IDLE_US: u64 = 2_000_000;
-
-/// The time without a request after which a client leaves, in microseconds. It keeps pgweir from closing a connection
-/// between two requests that follow each other at once.
-const QUIET_US: u64 = 100_000;
-
 /// The orders in force. Their number is bounded by the databases that admins have named and the configuration has.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Operator {
     orders: RwLock<Orders>,
     waits: Mutex<Vec<(WorkerId, Token)>>,
     /// The length of `waits`, which can be read without the lock.
     waiting: AtomicUsize,
     ending: AtomicBool,
-    /// The time at which the clients were ordered to leave, in microseconds; `u64::MAX` without this order.
-    leaving_since: AtomicU64,
-}
-
-impl Default for Operator {
-    fn default() -> Self {
-        Self {
-            orders: RwLock::default(),
-            waits: Mutex::default(),
-            waiting: AtomicUsize::default(),
-            ending: AtomicBool::default(),
-            leaving_since: AtomicU64::new(u64::MAX),
-        }
-    }
+    departures: Departures,
 }
 
 #[derive(Debug, Default)]
@@ -254,36 +234,11 @@ impl Operator {
         self.ending.load(Ordering::Relaxed)
     }
 
-    /// Orders all clients to leave between two of their transactions. The order lasts until the process ends. Returns
-    /// whether the order is new.
-    pub fn send_clients_away(&self, now: Time) -> bool {
-        let since = &self.leaving_since;
-        let relaxed = Ordering::Relaxed;
-        since
-            .compare_exchange(u64::MAX, now.0, relaxed, relaxed)
-            .is_ok()
-    }
-
-    /// Returns whether clients were ordered to leave.
+    /// Returns the order that all clients leave.
     #[inline]
     #[must_use]
-    pub fn clients_leave(&self) -> bool {
-        self.leaving_since.load(Ordering::Relaxed) != u64::MAX
-    }
-
-    /// Returns whether a client that is outside of a transaction, and has sent its last request at this time, has to
-    /// leave.
-    #[must_use]
-    pub fn leaves_when_idle(&self, sent_at: Time, now: Time) -> bool {
-        self.clients_leave() && now.since(sent_at) >= QUIET_US
-    }
-
-    /// Returns whether a client has to leave directly after a transaction, since it hardly ever pauses.
-    #[inline]
-    #[must_use]
-    pub fn leaves_after_transaction(&self, now: Time) -> bool {
-        let since = Time(self.leaving_since.load(Ordering::Relaxed));
-        self.clients_leave() && now.since(since) >= LEAVE_WHEN_IDLE_US
+    pub fn departures(&self) -> &Departures {
+        &self.departures
     }
 
     /// Registers a console that waits for servers to be closed. After this call, the caller checks once more whether
@@ -362,21 +317,6 @@ mod tests {
         assert!(operator.is_halted("app") && !operator.is_disabled("other"));
         assert_eq!(text(operator.resume_database("app")), "");
         assert!(!operator.is_halted("app"));
-    }
-
-    #[test]
-    fn clients_leave_when_they_pause_and_later_after_a_transaction() {
-        let (operator, start) = (Operator::default(), Time(7_000_000));
-        let (idle, soon) = (start.after(QUIET_US), start.after(QUIET_US - 1));
-        assert!(!operator.clients_leave() && !operator.leaves_when_idle(start, idle));
-        assert!(!operator.leaves_after_transaction(Time(u64::MAX)));
-        assert!(operator.send_clients_away(start));
-        assert!(!operator.send_clients_away(idle), "the first order counts");
-        assert!(operator.leaves_when_idle(start, idle) && !operator.leaves_when_idle(start, soon));
-        let late = start.after(LEAVE_WHEN_IDLE_US);
-        assert!(
-            !operator.leaves_after_transaction(idle) && operator.leaves_after_transaction(late)
-        );
     }
 
     #[test]

@@ -50,7 +50,7 @@ use tokio::{
 pub(crate) use self::{
     access::Tokens,
     exposition::{FamilyPoints, Kind, PointValue},
-    pages::{CLIENTS_LEAVE, CLIENTS_LEFT},
+    pages::{CLIENTS_LEAVE, WITHIN, clients_left},
     sockets::{AddressUse, Bound, HttpListenError},
 };
 use self::{

@@ -48,11 +48,19 @@ pub(super) enum Page {
     Unknown,
 }
 
-/// The query of `/drain` that lets clients leave.
+/// The parameter of `/drain` that lets clients leave.
 pub(crate) const CLIENTS_LEAVE: &str = "clients=leave";
 
-/// The end of the answer to a request with this query: the answer begins with the number of clients.
-pub(crate) const CLIENTS_LEFT: &str = " clients are left";
+/// The beginning of the parameter of `/drain` with the seconds within which the clients should have left.
+pub(crate) const WITHIN: &str = "within=";
+
+/// Returns the answer to a request that lets clients leave.
+pub(crate) fn clients_left(clients: usize) -> String {
+    match clients {
+        1 => "1 client is left".to_owned(),
+        clients => format!("{clients} clients are left"),
+    }
+}
 
 const CONTENTS: &str = "pgweir answers here:\n\
     GET /: in a browser, what happens now and in the last 15 minutes\n\
@@ -281,21 +289,28 @@ async fn metrics(state: &Rc<State>, headers: &HeaderMap) -> Answer {
 
 /// Makes the process not ready, and lets clients leave if the query says so.
 fn drain(state: &State, sender: &Sender, query: &str) -> Result<Answer, Refusal> {
-    match query {
-        "" => {
-            state.drain(sender);
-            let text = "draining: /readyz says no from now on";
-            Ok(plain(StatusCode::OK, text))
-        }
-        CLIENTS_LEAVE => {
-            let left = state.send_clients_away(sender);
-            Ok(plain(StatusCode::OK, &format!("{left}{CLIENTS_LEFT}")))
-        }
-        _ => {
-            let why = format!("/drain has one parameter, {CLIENTS_LEAVE}");
-            Err(Refusal::Query(why))
-        }
+    if query.is_empty() {
+        state.drain(sender);
+        let text = "draining: /readyz says no from now on";
+        return Ok(plain(StatusCode::OK, text));
     }
+    let within = seconds_to_leave(query).ok_or_else(|| {
+        let why = format!("/drain has the parameters {CLIENTS_LEAVE} and {WITHIN}SECONDS");
+        Refusal::Query(why)
+    })?;
+    let left = state.send_clients_away(sender, within);
+    Ok(plain(StatusCode::OK, &clients_left(left)))
+}
+
+/// Returns the seconds within which the clients should have left, 0 if the query of `/drain` has no such time; `None` if
+/// the query is not valid.
+fn seconds_to_leave(query: &str) -> Option<f64> {
+    let rest = query.strip_prefix(CLIENTS_LEAVE)?;
+    if rest.is_empty() {
+        return Some(0.0);
+    }
+    let seconds = rest.strip_prefix('&')?.strip_prefix(WITHIN)?.parse().ok()?;
+    (0.0..=86_400.0).contains(&seconds).then_some(seconds)
 }
 
 /// Checks whether this database has a server, or may get one.

@@ -297,11 +297,18 @@ impl State {
         }
     }
 
-    /// Makes the process not ready, and orders all clients to leave between two of their transactions. Returns the
-    /// number of clients that are left.
-    pub(super) fn send_clients_away(&self, sender: &Sender) -> usize {
+    /// Makes the process not ready, and orders all clients to leave between two of their transactions, `drain_rate` of
+    /// them in a second, or more if less than half of them would leave in the first half of `within` seconds. 0: there
+    /// is no such time. Returns the number of clients that are left.
+    pub(super) fn send_clients_away(&self, sender: &Sender, within: f64) -> usize {
         self.drain(sender);
-        if self.directory.operator().send_clients_away(self.now()) {
+        let left = self.directory.client_counts().of_databases_except(CONSOLE);
+        let rate = match self.directory.snapshot().config.settings.drain_rate {
+            0 => 0,
+            rate => rate.max(rate_for(left, within)),
+        };
+        let departures = self.directory.operator().departures();
+        if departures.order(self.now(), rate) {
             let text = format!(
                 "drain: {} lets clients leave between their transactions",
                 sender.name
@@ -309,8 +316,7 @@ impl State {
             self.say(Level::Log, text);
             self.gatherer.announce_orders();
         }
-        let counts = self.directory.client_counts();
-        counts.of_databases_except(CONSOLE)
+        left
     }
 
     pub(super) fn answered(&self, page: Page, status: StatusCode) {
@@ -366,6 +372,15 @@ impl State {
             is_ready: self.readiness().is_ok(),
             export: self.exporter.counts(),
         }
+    }
+}
+
+/// Returns how many clients have to leave in a second so that all of them have left after half of these seconds.
+fn rate_for(clients: usize, within: f64) -> u32 {
+    match within > 0.0 {
+        // The conversion saturates.
+        true => (clients as f64 / (within / 2.0)).ceil() as u32,
+        false => 0,
     }
 }
 

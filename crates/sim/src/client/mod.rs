@@ -84,6 +84,10 @@ pub(crate) struct Client {
     pub(crate) key: Option<(u32, Vec<u8>)>,
     /// The bytes that were not sent yet.
     pub(crate) output: VecDeque<u8>,
+    /// Whether the client has sent a request that ends its server.
+    has_ended_server: bool,
+    /// Whether a drain has disconnected the client.
+    pub(crate) was_drained: bool,
     pub(crate) errors_made: u64,
     /// Whether a cancel request has named the client's key.
     pub(crate) was_named: bool,
@@ -189,6 +193,8 @@ impl Client {
             link,
             key: None,
             output: VecDeque::new(),
+            has_ended_server: false,
+            was_drained: false,
             errors_made: 0,
             was_named: false,
             withdrawn: 0,
@@ -561,6 +567,8 @@ impl Client {
             );
             return Err(Violation::new(Guarantee::Reasons, what));
         }
+        self.was_drained |=
+            faults.drain && !self.has_ended_server && text == crate::postgres::LAST_WORDS;
         if report.severity == b"ERROR" {
             self.withdrawn += u64::from(text == CANCELED);
             self.request_failed();
@@ -581,6 +589,17 @@ impl Client {
         let mut text = || String::from_utf8_lossy(texts.next().unwrap_or_default()).into_owned();
         let name = text();
         self.parameters.insert(name, text());
+    }
+
+    /// Returns whether no transaction of the client is open, as far as the client knows, and no answer has begun.
+    fn is_outside_transaction(&self) -> bool {
+        self.own.status == b'I' && !self.has_begun()
+    }
+
+    /// Returns whether the client has logged in, is outside of a transaction, and waits for no answer.
+    pub(crate) fn is_idle(&self) -> bool {
+        let waits = !self.units.is_empty() || self.open.is_some() || !self.output.is_empty();
+        self.phase == Phase::Ready && !waits && self.is_outside_transaction()
     }
 
     fn has_begun(&self) -> bool {

@@ -25,6 +25,8 @@ pub(crate) struct PastFaults {
     pub(crate) logins_failed: bool,
     pub(crate) wait_timeout: bool,
     pub(crate) shutdown: bool,
+    /// Whether the process is drained.
+    pub(crate) drain: bool,
     pub(crate) takeover: bool,
     pub(crate) statement_mode: bool,
     pub(crate) limits: ClientLimits,
@@ -45,6 +47,7 @@ impl Client {
             "the connection that listened for it was lost" => {
                 self.listens() && (faults.servers_lost || faults.logins_failed)
             }
+            LAST_WORDS if faults.drain && !self.has_ended_server => self.is_outside_transaction(),
             "server conn crashed?" | LAST_WORDS | UNKNOWN => faults.servers_lost,
             HOST_LEFT | HOST_LEFT_UNKNOWN => faults.servers_lost || faults.logins_failed,
             "login failed" => self.is_native() && (faults.logins_failed || faults.servers_lost),

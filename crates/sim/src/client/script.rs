@@ -138,7 +138,10 @@ impl Client {
             14 | 15 => self.slow(rng.u32(1..100)),
             16 if rng.bool() => self.function_call(),
             16 if rng.u8(..3) == 0 => self.simple(&[], true),
-            16 if rng.u8(..4) == 0 => self.simple(&["die"], true),
+            16 if rng.u8(..4) == 0 => {
+                self.has_ended_server = true;
+                self.simple(&["die"], true);
+            }
             _ => self.pipeline(size, rng),
         }
     }

@@ -260,6 +260,11 @@ impl Cluster {
         self.unsure.extend(backend.tap.owner.filter(|_| !is_quiet));
     }
 
+    /// Returns whether a backend has ended while it worked for this client, or with a transaction of this client.
+    pub(crate) fn has_lost_work(&self, client: usize) -> bool {
+        self.unsure.contains(&client)
+    }
+
     pub(crate) fn is_alive(&self, index: usize) -> bool {
         !matches!(self.backends[index].phase, Phase::Gone)
     }

@@ -205,6 +205,18 @@ impl World {
         }
     }
 
+    /// Orders all clients to leave, if the scenario says so.
+    pub(super) fn begin_drain(&mut self) {
+        let Some(rate) = self.scenario.drain_rate else {
+            return;
+        };
+        self.note(|| format!("drain: {rate} clients per second"));
+        self.faults.drain = true;
+        let departures = self.directory.operator().departures();
+        departures.order(self.now, rate);
+        self.mail_to_all(|| Mail::OperatorOrders);
+    }
+
     fn kill_server(&mut self) {
         let mut alive: Vec<usize> = (0..self.cluster.backends.len())
             .filter(|&index| self.cluster.is_alive(index))

@@ -145,6 +145,9 @@ impl World {
                 self.arrive()?;
             }
             self.inject_fault()?;
+            if self.step == self.scenario.steps / 2 {
+                self.begin_drain();
+            }
             let events = self.enabled(stalled, true);
             let client_acts = events.is_empty() || self.rng.u8(..8) == 0;
             if client_acts && self.act(Intent::SendRequests) {
@@ -167,6 +170,7 @@ impl World {
             *self.event_counts.entry("request withdrawn").or_default() += client.withdrawn;
             *self.event_counts.entry("notified").or_default() += client.notifications;
             *self.event_counts.entry("request answered").or_default() += client.answers;
+            *self.event_counts.entry("drained").or_default() += u64::from(client.was_drained);
         }
         Ok(())
     }
@@ -196,6 +200,11 @@ impl World {
             self.run_until_quiet()?;
         }
         self.rest()?;
+        if self.faults.drain {
+            let idle: Vec<bool> = self.clients.iter().map(Client::is_idle).collect();
+            self.rest()?;
+            self.check_drain(&idle)?;
+        }
         if let Some(how) = self.scenario.shutdown {
             self.note(|| format!("shutdown: {how:?}"));
             self.faults.shutdown = true;

@@ -121,6 +121,22 @@ impl World {
         }
     }
 
+    /// Checks after a rest of all clients that a drain has disconnected those that were outside of a transaction before,
+    /// and that no client has lost a transaction.
+    pub(super) fn check_drain(&self, were_idle: &[bool]) -> Result<(), Violation> {
+        for (index, client) in self.clients.iter().enumerate() {
+            let what = if client.is_idle() && were_idle[index] && !client.is_native() {
+                format!("the drain does not end: {}", client.state())
+            } else if client.was_drained && self.cluster.has_lost_work(index) {
+                format!("the drain has ended a transaction: {}", client.state())
+            } else {
+                continue;
+            };
+            return Err(Violation::new(Guarantee::Reasons, what));
+        }
+        Ok(())
+    }
+
     /// Checks the counts after all clients have disconnected.
     pub(super) fn check_end(&mut self) -> Result<(), Violation> {
         if self.scenario.shutdown.is_some() {

@@ -1,6 +1,6 @@
 //! The clients that may use a server connection.
 
-use crate::{Replication, Token, listen::ListenerKey};
+use crate::{Replication, Token, listen::ListenerKey, shared::departures::Stream};
 
 /// The clients that may use a server connection.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub enum Purpose {
         bypass: bool,
         /// The replication mode.
         replication: Replication,
+        /// Counts the connection if it has begun to stream WAL or changes.
+        stream: Option<Stream>,
     },
     /// The connection was opened to listen for this: see [`crate::listen`].
     Listen(ListenerKey),
@@ -46,6 +48,18 @@ impl Purpose {
             Self::Client { replication, .. } => *replication,
             _ => Replication::None,
         }
+    }
+
+    /// Returns whether the connection has begun to stream WAL or changes to its client.
+    #[must_use]
+    pub fn is_stream(&self) -> bool {
+        matches!(
+            self,
+            Self::Client {
+                stream: Some(_),
+                ..
+            }
+        )
     }
 
     /// Returns the key of the listener, if the connection was opened to listen.

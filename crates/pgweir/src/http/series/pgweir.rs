@@ -417,6 +417,10 @@ fn write_process(source: Source<'_>, text: &mut Exposition) {
     ] {
         text.gauge(name, help, value);
     }
+    let help = "Clients that a drain has disconnected.";
+    let departed = source.directory.operator().departures().departed();
+    text.family("pgweir_drained_clients", Kind::Counter, help)
+        .add(&[], departed);
     let threads = source.directory.occupancies();
     let kinds = [
         ("inquiries", threads.inquiries.read()),
