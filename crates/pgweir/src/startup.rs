@@ -388,15 +388,11 @@ impl Start {
         let http = Http::start(around, self.http, settings, &plan.tls, &plan.http_tokens)?;
         let entries = (plan.changes, plan.file_entries);
         let entry_store = EntryStore::start(&plan.fleet, settings, entries_control)?;
+        let origin = (plan.origin, plan.read);
         let notifier = Notifier::new(std::env::var_os("NOTIFY_SOCKET").as_deref());
         notifier.ready();
         let supervisor = Supervisor {
-            source: ConfigSource::new(
-                (plan.origin, plan.read),
-                files_control,
-                (log.clone(), clock),
-                settings,
-            ),
+            source: ConfigSource::new(origin, files_control, (log.clone(), clock), settings),
             patroni: Patroni::start(&mailboxes, &directory, plan.patroni, &snapshot.config)?,
             fleet: Fleet::start(plan.fleet, console_connector, (log.buffer(), clock))?,
             directory,

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
-use crate::{Time, connections::INTERVAL};
+use crate::Time;
 
 /// The time for which clients leave only between two requests that are some time apart, in microseconds. After this time
 /// they also leave directly after a transaction.
@@ -18,6 +18,9 @@ const QUIET_US: u64 = 100_000;
 /// The time without a request after which an idle replication client leaves, in microseconds. pg_basebackup has an idle
 /// connection at the end of a backup, while its other one receives the last WAL.
 const QUIET_REPLICATION_US: u64 = 2_000_000;
+
+/// The time between two checks of a worker, in microseconds: the clients of so much time may leave at once.
+const CHECK_INTERVAL_US: u64 = 333_000;
 
 /// The order that all clients leave, for all workers.
 #[derive(Debug)]
@@ -118,10 +121,9 @@ impl Departures {
         Stream(Arc::clone(&self.streams))
     }
 
-    /// Counts a client that leaves, if the rate allows one more. The workers look for such clients once in an interval,
-    /// so those of one interval may leave at once.
+    /// Counts a client that leaves, if the rate allows one more.
     fn take_turn(&self, now: Time) -> bool {
-        let elapsed = now.since(Time(self.since.load(Relaxed))) + INTERVAL;
+        let elapsed = now.since(Time(self.since.load(Relaxed))) + CHECK_INTERVAL_US;
         let rate = self.rate.load(Relaxed);
         let allowed = u128::from(elapsed) * u128::from(rate) / 1_000_000;
         let leaves = |departed| (u128::from(departed) < allowed).then(|| departed + 1);

@@ -282,31 +282,6 @@ impl Client {
         self.phase = Phase::Left;
     }
 
-    /// Handles the end of the connection on the pooler's side.
-    pub(crate) fn ended(&mut self, how: End, faults: PastFaults) -> Result<(), Violation> {
-        let phase = std::mem::replace(&mut self.phase, Phase::Over);
-        self.output.clear();
-        let broken = !self.input.is_empty();
-        let is_allowed = self.leaves.is_some()
-            || self.is_wild()
-            || faults.servers_lost
-            || self.misbehaved
-            || how == End::Reset;
-        // Nothing waits for clients of the console at a shutdown, and a client that exceeds a timeout may be in the
-        // middle of a message.
-        let is_allowed =
-            is_allowed || (self.is_operator() && faults.shutdown) || faults.limits.in_time();
-        match phase {
-            Phase::Left | Phase::Over => Ok(()),
-            Phase::Refused if !broken => Ok(()),
-            _ if is_allowed => Ok(()),
-            _ => Err(Violation::new(
-                Guarantee::Reasons,
-                format!("cut off without a word: {}", self.state()),
-            )),
-        }
-    }
-
     /// Handles bytes from the pooler. `said` are the messages of servers for this client.
     pub(crate) fn received(
         &mut self,
@@ -589,17 +564,6 @@ impl Client {
         let mut text = || String::from_utf8_lossy(texts.next().unwrap_or_default()).into_owned();
         let name = text();
         self.parameters.insert(name, text());
-    }
-
-    /// Returns whether no transaction of the client is open, as far as the client knows, and no answer has begun.
-    fn is_outside_transaction(&self) -> bool {
-        self.own.status == b'I' && !self.has_begun()
-    }
-
-    /// Returns whether the client has logged in, is outside of a transaction, and waits for no answer.
-    pub(crate) fn is_idle(&self) -> bool {
-        let waits = !self.units.is_empty() || self.open.is_some() || !self.output.is_empty();
-        self.phase == Phase::Ready && !waits && self.is_outside_transaction()
     }
 
     fn has_begun(&self) -> bool {

@@ -1,7 +1,9 @@
 //! The errors that the pooler may send to clients because of earlier faults in the simulated world.
 
-use super::Client;
+use super::{Client, Phase};
 use crate::{
+    checks::{Guarantee, Violation},
+    network::End,
     postgres::{LAST_WORDS, REFUSED, TOO_MANY, is_refused},
     scenario::ClientLimits,
 };
@@ -36,6 +38,42 @@ impl Client {
     /// Returns whether the client's request may be answered without a server.
     pub(super) fn may_get_no_server(&self) -> bool {
         self.was_named || is_refused(&self.work_mem)
+    }
+
+    /// Handles the end of the connection on the pooler's side.
+    pub(crate) fn ended(&mut self, how: End, faults: PastFaults) -> Result<(), Violation> {
+        let phase = std::mem::replace(&mut self.phase, Phase::Over);
+        self.output.clear();
+        let broken = !self.input.is_empty();
+        let is_allowed = self.leaves.is_some()
+            || self.is_wild()
+            || faults.servers_lost
+            || self.misbehaved
+            || how == End::Reset;
+        // Nothing waits for clients of the console at a shutdown, and a client that exceeds a timeout may be in the
+        // middle of a message.
+        let is_allowed =
+            is_allowed || (self.is_operator() && faults.shutdown) || faults.limits.in_time();
+        match phase {
+            Phase::Left | Phase::Over => Ok(()),
+            Phase::Refused if !broken => Ok(()),
+            _ if is_allowed => Ok(()),
+            _ => Err(Violation::new(
+                Guarantee::Reasons,
+                format!("cut off without a word: {}", self.state()),
+            )),
+        }
+    }
+
+    /// Returns whether no transaction of the client is open, as far as the client knows, and no answer has begun.
+    fn is_outside_transaction(&self) -> bool {
+        self.own.status == b'I' && !self.has_begun()
+    }
+
+    /// Returns whether the client has logged in, is outside of a transaction, and waits for no answer.
+    pub(crate) fn is_idle(&self) -> bool {
+        let waits = !self.units.is_empty() || self.open.is_some() || !self.output.is_empty();
+        self.phase == Phase::Ready && !waits && self.is_outside_transaction()
     }
 
     /// Returns whether the pooler has a reason for this error.
