@@ -13,9 +13,11 @@ import machine
 import rawclient as wire
 from leaks import line as lines
 from leaks import stage as stages
+from httpfixtures import http_port, start  # noqa: F401 (fixtures)
 from pooler import default_users
 from rawclient import COPY_DONE, FLUSH, SYNC, bind, close, copy_data, copy_fail, describe, execute, function_call, parse, query
-from test_certificates import opaque, read
+from scraping import scrape
+from test_certificates import catalog, opaque, read
 
 pytestmark = pytest.mark.pgweir_only("it carries no session state in transaction mode")
 CELLS = [(clusters.VERSIONS[0], False), (clusters.VERSIONS[-1], False), (clusters.VERSIONS[-1], True)]
@@ -231,6 +233,28 @@ def test_a_login_trigger_that_leaves_nothing_costs_nothing(stage, cluster):
         assert len(pids) == 1
 
 
+@pytest.mark.parametrize("needed", [False, True], ids=["idle", "needed"])
+def test_a_login_trigger_that_refuses_each_login_can_be_dropped(stage, cluster, needed):
+    """The client that broke it keeps its server until another login has succeeded."""
+    if cluster.version < 17:
+        pytest.skip("PostgreSQL has no login triggers before 17")
+    one = stage("CREATE TABLE logins (who text); CREATE FUNCTION at_login() RETURNS event_trigger LANGUAGE plpgsql AS $k$ BEGIN"
+                " INSERT INTO logins VALUES (session_user); END $k$;"
+                "CREATE EVENT TRIGGER l ON login EXECUTE FUNCTION at_login()",
+                default_pool_size=2, settle_after=0.01, server_login_retry=0.1, query_wait_timeout=10)
+    with one.pooler.raw(clusters.SUPERUSER, one.database) as maker, one.pooler.raw(clusters.SUPERUSER, one.database) as other:
+        assert not wire.errors(maker.query("DROP TABLE logins"))
+        if needed:
+            other.send(query("SELECT 'served'"))
+            one.pooler.expect_log('relation "logins" does not exist')
+        else:
+            maker.quiet(0.3)
+        assert not wire.errors(maker.query("DROP EVENT TRIGGER l"))
+        if not needed:
+            other.send(query("SELECT 'served'"))
+        assert wire.value(other.until_ready()) == "served"
+
+
 def test_a_function_is_not_trusted_any_more(stage, cluster):
     """RELOAD makes pgweir read the catalog again."""
     one = stage("CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1 FROM pg_advisory_lock(77)'", certified_functions="f")
@@ -311,6 +335,24 @@ def test_ddl_is_committed_after_its_connection_was_closed(stage, cluster, entry)
             client.query("SELECT f()")
     assert locks_left(one) == "0"
     assert read(one.pooler, one.database, stages.USER)["state"] == "known"
+
+
+@pytest.mark.shows("lost_ddl_timeout")
+def test_ddl_whose_end_no_server_can_show(start, newest_pg):
+    """The other connections lead to the same server, but by another address."""
+    by_socket, by_tcp = (f"host={host} port={newest_pg.port} dbname=app" for host in (newest_pg.socket_dir, "127.0.0.1"))
+    one = start(databases={"app": by_socket, "other": by_tcp}, workers=1, abandoned_query_timeout=0.1, lost_ddl_timeout=2)
+    assert read(one, "other")["state"] == "known"
+    with one.raw() as maker:
+        maker.send(query("SELECT pg_sleep(60); CREATE FUNCTION never_made() RETURNS int LANGUAGE sql AS 'SELECT 1'"))
+        machine.wait_until(lambda: newest_pg.running("SELECT pg_sleep(60);%"))
+    machine.wait_until(lambda: scrape(one.http).value("pgweir_lost_ddl") == 1)
+    assert catalog(one, "other")["state"] != "known"
+    assert read(one, "other")["state"] == "known"
+    one.expect_log("could not be asked for 2 seconds (lost_ddl_timeout)")
+    metrics = scrape(one.http)
+    assert (metrics.value("pgweir_lost_ddl"), metrics.value("pgweir_lost_ddl_given_up_total")) == (0, 1)
+    newest_pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep(60);%'")
 
 
 def test_ddl_of_an_unnamed_statement_that_is_used_later(stage):

@@ -21,12 +21,7 @@ use pgweir_auth::{
 use pgweir_config::{Config, Database, FairWindow};
 
 use crate::{
-    base::{
-        memory::{Memory, MemoryUsage},
-        time::Time,
-        tls::TlsTerms,
-        token::WorkerId,
-    },
+    base::{memory::Memory, time::Time, tls::TlsTerms, token::WorkerId},
     listen::Holders,
     pool::{CapLimits, CapMembership, Ledger, Limits, PoolId, PoolKey, SharedCaps, WaitOrder},
     session::{SettingsTable, Statements, TrackedNames},
@@ -289,8 +284,7 @@ impl Directory {
         if old.certified_functions != new.certified_functions
             || old.pin_extensions != new.pin_extensions
         {
-            let catalogs = Arc::clone(&self.pools.lock().all_catalogs);
-            catalogs.doubt();
+            self.catalogs().doubt();
         }
         let memory_limit = snapshot.config.settings.memory_limit;
         self.interned.memory.set_limit(memory_limit.0);
@@ -450,11 +444,10 @@ impl Directory {
         &self.interned.memory
     }
 
-    /// Returns the memory that the catalogs of all databases take.
+    /// Returns the catalogs of all databases.
     #[must_use]
-    pub fn catalog_usage(&self) -> MemoryUsage {
-        let catalogs = Arc::clone(&self.pools.lock().all_catalogs);
-        catalogs.usage()
+    pub fn catalogs(&self) -> Arc<Catalogs> {
+        Arc::clone(&self.pools.lock().all_catalogs)
     }
 
     /// Returns the latest events, for SHOW EVENTS.

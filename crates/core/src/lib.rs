@@ -55,7 +55,7 @@ pub use online_restart::TakenOverClient;
 pub use shared::auth_cache::{Answer, AuthCache, CacheLimits, Topic, UserQuery};
 pub use shared::bypass::Bypass;
 pub use shared::catalog::{
-    Catalog, CatalogReport, Catalogs, Connected, Ddl, Evaluated, Evaluation, Reading,
+    Catalog, CatalogReport, Catalogs, Connected, Ddl, Evaluated, Evaluation, LostDdlCounts, Reading,
 };
 pub use shared::fleet::{FleetCount, FleetCounted, FleetRound};
 pub use shared::pool::{Search, ServerFacts, SharedPool};

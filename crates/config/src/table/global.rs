@@ -144,6 +144,11 @@ process_settings! { {
         /// ROLE SET and ALTER DATABASE SET that are executed elsewhere are not noticed: RECONNECT replaces the servers.
         /// 0: never search; then pgweir inspects the session after each transaction.
         catalog_check_interval: Micros = "10", reloads, now;
+        /// If the connection to a server is closed while the server runs DDL, the server may still commit the DDL. Until
+        /// another connection to the same host shows that this has ended, pgweir takes no statement of the database as
+        /// one that leaves the session unchanged. This setting is the longest time to wait if there is no other
+        /// connection to the host. 0: no limit.
+        lost_ddl_timeout: Micros = "600", reloads, now;
         /// Parameters to track in addition to `client_encoding`, `DateStyle`, `TimeZone`,
         /// `standard_conforming_strings` and `application_name`: each client has its own value, on every server.
         /// Only parameters that the server reports can be tracked.

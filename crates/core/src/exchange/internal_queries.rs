@@ -139,7 +139,7 @@ pub(crate) fn internal_query_failed(
             server.session.client_names.naming = Naming::Mixed;
         }
         (InternalQuery::Catalog, _, _) => server.session.queries.fail_catalog(),
-        (InternalQuery::LostDdl, _, _) => drop(server.session.queries.end_pids()),
+        (InternalQuery::LostDdl, _, _) => drop(server.session.queries.end_process_search()),
         (InternalQuery::Backends, _, _) => {
             let why = String::from_utf8_lossy(report.message);
             server.session.queries.fail_backends(&why);

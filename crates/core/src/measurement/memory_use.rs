@@ -119,7 +119,7 @@ pub(crate) fn measure(
     publish(MemoryKind::StatementName, bindings.usage());
     publish(MemoryKind::ReadBuffer, buffer);
     if env.worker == WorkerId(0) {
-        publish(MemoryKind::Catalog, env.directory.catalog_usage());
+        publish(MemoryKind::Catalog, env.directory.catalogs().usage());
         publish(MemoryKind::AuthCache, env.directory.auth_cache().usage());
     }
 }

@@ -46,12 +46,11 @@ pub(crate) fn begin_if_due(
     if pool.catalog.due > env.now || interval == 0 {
         return false;
     }
-    let lost_ddl = pool.shared.catalog.lost_ddl();
-    let lost = lost_ddl.lock().pids(server.link.endpoint(), env.now);
+    let lost = lost_processes(env, server, out);
     if !lost.is_empty() {
         pool.catalog.due = env.now.after(CHECKED_EVERY);
         out.ask(conn, server, InternalQuery::LostDdl, &search_for(&lost));
-        server.session.queries.begin_pids(lost);
+        server.session.queries.begin_process_search(lost);
         server.begins_reading(env.now);
         connections.begin_cleaning(conn, env.now.after(PATIENCE), env.now, out);
         return true;
@@ -78,11 +77,30 @@ pub(crate) fn begin_if_due(
     true
 }
 
-/// Returns the query for those of these server processes that are still there.
+/// Returns the pids of processes on this server's host that may still commit DDL, although their connections were closed.
+fn lost_processes(env: &Env<'_>, server: &Server, out: &mut Actions) -> Vec<u32> {
+    let timeout = env.snapshot.config.settings.lost_ddl_timeout.0;
+    let mut lost_ddl = server.shared.catalog.lost_ddl().lock();
+    let given_up = lost_ddl.give_up(timeout, env.now);
+    let pids = lost_ddl.pids(server.link.endpoint());
+    drop(lost_ddl);
+    if given_up > 0 {
+        let text = format!(
+            "{given_up} transactions with DDL whose connections were closed may still be committed, and their hosts could \
+             not be asked for {} seconds (lost_ddl_timeout); pgweir notices a later commit after catalog_check_interval",
+            timeout / 1_000_000
+        );
+        out.log(Level::Warning, "", text);
+    }
+    pids
+}
+
+/// Returns the query for those of these server processes that are still there, and for when they began.
 fn search_for(pids: &[u32]) -> Vec<u8> {
     let pids: Vec<_> = pids.iter().map(u32::to_string).collect();
     let text = format!(
-        "SELECT pid FROM pg_catalog.pg_stat_activity \
+        "SELECT pid, pg_catalog.int8(pg_catalog.date_part('epoch', backend_start) \
+         OPERATOR(pg_catalog.*) 1000000::pg_catalog.float8) FROM pg_catalog.pg_stat_activity \
          WHERE pid OPERATOR(pg_catalog.=) ANY ('{{{}}}'::pg_catalog.int4[])",
         pids.join(",")
     );
@@ -91,12 +109,12 @@ fn search_for(pids: &[u32]) -> Vec<u8> {
 
 /// Handles the end of a server's answer to the search for server processes that may still commit DDL.
 pub(crate) fn note_lost_ddl(env: &Env<'_>, server: &mut Server, pools: &mut LocalPools) {
-    let Some(ended) = server.session.queries.end_pids() else {
+    let Some(search) = server.session.queries.end_process_search() else {
         return;
     };
     let endpoint = server.link.endpoint();
     let lost_ddl = server.shared.catalog.lost_ddl();
-    let is_any_removed = lost_ddl.lock().remove(endpoint, &ended, env.now);
+    let is_any_removed = lost_ddl.lock().remove(endpoint, &search, env.now);
     if is_any_removed && let Some(pool) = pools.get_mut(server.pool()) {
         pool.catalog.due = env.now;
     }

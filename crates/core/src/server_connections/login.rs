@@ -201,7 +201,8 @@ impl ServerConnections<'_> {
             return;
         };
         let shared = Arc::clone(&server.shared);
-        server.session.lasting.note_login(shared.catalog.changes());
+        let changes = server.session.lasting.note_login();
+        shared.catalog.note_login(changes);
         server.become_idle();
         keep_parameters(server, server_parameters);
         end_outage(&self.env, &shared);

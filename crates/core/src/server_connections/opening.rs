@@ -79,6 +79,8 @@ impl ServerConnections<'_> {
             now,
         )
         .with_purpose(purpose);
+        let changes = shared.catalog.changes();
+        server.session.lasting.note_opening(changes);
         let host = directory.hosts().at(&endpoint);
         server.link.count_at_host(HostConnection::open(host));
         let conn = (self.connections).insert(Conn::Server(Box::new(server)), now);

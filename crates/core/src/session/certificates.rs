@@ -80,8 +80,7 @@ struct Known {
     is_read: bool,
     /// The code that may do DDL.
     ddl: DdlCode,
-    /// Whether each session may have session state from its login on.
-    logins_leave_state: bool,
+    login_triggers: LoginTriggers,
     opaque_reason: Option<Box<str>>,
     unclean_reason: Option<Box<str>>,
     counts: Counts,
@@ -127,6 +126,18 @@ struct CodeNames {
     session_readers: Arc<HashSet<Name>>,
     /// Names of code whose use may change more than the session; `None` if every text may change more.
     data_changers: Option<Arc<HashSet<Name>>>,
+}
+
+/// The event triggers of a database that run at each login.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum LoginTriggers {
+    /// There are none.
+    #[default]
+    None,
+    /// They leave no session state.
+    Clean,
+    /// Each session may have session state from its login on.
+    LeaveState,
 }
 
 /// The code of a database that may do DDL.
@@ -247,7 +258,7 @@ impl Certificates {
         known.utf8 = facts.utf8;
         known.is_read = facts.are_all_taken();
         known.ddl.has_event_triggers = facts.has_event_triggers;
-        known.logins_leave_state = found.logins_leave_state;
+        known.login_triggers = found.login_triggers;
         known.custom_names = std::mem::take(&mut facts.customs);
         known.opaque_reason = found.opaque_reason.map(Into::into);
         known.unclean_reason = found.unclean_reason.map(Into::into);
@@ -411,7 +422,13 @@ impl Certificates {
     /// code at login.
     #[must_use]
     pub fn logins_leave_state(&self) -> bool {
-        self.known.logins_leave_state
+        self.known.login_triggers == LoginTriggers::LeaveState
+    }
+
+    /// Returns whether the database has login triggers.
+    #[must_use]
+    pub fn has_login_triggers(&self) -> bool {
+        self.known.login_triggers != LoginTriggers::None
     }
 
     /// Returns why every text is opaque: the object that is the reason and its effect; `None` if the catalog contains

@@ -20,9 +20,11 @@ mod usage;
 
 pub use connected::Connected;
 pub use evaluation::{Evaluated, Evaluation};
+pub use lost_ddl::LostDdlCounts;
 pub use reading::Reading;
 
 pub(crate) use evaluation::Findings;
+pub(crate) use lost_ddl::ProcessSearch;
 
 use self::{
     lost_ddl::LostDdl,
@@ -105,6 +107,8 @@ struct State {
     /// The certificates at that moment, and the number of changes up to then. The certificates become valid again if
     /// that number is still the same.
     kept: Option<(Certificates, u64)>,
+    /// The number of changes when the last login to a server began that has succeeded.
+    logged_in_at: Option<u64>,
 }
 
 /// A transaction that may change catalogs. Dropping the value ends the transaction.
@@ -170,6 +174,12 @@ impl CatalogReport {
 }
 
 impl Catalogs {
+    /// Returns how many transactions with DDL were lost with their server connections.
+    #[must_use]
+    pub fn lost_ddl_counts(&self) -> LostDdlCounts {
+        self.lost_ddl.lock().counts()
+    }
+
     /// Creates the catalog of an entry.
     #[must_use]
     pub fn add(self: &Arc<Self>) -> Arc<Catalog> {
@@ -499,6 +509,7 @@ impl Catalog {
         }
         if state.changes.invalidations == invalidations {
             state.changes.quiet = state.changes.quiet.saturating_sub(1);
+            state.changes.quiet_ended += 1;
             state.changes.is_behind = true;
         } else {
             state.changes.ddl = state.changes.ddl.saturating_sub(1);

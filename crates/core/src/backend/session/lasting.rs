@@ -15,7 +15,9 @@ pub struct LastingState {
     /// Whether the session may have state that no clean removes: a library, or functions that were compiled under
     /// another setting.
     outlives_clean: bool,
-    /// The number of changes of the catalog at login, until the first loan to a client whose session state is carried.
+    /// The number of changes of the catalog when the connection was opened.
+    changes_at_opening: u64,
+    /// This number, from the login until the first loan to a client whose session state is carried.
     changes_at_login: Option<u64>,
 }
 
@@ -45,9 +47,15 @@ impl LastingState {
         self.outlives_clean
     }
 
-    /// Notes the number of changes of the catalog at login.
-    pub fn note_login(&mut self, changes: u64) {
-        self.changes_at_login = Some(changes);
+    /// Notes the number of changes of the catalog before the connection is opened.
+    pub fn note_opening(&mut self, changes: u64) {
+        self.changes_at_opening = changes;
+    }
+
+    /// Notes that the server has logged in. Returns the number of changes of the catalog before the login.
+    pub fn note_login(&mut self) -> u64 {
+        self.changes_at_login = Some(self.changes_at_opening);
+        self.changes_at_opening
     }
 
     /// Returns whether the server was not lent yet to a client whose session state is carried.
@@ -97,6 +105,7 @@ impl LastingState {
             may_have_misread_bodies,
             has_run_opaque_text,
             outlives_clean,
+            changes_at_opening: 0,
             changes_at_login: None,
         }
     }

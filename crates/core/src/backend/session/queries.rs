@@ -8,7 +8,7 @@ use super::super::{InternalQuery, Lookup};
 use crate::{
     Reading,
     session::{Baseline, Cleaned, Facts, Probe, State},
-    shared::fleet::FleetCounted,
+    shared::{catalog::ProcessSearch, fleet::FleetCounted},
     signal::{Rights, Signals},
 };
 
@@ -21,8 +21,8 @@ pub struct InternalQueries {
     catalog: Option<Box<CatalogRows>>,
     /// The count of the backends that runs on the server.
     backends: Option<Box<FleetCounted>>,
-    /// While pgweir searches for server processes: the pids that were not found so far.
-    missing_pids: Option<Vec<u32>>,
+    /// The search for server processes that runs on the server.
+    process_search: Option<ProcessSearch>,
     /// The lookup of a user that runs on the server.
     lookup: Option<Box<Lookup>>,
     /// The row that the clean under way has returned so far. The outer `None` means that no clean runs that returns a
@@ -94,13 +94,13 @@ impl InternalQueries {
     }
 
     /// Begins to search for server processes with these pids.
-    pub fn begin_pids(&mut self, pids: Vec<u32>) {
-        self.missing_pids = Some(pids);
+    pub fn begin_process_search(&mut self, pids: Vec<u32>) {
+        self.process_search = Some(ProcessSearch::of(pids));
     }
 
-    /// Ends the search. Returns the pids that were not found; `None` if no search was under way.
-    pub fn end_pids(&mut self) -> Option<Vec<u32>> {
-        self.missing_pids.take()
+    /// Ends the search. Returns its result; `None` if no search was under way.
+    pub fn end_process_search(&mut self) -> Option<ProcessSearch> {
+        self.process_search.take()
     }
 
     /// Begins to look a user up.
@@ -177,7 +177,7 @@ impl InternalQueries {
         self.inspection.is_some()
             || self.catalog.is_some()
             || self.backends.is_some()
-            || self.missing_pids.is_some()
+            || self.process_search.is_some()
             || self.lookup.is_some()
             || self.cleaned.is_some()
             || self.baseline_rows.is_some()
@@ -205,8 +205,8 @@ impl InternalQueries {
                 return;
             }
             Some(InternalQuery::LostDdl) => {
-                if let (Some(missing), Some(found)) = (&mut self.missing_pids, pid(row)) {
-                    missing.retain(|pid| *pid != found);
+                if let (Some(search), Some(found)) = (&mut self.process_search, process(row)) {
+                    search.found.push(found);
                 }
                 return;
             }
@@ -246,10 +246,11 @@ impl CatalogRows {
     }
 }
 
-/// Returns the pid that is the only column of a DataRow.
-fn pid(row: &[u8]) -> Option<u32> {
+/// Returns the pid in the first column of a DataRow, and the time in the second one at which the process began.
+fn process(row: &[u8]) -> Option<(u32, Option<i64>)> {
+    let number = |column| std::str::from_utf8(column).ok()?.parse::<i64>().ok();
     match *Body::new(row).columns().ok()? {
-        [Some(pid)] => std::str::from_utf8(pid).ok()?.parse().ok(),
+        [Some(pid), began_at] => Some((number(pid)?.try_into().ok()?, began_at.and_then(number))),
         _ => None,
     }
 }

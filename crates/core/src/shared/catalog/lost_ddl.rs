@@ -9,54 +9,134 @@ use std::sync::Arc;
 use super::Ddl;
 use crate::{Endpoint, Time};
 
-/// The longest time, in microseconds, for which a transaction is kept if no server of its host can be asked.
-const KEPT_MAX: u64 = 600_000_000;
-
 /// The transactions of all databases and workers.
 #[derive(Debug, Default)]
-pub(crate) struct LostDdl(Vec<LostTransaction>);
+pub(crate) struct LostDdl {
+    transactions: Vec<LostTransaction>,
+    /// See [`LostDdlCounts::given_up`].
+    given_up: u64,
+}
 
 #[derive(Debug)]
 struct LostTransaction {
     /// The host, and the pid of the server process there.
     endpoint: Arc<Endpoint>,
     pid: u32,
+    /// When the process began, as far as a search has shown this: another process may get the same pid later.
+    began_at: Option<i64>,
     /// Keeps the certificates of the database invalid.
     _ddl: Ddl,
     /// When it was last known that the process may run.
     known_at: Time,
 }
 
+/// How many transactions were lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LostDdlCounts {
+    /// The transactions whose processes may still run.
+    pub present: usize,
+    /// The transactions that were dropped although their processes may have run, since no server of their host could be
+    /// asked for `lost_ddl_timeout`.
+    pub given_up: u64,
+}
+
+/// The result of a search for server processes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ProcessSearch {
+    /// The pids that were searched for.
+    pub(crate) pids: Vec<u32>,
+    /// The processes that were found: pids, and the microseconds since 1970 at which they began. `None`: PostgreSQL
+    /// does not tell this user when the process began.
+    pub(crate) found: Vec<(u32, Option<i64>)>,
+}
+
+impl ProcessSearch {
+    /// Begins a search for the processes with these pids.
+    #[must_use]
+    pub fn of(pids: Vec<u32>) -> Self {
+        Self {
+            pids,
+            found: Vec::new(),
+        }
+    }
+
+    /// Returns whether the search shows that this process has ended.
+    fn has_ended(&self, pid: u32, began_at: Option<i64>) -> bool {
+        if !self.pids.contains(&pid) {
+            return false;
+        }
+        match self.beginning(pid) {
+            None => true,
+            Some(found) => began_at.is_some() && found.is_some() && found != began_at,
+        }
+    }
+
+    /// Returns when the process with this pid began; the outer `None` means that there is none.
+    fn beginning(&self, pid: u32) -> Option<Option<i64>> {
+        let mut found = self.found.iter().filter(|(of, _)| *of == pid);
+        found.next().map(|(_, began_at)| *began_at)
+    }
+}
+
 impl LostDdl {
     /// Adds a transaction.
     pub(crate) fn add(&mut self, endpoint: &Arc<Endpoint>, pid: u32, ddl: Ddl, now: Time) {
-        self.0.push(LostTransaction {
+        self.transactions.push(LostTransaction {
             endpoint: Arc::clone(endpoint),
             pid,
+            began_at: None,
             _ddl: ddl,
             known_at: now,
         });
     }
 
-    /// Returns the pids of this host. Transactions that were kept for too long are dropped.
-    pub(crate) fn pids(&mut self, endpoint: &Endpoint, now: Time) -> Vec<u32> {
-        self.0.retain(|lost| now.since(lost.known_at) < KEPT_MAX);
-        let of_host = self.0.iter().filter(|lost| *lost.endpoint == *endpoint);
+    /// Returns the pids of this host.
+    pub(crate) fn pids(&self, endpoint: &Endpoint) -> Vec<u32> {
+        let transactions = self.transactions.iter();
+        let of_host = transactions.filter(|lost| *lost.endpoint == *endpoint);
         of_host.map(|lost| lost.pid).collect()
+    }
+
+    /// Drops the transactions whose processes were last known to run before `timeout` microseconds (0: never). Returns
+    /// their number.
+    pub(crate) fn give_up(&mut self, timeout: u64, now: Time) -> usize {
+        let before = self.transactions.len();
+        if timeout > 0 {
+            self.transactions
+                .retain(|lost| now.since(lost.known_at) < timeout);
+        }
+        let given_up = before - self.transactions.len();
+        self.given_up += given_up as u64;
+        given_up
     }
 
     /// Removes this host's transactions whose processes have ended, and notes that its others may still run. A transaction
     /// that was added after the search for processes had begun stays. Returns whether any was removed.
-    pub(crate) fn remove(&mut self, endpoint: &Endpoint, ended: &[u32], now: Time) -> bool {
-        let before = self.0.len();
-        self.0.retain_mut(|lost| {
+    pub(crate) fn remove(
+        &mut self,
+        endpoint: &Endpoint,
+        search: &ProcessSearch,
+        now: Time,
+    ) -> bool {
+        let before = self.transactions.len();
+        self.transactions.retain_mut(|lost| {
             if *lost.endpoint != *endpoint {
                 return true;
             }
             lost.known_at = now;
-            !ended.contains(&lost.pid)
+            let has_ended = search.has_ended(lost.pid, lost.began_at);
+            lost.began_at = lost.began_at.or(search.beginning(lost.pid).flatten());
+            !has_ended
         });
-        self.0.len() < before
+        self.transactions.len() < before
+    }
+
+    /// Returns how many transactions were lost.
+    pub(crate) fn counts(&self) -> LostDdlCounts {
+        LostDdlCounts {
+            present: self.transactions.len(),
+            given_up: self.given_up,
+        }
     }
 }
 
@@ -65,6 +145,15 @@ mod tests {
     use super::*;
     use crate::Catalogs;
 
+    const TIMEOUT: u64 = 1000;
+
+    fn search(pids: &[u32], found: &[(u32, Option<i64>)]) -> ProcessSearch {
+        ProcessSearch {
+            pids: pids.to_vec(),
+            found: found.to_vec(),
+        }
+    }
+
     #[test]
     fn a_transaction_is_kept_while_its_process_is_there() {
         let catalog = Arc::<Catalogs>::default().add();
@@ -72,17 +161,38 @@ mod tests {
         let mut lost = LostDdl::default();
         lost.add(&host, 7, catalog.ddl_begins(), Time(0));
         lost.add(&other, 7, catalog.ddl_begins(), Time(0));
-        assert_eq!(lost.pids(&host, Time(1)), [7]);
-        assert!(!lost.remove(&host, &[], Time(KEPT_MAX - 1)));
+        assert_eq!(lost.pids(&host), [7]);
+        let is_there = search(&[7], &[(7, None)]);
+        assert!(!lost.remove(&host, &is_there, Time(TIMEOUT - 1)));
         assert_eq!(catalog.report().ddl, 2);
         // This process was not searched for: its connection was closed later.
         lost.add(&other, 8, catalog.ddl_begins(), Time(1));
-        assert!(lost.remove(&other, &[7], Time(1)));
-        assert_eq!(lost.pids(&other, Time(1)), [8]);
-        assert!(lost.remove(&other, &[8], Time(2)));
+        assert!(lost.remove(&other, &search(&[7], &[]), Time(1)));
+        assert_eq!(lost.pids(&other), [8]);
+        assert!(lost.remove(&other, &search(&[8], &[]), Time(2)));
         assert_eq!(catalog.report().ddl, 1);
-        assert_eq!(lost.pids(&host, Time(KEPT_MAX)), [7]);
-        assert!(lost.pids(&host, Time(2 * KEPT_MAX)).is_empty());
+        assert_eq!(lost.give_up(TIMEOUT, Time(TIMEOUT)), 0);
+        assert_eq!(lost.give_up(0, Time(9 * TIMEOUT)), 0);
+        assert_eq!(lost.give_up(TIMEOUT, Time(2 * TIMEOUT)), 1);
+        assert!(lost.pids(&host).is_empty());
+        assert_eq!(catalog.report().ddl, 0);
+        let counts = LostDdlCounts {
+            present: 0,
+            given_up: 1,
+        };
+        assert_eq!(lost.counts(), counts);
+    }
+
+    #[test]
+    fn another_process_with_the_same_pid() {
+        let catalog = Arc::<Catalogs>::default().add();
+        let host = Arc::new(Endpoint::of("/a", 5432));
+        let mut lost = LostDdl::default();
+        lost.add(&host, 7, catalog.ddl_begins(), Time(0));
+        for began_at in [None, Some(50), None, Some(50)] {
+            assert!(!lost.remove(&host, &search(&[7], &[(7, began_at)]), Time(1)));
+        }
+        assert!(lost.remove(&host, &search(&[7], &[(7, Some(51))]), Time(2)));
         assert_eq!(catalog.report().ddl, 0);
     }
 }

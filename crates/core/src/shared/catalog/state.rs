@@ -7,6 +7,8 @@ use crate::Time;
 pub(super) struct Changes {
     /// The number of possible changes of the catalog. Facts that were read before the last change are invalid.
     pub(super) count: u64,
+    /// The number of transactions so far whose DDL left the certificates valid.
+    pub(super) quiet_ended: u64,
     /// The last change that a reading noticed, and the time when it did.
     pub(super) noted: (u64, Time),
     /// Transactions in progress that may change the catalog.
@@ -19,6 +21,13 @@ pub(super) struct Changes {
     pub(super) is_stale: bool,
     /// Whether quiet DDL has changed something: the certificates stay valid.
     pub(super) is_behind: bool,
+}
+
+impl Changes {
+    /// Returns the number of possible changes of the catalog, those that left the certificates valid included.
+    pub(super) fn all(&self) -> u64 {
+        self.count + self.quiet_ended
+    }
 }
 
 /// The readings of a catalog.

@@ -447,6 +447,13 @@ fn write_process(source: Source<'_>, text: &mut Exposition) {
     let help = "Evaluations that were given up because too many waited.";
     let mut family = text.family("pgweir_catalog_evaluations_refused", Kind::Counter, help);
     family.add(&[], catalogs.refused);
+    let lost = source.directory.catalogs().lost_ddl_counts();
+    let help =
+        "Transactions with DDL that servers may still commit after their connections were closed.";
+    text.gauge("pgweir_lost_ddl", help, lost.present as u64);
+    let help = "Such transactions that pgweir has stopped to wait for: see lost_ddl_timeout.";
+    let mut family = text.family("pgweir_lost_ddl_given_up", Kind::Counter, help);
+    family.add(&[], lost.given_up);
 }
 
 fn write_rings(source: Source<'_>, text: &mut Exposition) {

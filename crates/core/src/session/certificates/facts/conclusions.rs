@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     super::{
-        Name, NameEffects, OpaqueObject,
+        LoginTriggers, Name, NameEffects, OpaqueObject,
         graph::{At, Node},
     },
     Facts,
@@ -22,8 +22,7 @@ pub(in crate::session::certificates) struct Conclusions {
     pub(in crate::session::certificates) opaque_reason: Option<String>,
     /// The reason why a server connection can't be cleaned after opaque statements.
     pub(in crate::session::certificates) unclean_reason: Option<String>,
-    /// Whether each session may have session state from its login on, because of an event trigger.
-    pub(in crate::session::certificates) logins_leave_state: bool,
+    pub(in crate::session::certificates) login_triggers: LoginTriggers,
     /// Effects of calls of users' functions by OID.
     pub(in crate::session::certificates) calls: HashMap<u32, Effects>,
     /// Effects of calls of PostgreSQL's own functions by OID.
@@ -75,9 +74,12 @@ impl Facts {
             found.opaque_reason = Some(doubt.clone());
         }
         found.unclean_reason.clone_from(&self.reasons.unclean);
+        if !self.login_triggers.is_empty() {
+            found.login_triggers = LoginTriggers::Clean;
+        }
         for (at, name) in &self.login_triggers {
             if self.graph.bits(*at).contains(Effects::OPAQUE) {
-                found.logins_leave_state = true;
+                found.login_triggers = LoginTriggers::LeaveState;
                 let reason = || format!("login trigger {name} may leave state in each session");
                 found.unclean_reason.get_or_insert_with(reason);
             }
