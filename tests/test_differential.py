@@ -3,8 +3,9 @@ equal.
 
 Each run prints its seed. With `--full` the seed is random, otherwise always the same, so that a run does not fail for
 faults that were there before. `PGWEIR_DIFFERENTIAL_SEED=N` plays another seed (`random`: any),
-`PGWEIR_DIFFERENTIAL_STATEMENTS=N` sets the minimum number of statements. A mismatch is reduced: steps are left out, the
-other clients' first, as long as the answers differ.
+`PGWEIR_DIFFERENTIAL_STATEMENTS=N` sets the minimum number of statements,
+`PGWEIR_DIFFERENTIAL_INTERRUPTED=N` that of the test in which other clients need the only server at random moments. A
+mismatch is reduced: steps are left out, the other clients' first, as long as the answers differ.
 """
 
 import dataclasses
@@ -20,7 +21,7 @@ from rawclient import query
 
 CLIENTS, SERVERS, NEIGHBOURS = 5, 2, 2
 STATEMENTS = int(os.environ.get("PGWEIR_DIFFERENTIAL_STATEMENTS", "20000"))
-ROUND = 30  # scripts that run at once
+ROUND, INTERRUPTED_ROUND = 30, 6  # scripts that run at once
 FIXED_SEED = "2704144609"
 
 
@@ -58,14 +59,14 @@ def seed(default=FIXED_SEED):
     return random.SystemRandom().randrange(1 << 32) if asked == "random" else int(asked)
 
 
-def start(start_pooler, cluster, **settings):
+def start(start_pooler, cluster, reads_sequences=True, **settings):
     where = f"host={cluster.host} port={cluster.port}"
-    pooler = start_pooler(
-        cluster, databases={name: f"{where} dbname={world.POOLED}" for name in (world.POOLED, world.ALIAS)}, workers=1, default_pool_size=SERVERS, pinned_overflow=0,
-        users={role: "" for role in world.ROLES} | {"admin": "admin password"},
-        # On a busy machine, clients wait long for servers that other clients keep.
-        query_wait_notify=0, **settings)
-    for role, database in itertools.product(world.ROLES, (world.POOLED, world.ALIAS)):
+    databases = {name: f"{where} dbname={world.POOLED}" for name in (world.POOLED, world.ALIAS)}
+    # On a busy machine, clients wait long for servers that other clients keep.
+    usual = {"workers": 1, "default_pool_size": SERVERS, "pinned_overflow": 0, "query_wait_notify": 0}
+    pooler = start_pooler(cluster, databases=databases, users={role: "" for role in world.ROLES} | {"admin": "admin password"},
+                          **(usual | settings))
+    for role, database in itertools.product(world.ROLES, (world.POOLED, world.ALIAS) if reads_sequences else ()):
         # Servers are kept for sequence values once an application has asked for one; after 64, for all of them.
         with pooler.raw(role, database) as client:
             for number in range(66):
@@ -74,34 +75,40 @@ def start(start_pooler, cluster, **settings):
     return pooler
 
 
-def round_of(number, run_seed, cluster, keeper, pooler):
+def round_of(number, run_seed, cluster, keeper, pooler, clients=CLIENTS, interrupters=()):
     """Plays one round; returns (mismatch, statements)."""
     seed = f"{run_seed}.{number}"
-    queues, expected, statements = [[] for _ in range(CLIENTS)], {}, 0
-    for k in range(ROUND):
-        script = scripts.script(seed, k, k % CLIENTS + 1)
+    queues, expected, statements = [[] for _ in range(clients)], {}, 0
+    for k in range(INTERRUPTED_ROUND if interrupters else ROUND):
+        script = scripts.script(seed, k, k % clients + 1, reads_sequences=not interrupters)
         if pooler is cluster:  # it has no aliases
             script = dataclasses.replace(script, by_alias=False)
         keeper.fresh(script.who, world.TRUTH)
         expected[script.name] = play.truth((cluster.host, cluster.port), script)
-        queues[k % CLIENTS].append(script)
+        queues[k % clients].append(script)
         statements += sum(step.statements for step in script.steps)
     neighbours = [dataclasses.replace(scripts.script(seed, f"neighbour{n}", 90 + n), by_alias=False)
-                  for n in range(NEIGHBOURS)]
+                  for n in range(0 if interrupters else NEIGHBOURS)]
     for script in neighbours:
         keeper.fresh(script.who, world.POOLED)
-    wrong = play.play((pooler.host, pooler.port), queues, expected, keeper.fresh, neighbours)
+    wrong = play.play((pooler.host, pooler.port), queues, expected, keeper.fresh, neighbours, interrupters)
     return wrong, statements
 
 
-def run(start_pooler, stage, limit, shrinks=True, default=FIXED_SEED, **settings):
+def run(start_pooler, stage, limit, shrinks=True, default=FIXED_SEED, interrupts=False, **settings):
     """Plays rounds until `limit` statements are compared; returns (mismatch or None, statements, seed)."""
     cluster, keeper = stage
-    pooler = start(start_pooler, cluster, **settings)
     run_seed, number, statements = seed(default), 0, 0
+    usual = {"default_pool_size": 1} if interrupts else {}
+    pooler = start(start_pooler, cluster, reads_sequences=not interrupts, **(usual | settings))
+    interrupters = []
+    if interrupts:
+        rng = random.Random(run_seed)
+        address = (pooler.host, pooler.port)
+        interrupters = [play.Interrupter(address, role, rng) for role in world.ROLES for _ in range(NEIGHBOURS)]
     while statements < limit:
         try:
-            wrong, played = round_of(number, run_seed, cluster, keeper, pooler)
+            wrong, played = round_of(number, run_seed, cluster, keeper, pooler, 1 if interrupts else CLIENTS, interrupters)
         except play.Stuck as stuck:
             return f"round {number}: {stuck}", statements, run_seed
         number, statements = number + 1, statements + played
@@ -117,6 +124,24 @@ def test_answers_are_postgresqls(start_pooler, stage, record_property, pytestcon
     wrong, statements, used = run(start_pooler, stage, STATEMENTS, default=default)
     cluster = stage[0]
     record_property("figures", f"differential: {cluster.folder.name}: {statements} statements, seed {used},"
+                               f" mismatches {0 if wrong is None else 1}")
+    assert wrong is None, f"seed {used}: {wrong}"
+
+
+INTERRUPTED = int(os.environ.get("PGWEIR_DIFFERENTIAL_INTERRUPTED", "500"))
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("settle_after", ["0.001", pytest.param("0.2", marks=pytest.mark.full)])
+def test_answers_while_others_need_the_server(start_pooler, stage, record_property, pytestconfig, settle_after):
+    """Other clients need the only server at random moments, so that each session is inspected and moved at moments that
+    the test above does not reach.
+    """
+    is_full = pytestconfig.getoption("--full")
+    limit, default = (STATEMENTS, "random") if is_full else (INTERRUPTED, FIXED_SEED)
+    wrong, statements, used = run(start_pooler, stage, limit, default=default, interrupts=True, query_wait_timeout=0,
+                                  settle_after=settle_after)
+    record_property("figures", f"differential, interrupted: {stage[0].folder.name}: {statements} statements, seed {used},"
                                f" mismatches {0 if wrong is None else 1}")
     assert wrong is None, f"seed {used}: {wrong}"
 

@@ -2,10 +2,11 @@
 
 import selectors
 import struct
+import time
 from dataclasses import dataclass
 
 from differential import replies, world
-from rawclient import TERMINATE, RawClient, startup
+from rawclient import SYNC, TERMINATE, RawClient, extended, parse, query, startup
 
 # The longest time without any answer.
 STUCK_S = 20
@@ -131,23 +132,71 @@ class Player:
         self.closed = True
 
 
-def play(address, queues, expected, fresh, neighbours=()):
+class Interrupter:
+    """A client that needs a server at a random moment after another client's step. So pgweir inspects the sessions of
+    other clients, and moves them to another server, at moments that no script chooses.
+    """
+
+    REQUESTS = (*(query(text) for text in (
+        "SELECT 1", "SELECT 1", "SELECT 1", "SET app.a = 'interrupted'", "SET work_mem = '9MB'", "DISCARD ALL",
+        "PREPARE p1 AS SELECT 'interrupted'", "SELECT lib.hidden('interrupted')", "SET search_path = pg_catalog")),
+        parse("SELECT 'interrupted'", "q1") + extended("SELECT 2") + SYNC)
+    # The longest pauses in seconds after a step.
+    PAUSES = (0, 0, 0.0005, 0.002, 0.01)
+
+    def __init__(self, address, user, rng):
+        self._client = RawClient.tcp(*address)
+        self._client.login(user, world.POOLED)
+        self.socket = self._client.sock
+        self.socket.setblocking(False)
+        self._rng, self._buffer, self._owed, self.due = rng, bytearray(), 0, None
+
+    def note_step(self):
+        """Plans a request if none is under way."""
+        if not self._owed and self.due is None:
+            self.due = time.monotonic() + self._rng.uniform(0, self._rng.choice(self.PAUSES))
+
+    def ask_if_due(self):
+        if self.due is not None and self.due <= time.monotonic():
+            self.due, self._owed = None, 2
+            # Without this, the client could stay pinned because of sequence values.
+            self.socket.send(self._rng.choice(self.REQUESTS) + query("DISCARD ALL"))
+
+    def read(self):
+        got = self.socket.recv(1 << 18)
+        if not got:
+            raise AssertionError("pgweir has disconnected a client that interrupts others")
+        self._buffer += got
+        self._owed -= sum(kind == "Z" for kind, _ in replies.split(self._buffer))
+
+    def waits(self):
+        return "a client that interrupts others waits" if self._owed else "a client that interrupts others has its answer"
+
+    def close(self):
+        self._client.close()
+
+
+def play(address, queues, expected, fresh, neighbours=(), interrupters=(), seconds=None):
     """Plays queues of scripts, one client each, at once; returns the first mismatch or None.
 
-    `neighbours` are scripts that are played again and again, and not compared.
+    `neighbours` are scripts that are played again and again, and not compared. After `seconds`, all clients disconnect
+    at whatever step they are.
     """
     queues = [list(queue) for queue in queues]
-    return _Stage(address, queues, expected, fresh, list(neighbours)).run()
+    return _Stage(address, queues, expected, fresh, list(neighbours), interrupters, seconds).run()
 
 
 class _Stage:
     """All players, and which ones start after another has ended."""
 
-    def __init__(self, address, queues, expected, fresh, neighbours):
+    def __init__(self, address, queues, expected, fresh, neighbours, interrupters, seconds):
         self.address, self.queues, self.expected, self.fresh = address, queues, expected, fresh
         self.selector = selectors.DefaultSelector()
-        self.neighbours = neighbours
+        self.neighbours, self.interrupters = neighbours, interrupters
+        self.end = None if seconds is None else time.monotonic() + seconds
         self.playing = {}
+        for one in interrupters:
+            self.selector.register(one.socket, selectors.EVENT_READ, one)
 
     def run(self):
         try:
@@ -163,14 +212,32 @@ class _Stage:
         for queue in self.queues:
             self._start_next(queue)
         while any(queue is not None for queue in self.playing.values()):
-            events = self.selector.select(STUCK_S)
-            if not events:
-                raise Stuck("\n".join(player.waits() for player in self.playing))
-            for key, _ in events:
+            if self.end is not None and self.end <= time.monotonic():
+                return None
+            for key, _ in self._events():
+                if key.data in self.interrupters:
+                    key.data.read()
+                    continue
                 wrong = self._moved(key.data)
                 if wrong:
                     return wrong
+                for one in self.interrupters:
+                    one.note_step()
         return None
+
+    def _events(self):
+        """Waits for answers, and meanwhile lets the interrupters send their requests when these are due."""
+        stuck_at = time.monotonic() + STUCK_S
+        while True:
+            for one in self.interrupters:
+                one.ask_if_due()
+            times = [one.due for one in self.interrupters if one.due is not None]
+            until = min([stuck_at, *times, *([] if self.end is None else [self.end])])
+            events = self.selector.select(max(until - time.monotonic(), 0))
+            if events or self.end is not None and self.end <= time.monotonic():
+                return events
+            if stuck_at <= time.monotonic():
+                raise Stuck("\n".join(one.waits() for one in [*self.playing, *self.interrupters]))
 
     def _moved(self, player):
         queue = self.playing[player]
