@@ -53,7 +53,7 @@ demo: ## Show the main job on a throw-away PostgreSQL (KEEP=1 leaves it running)
 	@$(TARGET)/demo/xtask demo --seconds 6 --pgweir $(TARGET)/demo/pgweir $(if $(KEEP),--keep)
 
 .PHONY: bench
-bench: ## Measure pgweir beside PgBouncer and haproxy (about half an hour; BENCH="--rounds 3" for less)
+bench: ## Measure pgweir beside PgBouncer and haproxy (about an hour; BENCH="--rounds 3" for less)
 	@tools/install-deps bench
 	cargo build --release -p pgweir
 	cargo build -p xtask

@@ -516,7 +516,7 @@ impl Counting {
             arguments: &[&["-c", "1", "-M", kind.protocol], &transaction[..]].concat(),
             tls: false,
             startup_options: "",
-            log_prefix: None,
+            log: None,
             directory: &self.counts,
         };
         let outcome = load.run().await;

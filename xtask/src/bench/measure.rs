@@ -13,11 +13,12 @@ use tokio::time::{sleep, timeout};
 use super::{
     idle_clients::IdleClients,
     scenario::{Kind, Scenario},
+    storm,
 };
 use crate::stage::{
     meter::Units,
     own_command,
-    pgbench::{Length, Load},
+    pgbench::{Length, Load, TransactionLog},
     pooler::Pooler,
     postgres::{self, Postgres},
 };
@@ -87,7 +88,10 @@ impl<'a> Measuring<'a> {
             Kind::Sessions(arguments, options) => {
                 self.sessions(scenario, arguments, options, pooler).await
             }
-            Kind::State | Kind::Contended => Err("is not measured pooler by pooler".to_owned()),
+            Kind::Storm => storm::measure(self, pooler).await,
+            Kind::State | Kind::Contended | Kind::Sweep(_) => {
+                Err("is not measured pooler by pooler".to_owned())
+            }
         }
     }
 
@@ -125,6 +129,8 @@ impl<'a> Measuring<'a> {
                 seconds = self.seconds,
             ),
             Kind::State | Kind::Contended => String::new(),
+            Kind::Storm => storm::command_line(self.seconds),
+            Kind::Sweep(sweep) => sweep.command_line(self.seconds),
             Kind::Statements(count) => {
                 format!("{PREPARING_CLIENTS} clients, {count} Parse messages and one Sync each")
             }
@@ -139,7 +145,9 @@ impl<'a> Measuring<'a> {
             | Kind::Statements(_)
             | Kind::Sessions(..)
             | Kind::State
-            | Kind::Contended => 0,
+            | Kind::Contended
+            | Kind::Storm
+            | Kind::Sweep(_) => 0,
             Kind::Idle => self.idle_clients,
             Kind::Max => self.clients_possible(),
         };
@@ -149,6 +157,14 @@ impl<'a> Measuring<'a> {
     fn clients_possible(&self) -> u32 {
         let clients = MAX_CLIENTS.min(self.files_max.saturating_sub(FILES_SPARE));
         u32::try_from(clients).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the log of a part of the transactions, which [`take_latencies`] reads.
+    pub(super) fn transaction_log(&self, sampling_rate: f64) -> TransactionLog {
+        TransactionLog {
+            prefix: self.directory.join("transactions"),
+            sampling_rate,
+        }
     }
 
     fn load<'b>(
@@ -165,7 +181,7 @@ impl<'a> Measuring<'a> {
             arguments,
             tls: scenario.tls,
             startup_options: "",
-            log_prefix: Some(self.directory.join("transactions")),
+            log: Some(self.transaction_log(0.05)),
             directory: &self.directory,
         }
     }
@@ -203,7 +219,8 @@ impl<'a> Measuring<'a> {
             ("rss_mb", self.units.resident_kb(pooler.id) / 1024.0),
         ]);
         let latencies = take_latencies(&self.directory);
-        if let (Some(p50), Some(p99)) = (at(&latencies, 0.5), at(&latencies, 0.99)) {
+        if let (Some(p50), Some(p99)) = (percentile(&latencies, 0.5), percentile(&latencies, 0.99))
+        {
             figures.insert("p50_ms", p50 / 1000.0);
             figures.insert("p99_ms", p99 / 1000.0);
         }
@@ -239,7 +256,7 @@ impl<'a> Measuring<'a> {
     ) -> Result<f64, String> {
         let [one, other] = options.map(|startup_options| Load {
             startup_options,
-            log_prefix: None,
+            log: None,
             ..self.load(scenario, arguments, self.seconds, pooler)
         });
         let (one, other) = tokio::try_join!(one.run(), other.run())?;
@@ -372,7 +389,10 @@ pub(super) const LARGE_TABLE: [&str; 3] = [
     "select sum(length(i::text) + length(t) + 2) from large",
 ];
 
-fn all(done: super::idle_clients::Done, wanted: u32) -> Result<super::idle_clients::Done, String> {
+pub(super) fn all(
+    done: super::idle_clients::Done,
+    wanted: u32,
+) -> Result<super::idle_clients::Done, String> {
     match &done.failure {
         Some(words) => Err(format!("{} of {wanted} logged in: {words}", done.clients)),
         None => Ok(done),
@@ -380,7 +400,7 @@ fn all(done: super::idle_clients::Done, wanted: u32) -> Result<super::idle_clien
 }
 
 /// Returns sorted latencies in µs from pgbench's logs, which are removed.
-fn take_latencies(directory: &Path) -> Vec<f64> {
+pub(super) fn take_latencies(directory: &Path) -> Vec<f64> {
     let mut latencies = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if !entry
@@ -404,7 +424,8 @@ fn take_latencies(directory: &Path) -> Vec<f64> {
     latencies
 }
 
-fn at(sorted: &[f64], part: f64) -> Option<f64> {
+/// Returns the latency that this part of all latencies does not exceed; `None` for too few latencies.
+pub(super) fn percentile(sorted: &[f64], part: f64) -> Option<f64> {
     if sorted.len() < 50 {
         return None;
     }

@@ -13,7 +13,9 @@ mod options;
 mod report;
 mod scenario;
 mod state;
+mod storm;
 mod subject;
+mod sweep;
 
 use std::{fs, path::Path, process::ExitCode};
 
@@ -89,6 +91,11 @@ async fn compare(stage: &mut Stage, options: &Options) -> Result<(), StageError>
         results.push(match scenario.kind {
             Kind::State | Kind::Contended => {
                 state::run(stage, options, scenario, &subjects, &measuring).await?
+            }
+            Kind::Sweep(sweep) => {
+                sweep
+                    .run(stage, options, scenario, &subjects, &measuring)
+                    .await?
             }
             _ => run_scenario(stage, options, scenario, &subjects, &measuring).await?,
         });
@@ -219,8 +226,13 @@ async fn run_scenario(
 ) -> Result<ScenarioResult, StageError> {
     let terminal = stage.terminal();
     let rounds = match scenario.kind {
-        Kind::Pgbench(_) | Kind::Copy | Kind::Sessions(..) => options.rounds,
-        Kind::Idle | Kind::Max | Kind::Statements(_) | Kind::State | Kind::Contended => 1,
+        Kind::Pgbench(_) | Kind::Copy | Kind::Sessions(..) | Kind::Storm => options.rounds,
+        Kind::Idle
+        | Kind::Max
+        | Kind::Statements(_)
+        | Kind::State
+        | Kind::Contended
+        | Kind::Sweep(_) => 1,
     };
     terminal.heading(&format!("{}: {}", scenario.name, scenario.what));
     let load = measuring.command_line(scenario);

@@ -214,8 +214,17 @@ fn columns(kind: Kind) -> (&'static [Column], &'static [Column]) {
             ],
             &[],
         ),
+        Kind::Storm => (
+            &[
+                ("logins_s", "logins/s", 0),
+                ("calm_p99_ms", "p99 ms", 2),
+                ("p99_ms", "in storms", 2),
+                ("added_ms", "added ms", 2),
+            ],
+            &[("logins_s", "logins", 2), ("p99_ms", "in storms", 2)],
+        ),
         // These have tables of their own: a row per kind of statement.
-        Kind::State | Kind::Contended => (&[], &[]),
+        Kind::State | Kind::Contended | Kind::Sweep(_) => (&[], &[]),
         Kind::Statements(_) => (
             &[
                 ("kb_client", "kB/client", 2),

@@ -1,6 +1,6 @@
 //! The scenarios, and their targets.
 
-use super::subject::SubjectKind;
+use super::{subject::SubjectKind, sweep::Sweep};
 
 /// The clients that haproxy can serve in most scenarios: each has a server connection of its own.
 const PROXY_CLIENTS_MAX: u32 = 90;
@@ -92,6 +92,9 @@ impl Scenario {
 
     /// Returns the `max_connections` of PostgreSQL that the scenario needs.
     pub(super) fn connections_max(&self) -> u32 {
+        if let Kind::Sweep(sweep) = self.kind {
+            return CONNECTIONS_MAX + sweep.direct_connections();
+        }
         match self.other_proxy {
             OtherProxy::Haproxy => CONNECTIONS_MAX.max(self.clients + CONNECTIONS_MAX),
             OtherProxy::PgBouncer | OtherProxy::Direct | OtherProxy::Nobody => CONNECTIONS_MAX,
@@ -100,7 +103,7 @@ impl Scenario {
 }
 
 /// The kinds of loads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Kind {
     /// pgbench with these arguments.
     Pgbench(&'static [&'static str]),
@@ -119,6 +122,10 @@ pub(super) enum Kind {
     State,
     /// Many clients on few servers, with session state and without.
     Contended,
+    /// Queries while many clients log in.
+    Storm,
+    /// Growing numbers of clients.
+    Sweep(Sweep),
 }
 
 /// A figure of pgweir and its limit.
@@ -342,6 +349,48 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clients: 30,
         tls: false,
         other_proxy: OtherProxy::Nobody,
+        targets: &[],
+    },
+    Scenario {
+        name: "login-storm",
+        alias: "storm",
+        what: "latency of queries while 1,000 clients at a time log in",
+        kind: Kind::Storm,
+        clients: 1_000,
+        tls: false,
+        other_proxy: OtherProxy::PgBouncer,
+        targets: &[Target {
+            key: "added_ms",
+            limit: Limit::AtMost(2.0),
+            workers: &[],
+        }],
+    },
+    Scenario {
+        name: "clients",
+        alias: "by-clients",
+        what: "select-only, throughput and latency by the number of clients",
+        kind: Kind::Sweep(Sweep {
+            arguments: &["-S"],
+            clients: &[10, 30, 100, 300, 1_000, 2_500, 5_000],
+            sampling_rate: 0.05,
+        }),
+        clients: 5_000,
+        tls: false,
+        other_proxy: OtherProxy::Direct,
+        targets: &[],
+    },
+    Scenario {
+        name: "logins",
+        alias: "by-logins",
+        what: "a new connection for each query, throughput and latency by the number of clients",
+        kind: Kind::Sweep(Sweep {
+            arguments: &["-S", "-C"],
+            clients: &[1, 2, 4, 8, 16, 32, 64, 128],
+            sampling_rate: 1.0,
+        }),
+        clients: 128,
+        tls: false,
+        other_proxy: OtherProxy::Direct,
         targets: &[],
     },
 ];

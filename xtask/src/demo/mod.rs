@@ -167,7 +167,7 @@ async fn load(
         arguments,
         tls: false,
         startup_options: "",
-        log_prefix: None,
+        log: None,
         directory: stage.path(),
     };
     let way = if pooler.is_some() {

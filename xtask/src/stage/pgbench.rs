@@ -36,10 +36,18 @@ pub(crate) struct Load<'a> {
     pub(crate) tls: bool,
     /// The startup parameter `options` of the clients, which libpq takes from `PGOPTIONS`; may be empty.
     pub(crate) startup_options: &'a str,
-    /// The prefix of the files to which a sample of the transactions is logged.
-    pub(crate) log_prefix: Option<PathBuf>,
+    /// The log of transactions, if pgbench writes one.
+    pub(crate) log: Option<TransactionLog>,
     /// The folder of these files.
     pub(crate) directory: &'a Path,
+}
+
+/// A log of a sample of the transactions.
+pub(crate) struct TransactionLog {
+    /// The prefix of the files' paths.
+    pub(crate) prefix: PathBuf,
+    /// The part of the transactions that are logged: above 0, at most 1.
+    pub(crate) sampling_rate: f64,
 }
 
 /// The figures that pgbench reported.
@@ -98,9 +106,10 @@ impl Load<'_> {
             Length::Transactions(count) => ["-t".to_owned(), count.to_string()],
         });
         all.extend(self.arguments.iter().map(|&argument| argument.to_owned()));
-        if let Some(prefix) = &self.log_prefix {
-            all.extend(["-l".to_owned(), "--sampling-rate=0.05".to_owned()]);
-            all.push(format!("--log-prefix={}", prefix.display()));
+        if let Some(log) = &self.log {
+            all.push("-l".to_owned());
+            all.push(format!("--sampling-rate={}", log.sampling_rate));
+            all.push(format!("--log-prefix={}", log.prefix.display()));
         }
         all.push(postgres::NAME.to_owned());
         all

@@ -198,7 +198,7 @@ async fn cost(
         arguments: &arguments,
         tls: false,
         startup_options: "",
-        log_prefix: None,
+        log: None,
         directory: stage.path(),
     };
     load(1).run().await?;
