@@ -61,6 +61,7 @@ COLUMNS = {
     "DNS_HOSTS": "hostname ttl addrs",
     "DNS_ZONES": "zonename serial count",
     "STATE": "key value",
+    "WORKERS": "worker state busy_percent clients servers",
     "FLEET": "node state addresses share extra wanted version last_contact",
 }
 # Columns whose type is not the usual one of their name.

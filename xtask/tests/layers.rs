@@ -22,7 +22,7 @@ const LAYERS: &[&[&str]] = &[
         "base::time",
         "base::token",
     ],
-    &["base::memory"],
+    &["base::memory", "shared::worker_loads"],
     &[
         "shared::cancel",
         "shared::auth_cache",
@@ -85,6 +85,7 @@ const LAYERS: &[&[&str]] = &[
     ],
     &[
         "clients::disconnect",
+        "clients::worker_moves",
         "exchange",
         "lending",
         "server_connections",

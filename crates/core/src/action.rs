@@ -16,6 +16,7 @@ use crate::{
         tls::TlsRole,
     },
     console::OrderForNodes,
+    frontend::MovedClient,
     log::{Audit, Level, LogLine},
     mail::Mail,
     metrics::Metrics,
@@ -135,6 +136,16 @@ pub enum Action {
         to: WorkerId,
         /// The server's state.
         server: Box<Server>,
+    },
+    /// Move an idle client to another worker: unregister its socket here, and let that worker
+    /// [`take`](crate::Worker::take_client) the client.
+    MoveClient {
+        /// The client's token on this worker. The core has removed it already.
+        conn: Token,
+        /// The new owner.
+        to: WorkerId,
+        /// The client's state.
+        client: Box<MovedClient>,
     },
     /// Online restart: unregister this client's socket and pass it to the new process, with the bytes for the client
     /// that its socket has not taken yet.

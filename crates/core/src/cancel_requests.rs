@@ -19,7 +19,9 @@ use crate::{
     effect::{ClientEffect, ConsoleEffect, Effect, Env, ServerEffect},
     frontend::{Client, ClientDuty},
     mail::Mail,
-    shared::cancel::{CancelConnection, CancelKey, CancelState, CancelTarget, ELSEWHERE, Keys},
+    shared::cancel::{
+        CancelConnection, CancelKey, CancelState, CancelTarget, ELSEWHERE, Keys, Whereabouts,
+    },
 };
 
 /// Reported when the table has lost the connection of a cancel request.
@@ -81,8 +83,43 @@ impl CancelRequests {
     }
 
     /// Removes the key of a client that has gone.
-    pub(crate) fn drop_key(&mut self, conn: Token, client: &Client) {
-        self.keys.remove(&client.cancel_key(), conn);
+    pub(crate) fn drop_key(
+        &mut self,
+        env: &Env<'_>,
+        conn: Token,
+        client: &mut Client,
+        out: &mut Actions,
+    ) {
+        let key = client.cancel_key();
+        self.keys.remove(&key, conn);
+        let moves = client.key_mut().count_move();
+        if key.pid != 0 {
+            tell_home(env, key, None, moves, out);
+        }
+    }
+
+    /// Notes that a client leaves for another worker. Its home goes on knowing its key.
+    pub(crate) fn client_leaves(
+        &mut self,
+        env: &Env<'_>,
+        conn: Token,
+        client: &mut Client,
+        to: WorkerId,
+        out: &mut Actions,
+    ) {
+        let key = client.cancel_key();
+        let moves = client.key_mut().count_move();
+        if home(env, &key) == env.worker {
+            self.keys.leave(&key, conn, to, moves);
+        } else {
+            self.keys.remove(&key, conn);
+            tell_home(env, key, Some(to), moves, out);
+        }
+    }
+
+    /// Notes at the home of a client where the client is now, after this number of moves; `None` if it has disconnected.
+    pub(crate) fn note_move(&mut self, key: &CancelKey, to: Option<WorkerId>, moves: u32) {
+        self.keys.note_move(key, to, moves);
     }
 
     /// Returns the client that may have this key: the caller compares the whole key.
@@ -90,8 +127,8 @@ impl CancelRequests {
         self.keys.find(key)
     }
 
-    /// Returns the client with this pid, if exactly one client has it.
-    pub(crate) fn only_client_with(&self, pid: u32) -> Option<Token> {
+    /// Returns where the client with this pid is, if exactly one client has the pid.
+    pub(crate) fn locate_only_client_with(&self, pid: u32) -> Option<Whereabouts> {
         self.keys.only_one(pid)
     }
 
@@ -105,6 +142,11 @@ impl CancelRequests {
         key: &CancelKey,
         out: &mut Actions,
     ) -> Option<Effect> {
+        if let Some(to) = self.worker_to_ask(env, key) {
+            let key = key.clone();
+            out.mail(to, Mail::Cancel { from, request, key });
+            return None;
+        }
         let Some(conn) = self.client_named(env, connections, key) else {
             let is_elsewhere = request != ELSEWHERE && env.directory.has_partner();
             let outcome = if is_elsewhere { PASSED_ON } else { WRONG_KEY };
@@ -128,6 +170,16 @@ impl CancelRequests {
             () if is_console => Some(Effect::Console(ConsoleEffect::EndCommand(conn))),
             () if waits => Some(Effect::Client(ClientEffect::DiscardRequest(conn))),
             () => None,
+        }
+    }
+
+    /// Returns the worker that has the client with this key, or knows where it is; `None` if this worker does.
+    fn worker_to_ask(&self, env: &Env<'_>, key: &CancelKey) -> Option<WorkerId> {
+        match self.keys.locate(key) {
+            Some(Whereabouts::Here(_)) => None,
+            Some(Whereabouts::At(worker, _)) => Some(worker),
+            // The client has left after its home had sent the request to this worker.
+            None => Some(home(env, key)).filter(|&home| home != env.worker),
         }
     }
 
@@ -247,6 +299,19 @@ pub(crate) fn stop_query(
     out: &mut Actions,
 ) {
     open(env, connections, server, None, out);
+}
+
+/// Returns the worker that the pid of a key names: it knows where the client is.
+fn home(env: &Env<'_>, key: &CancelKey) -> WorkerId {
+    key.worker(env.directory.workers())
+}
+
+/// Tells the home of a client of this worker where the client goes, by this move; `None` if it has disconnected.
+fn tell_home(env: &Env<'_>, key: CancelKey, to: Option<WorkerId>, moves: u32, out: &mut Actions) {
+    let home = home(env, &key);
+    if home != env.worker {
+        out.mail(home, Mail::ClientMoved { key, to, moves });
+    }
 }
 
 /// Returns the server that runs a query of this client and may be sent a cancel request.

@@ -2,6 +2,7 @@
 
 mod clients;
 mod takeover;
+mod workers;
 
 use std::{
     collections::HashMap,
@@ -21,7 +22,7 @@ use pgweir_auth::{
 use pgweir_config::{Config, Database, FairWindow};
 
 use crate::{
-    base::{memory::Memory, time::Time, tls::TlsTerms, token::WorkerId},
+    base::{memory::Memory, time::Time, tls::TlsTerms},
     listen::Holders,
     pool::{CapLimits, CapMembership, Ledger, Limits, PoolId, PoolKey, SharedCaps, WaitOrder},
     session::{SettingsTable, Statements, TrackedNames},
@@ -37,6 +38,7 @@ use crate::{
         occupancy::Occupancies,
         operator::Operator,
         pool::{FreeIds, SharedPool},
+        worker_loads::WorkerLoads,
     },
 };
 
@@ -59,7 +61,7 @@ pub struct Snapshot {
 #[derive(Debug)]
 pub struct Directory {
     snapshot: RwLock<Arc<Snapshot>>,
-    workers: usize,
+    workers: Arc<WorkerLoads>,
     /// The place of this process among its online restarts.
     process: ProcessIdentity,
     /// The names, statements and settings that connections share.
@@ -174,8 +176,8 @@ impl Directory {
         let hosts = Hosts::new(workers);
         hosts.prepare_for(&snapshot.config);
         Self {
+            workers: Arc::new(WorkerLoads::new(workers, snapshot.worker_busy_target())),
             snapshot: RwLock::new(snapshot),
-            workers,
             process: ProcessIdentity {
                 key: ProcessKey(process_key),
                 generation: 0,
@@ -219,17 +221,6 @@ impl Directory {
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.snapshot.read())
-    }
-
-    /// Returns the number of workers.
-    #[must_use]
-    pub fn workers(&self) -> usize {
-        self.workers
-    }
-
-    /// Returns the ids of all workers.
-    pub(crate) fn worker_ids(&self) -> impl Iterator<Item = WorkerId> + use<> {
-        (0..self.workers).map(|index| WorkerId(index as u8))
     }
 
     /// Returns what this process knows of its fleet.
@@ -311,7 +302,7 @@ impl Directory {
             let names = [&*key.database, &*key.user, &*group];
             let caps = CapMembership::new(&self.caps, id, names, cap_limits);
             let limits = limits(config, database, &key.user);
-            let mut ledger = Ledger::new(self.workers, limits, caps);
+            let mut ledger = Ledger::new(self.workers(), limits, caps);
             if self.hands_clients_over() {
                 ledger.restrict(0);
             }

@@ -72,6 +72,24 @@ pub enum Mail {
         /// The key.
         key: CancelKey,
     },
+    /// A client whose pid names the receiving worker has moved from one other worker to another, by the move with this
+    /// number, or has disconnected there.
+    ClientMoved {
+        /// The client's key.
+        key: CancelKey,
+        /// The worker that has the client now; `None` if it has disconnected.
+        to: Option<WorkerId>,
+        /// The number of the client's moves so far.
+        moves: u32,
+    },
+    /// The load of the receiving worker's thread since its last load, in thousandths of a CPU. The driver of the worker
+    /// sends it at the end of an iteration of the event loop, about every
+    /// [`WINDOW`](crate::shared::worker_loads::WINDOW). The worker decides with it how many workers take part, and
+    /// gives clients to other workers, if they have less to do or if it does not take part itself.
+    Busy(u32),
+    /// The receiving worker takes part from now on, or does not take part any more: see
+    /// [`WorkerLoads`](crate::shared::worker_loads::WorkerLoads).
+    ActiveWorkersChanged,
     /// A client has called `pg_cancel_backend` or `pg_terminate_backend` with pids that may be of this worker's
     /// clients.
     Signal(Box<SignalOrder>),

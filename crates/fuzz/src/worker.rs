@@ -235,6 +235,7 @@ impl World {
             | Action::ForwardToNewProcess { .. }
             | Action::AwaitReturns
             | Action::MoveServer { .. }
+            | Action::MoveClient { .. }
             | Action::Log(_)
             | Action::WriteLog
             | Action::Export(_)

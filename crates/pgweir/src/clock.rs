@@ -45,6 +45,14 @@ fn monotonic_us() -> u64 {
     (time.tv_sec() as u64) * 1_000_000 + (time.tv_nsec() as u64) / 1_000
 }
 
+/// Returns the CPU time of this thread, in nanoseconds.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    let Ok(time) = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID) else {
+        unreachable!("Linux has had this clock since version 2.6.12");
+    };
+    (time.tv_sec() as u64) * 1_000_000_000 + time.tv_nsec() as u64
+}
+
 /// Returns the microseconds since the machine was started. This clock also counts while the machine is suspended.
 pub(crate) fn since_boot_us() -> u64 {
     let Ok(time) = clock_gettime(ClockId::CLOCK_BOOTTIME) else {

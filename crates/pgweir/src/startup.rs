@@ -349,7 +349,7 @@ impl Start {
             departures,
             traces: TraceQueue::new(settings.otlp_queue as usize),
             listeners: Arc::clone(&listeners),
-            load: Load::new(count),
+            load: Load::new(directory.worker_loads()),
             mailboxes: mailboxes.clone(),
             options,
             resolver: Arc::clone(&resolver),

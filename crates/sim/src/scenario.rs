@@ -116,6 +116,8 @@ pub struct Scenario {
     pub(crate) server_tls: bool,
     /// Whether all servers are standbys of a list of hosts, so that requests are repeated.
     pub(crate) standbys: bool,
+    /// Whether clients move between workers, as the load changes.
+    pub moves: bool,
     settings: String,
     databases: String,
 }
@@ -206,13 +208,11 @@ impl Scenario {
     #[must_use]
     pub fn of(seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let modes = [
-            PoolMode::Transaction,
-            PoolMode::Session,
-            PoolMode::Transaction,
-            PoolMode::Statement,
-        ];
-        let mode = modes[(seed % 4) as usize];
+        let mode = match seed % 4 {
+            0 | 2 => PoolMode::Transaction,
+            1 => PoolMode::Session,
+            _ => PoolMode::Statement,
+        };
         let workers = 2 + (seed / 4 % 2) as usize;
         let pool_size = 1 + (seed / 8 % 4) as u32;
         let capacity = [96, 700, 4096, 65_536][rng.usize(..4)];
@@ -290,6 +290,7 @@ impl Scenario {
             },
             server_tls: rng.bool(),
             standbys: false,
+            moves: (seed / 4).is_multiple_of(3),
             settings,
             databases,
         }
@@ -387,9 +388,10 @@ impl Scenario {
     pub(crate) fn snapshot(&self, pool_size: u32) -> Result<Snapshot, Violation> {
         let text = format!(
             "[databases]\n{}[pgbouncer]\n{}default_pool_size = {pool_size}\n\
-             max_prepared_statements = {}\n{}{}",
+             worker_busy_target = {}\nmax_prepared_statements = {}\n{}{}",
             self.databases,
             self.settings,
+            if self.moves { 60 } else { 0 },
             self.statements_max,
             self.client_limits.settings(),
             self.caps.settings()

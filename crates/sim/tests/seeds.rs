@@ -59,6 +59,19 @@ fn wild_clients() {
     check((0..seeds()).map(Scenario::wild));
 }
 
+/// Clients move between workers while the load changes, and lose nothing.
+#[test]
+fn clients_that_move() {
+    let moved = (0..seeds()).map(|index| {
+        let mut scenario = Scenario::of(5000 + index);
+        scenario.moves = true;
+        let event_counts = run_scenario(&scenario).unwrap_or_else(|failure| panic!("{failure}"));
+        *event_counts.get("client moves").unwrap_or(&0)
+    });
+    let moved = moved.sum::<u64>();
+    assert!(moved > 3 * seeds(), "clients have moved {moved} times");
+}
+
 /// Standbys that end: clients get each reply once, whether their request is repeated or not.
 #[test]
 fn standbys_that_end() {
@@ -92,7 +105,12 @@ fn faults_of_before() {
         [512, 540, 618, 744, 1206, 1284, 1486]
             .into_iter()
             .map(Scenario::of)
-            .chain([Scenario::wild(214), Scenario::standbys(1148)]),
+            .chain([Scenario::wild(214), Scenario::standbys(1148)])
+            // Clients did not move then.
+            .map(|mut scenario| {
+                scenario.moves = false;
+                scenario
+            }),
     );
 }
 

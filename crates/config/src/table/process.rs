@@ -11,6 +11,13 @@ macro_rules! process_settings {
             "Process" {
                 /// The number of threads that serve connections. 0: as many as there are cores.
                 workers: u32 = "0", restarts, now, between::<0, 64>;
+                /// As long as the active workers are less busy than this, on average, the other workers sleep: several
+                /// workers cost more CPU time than one for the same work, since each of them wakes up for its part. Above
+                /// this, one more worker becomes active and gets some of the clients. A worker becomes inactive when the
+                /// others have been able to do its work with less than two thirds of this for three seconds; its clients
+                /// move to them between two transactions. SHOW WORKERS has the loads. 0: all workers are always active,
+                /// and clients stay on their workers.
+                worker_busy_target: u32 = "0" in "percent of a CPU", reloads, now, between::<0, 100>;
                 /// The Unix user to switch to after a start as root.
                 user: Option<String>, restarts, now;
                 /// The file that has pgweir's process id while it runs.

@@ -2,7 +2,7 @@
 
 use super::{Admin, show};
 use crate::{
-    Actions, Token, WorkerId,
+    Action, Actions, Token, WorkerId,
     base::fault::Fault,
     console::{RoundTask, WorkerRound},
     effect::{ConsoleEffect, Effect},
@@ -28,6 +28,14 @@ impl Admin<'_> {
     /// Does this worker's part of a round. The round goes to the next worker after its effects on this one were carried
     /// out.
     pub(crate) fn continue_round(&mut self, mut round: WorkerRound, out: &mut Actions) {
+        if round.visited == 0 && !self.env.directory.worker_loads().begin_round() {
+            // A client is on its way between two workers. The round must not miss it, so it waits for the arrival.
+            let (to, mail) = (
+                self.env.worker,
+                Box::new(Mail::ConsoleRound(Box::new(round))),
+            );
+            return out.list.push(Action::MailAfterPending { to, mail });
+        }
         if round.visited < self.env.directory.workers() {
             round.visited += 1;
             match &mut round.task {
@@ -68,6 +76,7 @@ impl Admin<'_> {
         if round.visited < workers || to != worker {
             return out.mail(to, Mail::ConsoleRound(Box::new(round)));
         }
+        self.env.directory.worker_loads().end_round();
         self.end_round(round, out);
     }
 

@@ -7,3 +7,4 @@ pub(crate) mod signals;
 pub(crate) mod stuck_messages;
 pub(crate) mod timeouts;
 pub(crate) mod wait_notices;
+pub(crate) mod worker_moves;

@@ -9,7 +9,7 @@
 use pgweir_wire::MessageWriter;
 
 use crate::{
-    Actions, ReadMode, Token,
+    Actions, ReadMode, Token, WorkerId,
     backend::{InternalQuery, Phase},
     base::fault::Fault,
     cancel_requests::{CancelRequests, busy_server, stop_query},
@@ -20,7 +20,7 @@ use crate::{
     loan::{begin, send_unsent_parameters},
     mail::Mail,
     pooling::LocalPools,
-    shared::cancel::CancelKey,
+    shared::cancel::{CancelKey, Whereabouts},
     signal::{Rights, Signal, SignalOrder, SignalSender},
 };
 
@@ -113,10 +113,7 @@ impl ClientSignals<'_> {
         let workers = self.env.directory.workers();
         let mut orders: Vec<Vec<u32>> = vec![Vec::new(); workers];
         for &pid in pids {
-            let named = CancelKey {
-                pid,
-                secret: Box::default(),
-            };
+            let named = named(pid);
             if own_peer == 0 || own_peer == named.peer() {
                 orders[named.worker(workers).index()].push(pid);
             }
@@ -141,8 +138,20 @@ impl ClientSignals<'_> {
     /// Carries out another client's signals for the clients of this worker.
     pub(crate) fn signal(&mut self, order: &SignalOrder, out: &mut Actions) {
         for &pid in &order.pids {
-            let Some(conn) = self.cancel_requests.only_client_with(pid) else {
-                continue;
+            let conn = match self.cancel_requests.locate_only_client_with(pid) {
+                Some(Whereabouts::Here(conn)) => conn,
+                Some(Whereabouts::At(worker, _)) => {
+                    pass_on(order, pid, worker, out);
+                    continue;
+                }
+                None => {
+                    // The client has left after its home had sent the order to this worker.
+                    let home = named(pid).worker(self.env.directory.workers());
+                    if home != self.env.worker {
+                        pass_on(order, pid, home, out);
+                    }
+                    continue;
+                }
             };
             if !self.may_be_signalled(conn, &order.by) {
                 continue;
@@ -183,5 +192,23 @@ impl ClientSignals<'_> {
             conn,
             Box::new(Fault::Terminated),
         )));
+    }
+}
+
+/// Passes the part of an order that concerns this pid on to a worker that has the client, or knows where it is.
+fn pass_on(order: &SignalOrder, pid: u32, to: WorkerId, out: &mut Actions) {
+    let order = SignalOrder {
+        signal: order.signal,
+        pids: vec![pid],
+        by: order.by.clone(),
+    };
+    out.mail(to, Mail::Signal(Box::new(order)));
+}
+
+/// Returns a key with this pid and no secret.
+fn named(pid: u32) -> CancelKey {
+    CancelKey {
+        pid,
+        secret: Box::default(),
     }
 }

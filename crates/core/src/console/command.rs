@@ -92,6 +92,7 @@ pub(crate) enum Show {
     Users,
     Version,
     Waiters,
+    Workers,
 }
 
 /// The threads that contribute to a SHOW.
@@ -242,6 +243,11 @@ impl Show {
             "WAITERS",
             Self::Waiters,
             "Clients that wait for a server, the clients that have servers, and advice",
+        ),
+        (
+            "WORKERS",
+            Self::Workers,
+            "Threads that serve connections, and how busy each is",
         ),
     ];
 

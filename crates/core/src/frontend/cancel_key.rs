@@ -10,6 +10,8 @@ pub struct ClientKey {
     secret: [u8; 32],
     /// The number of bytes of the secret that the client was given: 4 in protocol 3.0.
     secret_len: u8,
+    /// The number of times that the client has moved to another worker.
+    moves: u32,
 }
 
 impl ClientKey {
@@ -20,6 +22,7 @@ impl ClientKey {
             pid: 0,
             secret,
             secret_len: 4,
+            moves: 0,
         }
     }
 
@@ -34,6 +37,7 @@ impl ClientKey {
             pid,
             secret,
             secret_len: given.len().min(secret.len()) as u8,
+            moves: 0,
         }
     }
 
@@ -46,6 +50,12 @@ impl ClientKey {
     /// Sets the pid that the client gets.
     pub(crate) fn set_pid(&mut self, pid: u32) {
         self.pid = pid;
+    }
+
+    /// Counts one more move of the client to another worker, or its end.
+    pub(crate) fn count_move(&mut self) -> u32 {
+        self.moves += 1;
+        self.moves
     }
 
     /// Marks the key as one that peers may pass on.

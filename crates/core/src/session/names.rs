@@ -63,6 +63,16 @@ pub struct Names {
 }
 
 impl Bindings {
+    /// Creates an empty table. All workers have the same `hasher`: a client's descriptions are compared by digests, and
+    /// move with the client to other workers.
+    #[must_use]
+    pub fn new(hasher: RandomState) -> Self {
+        Self {
+            hasher,
+            ..Self::default()
+        }
+    }
+
     fn hash(&self, name: &[u8]) -> u32 {
         self.hasher.hash_one(name) as u32
     }
@@ -244,10 +254,23 @@ impl Names {
         statement: &Arc<Statement>,
         schema: u32,
     ) -> bool {
+        let shape = StatementDescription::not_described(schema);
+        self.define_described(bindings, name, statement, shape)
+    }
+
+    /// Gives a name to a statement of which the client has received this description. Returns `false` if the name is
+    /// taken.
+    pub fn define_described(
+        &mut self,
+        bindings: &mut Bindings,
+        name: &[u8],
+        statement: &Arc<Statement>,
+        shape: StatementDescription,
+    ) -> bool {
         let Err(at) = self.position(bindings, name) else {
             return false;
         };
-        let id = bindings.acquire(name, statement, StatementDescription::not_described(schema));
+        let id = bindings.acquire(name, statement, shape);
         self.sorted.insert(at, id);
         self.bytes += Self::cost(statement);
         true
@@ -287,6 +310,23 @@ impl Names {
         self.bytes -= Self::cost(&statement);
         bindings.release(id);
         Some(statement)
+    }
+
+    /// Removes all names, and returns them with their statements and the descriptions that the client has received.
+    #[must_use]
+    pub fn take(
+        &mut self,
+        bindings: &mut Bindings,
+    ) -> Vec<(Box<[u8]>, Arc<Statement>, StatementDescription)> {
+        let held = self.sorted.iter().filter_map(|slot| bindings.get(slot));
+        let all = held.map(|binding| {
+            let statement = Arc::clone(&binding.statement);
+            (binding.name.clone(), statement, binding.shape)
+        });
+        let all = all.collect();
+        self.clear(bindings);
+        self.recent = None;
+        all
     }
 
     /// Removes all names.

@@ -188,6 +188,12 @@ impl Statements {
         }
     }
 
+    /// Returns the hash function of this process's statements.
+    #[must_use]
+    pub fn hasher(&self) -> &RandomState {
+        &self.hasher
+    }
+
     /// Returns the statement with this definition, and makes it if there is none yet.
     #[must_use]
     pub fn intern(&self, definition: &[u8]) -> Arc<Statement> {

@@ -6,7 +6,7 @@ mod keys;
 use std::sync::Arc;
 
 pub use self::key::CancelKey;
-pub(crate) use self::keys::Keys;
+pub(crate) use self::keys::{Keys, Whereabouts};
 use crate::{Endpoint, Time, Token, WorkerId};
 
 /// The token that stands for the connection of a request that the other process of an online restart has received.

@@ -14,3 +14,4 @@ pub mod hosts;
 pub mod occupancy;
 pub(crate) mod operator;
 pub mod pool;
+pub mod worker_loads;

@@ -57,16 +57,11 @@ impl Worker {
             }
             Effect::Session(server, SessionEffect::Equip { client }) => {
                 std::mem::forget(effect);
-                self.equip(server, client, now, out);
+                if let Some(effect) = self.exchange(now).equip(server, client, out) {
+                    self.carry_out_other(effect, now, out);
+                }
             }
             effect => self.carry_out_other(effect, now, out),
-        }
-    }
-
-    /// Gives a server connection the session state of a client to which it is lent.
-    fn equip(&mut self, server: Token, client: Token, now: Time, out: &mut Actions) {
-        if let Some(effect) = self.exchange(now).equip(server, client, out) {
-            self.carry_out_other(effect, now, out);
         }
     }
 
@@ -343,7 +338,9 @@ impl Worker {
     ) {
         let mut exchange = self.exchange(now);
         let effects = match effect {
-            SessionEffect::Equip { client } => return self.equip(server, client, now, out),
+            effect @ SessionEffect::Equip { .. } => {
+                return self.carry_out_one(Effect::Session(server, effect), now, out);
+            }
             SessionEffect::Answered(own) => exchange.answered(server, own, out),
             SessionEffect::TryStartup(client) => {
                 exchange.try_startup(server, client, out).map(Effects::from)
@@ -402,7 +399,8 @@ impl Worker {
     /// Makes each module release its data of a client that has gone.
     fn release_client(&mut self, conn: Token, mut client: Client, now: Time, out: &mut Actions) {
         client.statements.clear(&mut self.bindings);
-        self.cancel_requests.drop_key(conn, &client);
+        let parts = self.parts(now);
+        (parts.cancel_requests).drop_key(&parts.env, conn, &mut client, out);
         if let Some(listening) = client.listening.take() {
             if listening.is_taken_over() {
                 send_listen_note(&client.cancel_key(), ListenNote::Done, out);

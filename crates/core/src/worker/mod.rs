@@ -13,7 +13,7 @@ use pgweir_auth::scram::DerivedKeys;
 pub(crate) use self::parts::Parts;
 use crate::{
     Actions, Address, AuthCheckResult, Closed, ConnectError, Control, Directory, Peer, ReadMode,
-    Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
+    Snapshot, Time, TlsFacts, Token, WorkerId,
     backend::{Duty, Server},
     base::fault::Fault,
     cancel_requests::{self, CancelRequests},
@@ -22,15 +22,15 @@ use crate::{
     connections::{Conn, Connections},
     effect::Effect,
     exchange::KeptServers,
-    frontend::ClientDuty,
+    frontend::{ClientDuty, MovedClient},
     listeners::Listeners,
-    login::{ClientLogins, parked, refuse_waiters},
+    login::{ClientLogins, parked},
     mail::Mail,
     measurement::statistics::Statistics,
     online_restart::OnlineRestart,
     operators::{orders, reconfiguration, shutdown::ShutdownState, suspension::Suspension},
-    pooling::{self, LocalPools},
-    server_connections::{catalog_reading, fleet_rounds, host_checks, maintenance},
+    pooling::LocalPools,
+    server_connections::{catalog_reading, host_checks, maintenance},
     session::Bindings,
     timers,
     transaction_trace::Sampler,
@@ -69,12 +69,11 @@ impl Worker {
         let sampler = Sampler::of(&snapshot.config.settings, id);
         Self {
             id,
-            directory,
             snapshot,
             // The first worker opens `min_pool_size` servers before the first client connects.
             table: Connections::with_tick((id == WorkerId(0)).then_some(Time(0))),
             cancel_requests: CancelRequests::default(),
-            bindings: Bindings::default(),
+            bindings: Bindings::new(directory.statements().hasher().clone()),
             listening_clients: ListeningClients::default(),
             listeners: Listeners::default(),
             pools: LocalPools::default(),
@@ -85,6 +84,7 @@ impl Worker {
             online_restart: OnlineRestart::default(),
             logins: ClientLogins::default(),
             sampler,
+            directory,
         }
     }
 
@@ -385,6 +385,10 @@ impl Worker {
                     out,
                 );
             }
+            Mail::ClientMoved { key, to, moves } => self.cancel_requests.note_move(&key, to, moves),
+            mail @ (Mail::Busy(_) | Mail::ActiveWorkersChanged) => {
+                self.move_clients(now, out, |event, out| event.take_mail(&mail, out));
+            }
             Mail::CancelSent(request) => cancel_requests::sent(&mut self.table, request),
             Mail::CancelDone(request, why) => {
                 let effect = cancel_requests::done(&mut self.table, request, why);
@@ -425,65 +429,26 @@ impl Worker {
                 let counted = self.statistics.sum(&self.pools);
                 out.control(Control::Counted(counted));
             }
-            Mail::Shutdown(how) => self.begin_shutdown(how, now, out),
+            Mail::Shutdown(how) => {
+                self.dispatch(now, out, |parts, out| parts.begin_shutdown(how, out));
+            }
             mail => self.take_pool_mail(mail, now, out),
         }
         self.check_shutdown(now, out);
-    }
-
-    /// Handles mail about the servers of pools.
-    fn take_pool_mail(&mut self, mail: Mail, now: Time, out: &mut Actions) {
-        match mail {
-            Mail::ServersWanted(pool) => {
-                self.lend(now, out, |event, _| event.offer_all_servers(&pool))
-            }
-            Mail::Open(pool) => self.use_servers(now, out, |event, out| event.open(&pool, out)),
-            Mail::OpenFor(pool, waiter) => self.use_servers(now, out, |event, out| {
-                event.open_exclusive(&pool, waiter, out)
-            }),
-            Mail::SharingChanged(pool) => {
-                self.lend(now, out, |event, _| event.update_sharing(pool.id))
-            }
-            Mail::CapHasRoom(pool) => {
-                let notes = pool.ledger.lock().room(now);
-                pooling::deliver(&self.env(now), &notes, &pool, out);
-            }
-            Mail::Search(search) => {
-                self.dispatch(now, out, |parts, _| parts.pools.visit(&parts.env, *search))
-            }
-            Mail::Evict(search) => {
-                let parts = self.parts(now);
-                let effects = parts.pools.evict(&parts.env, parts.connections, search);
-                self.carry_out(effects, now, out);
-            }
-            Mail::Failed(pool) => self.dispatch(now, out, |parts, _| {
-                refuse_waiters(&parts.env, parts.connections, &pool)
-            }),
-            Mail::HostsChanged => {
-                self.dispatch(now, out, |parts, _| {
-                    host_checks::take_changes(&parts.env, parts.connections, parts.pools)
-                });
-                self.dispatch(now, out, |parts, out| {
-                    host_checks::check(&parts.env, parts.connections, parts.pools, out)
-                });
-            }
-            Mail::Fleet(mail) => self.dispatch(now, out, |parts, out| {
-                fleet_rounds::take(&parts.env, parts.connections, parts.pools, mail, out)
-            }),
-            Mail::CheckReplay(host) => {
-                let parts = self.parts(now);
-                host_checks::check_replay(&parts.env, parts.connections, &host, out);
-            }
-            Mail::ReplayChecked => self.lend(now, out, |event, out| event.take_replay_news(out)),
-            Mail::PatroniNews(news) => host_checks::take_news(&self.env(now), &news, out),
-            mail => debug_assert!(false, "no module takes {mail:?}"),
-        }
     }
 
     /// Takes a server handed over by another worker. The driver registers its socket under the returned
     /// token **before** it executes the actions.
     pub fn adopt(&mut self, server: Box<Server>, now: Time, out: &mut Actions) -> Token {
         let token = self.lend(now, out, |event, out| event.adopt(server, out));
+        self.check_shutdown(now, out);
+        token
+    }
+
+    /// Takes an idle client that another worker has sent. The driver registers its socket under the returned token
+    /// **before** it executes the actions.
+    pub fn take_client(&mut self, client: Box<MovedClient>, now: Time, out: &mut Actions) -> Token {
+        let token = self.move_clients(now, out, |event, out| event.arrive(*client, out));
         self.check_shutdown(now, out);
         token
     }
@@ -505,17 +470,6 @@ impl Worker {
         }
     }
 
-    fn begin_shutdown(&mut self, how: Shutdown, now: Time, out: &mut Actions) {
-        self.directory.operator().begin_end();
-        self.dispatch(now, out, |parts, out| {
-            let (env, connections) = (&parts.env, parts.connections);
-            parts.suspension.obey(env, connections, out);
-            parts
-                .shutdown
-                .begin(env, connections, parts.pools, how, out)
-        });
-    }
-
     /// Applies a new configuration.
     pub(crate) fn reconfigure(&mut self, snapshot: Arc<Snapshot>, now: Time, out: &mut Actions) {
         self.sampler = Sampler::of(&snapshot.config.settings, self.id);
@@ -530,6 +484,7 @@ impl Worker {
         self.settle_due(now, out);
         self.lend(now, out, |event, out| event.check_replay_waits(out));
         self.check_timers(now, out);
+        self.move_clients(now, out, |event, out| event.leave_if_inactive(out));
         self.check_shutdown(now, out);
     }
 

@@ -4,23 +4,27 @@ use std::collections::VecDeque;
 
 use super::Worker;
 use crate::{
-    Actions, Time, TlsFacts, Token,
+    Actions, Shutdown, Time, TlsFacts, Token,
     admin::Admin,
     cancel_requests::CancelRequests,
     client_listen::ListeningClients,
-    clients::{disconnect::Disconnect, signals::ClientSignals, wait_notices::WaitNotices},
+    clients::{
+        disconnect::Disconnect, signals::ClientSignals, wait_notices::WaitNotices,
+        worker_moves::WorkerMoves,
+    },
     connections::Connections,
     effect::{Effect, Effects, Env},
     exchange::{Exchange, KeptServers},
     lending::Lending,
     listeners::Listeners,
-    login::{ClientLogins, LoginEvent},
+    login::{ClientLogins, LoginEvent, refuse_waiters},
+    mail::Mail,
     measurement::{memory_use, statistics::Statistics},
     online_restart::{OnlineRestart, RestartParts},
     operators::{shutdown::ShutdownState, suspension::Suspension},
-    pooling::LocalPools,
+    pooling::{self, LocalPools},
     relay::Relay,
-    server_connections::ServerConnections,
+    server_connections::{ServerConnections, fleet_rounds, host_checks},
     session::Bindings,
 };
 
@@ -47,6 +51,14 @@ impl<'w> Parts<'w> {
     pub(super) fn check_memory(self, out: &mut Actions) -> Vec<Effect> {
         let owners = (self.connections, self.pools, self.bindings);
         memory_use::check(&self.env, owners, out)
+    }
+
+    /// Begins the end of the process.
+    pub(super) fn begin_shutdown(self, how: Shutdown, out: &mut Actions) -> Vec<Effect> {
+        let (env, connections) = (&self.env, self.connections);
+        env.directory.operator().begin_end();
+        self.suspension.obey(env, connections, out);
+        self.shutdown.begin(env, connections, self.pools, how, out)
     }
 
     /// Returns the online restart and the parts that it uses. `client` is the client that the event is about, if any.
@@ -229,6 +241,31 @@ impl Worker {
         self.carry_out(effects, now, out);
     }
 
+    /// Passes an event of clients that move between workers to the module for these moves, and carries out the module's
+    /// effects.
+    pub(crate) fn move_clients<R>(
+        &mut self,
+        now: Time,
+        out: &mut Actions,
+        handle: impl FnOnce(&mut WorkerMoves<'_>, &mut Actions) -> R,
+    ) -> R {
+        let parts = self.parts(now);
+        let mut event = WorkerMoves {
+            env: parts.env,
+            connections: parts.connections,
+            pools: parts.pools,
+            bindings: parts.bindings,
+            logins: parts.logins,
+            cancel_requests: parts.cancel_requests,
+            suspension: parts.suspension,
+            effects: Effects::default(),
+        };
+        let result = handle(&mut event, out);
+        let effects = event.effects;
+        self.carry_out(effects, now, out);
+        result
+    }
+
     /// Passes an event of a client that signals others to the module for signals, and carries out the module's effects.
     pub(crate) fn signal_clients(
         &mut self,
@@ -311,5 +348,54 @@ impl Worker {
         };
         handle(&mut event, out);
         event.effects
+    }
+
+    /// Handles mail about the servers of pools.
+    pub(super) fn take_pool_mail(&mut self, mail: Mail, now: Time, out: &mut Actions) {
+        match mail {
+            Mail::ServersWanted(pool) => {
+                self.lend(now, out, |event, _| event.offer_all_servers(&pool))
+            }
+            Mail::Open(pool) => self.use_servers(now, out, |event, out| event.open(&pool, out)),
+            Mail::OpenFor(pool, waiter) => self.use_servers(now, out, |event, out| {
+                event.open_exclusive(&pool, waiter, out)
+            }),
+            Mail::SharingChanged(pool) => {
+                self.lend(now, out, |event, _| event.update_sharing(pool.id))
+            }
+            Mail::CapHasRoom(pool) => {
+                let notes = pool.ledger.lock().room(now);
+                pooling::deliver(&self.env(now), &notes, &pool, out);
+            }
+            Mail::Search(search) => {
+                self.dispatch(now, out, |parts, _| parts.pools.visit(&parts.env, *search))
+            }
+            Mail::Evict(search) => {
+                let parts = self.parts(now);
+                let effects = parts.pools.evict(&parts.env, parts.connections, search);
+                self.carry_out(effects, now, out);
+            }
+            Mail::Failed(pool) => self.dispatch(now, out, |parts, _| {
+                refuse_waiters(&parts.env, parts.connections, &pool)
+            }),
+            Mail::HostsChanged => {
+                self.dispatch(now, out, |parts, _| {
+                    host_checks::take_changes(&parts.env, parts.connections, parts.pools)
+                });
+                self.dispatch(now, out, |parts, out| {
+                    host_checks::check(&parts.env, parts.connections, parts.pools, out)
+                });
+            }
+            Mail::Fleet(mail) => self.dispatch(now, out, |parts, out| {
+                fleet_rounds::take(&parts.env, parts.connections, parts.pools, mail, out)
+            }),
+            Mail::CheckReplay(host) => {
+                let parts = self.parts(now);
+                host_checks::check_replay(&parts.env, parts.connections, &host, out);
+            }
+            Mail::ReplayChecked => self.lend(now, out, |event, out| event.take_replay_news(out)),
+            Mail::PatroniNews(news) => host_checks::take_news(&self.env(now), &news, out),
+            mail => debug_assert!(false, "no module takes {mail:?}"),
+        }
     }
 }

@@ -9,7 +9,10 @@ use std::{
     },
 };
 
-use pgweir_core::{Address, Level, LogLine, Peer, ReadMode, Time, TlsFacts, WorkerId};
+use pgweir_core::{
+    Address, Level, LogLine, Peer, ReadMode, Time, TlsFacts, WorkerId,
+    shared::worker_loads::WorkerLoads,
+};
 use rand::Rng;
 use rustix::io::Errno;
 
@@ -86,27 +89,41 @@ impl AcceptedClient {
     }
 }
 
-/// The number of clients of each worker (including those that are on their way to it).
+/// The number of clients of each worker (including those that are on their way to it), and the workers that take part.
 #[derive(Debug, Clone)]
-pub(crate) struct Load(Arc<[AtomicUsize]>);
+pub(crate) struct Load {
+    clients: Arc<[AtomicUsize]>,
+    loads: Arc<WorkerLoads>,
+}
 
 impl Load {
     /// Creates counters for workers without clients.
-    pub(crate) fn new(workers: usize) -> Self {
-        Self((0..workers).map(|_| AtomicUsize::new(0)).collect())
+    pub(crate) fn new(loads: &Arc<WorkerLoads>) -> Self {
+        let workers = 0..loads.workers();
+        Self {
+            clients: workers.map(|_| AtomicUsize::new(0)).collect(),
+            loads: Arc::clone(loads),
+        }
     }
 
-    /// Chooses the worker that should serve a client, and counts the client there. This worker serves the client unless
-    /// it has an eighth (and at least two) more clients than the least loaded worker.
+    /// Returns whether a worker takes part.
+    fn takes_part(&self, worker: WorkerId) -> bool {
+        self.loads.takes_part(worker)
+    }
+
+    /// Chooses the worker that should serve a client, of those that take part, and counts the client there. This worker
+    /// serves the client if it takes part, unless it has an eighth (and at least two) more clients than the one with the
+    /// fewest clients.
     fn place(&self, here: WorkerId) -> WorkerId {
-        let counts = || self.0.iter().map(|count| count.load(Ordering::Relaxed));
-        let mine = counts().nth(here.index()).unwrap_or_default();
+        let active = self.clients.iter().take(self.loads.active());
+        let counts = || active.clone().map(|count| count.load(Ordering::Relaxed));
+        let mine = counts().nth(here.index()).unwrap_or(usize::MAX);
         let least = counts().enumerate().min_by_key(|(_, count)| *count);
         let place = match least {
             Some((index, least)) if mine >= least + (least / 8).max(2) => WorkerId(index as u8),
             _ => here,
         };
-        if let Some(count) = self.0.get(place.index()) {
+        if let Some(count) = self.clients.get(place.index()) {
             count.fetch_add(1, Ordering::Relaxed);
         }
         place
@@ -114,7 +131,7 @@ impl Load {
 
     /// Returns the number of clients of all workers.
     fn total(&self) -> usize {
-        self.0
+        self.clients
             .iter()
             .map(|count| count.load(Ordering::Relaxed))
             .sum()
@@ -128,14 +145,14 @@ impl Load {
 
     /// Counts a client that arrived from another process.
     pub(super) fn add(&self, worker: WorkerId) {
-        if let Some(count) = self.0.get(worker.index()) {
+        if let Some(count) = self.clients.get(worker.index()) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Counts a client as gone.
     pub(super) fn remove(&self, worker: WorkerId) {
-        if let Some(count) = self.0.get(worker.index()) {
+        if let Some(count) = self.clients.get(worker.index()) {
             count.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -206,7 +223,7 @@ impl Acceptor {
 impl Io {
     /// Starts to watch the listening sockets, or starts again.
     pub(super) fn resume_accepting(&mut self) {
-        if self.acceptor.suspended {
+        if self.acceptor.suspended || !self.load.takes_part(self.id) {
             return;
         }
         let rest = std::mem::replace(&mut self.acceptor.rest, Rest::None);
@@ -230,10 +247,16 @@ impl Io {
     /// Leaves clients in the kernel's queue, or accepts them again.
     pub(super) fn set_accepting(&mut self, accept: bool) {
         self.acceptor.suspended = !accept;
-        if accept {
-            self.resume_accepting();
-        } else {
+        self.update_accepting();
+    }
+
+    /// Watches the listening sockets if the core wants clients and this worker takes part, and else leaves them to other
+    /// workers.
+    pub(super) fn update_accepting(&mut self) {
+        if self.acceptor.suspended || !self.load.takes_part(self.id) {
             self.rest(Rest::All);
+        } else {
+            self.resume_accepting();
         }
     }
 
@@ -388,10 +411,20 @@ mod tests {
 
     #[test]
     fn clients_go_to_the_least_loaded_worker_when_the_skew_is_too_large() {
-        let load = Load::new(2);
+        let load = Load::new(&Arc::new(WorkerLoads::new(2, 0)));
         let places: Vec<_> = (0..6).map(|_| load.place(WorkerId(0)).0).collect();
         assert_eq!(places, [0, 0, 1, 0, 1, 0]);
         load.remove(WorkerId(1));
         assert_eq!(load.place(WorkerId(0)), WorkerId(1));
+    }
+
+    #[test]
+    fn clients_go_to_workers_that_take_part() {
+        let loads = Arc::new(WorkerLoads::new(3, 600));
+        let load = Load::new(&loads);
+        let places = || [2, 0, 1, 0].map(|here| load.place(WorkerId(here)).0);
+        assert_eq!(places(), [0, 0, 0, 0]);
+        loads.report(WorkerId(0), 900, 600, Time(1_000_000));
+        assert_eq!(places(), [1, 1, 1, 0]);
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, io, mem, sync::Arc};
 
 use pgweir_core::{
     Action, Actions, AuthCheckResult, Closed, ReadMode, Time, Token, Worker, WorkerId,
-    base::memory::Memory, mail::Mail,
+    base::memory::Memory, frontend::MovedClient, mail::Mail,
 };
 use rand::{RngExt, rngs::StdRng};
 use rustix::{
@@ -17,6 +17,7 @@ use slab::Slab;
 use super::{
     Listeners, Mailboxes, NetOptions, WorkerMessage,
     accept::{Acceptor, Load},
+    busy_meter::BusyMeter,
     io::{EncryptionBuffers, Io, Pending, Threads, Turn},
     poller::{Key, Poller},
     pooler::Pooler,
@@ -75,6 +76,7 @@ pub(crate) struct Driver<P = Worker> {
     pub(super) secure: SecureBuffers,
     pub(super) clock: Clock,
     memory: Arc<Memory>,
+    busy_meter: BusyMeter,
     messages: Vec<WorkerMessage>,
     carried: Vec<Token>,
 }
@@ -123,6 +125,7 @@ impl<P: Pooler> Driver<P> {
             secure: SecureBuffers::default(),
             clock: around.clock,
             memory: around.memory,
+            busy_meter: BusyMeter::new(around.clock.now()),
             messages: Vec::new(),
             carried: Vec::new(),
         })
@@ -175,6 +178,10 @@ impl<P: Pooler> Driver<P> {
         self.serve_timers();
         if !once_read.is_empty() {
             self.send_once_read(once_read, events.len());
+        }
+        if let Some(busy) = self.busy_meter.measure(self.io.now) {
+            self.call(|pooler, now, out| pooler.mail(Mail::Busy(busy), now, out));
+            self.settle();
         }
         self.io.log.flush();
         Ok(())
@@ -315,8 +322,10 @@ impl<P: Pooler> Driver<P> {
     fn handle_message(&mut self, message: WorkerMessage) {
         match message {
             WorkerMessage::Mail(mail) => {
-                if let Mail::AddressesGone { host, gone } = &mail {
-                    self.io.retire_servers_at(host, gone);
+                match &mail {
+                    Mail::AddressesGone { host, gone } => self.io.retire_servers_at(host, gone),
+                    Mail::ActiveWorkersChanged => self.io.update_accepting(),
+                    _ => {}
                 }
                 self.call(|pooler, now, out| pooler.mail(mail, now, out));
             }
@@ -326,6 +335,11 @@ impl<P: Pooler> Driver<P> {
                 connection,
                 early,
             } => self.adopt(server, *connection, &early),
+            WorkerMessage::MovedClient {
+                client,
+                connection,
+                early,
+            } => self.take_client(client, *connection, &early),
             WorkerMessage::Arrived(client) => self.arrive(client),
             WorkerMessage::Derived { conn, keys } => {
                 self.call(|pooler, now, out| pooler.derived(conn, keys, now, out))
@@ -346,6 +360,15 @@ impl<P: Pooler> Driver<P> {
         early: &[u8],
     ) {
         let token = self.pooler.adopt(server, self.io.now, &mut self.actions);
+        self.io.register(token, connection);
+        self.io.keep_early(token, early);
+        self.io.execute(&mut self.actions, &[]);
+    }
+
+    fn take_client(&mut self, client: Box<MovedClient>, connection: Connection, early: &[u8]) {
+        let token = self
+            .pooler
+            .take_client(client, self.io.now, &mut self.actions);
         self.io.register(token, connection);
         self.io.keep_early(token, early);
         self.io.execute(&mut self.actions, &[]);

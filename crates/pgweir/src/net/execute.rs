@@ -135,6 +135,7 @@ impl Io {
                 let _ = self.threads.departures.send(Outgoing::NoMore(self.id));
             }
             Action::MoveServer { conn, to, server } => self.hand_over(conn, to, server),
+            Action::MoveClient { conn, to, client } => self.move_client(conn, to, client),
             Action::Mail { to, mail } if to == self.id => {
                 self.pending.push_back(Pending::Mail(*mail))
             }

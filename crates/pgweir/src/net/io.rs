@@ -5,6 +5,7 @@ use std::{collections::VecDeque, mem, sync::Arc};
 use pgweir_core::{
     Address, ConnectError, HandedOverServer, Level, LogLine, ReadMode, Time, Token, WorkerId,
     backend::Server,
+    frontend::MovedClient,
     mail::Mail,
     takeover::{ClientRecord, Encryption, TlsState},
 };
@@ -191,6 +192,23 @@ impl Io {
         let connection = Box::new(connection);
         let message = WorkerMessage::Server {
             server,
+            connection,
+            early,
+        };
+        self.threads.mailboxes.send(to, message);
+    }
+
+    /// Hands over an idle client to another worker.
+    pub(super) fn move_client(&mut self, conn: Token, to: WorkerId, client: Box<MovedClient>) {
+        let Some((connection, early)) = self.detach(conn) else {
+            debug_assert!(false, "moved a client that is not connected");
+            return;
+        };
+        self.load.remove(self.id);
+        self.load.add(to);
+        let connection = Box::new(connection);
+        let message = WorkerMessage::MovedClient {
+            client,
             connection,
             early,
         };

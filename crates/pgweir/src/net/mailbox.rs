@@ -9,7 +9,10 @@ use std::{
 
 use parking_lot::Mutex;
 use pgweir_auth::scram::DerivedKeys;
-use pgweir_core::{AuthCheckResult, ConnectError, Token, WorkerId, backend::Server, mail::Mail};
+use pgweir_core::{
+    AuthCheckResult, ConnectError, Token, WorkerId, backend::Server, frontend::MovedClient,
+    mail::Mail,
+};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::takeover::Arriving;
@@ -26,6 +29,13 @@ pub(crate) enum WorkerMessage {
     /// An idle server connection that another worker hands over.
     Server {
         server: Box<Server>,
+        connection: Box<Connection>,
+        /// Bytes that were received already.
+        early: Vec<u8>,
+    },
+    /// An idle client that another worker hands over.
+    MovedClient {
+        client: Box<MovedClient>,
         connection: Box<Connection>,
         /// Bytes that were received already.
         early: Vec<u8>,

@@ -13,6 +13,7 @@
 //! - `table`, `mailbox`, `timers`, `listener`, `inherited`, `port_owner`, `options`: the parts of the driver.
 
 mod accept;
+mod busy_meter;
 mod closing;
 mod connect;
 mod driver;

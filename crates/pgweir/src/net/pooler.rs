@@ -3,7 +3,7 @@
 use pgweir_auth::scram::DerivedKeys;
 use pgweir_core::{
     Actions, Address, AuthCheckResult, Closed, ConnectError, Peer, TakenOverClient, Time, TlsFacts,
-    Token, Worker, backend::Server, mail::Mail, takeover::ClientRecord,
+    Token, Worker, backend::Server, frontend::MovedClient, mail::Mail, takeover::ClientRecord,
 };
 
 /// One method per event; [`Worker`] documents them.
@@ -33,6 +33,7 @@ pub(crate) trait Pooler {
     fn auth_checked(&mut self, conn: Token, result: AuthCheckResult, now: Time, out: &mut Actions);
     fn mail(&mut self, mail: Mail, now: Time, out: &mut Actions);
     fn adopt(&mut self, server: Box<Server>, now: Time, out: &mut Actions) -> Token;
+    fn take_client(&mut self, client: Box<MovedClient>, now: Time, out: &mut Actions) -> Token;
     fn take_over_client(
         &mut self,
         record: Box<ClientRecord>,
@@ -79,6 +80,7 @@ forward! {
     fn auth_checked(conn: Token, result: AuthCheckResult);
     fn mail(mail: Mail);
     fn adopt(server: Box<Server>) -> Token;
+    fn take_client(client: Box<MovedClient>) -> Token;
     fn take_over_client(record: Box<ClientRecord>, blocked: bool) -> TakenOverClient;
     fn tick();
 }

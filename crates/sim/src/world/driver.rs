@@ -7,13 +7,13 @@ use std::{
 
 use pgweir_auth::scram::DerivedKeys;
 use pgweir_core::{
-    Action, Actions, AuthCheck, AuthCheckResult, Closed, Endpoint, ReadMode, Source, TakeoverMail,
-    Token, Worker, WorkerId, backend::Server, mail::Mail, takeover::ClientRecord,
+    Action, Actions, AuthCheckResult, Closed, Endpoint, ReadMode, Source, TakeoverMail, Token,
+    Worker, WorkerId, backend::Server, frontend::MovedClient, mail::Mail, takeover::ClientRecord,
 };
 
 use pgweir_wire::Header;
 
-use super::World;
+use super::{World, events::answer};
 use crate::{
     checks::{Guarantee, Violation},
     network::{FarEnd, LinkId},
@@ -79,6 +79,11 @@ pub(super) enum Posted {
     Found {
         conn: Token,
         finding: AuthCheckResult,
+    },
+    /// A client of another worker.
+    MovedClient {
+        client: Box<MovedClient>,
+        open: Open,
     },
     /// A client of another process.
     Client {
@@ -218,6 +223,7 @@ impl World {
                 self.count("server moves");
                 self.post(host, to.index(), Posted::Server { server, open });
             }
+            Action::MoveClient { conn, to, client } => self.move_client(host, conn, to, client)?,
             Action::HandOverClient {
                 conn,
                 record,
@@ -230,8 +236,9 @@ impl World {
                 self.post(control, host, Posted::Mail(TakeoverMail::AllBack.into()));
             }
             // A random number decides when a worker reads this, as for all mail.
-            Action::Mail { to, mail } | Action::MailAfterPending { to, mail } => {
-                self.send_mail(host, to, *mail);
+            Action::Mail { to, mail } => self.send_mail(host, to, *mail),
+            Action::MailAfterPending { to, mail } => {
+                self.post(host, to.index(), Posted::Mail(*mail));
             }
             Action::Log(line) if line.text.contains("the request is repeated") => {
                 self.count("read repeated");
@@ -344,8 +351,11 @@ impl World {
 
     /// Discards a message without a receiver: a connection in it is closed.
     fn discard(&mut self, message: Posted) {
+        if matches!(message, Posted::MovedClient { .. }) {
+            self.directory.worker_loads().end_move();
+        }
         let opens = match message {
-            Posted::Server { open, .. } => [Some(open), None],
+            Posted::Server { open, .. } | Posted::MovedClient { open, .. } => [Some(open), None],
             Posted::Client { open, server, .. } => [Some(open), server],
             _ => [None, None],
         };
@@ -562,7 +572,7 @@ impl World {
 /// The number of bytes that may wait for a connection. The pooler's longest text, which reads the catalog, fits.
 const UNSENT_MAX: usize = 49_152;
 
-fn sense(what: &str) -> Violation {
+pub(super) fn sense(what: &str) -> Violation {
     Violation::new(Guarantee::ValidActions, what)
 }
 
@@ -570,6 +580,7 @@ fn sense(what: &str) -> Violation {
 fn brief(action: &Action) -> String {
     match action {
         Action::MoveServer { conn, to, .. } => format!("HandOver {conn:?} to {to:?}"),
+        Action::MoveClient { conn, to, .. } => format!("MoveClient {conn:?} to {to:?}"),
         Action::Mail { to, mail } | Action::MailAfterPending { to, mail } => {
             let text = format!("{mail:?}");
             let end = text.find(['(', ' ']).unwrap_or(text.len());
@@ -581,18 +592,5 @@ fn brief(action: &Action) -> String {
         Action::Evaluate(_) => "Evaluate".to_owned(),
         Action::CheckAuth { conn, .. } => format!("Inquire {conn:?}"),
         other => format!("{other:?}"),
-    }
-}
-
-/// The system of this world has users whose names are their numbers.
-fn answer(auth_check: &AuthCheck) -> AuthCheckResult {
-    match auth_check {
-        AuthCheck::Password { password, .. } => {
-            AuthCheckResult::Password(match password.as_str() {
-                "right" => Ok(()),
-                _ => Err("wrong".to_owned()),
-            })
-        }
-        AuthCheck::SystemUser(uid) => AuthCheckResult::SystemUser(Ok(format!("u{uid}"))),
     }
 }

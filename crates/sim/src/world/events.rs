@@ -2,7 +2,9 @@
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
-use pgweir_core::{Address, Closed, ConnectError, ReadMode, TlsFacts, Token};
+use pgweir_core::{
+    Address, AuthCheck, AuthCheckResult, Closed, ConnectError, ReadMode, TlsFacts, Token,
+};
 
 use super::{
     World,
@@ -334,6 +336,10 @@ impl World {
                 open,
                 server,
             } => return self.take_back(to, record, open, server),
+            Posted::MovedClient { client, open } => {
+                let token = driver.worker.take_client(client, now, &mut driver.actions);
+                driver.table.insert(token, Conn::Open(open));
+            }
             Posted::Server { server, open } => {
                 let token = driver.worker.adopt(server, now, &mut driver.actions);
                 driver.table.insert(token, Conn::Open(open));
@@ -395,5 +401,18 @@ impl World {
             0 => self.rng.usize(1..=self.scenario.chunk.min(12)),
             _ => self.rng.usize(1..=self.scenario.chunk),
         }
+    }
+}
+
+/// The system of this world has users whose names are their numbers.
+pub(super) fn answer(auth_check: &AuthCheck) -> AuthCheckResult {
+    match auth_check {
+        AuthCheck::Password { password, .. } => {
+            AuthCheckResult::Password(match password.as_str() {
+                "right" => Ok(()),
+                _ => Err("wrong".to_owned()),
+            })
+        }
+        AuthCheck::SystemUser(uid) => AuthCheckResult::SystemUser(Ok(format!("u{uid}"))),
     }
 }

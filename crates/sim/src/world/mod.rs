@@ -1,5 +1,6 @@
 //! The world: workers, network, PostgreSQL and clients under one random number generator.
 
+mod balance;
 mod caps;
 mod driver;
 mod events;
@@ -49,6 +50,8 @@ pub(crate) struct World {
     pub(crate) trace: Option<Vec<String>>,
     pub(crate) event_counts: EventCounts,
     rng: fastrand::Rng,
+    /// Decides when the load changes and clients move. Worlds without that are the same as before.
+    moves_rng: fastrand::Rng,
     /// Backends that could be lent, if the pooler took them from their clients, and the time since when.
     could_be_free: BTreeMap<usize, Time>,
     now: Time,
@@ -97,6 +100,7 @@ impl World {
             trace: traces.then(Vec::new),
             event_counts: EventCounts::new(),
             rng,
+            moves_rng: fastrand::Rng::with_seed(scenario.seed ^ 0x10ad),
             could_be_free: BTreeMap::new(),
             now: Time(1_700_000_000_000_000),
             net: Network::default(),
@@ -147,6 +151,9 @@ impl World {
             self.inject_fault()?;
             if self.step == self.scenario.steps / 2 {
                 self.begin_drain();
+            }
+            if self.scenario.moves && self.moves_rng.u8(..12) == 0 {
+                self.change_load()?;
             }
             let events = self.enabled(stalled, true);
             let client_acts = events.is_empty() || self.rng.u8(..8) == 0;

@@ -18,6 +18,7 @@ pub(in crate::admin) mod stats;
 mod times;
 pub(in crate::admin) mod users;
 mod waiters;
+mod workers;
 
 use crate::{
     Time,
@@ -34,6 +35,7 @@ pub(super) fn add(admin: &mut Admin<'_>, collection: &mut Collection, now: Time)
         Show::Fds => fds::add(admin, collection),
         Show::Pins | Show::PinStats => pins::add(admin, collection, now),
         Show::Waiters => waiters::add(admin, collection, now),
+        Show::Workers => workers::add(admin, collection),
         Show::Internal => internal::add(admin, collection),
         Show::Statements => statements::add(admin, collection),
         Show::Listeners => listeners::add(admin, collection),
@@ -80,6 +82,7 @@ pub(super) fn table(admin: &Admin<'_>, mut collection: Collection, now: Time) ->
         Show::Pins => pins::pins(collection),
         Show::PinStats => pins::stats(&collection),
         Show::Waiters => waiters::table(admin, &collection, now),
+        Show::Workers => workers::table(collection),
         Show::Internal => internal::table(admin, collection),
         Show::Statements => statements::table(&collection),
         Show::Listeners => listeners::table(collection),

@@ -26,6 +26,13 @@ pub enum ServerDemand {
 }
 
 impl Ledger {
+    /// Notes that an idle server of a worker moves to another one. Its new worker offers it when it arrives there, if any
+    /// client waits: as the owner, that worker is asked to offer its servers.
+    pub fn move_idle(&mut self, from: WorkerId, to: WorkerId) {
+        self.servers.owned[from.index()] -= 1;
+        self.servers.owned[to.index()] += 1;
+    }
+
     /// Returns whether the pool may have one more server.
     pub(super) fn has_room(&self, now: Time) -> bool {
         self.all() < self.limits.in_force.size || self.all() < self.max_servers_now(now)

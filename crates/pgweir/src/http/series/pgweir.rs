@@ -390,6 +390,11 @@ fn write_process(source: Source<'_>, text: &mut Exposition) {
             metrics.workers as u64,
         ),
         (
+            "pgweir_active_workers",
+            "Workers that take part: see worker_busy_target.",
+            source.directory.worker_loads().active() as u64,
+        ),
+        (
             "pgweir_events",
             "Entries of SHOW EVENTS.",
             metrics.events.0 as u64,
@@ -421,6 +426,9 @@ fn write_process(source: Source<'_>, text: &mut Exposition) {
     let departed = source.directory.operator().departures().departed();
     text.family("pgweir_drained_clients", Kind::Counter, help)
         .add(&[], departed);
+    let help = "How often clients have moved to another worker: see worker_busy_target.";
+    text.family("pgweir_client_moves", Kind::Counter, help)
+        .add(&[], source.directory.worker_loads().moves());
     let threads = source.directory.occupancies();
     let kinds = [
         ("inquiries", threads.inquiries.read()),

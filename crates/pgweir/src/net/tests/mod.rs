@@ -17,8 +17,12 @@ use std::{
 use pgweir_auth::scram::DerivedKeys;
 use pgweir_core::{
     Action, Actions, Address, AuthCheckResult, Closed, ConnectError, Peer, ReadMode, Source,
-    TakenOverClient, Time, TlsFacts, Token, WorkerId, backend::Server, mail::Mail,
-    shared::occupancy::Occupancies, takeover::ClientRecord,
+    TakenOverClient, Time, TlsFacts, Token, WorkerId,
+    backend::Server,
+    frontend::MovedClient,
+    mail::Mail,
+    shared::{occupancy::Occupancies, worker_loads::WorkerLoads},
+    takeover::ClientRecord,
 };
 use rustix::event::epoll::Event;
 use tempfile::TempDir;
@@ -77,6 +81,10 @@ impl Pooler for Probe {
         };
         self.note(token, Seen::Accepted(token), out);
         token
+    }
+
+    fn take_client(&mut self, _: Box<MovedClient>, _: Time, _: &mut Actions) -> Token {
+        unreachable!("this core moves no clients")
     }
 
     fn readable(&mut self, conn: Token, _: Time, out: &mut Actions) {
@@ -207,7 +215,7 @@ impl World {
         let listeners = Arc::new(listeners);
         let mailboxes = Mailboxes::new(workers).expect("mailboxes");
         let clock = Clock::start();
-        let load = Load::new(workers);
+        let load = Load::new(&Arc::new(WorkerLoads::new(workers, 0)));
         let settings = pgweir_config::Settings::default();
         let resolver =
             Resolver::start(&settings, &mailboxes, clock, Log::new(0, false)).expect("threads");
