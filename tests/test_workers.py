@@ -1,0 +1,101 @@
+"""Workers that take part, and clients that move between them (`worker_busy_target`)."""
+
+import subprocess
+import threading
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import machine
+
+
+def workers(pooler):
+    return pooler.console("SHOW WORKERS")
+
+
+def wakeups(pooler, worker):
+    """Returns how often a worker's thread has waited for something so far."""
+    for task in Path(f"/proc/{pooler.process.pid}/task").iterdir():
+        if (task / "comm").read_text().strip() == f"worker-{worker}":
+            lines = (task / "status").read_text().splitlines()
+            return sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
+    raise AssertionError(f"no thread of worker {worker}")
+
+
+def use(clients):
+    """Lets each client run a transaction, in turn."""
+    for client in clients:
+        assert client.execute("SELECT 1").fetchone() == (1,)
+
+
+@pytest.mark.shows("worker_busy_target")
+def test_one_worker_serves_a_low_load_and_the_other_sleeps(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, workers=2, worker_busy_target=60)
+    clients = [pooler.connect() for _ in range(6)]
+    use(clients)
+    first, second = workers(pooler)
+    assert (first["state"], second["state"]) == ("active", "inactive")
+    assert first["clients"] >= 6 and second["clients"] == second["servers"] == 0
+    before = wakeups(pooler, 1)
+    for _ in range(50):
+        use(clients)
+    assert wakeups(pooler, 1) == before, "the second worker was woken"
+    for client in clients:
+        client.close()
+
+
+def test_clients_move_and_keep_their_sessions(start_pooler, newest_pg, certificates):
+    """All workers take part at first. Then the load turns out to be low, and the clients of the second worker move to the
+    first, with encryption, settings, prepared statements and cancel keys. Those that are pinned to a server, or listen, stay."""
+    pooler = start_pooler(newest_pg, workers=2, worker_busy_target=0, default_pool_size=4, **certificates.pooler("allow"))
+    clients = [pooler.connect(prepare_threshold=0, sslmode="require" if number % 3 == 0 else "disable") for number in range(12)]
+    for number, client in enumerate(clients):
+        client.execute(f"SET application_name = 'client {number}'")
+        client.execute(f"PREPARE own AS SELECT {number} + $1::int")
+        assert client.execute("SELECT %s::int * 2", (number,)).fetchone() == (2 * number,)
+    pinned, listener = pooler.connect(), pooler.connect()
+    pinned.execute("CREATE TEMP TABLE kept AS SELECT 7 AS value")
+    listener.execute("LISTEN news")
+    assert all(row["clients"] > 3 for row in workers(pooler))
+    in_transaction = clients[0]
+    in_transaction.execute("BEGIN")
+    pooler.console("SET worker_busy_target = 60")
+    assert pooler.setting("worker_busy_target") == "60"
+    in_transaction.execute("COMMIT")
+
+    def have_moved():
+        use(clients)
+        second = workers(pooler)[1]
+        return second["state"] == "inactive" and second["clients"] <= 2
+    machine.wait_until(have_moved, 20, "the clients are on the first worker")
+    for number, client in enumerate(clients):
+        assert client.execute("SHOW application_name").fetchone() == (f"client {number}",)
+        assert client.execute(f"EXECUTE own({number})").fetchone() == (2 * number,)
+        assert client.execute("SELECT %s::int * 2", (number,)).fetchone() == (2 * number,)
+    assert pinned.execute("SELECT value FROM kept").fetchone() == (7,)
+    clients[0].execute("NOTIFY news, 'still here'")
+    assert next(listener.notifies(timeout=10, stop_after=1)).payload == "still here"
+    for client in clients:
+        timer = threading.Timer(0.05, client.cancel)
+        timer.start()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            client.execute("SELECT pg_sleep(30)")
+        timer.join()
+    for client in [*clients, pinned, listener]:
+        client.close()
+
+
+def test_a_high_load_is_spread_and_no_transaction_fails(start_pooler, newest_pg):
+    """One percent of a CPU is a high load here: no machine is too slow for it."""
+    pooler = start_pooler(newest_pg, workers=2, worker_busy_target=1, default_pool_size=4)
+    bench = subprocess.Popen(
+        [newest_pg.binaries.path("pgbench"), "-n", "-M", "prepared", "-f", "/dev/stdin", "-c", "12", "-T", "6", "-h", pooler.host,
+         "-p", str(pooler.port), "-U", "trusty", "app"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    bench.stdin.write("SELECT :client_id;\n")
+    bench.stdin.close()
+    machine.wait_until(lambda: all(row["state"] == "active" and row["clients"] >= 2 for row in workers(pooler)), 20,
+                       "both workers have clients")
+    output = bench.stdout.read()
+    assert bench.wait() == 0 and "number of failed transactions: 0" in output, output
