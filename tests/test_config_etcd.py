@@ -103,6 +103,7 @@ WRONG = [
     ("databases/shop", "host=here\n[pgbouncer]", "one line"),
     # In the file of entries, it would continue the line.
     ("databases/shop", "host=here application_name=a\\", "backslash"),
+    ("databases/shop", "host=here application_name=a\\ ", "backslash"),
     ("peers/1", "host=here", "peers/1: expected"),
 ]
 

@@ -86,8 +86,11 @@ impl Keys {
             .filter(|_| !name.is_empty() && !name.contains(char::is_control))
             .ok_or_else(wrong_key)?;
         let text = str::from_utf8(value).ok();
-        // In `api_config_file`, a backslash at the end would join the entry with the next one.
-        let text = text.filter(|text| !text.contains(char::is_control) && !text.ends_with('\\'));
+        // In `api_config_file`, a backslash at the end would join the entry with the next one. Blanks behind the backslash
+        // are lost when the file is read.
+        let is_one_line =
+            |text: &&str| !text.contains(char::is_control) && !text.trim_end().ends_with('\\');
+        let text = text.filter(is_one_line);
         let text = text.ok_or_else(|| {
             format!(
                 "{shown}: expected one line in UTF-8, like an entry of the ini file, without a backslash at its end"
