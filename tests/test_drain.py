@@ -58,9 +58,9 @@ def is_closed(db):
 class Busy(threading.Thread):
     """A client that runs transactions without a pause until its connection ends before BEGIN is answered."""
 
-    def __init__(self, pooler):
+    def __init__(self, pooler, statement="SELECT 1"):
         super().__init__(daemon=True)
-        self._pooler = pooler
+        self._pooler, self._statement = pooler, statement
         self.committed, self.failure = 0, None
         self.has_left = False
 
@@ -73,7 +73,7 @@ class Busy(threading.Thread):
                     except psycopg.OperationalError:
                         self.has_left = True
                         return
-                    db.execute("SELECT 1")
+                    db.execute(self._statement)
                     db.execute("COMMIT")
                     self.committed += 1
         except psycopg.Error as error:
@@ -106,6 +106,18 @@ def test_clients_leave_between_their_transactions(drained):
     pooler.expect_log("lets clients leave between their transactions")
     pooler.signal(signal.SIGINT)
     assert pooler.wait_end() == 0
+
+
+def test_a_busy_client_that_keeps_its_server_leaves(drained):
+    """Its sessions are not inspected while nobody else needs the server: only the drain asks for that."""
+    pooler = drained(default_pool_size=5)
+    busy = Busy(pooler, "DO $$ BEGIN PERFORM set_config('app.shop', 'one', false); END $$")
+    busy.start()
+    machine.wait_until(lambda: busy.committed > 10, what="the busy client works")
+    code, words = end_of(pooler.drain(timeout=15))
+    assert code == 0, words
+    busy.join(10)
+    assert busy.has_left and busy.failure is None
 
 
 def test_new_clients_run_a_transaction_while_the_process_is_drained(drained):

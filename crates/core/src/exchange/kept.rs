@@ -179,7 +179,10 @@ impl Exchange<'_> {
     /// Returns whether other clients need this server, or its pool drains.
     fn demand(&mut self, server_conn: Token) -> ServerDemand {
         let Env { worker, now, .. } = self.env;
-        let departs = self.env.hands_clients_over || self.env.waits_for_servers();
+        // A client that leaves gives its server back first.
+        let departs = self.env.hands_clients_over
+            || self.env.waits_for_servers()
+            || self.env.directory.operator().departures().are_ordered();
         let Some(server) = self.connections.server(server_conn) else {
             return ServerDemand::None;
         };
