@@ -29,17 +29,17 @@ pub(crate) fn run(arguments: Vec<String>) -> ExitCode {
         Ok(text) => text,
         Err(error) => return fail(&error.to_string()),
     };
-    let plot = match plot::svg(&root) {
+    let plots = match plot::all(&root) {
         Ok(text) => text,
         Err(error) => return fail(&error.to_string()),
     };
     let mut stale = Vec::new();
-    for (name, text) in docs::files().into_iter().chain([
+    let pages = [
         (coverage::PAGE, coverage),
         (man::PAGE, man::page()),
         (errors::PAGE, errors::page()),
-        (plot::PLOT, plot),
-    ]) {
+    ];
+    for (name, text) in docs::files().into_iter().chain(pages).chain(plots) {
         let path = root.join(name);
         if fs::read_to_string(&path).is_ok_and(|old| old == text) {
             continue;
