@@ -11,8 +11,9 @@ import pytest
 
 import machine
 import rawclient as wire
+from cluster import SUPERUSER
 from httpfixtures import http_port, start  # noqa: F401 (fixtures)
-from pooler import binary
+from pooler import binary, default_users
 from scraping import UnixConnection, ask, get, scrape
 
 pytestmark = pytest.mark.pgweir_only("PgBouncer has no such command")
@@ -58,15 +59,15 @@ def is_closed(db):
 class Busy(threading.Thread):
     """A client that runs transactions without a pause until its connection ends before BEGIN is answered."""
 
-    def __init__(self, pooler, statement="SELECT 1"):
+    def __init__(self, pooler, statement="SELECT 1", **names):
         super().__init__(daemon=True)
-        self._pooler, self._statement = pooler, statement
+        self._pooler, self._statement, self._names = pooler, statement, names
         self.committed, self.failure = 0, None
         self.has_left = False
 
     def run(self):
         try:
-            with self._pooler.connect() as db:
+            with self._pooler.connect(**self._names) as db:
                 while True:
                     try:
                         db.execute("BEGIN")
@@ -106,6 +107,23 @@ def test_clients_leave_between_their_transactions(drained):
     pooler.expect_log("lets clients leave between their transactions")
     pooler.signal(signal.SIGINT)
     assert pooler.wait_end() == 0
+
+
+def test_a_busy_client_whose_server_awaits_a_login_leaves(drained, newest_pg):
+    """A login trigger refuses each login: the superuser who broke it keeps the server, but not during a drain."""
+    newest_pg.run("DROP DATABASE IF EXISTS refusing")
+    newest_pg.run("CREATE DATABASE refusing")
+    newest_pg.run("CREATE TABLE logins (who text); CREATE FUNCTION at_login() RETURNS event_trigger LANGUAGE plpgsql AS $k$ BEGIN"
+                  " INSERT INTO logins VALUES (session_user); END $k$; CREATE EVENT TRIGGER l ON login EXECUTE FUNCTION at_login()",
+                  dbname="refusing")
+    pooler = drained(default_pool_size=2, databases={"refusing": newest_pg.entry(dbname="refusing")}, users=default_users() | {SUPERUSER: ""})
+    busy = Busy(pooler, "DROP TABLE IF EXISTS logins", user=SUPERUSER, dbname="refusing")
+    busy.start()
+    machine.wait_until(lambda: busy.committed > 10, what="the busy client works")
+    code, words = end_of(pooler.drain(timeout=15))
+    assert code == 0, words
+    busy.join(10)
+    assert busy.has_left and busy.failure is None
 
 
 def test_a_busy_client_that_keeps_its_server_leaves(drained):

@@ -153,10 +153,10 @@ impl Exchange<'_> {
     /// server has succeeded. Otherwise a client that has broken a login trigger by DDL would wait for a server on which it
     /// can drop the trigger. If the pool is full, the server is not kept: other clients would wait for it.
     fn awaits_login(&mut self, conn: Token) -> bool {
-        let (env, now) = (&self.env, self.env.now);
-        if env.hands_clients_over || env.waits_for_servers() {
+        if self.clients_leave() {
             return false;
         }
+        let (env, now) = (&self.env, self.env.now);
         let Some(server) = self.connections.server(conn) else {
             return false;
         };
@@ -176,13 +176,23 @@ impl Exchange<'_> {
             && pool.shared.ledger.lock().may_open(now)
     }
 
+    /// Returns whether clients leave this process, so that each of them has to give its server back after a transaction:
+    /// to move to the new process of an online restart, for a shutdown, or since a drain ends them there.
+    fn clients_leave(&self) -> bool {
+        let env = &self.env;
+        env.hands_clients_over
+            || env.waits_for_servers()
+            || env
+                .directory
+                .operator()
+                .departures()
+                .no_longer_wait_for_pauses(env.now)
+    }
+
     /// Returns whether other clients need this server, or its pool drains.
     fn demand(&mut self, server_conn: Token) -> ServerDemand {
         let Env { worker, now, .. } = self.env;
-        // A client that leaves gives its server back first.
-        let departs = self.env.hands_clients_over
-            || self.env.waits_for_servers()
-            || self.env.directory.operator().departures().are_ordered();
+        let departs = self.clients_leave();
         let Some(server) = self.connections.server(server_conn) else {
             return ServerDemand::None;
         };

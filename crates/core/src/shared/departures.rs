@@ -91,13 +91,14 @@ impl Departures {
     #[inline]
     #[must_use]
     pub fn leaves_after_transaction(&self, now: Time) -> bool {
-        self.are_ordered() && self.leaves_without_pause(now)
+        self.no_longer_wait_for_pauses(now) && self.take_turn(now)
     }
 
-    #[cold]
-    fn leaves_without_pause(&self, now: Time) -> bool {
-        let since = Time(self.since.load(Relaxed));
-        now.since(since) >= LEAVE_WHEN_IDLE_US && self.take_turn(now)
+    /// Returns whether clients leave not only when they pause, but also directly after a transaction.
+    #[inline]
+    #[must_use]
+    pub fn no_longer_wait_for_pauses(&self, now: Time) -> bool {
+        self.are_ordered() && now.since(Time(self.since.load(Relaxed))) >= LEAVE_WHEN_IDLE_US
     }
 
     /// Does the same as [`leaves_when_idle`](Self::leaves_when_idle), for a replication client.
@@ -122,6 +123,7 @@ impl Departures {
     }
 
     /// Counts a client that leaves, if the rate allows one more.
+    #[cold]
     fn take_turn(&self, now: Time) -> bool {
         let elapsed = now.since(Time(self.since.load(Relaxed))) + CHECK_INTERVAL_US;
         let rate = self.rate.load(Relaxed);
@@ -155,6 +157,10 @@ mod tests {
         assert!(!departures.leaves_when_idle(START, soon));
         let late = START.after(LEAVE_WHEN_IDLE_US);
         assert!(!departures.leaves_after_transaction(idle));
+        assert!(
+            !departures.no_longer_wait_for_pauses(idle)
+                && departures.no_longer_wait_for_pauses(late)
+        );
         assert!(departures.leaves_after_transaction(late));
         assert_eq!(departures.departed(), 2);
     }
