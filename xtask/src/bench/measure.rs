@@ -18,7 +18,7 @@ use super::{
 use crate::stage::{
     meter::Units,
     own_command,
-    pgbench::{Length, Load, TransactionLog},
+    pgbench::{Length, Load, Outcome, TransactionLog},
     pooler::Pooler,
     postgres::{self, Postgres},
 };
@@ -28,6 +28,9 @@ pub(super) type Figures = BTreeMap<&'static str, f64>;
 
 /// The number of copies of the table in a measurement.
 const COPIES: usize = 4;
+
+/// The part of the transactions whose latency is logged, unless a scenario needs more.
+const SAMPLING_RATE: f64 = 0.05;
 
 /// Files that a pooler and the process of idle clients need beside one per client.
 const FILES_SPARE: u64 = 2_000;
@@ -100,7 +103,7 @@ impl<'a> Measuring<'a> {
         let Kind::Pgbench(arguments) = scenario.kind else {
             return Ok(());
         };
-        let load = self.load(scenario, arguments, scenario.seconds(1), pooler);
+        let load = self.load_of_scenario(scenario, arguments, scenario.seconds(1), pooler);
         load.run().await.map(drop)
     }
 
@@ -159,15 +162,30 @@ impl<'a> Measuring<'a> {
         u32::try_from(clients).unwrap_or(u32::MAX)
     }
 
-    /// Returns the log of a part of the transactions, which [`take_latencies`] reads.
-    pub(super) fn transaction_log(&self, sampling_rate: f64) -> TransactionLog {
-        TransactionLog {
-            prefix: self.directory.join("transactions"),
-            sampling_rate,
+    /// Returns a run of pgbench without TLS, which logs this part of the transactions.
+    pub(super) fn load<'b>(
+        &'b self,
+        port: u16,
+        arguments: &'b [&'b str],
+        seconds: u32,
+        sampling_rate: f64,
+    ) -> Load<'b> {
+        Load {
+            program: self.postgres.programs().path("pgbench"),
+            port,
+            length: Length::Seconds(seconds),
+            arguments,
+            tls: false,
+            startup_options: "",
+            log: Some(TransactionLog {
+                prefix: self.directory.join("transactions"),
+                sampling_rate,
+            }),
+            directory: &self.directory,
         }
     }
 
-    fn load<'b>(
+    fn load_of_scenario<'b>(
         &'b self,
         scenario: &Scenario,
         arguments: &'b [&'b str],
@@ -175,15 +193,30 @@ impl<'a> Measuring<'a> {
         pooler: Pooler,
     ) -> Load<'b> {
         Load {
-            program: self.postgres.programs().path("pgbench"),
-            port: pooler.port,
-            length: Length::Seconds(seconds),
-            arguments,
             tls: scenario.tls,
-            startup_options: "",
-            log: Some(self.transaction_log(0.05)),
-            directory: &self.directory,
+            ..self.load(pooler.port, arguments, seconds, SAMPLING_RATE)
         }
+    }
+
+    /// Runs pgbench. Afterwards, [`latencies`](Self::latencies) has those of this run.
+    ///
+    /// # Errors
+    /// pgbench or a transaction failed.
+    pub(super) async fn run(&self, load: &Load<'_>) -> Result<Outcome, String> {
+        take_latencies(&self.directory);
+        let outcome = load.run().await?;
+        match outcome.failed {
+            0 => Ok(outcome),
+            failed => Err(format!("{failed} transactions failed")),
+        }
+    }
+
+    /// Returns two percentiles of the latencies that the last run has logged; none if it has logged too few.
+    pub(super) fn latencies(&self) -> Figures {
+        let latencies = take_latencies(&self.directory);
+        let figure = |(key, part)| Some((key, percentile(&latencies, part)? / 1000.0));
+        let parts = [("p50_ms", 0.5), ("p99_ms", 0.99)];
+        parts.into_iter().filter_map(figure).collect()
     }
 
     async fn pgbench(
@@ -193,16 +226,10 @@ impl<'a> Measuring<'a> {
         seconds: u32,
         pooler: Pooler,
     ) -> Result<Figures, String> {
-        take_latencies(&self.directory);
+        let load = self.load_of_scenario(scenario, arguments, seconds, pooler);
         let before = self.units.read(pooler.id);
-        let outcome = self
-            .load(scenario, arguments, seconds, pooler)
-            .run()
-            .await?;
+        let outcome = self.run(&load).await?;
         let spent = self.units.read(pooler.id).since(&before);
-        if outcome.failed > 0 {
-            return Err(format!("{} transactions failed", outcome.failed));
-        }
         let count = outcome.transactions as f64;
         let per_transaction_us = |seconds: f64| seconds * 1e6 / count;
         let mut figures = Figures::from([
@@ -218,12 +245,7 @@ impl<'a> Measuring<'a> {
             ("stolen_percent", spent.stolen_percent),
             ("rss_mb", self.units.resident_kb(pooler.id) / 1024.0),
         ]);
-        let latencies = take_latencies(&self.directory);
-        if let (Some(p50), Some(p99)) = (percentile(&latencies, 0.5), percentile(&latencies, 0.99))
-        {
-            figures.insert("p50_ms", p50 / 1000.0);
-            figures.insert("p99_ms", p99 / 1000.0);
-        }
+        figures.extend(self.latencies());
         Ok(figures)
     }
 
@@ -257,7 +279,7 @@ impl<'a> Measuring<'a> {
         let [one, other] = options.map(|startup_options| Load {
             startup_options,
             log: None,
-            ..self.load(scenario, arguments, self.seconds, pooler)
+            ..self.load_of_scenario(scenario, arguments, self.seconds, pooler)
         });
         let (one, other) = tokio::try_join!(one.run(), other.run())?;
         match one.failed + other.failed {
@@ -400,7 +422,7 @@ pub(super) fn all(
 }
 
 /// Returns sorted latencies in µs from pgbench's logs, which are removed.
-pub(super) fn take_latencies(directory: &Path) -> Vec<f64> {
+fn take_latencies(directory: &Path) -> Vec<f64> {
     let mut latencies = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if !entry
@@ -425,7 +447,7 @@ pub(super) fn take_latencies(directory: &Path) -> Vec<f64> {
 }
 
 /// Returns the latency that this part of all latencies does not exceed; `None` for too few latencies.
-pub(super) fn percentile(sorted: &[f64], part: f64) -> Option<f64> {
+fn percentile(sorted: &[f64], part: f64) -> Option<f64> {
     if sorted.len() < 50 {
         return None;
     }

@@ -4,12 +4,9 @@ use std::future::Future;
 
 use super::{
     idle_clients::IdleClients,
-    measure::{Figures, Measuring, all, percentile, take_latencies},
+    measure::{Figures, Measuring, all},
 };
-use crate::stage::{
-    pgbench::{Length, Load},
-    pooler::Pooler,
-};
+use crate::stage::pooler::Pooler;
 
 /// The clients of each storm of logins.
 const CLIENTS: u32 = 1_000;
@@ -57,25 +54,11 @@ async fn p99_ms(
     pooler: Pooler,
     others: impl Future<Output = Result<std::convert::Infallible, String>>,
 ) -> Result<f64, String> {
-    take_latencies(&measuring.directory);
-    let load = Load {
-        program: measuring.postgres.programs().path("pgbench"),
-        port: pooler.port,
-        length: Length::Seconds(measuring.seconds),
-        arguments: QUERIES,
-        tls: false,
-        startup_options: "",
-        log: Some(measuring.transaction_log(1.0)),
-        directory: &measuring.directory,
-    };
-    let outcome = tokio::select! {
-        outcome = load.run() => outcome?,
+    let load = measuring.load(pooler.port, QUERIES, measuring.seconds, 1.0);
+    tokio::select! {
+        outcome = measuring.run(&load) => { outcome?; }
         Err(words) = others => return Err(words),
-    };
-    if outcome.failed > 0 {
-        return Err(format!("{} transactions failed", outcome.failed));
     }
-    let latencies = take_latencies(&measuring.directory);
-    let p99 = percentile(&latencies, 0.99).ok_or("too few transactions for a percentile")?;
-    Ok(p99 / 1000.0)
+    let p99 = measuring.latencies().get("p99_ms").copied();
+    p99.ok_or_else(|| "too few transactions for a percentile".to_owned())
 }

@@ -5,17 +5,13 @@
 
 use super::{
     ScenarioResult,
-    measure::{Figures, Measuring, percentile, take_latencies},
+    measure::{Figures, Measuring},
     options::Options,
     report::{Series, print_failures},
     scenario::Scenario,
     subject::{self, Subject},
 };
-use crate::stage::{
-    Stage, StageError,
-    pgbench::{Length, Load},
-    pooler::Pooler,
-};
+use crate::stage::{Stage, StageError, pooler::Pooler};
 
 /// The largest number of clients that connect to PostgreSQL itself. Each of them has a process there.
 const DIRECT_MAX: u32 = 1_000;
@@ -138,36 +134,19 @@ impl Sweep {
         place: &Place,
         clients: u32,
     ) -> Result<Figures, String> {
-        take_latencies(&measuring.directory);
         let (count, threads) = (clients.to_string(), THREADS.min(clients).to_string());
         let arguments = [self.arguments, &["-c", &count, "-j", &threads]].concat();
-        let load = Load {
-            program: measuring.postgres.programs().path("pgbench"),
-            port: place.port,
-            length: Length::Seconds(seconds(clients, measuring.seconds)),
-            arguments: &arguments,
-            tls: false,
-            startup_options: "",
-            log: Some(measuring.transaction_log(self.sampling_rate)),
-            directory: &measuring.directory,
-        };
+        let seconds = seconds(clients, measuring.seconds);
+        let load = measuring.load(place.port, &arguments, seconds, self.sampling_rate);
         let before = place.pooler.map(|pooler| measuring.units.read(pooler.id));
-        let outcome = load.run().await?;
-        if outcome.failed > 0 {
-            return Err(format!("{} transactions failed", outcome.failed));
-        }
+        let outcome = measuring.run(&load).await?;
         let mut figures = Figures::from([("tps", outcome.tps), ("lat_ms", outcome.latency_ms)]);
         if let Some((pooler, before)) = place.pooler.zip(before) {
             let spent = measuring.units.read(pooler.id).since(&before);
             let cpu_us = spent.cpu_s() * 1e6 / outcome.transactions as f64;
             figures.insert("cpu_us", cpu_us);
         }
-        let latencies = take_latencies(&measuring.directory);
-        for (key, part) in [("p50_ms", 0.5), ("p99_ms", 0.99)] {
-            if let Some(latency_us) = percentile(&latencies, part) {
-                figures.insert(key, latency_us / 1000.0);
-            }
-        }
+        figures.extend(measuring.latencies());
         Ok(figures)
     }
 }
