@@ -59,7 +59,7 @@ pub(crate) struct Contents {
 impl Contents {
     /// Reads the files.
     pub(crate) fn read(ini: &Path) -> Self {
-        WatchedFiles::new(ini.to_owned()).read().1
+        WatchedFiles::new(ini.to_owned()).contents()
     }
 }
 
@@ -103,12 +103,10 @@ impl WatchedFiles {
         Self { ini, named }
     }
 
-    /// Reads the ini file, the files that it includes, and those that its settings name. Returns these files, and their
-    /// contents.
-    fn read(&mut self) -> (Vec<PathBuf>, Contents) {
-        let files = self.list();
+    /// Reads the files of [`list`](Self::list).
+    fn contents(&mut self) -> Contents {
         let mut hash = Sha256::new();
-        for file in &files {
+        for file in self.list() {
             match fs::read(file).map(Zeroizing::new) {
                 Ok(content) => {
                     hash.update(b"file");
@@ -118,11 +116,10 @@ impl WatchedFiles {
                 Err(error) => hash.update(format!("{:?}", error.kind())),
             }
         }
-        let contents = Contents {
+        Contents {
             ini: self.ini.clone(),
             hash: hash.finalize().into(),
-        };
-        (files, contents)
+        }
     }
 
     /// Returns the ini file, the files that it includes, and those that its settings name.
@@ -190,9 +187,9 @@ impl Watcher {
 
     /// Watches the folders of all files, and returns the files' contents. The kernel reports each later change.
     fn look(&mut self) -> Contents {
-        let (files, _) = self.files.read();
+        let files = self.files.list();
         self.watch(folders_of(&files));
-        self.files.read().1
+        self.files.contents()
     }
 
     fn watch(&mut self, folders: BTreeSet<PathBuf>) {
