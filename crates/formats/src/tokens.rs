@@ -33,8 +33,7 @@ impl Tokens {
             let problem = match *words {
                 [] => continue,
                 [first, ..] if first.starts_with('#') => continue,
-                [role, token] if token.len() < TOKEN_MIN => {
-                    let _ = (role, token);
+                [_, token] if token.len() < TOKEN_MIN => {
                     format!("a token has at least {TOKEN_MIN} characters")
                 }
                 ["stats", token] => {

@@ -45,7 +45,8 @@ impl WorkerMoves<'_> {
         match mail {
             Mail::Busy(busy) => self.take_load(*busy, out),
             // The driver has changed whether this worker accepts clients.
-            _ => self.leave_if_inactive(out),
+            Mail::ActiveWorkersChanged => self.leave_if_inactive(out),
+            mail => debug_assert!(false, "not about loads: {mail:?}"),
         }
     }
 
@@ -144,9 +145,8 @@ impl WorkerMoves<'_> {
         let statements = client.statements.take(self.bindings);
         // The statements in it are numbers of this worker's statistics.
         client.socket.statement_names = ClientStatements::default();
-        let (env, key_of) = (&self.env, &mut *client);
         let mut mail = Actions::default();
-        (self.cancel_requests).client_leaves(env, conn, key_of, to, &mut mail);
+        (self.cancel_requests).client_leaves(&self.env, conn, &mut client, to, &mut mail);
         let statements = statements.into_iter();
         let client = Box::new(MovedClient {
             client,
