@@ -1,7 +1,7 @@
 """Builds the resources of a folder with a `kustomization.yaml`, as `kubectl kustomize` does.
 
-It knows the few things that the manifests of packaging/kubernetes use, and refuses others. Where a real `kubectl` or `kustomize`
-is installed, `test_kubernetes.py` compares the results.
+The function `build` knows those fields of a `kustomization.yaml` that packaging/kubernetes uses, and refuses others. Where a real
+`kubectl` or `kustomize` is installed, `test_kubernetes.py` compares its result with that of `build`.
 """
 
 import shutil

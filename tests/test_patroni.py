@@ -219,7 +219,7 @@ def play(shop, pooler, fault, setter=ledger.SETTER):
             stopped = lost = load.last_before(time.monotonic())
             load.ask()
             if old.name in others:
-                # It may accept a write after the last answer to a client, before it is demoted.
+                # The primary may accept a write of the probe after the last answer to a client, before Patroni demotes it.
                 lost = machine.wait_until(lambda: check() or probe.first_refusal(old.name, began), OVER, "the primary is demoted")
             accepts = machine.wait_until(lambda: check() or probe.first_write(others, max(stopped, lost)), OVER, "a new primary takes writes")
             writes = machine.wait_until(lambda: check() or load.first_after(accepts), OVER, "clients write again")

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 /// Returns the members of the object.
 ///
 /// # Errors
-/// What is wrong.
+/// Why the body is no JSON object.
 pub fn members(body: &[u8]) -> Result<Map<String, Value>, String> {
     match serde_json::from_slice(body) {
         Ok(Value::Object(members)) => Ok(members),

@@ -22,7 +22,7 @@ pub struct Selection {
 /// Splits a query into names and values.
 ///
 /// # Errors
-/// What is wrong.
+/// The query is not UTF-8.
 pub fn pairs(query: &str) -> Result<Vec<(String, String)>, String> {
     let decoded = |text: &str| -> Result<String, String> {
         let text = text.replace('+', " ");
@@ -43,7 +43,7 @@ impl Selection {
     /// Parses a query.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The query is not UTF-8, or its `limit` is out of range.
     pub fn parse(query: &str) -> Result<Self, String> {
         let mut selection = Self {
             limit: ROWS,

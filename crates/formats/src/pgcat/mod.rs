@@ -18,7 +18,7 @@ pub enum ConvertError {
     Syntax {
         /// The number of the line, from 1 on.
         line: usize,
-        /// What is wrong.
+        /// A description of the error, without text of the file.
         words: String,
     },
     /// The text is TOML, but not a configuration of PgCat.
