@@ -61,14 +61,14 @@
 //!
 //! The simulator (`crates/sim/src/fleet`) tries to break the claim. It must find each fault that is planted in it.
 
+mod account;
 mod backends;
-mod ledger;
 mod node;
 mod shares;
 mod terms;
 
+pub use account::{Account, Change, NodeId, Record, Refusal};
 pub use backends::{Source, attribute};
-pub use ledger::{Change, Ledger, NodeId, Record, Refusal};
 pub use node::{Answer, Load, Node, Request};
 pub use shares::{Demand, divide};
 pub use terms::{DRIFT_PER_MILLE, Terms, TermsError};

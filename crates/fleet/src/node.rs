@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Change, Demand, Ledger, NodeId, Record, Refusal, Terms, divide};
+use crate::{Account, Change, Demand, NodeId, Record, Refusal, Terms, divide};
 
 /// The servers of a node, and what its clients need.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum Request {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// The account.
-    Ledger(Ledger),
+    Account(Account),
     /// The node's record after a change, or why the store has refused the change.
     Changed(Result<Option<Record>, Refusal>),
     /// The number of backends of each node that has any.
@@ -53,7 +53,7 @@ pub struct Node {
     leased_from: Option<u64>,
     trust: Trust,
     /// The account as the node has read it last. `None` after each change.
-    view: Option<Ledger>,
+    view: Option<Account>,
     /// When each other node was last seen to renew its record in this instance of the store.
     seen: BTreeMap<NodeId, Seen>,
     flight: Option<Flight>,
@@ -141,7 +141,7 @@ impl Node {
 
     /// Returns the account as the node has read it last, or `None` if the node has changed it since.
     #[must_use]
-    pub fn account(&self) -> Option<&Ledger> {
+    pub fn account(&self) -> Option<&Account> {
         self.view.as_ref()
     }
 
@@ -226,7 +226,7 @@ impl Node {
             return self.forget_view(now);
         }
         match answer {
-            Answer::Ledger(ledger) => self.read(now, ledger),
+            Answer::Account(account) => self.read(now, account),
             Answer::Changed(Ok(record)) if flight.is_own_write => {
                 self.extra = record.map_or(0, |record| record.extra);
                 self.leased_from = Some(flight.sent);
@@ -263,9 +263,9 @@ impl Node {
         self.next_read = now;
     }
 
-    fn read(&mut self, now: u64, ledger: Ledger) {
-        self.seen.retain(|id, _| ledger.records.contains_key(id));
-        for (&id, record) in &ledger.records {
+    fn read(&mut self, now: u64, account: Account) {
+        self.seen.retain(|id, _| account.records.contains_key(id));
+        for (&id, record) in &account.records {
             let seen = self.seen.entry(id).or_insert(Seen {
                 renewals: record.renewals,
                 since: now,
@@ -279,7 +279,7 @@ impl Node {
                 };
             }
         }
-        let held = ledger.records.get(&self.id).map_or(0, |own| own.extra);
+        let held = account.records.get(&self.id).map_or(0, |own| own.extra);
         self.extra = match self.is_leased(now) {
             true => self.extra.min(held),
             // Other nodes may have set the record to a count of this node's backends. The node must take servers above
@@ -288,7 +288,7 @@ impl Node {
         };
         self.corrections.clear();
         self.goal_for = None;
-        self.view = Some(ledger);
+        self.view = Some(account);
         self.next_read = now + self.terms.interval;
     }
 

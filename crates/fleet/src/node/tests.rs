@@ -19,7 +19,7 @@ const BUSY: Load = Load {
 /// A node with its account, and the time.
 struct World {
     node: Node,
-    ledger: Ledger,
+    account: Account,
     backends: BTreeMap<NodeId, u32>,
     instance: u64,
     now: u64,
@@ -29,7 +29,7 @@ impl World {
     fn new() -> Self {
         Self {
             node: Node::new(TERMS, 1),
-            ledger: Ledger::new(TERMS.spare()),
+            account: Account::new(TERMS.spare()),
             backends: BTreeMap::new(),
             instance: 0,
             now: 0,
@@ -38,8 +38,8 @@ impl World {
 
     fn carry_out(&mut self, request: Request) -> Answer {
         match request {
-            Request::Read => Answer::Ledger(self.ledger.clone()),
-            Request::Change(change) => Answer::Changed(self.ledger.apply(&change)),
+            Request::Read => Answer::Account(self.account.clone()),
+            Request::Change(change) => Answer::Changed(self.account.apply(&change)),
             Request::CountBackends => Answer::Backends(self.backends.clone()),
         }
     }
@@ -80,9 +80,9 @@ impl World {
 fn a_new_node_has_its_floor_until_the_leases_before_it_are_over() {
     let mut world = World::new();
     world.run(TERMS.lease, BUSY);
-    assert_eq!((world.limit(), world.ledger.free), (2, 16));
+    assert_eq!((world.limit(), world.account.free), (2, 16));
     world.run(TERMS.lease, BUSY);
-    assert_eq!((world.limit(), world.ledger.free), (18, 0));
+    assert_eq!((world.limit(), world.account.free), (18, 0));
     assert!(world.node.may_open(world.now, 17, 1));
     assert!(!world.node.may_open(world.now, 18, 0), "the limit");
     assert!(
@@ -106,12 +106,12 @@ fn servers_are_closed_before_the_share_shrinks() {
     };
     world.run(1_000_000, load(12));
     assert_eq!(
-        (world.limit(), world.ledger.free),
+        (world.limit(), world.account.free),
         (2, 6),
         "ten are still in use"
     );
     world.run(1_000_000, load(2));
-    assert_eq!(world.ledger.free, 16);
+    assert_eq!(world.account.free, 16);
 }
 
 /// The answer to a request that gives servers back is lost, and the request arrives late.
@@ -147,7 +147,7 @@ fn counts_that_fail_cost_no_lease() {
         wanted: 0,
         weight: 1,
     };
-    world.ledger.records.insert(2, lost);
+    world.account.records.insert(2, lost);
     let (end, mut counts) = (world.now + 5 * TERMS.lease, 0);
     while world.now < end {
         world.now += 50_000;
@@ -181,31 +181,31 @@ fn a_silent_node_keeps_what_postgresql_still_has() {
         wanted: 12,
         weight: 1,
     };
-    world.ledger.apply(&other).unwrap();
+    world.account.apply(&other).unwrap();
     world.backends.insert(7, 9);
     world.run(3 * TERMS.lease, BUSY);
-    assert_eq!(world.ledger.records[&7].extra, 9);
-    assert_eq!((world.limit(), world.ledger.free), (2 + 7, 0));
+    assert_eq!(world.account.records[&7].extra, 9);
+    assert_eq!((world.limit(), world.account.free), (2 + 7, 0));
     world.backends.remove(&7);
     world.run(2 * TERMS.lease, BUSY);
     assert_eq!(world.limit(), 18);
-    assert!(!world.ledger.records.contains_key(&7));
+    assert!(!world.account.records.contains_key(&7));
 }
 
 #[test]
 fn a_restored_store_is_believed_only_after_a_count() {
     let mut world = World::new();
-    let copy = world.ledger.clone();
+    let copy = world.account.clone();
     world.run(2 * TERMS.lease, BUSY);
     assert_eq!(world.limit(), 18);
     // The account knows no node; another one has 6 servers, and does not answer.
-    world.ledger = copy;
+    world.account = copy;
     world.instance = 1;
     world.backends.insert(7, 6);
     world.run(TERMS.lease, BUSY);
-    assert_eq!((world.limit(), world.ledger.free), (2, 16));
+    assert_eq!((world.limit(), world.account.free), (2, 16));
     // The count makes a record of the forgotten node, which is watched for a lease as any other.
     world.run(2 * TERMS.lease, BUSY);
-    assert_eq!(world.ledger.records[&7].extra, 6);
+    assert_eq!(world.account.records[&7].extra, 6);
     assert_eq!(world.limit(), 12);
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
-use pgweir_fleet::{Answer, Change, Ledger, NodeId, Record, Refusal, Request, Source, attribute};
+use pgweir_fleet::{Account, Answer, Change, NodeId, Record, Refusal, Request, Source, attribute};
 
 use super::PlantedFleetFault;
 
@@ -26,8 +26,8 @@ pub(super) struct Sent {
 
 /// The content of the store.
 #[derive(Clone)]
-pub(super) struct Account {
-    ledger: Ledger,
+pub(super) struct Contents {
+    account: Account,
     /// The addresses in the records.
     recorded: BTreeMap<NodeId, BTreeSet<Source>>,
 }
@@ -52,8 +52,8 @@ pub(super) struct RequestsMade {
 
 /// The store. Requests and answers take any time, overtake each other, and get lost.
 pub(super) struct Store {
-    account: Account,
-    copy: Account,
+    contents: Contents,
+    copy: Contents,
     instance: u64,
     requests_made: RequestsMade,
     pub(super) gone_until: u64,
@@ -69,13 +69,13 @@ pub(super) struct Store {
 
 impl Store {
     pub(super) fn new(spare: u32, loses: bool) -> Self {
-        let account = Account {
-            ledger: Ledger::new(spare),
+        let contents = Contents {
+            account: Account::new(spare),
             recorded: BTreeMap::new(),
         };
         Self {
-            copy: account.clone(),
-            account,
+            copy: contents.clone(),
+            contents,
             instance: 0,
             requests_made: RequestsMade::default(),
             gone_until: 0,
@@ -102,11 +102,11 @@ impl Store {
     }
 
     pub(super) fn copy(&mut self) {
-        self.copy = self.account.clone();
+        self.copy = self.contents.clone();
     }
 
-    pub(super) fn content(&self) -> Account {
-        self.account.clone()
+    pub(super) fn content(&self) -> Contents {
+        self.contents.clone()
     }
 
     /// Goes back to the last copy.
@@ -122,8 +122,8 @@ impl Store {
     }
 
     /// Goes back to this content. Requests that are on their way are lost with their connections.
-    pub(super) fn go_back_to(&mut self, content: Account) {
-        self.account = content;
+    pub(super) fn go_back_to(&mut self, content: Contents) {
+        self.contents = content;
         self.instance += 1;
         self.requests.clear();
     }
@@ -154,7 +154,7 @@ impl Store {
             let answer = match request.what.request {
                 Request::Read => {
                     self.requests_made.reads += 1;
-                    Answer::Ledger(self.account.ledger.clone())
+                    Answer::Account(self.contents.account.clone())
                 }
                 Request::Change(mut change) => {
                     if planted_fault == Some(PlantedFleetFault::IgnoredVersions) {
@@ -181,10 +181,10 @@ impl Store {
 
     /// Carries out a change. A node's own write records its address, if the node knows it.
     fn change(&mut self, change: &Change, knows_address: bool) -> Result<Option<Record>, Refusal> {
-        let changed = self.account.ledger.apply(change);
+        let changed = self.contents.account.apply(change);
         self.requests_made.writes += 1;
         self.requests_made.refused += u64::from(changed.is_err());
-        let recorded = &mut self.account.recorded;
+        let recorded = &mut self.contents.recorded;
         match (&changed, change) {
             (Ok(None), Change::Correct { node, .. }) => drop(recorded.remove(node)),
             (Ok(_), Change::Write { node, .. }) => {
@@ -219,10 +219,10 @@ impl Store {
             .map(|source| (source.reserved_id(), *source))
             .collect();
         let sources_of = |id: &NodeId| -> BTreeSet<Source> {
-            let recorded = self.account.recorded.get(id).cloned();
+            let recorded = self.contents.recorded.get(id).cloned();
             recorded.unwrap_or_else(|| reserved.get(id).copied().into_iter().collect())
         };
-        let nodes = self.account.ledger.records.keys();
+        let nodes = self.contents.account.records.keys();
         let nodes: BTreeMap<_, _> = nodes.map(|id| (*id, sources_of(id))).collect();
         match planted_fault {
             Some(PlantedFleetFault::BlindCount) => BTreeMap::new(),
@@ -262,8 +262,8 @@ impl Store {
     fn ignore_version(&self, change: &mut Change) {
         let (Change::Write { node, version, .. } | Change::Correct { node, version, .. }) = change;
         *version = self
+            .contents
             .account
-            .ledger
             .records
             .get(node)
             .map(|record| record.version);

@@ -11,7 +11,7 @@ use std::{
 use etcd_client::{
     Client, Compare, CompareOp, GetOptions, KeyValue, PutOptions, ResponseHeader, Txn, TxnOp,
 };
-use pgweir_fleet::{Answer, Change, Ledger, NodeId, Record, Refusal, Source, Terms};
+use pgweir_fleet::{Account, Answer, Change, NodeId, Record, Refusal, Source, Terms};
 use pgweir_formats::fleet_values::{AnswerValue, CommandValue, FreeValue, NodeValue, PeerValue};
 
 use super::{access::FleetAccess, commands::CommandKeys};
@@ -168,7 +168,7 @@ impl Store {
             if !free.has_terms(&self.terms) {
                 return Err(StoreError::OtherTerms(key));
             }
-            return Ok((instance, Answer::Ledger(self.ledger(free.free))));
+            return Ok((instance, Answer::Account(self.account(free.free))));
         }
     }
 
@@ -346,7 +346,7 @@ impl Store {
         Ok(())
     }
 
-    fn ledger(&self, free: i64) -> Ledger {
+    fn account(&self, free: i64) -> Account {
         let records = self.known.nodes.iter().map(|(&id, value)| {
             let record = Record {
                 version: self
@@ -361,7 +361,7 @@ impl Store {
             };
             (id, record)
         });
-        Ledger {
+        Account {
             free,
             revision: self.revision.cast_unsigned(),
             records: records.collect(),

@@ -60,7 +60,7 @@ pub enum Refusal {
 
 /// The account. Each change keeps `free` plus the `extra` of all records constant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ledger {
+pub struct Account {
     /// Spare servers that no node holds. The number is negative after a correction that found more servers than were
     /// recorded.
     pub free: i64,
@@ -70,7 +70,7 @@ pub struct Ledger {
     pub records: BTreeMap<NodeId, Record>,
 }
 
-impl Ledger {
+impl Account {
     /// Creates the account of a fleet with `spare` servers above the floors.
     #[must_use]
     pub fn new(spare: u32) -> Self {
@@ -153,27 +153,27 @@ mod tests {
 
     #[test]
     fn changes_keep_the_sum_and_refuse_what_is_outdated() {
-        let mut ledger = Ledger::new(10);
-        let one = ledger.apply(&write(1, None, 4)).unwrap().unwrap();
-        assert_eq!(ledger.apply(&write(2, None, 7)), Err(Refusal::Full));
-        assert_eq!(ledger.apply(&write(1, None, 1)), Err(Refusal::Outdated));
-        ledger.apply(&write(2, None, 6)).unwrap();
-        assert_eq!(ledger.free, 0);
+        let mut account = Account::new(10);
+        let one = account.apply(&write(1, None, 4)).unwrap().unwrap();
+        assert_eq!(account.apply(&write(2, None, 7)), Err(Refusal::Full));
+        assert_eq!(account.apply(&write(1, None, 1)), Err(Refusal::Outdated));
+        account.apply(&write(2, None, 6)).unwrap();
+        assert_eq!(account.free, 0);
         let correct = |version, extra| Change::Correct {
             node: 1,
             version,
             extra,
         };
-        let found = ledger
+        let found = account
             .apply(&correct(Some(one.version), 6))
             .unwrap()
             .unwrap();
-        assert_eq!((ledger.free, found.extra), (-2, 6));
+        assert_eq!((account.free, found.extra), (-2, 6));
         // While `free` is negative, no node takes servers, but nodes renew and give back the servers that they hold.
-        let version = Some(ledger.records[&2].version);
-        assert_eq!(ledger.apply(&write(2, version, 7)), Err(Refusal::Full));
-        ledger.apply(&write(2, version, 5)).unwrap();
-        assert_eq!(ledger.apply(&correct(Some(found.version), 0)), Ok(None));
-        assert_eq!((ledger.free, ledger.records.len()), (5, 1));
+        let version = Some(account.records[&2].version);
+        assert_eq!(account.apply(&write(2, version, 7)), Err(Refusal::Full));
+        account.apply(&write(2, version, 5)).unwrap();
+        assert_eq!(account.apply(&correct(Some(found.version), 0)), Ok(None));
+        assert_eq!((account.free, account.records.len()), (5, 1));
     }
 }
