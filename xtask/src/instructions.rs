@@ -482,6 +482,7 @@ impl Counting {
             workers: Some(1),
             prepared_max: None,
             tls: None,
+            scram: false,
             databases: &[],
             more,
             own_lines: String::new(),

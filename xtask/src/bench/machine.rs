@@ -28,7 +28,7 @@ pub(super) async fn describe(programs: &Programs, subjects: &[Subject]) -> Vec<S
         known.push(&subject.program);
         let flag = match subject.kind {
             SubjectKind::Haproxy => "-v",
-            SubjectKind::PgBouncer | SubjectKind::Pgweir(_) => "-V",
+            SubjectKind::PgBouncer { .. } | SubjectKind::Pgweir { .. } => "-V",
         };
         let text = version(&subject.program, flag).await;
         let name = subject.name.split(':').next().unwrap_or_default();

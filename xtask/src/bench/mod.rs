@@ -34,7 +34,7 @@ use measure::{LARGE_TABLE, Measuring};
 use monitoring::{UNWATCHED, Watchers};
 use options::Options;
 use report::{Mark, Series};
-use scenario::{Kind, OtherProxy, Scenario};
+use scenario::{HAPROXY, Kind, PGBOUNCER, Scenario};
 use subject::{Subject, SubjectKind};
 
 const SCALE: u32 = 10;
@@ -66,7 +66,7 @@ async fn compare(stage: &mut Stage, options: &Options) -> Result<(), StageError>
         None => Programs::find()?,
     };
     let scenarios = options.scenarios();
-    let subjects = subjects(stage, options, &scenarios)?;
+    let subjects = subjects(stage, options, &scenarios).await?;
     let machine = machine::describe(&programs, &subjects).await;
     terminal.heading("The machine");
     for line in &machine {
@@ -107,23 +107,20 @@ async fn compare(stage: &mut Stage, options: &Options) -> Result<(), StageError>
     }
 }
 
-fn subjects(
+async fn subjects(
     stage: &Stage,
     options: &Options,
     scenarios: &[&Scenario],
 ) -> Result<Vec<Subject>, StageError> {
     let mut subjects = Vec::new();
+    let prepares = options.pgbouncer.is_file() && subject::prepares(&options.pgbouncer).await?;
     for (name, kind, program) in [
         (
-            OtherProxy::PgBouncer.subject(),
-            SubjectKind::PgBouncer,
+            PGBOUNCER,
+            SubjectKind::PgBouncer { prepares },
             &options.pgbouncer,
         ),
-        (
-            OtherProxy::Haproxy.subject(),
-            SubjectKind::Haproxy,
-            &options.haproxy,
-        ),
+        (HAPROXY, SubjectKind::Haproxy, &options.haproxy),
     ] {
         if !scenarios.iter().any(|scenario| scenario.takes(kind)) {
             continue;
@@ -149,11 +146,15 @@ fn subjects(
             ));
         }
         let program = stage.place_program(&build.path, &build.name)?;
-        for &workers in &options.workers {
+        let kinds = options.workers.iter().flat_map(|&workers| {
+            let drivers = options.drivers.iter();
+            drivers.map(move |&driver| (workers, driver))
+        });
+        for (workers, driver) in kinds {
             let mut push = |ending, is_watched| {
                 subjects.push(Subject {
-                    name: format!("{}:{workers}{ending}", build.name),
-                    kind: SubjectKind::Pgweir(workers),
+                    name: format!("{}:{workers}{}{ending}", build.name, driver.ending()),
+                    kind: SubjectKind::Pgweir { workers, driver },
                     program: program.clone(),
                     is_watched,
                 });
@@ -253,6 +254,7 @@ async fn run_scenario(
             settings.prepared_max = Some(count);
         }
         settings.tls.clone_from(&identity);
+        settings.scram = scenario.scram;
         match subject.is_watched {
             Some(true) => {
                 let (lines, own) =

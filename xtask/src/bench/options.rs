@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
-use super::scenario::{SCENARIOS, Scenario};
+use super::{
+    scenario::{SCENARIOS, Scenario},
+    subject::Driver,
+};
 
 /// Measures pgweir beside PgBouncer and haproxy, in turn and under the same load.
 #[derive(Debug, Parser)]
@@ -33,6 +36,11 @@ pub(super) struct Options {
     /// Thread counts that each build of pgweir is measured with.
     #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(super) workers: Vec<u32>,
+
+    /// The drivers that each build of pgweir is measured with, as in `io_driver`. With io_uring, the subject's name ends
+    /// with `+io_uring`.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "epoll")]
+    pub(super) drivers: Vec<Driver>,
 
     /// Measure each pgweir twice: with everything for observers off, and with metrics scraped each second, the live page
     /// open, and one in a hundred transactions traced.

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::{
     measure::Figures,
-    scenario::{Kind, Limit, Scenario, Target},
-    subject::Subject,
+    scenario::{Kind, Limit, OtherProxy, PGBOUNCER, Scenario, Target},
+    subject::{Driver, Subject},
 };
 use crate::stage::Terminal;
 
@@ -19,6 +19,8 @@ pub(super) struct Series {
     pub(super) subject: String,
     /// Threads of pgweir.
     pub(super) workers: Option<u32>,
+    /// The driver of pgweir.
+    pub(super) driver: Option<Driver>,
     /// The figures of each round, or its error.
     pub(super) rounds: Vec<Result<Figures, String>>,
 }
@@ -26,7 +28,10 @@ pub(super) struct Series {
 impl Series {
     /// Creates the series of a subject, without measurements.
     pub(super) fn new(subject: &Subject) -> Self {
-        Self::named(&subject.name, subject.workers())
+        Self {
+            driver: subject.driver(),
+            ..Self::named(&subject.name, subject.workers())
+        }
     }
 
     /// Creates the series of a subject with this name, without measurements.
@@ -34,6 +39,7 @@ impl Series {
         Self {
             subject: name.to_owned(),
             workers,
+            driver: None,
             rounds: Vec::new(),
         }
     }
@@ -94,39 +100,51 @@ pub(super) struct Mark {
 }
 
 fn baseline<'a>(scenario: &Scenario, all: &'a [Series]) -> Option<&'a Series> {
-    let other_proxy = scenario.other_proxy.subject();
-    all.iter().find(|series| series.subject == other_proxy)
+    let compared = scenario.other_proxy.subject();
+    match scenario.other_proxy {
+        OtherProxy::Preparing => named(all, PGBOUNCER).or_else(|| named(all, compared)),
+        OtherProxy::PgBouncer | OtherProxy::Direct | OtherProxy::Nobody => named(all, compared),
+    }
+}
+
+fn named<'a>(all: &'a [Series], subject: &str) -> Option<&'a Series> {
+    all.iter().find(|series| series.subject == subject)
 }
 
 /// Compares every series of pgweir with the targets.
 pub(super) fn marks(scenario: &Scenario, all: &[Series]) -> Vec<Mark> {
-    let baseline = baseline(scenario, all);
     let mut marks = Vec::new();
     for series in all {
         let Some(workers) = series.workers else {
             continue;
         };
-        let apply =
-            |target: &&Target| target.workers.is_empty() || target.workers.contains(&workers);
+        let is_compared = |limit| match limit {
+            Limit::Ratio(subject, _) => named(all, subject).is_some(),
+            Limit::AtMost(_) | Limit::AtLeast(_) | Limit::All(_) => true,
+        };
+        let apply = |target: &&Target| {
+            (target.workers.is_empty() || target.workers.contains(&workers))
+                && target
+                    .driver
+                    .is_none_or(|driver| series.driver == Some(driver))
+                && is_compared(target.limit)
+        };
         for target in scenario.targets.iter().filter(apply) {
-            marks.push(mark(scenario, series, baseline, target));
+            marks.push(mark(scenario, series, all, target));
         }
     }
     marks
 }
 
-fn mark(scenario: &Scenario, series: &Series, baseline: Option<&Series>, target: &Target) -> Mark {
+fn mark(scenario: &Scenario, series: &Series, all: &[Series], target: &Target) -> Mark {
     let own = series.median(target.key);
     // Other rounds do not make up for a round that failed.
     let whole = series.rounds.iter().all(Result::is_ok);
     let (value, limit, aim) = match target.limit {
-        Limit::Ratio(limit) => {
-            let ratio = baseline.and_then(|baseline| series.ratio(baseline, target.key));
-            (
-                ratio,
-                Some(limit),
-                format!("<= {limit} x {}", scenario.other_proxy.subject()),
-            )
+        Limit::Ratio(subject, limit) => {
+            let compared = named(all, subject);
+            let ratio = compared.and_then(|compared| series.ratio(compared, target.key));
+            (ratio, Some(limit), format!("<= {limit} x {subject}"))
         }
         Limit::AtMost(limit) => (own, Some(limit), format!("<= {limit}")),
         Limit::AtLeast(limit) => (own, Some(limit), format!(">= {limit}")),
@@ -328,6 +346,7 @@ mod tests {
         Series {
             subject: subject.to_owned(),
             workers,
+            driver: None,
             rounds: cpu.iter().map(round).collect(),
         }
     }
@@ -348,11 +367,12 @@ mod tests {
         assert_eq!(own.ratio(&base, "cpu_us"), Some(0.25));
         let target = Target {
             key: "cpu_us",
-            limit: Limit::Ratio(1.0),
+            limit: Limit::Ratio("pgbouncer", 1.0),
             workers: &[],
+            driver: None,
         };
         let scenario = &super::super::scenario::SCENARIOS[0];
-        assert!(!mark(scenario, &own, Some(&base), &target).reached);
+        assert!(!mark(scenario, &own, &[base], &target).reached);
     }
 
     #[test]

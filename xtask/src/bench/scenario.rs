@@ -1,6 +1,9 @@
 //! The scenarios, and their targets.
 
-use super::{subject::SubjectKind, sweep::Sweep};
+use super::{
+    subject::{Driver, SubjectKind},
+    sweep::Sweep,
+};
 
 /// The clients that haproxy can serve in most scenarios: each has a server connection of its own.
 const PROXY_CLIENTS_MAX: u32 = 90;
@@ -10,6 +13,12 @@ const CONNECTIONS_MAX: u32 = 200;
 
 /// Server connections that sessions of several kinds share.
 const SHARED_SERVERS: u32 = 10;
+
+/// The name of PgBouncer in the tables.
+pub(super) const PGBOUNCER: &str = "pgbouncer";
+
+/// The name of haproxy in the tables.
+pub(super) const HAPROXY: &str = "haproxy";
 
 /// A kind of load.
 #[derive(Debug)]
@@ -26,6 +35,8 @@ pub(super) struct Scenario {
     clients: u32,
     /// Whether clients use TLS.
     pub(super) tls: bool,
+    /// Whether clients log in by SCRAM-SHA-256.
+    pub(super) scram: bool,
     /// The subject with which pgweir is compared.
     pub(super) other_proxy: OtherProxy,
     /// The targets for pgweir.
@@ -37,8 +48,8 @@ pub(super) struct Scenario {
 pub(super) enum OtherProxy {
     /// Another pooler; haproxy stands beside it where each client can have a server.
     PgBouncer,
-    /// A forwarder, where the packaged PgBouncer is too old: it cannot follow prepared statements.
-    Haproxy,
+    /// PgBouncer if it keeps prepared statements in transaction mode, and a forwarder in any case.
+    Preparing,
     /// PostgreSQL itself, beside PgBouncer in session mode.
     Direct,
     /// No subject: the limits are fixed.
@@ -49,8 +60,8 @@ impl OtherProxy {
     /// The subject's name.
     pub(super) const fn subject(self) -> &'static str {
         match self {
-            OtherProxy::PgBouncer => "pgbouncer",
-            OtherProxy::Haproxy => "haproxy",
+            OtherProxy::PgBouncer => PGBOUNCER,
+            OtherProxy::Preparing => HAPROXY,
             OtherProxy::Direct => "direct",
             OtherProxy::Nobody => "",
         }
@@ -61,13 +72,17 @@ impl Scenario {
     /// Returns whether a subject can take part in the scenario.
     pub(super) fn takes(&self, kind: SubjectKind) -> bool {
         match kind {
-            SubjectKind::Pgweir(_) => true,
-            SubjectKind::PgBouncer => {
-                matches!(self.other_proxy, OtherProxy::PgBouncer | OtherProxy::Direct)
-            }
+            SubjectKind::Pgweir { .. } => true,
+            SubjectKind::PgBouncer { prepares } => match self.other_proxy {
+                OtherProxy::PgBouncer | OtherProxy::Direct => true,
+                OtherProxy::Preparing => prepares,
+                OtherProxy::Nobody => false,
+            },
             SubjectKind::Haproxy => match self.other_proxy {
-                OtherProxy::PgBouncer => self.clients <= PROXY_CLIENTS_MAX && !self.tls,
-                OtherProxy::Haproxy => true,
+                OtherProxy::PgBouncer => {
+                    self.clients <= PROXY_CLIENTS_MAX && !self.tls && !self.scram
+                }
+                OtherProxy::Preparing => true,
                 OtherProxy::Direct | OtherProxy::Nobody => false,
             },
         }
@@ -77,7 +92,7 @@ impl Scenario {
     /// forwarder need their time to wake up.
     pub(super) fn seconds(&self, wanted: u32) -> u32 {
         match self.other_proxy {
-            OtherProxy::Haproxy if self.clients > PROXY_CLIENTS_MAX => wanted.max(20),
+            OtherProxy::Preparing if self.clients > PROXY_CLIENTS_MAX => wanted.max(20),
             _ => wanted,
         }
     }
@@ -96,7 +111,7 @@ impl Scenario {
             return CONNECTIONS_MAX + sweep.direct_connections();
         }
         match self.other_proxy {
-            OtherProxy::Haproxy => CONNECTIONS_MAX.max(self.clients + CONNECTIONS_MAX),
+            OtherProxy::Preparing => CONNECTIONS_MAX.max(self.clients + CONNECTIONS_MAX),
             OtherProxy::PgBouncer | OtherProxy::Direct | OtherProxy::Nobody => CONNECTIONS_MAX,
         }
     }
@@ -137,13 +152,15 @@ pub(super) struct Target {
     pub(super) limit: Limit,
     /// The thread counts that the target is for; empty for all.
     pub(super) workers: &'static [u32],
+    /// The driver that the target is for; unset for both.
+    pub(super) driver: Option<Driver>,
 }
 
 /// A target for a figure.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Limit {
-    /// At most this multiple of the value of the subject that pgweir is compared with.
-    Ratio(f64),
+    /// At most this multiple of the value of the subject of that name. It does not count where that subject takes no part.
+    Ratio(&'static str, f64),
     /// At most this.
     AtMost(f64),
     /// At least this.
@@ -152,23 +169,33 @@ pub(super) enum Limit {
     All(&'static str),
 }
 
-const fn ratio(key: &'static str, limit: f64, workers: &'static [u32]) -> Target {
+/// Returns the targets for a pooler's CPU time, as ratios to PgBouncer with both drivers, and for the whole machine's.
+const fn per_transaction(epoll: f64, io_uring: f64) -> [Target; 3] {
+    [
+        ratio("cpu_us", epoll, Some(Driver::Epoll)),
+        ratio("cpu_us", io_uring, Some(Driver::IoUring)),
+        ratio("machine_us", 1.0, None),
+    ]
+}
+
+const fn ratio(key: &'static str, limit: f64, driver: Option<Driver>) -> Target {
     Target {
         key,
-        limit: Limit::Ratio(limit),
-        workers,
+        limit: Limit::Ratio(PGBOUNCER, limit),
+        workers: &[],
+        driver,
     }
 }
 
-const PER_TRANSACTION: &[Target] = &[
-    ratio("cpu_us", 1.0, &[1]),
-    ratio("cpu_us", 1.1, &[2]),
-    ratio("machine_us", 1.0, &[]),
-];
-
-const PER_TRANSACTION_TLS: &[Target] = &[ratio("cpu_us", 1.0, &[])];
-
-const PREPARED: &[Target] = &[ratio("cpu_us", 1.15, &[])];
+const PREPARED: [Target; 4] = {
+    let [epoll, io_uring, machine] = per_transaction(0.78, 0.65);
+    let forwarder = Target {
+        limit: Limit::Ratio(HAPROXY, 1.15),
+        driver: None,
+        ..epoll
+    };
+    [epoll, io_uring, machine, forwarder]
+};
 
 /// All scenarios, in the order of a full run.
 pub(super) const SCENARIOS: &[Scenario] = &[
@@ -179,8 +206,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Pgbench(&["-S", "-M", "simple", "-c", "32", "-j", "1"]),
         clients: 32,
         tls: false,
+        scram: false,
         other_proxy: OtherProxy::PgBouncer,
-        targets: PER_TRANSACTION,
+        targets: &per_transaction(0.85, 0.72),
     },
     Scenario {
         name: "extended-32",
@@ -189,8 +217,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Pgbench(&["-S", "-M", "extended", "-c", "32", "-j", "1"]),
         clients: 32,
         tls: false,
+        scram: false,
         other_proxy: OtherProxy::PgBouncer,
-        targets: PER_TRANSACTION,
+        targets: &per_transaction(0.85, 0.72),
     },
     Scenario {
         name: "simple-1000",
@@ -199,8 +228,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Pgbench(&["-S", "-M", "simple", "-c", "1000", "-j", "2"]),
         clients: 1_000,
         tls: false,
+        scram: false,
         other_proxy: OtherProxy::PgBouncer,
-        targets: PER_TRANSACTION,
+        targets: &per_transaction(0.75, 0.65),
     },
     Scenario {
         name: "extended-1000",
@@ -209,8 +239,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Pgbench(&["-S", "-M", "extended", "-c", "1000", "-j", "2"]),
         clients: 1_000,
         tls: false,
+        scram: false,
         other_proxy: OtherProxy::PgBouncer,
-        targets: PER_TRANSACTION,
+        targets: &per_transaction(0.75, 0.65),
     },
     Scenario {
         name: "prepared-32",
@@ -219,8 +250,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Pgbench(&["-S", "-M", "prepared", "-c", "32", "-j", "1"]),
         clients: 32,
         tls: false,
-        other_proxy: OtherProxy::Haproxy,
-        targets: PREPARED,
+        scram: false,
+        other_proxy: OtherProxy::Preparing,
+        targets: &PREPARED,
     },
     Scenario {
         name: "prepared-1000",
@@ -229,8 +261,20 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Pgbench(&["-S", "-M", "prepared", "-c", "1000", "-j", "2"]),
         clients: 1_000,
         tls: false,
-        other_proxy: OtherProxy::Haproxy,
-        targets: PREPARED,
+        scram: false,
+        other_proxy: OtherProxy::Preparing,
+        targets: &PREPARED,
+    },
+    Scenario {
+        name: "tpcb-32",
+        alias: "tpcb",
+        what: "TPC-B-like transactions, simple protocol, 32 clients",
+        kind: Kind::Pgbench(&["-M", "simple", "-c", "32", "-j", "1"]),
+        clients: 32,
+        tls: false,
+        scram: false,
+        other_proxy: OtherProxy::PgBouncer,
+        targets: &per_transaction(0.88, 0.80),
     },
     Scenario {
         name: "conn",
@@ -239,8 +283,20 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Pgbench(&["-C", "-S", "-c", "20", "-j", "1"]),
         clients: 20,
         tls: false,
+        scram: false,
         other_proxy: OtherProxy::PgBouncer,
-        targets: PER_TRANSACTION,
+        targets: &per_transaction(0.80, 0.75),
+    },
+    Scenario {
+        name: "scram-conn",
+        alias: "scram",
+        what: "a new connection for each query, password by SCRAM-SHA-256, 20 clients",
+        kind: Kind::Pgbench(&["-C", "-S", "-c", "20", "-j", "1"]),
+        clients: 20,
+        tls: false,
+        scram: true,
+        other_proxy: OtherProxy::PgBouncer,
+        targets: &per_transaction(0.75, 0.70),
     },
     Scenario {
         name: "tls-32",
@@ -249,8 +305,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Pgbench(&["-S", "-M", "simple", "-c", "32", "-j", "1"]),
         clients: 32,
         tls: true,
+        scram: false,
         other_proxy: OtherProxy::PgBouncer,
-        targets: PER_TRANSACTION_TLS,
+        targets: &per_transaction(0.85, 0.80),
     },
     Scenario {
         name: "tls-conn",
@@ -259,8 +316,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Pgbench(&["-C", "-S", "-c", "20", "-j", "1"]),
         clients: 20,
         tls: true,
+        scram: false,
         other_proxy: OtherProxy::PgBouncer,
-        targets: PER_TRANSACTION_TLS,
+        targets: &per_transaction(0.65, 0.60),
     },
     Scenario {
         name: "copy",
@@ -269,8 +327,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Copy,
         clients: 1,
         tls: false,
+        scram: false,
         other_proxy: OtherProxy::PgBouncer,
-        targets: &[ratio("cpu_s_gb", 0.7, &[])],
+        targets: &[
+            ratio("cpu_s_gb", 0.45, Some(Driver::Epoll)),
+            ratio("cpu_s_gb", 0.40, Some(Driver::IoUring)),
+            ratio("machine_s_gb", 1.0, None),
+        ],
     },
     Scenario {
         name: "idle",
@@ -279,11 +342,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Idle,
         clients: 5_000,
         tls: false,
+        scram: false,
         other_proxy: OtherProxy::PgBouncer,
         targets: &[Target {
             key: "kb_client",
             limit: Limit::AtMost(3.0),
             workers: &[],
+            driver: None,
         }],
     },
     Scenario {
@@ -293,11 +358,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Max,
         clients: 18_000,
         tls: false,
+        scram: false,
         other_proxy: OtherProxy::PgBouncer,
         targets: &[Target {
             key: "served",
             limit: Limit::All("wanted"),
             workers: &[],
+            driver: None,
         }],
     },
     Scenario {
@@ -310,11 +377,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         ),
         clients: 100,
         tls: false,
+        scram: false,
         other_proxy: OtherProxy::Nobody,
         targets: &[Target {
             key: "kept",
             limit: Limit::AtLeast(0.8),
             workers: &[],
+            driver: None,
         }],
     },
     Scenario {
@@ -324,11 +393,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Statements(1_000),
         clients: 1_000,
         tls: false,
+        scram: false,
         other_proxy: OtherProxy::Nobody,
         targets: &[Target {
             key: "kb_client",
             limit: Limit::AtMost(4.0),
             workers: &[],
+            driver: None,
         }],
     },
     Scenario {
@@ -338,6 +409,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::State,
         clients: 1,
         tls: false,
+        scram: false,
         other_proxy: OtherProxy::Direct,
         targets: &[],
     },
@@ -348,6 +420,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Contended,
         clients: 30,
         tls: false,
+        scram: false,
         other_proxy: OtherProxy::Nobody,
         targets: &[],
     },
@@ -358,11 +431,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         kind: Kind::Storm,
         clients: 1_000,
         tls: false,
+        scram: false,
         other_proxy: OtherProxy::PgBouncer,
         targets: &[Target {
             key: "added_ms",
             limit: Limit::AtMost(2.0),
             workers: &[],
+            driver: None,
         }],
     },
     Scenario {
@@ -376,6 +451,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         }),
         clients: 5_000,
         tls: false,
+        scram: false,
         other_proxy: OtherProxy::Direct,
         targets: &[],
     },
@@ -390,6 +466,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         }),
         clients: 128,
         tls: false,
+        scram: false,
         other_proxy: OtherProxy::Direct,
         targets: &[],
     },

@@ -134,6 +134,7 @@ async fn prepare_pgweir(
         workers: None,
         prepared_max: None,
         tls: None,
+        scram: false,
         databases: &[],
         more: "",
         own_lines: String::new(),

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::timeout;
 
-use super::{account::own_command, postgres};
+use super::{account::own_command, pooler::PASSWORD, postgres};
 
 /// The time that pgbench may take beyond its running time, for connecting and for the last answers.
 const SLACK: Duration = Duration::from_secs(90);
@@ -78,6 +78,7 @@ impl Load<'_> {
             .args(self.all_arguments())
             .env("PGSSLMODE", if self.tls { "require" } else { "prefer" })
             .env("PGOPTIONS", self.startup_options)
+            .env("PGPASSWORD", PASSWORD)
             .current_dir(self.directory)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

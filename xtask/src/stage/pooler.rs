@@ -13,6 +13,13 @@ use super::{Ending, Stage, StageError, account::own_command, free_port, postgres
 
 const START_LIMIT: Duration = Duration::from_secs(15);
 
+/// The password of clients where poolers ask for one.
+pub(super) const PASSWORD: &str = "bench";
+
+/// What PostgreSQL would store for [`PASSWORD`]. With the secret, no pooler has to derive keys from a password.
+const SCRAM_SECRET: &str = "SCRAM-SHA-256$4096:MDEyMzQ1Njc4OWFiY2RlZg==$qbnU56guAfsBfjUmn/x8mMeIloOz+rRbht9D8Z3DM4Y=:\
+                            Kbp9MYIpdbkhD8HnNa1V6/KLlx5cE8efJ3vbHeSSYLo=";
+
 /// The settings of a pooler. PgBouncer and pgweir take the same file.
 pub(crate) struct PoolerSettings {
     /// The port on which PostgreSQL listens.
@@ -27,6 +34,8 @@ pub(crate) struct PoolerSettings {
     pub(crate) prepared_max: Option<u32>,
     /// The key and the certificate for clients that use TLS, if any do.
     pub(crate) tls: Option<Identity>,
+    /// Whether clients prove by SCRAM-SHA-256 that they know the password.
+    pub(crate) scram: bool,
     /// Further databases of the same server, by the same names.
     pub(crate) databases: &'static [&'static str],
     /// Further lines, of one pooler only; may be empty.
@@ -79,8 +88,8 @@ impl Identity {
 }
 
 impl PoolerSettings {
-    /// Returns the ini file: transaction mode, no passwords (everything is on this machine and temporary), no line in
-    /// the log per connection.
+    /// Returns the ini file: transaction mode, and no line in the log per connection. Everything is on this machine and
+    /// temporary, so clients need no password unless they shall be measured with one.
     pub(crate) fn ini(&self, port: u16, user_list: &Path) -> String {
         let name = postgres::NAME;
         let mut ini = "[databases]\n".to_owned();
@@ -100,7 +109,7 @@ impl PoolerSettings {
              pool_mode = transaction\n\
              default_pool_size = {pool}\n\
              max_client_conn = {clients_max}\n\
-             auth_type = trust\n\
+             auth_type = {auth_type}\n\
              auth_file = {users}\n\
              stats_users = {name}\n\
              log_connections = 0\n\
@@ -108,6 +117,7 @@ impl PoolerSettings {
              log_stats = 0\n\
              server_tls_sslmode = disable\n",
             pool = self.pool,
+            auth_type = if self.scram { "scram-sha-256" } else { "trust" },
             clients_max = self.clients_max,
             users = user_list.display(),
         );
@@ -160,7 +170,9 @@ impl Pooler {
     ) -> Result<Self, StageError> {
         let port = free_port()?;
         let users = stage.path().join(format!("{name}.users"));
-        stage.write(&users, &format!("\"{}\" \"\"\n", postgres::NAME))?;
+        let secret = if settings.scram { SCRAM_SECRET } else { "" };
+        let user = format!("\"{}\" \"{secret}\"\n", postgres::NAME);
+        stage.write(&users, &user)?;
         let ini = stage.path().join(format!("{name}.ini"));
         stage.write(&ini, &settings.ini(port, &users))?;
         let ini = ini.to_string_lossy().into_owned();
@@ -225,6 +237,7 @@ impl Pooler {
             .args(["-U", postgres::NAME, "-d", postgres::NAME])
             .args(["-c", "select 1"])
             .env("PGCONNECT_TIMEOUT", "5")
+            .env("PGPASSWORD", PASSWORD)
             .kill_on_drop(true);
         let output = command.output().await.map_err(|e| e.to_string())?;
         if output.status.success() {

@@ -207,7 +207,9 @@ async fn places(
     };
     let mut places = vec![place("direct", measuring.postgres.port(), postgres::NAME)];
     let mut poolers = Vec::new();
-    let pgbouncer = subjects.iter().find(|s| s.kind == SubjectKind::PgBouncer);
+    let pgbouncer = subjects
+        .iter()
+        .find(|s| matches!(s.kind, SubjectKind::PgBouncer { .. }));
     if let Some(pgbouncer) = pgbouncer {
         let settings = settings("pool_mode = session\n", &[]);
         let pooler = pgbouncer.start(stage, measuring.postgres, settings).await?;
