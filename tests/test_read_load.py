@@ -27,8 +27,13 @@ def servers(start_cluster, run_folder):
     primary.run("CREATE TABLE items(id int PRIMARY KEY, value int NOT NULL)", dbname="app")
     primary.run("INSERT INTO items SELECT n, 0 FROM generate_series(1, 1000) n", dbname="app")
     primary.run("GRANT ALL ON items TO PUBLIC", dbname="app")
-    machine.wait_until(lambda: all(standby.value("SELECT to_regclass('items') IS NOT NULL", dbname="app") for standby in standbys),
-                       what="the standbys have the table")
+    # A standby that was killed begins with its last restart point, and could lack the table for a moment if that were older.
+    primary.run("CHECKPOINT")
+    written = primary.value("SELECT pg_current_wal_lsn()", dbname="app")
+    for standby in standbys:
+        machine.wait_until(lambda: standby.value(f"SELECT pg_last_wal_replay_lsn() >= '{written}'", dbname="app"),  # noqa: B023
+                           what="the standby has the table and its rows")
+        standby.run("CHECKPOINT")
     yield primary, *standbys
     for standby in standbys:
         standby.stop("immediate")
