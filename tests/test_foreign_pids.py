@@ -239,6 +239,16 @@ def test_the_same_server_user_is_not_the_same_user(start_pooler, newest_pg):
         ended(third)
 
 
+def test_a_client_that_has_left_signals_nobody_in_the_name_of_the_next_one(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, workers=1, default_pool_size=1)
+    with pooler.raw() as victim, pooler.raw() as other, pooler.raw() as one:
+        one.send(query(f"SELECT pg_terminate_backend({victim.pid}) FROM pg_sleep(0.3)"))
+        machine.wait_until(lambda: newest_pg.running("SELECT pg_terminate_backend(%"))
+        one.close()
+        assert other.value("SELECT 1") == "1"
+        assert victim.value("SELECT 2") == "2"
+
+
 def test_the_console_is_out_of_reach(start_pooler, newest_pg, workers):
     pooler = start_pooler(newest_pg, workers=workers, users=USERS)
     with pooler.raw("admin", "pgbouncer", password="admin password") as console, pooler.raw("postgres") as boss:

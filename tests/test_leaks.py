@@ -70,7 +70,7 @@ def test_no_state_crosses(combination, databases, start_pooler, kind, pytestconf
         stage.warm()
         for x, line in group:
             for form in stages.by_extended_and_simple(line):
-                is_live = line.rare or any(isinstance(said, lines.Leave) for said in line.says)
+                is_live = line.rare or any(lines.disconnects(said) for said in line.says)
                 if not is_live and not stage.directly(line, x, form):
                     idle.append(f"{line.words} ({form})")
                 found = stage.through(line, x, form)

@@ -355,6 +355,28 @@ def test_ddl_whose_end_no_server_can_show(start, newest_pg):
     newest_pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep(60);%'")
 
 
+def test_another_process_has_the_pid_of_a_closed_connection(stage, cluster):
+    """A changed view shows a later time for the beginning of the same process."""
+    one = stage(OWNED, "CREATE TABLE later (by interval); INSERT INTO later VALUES ('0'); CREATE SEQUENCE searches",
+                abandoned_query_timeout=0.2)
+    with cluster.connect(dbname=one.database, options="-c allow_system_table_mods=on") as db:
+        (view,) = db.execute("SELECT pg_get_viewdef('pg_stat_activity'::regclass)").fetchone()
+        began = "s.backend_start + (SELECT by FROM public.later WHERE nextval('public.searches') > 0) AS backend_start"
+        db.execute("CREATE OR REPLACE VIEW pg_catalog.pg_stat_activity AS " + view.replace("s.backend_start", began))
+    assert read(one.pooler, one.database, stages.USER)["state"] == "known"
+    with one.pooled() as maker:
+        maker.send(query(f"SELECT pg_sleep(60); {LOCKING}"))
+        machine.wait_until(lambda: cluster.running("SELECT pg_sleep(60);%"))
+    with one.pooled() as client:
+        machine.wait_until(lambda: client.query("SELECT f()")
+                           and cluster.value("SELECT is_called FROM searches", dbname=one.database))
+        assert catalog(one.pooler, one.database)["state"] != "known"
+        cluster.run("UPDATE later SET by = '1s'", dbname=one.database)
+    assert read(one.pooler, one.database, stages.USER)["state"] == "known"
+    (pid,) = cluster.running("SELECT pg_sleep(60);%")
+    cluster.run(f"SELECT pg_terminate_backend({pid})")
+
+
 def test_ddl_of_an_unnamed_statement_that_is_used_later(stage):
     one = stage(OWNED)
     with one.pooled() as maker:

@@ -447,6 +447,30 @@ def test_a_channel_name_in_another_encoding(start_pooler, pg):
 # -- applications
 
 
+def test_channels_of_a_client_that_has_left_are_nobodys(start_pooler, newest_pg):
+    """pgweir has read the channels of the client's server, and waits for the listener before it moves them."""
+    pooler = start_pooler(newest_pg, workers=1, default_pool_size=1)
+    with pooler.raw() as one, pooler.raw() as other, pooler.raw() as sender:
+        for client in (one, other):
+            client.query("LISTEN common")
+        one.query("SELECT 'before'")
+        (pid,) = newest_pg.backends(f"application_name = '{LISTENER}'")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            one.send(wire.query("BEGIN; SET client_encoding = 'LATIN1'; LISTEN fresh; COMMIT"))
+            machine.wait_until(lambda: newest_pg.backends(
+                "datname = 'app' AND state = 'idle' AND query NOT LIKE 'BEGIN%' AND query NOT LIKE 'SELECT ''before''%'"
+                f" AND pid <> {pid}"))
+            one.reset()
+            machine.wait_until(lambda: len([row for row in pooler.console("SHOW CLIENTS") if row["database"] == "app"]) == 2)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        other.query("SELECT 1")
+        sender.query("NOTIFY fresh")
+        other.quiet(0.2)
+        assert notifications_of(other.query("NOTIFY common")) == [("common", "")]
+
+
 def test_asyncpg(start_pooler, pg):
     pooler = start_pooler(pg, default_pool_size=2)
 

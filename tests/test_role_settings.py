@@ -3,6 +3,7 @@
 import pytest
 
 import cluster as clusters
+import machine
 import rawclient as wire
 from rawclient import query
 
@@ -132,6 +133,16 @@ def test_a_refused_change_closes_no_servers(start_pooler, plain_pg):
             one.send(query(f"ALTER {whose} SET work_mem = '77kB'"))
             assert wire.errors(one.until_ready())
         assert [client.value(BACKEND) for client in (one, other)] == backends
+
+
+@pytest.mark.parametrize("text", ["ALTER ROLE trusty SET work_mem = '77kB'", "ALTER DATABASE app SET work_mem = '77kB'"])
+def test_the_client_leaves_before_its_change_is_answered(start_pooler, plain_pg, text):
+    pooler = start_pooler(plain_pg, workers=1, default_pool_size=1, catalog_check_interval=FOR_EVER)
+    with pooler.raw() as one, pooler.raw() as other:
+        one.send(query(f"SELECT pg_sleep(0.3); {text}"))
+        machine.wait_until(lambda: plain_pg.running("SELECT pg_sleep(0.3)%"))
+        one.close()
+        assert other.value("SHOW work_mem") == "77kB"
 
 
 def test_a_change_on_a_direct_connection(start_pooler, plain_pg):

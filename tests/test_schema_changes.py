@@ -119,6 +119,18 @@ def test_an_error_before_a_sync(two_server_pooler):
         other.query("COMMIT")
 
 
+def test_a_server_is_lost_right_after_the_change(two_server_pooler):
+    """A client that prepares the statement after the change does not get the one that another server has."""
+    with two_server_pooler.raw() as client, two_server_pooler.raw() as other:
+        other.query("BEGIN")
+        assert errors(client.ask(parse(TEXT, "S") + TRUSTS)) == []
+        other.send(query("ALTER TABLE changing ADD b int; COMMIT; SELECT pg_terminate_backend(pg_backend_pid())"))
+        other.rest()
+    with two_server_pooler.raw() as client:
+        heard = client.ask(parse(TEXT, "S") + TRUSTS)
+        assert (errors(heard), rows(heard)) == ([], [("1", None)])
+
+
 @pytest.mark.pgweir_only("it gives rows of columns that the client was not told of")
 def test_a_change_that_affects_no_result_columns(two_server_pooler):
     with two_server_pooler.raw() as client, two_server_pooler.raw() as other:

@@ -110,6 +110,10 @@ IN_FLIGHT = [
            function(LOCKS), lambda names: copy_data(b"1\n") + COPY_DONE), setup=TABLE),
     called("COPY TO", During(lambda names: query(names.sql(f"COPY ({SLOW}) TO STDOUT")), "_alias", function(LOCKS))),
     called("EXPLAIN ANALYZE", During(lambda names: query(names.sql(f"EXPLAIN ANALYZE {SLOW}")), "_alias", function(LOCKS))),
+    called("a SELECT in flight, whose client leaves before the change",
+           During(lambda names: query(names.sql(SLOW)), "_alias", function(LOCKS), leaves="before")),
+    called("a SELECT in flight, whose client leaves after the change",
+           During(lambda names: query(names.sql(SLOW)), "_alias", function(LOCKS), leaves="after")),
     called("a SELECT in flight, changed in session mode", During(lambda names: query(names.sql(SLOW)), "_session", function(LOCKS))),
 ]
 

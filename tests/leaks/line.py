@@ -35,12 +35,16 @@ class By:
 
 @dataclass(frozen=True)
 class During:
-    """Messages as bytes, a statement of another client through another entry before they are answered, then the rest."""
+    """Messages as bytes, a statement of another client through another entry before they are answered, then the rest.
+
+    `leaves`: the client closes its socket "before" or "after" the other client's statement, and reads no answer.
+    """
 
     said: object
     entry: str
     sql: str
     then: object = None
+    leaves: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,11 @@ class Leave:
     """Messages as bytes, after which the client closes its socket without reading the answers."""
 
     said: object
+
+
+def disconnects(said):
+    """Returns whether the client disconnects before it has read the answer."""
+    return isinstance(said, Leave) or isinstance(said, During) and bool(said.leaves)
 
 
 @dataclass(frozen=True)
@@ -96,5 +105,5 @@ def messages(sql, form):
     return query(sql) if form == "simple" else parse(sql) + bind() + execute() + SYNC
 
 
-__all__ = ["By", "During", "KEEP", "Leave", "Line", "Query", "SEED", "SYNC", "TRIGGER", "Wire", "bind", "execute", "filled",
+__all__ = ["By", "During", "KEEP", "Leave", "Line", "Query", "SEED", "SYNC", "TRIGGER", "Wire", "bind", "disconnects", "execute", "filled",
            "keeper", "line", "messages", "parse", "query", "setting"]

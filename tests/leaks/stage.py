@@ -137,8 +137,8 @@ class Stage:
             try:
                 if isinstance(said, lines.During):
                     status = _say_during(client, said, names, by)
-                    continue
-                status = _say(client, said, names, form)
+                else:
+                    status = _say(client, said, names, form)
             except wire.Closed:
                 return
             if status is None:
@@ -205,11 +205,17 @@ def _say(client, said, names, form):
 
 
 def _say_during(client, said, names, by):
-    """Lets another client run a statement while the server works. Returns the transaction status after the answers."""
+    """Lets another client run a statement while the server works. Returns the transaction status after the answers, or
+    None for a client that disconnects.
+    """
     begun, rest = said.said(names), said.then(names) if said.then else b""
     client.send(begun)
     machine.wait_until(machine.after(WORKS_S))
+    if said.leaves == "before":
+        client.close()
     by(said.entry, names.sql(said.sql))
+    if said.leaves:
+        return None
     client.send(rest)
     for _ in range(wire.count_answers(begun + rest)):
         answers = client.until_ready()

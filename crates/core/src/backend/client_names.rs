@@ -1,5 +1,7 @@
 //! The names under which a server has its client's prepared statements.
 
+use crate::base::conditions::first_of;
+
 /// The names of the prepared statements on a server, and the texts that SQL has prepared there since the last
 /// inspection.
 #[derive(Debug, Default)]
@@ -88,6 +90,24 @@ impl ClientNames {
             has_failed: false,
             refused: Vec::new(),
         });
+    }
+
+    /// Returns what has not ended with the last loan: see [`Server::unfinished`](super::Server::unfinished).
+    pub(super) fn unfinished(&self) -> Option<&'static str> {
+        first_of(&[
+            (
+                self.naming != Naming::Pooled,
+                "a client's names of statements",
+            ),
+            (
+                self.has_hidden,
+                "statements that a hidden text may have prepared",
+            ),
+            (
+                self.awaited.is_some(),
+                "a change to a client's names of statements",
+            ),
+        ])
     }
 
     /// Notes that the role of the client may not prepare the statement of this name.

@@ -17,6 +17,7 @@ mod request;
 mod server;
 mod session;
 mod stream;
+mod unfinished;
 
 pub use client_names::{ClientNames, Naming};
 pub use duty::Duty;

@@ -26,6 +26,7 @@ pub use self::{
 use super::{ClientNames, InternalQuery};
 use crate::{
     Connected,
+    base::conditions::first_of,
     session::{
         Class, Dialect, Effects, RecentTexts, SessionChanges, Settings, Tracked, TrackedNames,
         is_identity,
@@ -349,6 +350,39 @@ impl ServerSession {
             self.changes.raise(Class::Sequences);
         }
         self.recent_texts.clear();
+    }
+
+    /// Notes that the client has left: forgets what was still to be done for it, in this request or at its end.
+    pub fn client_left(&mut self) {
+        self.transaction.client_left();
+        self.queries.release_ready();
+        self.settings.client_left();
+        self.sql_statements.forget_rejections();
+        self.notifications.client_left();
+        self.inspections.set_turn(None);
+        self.signals = None;
+    }
+
+    /// Returns what has not ended with the last loan: see [`Server::unfinished`](crate::backend::Server::unfinished).
+    #[must_use]
+    pub fn unfinished(&self) -> Option<&'static str> {
+        let parts = [
+            self.transaction.unfinished(),
+            self.queries.unfinished(),
+            self.settings.unfinished(),
+            self.notifications.unfinished(),
+            self.inspections.unfinished(),
+            self.client_names.unfinished(),
+        ];
+        let marks = || {
+            first_of(&[
+                (self.clean.is_due(), "a clean"),
+                (self.extension.is_new(), "a report of the extension"),
+                (self.sql_statements.has_rejections(), "errors of statements"),
+                (self.signals.is_some(), "signals to other clients"),
+            ])
+        };
+        parts.into_iter().flatten().next().or_else(marks)
     }
 
     /// Notes that the session was cleaned.

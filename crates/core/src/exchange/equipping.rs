@@ -27,7 +27,9 @@ impl Exchange<'_> {
     ) -> Option<Effect> {
         let now = self.env.now;
         let (client, server) = self.connections.known_pair(client_conn, server_conn, out)?;
+        debug_assert_eq!(server.unfinished(), None, "at the begin of a loan");
         client.request.note_transaction(now);
+        client.socket.set_peeked(false);
         recording::equipped(&self.env, client, out);
         server.times.note_lent(now);
         if server.session.lasting.awaits_first_loan() && client.context.is_some() {
@@ -102,6 +104,9 @@ impl Exchange<'_> {
             return None;
         }
         let (client, server) = self.connections.pair(client_conn, server_conn)?;
+        if let Some(context) = &mut client.context {
+            context.servers_lost = 0;
+        }
         if server.session.has_foreign_sequences(client.origin.id) {
             discard_sequences(server_conn, server, out);
         }

@@ -16,7 +16,7 @@ pub use self::{
 use super::{ClientKey, Discard, Discarded, Login, UnnamedStatement};
 use crate::{
     Audit, ExclusiveServer, Replication, Time, TlsFacts, Token,
-    base::fault::Fault,
+    base::{conditions::first_of, fault::Fault},
     console::Console,
     listen::Listening,
     pool::{PoolId, PoolKey, Ticket},
@@ -145,6 +145,26 @@ impl Client {
     pub(crate) fn waits_with_request(&self) -> bool {
         let is_login = self.login.is_some();
         matches!(self.duty, ClientDuty::Waiting { at_login, .. } if !at_login && !is_login)
+    }
+
+    /// Returns a part of the client's input or request that was not handled, in words. `None` is correct for a client that
+    /// gives its server back after a transaction.
+    #[must_use]
+    pub fn unfinished(&self) -> Option<&'static str> {
+        first_of(&[
+            (
+                self.socket.holds_message(),
+                "a message that has not arrived",
+            ),
+            (self.socket.reads_text(), "a text that has not arrived"),
+            (self.socket.has_early(), "input that waits"),
+            (self.socket.is_peeked(), "a peek"),
+            (
+                self.request.lost_hosts().is_some(),
+                "a request that is repeated",
+            ),
+            (self.request.must_see().is_some(), "a wait for a standby"),
+        ])
     }
 
     /// Returns the connection's state.

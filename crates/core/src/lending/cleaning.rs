@@ -8,8 +8,9 @@ use super::Lending;
 use crate::{
     Actions, ReadMode, Time, Token,
     backend::InternalQuery,
-    effect::{Effect, SessionEffect},
+    effect::{Effect, Env, SessionEffect},
     loan::AbandonedSession,
+    server_connections::role_settings,
     session::Class,
 };
 
@@ -40,6 +41,39 @@ impl Lending<'_> {
         has_misread || !ignores && pool.catalog.certificates.unclean_reason().is_some()
     }
 
+    /// Does what the end of a transaction demands, for a client that has left and whose requests are answered. The
+    /// certificates by which its texts were read may have changed meanwhile, and its ALTER ROLE SET has taken effect.
+    fn end_abandoned_transaction(&mut self, conn: Token, out: &mut Actions) {
+        let Some(server) = self.connections.server(conn) else {
+            return;
+        };
+        if !server.replies.is_settled() {
+            return;
+        }
+        let was_opaque = server.session.changes.class() == Class::Opaque;
+        let generation = server.shared.catalog.generation();
+        server.session.check_certificates(generation);
+        let is_opaque = server.session.changes.class() == Class::Opaque;
+        if server.is_outside_transaction() {
+            let Env {
+                directory,
+                snapshot,
+                ..
+            } = self.env;
+            role_settings::renew_changed(directory, snapshot, self.connections, conn, out);
+        }
+        if is_opaque && !was_opaque {
+            let closes = self.may_survive_clean(conn);
+            if let Some(server) = self.connections.server(conn) {
+                server.session.clean.demand(true);
+                if closes {
+                    self.pools.count_unclean_close(server);
+                    server.retirement.require("its session can't be cleaned");
+                }
+            }
+        }
+    }
+
     /// Ends what a client began on this server before it left.
     pub(crate) fn clean_abandoned_server(
         &mut self,
@@ -47,6 +81,7 @@ impl Lending<'_> {
         had: AbandonedSession,
         out: &mut Actions,
     ) {
+        self.end_abandoned_transaction(conn, out);
         let closes = self.may_survive_clean(conn);
         let resets_always = self.env.snapshot.config.settings.server_reset_query_always;
         let Some(server) = self.connections.known_server(conn, out) else {
@@ -68,6 +103,8 @@ impl Lending<'_> {
         // pgweir may have stopped reading from the server because the client did not read.
         out.read(conn, ReadMode::Deliver);
         server.replies.client_left();
+        server.session.client_left();
+        server.link.close_repeatable();
         if server.session.changes.class() >= Class::Sequences {
             server.session.mix_sequences();
         }
@@ -83,6 +120,7 @@ impl Lending<'_> {
             server.next_loan.demand_reset();
         }
         if server.replies.is_settled()
+            && server.stream.is_quiet()
             && server.is_outside_transaction()
             && !server.next_loan.needs_reset()
             && !server.session.is_to_clean()
@@ -146,6 +184,10 @@ impl Lending<'_> {
         if !server.replies.is_settled() || !server.stream.is_quiet() {
             return;
         }
+        self.end_abandoned_transaction(conn, out);
+        let Some(server) = self.connections.known_server(conn, out) else {
+            return;
+        };
         if server.replies.is_uncertain() {
             server.retirement.require("unexpected replies may follow");
         }

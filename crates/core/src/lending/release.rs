@@ -43,7 +43,11 @@ impl Lending<'_> {
         if server.replies.take_awaited() {
             return self.begin_relaying(client_conn, conn, out);
         }
-        if !server.replies.is_settled() || !server.is_outside_transaction() || server.is_exclusive()
+        // A message that the server has begun comes first: another client must not get its rest.
+        if !server.replies.is_settled()
+            || !server.is_outside_transaction()
+            || server.is_exclusive()
+            || !server.stream.is_quiet()
         {
             return;
         }
@@ -51,9 +55,9 @@ impl Lending<'_> {
         server.session.check_certificates(generation);
         let is_retired = server.retirement.is_required();
         let is_uninspected = server.session.inspections.is_missing();
-        let is_costly = server.session.changes.needs_clean()
-            || server.session.inspections.turn_until().is_some()
-            || server.session.settings.take_news();
+        let is_costly = server.session.settings.take_news()
+            || server.session.changes.needs_clean()
+            || server.session.inspections.turn_until().is_some();
         let texts = server.session.clean.take_texts();
         let pool = self.pools.get_mut(server.pool());
         let (is_shared, keeps) = pool.map_or((false, false), |pool| {
@@ -108,6 +112,7 @@ impl Lending<'_> {
             self.note_kept(client_conn, conn, is_newly_pinned, out);
             return self.note_request_done(client_conn);
         }
+        debug_assert_eq!(client.unfinished(), None, "at the end of a loan");
         client.become_idle();
         out.read(client_conn, ReadMode::Notify);
         self.log_given_back(client_conn, conn, out);
@@ -176,6 +181,7 @@ impl Lending<'_> {
         }
         server.session.recent_texts.clear();
         server.session.inspections.set_turn(None);
+        server.session.settings.take_unsent();
         if cleans {
             // The statements that pgweir has prepared stay on the server; the clean removes all others.
             server.session.changes.raise(Class::Opaque);
@@ -220,6 +226,7 @@ impl Lending<'_> {
         if self.env.waits_for_servers() {
             return (self.effects).push(Effect::close(conn, "pause mode"));
         }
+        debug_assert_eq!(server.unfinished(), None, "at the end of a loan");
         let interval = self.env.snapshot.config.settings.catalog_check_interval.0;
         if let Some(pool) = self.pools.get_mut(server.pool()) {
             pool.use_current_catalog();

@@ -140,10 +140,20 @@ impl ServerConnections<'_> {
 
     /// Removes a server connection from this worker, and from all counts but those of its ledger.
     pub(crate) fn forget(&mut self, conn: Token, out: &mut Actions) -> Option<Box<Server>> {
+        // PostgreSQL may have changed session defaults or tables, although pgweir has not received its answer.
+        let Env {
+            directory,
+            snapshot,
+            ..
+        } = self.env;
+        role_settings::renew_changed(directory, snapshot, self.connections, conn, out);
         let Some(Conn::Server(mut server)) = self.connections.remove(conn) else {
             return None;
         };
         let (env, directory) = (self.env, self.env.directory);
+        if server.session.transaction.schema().is_some() {
+            server.settle_schema();
+        }
         self.leave_race(&mut server);
         let _ = server.uncount_pinned();
         if let Some(lookup) = server.session.queries.end_lookup() {

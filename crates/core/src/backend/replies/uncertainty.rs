@@ -3,8 +3,8 @@
 
 use pgweir_wire::tag::backend;
 
-use super::Replies;
-use crate::backend::request::Request;
+use super::{Replies, countdown::Countdown};
+use crate::{backend::request::Request, base::conditions::first_of};
 
 impl Replies {
     /// Returns whether the server may send a reply that pgweir does not expect. If so, the server must be closed, not
@@ -29,5 +29,29 @@ impl Replies {
             && !self.certainty.answering
             && matches!(self.current(), Some(Request::Internal(_)))
             && self.front_mark().is_none()
+    }
+
+    /// Returns what has not ended with the last loan: see [`Server::unfinished`](crate::backend::Server::unfinished).
+    pub(in crate::backend) fn unfinished(&self) -> Option<&'static str> {
+        let countdowns = [self.certainty.dropping, self.certainty.restoring];
+        first_of(&[
+            (!self.is_settled(), "a reply"),
+            (self.certainty.is_uncertain, "an uncertain reply"),
+            (self.early > 0, "a reply of pgweir's own"),
+            (
+                self.awaited || self.is_full,
+                "a wait of the client's messages",
+            ),
+            (self.skipping, "messages that the server skips"),
+            (
+                self.copy.ignored_syncs > 0,
+                "a Sync that the server ignores",
+            ),
+            (self.has_unmarked_portal, "a Describe of a portal"),
+            (
+                !Countdown::are_over(countdowns),
+                "uncertain names or startup values",
+            ),
+        ])
     }
 }

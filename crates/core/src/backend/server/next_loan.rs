@@ -1,6 +1,6 @@
 //! The work that must end before a server is lent again.
 
-use crate::pool::Waiter;
+use crate::{base::conditions::first_of, pool::Waiter};
 
 /// The work that must end before a server is lent again.
 #[derive(Debug, Default)]
@@ -53,6 +53,15 @@ impl NextLoan {
     pub fn note_cancel_ended(&mut self) {
         debug_assert!(self.cancels > 0, "no cancel request is under way");
         self.cancels = self.cancels.saturating_sub(1);
+    }
+
+    /// Returns what has not ended before the next loan: see [`Server::unfinished`](super::Server::unfinished).
+    pub(crate) fn unfinished(&self) -> Option<&'static str> {
+        first_of(&[
+            (self.needs_reset, "server_reset_query"),
+            (self.awaits_cancels(), "a cancel request"),
+            (self.destined.is_some(), "the way to another worker"),
+        ])
     }
 
     /// Notes the client of another worker that the server is sent to.

@@ -1,6 +1,6 @@
 //! When a server's session was inspected, and when it has to be inspected next.
 
-use crate::Time;
+use crate::{Time, base::conditions::first_of};
 
 /// The inspections of a server's session, and the time for which the server stays with its client without one.
 #[derive(Debug, Default)]
@@ -130,12 +130,23 @@ impl Inspections {
     pub(super) fn note_known(&mut self) {
         self.is_missing = false;
         self.must_be_exact = false;
+        self.failed = FailedInspections::default();
+    }
+
+    /// Returns what has not ended with the last loan: see [`Server::unfinished`](crate::backend::Server::unfinished).
+    pub(super) fn unfinished(&self) -> Option<&'static str> {
+        first_of(&[
+            (self.failed.again_at.is_some(), "a failed inspection"),
+            (self.turn_until.is_some(), "a turn"),
+            (self.is_missing, "an inspection that is missing"),
+            (self.must_be_exact, "the demand for a full inspection"),
+            (self.is_counted, "the count of a pinned client"),
+        ])
     }
 
     /// Notes that the session was cleaned.
     pub(super) fn note_cleaned(&mut self) {
         self.last_at = None;
-        self.failed = FailedInspections::default();
         self.turn_until = None;
     }
 }

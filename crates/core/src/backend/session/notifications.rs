@@ -1,5 +1,7 @@
 //! The notifications that a server itself receives for its client.
 
+use crate::base::conditions::first_of;
+
 /// The notifications that a server itself receives for its client.
 #[derive(Debug, Default)]
 pub struct ServerNotifications {
@@ -81,6 +83,19 @@ impl ServerNotifications {
     /// Notes that an inspection has read the channels, or has not.
     pub(super) fn note_inspected(&mut self, channels: Option<Vec<Vec<u8>>>) {
         self.channels = channels;
+    }
+
+    /// Notes that the client has left, with all that it waited for.
+    pub(super) fn client_left(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Returns what has not ended with the last loan: see [`Server::unfinished`](crate::backend::Server::unfinished).
+    pub(super) fn unfinished(&self) -> Option<&'static str> {
+        first_of(&[
+            (self.channels.is_some(), "channels that were read"),
+            (self.listens_itself, "a LISTEN for this server"),
+        ])
     }
 
     /// Notes that the session was cleaned.

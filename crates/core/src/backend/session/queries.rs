@@ -7,6 +7,7 @@ use pgweir_wire::Body;
 use super::super::{InternalQuery, Lookup};
 use crate::{
     Reading,
+    base::conditions::first_of,
     session::{Baseline, Cleaned, Facts, Probe, State},
     shared::{catalog::ProcessSearch, fleet::FleetCounted},
     signal::{Rights, Signals},
@@ -168,6 +169,14 @@ impl InternalQueries {
     pub(super) fn note_cleaned(&mut self) {
         self.cleaned = None;
         self.ready_is_held = false;
+    }
+
+    /// Returns what has not ended with the last loan: see [`Server::unfinished`](crate::backend::Server::unfinished).
+    pub(super) fn unfinished(&self) -> Option<&'static str> {
+        first_of(&[
+            (self.awaits_rows(), "a query of pgweir's own"),
+            (self.ready_is_held, "a ReadyForQuery that is held back"),
+        ])
     }
 
     /// Returns whether one of these queries is under way that is answered by rows.

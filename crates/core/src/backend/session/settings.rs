@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use crate::session::{Baseline, ResetParameters, Settings};
+use crate::{
+    base::conditions::first_of,
+    session::{Baseline, ResetParameters, Settings},
+};
 
 /// The settings of a server's session.
 #[derive(Debug, Default)]
@@ -135,6 +138,24 @@ impl SessionSettings {
     pub(super) fn note_reset(&mut self) {
         self.held = Settings::default();
         self.forget_texts();
+    }
+
+    /// Notes that the client has left: nobody is told of changes any more.
+    pub(super) fn client_left(&mut self) {
+        self.has_unsent = false;
+        self.reads_notices = false;
+        self.are_new = false;
+    }
+
+    /// Returns what has not ended with the last loan: see [`Server::unfinished`](crate::backend::Server::unfinished).
+    pub(super) fn unfinished(&self) -> Option<&'static str> {
+        first_of(&[
+            (!self.named.is_empty(), "names of custom parameters"),
+            (!self.reset.is_empty(), "a RESET of startup values"),
+            (self.are_new, "settings that are known from texts"),
+            (self.has_unsent, "a report for the client"),
+            (self.reads_notices, "the reading of notices"),
+        ])
     }
 
     /// Notes that the session was cleaned.

@@ -86,6 +86,13 @@ impl ServerSqlStatements {
     /// Notes that the server has no statements.
     pub fn clear(&mut self) {
         self.held = SqlStatements::default();
+        self.rejected.clear();
+    }
+
+    /// Returns whether there are errors of statements that could not be prepared for the client's last text.
+    #[must_use]
+    pub fn has_rejections(&self) -> bool {
+        !self.rejected.is_empty()
     }
 
     /// Notes that the server could not prepare this statement.

@@ -3,6 +3,7 @@
 use super::SIGNALS;
 use crate::{
     Ddl,
+    base::conditions::first_of,
     session::{Class, Effects, NAMES_MAX, scan::DdlWords},
 };
 
@@ -45,6 +46,24 @@ impl TransactionState {
     /// Notes that the request is answered whose texts may signal other clients.
     pub fn forget_signals(&mut self) {
         self.effects = self.effects.without(SIGNALS);
+    }
+
+    /// Notes that the client has left: the effects only concern the end of a request that the client waits for.
+    pub(super) fn client_left(&mut self) {
+        self.effects = Effects::default();
+        self.ddl_words = None;
+    }
+
+    /// Returns what has not ended with the last loan: see [`Server::unfinished`](crate::backend::Server::unfinished).
+    pub(super) fn unfinished(&self) -> Option<&'static str> {
+        first_of(&[
+            (!self.effects.is_empty(), "effects of texts"),
+            (self.certified_by.is_some(), "certificates of a transaction"),
+            (self.ddl.is_some(), "DDL"),
+            (self.ddl_words.is_some(), "the search of a text"),
+            (self.schema.is_some(), "a change of the schema"),
+            (self.has_changed_roles(), "a change of session defaults"),
+        ])
     }
 
     /// Notes the generation of the certificates by which the transaction's first text is read.

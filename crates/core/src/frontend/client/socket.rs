@@ -75,6 +75,12 @@ impl ClientSocket {
         self.unread.as_deref_mut()
     }
 
+    /// Returns whether a text that has not arrived as a whole is read.
+    #[must_use]
+    pub fn reads_text(&self) -> bool {
+        self.unread.is_some()
+    }
+
     /// Ends a text that had not arrived as a whole. Returns the names in it; `None` if no such text was read.
     pub fn end_text(&mut self) -> Option<Box<CustomNames>> {
         self.unread.take()

@@ -1,0 +1,7 @@
+//! Conditions that have words.
+
+/// Returns the words of the first condition that holds.
+pub(crate) fn first_of(conditions: &[(bool, &'static str)]) -> Option<&'static str> {
+    let mut those = conditions.iter().filter(|(holds, _)| *holds);
+    those.next().map(|(_, words)| *words)
+}
