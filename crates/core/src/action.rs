@@ -75,6 +75,8 @@ pub enum Action {
     Freeze(Token),
     /// Ends [`Action::Freeze`]: the connection's read mode is in force again.
     Thaw(Token),
+    /// This client has logged in. The driver may serve clients that have logged in before others.
+    LoggedIn(Token),
     /// Accept new clients (`true`), or leave them in the listening sockets' queues (`false`).
     Accept(bool),
     /// Peek at the first unread byte (`MSG_PEEK`), and report it to [`Worker::peeked`](crate::Worker::peeked).

@@ -231,6 +231,7 @@ impl World {
             }
             Action::Freeze(_) | Action::Thaw(_) | Action::Accept(_) => {}
             Action::Peek(_)
+            | Action::LoggedIn(_)
             | Action::HandOverClient { .. }
             | Action::ForwardToNewProcess { .. }
             | Action::AwaitReturns

@@ -18,6 +18,12 @@ macro_rules! process_settings {
                 /// move to them between two transactions. SHOW WORKERS has the loads. 0: all workers are always active,
                 /// and clients stay on their workers.
                 worker_busy_target: u32 = "0" in "percent of a CPU", reloads, now, between::<0, 100>;
+                /// The time for which a worker handles logins, new clients and disconnects of idle clients before it serves
+                /// queries again, so that a thousand logins at once do not delay the queries of other clients. Queries come
+                /// first in each turn of the event loop. Logins get as much time as the queries of the turn have taken, if
+                /// that is longer than this. 0: one step of a login in each turn. `pgweir_waiting_logins` and
+                /// `pgweir_login_delays_total` show how much waits.
+                login_slice: Micros = "0.0005", reloads, now;
                 /// The Unix user to switch to after a start as root.
                 user: Option<String>, restarts, now;
                 /// The file that has pgweir's process id while it runs.

@@ -12,7 +12,7 @@ use pgweir_wire::{Authentication, MessageWriter, Severity, sqlstate};
 
 use super::{LoginEvent, LoginStep, Next, authentication::is_own_user};
 use crate::{
-    Actions, Level, ReadMode, SharedPool, Token,
+    Action, Actions, Level, ReadMode, SharedPool, Token,
     base::{
         fault::{Fault, LoginFault},
         stats::LoginResult,
@@ -281,6 +281,7 @@ impl LoginEvent<'_> {
         };
         client.open_console(Console::new(is_admin));
         self.logins.results.add(LoginResult::Done);
+        out.list.push(Action::LoggedIn(conn));
         let key = client.cancel_key();
         out.send_made(conn, |bytes| {
             console::write_welcome(bytes);
@@ -344,6 +345,7 @@ impl LoginEvent<'_> {
             pool.times.login.observe(took);
         }
         self.logins.results.add(LoginResult::Done);
+        out.list.push(Action::LoggedIn(conn));
     }
 }
 

@@ -35,6 +35,16 @@ pub struct WorkerLoads {
     /// The number of times that clients have moved between workers.
     moves: AtomicU64,
     transit: Transit,
+    logins: LoginDelays,
+}
+
+/// Logins and disconnects that wait until queries were served (`login_slice`).
+#[derive(Debug, Default)]
+struct LoginDelays {
+    /// Those that wait at present.
+    waiting: AtomicUsize,
+    /// The number of turns of event loops in which they used up their time.
+    turns: AtomicU64,
 }
 
 /// Clients that are on their way between two workers, and console commands that visit all workers.
@@ -96,6 +106,7 @@ impl WorkerLoads {
             }),
             moves: AtomicU64::new(0),
             transit: Transit::default(),
+            logins: LoginDelays::default(),
         }
     }
 
@@ -184,6 +195,25 @@ impl WorkerLoads {
     #[must_use]
     pub fn moves(&self) -> u64 {
         self.moves.load(Ordering::Relaxed)
+    }
+
+    /// Replaces the number of a worker's logins and disconnects that wait until queries were served, which was `before` after
+    /// the last turn. `used_up`: they have used up their time in this turn.
+    pub fn publish_waiting_logins(&self, before: usize, now: usize, used_up: bool) {
+        // The sum wraps around when `now` is less.
+        let change = now.wrapping_sub(before);
+        self.logins.waiting.fetch_add(change, Ordering::Relaxed);
+        if used_up {
+            self.logins.turns.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the number of logins and disconnects that wait until queries were served, and the number of turns of event
+    /// loops in which they used up their time.
+    #[must_use]
+    pub fn login_delays(&self) -> (usize, u64) {
+        let waiting = self.logins.waiting.load(Ordering::Relaxed);
+        (waiting, self.logins.turns.load(Ordering::Relaxed))
     }
 
     /// Lets a console command visit all workers. Until [`WorkerLoads::end_round`], no client leaves its worker. Returns

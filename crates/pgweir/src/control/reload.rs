@@ -306,6 +306,7 @@ pub(crate) fn net_options(snapshot: &Snapshot, tls: &Contexts, files: FileLimit)
             defer_accept: settings.tcp_defer_accept,
         },
         close_flush_us: settings.close_flush_timeout.0,
+        login_slice_us: settings.login_slice.0,
     }
 }
 

@@ -150,6 +150,16 @@ impl Load {
         }
     }
 
+    /// Replaces the number of a worker's logins and disconnects that wait until queries were served, at the end of a turn.
+    pub(super) fn publish_waiting_logins(&self, before: usize, now: usize, used_up: bool) {
+        self.loads.publish_waiting_logins(before, now, used_up);
+    }
+
+    #[cfg(test)]
+    pub(super) fn login_delays(&self) -> (usize, u64) {
+        self.loads.login_delays()
+    }
+
     /// Counts a client as gone.
     pub(super) fn remove(&self, worker: WorkerId) {
         if let Some(count) = self.clients.get(worker.index()) {
@@ -274,6 +284,11 @@ impl Io {
                 self.poller.remove_listener(listener, index as u32);
             }
         }
+        let is_watched = |index: u32| {
+            let listener = listeners.get(index as usize);
+            listener.is_some_and(|listener| !self.acceptor.rest.covers(listener))
+        };
+        self.turn.logins.retain_listeners(is_watched);
     }
 
     /// Pauses accepting, since further clients would take the descriptors that servers need.
@@ -318,12 +333,13 @@ impl Io {
 
 impl<P: Pooler> Driver<P> {
     /// Accepts clients of a listening socket. The socket is level-triggered: remaining clients are reported again.
-    pub(super) fn accept(&mut self, index: u32) {
-        self.accept_some(index);
+    /// Stops at the time `until`, but accepts at least one client.
+    pub(super) fn accept(&mut self, index: u32, until: Time) {
+        self.accept_some(index, until);
         self.io.poller.rearm_listener(index);
     }
 
-    fn accept_some(&mut self, index: u32) {
+    fn accept_some(&mut self, index: u32, until: Time) {
         let listeners = Arc::clone(&self.io.acceptor.listeners);
         let Some(listener) = listeners.get(index as usize) else {
             return;
@@ -339,6 +355,9 @@ impl<P: Pooler> Driver<P> {
                 Ok(accepted_client) => {
                     self.io.acceptor.left -= 1;
                     self.place(accepted_client);
+                    if self.clock.now() >= until {
+                        return;
+                    }
                 }
                 Err(Errno::AGAIN) => return self.io.acceptor.found_empty(),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
@@ -384,6 +403,7 @@ impl<P: Pooler> Driver<P> {
         // The kernel reported the connection with its first bytes: no further event is needed to read them.
         let has_spoken = self.io.options.socket.defer_accept && matches!(remote, Address::Tcp(_));
         connection.input.readable = has_spoken;
+        connection.logs_in = true;
         self.io.register(token, connection);
         self.io.execute(&mut self.actions, &[]);
         if has_spoken {

@@ -40,6 +40,8 @@ pub(super) struct Lingering {
     unsent: Option<Box<Unsent>>,
     /// The number of bytes that were read and dropped.
     dropped: usize,
+    /// Whether an event of this connection is postponed.
+    pub(super) is_postponed: bool,
     /// Distinguishes the timer of this stage from older ones.
     serial: u32,
     /// The pool to inform when the peer, a server, has closed its side. There is no limit on this time: the server
@@ -98,6 +100,7 @@ impl Io {
         let Some(lingering) = self.closing.get_mut(slot as usize) else {
             return;
         };
+        lingering.is_postponed = false;
         let flushed = lingering.unsent.is_some();
         let fate = lingering.advance(buffer);
         let shut_down = flushed && lingering.unsent.is_none();
@@ -138,6 +141,7 @@ impl Io {
             fd: connection.fd,
             unsent,
             dropped: 0,
+            is_postponed: false,
             serial: NO_TIMER,
             report_to,
         };

@@ -4,7 +4,7 @@
 use std::{collections::VecDeque, io, mem, sync::Arc};
 
 use pgweir_core::{
-    Action, Actions, AuthCheckResult, Closed, ReadMode, Time, Token, Worker, WorkerId,
+    Actions, AuthCheckResult, Closed, ReadMode, Time, Token, Worker, WorkerId,
     base::memory::Memory, frontend::MovedClient, mail::Mail,
 };
 use rand::{RngExt, rngs::StdRng};
@@ -179,6 +179,9 @@ impl<P: Pooler> Driver<P> {
         if !once_read.is_empty() {
             self.send_once_read(once_read, events.len());
         }
+        if self.io.turn.logins.are_due {
+            self.serve_logins();
+        }
         if let Some(busy) = self.busy_meter.measure(self.io.now) {
             self.call(|pooler, now, out| pooler.mail(Mail::Busy(busy), now, out));
             self.settle();
@@ -187,18 +190,13 @@ impl<P: Pooler> Driver<P> {
         Ok(())
     }
 
-    /// Sends these messages if the wait returned so few events that everything that arrived before the messages were
-    /// written has been read.
+    /// Sends these messages once the postponed events have been served, if the wait returned so few events that it reported
+    /// everything that arrived before the messages were written.
     fn send_once_read(&mut self, letters: Vec<(WorkerId, Mail)>, events: usize) {
-        if events >= EVENTS_MAX {
-            return self.io.turn.once_read.extend(letters);
+        match events < EVENTS_MAX {
+            true => self.io.turn.logins.send_after_present(letters),
+            false => self.io.turn.once_read.extend(letters),
         }
-        for (to, mail) in letters {
-            let mail = Box::new(mail);
-            self.actions.list.push(Action::Mail { to, mail });
-        }
-        self.io.execute(&mut self.actions, &[]);
-        self.settle();
     }
 
     /// Passes one event to the core and carries out the resulting actions.
@@ -215,7 +213,7 @@ impl<P: Pooler> Driver<P> {
     }
 
     fn timeout_us(&self) -> Option<u64> {
-        if !self.carried.is_empty() {
+        if !self.carried.is_empty() || self.io.turn.logins.are_due {
             return Some(0);
         }
         let due = self
@@ -233,8 +231,8 @@ impl<P: Pooler> Driver<P> {
         match key {
             Key::Connection(token) => self.on_connection(token, flags),
             Key::Mailbox => self.empty_mailbox(),
-            Key::Listener(index) => self.accept(index),
-            Key::Closing(slot) => self.io.on_closing(slot, &mut self.buffer),
+            Key::Listener(index) => self.io.turn.logins.add_listener(index),
+            Key::Closing(slot) => self.io.postpone_closing(slot),
         }
     }
 
@@ -243,6 +241,9 @@ impl<P: Pooler> Driver<P> {
         let Some(connection) = self.io.table.get(token) else {
             return self.io.on_connecting(token, flags);
         };
+        if connection.waits_for_queries(flags) {
+            return self.io.postpone(token, flags);
+        }
         if flags.contains(EventFlags::ERR) && connection.mode != ReadMode::Deliver {
             // A client that is gone needs no answer to what it sent before. From a server, bytes that arrived before
             // the error are worth reading.
@@ -329,7 +330,9 @@ impl<P: Pooler> Driver<P> {
                 }
                 self.call(|pooler, now, out| pooler.mail(mail, now, out));
             }
-            WorkerMessage::Client(accepted_client) => self.admit(accepted_client),
+            WorkerMessage::Client(accepted_client) => {
+                self.io.turn.logins.add_client(accepted_client);
+            }
             WorkerMessage::Server {
                 server,
                 connection,

@@ -88,6 +88,7 @@ impl Io {
         match action {
             Action::Freeze(conn) => self.set_frozen(conn, true),
             Action::Thaw(conn) => self.set_frozen(conn, false),
+            Action::LoggedIn(conn) => self.end_login(conn),
             Action::Accept(accept) => self.set_accepting(accept),
             Action::Peek(conn) => self.pending.push_back(Pending::Peek(conn)),
             Action::Connect { conn, endpoint } => self.connect(conn, endpoint),

@@ -10,7 +10,7 @@ use pgweir_core::{
     takeover::{ClientRecord, Encryption, TlsState},
 };
 use rand::rngs::StdRng;
-use rustix::io::Errno;
+use rustix::{event::epoll::EventFlags, io::Errno};
 use slab::Slab;
 
 use super::{
@@ -18,6 +18,7 @@ use super::{
     accept::{Acceptor, Load},
     closing::Lingering,
     execute::Gathered,
+    logins::{Postponed, WaitingLogins},
     poller::{Key, Poller},
     table::{Connection, ReceiveState, Removed, Table},
     timers::Timers,
@@ -99,6 +100,8 @@ pub(super) struct Turn {
     pub(super) number: u32,
     /// Connections that have used up their share of this turn.
     pub(super) carried: Vec<Token>,
+    /// Logins and disconnects, which are served at the end of the turn.
+    pub(super) logins: WaitingLogins,
     /// The rest of this turn's share.
     pub(super) handshake_steps: u32,
     /// The sends that are written next.
@@ -133,6 +136,9 @@ impl Io {
     /// Records that a connection has used up its share of this turn.
     pub(super) fn carry(&mut self, token: Token) {
         if let Some(connection) = self.table.get(token) {
+            if connection.logs_in {
+                return self.postpone(token, EventFlags::IN);
+            }
             connection.queued = true;
             self.turn.carried.push(token);
         }
@@ -297,6 +303,8 @@ impl Io {
         connection.input.readable = false;
         connection.input.hung_up = connection.tls.as_deref().is_some_and(TlsSession::has_ended);
         connection.input.hang_up_reported = false;
+        connection.postponed = Postponed::Nothing;
+        connection.logs_in = false;
         connection.queued = false;
         connection.frozen = false;
         connection.input.peek = false;

@@ -5,7 +5,7 @@ use std::{collections::HashMap, os::fd::OwnedFd};
 use pgweir_core::{ReadMode, Token, takeover::TlsState};
 use rustix::io::Errno;
 
-use super::{connect::Connecting, send::Unsent};
+use super::{connect::Connecting, logins::Postponed, send::Unsent};
 use crate::tls::TlsSession;
 
 /// The driver's state of an open connection. An idle client needs this memory and no more.
@@ -21,6 +21,10 @@ pub(crate) struct Connection {
     pub(crate) frozen: bool,
     /// Whether the connection was accepted, as opposed to opened by pgweir.
     pub(crate) client: bool,
+    /// Whether the connection is a client that logs in.
+    pub(crate) logs_in: bool,
+    /// The events of a client that wait until queries were served.
+    pub(crate) postponed: Postponed,
     /// The state of its output.
     pub(crate) output: OutputState,
     /// The TLS session, if the connection is encrypted.
@@ -89,6 +93,8 @@ impl Connection {
             queued: false,
             frozen: false,
             client,
+            logs_in: false,
+            postponed: Postponed::Nothing,
             output: OutputState {
                 has_room: false,
                 answered: false,

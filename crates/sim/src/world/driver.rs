@@ -183,7 +183,7 @@ impl World {
             Action::Freeze(conn) => self.set_frozen(host, conn, true),
             Action::Thaw(conn) => self.set_frozen(host, conn, false),
             // Clients of this world connect at any time.
-            Action::Accept(_) => {}
+            Action::Accept(_) | Action::LoggedIn(_) => {}
             Action::Peek(conn) => self.hosts[host].pending.push_back(Pending::Peek(conn)),
             Action::Connect { conn, endpoint } => {
                 let cancel_for = call.cancel_for;

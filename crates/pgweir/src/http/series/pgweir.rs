@@ -429,22 +429,8 @@ fn write_process(source: Source<'_>, text: &mut Exposition) {
     let help = "How often clients have moved to another worker: see worker_busy_target.";
     text.family("pgweir_client_moves", Kind::Counter, help)
         .add(&[], source.directory.worker_loads().moves());
+    write_login_work(source, text);
     let threads = source.directory.occupancies();
-    let kinds = [
-        ("inquiries", threads.inquiries.read()),
-        ("scram_keys", threads.keys.read()),
-    ];
-    let help = "Slow steps of logins, on separate threads: active and waiting.";
-    let mut family = text.family("pgweir_login_jobs", Kind::Gauge, help);
-    for (kind, jobs) in kinds {
-        family.add(&[("kind", kind), ("state", "active")], jobs.active as u64);
-        family.add(&[("kind", kind), ("state", "waiting")], jobs.waiting as u64);
-    }
-    let help = "Such steps that were refused because too many waited.";
-    let mut family = text.family("pgweir_login_jobs_refused", Kind::Counter, help);
-    for (kind, jobs) in kinds {
-        family.add(&[("kind", kind)], jobs.refused);
-    }
     let catalogs = threads.catalogs.read();
     let help =
         "Catalogs of databases that are evaluated on a thread of their own: active and waiting.";
@@ -462,6 +448,32 @@ fn write_process(source: Source<'_>, text: &mut Exposition) {
     let help = "Such transactions that pgweir has stopped to wait for: see lost_ddl_timeout.";
     let mut family = text.family("pgweir_lost_ddl_given_up", Kind::Counter, help);
     family.add(&[], lost.given_up);
+}
+
+fn write_login_work(source: Source<'_>, text: &mut Exposition) {
+    let (waiting, turns) = source.directory.worker_loads().login_delays();
+    let help =
+        "Steps of logins, and disconnects, that wait until queries were served: see login_slice.";
+    text.gauge("pgweir_waiting_logins", help, waiting as u64);
+    let help = "Turns of the event loop in which logins and disconnects used up their time: see login_slice.";
+    text.family("pgweir_login_delays", Kind::Counter, help)
+        .add(&[], turns);
+    let threads = source.directory.occupancies();
+    let kinds = [
+        ("inquiries", threads.inquiries.read()),
+        ("scram_keys", threads.keys.read()),
+    ];
+    let help = "Slow steps of logins, on separate threads: active and waiting.";
+    let mut family = text.family("pgweir_login_jobs", Kind::Gauge, help);
+    for (kind, jobs) in kinds {
+        family.add(&[("kind", kind), ("state", "active")], jobs.active as u64);
+        family.add(&[("kind", kind), ("state", "waiting")], jobs.waiting as u64);
+    }
+    let help = "Such steps that were refused because too many waited.";
+    let mut family = text.family("pgweir_login_jobs_refused", Kind::Counter, help);
+    for (kind, jobs) in kinds {
+        family.add(&[("kind", kind)], jobs.refused);
+    }
 }
 
 fn write_rings(source: Source<'_>, text: &mut Exposition) {

@@ -3,6 +3,7 @@
 mod closing;
 mod connecting;
 mod falling_back;
+mod logins;
 mod reading;
 mod writing;
 
@@ -62,6 +63,8 @@ struct Probe {
     seen: Vec<Seen>,
     answer: Answer,
     slots: HashMap<u32, u32>,
+    /// Whether new clients have logged in at once.
+    logs_in_at_once: bool,
 }
 
 impl Probe {
@@ -79,6 +82,9 @@ impl Pooler for Probe {
             slot,
             generation: 0,
         };
+        if self.logs_in_at_once {
+            out.list.push(Action::LoggedIn(token));
+        }
         self.note(token, Seen::Accepted(token), out);
         token
     }
@@ -209,6 +215,7 @@ impl World {
         };
         let options = Arc::new(NetOptions {
             close_flush_us: 2_000_000,
+            login_slice_us: 500,
             ..NetOptions::default()
         });
         let (listeners, _) = Listeners::open(&plan, &options.socket, Passed::NONE).expect("listen");
@@ -244,6 +251,7 @@ impl World {
                 seen: Vec::new(),
                 answer: Box::new(|_, _, _| {}),
                 slots: HashMap::new(),
+                logs_in_at_once: true,
             };
             Driver::new(probe, around).expect("driver")
         };

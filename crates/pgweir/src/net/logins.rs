@@ -1,0 +1,264 @@
+//! Logins and disconnects, which wait until the worker has served the queries of a turn.
+//!
+//! A step of a login takes as long as several transactions, and a thousand clients may log in or disconnect at once. So in
+//! each turn of the event loop, the worker first serves clients that have logged in, and all servers. Events of clients
+//! that log in, disconnects of idle clients, and new clients are postponed; they get the time of `login_slice` at the end of
+//! the turn, and what is left waits for the next turn.
+
+use std::{collections::VecDeque, mem};
+
+use pgweir_core::{Action, Closed, ReadMode, Token, WorkerId, mail::Mail};
+use rustix::{event::epoll::EventFlags, io::Errno};
+
+use super::{
+    accept::AcceptedClient,
+    driver::Driver,
+    io::Io,
+    poller::Key,
+    pooler::Pooler,
+    read::{error_text, peek_byte},
+    table::Connection,
+};
+
+/// The flags of a connection whose peer has closed or lost it.
+const GONE: EventFlags = EventFlags::RDHUP
+    .union(EventFlags::HUP)
+    .union(EventFlags::ERR);
+
+/// What the postponed events of a connection report; the last variants include the first ones.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Postponed {
+    /// No event is postponed.
+    #[default]
+    Nothing,
+    Readable,
+    HungUp,
+    Failed,
+}
+
+/// The logins and disconnects of a worker that wait for the end of a turn.
+#[derive(Debug, Default)]
+pub(super) struct WaitingLogins {
+    /// Whether anything waits: the worker must not sleep.
+    pub(super) are_due: bool,
+    /// Connections with a postponed event, each once, and connections that are being closed.
+    queue: VecDeque<Key>,
+    /// Clients that another worker has accepted.
+    clients: VecDeque<AcceptedClient>,
+    /// Listening sockets that have reported new clients.
+    listeners: Vec<u32>,
+    /// The number of entries that have left the queue so far.
+    taken: u64,
+    /// Messages to be sent when the queue has lost this number of entries in all.
+    letters: VecDeque<(u64, Vec<(WorkerId, Mail)>)>,
+    /// The number of waiting logins that the metrics have.
+    published: usize,
+}
+
+impl WaitingLogins {
+    /// Adds a client that another worker has accepted.
+    pub(super) fn add_client(&mut self, client: AcceptedClient) {
+        self.clients.push_back(client);
+        self.are_due = true;
+    }
+
+    /// Adds a listening socket that has reported new clients.
+    pub(super) fn add_listener(&mut self, index: u32) {
+        if !self.listeners.contains(&index) {
+            self.listeners.push(index);
+            self.are_due = true;
+        }
+    }
+
+    /// Forgets listening sockets that this worker does not watch any more.
+    pub(super) fn retain_listeners(&mut self, keep: impl Fn(u32) -> bool) {
+        self.listeners.retain(|&index| keep(index));
+    }
+
+    fn add(&mut self, key: Key) {
+        self.queue.push_back(key);
+        self.are_due = true;
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    fn take(&mut self) -> Option<Key> {
+        let key = self.queue.pop_front()?;
+        self.taken += 1;
+        Some(key)
+    }
+
+    /// Keeps messages until all events that are postponed now have been served.
+    pub(super) fn send_after_present(&mut self, letters: Vec<(WorkerId, Mail)>) {
+        let target = self.taken + self.queue.len() as u64;
+        self.letters.push_back((target, letters));
+        self.are_due = true;
+    }
+
+    /// Returns the next messages that are due.
+    fn due_letters(&mut self) -> Option<Vec<(WorkerId, Mail)>> {
+        let (target, _) = self.letters.front()?;
+        match *target <= self.taken {
+            true => self.letters.pop_front().map(|(_, letters)| letters),
+            false => None,
+        }
+    }
+}
+
+impl Connection {
+    /// Returns whether an event of this connection waits until queries were served: the client logs in, or an idle client
+    /// has disconnected.
+    #[inline]
+    pub(super) fn waits_for_queries(&self, flags: EventFlags) -> bool {
+        self.logs_in || (flags.intersects(GONE) && self.client && self.mode == ReadMode::Notify)
+    }
+}
+
+impl Io {
+    /// Postpones an event of a client. Bytes that the client can receive again are written at once.
+    pub(super) fn postpone(&mut self, token: Token, flags: EventFlags) {
+        if flags.contains(EventFlags::OUT) {
+            self.flush(token);
+        }
+        let what = if flags.contains(EventFlags::ERR) {
+            Postponed::Failed
+        } else if flags.intersects(GONE) {
+            Postponed::HungUp
+        } else if flags.contains(EventFlags::IN) {
+            Postponed::Readable
+        } else {
+            return;
+        };
+        let Some(connection) = self.table.get(token) else {
+            return;
+        };
+        let before = connection.postponed;
+        connection.postponed = before.max(what);
+        if before == Postponed::Nothing {
+            self.turn.logins.add(Key::Connection(token));
+        }
+    }
+
+    /// Postpones an event of a connection that is being closed.
+    pub(super) fn postpone_closing(&mut self, slot: u32) {
+        if let Some(lingering) = self.closing.get_mut(slot as usize)
+            && !mem::replace(&mut lingering.is_postponed, true)
+        {
+            self.turn.logins.add(Key::Closing(slot));
+        }
+    }
+
+    /// Notes that a client has logged in: from now on, its events are served with those of other clients.
+    pub(super) fn end_login(&mut self, token: Token) {
+        if let Some(connection) = self.table.get(token) {
+            connection.logs_in = false;
+        }
+    }
+
+    /// Publishes how many logins and disconnects wait, at the end of a turn in which they did or did not use up their share.
+    fn publish_waiting_logins(&mut self, used_up: bool) {
+        let logins = &mut self.turn.logins;
+        let waiting = logins.queue.len() + logins.clients.len();
+        let before = mem::replace(&mut logins.published, waiting);
+        if used_up || waiting != before {
+            self.load.publish_waiting_logins(before, waiting, used_up);
+        }
+    }
+}
+
+impl<P: Pooler> Driver<P> {
+    /// Serves logins and disconnects, until their share of this turn has passed; at least one step.
+    pub(super) fn serve_logins(&mut self) {
+        let used_up = self.serve_waiting_logins();
+        while let Some(letters) = self.io.turn.logins.due_letters() {
+            self.send_letters(letters);
+        }
+        let logins = &mut self.io.turn.logins;
+        logins.are_due =
+            !logins.queue.is_empty() || !logins.clients.is_empty() || !logins.listeners.is_empty();
+        self.io.publish_waiting_logins(used_up);
+    }
+
+    /// Returns whether the share was used up.
+    fn serve_waiting_logins(&mut self) -> bool {
+        let began = self.clock.now();
+        // Queries that have taken longer than the slice must not leave logins a small part of the time.
+        let share = match self.io.options.login_slice_us {
+            0 => 0,
+            slice => began.since(self.io.now).max(slice),
+        };
+        self.io.now = began;
+        let until = began.after(share);
+        while let Some(key) = self.io.turn.logins.take() {
+            match key {
+                Key::Connection(token) => self.serve_postponed(token),
+                Key::Closing(slot) => self.io.on_closing(slot, &mut self.buffer),
+                Key::Listener(_) | Key::Mailbox => {}
+            }
+            self.settle();
+            if self.clock.now() >= until {
+                return true;
+            }
+        }
+        while let Some(client) = self.io.turn.logins.clients.pop_front() {
+            self.admit(client);
+            self.settle();
+            if self.clock.now() >= until {
+                return true;
+            }
+        }
+        while let Some(index) = self.io.turn.logins.listeners.pop() {
+            self.accept(index, until);
+            if self.clock.now() >= until {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn serve_postponed(&mut self, token: Token) {
+        let Some(connection) = self.io.table.get(token) else {
+            return;
+        };
+        match mem::take(&mut connection.postponed) {
+            Postponed::Nothing => return,
+            // The bytes may have been read since the event.
+            Postponed::Readable => {
+                connection.input.readable |= connection.mode == ReadMode::Deliver
+                    || peek_byte(connection) != Err(Errno::AGAIN);
+            }
+            Postponed::Failed if connection.mode != ReadMode::Deliver => {
+                return self.end_failed(token);
+            }
+            Postponed::HungUp | Postponed::Failed => {
+                connection.input.hung_up = true;
+                connection.input.readable = true;
+            }
+        }
+        self.serve(token);
+    }
+
+    /// Ends a connection whose socket has reported an error.
+    fn end_failed(&mut self, token: Token) {
+        let Some(connection) = self.io.table.get(token) else {
+            return;
+        };
+        let why = match peek_byte(connection) {
+            Ok(_) | Err(Errno::AGAIN) => Closed::Eof,
+            Err(error) => error_text(error),
+        };
+        self.end(token, why);
+    }
+
+    fn send_letters(&mut self, letters: Vec<(WorkerId, Mail)>) {
+        for (to, mail) in letters {
+            let mail = Box::new(mail);
+            self.actions.list.push(Action::Mail { to, mail });
+        }
+        self.io.execute(&mut self.actions, &[]);
+        self.settle();
+    }
+}
