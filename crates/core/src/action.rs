@@ -186,7 +186,7 @@ pub enum Action {
         /// The message.
         mail: Box<Mail>,
     },
-    /// Write a line to the log, at the latest at the end of this turn of the event loop.
+    /// Write a line to the log, at the latest some milliseconds after this turn of the event loop.
     Log(Box<LogLine>),
     /// Write all log lines so far before the driver carries out the next action.
     WriteLog,

@@ -4,6 +4,8 @@ use std::{fmt, net::SocketAddr};
 
 use pgweir_config::{Database, authority};
 
+use super::digits::push_decimal;
+
 /// The address of a server, as it is configured.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Endpoint {
@@ -65,6 +67,23 @@ impl Address {
         match self {
             Self::Unix => format!("unix:{port}"),
             Self::Tcp(socket) => socket.to_string(),
+        }
+    }
+
+    /// Appends the address in the form of [`with_port`](Self::with_port).
+    pub(crate) fn push_with_port(self, port: u16, text: &mut String) {
+        match self {
+            Self::Tcp(SocketAddr::V4(socket)) => {
+                for (at, byte) in socket.ip().octets().into_iter().enumerate() {
+                    if at > 0 {
+                        text.push('.');
+                    }
+                    push_decimal(text, u64::from(byte));
+                }
+                text.push(':');
+                push_decimal(text, u64::from(socket.port()));
+            }
+            other => text.push_str(&other.with_port(port)),
         }
     }
 

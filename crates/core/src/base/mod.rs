@@ -5,6 +5,7 @@
 pub(crate) mod address;
 pub(crate) mod auth_check;
 pub(crate) mod conditions;
+pub mod digits;
 pub(crate) mod exclusive_server;
 pub mod fault;
 pub(crate) mod inbox;

@@ -16,7 +16,7 @@ pub use self::{
 use super::{ClientKey, Discard, Discarded, Login, UnnamedStatement};
 use crate::{
     Audit, ExclusiveServer, Replication, Time, TlsFacts, Token,
-    base::{conditions::first_of, fault::Fault},
+    base::{conditions::first_of, digits::push_hexadecimal, fault::Fault},
     console::Console,
     listen::Listening,
     pool::{PoolId, PoolKey, Ticket},
@@ -430,10 +430,19 @@ impl Client {
         let (database, user) = self.names.as_ref().map_or(("(nodb)", "(nouser)"), |names| {
             (&names.database, &names.user)
         });
-        format!(
-            "C-{:#x}: {database}/{user}@{}",
-            self.origin.id,
-            self.origin.remote.with_port(self.origin.port)
-        )
+        // Each login writes two lines with this name: pieces are pushed, which takes a third of the instructions of
+        // `format!`.
+        let mut subject = String::with_capacity(48 + database.len() + user.len());
+        subject.push_str("C-0x");
+        push_hexadecimal(&mut subject, self.origin.id);
+        subject.push_str(": ");
+        subject.push_str(database);
+        subject.push('/');
+        subject.push_str(user);
+        subject.push('@');
+        self.origin
+            .remote
+            .push_with_port(self.origin.port, &mut subject);
+        subject
     }
 }

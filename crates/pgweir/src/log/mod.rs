@@ -1,8 +1,8 @@
 //! The log: one line per event in PgBouncer's form or as JSON, to standard error, the log file and syslog. Syslog gets
 //! PgBouncer's form.
 //!
-//! A worker collects its lines and writes them together at the end of an iteration of its event loop, so that many logins at
-//! once cost few system calls.
+//! A worker collects its lines, and writes them together when it has nothing else to do, at the latest after two
+//! milliseconds, so that many logins at once cost few system calls.
 
 mod json;
 mod syslog;
@@ -22,7 +22,7 @@ use std::{
 use jiff::{Timestamp, tz::TimeZone};
 use parking_lot::RwLock;
 use pgweir_config::{LogFormat, Settings};
-use pgweir_core::{Level, LogLine, Time};
+use pgweir_core::{Level, LogLine, Time, base::digits::push_decimal};
 
 use self::syslog::{Record, Syslog, SyslogPlan};
 use crate::clock::by_system_clock;
@@ -222,8 +222,19 @@ impl LogBuffer {
             ..
         } = self;
         let level = json::level_name(line.level);
-        // Writing to a string can't fail.
-        let _ = write!(bytes, "{date}.{millis:03} {abbreviation} [{pid}] {level} ");
+        // Each login writes two lines: pieces are pushed, which takes a third of the instructions of `write!`.
+        bytes.push_str(date);
+        bytes.push('.');
+        for place in [100, 10, 1] {
+            bytes.push(char::from(b'0' + (millis / place % 10) as u8));
+        }
+        bytes.push(' ');
+        bytes.push_str(abbreviation);
+        bytes.push_str(" [");
+        push_decimal(bytes, u64::from(*pid));
+        bytes.push_str("] ");
+        bytes.push_str(level);
+        bytes.push(' ');
         if !line.subject.is_empty() {
             push_clean(bytes, &line.subject);
             bytes.push(' ');
@@ -267,6 +278,11 @@ impl LogBuffer {
         self.flush();
     }
 
+    /// Returns whether no collected lines wait to be written.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.records.is_empty()
+    }
+
     /// Writes the collected lines.
     pub(crate) fn flush(&mut self) {
         if !self.bytes.is_empty() {
@@ -300,6 +316,15 @@ impl LogBuffer {
 /// Names and messages come from the network: a line break or an escape code in them must not
 /// forge a line or command a terminal.
 fn push_clean(line: &mut String, text: &str) {
+    // 0xc2 is the first byte of the control characters above ASCII.
+    let needs_care = |byte: u8| byte < b' ' || byte == 0x7f || byte == 0xc2;
+    // Every byte is looked at, which the compiler does for many at once: nearly all texts are clean.
+    if !text
+        .bytes()
+        .fold(false, |found, byte| found | needs_care(byte))
+    {
+        return line.push_str(text);
+    }
     for character in text.chars() {
         match character {
             '\n' => line.push_str("\n\t"),

@@ -38,6 +38,8 @@ use crate::{
 
 /// The largest number of events that one wait returns.
 const EVENTS_MAX: usize = 1024;
+/// The time in microseconds for which lines of the log wait for more lines while the worker is busy.
+const LOG_WAIT_US: u64 = 2_000;
 
 /// The parts of the process that a worker's driver uses: clock, sockets, channels, log.
 #[derive(Debug)]
@@ -79,6 +81,8 @@ pub(crate) struct Driver<P = Worker> {
     busy_meter: BusyMeter,
     messages: Vec<WorkerMessage>,
     carried: Vec<Token>,
+    /// When the oldest line of the log was collected that is not written yet.
+    log_since: Option<Time>,
 }
 
 impl<P: Pooler> Driver<P> {
@@ -128,6 +132,7 @@ impl<P: Pooler> Driver<P> {
             busy_meter: BusyMeter::new(around.clock.now()),
             messages: Vec::new(),
             carried: Vec::new(),
+            log_since: None,
         })
     }
 
@@ -141,6 +146,7 @@ impl<P: Pooler> Driver<P> {
         while !self.io.finished {
             self.turn(&mut events, None)?;
         }
+        self.io.log.flush();
         Ok(())
     }
 
@@ -186,8 +192,21 @@ impl<P: Pooler> Driver<P> {
             self.call(|pooler, now, out| pooler.mail(Mail::Busy(busy), now, out));
             self.settle();
         }
-        self.io.log.flush();
+        match self.io.log.is_empty() {
+            true => self.log_since = None,
+            false => self.flush_log(events.is_empty()),
+        }
         Ok(())
+    }
+
+    /// Writes the collected lines of the log, if the worker has nothing else to do. Else they wait for more lines, for at
+    /// most [`LOG_WAIT_US`]: a login writes two lines, and a call of the system for each would take as long as half the login.
+    fn flush_log(&mut self, is_idle: bool) {
+        let since = *self.log_since.get_or_insert(self.io.now);
+        if is_idle || self.io.now.since(since) >= LOG_WAIT_US {
+            self.io.log.flush();
+            self.log_since = None;
+        }
     }
 
     /// Sends these messages once the postponed events have been served, if the wait returned so few events that it reported
@@ -213,7 +232,7 @@ impl<P: Pooler> Driver<P> {
     }
 
     fn timeout_us(&self) -> Option<u64> {
-        if !self.carried.is_empty() || self.io.turn.logins.are_due {
+        if !self.carried.is_empty() || self.io.turn.logins.are_due || self.log_since.is_some() {
             return Some(0);
         }
         let due = self
