@@ -98,7 +98,7 @@ impl Client {
             .clone(),
             22 => format!(
                 "insert into {} values ('{mark}')",
-                ["plain", "audited", "locked"][rng.usize(..3)]
+                ["plain", "audited", "audited", "locked"][rng.usize(..4)]
             ),
             23..=26 => self.on_channels(mark, rng),
             27 => "insert into plain values (1)".to_owned(),
