@@ -16,12 +16,15 @@ import random
 import pytest
 
 import cluster as clusters
+import machine
 from differential import play, scripts, shrink, world
 from rawclient import query
 
 CLIENTS, SERVERS, NEIGHBOURS = 5, 2, 2
 STATEMENTS = int(os.environ.get("PGWEIR_DIFFERENTIAL_STATEMENTS", "20000"))
 ROUND, INTERRUPTED_ROUND = 30, 6  # scripts that run at once
+# The clients that leave in the middle of their script in each round, and the longest time until then.
+LEAVERS, LEAVE_AFTER_S = 3, 0.1
 FIXED_SEED = "2704144609"
 
 
@@ -91,8 +94,19 @@ def round_of(number, run_seed, cluster, keeper, pooler, clients=CLIENTS, interru
                   for n in range(0 if interrupters else NEIGHBOURS)]
     for script in neighbours:
         keeper.fresh(script.who, world.POOLED)
+    if interrupters:
+        play_in_part(seed, keeper, pooler, interrupters)
     wrong = play.play((pooler.host, pooler.port), queues, expected, keeper.fresh, neighbours, interrupters)
     return wrong, statements
+
+
+def play_in_part(seed, keeper, pooler, interrupters):
+    """Plays scripts whose clients leave at any step, so that the clients after them show what is left of their sessions."""
+    rng = random.Random(f"{seed}/part")
+    for number in range(LEAVERS):
+        script = scripts.script(seed, f"part{number}", 70 + number, reads_sequences=False)
+        seconds = rng.uniform(0, LEAVE_AFTER_S)
+        play.play((pooler.host, pooler.port), [[script]], {script.name: None}, keeper.fresh, (), interrupters, seconds)
 
 
 def run(start_pooler, stage, limit, shrinks=True, default=FIXED_SEED, interrupts=False, **settings):
@@ -129,6 +143,7 @@ def test_answers_are_postgresqls(start_pooler, stage, record_property, pytestcon
 
 
 INTERRUPTED = int(os.environ.get("PGWEIR_DIFFERENTIAL_INTERRUPTED", "500"))
+WHILE_INTERRUPTED = {"query_wait_timeout": 0, "settle_after": "0.001"}
 
 
 @pytest.mark.timeout(900)
@@ -139,11 +154,25 @@ def test_answers_while_others_need_the_server(start_pooler, stage, record_proper
     """
     is_full = pytestconfig.getoption("--full")
     limit, default = (STATEMENTS, "random") if is_full else (INTERRUPTED, FIXED_SEED)
-    wrong, statements, used = run(start_pooler, stage, limit, default=default, interrupts=True, query_wait_timeout=0,
-                                  settle_after=settle_after)
+    settings = WHILE_INTERRUPTED | {"settle_after": settle_after}
+    wrong, statements, used = run(start_pooler, stage, limit, default=default, interrupts=True, **settings)
     record_property("figures", f"differential, interrupted: {stage[0].folder.name}: {statements} statements, seed {used},"
                                f" mismatches {0 if wrong is None else 1}")
     assert wrong is None, f"seed {used}: {wrong}"
+
+
+def test_a_session_that_waits_for_a_prepared_transaction_is_no_obstacle(plain_stage):
+    """The client has left, and its server waits for a lock of a transaction that the client itself has prepared."""
+    (cluster, keeper), who = plain_stage, 70
+    keeper.fresh(who, world.POOLED)
+    with cluster.raw("diff", world.POOLED) as client:
+        client.query("BEGIN")
+        client.query(f"INSERT INTO s{who}.plain VALUES (1)")
+        client.query(f"PREPARE TRANSACTION 'P-{who}-1-1'")
+        client.query(f"SELECT pg_advisory_lock({1000 * who})")
+        client.send(query(f"BEGIN; LOCK TABLE s{who}.plain"))
+        machine.wait_until(lambda: cluster.running(f"BEGIN; LOCK TABLE s{who}.plain"))
+    keeper.fresh(who, world.POOLED)
 
 
 @pytest.mark.shows("session_state", "database.session_state")

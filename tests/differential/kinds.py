@@ -121,9 +121,11 @@ READERS = (
 # -- changing
 
 
-def statement(rng, names):
-    """Any statement."""
+def statement(rng, names, moves=False):
+    """Any statement; with `moves`, none that keeps the client on its server, and more that prepare and run statements."""
     drawn = rng.random()
+    if moves and drawn >= 0.35:
+        return rng.choice(MOVERS)(rng, names)
     if drawn < 0.25:
         return setting(rng, names)
     if drawn < 0.35:
@@ -385,3 +387,7 @@ CHANGERS = (
     _role, _privileged, _special_set, _discard, _function, _procedure, _do, _hostile, _hostile, _prepare, _prepare, _listen, _temp,
     _temp, _cursor, _lock, _sequence, _ordinary, _ordinary, _made, _reached, _reached,
 )
+
+# Without temporary objects, cursors and locks, which keep a client on its server.
+MOVERS = (_role, _privileged, _special_set, _discard, _procedure, _hostile, _listen, _ordinary, _made, _reached,
+          *(_prepare,) * 8)

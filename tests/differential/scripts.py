@@ -57,12 +57,14 @@ RESETS = re.compile("RESET|DISCARD ALL|DEFAULT|TIME ZONE LOCAL", re.IGNORECASE)
 
 def script(seed, number, who, reads_sequences=True):
     """The script that client `who` plays as the number-th of a run. A client that reads values of sequences (currval,
-    lastval) keeps its server. Without `reads_sequences`, the script reads none, so that its session moves more often.
+    lastval) keeps its server. Without `reads_sequences`, the script reads none, so that its session moves more often. Each
+    second of these scripts has no statement that keeps its client on its server.
     """
+    moves = not reads_sequences and isinstance(number, int) and number % 2 == 1
     rng = random.Random(f"{seed}/{number}")
     user = random.Random(f"{seed}/user").choice(("diff", "diff", "diff_super"))
     login = rng.choice(LOGINS)
-    maker = Maker(rng, kinds.Names(who, number), bool(login), reads_sequences)
+    maker = Maker(rng, kinds.Names(who, number), bool(login), reads_sequences, moves)
     while len(maker.steps) < STEPS:
         maker.block()
     maker.say("ROLLBACK")
@@ -73,14 +75,14 @@ def script(seed, number, who, reads_sequences=True):
 class Maker:
     """Chooses random statements, and builds messages of them."""
 
-    def __init__(self, rng, names, has_startup_values, reads_sequences):
+    def __init__(self, rng, names, has_startup_values, reads_sequences, moves):
         self.rng, self.names, self.steps = rng, names, []
-        self.has_startup_values, self.reads_sequences = has_startup_values, reads_sequences
+        self.has_startup_values, self.reads_sequences, self.moves = has_startup_values, reads_sequences, moves
 
     def one_of_several(self):
         """A statement that shares its transaction with others."""
         while True:
-            sql = kinds.statement(self.rng, self.names)
+            sql = kinds.statement(self.rng, self.names, self.moves)
             # After UNLISTEN, a client may still receive notifications of the same transaction.
             if "UNLISTEN" not in sql:
                 # Startup values that RESET takes away come back at the end of the transaction.
@@ -109,10 +111,10 @@ class Maker:
 
     def statements(self, count):
         for _ in range(count):
-            if self.rng.random() < 0.2:
+            if self.rng.random() < (0.4 if self.moves else 0.2):
                 self.protocol_statement()
             else:
-                sql = kinds.statement(self.rng, self.names)
+                sql = kinds.statement(self.rng, self.names, self.moves)
                 if self.has_startup_values and RESETS.search(sql):
                     self.say("ROLLBACK")
                 self.any_form(sql)

@@ -1,6 +1,10 @@
 """The objects in the database that the scripts use. The direct database and the pooled one differ only in their names.
 """
 
+import contextlib
+
+import psycopg
+
 import machine
 
 ROLES = ("diff", "diff_super")
@@ -206,21 +210,23 @@ class Keeper:
 
     def fresh(self, who, database):
         db = self._sessions[database]
-        self._wait_for_locks(db, who)
-        gids = db.execute("SELECT gid FROM pg_prepared_xacts WHERE database = %s AND gid LIKE %s",
-                          (database, f"_-{who}-%")).fetchall()
-        for (gid,) in gids:
-            db.execute(f"ROLLBACK PREPARED '{gid}'")
+        machine.wait_until(lambda: self._is_free(db, who, database),
+                           what=f"the last session of client {who} has released its advisory locks")
         db.execute("SELECT lib.fresh(%s)", (who,))
 
     @staticmethod
-    def _wait_for_locks(db, who):
-        """Waits until the client's last session has released its advisory locks. PostgreSQL and the pooler notice a
-        moment later that a client has disconnected, and until then its locks would block the next client. A lock that
-        stays is a fault.
+    def _is_free(db, who, database):
+        """Returns whether the client's last session has released its advisory locks, after its prepared transactions were
+        rolled back: the session may wait for one of these. PostgreSQL and the pooler notice a moment later that a
+        client has disconnected, and until then its locks would block the next client. A lock that stays is a fault.
         """
-        machine.wait_until(lambda: not db.execute(HELD_LOCKS, {"who": who}).fetchall(),
-                           what=f"the last session of client {who} has released its advisory locks")
+        gids = db.execute("SELECT gid FROM pg_prepared_xacts WHERE database = %s AND gid LIKE %s",
+                          (database, f"_-{who}-%")).fetchall()
+        for (gid,) in gids:
+            # Another session may end the same transaction at this moment.
+            with contextlib.suppress(psycopg.errors.UndefinedObject, psycopg.errors.ObjectNotInPrerequisiteState):
+                db.execute(f"ROLLBACK PREPARED '{gid}'")
+        return not gids and not db.execute(HELD_LOCKS, {"who": who}).fetchall()
 
     def close(self):
         for db in self._sessions.values():
