@@ -61,15 +61,21 @@ BY_CODE = """
 """
 
 
-@pytest.mark.parametrize("how", ["query", "prepared", "call"])
+@pytest.mark.parametrize("how", ["query", "prepared", "call", "EXECUTE", "Bind"])
 def test_ddl_by_a_function_in_session_mode(alias_pooler, newest_pg, how):
-    """The catalog shows that the function may do DDL, so its use counts as DDL."""
+    """The catalog shows that the function may do DDL, so its use counts as DDL, even if a PREPARE of an earlier
+    transaction names it.
+    """
     newest_pg.run(BY_CODE.format(TRIGGER), dbname="app")
     try:
         read(alias_pooler)
         oid = newest_pg.value("SELECT 'migrates'::regproc::oid::int", dbname="app")
         with alias_pooler.raw(dbname="migrations") as client:
+            if how in ("EXECUTE", "Bind"):
+                client.query("PREPARE m AS SELECT migrates()")
+                read(alias_pooler)
             said = {"query": wire.query("SELECT migrates()"), "call": wire.function_call(oid, ()),
+                    "EXECUTE": wire.query("EXECUTE m"), "Bind": wire.run("m") + wire.SYNC,
                     "prepared": wire.parse("SELECT migrates()", "m") + wire.SYNC + wire.run("m") + wire.SYNC}[how]
             assert not wire.errors(client.ask(said))
             machine.wait_until(lambda: TAINTED.items() <= opaque_after_reading(alias_pooler).items(), 10, "the trigger is seen")

@@ -1,8 +1,9 @@
 """Resets that are rolled back, skipped or partial; settings by which a text has another meaning; sequences; contrib."""
 
 from leaks.forms import FIRE, wire
-from leaks.line import TRIGGER, Leave, Query, Wire, bind, execute, keeper, line, parse, query, setting
+from leaks.line import TRIGGER, By, Leave, Query, Wire, bind, execute, keeper, line, parse, query, setting
 from leaks.newer import block
+from leaks.protocol import settled
 from rawclient import FLUSH, SYNC, TERMINATE, close, describe, function_call
 
 SET = setting()
@@ -158,6 +159,8 @@ SEQUENCES = [
     sequence("nextval in the default of a function's argument", "SELECT {x}_f()", setup="CREATE FUNCTION {x}_f(a bigint DEFAULT"
              f" {NEXT}) RETURNS bigint LANGUAGE sql AS 'SELECT $1'"),
     sequence("a client that leaves in a pipeline", Leave(lambda names: pipe(names.sql(f"SELECT {NEXT}")) + FLUSH + TERMINATE)),
+    sequence("a serial in quotes that another client has made", By("_alias", "DROP TABLE IF EXISTS {x}_q"), *settled() * 2,
+             By("_alias", 'CREATE TABLE {x}_q (a "bigserial", b int)'), *settled() * 2, Query("INSERT INTO {x}_q (b) VALUES (1)")),
     sequence("RESTART IDENTITY behind nextval", Query(f"SELECT {NEXT}"), Query("TRUNCATE {x}_t RESTART IDENTITY"),
              setup=TABLE + "ALTER SEQUENCE {x}_s OWNED BY {x}_t.a; ALTER TABLE {x}_t OWNER TO trusty"),
 ]

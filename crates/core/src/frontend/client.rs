@@ -95,7 +95,7 @@ pub struct Client {
     pub(crate) context: Option<Box<Context>>,
     /// The client's socket, and the bytes that were read from it but not handled yet.
     pub(crate) socket: ClientSocket,
-    /// Whether the client has prepared a statement that may change the catalog, in a pool without session state.
+    /// Whether the client may have prepared a statement that may change the catalog, in a pool without session state.
     prepares_ddl: bool,
     /// The client's prepared statements.
     pub(crate) statements: Names,
@@ -282,14 +282,15 @@ impl Client {
         self.pool.take()
     }
 
-    /// Returns whether the client has prepared a statement that may change the catalog, in a pool without session state.
+    /// Returns whether the client may have prepared a statement that may change the catalog, in a pool without session
+    /// state.
     #[must_use]
     #[inline]
     pub fn prepares_ddl(&self) -> bool {
         self.prepares_ddl
     }
 
-    /// Notes that the client prepares a statement that may change the catalog.
+    /// Notes that the client may prepare a statement that may change the catalog.
     pub fn note_prepared_ddl(&mut self) {
         self.prepares_ddl = true;
     }

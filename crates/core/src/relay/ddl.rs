@@ -3,7 +3,16 @@
 use pgweir_wire::tag::frontend;
 
 use super::{client_to_server::ClientMessages, message::Message};
-use crate::session::{Change, Effects, catalog_change, scan::DdlWords};
+use crate::session::{
+    Change, Effects, catalog_change,
+    scan::DdlWords,
+    sql::{Phrase, is_broken, phrases},
+};
+
+/// Returns whether a text may contain SQL's EXECUTE, whose statement was prepared before.
+fn executes(text: &[u8]) -> bool {
+    is_broken(text) || phrases(text).any(|phrase| matches!(phrase, Phrase::Execute(_)))
+}
 
 impl ClientMessages<'_> {
     /// Notes a text that is about to be sent. An empty text means that the text is unknown.
@@ -80,8 +89,14 @@ impl ClientMessages<'_> {
                 false => self.note_text_effects(Some(text)),
             };
             self.note_ddl(effects, text);
+            let may_execute_ddl = self.client.prepares_ddl() || self.certificates.has_ddl_code();
+            if may_execute_ddl && executes(text) {
+                self.begin_ddl(Change::Any);
+            }
         }
-        if is_parse && self.server.session.transaction.has_ddl() {
+        // Code that may change the catalog may also prepare statements.
+        let transaction = &self.server.session.transaction;
+        if transaction.has_ddl() && (is_parse || !transaction.has_only_quiet_ddl()) {
             self.client.note_prepared_ddl();
         }
     }

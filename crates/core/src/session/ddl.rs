@@ -21,9 +21,10 @@
 //!   A serial or identity column is not quiet, since an INSERT then leaves the sequence's value in the session. `LIKE` of
 //!   a table with such a column is not quiet either, since the name of that table is not harmless.
 //! - **COMMENT, GRANT, REVOKE** change no code.
-//! - **VACUUM, ANALYZE, REINDEX, CLUSTER, REFRESH** run the functions of indexes and views, which could do DDL. If all words
-//!   are harmless, these functions are certified. A statement without a table's name runs the functions of all tables: it
-//!   is quiet only if the database has no uncertified function.
+//! - **VACUUM, ANALYZE, REINDEX, CLUSTER, REFRESH, REPACK** run the functions of indexes and views, which could do DDL. If
+//!   all words are harmless, these functions are certified. A statement that does not begin with a table's name (`VACUUM
+//!   FULL`, `REINDEX INDEX i`, `REINDEX SCHEMA s`) runs functions of tables that it does not name: it is quiet only if the
+//!   database has no uncertified function.
 //! - **CREATE** and **ALTER** of ROLE, USER, GROUP and DATABASE. No function belongs to these objects.
 //!
 //! Never quiet are functions, procedures, aggregates, triggers, rules, policies, operators, casts, types, domains,
@@ -56,10 +57,10 @@ pub enum Change {
 }
 
 /// Words that begin statements without DDL. The functions in these statements are examined by name.
-const PLAIN: [&str; 39] = words(
-    "abort analyse begin checkpoint close copy deallocate declare delete discard end explain fetch \
+const PLAIN: [&str; 37] = words(
+    "abort begin checkpoint close copy deallocate declare delete discard end explain fetch \
      insert listen load lock merge move notify release reset savepoint select set show start table \
-     truncate unlisten update values with prepare commit rollback execute wait repack",
+     truncate unlisten update values with prepare commit rollback execute wait",
 );
 /// Kinds of objects whose CREATE is quiet if all words are harmless.
 const CREATED_QUIETLY: [&str; 9] =
@@ -71,7 +72,11 @@ const ALTERED_QUIETLY: [&str; 5] = words("table role user group database");
 /// Statements that are quiet whatever they name, if all words are harmless.
 const QUIET: [&str; 3] = words("comment grant revoke");
 /// Statements that are quiet if all words are harmless. Without a name they concern all tables.
-const OF_TABLES: [&str; 5] = words("vacuum analyze reindex cluster refresh");
+const OF_TABLES: [&str; 7] = words("vacuum analyze analyse reindex cluster refresh repack");
+/// Key words that may stand between such a statement's first word and the name of its table.
+const TABLE_OPTIONS: [&str; 5] = words("full freeze verbose analyze analyse");
+/// Words that show, in place of the table's name, that the statement concerns tables which it does not name.
+const NOT_A_TABLE: [&str; 5] = words("index schema database system using");
 /// Words that make a table leave session state, that make its result depend on the session (row security), or that may
 /// hide other words.
 const NOISY: [&str; 9] =
@@ -139,7 +144,7 @@ impl Reader<'_> {
         } else if is_first(&["alter"]) {
             is_any(second, &ALTERED_QUIETLY)
         } else if is_first(&OF_TABLES) {
-            pieces.len() > 1 || self.certificates.counts().opaque_functions == 0
+            names_its_tables(pieces) || self.certificates.counts().opaque_functions == 0
         } else {
             is_first(&QUIET)
         };
@@ -186,7 +191,10 @@ impl Reader<'_> {
     fn are_harmless(&self, pieces: &[Piece<'_>]) -> bool {
         pieces.iter().all(|piece| match *piece {
             Piece::Word(name) => self.is_harmless(name) && !is_any(name, &NOISY),
-            Piece::Quoted(name) => self.is_harmless(name) && !name.contains(&b'"'),
+            // PostgreSQL knows `"serial"` in quotes, too.
+            Piece::Quoted(name) => {
+                self.is_harmless(name) && !is_any(name, &NOISY) && !name.contains(&b'"')
+            }
             Piece::Text(text) => !text.contains(&b'\\'),
             Piece::Value(_) | Piece::Symbol(_) => true,
             Piece::Broken => false,
@@ -200,6 +208,21 @@ impl Reader<'_> {
             && name.len() <= NAME_MAX
             && (self.utf8 || name.is_ascii())
     }
+}
+
+/// Returns whether a statement of [`OF_TABLES`] names all tables that it concerns.
+fn names_its_tables(pieces: &[Piece<'_>]) -> bool {
+    let mut rest = pieces.iter().skip(1).peekable();
+    if rest
+        .next_if(|piece| **piece == Piece::Symbol(b'('))
+        .is_some()
+    {
+        // Options in parentheses.
+        rest.find(|piece| **piece == Piece::Symbol(b')'));
+    }
+    let is = |piece: &Piece<'_>, list: &[&str]| list.iter().any(|word| piece.is(word));
+    while rest.next_if(|piece| is(piece, &TABLE_OPTIONS)).is_some() {}
+    rest.next().is_some_and(|piece| !is(piece, &NOT_A_TABLE))
 }
 
 #[cfg(test)]
@@ -293,6 +316,8 @@ mod tests {
                 "CREATE CONSTRAINT TRIGGER t AFTER INSERT ON orders EXECUTE FUNCTION clean()",
                 "CREATE SCHEMA s CREATE VIEW v AS SELECT 1",
                 "CREATE TABLE t (a serial)",
+                "CREATE TABLE t (a \"serial\")",
+                "ALTER TABLE orders ADD b \"bigserial\"",
                 "CREATE TABLE t (a int GENERATED ALWAYS AS IDENTITY)",
                 "CREATE TABLE t (a int DEFAULT nextval('q'))",
                 "CREATE TABLE t (a int DEFAULT dirty())",
@@ -326,6 +351,20 @@ mod tests {
                 "IMPORT FOREIGN SCHEMA s FROM SERVER x INTO y",
                 "VACUUM",
                 "VACUUM audited",
+                "VACUUM FULL",
+                "VACUUM (FULL, ANALYZE off)",
+                "vacuum full freeze verbose analyze",
+                "ANALYZE VERBOSE",
+                "ANALYSE",
+                "ANALYSE audited",
+                "REINDEX INDEX i",
+                "REINDEX (VERBOSE) INDEX i",
+                "REINDEX SCHEMA s",
+                "REINDEX SYSTEM d",
+                "REINDEX DATABASE CONCURRENTLY d",
+                "CLUSTER VERBOSE",
+                "REPACK",
+                "REPACK (VERBOSE) USING INDEX",
                 "SELECT 1; CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
                 "CREATE TABLE t (); CREATE TRIGGER t BEFORE INSERT ON orders EXECUTE FUNCTION clean()",
                 "SOMETHING new",
