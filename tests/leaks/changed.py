@@ -45,6 +45,15 @@ ROWS = [
 
 REPLACES = definer("plpgsql", "BEGIN EXECUTE $e$ CREATE OR REPLACE FUNCTION {x}_g() RETURNS int LANGUAGE sql AS"
                    f" $q${LOCKS}$q$ $e$; END")
+# -- functions of indexes that do DDL, in statements that do not name the table
+
+INDEXED = ("CREATE FUNCTION {x}_c() RETURNS int LANGUAGE plpgsql AS $k$ BEGIN EXECUTE $e$ CREATE OR REPLACE FUNCTION public.{x}_g()"
+           f" RETURNS int LANGUAGE sql AS $q${LOCKS}$q$ $e$; RETURN 1; END $k$; CREATE FUNCTION {{x}}_i(a int) RETURNS int IMMUTABLE"
+           " LANGUAGE plpgsql AS $k$ BEGIN PERFORM public.{x}_c(); RETURN a; END $k$; CREATE TABLE {x}_t (a int);"
+           " CREATE INDEX {x}_j ON {x}_t ({x}_i(a)); INSERT INTO {x}_t VALUES (1); ALTER TABLE {x}_t OWNER TO trusty;")
+BY_INDEX = [changed(f"by an index's function in {text}", Query(text), setup=INDEXED)
+            for text in ("REINDEX INDEX {x}_j", "ANALYZE (VERBOSE off)", "ANALYSE", "VACUUM (FULL)", "REINDEX SCHEMA public")]
+
 # In session mode no text is inspected; the catalog of the other entries shows which functions may do DDL.
 ELSEWHERE = [
     changed("by a function in session mode", By("_session", "SELECT {x}_c()"), setup=REPLACES),
@@ -72,6 +81,15 @@ OWN = [
         f" pg_catalog.lpad(text, integer) RETURNS text LANGUAGE plpgsql AS $k$ BEGIN {KEEP} RETURN $1; END $k$"),
     own("an operator's function", "SELECT a = a FROM one", setup=KEEPS
         + "UPDATE pg_operator SET oprcode = '{x}_f'::regproc WHERE oid = '=(int,int)'::regoperator"),
+    own("a cast that was added", "SELECT 7::bigint::bool",
+        setup="INSERT INTO pg_cast VALUES (9999, 20, 16, 'pg_try_advisory_lock(bigint)'::regprocedure, 'e', 'f')"),
+    own("a language that was renamed", "SELECT {x}_f()", setup="ALTER LANGUAGE plpgsql RENAME TO other; ALTER LANGUAGE sql RENAME TO"
+        " plpgsql; CREATE FUNCTION {x}_f() RETURNS void LANGUAGE plpgsql AS 'SELECT 1 AS a INTO TEMP {x}_t'"),
+    line("a lock that was declared harmless, behind a view", "TABLE {x}_v", setup="ALTER FUNCTION pg_catalog.pg_try_advisory_lock(int, int)"
+         " STABLE PARALLEL SAFE; CREATE VIEW {x}_v AS SELECT pg_try_advisory_lock(7, 8)"),
+    line("BEGIN ATOMIC with another body as a string", "SELECT {x}_f()", setup="CREATE FUNCTION {x}_f() RETURNS bool LANGUAGE sql"
+         " RETURN pg_try_advisory_lock(9); UPDATE pg_proc SET prosrc = 'SELECT true' WHERE proname = '{x}_f'"),
 ]
 
-CLASSES = {"catalogs that are changed by rows": ROWS, "catalogs that are changed elsewhere": ELSEWHERE, "objects of PostgreSQL itself": OWN}
+CLASSES = {"catalogs that are changed by rows": ROWS, "catalogs that are changed by indexes": BY_INDEX,
+           "catalogs that are changed elsewhere": ELSEWHERE, "objects of PostgreSQL itself": OWN}

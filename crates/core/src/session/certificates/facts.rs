@@ -179,16 +179,16 @@ impl Facts {
                 self.utf8 = row.text(2) == "UTF8";
                 self.identity.is_of_standby = row.text(3) == "t";
             }
-            "b" => self.add_builtin(row.oid(1)?, row.text(2)),
+            "b" => self.add_builtin(row.oid(1)?, row.text(2), row.text(3) == "f"),
             "i" => {
                 let read = self.own.effects.entry(row.oid(1)?).or_default();
                 *read |= Effects::READS_SESSION;
             }
             "c" => {
                 let replaced = row.text(1);
-                self.reasons.doubt.get_or_insert_with(|| {
-                    format!("PostgreSQL's function {replaced} was replaced")
-                });
+                self.reasons
+                    .doubt
+                    .get_or_insert_with(|| format!("PostgreSQL's {replaced} was replaced"));
             }
             "q" => {
                 let what = format!(
@@ -284,9 +284,12 @@ impl Facts {
         self.graph.add_use(other, one);
     }
 
-    fn add_builtin(&mut self, oid: u32, name: &str) {
+    /// Adds a function of PostgreSQL itself. `is_declared_harmless`: it is declared to have no effects, so that only the
+    /// effects count that are known by its name.
+    fn add_builtin(&mut self, oid: u32, name: &str, is_declared_harmless: bool) {
         let bits = match builtin_effects(name.as_bytes()) {
             Some(traces) => traces.read,
+            None if is_declared_harmless => return,
             None if changes_data(name.as_bytes()) => Effects::CHANGES_DATA,
             None if is_harmless(name) => return,
             None => {

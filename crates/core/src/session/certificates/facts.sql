@@ -13,9 +13,12 @@ SET LOCAL work_mem TO '32MB';
 SET LOCAL jit TO off;
 SET LOCAL quote_all_identifiers TO off;
 SELECT 'd', d.oid, current_setting('server_encoding'), pg_is_in_recovery() FROM pg_database d WHERE d.datname = current_database();
--- Functions of PostgreSQL itself that may keep something: pgweir knows their names, or denies them.
-SELECT 'b', oid, proname FROM pg_proc
-  WHERE oid < 16384 AND (provolatile = 'v' OR proparallel <> 's') AND pronamespace = 'pg_catalog'::regnamespace
+-- Functions of PostgreSQL itself that may keep something: pgweir knows their names, or denies them. A function that
+-- somebody has declared harmless, or granted, is still known by its name.
+SELECT 'b', oid, proname, provolatile = 'v' OR proparallel <> 's' FROM pg_proc
+  WHERE oid < 16384 AND pronamespace = 'pg_catalog'::regnamespace
+    AND (provolatile = 'v' OR proparallel <> 's' OR xmin::text::bigint > coalesce((SELECT max(xmin::text::bigint) FROM pg_depend
+      WHERE refclassid = 'pg_extension'::regclass AND refobjid < 16384), 1000))
     AND prorettype NOT IN ('internal'::regtype, 'trigger'::regtype, 'event_trigger'::regtype, 'fdw_handler'::regtype,
       'language_handler'::regtype, 'index_am_handler'::regtype, 'table_am_handler'::regtype, 'tsm_handler'::regtype)
     AND NOT 'internal'::regtype = ANY (proargtypes);
@@ -25,10 +28,23 @@ SELECT 'i', oid FROM pg_proc WHERE oid < 16384 AND (starts_with(proname, 'has_')
     'getpgusername', 'pg_client_encoding', 'pg_cursor', 'pg_has_role', 'pg_listening_channels',
     'pg_lock_status', 'pg_my_temp_schema', 'pg_prepared_statement', 'pg_show_all_settings',
     'pg_stat_get_activity', 'random', 'random_normal', 'row_security_active', 'uuidv4', 'uuidv7']));
--- Functions of PostgreSQL itself that somebody has replaced: initdb creates the extension plpgsql in its last
--- transactions, and later ones have higher numbers.
-SELECT 'c', p.oid::regprocedure FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
-  WHERE p.oid < 16384 AND l.lanname NOT IN ('internal', 'c') AND p.xmin::text::bigint > coalesce((SELECT max(xmin::text::bigint) FROM pg_depend
+-- Objects of PostgreSQL itself that somebody has replaced: initdb creates the extension plpgsql in its last
+-- transactions, and later ones have higher numbers. The languages internal, c and sql have the OIDs 12 to 14.
+SELECT 'c', own.object FROM (
+    SELECT concat('function ', oid::regprocedure), xmin FROM pg_proc WHERE oid < 16384 AND prolang NOT IN (12, 13)
+    UNION ALL SELECT concat('operator ', oid::regoperator), xmin FROM pg_operator WHERE oid < 16384
+    UNION ALL SELECT concat('aggregate ', aggfnoid), xmin FROM pg_aggregate WHERE aggfnoid < 16384
+    UNION ALL SELECT concat('cast from ', castsource::regtype, ' to ', casttarget::regtype), xmin FROM pg_cast WHERE oid < 16384
+    UNION ALL SELECT concat('function of an operator family, ', amproc), xmin FROM pg_amproc WHERE oid < 16384
+    UNION ALL SELECT concat('operator of an operator family, ', amopopr::regoperator), xmin FROM pg_amop WHERE oid < 16384
+    UNION ALL SELECT concat('type ', typname), xmin FROM pg_type WHERE oid < 16384 AND typtype IN ('b', 'r', 'm')
+    UNION ALL SELECT concat('range type ', rngtypid::regtype), xmin FROM pg_range WHERE rngtypid < 16384
+    UNION ALL SELECT concat('conversion ', conname), xmin FROM pg_conversion WHERE oid < 16384
+    UNION ALL SELECT concat('text search parser ', prsname), xmin FROM pg_ts_parser WHERE oid < 16384
+    UNION ALL SELECT concat('text search template ', tmplname), xmin FROM pg_ts_template WHERE oid < 16384
+    UNION ALL SELECT concat('access method ', amname), xmin FROM pg_am WHERE oid < 16384
+  ) AS own(object, xid)
+  WHERE own.xid::text::bigint > coalesce((SELECT max(xmin::text::bigint) FROM pg_depend
     WHERE refclassid = 'pg_extension'::regclass AND refobjid < 16384), 1000);
 -- References to functions that this query does not follow.
 SELECT 'q', fktable::regclass::text, fkcols::text FROM pg_get_catalog_foreign_keys()
@@ -46,7 +62,9 @@ SELECT 'q', fktable::regclass::text, fkcols::text FROM pg_get_catalog_foreign_ke
     'pg_ts_template{tmplinit}', 'pg_ts_template{tmpllexize}', 'pg_type{typanalyze}', 'pg_type{typinput}',
     'pg_type{typmodin}', 'pg_type{typmodout}', 'pg_type{typoutput}', 'pg_type{typreceive}', 'pg_type{typsend}',
     'pg_type{typsubscript}']);
-SELECT 'l', lanname FROM pg_language WHERE lanname NOT IN ('internal', 'c', 'sql', 'plpgsql');
+-- Languages are known by their handler: they can be renamed.
+SELECT 'l', l.lanname FROM pg_language l LEFT JOIN pg_proc h ON h.oid = l.lanplcallfoid
+  WHERE l.oid NOT IN (12, 13, 14) AND (h.prosrc, h.probin) IS DISTINCT FROM ('plpgsql_call_handler', '$libdir/plpgsql');
 SELECT 'v', evtname, evtevent, evtfoid::oid FROM pg_event_trigger WHERE evtenabled <> 'D';
 -- Whoever writes to a system catalog changes what functions and relations are.
 SELECT 'w', oid FROM pg_class WHERE oid < 16384 AND relkind = 'r' AND relnamespace = 'pg_catalog'::regnamespace;
@@ -61,15 +79,18 @@ SELECT 'z', oid, relname, relnamespace = 'pg_catalog'::regnamespace, relkind FRO
   WHERE oid < 16384 AND (relkind = 'v' OR relkind = 'r' AND relnamespace <> 'pg_catalog'::regnamespace);
 -- Names of functions come before bodies, of which only known names are kept.
 SELECT DISTINCT 'n', proname FROM pg_proc WHERE oid >= 16384;
-SELECT 'f', p.oid, p.proname, l.lanname, p.prokind,
+SELECT 'f', p.oid, p.proname, CASE WHEN l.oid = 12 THEN 'internal' WHEN l.oid = 13 THEN 'c' WHEN l.oid = 14 THEN 'sql'
+      WHEN h.prosrc = 'plpgsql_call_handler' AND h.probin = '$libdir/plpgsql' THEN 'plpgsql'
+      WHEN l.lanname IN ('internal', 'c', 'sql', 'plpgsql') THEN concat('another ', l.lanname) ELSE l.lanname END,
+    p.prokind,
     (SELECT e.extname FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
       WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
         AND d.refclassid = 'pg_extension'::regclass LIMIT 1),
     CASE WHEN octet_length(p.prosrc) <= 262144 THEN p.prosrc END,
-    concat(CASE WHEN octet_length(p.prosrc) = 0 THEN p.prosqlbody::text END, p.proargdefaults::text),
+    concat(p.prosqlbody::text, p.proargdefaults::text),
     (SELECT string_agg(split_part(c.setting, '=', 1), ',') FROM unnest(p.proconfig) AS c(setting)),
     p.prosupport::oid, p.provolatile
-  FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+  FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang LEFT JOIN pg_proc h ON h.oid = l.lanplcallfoid
   WHERE p.oid >= 16384;
 SELECT 'g', a.aggfnoid::oid, f.id FROM pg_aggregate a, LATERAL unnest(ARRAY[a.aggtransfn, a.aggfinalfn, a.aggcombinefn,
     a.aggserialfn, a.aggdeserialfn, a.aggmtransfn, a.aggminvtransfn, a.aggmfinalfn]::oid[]) AS f(id)

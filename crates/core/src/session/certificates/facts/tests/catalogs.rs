@@ -119,10 +119,31 @@ fn code_of_postgresqls_own_relations() {
 
 #[test]
 fn functions_of_postgresql_that_were_replaced() {
-    let found = Database::new().with(&["c", "lpad(text,integer)"]).read();
+    let found = Database::new()
+        .with(&["c", "function lpad(text,integer)"])
+        .read();
     assert_eq!(found.every_text(), Effects::OPAQUE);
     let why = "PostgreSQL's function lpad(text,integer) was replaced";
     assert_eq!(found.opaque_reason(), Some(why));
+}
+
+#[test]
+fn functions_of_postgresql_that_were_declared_harmless() {
+    let tree = call("9000");
+    let of = |name: &str, listed: &str| {
+        let mut database = Database::new();
+        for row in [
+            &["b", "9000", name, listed][..],
+            &["r", "20030", "shows", "v", "f", "f"],
+            &["t", "r", "20030", &tree],
+        ] {
+            database.add(row);
+        }
+        database.read().word(Name::of(b"shows")).read
+    };
+    assert!(of("pg_try_advisory_lock", "f").contains(Effects::OPAQUE));
+    assert!(of("unknown_volatile", "t").contains(Effects::OPAQUE));
+    assert_eq!(of("lower", "f"), Effects::NONE);
 }
 
 #[test]
