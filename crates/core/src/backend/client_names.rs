@@ -10,6 +10,8 @@ pub struct ClientNames {
     pub(crate) naming: Naming,
     /// The texts that SQL has prepared, by name, as far as pgweir knows them.
     prepared: Vec<Prepared>,
+    /// The bytes of `prepared`.
+    prepared_bytes: usize,
     /// Whether a text that pgweir can't read may have prepared others.
     has_hidden: bool,
     /// The last change to the client's names whose replies pgweir awaits before it forwards the client's message.
@@ -46,6 +48,8 @@ pub enum Naming {
 impl ClientNames {
     /// The largest number of texts that are kept.
     const TEXTS_MAX: usize = 1000;
+    /// The largest number of bytes of the texts that are kept, with their names.
+    const BYTES_MAX: usize = 256 * 1024;
 
     /// Returns whether the server has the client's statements under the client's names, and no others.
     #[must_use]
@@ -63,11 +67,16 @@ impl ClientNames {
 
     /// Notes that SQL prepares this text under this name, if the name is free.
     pub fn prepare(&mut self, name: &[u8], text: &[u8]) {
-        if self.prepared.len() >= Self::TEXTS_MAX {
-            self.has_hidden = true;
-        } else if !self.prepared(name).any(|known| known == text) {
-            self.prepared.push((name.into(), text.into()));
+        if self.prepared(name).any(|known| known == text) {
+            return;
         }
+        let bytes = self.prepared_bytes + name.len() + text.len();
+        if self.prepared.len() >= Self::TEXTS_MAX || bytes > Self::BYTES_MAX {
+            self.has_hidden = true;
+            return;
+        }
+        self.prepared_bytes = bytes;
+        self.prepared.push((name.into(), text.into()));
     }
 
     /// Returns the known texts that SQL may have prepared under a name.
@@ -146,6 +155,7 @@ impl ClientNames {
     /// Forgets the texts that SQL has prepared: an inspection has found all of them.
     pub fn forget_texts(&mut self) {
         self.prepared.clear();
+        self.prepared_bytes = 0;
         self.has_hidden = false;
     }
 }
@@ -165,6 +175,22 @@ mod tests {
         assert_eq!(names.prepared(b"p").count(), 1);
         names.forget_texts();
         assert!(!names.has_hidden() && names.prepared(b"p").next().is_none());
+    }
+
+    #[test]
+    fn bytes_of_texts() {
+        let mut names = ClientNames::default();
+        let text = vec![b'x'; ClientNames::BYTES_MAX / 4];
+        for name in [b"a", b"b", b"c"] {
+            names.prepare(name, &text);
+            names.prepare(name, &text);
+        }
+        assert!(!names.has_hidden(), "the same text again takes no memory");
+        names.prepare(b"d", &text);
+        assert!(names.has_hidden() && names.prepared(b"d").next().is_none());
+        names.forget_texts();
+        names.prepare(b"d", &text);
+        assert!(!names.has_hidden() && names.prepared(b"d").next().is_some());
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Evaluates the session state that an inspection has found: it becomes part of the client's context, or pins the
 //! client to its server.
 
+use std::collections::HashSet;
+
 use super::{
     Exchange, INSPECTED,
     inspection::{Inspection, Rights},
@@ -170,13 +172,8 @@ fn settings(
     session: &ServerSession,
 ) -> Vec<(Vec<u8>, Vec<u8>)> {
     let wanted = &context.wanted;
-    let is_asked = |name: &[u8]| {
-        probe.asks_all_settings()
-            || probe
-                .names
-                .iter()
-                .any(|asked| asked.eq_ignore_ascii_case(name))
-    };
+    let asked: HashSet<&[u8]> = probe.names.iter().map(|name| &**name).collect();
+    let is_asked = |name: &[u8]| probe.asks_all_settings() || asked.contains(name);
     let kept = wanted.iter().filter(|(name, _)| !is_asked(name));
     let mut settings: Vec<_> = kept
         .map(|(name, value)| (name.to_vec(), value.to_vec()))

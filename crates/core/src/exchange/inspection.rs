@@ -119,6 +119,7 @@ impl Exchange<'_> {
             cleans,
             failed,
             is_too_long,
+            bytes: _,
         } = *answers;
         take_shown(&mut state, &probe.all);
         if let Some(doubted) = doubted {

@@ -1,7 +1,7 @@
 //! Handles SQL texts that may change the session, or that refer to prepared statements: SQL's PREPARE, EXECUTE and
 //! DEALLOCATE, and the view `pg_prepared_statements`.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeSet};
 
 use pgweir_wire::{MessageWriter, tag::frontend};
 
@@ -43,6 +43,10 @@ pub(super) fn statement_named_by(phrase: Phrase<'_>) -> Option<Cow<'_, [u8]>> {
         _ => None,
     }
 }
+
+/// The bytes of the statements executed by one text above which the other statements are not scanned, but count as
+/// opaque.
+const EXECUTED_BYTES_MAX: usize = 256 * 1024;
 
 /// Effects that any statement that may change the catalog has.
 const CHANGE: Effects = Effects::OPAQUE.and(Effects::TEMP);
@@ -158,11 +162,17 @@ impl ClientMessages<'_> {
         {
             return false;
         }
-        let is_clean = |name: &[u8]| {
+        let mut bytes = 0;
+        let mut is_clean = |name: &[u8]| {
             let prepared = session.sql_statements.held().prepared(name);
-            prepared.is_some_and(|text| scan(text, session.dialect(), self.certificates).is_empty())
+            prepared.is_some_and(|text| {
+                bytes += text.len();
+                bytes <= EXECUTED_BYTES_MAX
+                    && scan(text, session.dialect(), self.certificates).is_empty()
+            })
         };
-        let names: Vec<_> = phrases(text).filter_map(statement_named_by).collect();
+        // The same statement may be executed many times.
+        let names: BTreeSet<_> = phrases(text).filter_map(statement_named_by).collect();
         !names.is_empty() && names.iter().all(|name| is_clean(name))
     }
 
@@ -263,6 +273,7 @@ impl ClientMessages<'_> {
 
     /// Notes the statements that a text prepares or executes.
     fn note_names(&mut self, text: &[u8]) {
+        let mut executed = BTreeSet::new();
         for phrase in phrases(text) {
             match phrase {
                 Phrase::Prepare { name, prepared, .. } => {
@@ -271,8 +282,18 @@ impl ClientMessages<'_> {
                         .client_names
                         .prepare(&name, &text[prepared]);
                 }
-                Phrase::Execute(name) => self.note_executed(&name),
+                Phrase::Execute(name) => {
+                    executed.insert(name);
+                }
                 _ => {}
+            }
+        }
+        let mut bytes = 0;
+        for name in executed {
+            bytes += self.note_executed(&name);
+            if bytes > EXECUTED_BYTES_MAX {
+                self.server.session.note(Effects::OPAQUE, b"");
+                return self.note_ddl(Effects::OPAQUE, b"");
             }
         }
     }

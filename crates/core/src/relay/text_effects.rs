@@ -128,9 +128,10 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// Notes the use of a statement by its name on the server, with the effects of its text.
+    /// Notes the use of a statement by its name on the server, with the effects of its text. Returns the length of the
+    /// texts that were scanned.
     #[cold]
-    pub(super) fn note_executed(&mut self, name: &[u8]) {
+    pub(super) fn note_executed(&mut self, name: &[u8]) -> usize {
         let session = &self.server.session;
         let held = session.sql_statements.held().prepared(name);
         let given = self.client.statements.get(self.bindings, name);
@@ -139,21 +140,23 @@ impl ClientMessages<'_> {
         let texts: Vec<Vec<u8>> = texts.map(<[u8]>::to_vec).collect();
         if session.client_names.has_hidden() {
             self.server.session.note(Effects::OPAQUE, b"");
-            return self.note_ddl(Effects::OPAQUE, b"");
+            self.note_ddl(Effects::OPAQUE, b"");
+            return 0;
         }
         if texts.is_empty() {
             // A function may have prepared the statement.
             self.server.session.note(Effects::OPAQUE, b"");
-            return self.note_ddl_of_unknown();
+            self.note_ddl_of_unknown();
         }
-        for text in texts {
-            let effects = self.note_text_effects(Some(&text));
+        for text in &texts {
+            let effects = self.note_text_effects(Some(text));
             if !effects.is_empty() {
-                self.server.session.note(effects, &text);
+                self.server.session.note(effects, text);
                 self.note_values(effects);
-                self.note_ddl(effects, &text);
+                self.note_ddl(effects, text);
             }
         }
+        texts.iter().map(Vec::len).sum()
     }
 
     /// Begins to read, part by part, a text that may set parameters.

@@ -10,11 +10,11 @@ use std::collections::BTreeSet;
 
 use super::{
     Class, Dialect, Effects, affects_literals, is_identity,
-    sql::{LiteralSets, Touched, shapes_plans, touched_parameters},
+    sql::{LiteralSets, TOUCHED_MAX, Touched, shapes_plans, touched_parameters},
 };
 
 /// The largest number of parameters that are inspected by name. If there are more, all parameters are inspected.
-const NAMES_MAX: usize = 64;
+const NAMES_MAX: usize = TOUCHED_MAX;
 
 /// The changes of the session of one server connection.
 #[derive(Debug, Default)]

@@ -14,7 +14,11 @@ pub fn changed_roles(text: &[u8]) -> Vec<String> {
     for (at, pair) in words.windows(2).enumerate() {
         let behind = &words[at + 2..];
         match (pair[0].as_str(), pair[1].as_str()) {
-            ("drop", "role" | "user" | "group") => found.extend_from_slice(behind),
+            ("drop", "role" | "user" | "group") => {
+                // The names of all further statements are among these words.
+                found.extend_from_slice(&behind[..behind.len().min(NAMES_MAX)]);
+                break;
+            }
             ("alter", "role" | "user" | "database") => {
                 // ALTER ROLE name [IN DATABASE name] SET
                 let verb = 1 + 3 * usize::from(behind.get(1).is_some_and(|word| word == "in"));
@@ -65,6 +69,10 @@ mod tests {
     fn roles_that_are_dropped() {
         check("DROP ROLE IF EXISTS a, B", &["if", "exists", "a", "b"]);
         check("begin; drop\nuser \"A\"", &["A"]);
+        check(
+            "drop role a; drop user b; alter role c set d = 1",
+            &["a", "drop", "user", "b", "alter", "role", "c", "set", "d"],
+        );
         for text in ["DROP TABLE a", "REVOKE a FROM role", "drop"] {
             check(text, &[]);
         }

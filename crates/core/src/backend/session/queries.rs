@@ -229,10 +229,8 @@ impl InternalQueries {
             lookup.take(row);
         } else if let Some(signals) = signals {
             signals.rights = Some(Rights::of_row(row));
-        } else if let Some(answers) = &mut self.inspection
-            && answers.state.take_row(row).is_err()
-        {
-            answers.failed = true;
+        } else if let Some(answers) = &mut self.inspection {
+            answers.take(row);
         }
     }
 }
@@ -300,8 +298,27 @@ pub struct InspectionAnswers {
     pub(crate) cleans: bool,
     /// Whether the query has failed, or its result was not understood.
     pub(crate) failed: bool,
-    /// Whether a value is too long to be read, so that the query would fail again.
+    /// Whether a value is too long to be read, or the whole answer, so that the query would fail again.
     pub(crate) is_too_long: bool,
+    /// The bytes of the rows so far.
+    pub(crate) bytes: usize,
+}
+
+/// The largest answer to a probe, in bytes. A client whose session has more state keeps its server.
+const ANSWER_MAX: usize = 8 * 1024 * 1024;
+
+impl InspectionAnswers {
+    /// Takes one row.
+    fn take(&mut self, row: &[u8]) {
+        self.bytes += row.len();
+        if self.bytes > ANSWER_MAX {
+            self.failed = true;
+            self.is_too_long = true;
+            self.state = State::default();
+        } else if self.state.take_row(row).is_err() {
+            self.failed = true;
+        }
+    }
 }
 
 impl From<Probe> for InspectionAnswers {

@@ -46,6 +46,10 @@ const HARMFUL_PARAMETERS: [&str; 8] = words(
      transaction session",
 );
 
+/// The largest number of pieces that are searched for the end of a call of `set_config`. The limit keeps the time for a
+/// body with many unfinished calls short.
+const VALUE_PIECES_MAX: usize = 200;
+
 /// The language of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Language {
@@ -239,7 +243,7 @@ impl<'p> Reader<'p> {
             return false;
         }
         let mut depth = 0_usize;
-        for next in at + 4..self.pieces.len() {
+        for next in at + 4..self.pieces.len().min(at + VALUE_PIECES_MAX) {
             match self.pieces[next] {
                 Piece::Symbol(b'(' | b'[') => depth += 1,
                 Piece::Symbol(b')' | b']') if depth == 0 => return false,

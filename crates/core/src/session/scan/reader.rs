@@ -40,6 +40,7 @@ pub(super) fn look(
         before: OTHER,
         verb_end: 0,
         statement: Statement::default(),
+        unreadable: None,
     };
     reader.read(literals);
     let written = if reader.writes {
@@ -86,6 +87,8 @@ struct Reader<'a> {
     /// The end of the last INSERT or MERGE that is a verb, and not a name.
     verb_end: usize,
     statement: Statement,
+    /// The effects of DO, once the text contains one. They are those of the whole text.
+    unreadable: Option<Effects>,
 }
 
 /// The place of a token in a statement.
@@ -107,6 +110,9 @@ struct Statement {
     depth: u32,
     /// Whether a word that may be the statement's verb has occurred outside of parentheses.
     has_verb: bool,
+    /// Whether the statement calls `set_config` and is not one whose arguments the scanner understands. It is read only
+    /// once for this question, so that the time does not grow with the square of the number of calls.
+    has_other_calls: bool,
 }
 
 impl Reader<'_> {
@@ -322,7 +328,9 @@ impl Reader<'_> {
     fn set_config(&mut self) {
         self.by_literals = true;
         let begin = match self.statement.key {
-            Some((Key::Select, end)) if self.place == Place::Within => {
+            Some((Key::Select, end))
+                if self.place == Place::Within && !self.statement.has_other_calls =>
+            {
                 Lexer::at(self.lexer.text(), end)
             }
             _ => Lexer::at(b"", 0),
@@ -332,7 +340,10 @@ impl Reader<'_> {
                 self.found |= found;
                 self.lexer = end;
             }
-            _ => self.known(SETS, Effects::NONE),
+            _ => {
+                self.statement.has_other_calls = true;
+                self.known(SETS, Effects::NONE);
+            }
         }
     }
 }
@@ -397,7 +408,10 @@ impl Reader<'_> {
             Key::Execute => Effects::EXECUTE,
             Key::Close => Effects::CURSOR,
             Key::Load => Effects::LIBRARY,
-            Key::Do => unreadable(self.lexer.text()),
+            Key::Do => {
+                let text = self.lexer.text();
+                *self.unreadable.get_or_insert_with(|| unreadable(text))
+            }
             Key::Call => Effects::OPAQUE,
             _ => CHANGE,
         };

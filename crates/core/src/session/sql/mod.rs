@@ -38,7 +38,7 @@ pub(super) use meaning::{CHANGE, Key, Meaning};
 pub use name::Name;
 pub(crate) use name::NameEffects;
 pub(super) use name::is_found_as_word;
-pub(super) use parameters::is_parameter_name;
+pub(super) use parameters::{TOUCHED_MAX, is_parameter_name};
 pub use parameters::{
     Touched, affects_compilation, outlasts_reset, shapes_plans, touched_parameters,
 };

@@ -20,9 +20,12 @@ pub enum Touched {
     Names(Vec<Vec<u8>>),
     /// All parameters that the client has set: RESET ALL.
     All,
-    /// Parameters that are not known from the text.
+    /// Parameters that are not known from the text, or more than [`TOUCHED_MAX`].
     Unknown,
 }
+
+/// The largest number of parameters in [`Touched::Names`]. If a text touches more, an inspection reads all parameters.
+pub(in crate::session) const TOUCHED_MAX: usize = 64;
 
 /// Returns the parameters that a text of the class [`Settings`](super::Class::Settings) touches. For texts of other
 /// classes, names may be missing. This allocates.
@@ -49,6 +52,9 @@ pub fn touched_parameters(text: &[u8], dialect: Dialect) -> Touched {
         }
         let name = name.to_ascii_lowercase();
         if !names.contains(&name) {
+            if names.len() == TOUCHED_MAX {
+                return Touched::Unknown;
+            }
             names.push(name);
         }
     }
@@ -306,5 +312,15 @@ mod tests {
             assert_eq!(of(text, Dialect::Utf8), Touched::Unknown, "{text}");
         }
         assert_eq!(of("SET a.b = 1", Dialect::Unreadable), Touched::Unknown);
+        let sets = |count: usize| {
+            (0..count)
+                .map(|number| format!("SET a.n{number} = 1;"))
+                .collect::<String>()
+        };
+        assert!(matches!(
+            of(&sets(TOUCHED_MAX), Dialect::Utf8),
+            Touched::Names(_)
+        ));
+        assert_eq!(of(&sets(TOUCHED_MAX + 1), Dialect::Utf8), Touched::Unknown);
     }
 }

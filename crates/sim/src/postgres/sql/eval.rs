@@ -321,6 +321,11 @@ impl<'m> Machine<'m> {
         }
         Ok(match name {
             "count" => Some(values.iter().flatten().count().to_string()),
+            "sum" => {
+                let numbers = values.iter().flatten();
+                let numbers = numbers.filter_map(|number| number.parse::<u64>().ok());
+                Some(numbers.sum::<u64>().to_string())
+            }
             "bool_or" => Some(if values.iter().any(is_true) { "t" } else { "f" }.to_owned()),
             _ => {
                 let texts: Vec<String> = values.into_iter().flatten().collect();
@@ -362,7 +367,7 @@ impl<'m> Machine<'m> {
                 let found = arg(0).find(&arg(1)).map_or(0, |at| at + 1);
                 Some(found.to_string())
             }
-            "length" => {
+            "length" | "octet_length" => {
                 let value = args.first().cloned().flatten();
                 value.map(|value| value.chars().count().to_string())
             }
@@ -448,7 +453,7 @@ fn is_true(value: &Value) -> bool {
 }
 
 fn is_aggregate_name(name: &str) -> bool {
-    matches!(name, "count" | "string_agg" | "bool_or")
+    matches!(name, "count" | "string_agg" | "bool_or" | "sum")
 }
 
 fn is_aggregate(expr: &Expr) -> bool {

@@ -186,3 +186,13 @@ fn parameters_of_calls() {
     let _ = read(source, Language::Sql, true, &mut names);
     assert_eq!(names.0, ["app.a", "app.b"]);
 }
+
+#[test]
+fn a_value_of_set_config_that_is_not_read_to_its_end() {
+    let text = |parts: usize| {
+        let value = "'x' || ".repeat(parts);
+        format!("SELECT set_config('app.tenant', {value}'x', true)")
+    };
+    clean(Language::Sql, &[&text(VALUE_PIECES_MAX / 4)]);
+    opaque(Language::Sql, &[&text(VALUE_PIECES_MAX)]);
+}

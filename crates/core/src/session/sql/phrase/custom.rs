@@ -88,7 +88,16 @@ impl CustomNames {
             let is_call = is_any(word, &["set_config", "current_setting"]);
             if is_call || is_any(word, &["set", "show", "reset", "local", "session"]) {
                 match name_behind(&text[at..], is_call, is_last) {
-                    Some(name) => self.insert(name),
+                    Some(name) => {
+                        if name.len() > CustomNames::NAME_MAX {
+                            // The words in a name that is too long are not read again, so that the time does not grow
+                            // with the square of the length.
+                            at += name.len();
+                        }
+                        if name.contains(&b'.') {
+                            self.insert(name);
+                        }
+                    }
                     None => return start,
                 }
             }
@@ -97,7 +106,7 @@ impl CustomNames {
     }
 
     fn insert(&mut self, name: Vec<u8>) {
-        if name.is_empty() || self.found.len() > CustomNames::MAX {
+        if self.found.len() > CustomNames::MAX {
             return;
         }
         // A name in a string that `$$` or `$tag$` encloses.
@@ -108,7 +117,8 @@ impl CustomNames {
     }
 }
 
-/// Returns the name that follows, or an empty one if none follows; `None` if only the next piece of the text decides.
+/// Returns the name that follows, or an empty one if none follows; `None` if only the next piece of the text decides. The
+/// name ends after [`CustomNames::NAME_MAX`] bytes and one more.
 fn name_behind(text: &[u8], is_call: bool, is_last: bool) -> Option<Vec<u8>> {
     // A byte that no name has stands for the end.
     let mut bytes = text.iter().copied().chain(is_last.then_some(0)).peekable();
@@ -133,8 +143,9 @@ fn name_behind(text: &[u8], is_call: bool, is_last: bool) -> Option<Vec<u8>> {
                 _ if !part_begins && is_of_word(byte) => {}
                 _ => break byte,
             }
-            if name.len() <= CustomNames::NAME_MAX {
-                name.push(byte.to_ascii_lowercase());
+            name.push(byte.to_ascii_lowercase());
+            if name.len() > CustomNames::NAME_MAX {
+                return Some(name);
             }
         };
         if name.contains(&b'.') && !part_begins {

@@ -179,6 +179,11 @@ fn custom_parameters() {
     check("set \"a.b\" = 1; set \"c\".\"d\" = 1", &["a.b", "c.d"]);
     check("select current_setting('search_path'), set_config(", &[]);
     check("set a. = 1", &[]);
+    // Words in a name that is too long are not read again, and words behind it are.
+    let long = "set.".repeat(CustomNames::NAME_MAX / 4);
+    let text = format!("set {long}set.set.; set a.b = 1");
+    let names = custom_names(text.as_bytes());
+    assert!(names.contains(&b"a.b"[..]) && names.len() < 8, "{names:?}");
     check(
         "set_config(ee'e.f'), set_config (\n$$a.b$$), current_setting('\"c\".d')",
         &["a.b", "a.b$$", "c.d", "e.f"],
