@@ -95,7 +95,7 @@ def test_a_high_load_is_spread_and_no_transaction_fails(start_pooler, newest_pg)
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     bench.stdin.write("SELECT :client_id;\n")
     bench.stdin.close()
-    machine.wait_until(lambda: all(row["state"] == "active" and row["clients"] >= 2 for row in workers(pooler)), 20,
+    machine.wait_until(lambda: all(row["state"] == "active" and row["clients"] >= 4 for row in workers(pooler)), 20,
                        "both workers have clients")
     output = bench.stdout.read()
     assert bench.wait() == 0 and "number of failed transactions: 0" in output, output

@@ -13,7 +13,7 @@ macro_rules! process_settings {
                 workers: u32 = "0", restarts, now, between::<0, 64>;
                 /// As long as the active workers are less busy than this, on average, the other workers sleep: several
                 /// workers cost more CPU time than one for the same work, since each of them wakes up for its part. Above
-                /// this, one more worker becomes active and gets some of the clients. A worker becomes inactive when the
+                /// this, as many more become active as the load needs, and get some of the clients. A worker becomes inactive when the
                 /// others have been able to do its work with less than two thirds of this for three seconds; its clients
                 /// move to them between two transactions. SHOW WORKERS has the loads. 0: all workers are always active,
                 /// and clients stay on their workers.

@@ -15,8 +15,8 @@ use crate::{Time, WorkerId};
 pub const WINDOW: u64 = 500_000;
 /// Microseconds for which a report counts. After that, the worker counts as idle.
 const REPORT_KEPT: u64 = 3 * WINDOW;
-/// Microseconds after a change of the number of active workers, or after clients have moved because of the load, before
-/// the next decision: by then the loads show the effect.
+/// Microseconds after a change of the number of active workers before the next change, and between two times that a worker
+/// gives clients away: by then the loads show the effect.
 const SETTLING: u64 = 2 * WINDOW;
 /// Microseconds for which the load must be low before one worker less takes part.
 const LOW_FOR: u64 = 3_000_000;
@@ -60,7 +60,7 @@ struct Plan {
     reports: Vec<Report>,
     /// Since when the load has been low enough for one worker less.
     low_since: Option<Time>,
-    /// When the number of active workers last changed, or clients last moved because of the load.
+    /// When the number of active workers last changed.
     changed_at: Option<Time>,
 }
 
@@ -69,7 +69,11 @@ struct Plan {
 struct Report {
     /// Thousandths of a CPU.
     busy: u32,
+    /// The same, changed by the clients that have moved since: an estimate.
+    expected: u32,
     at: Time,
+    /// When the worker last gave clients to another one because of the load.
+    gave_at: Option<Time>,
 }
 
 /// The decision that follows a report.
@@ -146,7 +150,9 @@ impl WorkerLoads {
     pub fn report(&self, worker: WorkerId, busy: u32, target: u32, now: Time) -> Decision {
         let mut plan = self.plan.lock();
         if let Some(report) = plan.reports.get_mut(worker.index()) {
-            *report = Report { busy, at: now };
+            report.busy = busy;
+            report.expected = busy;
+            report.at = now;
         }
         let before = self.active();
         let after = match target {
@@ -241,6 +247,13 @@ impl Plan {
         recent.map_or(0, |report| report.busy)
     }
 
+    /// Returns the load that a worker probably has after the moves since its report.
+    fn expected(&self, worker: usize, now: Time) -> u32 {
+        let report = self.reports.get(worker);
+        let recent = report.filter(|report| now.since(report.at) < REPORT_KEPT);
+        recent.map_or(0, |report| report.expected)
+    }
+
     /// Returns whether the loads do not show the effect of the last change yet.
     fn is_settling(&self, now: Time) -> bool {
         self.changed_at.is_some_and(|at| now.since(at) < SETTLING)
@@ -254,7 +267,9 @@ impl Plan {
             return active;
         }
         if all > active as u64 * u64::from(target) && active < workers {
-            return active + 1;
+            // All that the load needs join at once. While all are busy, it may need more than shows.
+            let needed = all.div_ceil(u64::from(target)) as usize;
+            return needed.clamp(active + 1, workers);
         }
         let is_low =
             active > 1 && all * 100 < (active as u64 - 1) * u64::from(target) * LOW_PERCENT;
@@ -271,21 +286,36 @@ impl Plan {
 
     /// Returns which clients a worker gives away, if it is busier than the target and another one is less busy.
     fn give(&mut self, worker: WorkerId, active: usize, target: u32, now: Time) -> Option<Give> {
-        let mine = self.busy(worker.index(), now);
+        let mine = self.expected(worker.index(), now);
         let others = (0..active).filter(|&at| at != worker.index());
-        let least = others.min_by_key(|&at| self.busy(at, now))?;
-        let difference = mine.saturating_sub(self.busy(least, now));
-        // Right after a change, the worker that has just joined gets its first clients.
-        let joins = self.changed_at == Some(now);
+        let least = others.min_by_key(|&at| self.expected(at, now))?;
+        let difference = mine.saturating_sub(self.expected(least, now));
+        let gave_at = self.reports.get(worker.index())?.gave_at;
+        let has_given = gave_at.is_some_and(|at| now.since(at) < SETTLING);
         let is_due = mine > target && difference * 100 >= target * DIFFERENCE_PERCENT;
-        if !is_due || (self.is_settling(now) && !joins) {
+        if !is_due || has_given {
             return None;
         }
-        self.changed_at = Some(now);
+        // The next worker that gives clients away in this window chooses by these loads.
+        self.expect(worker.index(), mine - difference / 2, now);
+        self.expect(least, mine - difference / 2, now);
+        self.reports.get_mut(worker.index())?.gave_at = Some(now);
         Some(Give {
             to: WorkerId(least as u8),
             part: difference * 1000 / (2 * mine),
         })
+    }
+
+    /// Notes the load that a worker will probably have after clients have moved.
+    fn expect(&mut self, worker: usize, busy: u32, now: Time) {
+        if let Some(report) = self.reports.get_mut(worker) {
+            // A worker that sleeps has sent no report that counts.
+            if now.since(report.at) >= REPORT_KEPT {
+                report.busy = 0;
+                report.at = now;
+            }
+            report.expected = busy;
+        }
     }
 }
 
@@ -385,6 +415,27 @@ mod tests {
         assert_eq!(gives, [(0, give), (0, give)], "in every other window");
         assert_eq!(windows.report(&[700, 600], 4), [], "a small difference");
         assert_eq!(windows.report(&[550, 100], 4), [], "below the target");
+    }
+
+    /// When the load rises at once, a step takes a second. Busy workers give clients to different workers.
+    #[test]
+    fn many_workers_join_a_high_load_in_a_few_steps() {
+        let mut windows = Windows::new(16);
+        let mut steps = Vec::new();
+        for _ in 0..10 {
+            let active = windows.loads.active();
+            let busy = Vec::from_iter((0..16).map(|at| if at < active { 1000 } else { 0 }));
+            windows.report(&busy, 1);
+            steps.push(windows.loads.active());
+        }
+        assert_eq!(steps, [2, 2, 4, 4, 7, 7, 12, 12, 16, 16]);
+        let mut windows = Windows::new(16);
+        windows.loads.set_active(16);
+        let half = |busy| Vec::from_iter((0..16).map(|at| if at < 8 { busy } else { 100 }));
+        assert_eq!(windows.report(&half(590), 2), [], "below the target");
+        let gives = windows.report(&half(900), 1);
+        let to: Vec<_> = gives.iter().map(|(_, give)| give.to.0).collect();
+        assert_eq!(to, [8, 9, 10, 11, 12, 13, 14, 15]);
     }
 
     #[test]
