@@ -85,7 +85,9 @@ impl Client {
             "the connection that listened for it was lost" => {
                 self.listens() && (faults.servers_lost || faults.logins_failed)
             }
-            LAST_WORDS if faults.drain && !self.has_ended_server => self.is_outside_transaction(),
+            // A client that has asked to end its server may be disconnected by the drain before the server reads that.
+            LAST_WORDS if faults.drain && self.is_outside_transaction() => true,
+            LAST_WORDS if faults.drain && !self.has_ended_server => false,
             "server conn crashed?" | LAST_WORDS | UNKNOWN => faults.servers_lost,
             HOST_LEFT | HOST_LEFT_UNKNOWN => faults.servers_lost || faults.logins_failed,
             "login failed" => self.is_native() && (faults.logins_failed || faults.servers_lost),
