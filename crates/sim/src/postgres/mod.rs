@@ -91,6 +91,8 @@ pub(crate) struct Backend {
     /// The client whose session state on this backend could not move to another server, in the client's last session
     /// here.
     pub(crate) bound_to: Option<usize>,
+    /// The client that sent the last message; `None` if the pooler itself did.
+    served: Option<usize>,
     phase: Phase,
     input: Vec<u8>,
     out: Output,
@@ -112,6 +114,8 @@ pub(crate) struct Cluster {
     directs: Vec<Direct>,
     /// The clients that have lost a server with unread answers, so that the results of their statements are unknown.
     unsure: Vec<usize>,
+    /// Clients whose messages a backend was working on, or whose transaction was open, when it ended.
+    with_lost_work: Vec<usize>,
     /// The messages for each client since the last time the world collected them.
     pub(crate) said: Vec<(usize, SentMessage)>,
     executions: Executions,
@@ -127,6 +131,7 @@ impl Cluster {
             event_counts: EventCounts::new(),
             directs: Vec::new(),
             unsure: Vec::new(),
+            with_lost_work: Vec::new(),
             said: Vec::new(),
             executions: Executions::default(),
         }
@@ -155,6 +160,7 @@ impl Cluster {
             cut: u64::MAX,
             touched_at: Time(0),
             bound_to: None,
+            served: None,
             phase: Phase::Login(Login::Startup),
             input: Vec::new(),
             out: Output::default(),
@@ -257,12 +263,15 @@ impl Cluster {
             Phase::Session(session) => session.is_clean() && all_is_delivered,
             _ => true,
         };
-        self.unsure.extend(backend.tap.owner.filter(|_| !is_quiet));
+        if !is_quiet {
+            self.unsure.extend(backend.tap.owner);
+            self.with_lost_work.extend(backend.served);
+        }
     }
 
     /// Returns whether a backend has ended while it worked for this client, or with a transaction of this client.
     pub(crate) fn has_lost_work(&self, client: usize) -> bool {
-        self.unsure.contains(&client)
+        self.with_lost_work.contains(&client)
     }
 
     pub(crate) fn is_alive(&self, index: usize) -> bool {
@@ -435,6 +444,7 @@ impl Cluster {
             *self.event_counts.entry(what).or_default() += 1;
         }
         let whose = backend.tap.ahead.pop_front().and_then(|(_, client)| client);
+        backend.served = whose;
         if let Some(direct) = whose.and_then(|client| self.directs.get(client)) {
             session.attach(direct);
             if let Some(at) = self.unsure.iter().position(|&own| Some(own) == whose) {
