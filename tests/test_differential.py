@@ -23,7 +23,7 @@ from rawclient import query
 CLIENTS, SERVERS, NEIGHBOURS = 5, 2, 2
 STATEMENTS = int(os.environ.get("PGWEIR_DIFFERENTIAL_STATEMENTS", "20000"))
 ROUND, INTERRUPTED_ROUND = 30, 6  # scripts that run at once
-# The clients that leave in the middle of their script in each round, and the longest time until then.
+# The number of clients that leave in the middle of their scripts in each round, and the longest time until they leave.
 LEAVERS, LEAVE_AFTER_S = 3, 0.1
 FIXED_SEED = "2704144609"
 
@@ -101,7 +101,7 @@ def round_of(number, run_seed, cluster, keeper, pooler, clients=CLIENTS, interru
 
 
 def play_in_part(seed, keeper, pooler, interrupters):
-    """Plays scripts whose clients leave at any step, so that the clients after them show what is left of their sessions."""
+    """Plays scripts whose clients leave at any step. If something of their sessions is left, later clients see it."""
     rng = random.Random(f"{seed}/part")
     for number in range(LEAVERS):
         script = scripts.script(seed, f"part{number}", 70 + number, reads_sequences=False)
@@ -162,7 +162,7 @@ def test_answers_while_others_need_the_server(start_pooler, stage, record_proper
 
 
 def test_a_session_that_waits_for_a_prepared_transaction_is_no_obstacle(plain_stage):
-    """The client has left, and its server waits for a lock of a transaction that the client itself has prepared."""
+    """The client has left, but its session waits for a lock of a transaction that the client has prepared."""
     (cluster, keeper), who = plain_stage, 70
     keeper.fresh(who, world.POOLED)
     with cluster.raw("diff", world.POOLED) as client:

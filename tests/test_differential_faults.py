@@ -1,5 +1,6 @@
 """The differential test can fail: it detects a pgweir that moves no session state, forgets a part of it, or keeps no
-server for a pinned client. No setting does that, so these tests copy the source, plant a fault, and build it.
+server for a pinned client. Settings can't cause all of these faults, so these tests copy the source, plant a fault, and
+build it.
 """
 
 import os

@@ -356,7 +356,7 @@ def test_ddl_whose_end_no_server_can_show(start, newest_pg):
 
 
 def test_another_process_has_the_pid_of_a_closed_connection(stage, cluster):
-    """A changed view shows a later time for the beginning of the same process."""
+    """A changed `pg_stat_activity` shows a later start for the same process, as if another process had its PID."""
     one = stage(OWNED, "CREATE TABLE later (by interval); INSERT INTO later VALUES ('0'); CREATE SEQUENCE searches",
                 abandoned_query_timeout=0.2)
     with cluster.connect(dbname=one.database, options="-c allow_system_table_mods=on") as db:

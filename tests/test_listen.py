@@ -448,7 +448,7 @@ def test_a_channel_name_in_another_encoding(start_pooler, pg):
 
 
 def test_channels_of_a_client_that_has_left_are_nobodys(start_pooler, newest_pg):
-    """pgweir has read the channels of the client's server, and waits for the listener before it moves them."""
+    """The client leaves while pgweir, which has read the channels of its server, waits for the listener to take them."""
     pooler = start_pooler(newest_pg, workers=1, default_pool_size=1)
     with pooler.raw() as one, pooler.raw() as other, pooler.raw() as sender:
         for client in (one, other):

@@ -16,8 +16,9 @@ CLIENTS = 100
 
 
 def log_in_at_once(pooler):
-    """Connects clients whose startup packets arrive while the pooler is stopped, and which leave while it is stopped again.
-    Another client has logged in before, and runs queries."""
+    """Connects clients, sends their startup packets while the pooler is stopped, and disconnects them while it is stopped
+    again. Both times, a client that has logged in before sends a query.
+    """
     busy = pooler.raw()
     clients = [socket.create_connection((pooler.host, pooler.port)) for _ in range(CLIENTS)]
     machine.stand_still(pooler.process)

@@ -1,4 +1,4 @@
-"""Texts that repeat a part thousands of times: the time to read a text grows with its length, not with its square."""
+"""Texts that repeat a part thousands of times: the time to read such a text is proportional to its length."""
 
 import contextlib
 import itertools
@@ -11,7 +11,8 @@ from test_pipelines import pooler_seconds
 pytestmark = pytest.mark.pgweir_only("PgBouncer reads no texts")
 
 LENGTH = 60_000
-# Seconds of the pooler's CPU for a text of this length, several times what it takes on a slow machine. It took 0.4 to 2.2.
+# The limit of the pooler's CPU time for a text of this length, in seconds: several times what a slow machine needs. When
+# the time grew with the square of the length, it was 0.4 to 2.2 seconds.
 MOST_S = 0.15
 PARTS = {
     "DROP ROLE": ("", "drop role r#; "), "DO": ("", "do $$$$;"), "SET": ("", "set a.b#=1;"), "RESET": ("", "reset a.b#;"),
@@ -20,7 +21,7 @@ PARTS = {
 
 
 def repeated(part, length=LENGTH):
-    """Repeats a part up to a length; `#` is the number of each."""
+    """Repeats `part` until the text has `length` bytes. A `#` in it stands for the number of the repetition."""
     lengths = itertools.accumulate(len(part.replace("#", str(number))) for number in itertools.count())
     count = sum(1 for _ in itertools.takewhile(lambda sum_: sum_ <= length, lengths))
     return "".join(part.replace("#", str(number)) for number in range(count))
@@ -44,7 +45,7 @@ def test_a_text_of_many_parts(start_pooler, newest_pg, what, record_property):
 
 
 def test_an_execute_that_is_repeated(start_pooler, newest_pg, record_property):
-    """PostgreSQL ends at the error, but the pooler reads the rest of the text."""
+    """PostgreSQL stops at the error, but the pooler has read the whole text."""
     pooler = start_pooler(newest_pg, workers=1)
     with pooler.raw() as client:
         assert not wire.errors(client.query(f"PREPARE p AS SELECT 1 IN ({repeated('1, ')} 1)"))
@@ -54,7 +55,7 @@ def test_an_execute_that_is_repeated(start_pooler, newest_pg, record_property):
 
 
 def test_a_text_with_many_prepares(start_pooler, newest_pg, record_property):
-    """PostgreSQL's view has the whole text once for each PREPARE in it: together more than the pooler reads."""
+    """`pg_prepared_statements` has the whole text once for each of its PREPAREs. The pooler does not read that much."""
     pooler = start_pooler(newest_pg, workers=1, default_pool_size=1, query_wait_timeout=1)
     with pooler.raw() as client, pooler.raw() as other:
         client.query("SELECT 1")

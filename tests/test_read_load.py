@@ -27,7 +27,8 @@ def servers(start_cluster, run_folder):
     primary.run("CREATE TABLE items(id int PRIMARY KEY, value int NOT NULL)", dbname="app")
     primary.run("INSERT INTO items SELECT n, 0 FROM generate_series(1, 1000) n", dbname="app")
     primary.run("GRANT ALL ON items TO PUBLIC", dbname="app")
-    # A standby that was killed begins with its last restart point, and could lack the table for a moment if that were older.
+    # A standby that was killed starts from its last restart point. The checkpoints make this point newer than the table:
+    # otherwise the standby could lack the table for a moment.
     primary.run("CHECKPOINT")
     written = primary.value("SELECT pg_current_wal_lsn()", dbname="app")
     for standby in standbys:

@@ -120,7 +120,7 @@ def test_an_error_before_a_sync(two_server_pooler):
 
 
 def test_a_server_is_lost_right_after_the_change(two_server_pooler):
-    """A client that prepares the statement after the change does not get the one that another server has."""
+    """A client that prepares the same text after the change does not get the outdated statement of another server."""
     with two_server_pooler.raw() as client, two_server_pooler.raw() as other:
         other.query("BEGIN")
         assert errors(client.ask(parse(TEXT, "S") + TRUSTS)) == []

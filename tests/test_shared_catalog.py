@@ -63,8 +63,8 @@ BY_CODE = """
 
 @pytest.mark.parametrize("how", ["query", "prepared", "call", "EXECUTE", "Bind"])
 def test_ddl_by_a_function_in_session_mode(alias_pooler, newest_pg, how):
-    """The catalog shows that the function may do DDL, so its use counts as DDL, even if a PREPARE of an earlier
-    transaction names it.
+    """The catalog shows that the function may do DDL. So a call of it counts as DDL, even if an earlier transaction has
+    prepared the statement with the call.
     """
     newest_pg.run(BY_CODE.format(TRIGGER), dbname="app")
     try:

@@ -122,7 +122,7 @@ READERS = (
 
 
 def statement(rng, names, moves=False):
-    """Any statement; with `moves`, none that keeps the client on its server, and more that prepare and run statements."""
+    """A random statement. With `moves`, it does not keep the client on its server, and more often prepares a statement."""
     drawn = rng.random()
     if moves and drawn >= 0.35:
         return rng.choice(MOVERS)(rng, names)
@@ -388,6 +388,6 @@ CHANGERS = (
     _temp, _cursor, _lock, _sequence, _ordinary, _ordinary, _made, _reached, _reached,
 )
 
-# Without temporary objects, cursors and locks, which keep a client on its server.
+# No kinds with temporary objects, cursors or locks, which keep a client on its server.
 MOVERS = (_role, _privileged, _special_set, _discard, _procedure, _hostile, _listen, _ordinary, _made, _reached,
           *(_prepare,) * 8)

@@ -57,8 +57,8 @@ RESETS = re.compile("RESET|DISCARD ALL|DEFAULT|TIME ZONE LOCAL", re.IGNORECASE)
 
 def script(seed, number, who, reads_sequences=True):
     """The script that client `who` plays as the number-th of a run. A client that reads values of sequences (currval,
-    lastval) keeps its server. Without `reads_sequences`, the script reads none, so that its session moves more often. Each
-    second of these scripts has no statement that keeps its client on its server.
+    lastval) keeps its server. Without `reads_sequences`, the script reads none, so that its session moves more often. With
+    an odd number, such a script also has no other statement that keeps the client on its server.
     """
     moves = not reads_sequences and isinstance(number, int) and number % 2 == 1
     rng = random.Random(f"{seed}/{number}")

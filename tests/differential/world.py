@@ -216,9 +216,10 @@ class Keeper:
 
     @staticmethod
     def _is_free(db, who, database):
-        """Returns whether the client's last session has released its advisory locks, after its prepared transactions were
-        rolled back: the session may wait for one of these. PostgreSQL and the pooler notice a moment later that a
-        client has disconnected, and until then its locks would block the next client. A lock that stays is a fault.
+        """Rolls back the prepared transactions of the client's last session, since the session may wait for one of them.
+        Returns whether there were none and the session has released its advisory locks. PostgreSQL and the pooler notice
+        a moment later that a client has disconnected, and until then its locks would block the next client. A lock that
+        stays is a fault.
         """
         gids = db.execute("SELECT gid FROM pg_prepared_xacts WHERE database = %s AND gid LIKE %s",
                           (database, f"_-{who}-%")).fetchall()

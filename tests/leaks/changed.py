@@ -45,7 +45,7 @@ ROWS = [
 
 REPLACES = definer("plpgsql", "BEGIN EXECUTE $e$ CREATE OR REPLACE FUNCTION {x}_g() RETURNS int LANGUAGE sql AS"
                    f" $q${LOCKS}$q$ $e$; END")
-# -- functions of indexes that do DDL, in statements that do not name the table
+# -- DDL by functions of indexes, which run in statements that do not name the table
 
 INDEXED = ("CREATE FUNCTION {x}_c() RETURNS int LANGUAGE plpgsql AS $k$ BEGIN EXECUTE $e$ CREATE OR REPLACE FUNCTION public.{x}_g()"
            f" RETURNS int LANGUAGE sql AS $q${LOCKS}$q$ $e$; RETURN 1; END $k$; CREATE FUNCTION {{x}}_i(a int) RETURNS int IMMUTABLE"

@@ -75,7 +75,7 @@ pub enum Action {
     Freeze(Token),
     /// Ends [`Action::Freeze`]: the connection's read mode is in force again.
     Thaw(Token),
-    /// This client has logged in. The driver may serve clients that have logged in before others.
+    /// This client has logged in. The driver may serve its events before those of clients that are logging in.
     LoggedIn(Token),
     /// Accept new clients (`true`), or leave them in the listening sockets' queues (`false`).
     Accept(bool),
@@ -186,7 +186,7 @@ pub enum Action {
         /// The message.
         mail: Box<Mail>,
     },
-    /// Write a line to the log, at the latest some milliseconds after this turn of the event loop.
+    /// Write a line to the log. The driver may collect lines for some milliseconds before it writes them.
     Log(Box<LogLine>),
     /// Write all log lines so far before the driver carries out the next action.
     WriteLog,

@@ -37,8 +37,8 @@ pub(super) struct Options {
     #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(super) workers: Vec<u32>,
 
-    /// The drivers that each build of pgweir is measured with, as in `io_driver`. With io_uring, the subject's name ends
-    /// with `+io_uring`.
+    /// The drivers with which each build of pgweir is measured: values of `io_driver`. With io_uring, the name of the
+    /// subject ends with `+io_uring`.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "epoll")]
     pub(super) drivers: Vec<Driver>,
 

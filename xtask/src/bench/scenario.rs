@@ -48,7 +48,7 @@ pub(super) struct Scenario {
 pub(super) enum OtherProxy {
     /// Another pooler; haproxy stands beside it where each client can have a server.
     PgBouncer,
-    /// PgBouncer if it keeps prepared statements in transaction mode, and a forwarder in any case.
+    /// haproxy, and PgBouncer if its version keeps prepared statements in transaction mode by default.
     Preparing,
     /// PostgreSQL itself, beside PgBouncer in session mode.
     Direct,
@@ -57,7 +57,7 @@ pub(super) enum OtherProxy {
 }
 
 impl OtherProxy {
-    /// The subject's name.
+    /// The name of the subject; for `Preparing`, that of haproxy.
     pub(super) const fn subject(self) -> &'static str {
         match self {
             OtherProxy::PgBouncer => PGBOUNCER,
@@ -152,14 +152,15 @@ pub(super) struct Target {
     pub(super) limit: Limit,
     /// The thread counts that the target is for; empty for all.
     pub(super) workers: &'static [u32],
-    /// The driver that the target is for; unset for both.
+    /// The driver that the target is for; `None` for both.
     pub(super) driver: Option<Driver>,
 }
 
 /// A target for a figure.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Limit {
-    /// At most this multiple of the value of the subject of that name. It does not count where that subject takes no part.
+    /// At most this multiple of the value of the subject with this name. Without that subject, the target does not
+    /// apply.
     Ratio(&'static str, f64),
     /// At most this.
     AtMost(f64),
@@ -169,7 +170,8 @@ pub(super) enum Limit {
     All(&'static str),
 }
 
-/// Returns the targets for a pooler's CPU time, as ratios to PgBouncer with both drivers, and for the whole machine's.
+/// Returns the targets for the CPU time of the pooler, for each driver, and for that of the whole machine. All of them
+/// are ratios to PgBouncer.
 const fn per_transaction(epoll: f64, io_uring: f64) -> [Target; 3] {
     [
         ratio("cpu_us", epoll, Some(Driver::Epoll)),

@@ -29,7 +29,7 @@ pub(super) struct Subject {
 pub(super) enum SubjectKind {
     /// The pooler with which the others are compared.
     PgBouncer {
-        /// Whether it is new enough to keep prepared statements in transaction mode.
+        /// Whether this version keeps prepared statements in transaction mode by default.
         prepares: bool,
     },
     /// A TCP forwarder.
@@ -38,7 +38,7 @@ pub(super) enum SubjectKind {
     Pgweir {
         /// The number of threads.
         workers: u32,
-        /// How they wait for their sockets.
+        /// How the threads wait for their sockets.
         driver: Driver,
     },
 }
@@ -72,10 +72,10 @@ impl Driver {
     }
 }
 
-/// The first version of PgBouncer that keeps prepared statements in transaction mode without being told to.
+/// The first version of PgBouncer that keeps prepared statements in transaction mode by default.
 const PREPARING_VERSION: [u32; 2] = [1, 24];
 
-/// Asks a PgBouncer for its version, and returns whether it keeps prepared statements in transaction mode.
+/// Asks a PgBouncer for its version, and returns whether it keeps prepared statements in transaction mode by default.
 ///
 /// # Errors
 /// The program cannot be started.
@@ -128,7 +128,7 @@ impl Subject {
         }
     }
 
-    /// Returns the driver of a pgweir.
+    /// Returns the driver of a build of pgweir; `None` for other subjects.
     pub(super) fn driver(&self) -> Option<Driver> {
         match self.kind {
             SubjectKind::Pgweir { driver, .. } => Some(driver),

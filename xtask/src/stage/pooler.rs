@@ -13,10 +13,11 @@ use super::{Ending, Stage, StageError, account::own_command, free_port, postgres
 
 const START_LIMIT: Duration = Duration::from_secs(15);
 
-/// The password of clients where poolers ask for one.
+/// The password of clients, if poolers ask for one.
 pub(super) const PASSWORD: &str = "bench";
 
-/// What PostgreSQL would store for [`PASSWORD`]. With the secret, no pooler has to derive keys from a password.
+/// The secret that PostgreSQL would store for [`PASSWORD`]. With this secret, no pooler has to derive keys from the
+/// password.
 const SCRAM_SECRET: &str = "SCRAM-SHA-256$4096:MDEyMzQ1Njc4OWFiY2RlZg==$qbnU56guAfsBfjUmn/x8mMeIloOz+rRbht9D8Z3DM4Y=:\
                             Kbp9MYIpdbkhD8HnNa1V6/KLlx5cE8efJ3vbHeSSYLo=";
 
@@ -89,7 +90,7 @@ impl Identity {
 
 impl PoolerSettings {
     /// Returns the ini file: transaction mode, and no line in the log per connection. Everything is on this machine and
-    /// temporary, so clients need no password unless they shall be measured with one.
+    /// temporary, so clients need a password only if logins with a password are measured.
     pub(crate) fn ini(&self, port: u16, user_list: &Path) -> String {
         let name = postgres::NAME;
         let mut ini = "[databases]\n".to_owned();

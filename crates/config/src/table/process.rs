@@ -13,16 +13,17 @@ macro_rules! process_settings {
                 workers: u32 = "0", restarts, now, between::<0, 64>;
                 /// As long as the active workers are less busy than this, on average, the other workers sleep: several
                 /// workers cost more CPU time than one for the same work, since each of them wakes up for its part. Above
-                /// this, as many more become active as the load needs, and get some of the clients. A worker becomes inactive when the
-                /// others have been able to do its work with less than two thirds of this for three seconds; its clients
-                /// move to them between two transactions. SHOW WORKERS has the loads. 0: all workers are always active,
-                /// and clients stay on their workers.
+                /// this, as many more workers become active as the load needs, and get some of the clients. A worker
+                /// becomes inactive when the others have been able to do its work with less than two thirds of this for
+                /// three seconds; its clients move to them between two transactions. SHOW WORKERS has the loads. 0: all
+                /// workers are always active, and clients stay on their workers.
                 worker_busy_target: u32 = "0" in "percent of a CPU", reloads, now, between::<0, 100>;
-                /// The time for which a worker handles logins, new clients and disconnects of idle clients before it serves
-                /// queries again, so that a thousand logins at once do not delay the queries of other clients. Queries come
-                /// first in each turn of the event loop. Logins get as much time as the queries of the turn have taken, if
-                /// that is longer than this. 0: one step of a login in each turn. `pgweir_waiting_logins` and
-                /// `pgweir_login_delays_total` show how much waits.
+                /// The time that a worker spends on logins, new clients and disconnects of idle clients in each turn of
+                /// its event loop. The worker serves queries first, so that many logins at once do not delay the
+                /// queries of other clients. If the queries of the turn have taken longer than this time, logins get as
+                /// much time as the queries. 0: one step of a login, or one disconnect, in each turn.
+                /// `pgweir_waiting_logins` shows how many logins and disconnects wait, and `pgweir_login_delays_total`
+                /// in how many turns they used up their time.
                 login_slice: Micros = "0.0005", reloads, now;
                 /// The Unix user to switch to after a start as root.
                 user: Option<String>, restarts, now;

@@ -10,9 +10,9 @@ pub struct ClientNames {
     pub(crate) naming: Naming,
     /// The texts that SQL has prepared, by name, as far as pgweir knows them.
     prepared: Vec<Prepared>,
-    /// The bytes of `prepared`.
+    /// The length of all names and texts in `prepared`, in bytes.
     prepared_bytes: usize,
-    /// Whether a text that pgweir can't read may have prepared others.
+    /// Whether SQL may have prepared statements that are not in `prepared`.
     has_hidden: bool,
     /// The last change to the client's names whose replies pgweir awaits before it forwards the client's message.
     awaited: Option<AwaitedChange>,
@@ -48,7 +48,7 @@ pub enum Naming {
 impl ClientNames {
     /// The largest number of texts that are kept.
     const TEXTS_MAX: usize = 1000;
-    /// The largest number of bytes of the texts that are kept, with their names.
+    /// The maximum length of the texts that are kept, together with their names, in bytes.
     const BYTES_MAX: usize = 256 * 1024;
 
     /// Returns whether the server has the client's statements under the client's names, and no others.
@@ -101,20 +101,18 @@ impl ClientNames {
         });
     }
 
-    /// Returns what has not ended with the last loan: see [`Server::unfinished`](super::Server::unfinished).
+    /// Returns a description of a note that has outlasted the last loan: see
+    /// [`Server::unfinished`](super::Server::unfinished).
     pub(super) fn unfinished(&self) -> Option<&'static str> {
         first_of(&[
             (
                 self.naming != Naming::Pooled,
-                "a client's names of statements",
+                "statements under a client's names",
             ),
-            (
-                self.has_hidden,
-                "statements that a hidden text may have prepared",
-            ),
+            (self.has_hidden, "prepared statements with unknown texts"),
             (
                 self.awaited.is_some(),
-                "a change to a client's names of statements",
+                "a change to a client's names, which awaits replies",
             ),
         ])
     }

@@ -352,7 +352,8 @@ impl ServerSession {
         self.recent_texts.clear();
     }
 
-    /// Notes that the client has left: forgets what was still to be done for it, in this request or at its end.
+    /// Notes that the client has left: forgets what pgweir still had to do for the client, during its request or at the
+    /// end of the request.
     pub fn client_left(&mut self) {
         self.transaction.client_left();
         self.queries.release_ready();
@@ -363,7 +364,8 @@ impl ServerSession {
         self.signals = None;
     }
 
-    /// Returns what has not ended with the last loan: see [`Server::unfinished`](crate::backend::Server::unfinished).
+    /// Returns a description of a note that has outlasted the last loan: see
+    /// [`Server::unfinished`](crate::backend::Server::unfinished).
     #[must_use]
     pub fn unfinished(&self) -> Option<&'static str> {
         let parts = [
@@ -378,7 +380,10 @@ impl ServerSession {
             first_of(&[
                 (self.clean.is_due(), "a clean"),
                 (self.extension.is_new(), "a report of the extension"),
-                (self.sql_statements.has_rejections(), "errors of statements"),
+                (
+                    self.sql_statements.has_rejections(),
+                    "errors of statements that could not be prepared",
+                ),
                 (self.signals.is_some(), "signals to other clients"),
             ])
         };

@@ -1,21 +1,27 @@
-//! Checks of debug builds and of the simulator: nothing that was noted for a client or its request outlasts the loan.
+//! Debug builds and the simulator check that nothing noted for a client or its request outlasts the loan.
 //!
-//! pgweir notes on a server connection what is still to be done for its client. Such a note ends with the request or with
-//! the loan, whichever way these end: by the last reply, an error, a cancel request, a client that leaves, or a clean. A
-//! note that stayed would concern the next client.
+//! While a server is lent, pgweir notes on the server connection what it still has to do for the client. Such a note
+//! ends with the request or with the loan. These end with the last reply, an error, a cancel request, a disconnect, or
+//! a clean. A note that is left would affect the next client.
 
 use super::Server;
 use crate::base::conditions::first_of;
 
 impl Server {
-    /// Returns something that has not ended with the last loan, and would concern the next client. `None` is correct for
-    /// a server that is about to be lent.
+    /// Returns a description of the first note that has outlasted the last loan and would affect the next client. For a
+    /// server that is about to be lent, `None` is correct.
     #[must_use]
     pub fn unfinished(&self) -> Option<&'static str> {
         let of_server = first_of(&[
             (!self.is_outside_transaction(), "a transaction"),
-            (self.reads(), "an announcement to waiters"),
-            (!self.stream.is_quiet(), "a message of the server"),
+            (
+                self.reads(),
+                "a catalog query or an announcement to waiters",
+            ),
+            (
+                !self.stream.is_quiet(),
+                "a server message that has not arrived completely",
+            ),
             (
                 self.statements.running.is_outstanding(),
                 "a statement that runs",

@@ -1,6 +1,6 @@
-//! Conditions that have words.
+//! Finds the first condition that holds, in a list of conditions with descriptions.
 
-/// Returns the words of the first condition that holds.
+/// Returns the description of the first condition that holds.
 pub(crate) fn first_of(conditions: &[(bool, &'static str)]) -> Option<&'static str> {
     let mut those = conditions.iter().filter(|(holds, _)| *holds);
     those.next().map(|(_, words)| *words)

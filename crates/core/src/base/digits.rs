@@ -1,17 +1,17 @@
-//! Digits of numbers in log lines, which each login writes.
+//! Appends numbers to log lines in fewer instructions than `format!`. Each login writes such lines.
 
 /// Appends a number in decimal.
 pub fn push_decimal(text: &mut String, number: u64) {
     push_digits::<10>(text, number);
 }
 
-/// Appends a number in hexadecimal, with small letters.
+/// Appends a number in hexadecimal, in lower case.
 pub fn push_hexadecimal(text: &mut String, number: u64) {
     push_digits::<16>(text, number);
 }
 
 fn push_digits<const BASE: u64>(text: &mut String, number: u64) {
-    // The number of decimal digits of `u64::MAX`.
+    // `u64::MAX` has 20 decimal digits.
     let mut digits = [0; 20];
     let mut rest = number;
     let mut at = digits.len();

@@ -313,7 +313,7 @@ fn equip_fenced(connections: &mut Connections, server_conn: Token, conn: Token) 
         return Vec::new();
     };
     server.holder().set(client.pid());
-    // All parameters are compared when the client gets the server.
+    // Unsent parameter changes are forgotten: pgweir compares all parameters when the client gets the server.
     server.session.settings.take_unsent();
     vec![Effect::Server(ServerEffect::Equip {
         server: server_conn,

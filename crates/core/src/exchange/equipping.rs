@@ -27,7 +27,7 @@ impl Exchange<'_> {
     ) -> Option<Effect> {
         let now = self.env.now;
         let (client, server) = self.connections.known_pair(client_conn, server_conn, out)?;
-        debug_assert_eq!(server.unfinished(), None, "at the begin of a loan");
+        debug_assert_eq!(server.unfinished(), None, "at the beginning of a loan");
         client.request.note_transaction(now);
         client.socket.set_peeked(false);
         recording::equipped(&self.env, client, out);

@@ -95,7 +95,7 @@ pub struct Client {
     pub(crate) context: Option<Box<Context>>,
     /// The client's socket, and the bytes that were read from it but not handled yet.
     pub(crate) socket: ClientSocket,
-    /// Whether the client may have prepared a statement that may change the catalog, in a pool without session state.
+    /// Whether the client may have prepared a statement that changes the catalog, in a pool without session state.
     prepares_ddl: bool,
     /// The client's prepared statements.
     pub(crate) statements: Names,
@@ -147,16 +147,19 @@ impl Client {
         matches!(self.duty, ClientDuty::Waiting { at_login, .. } if !at_login && !is_login)
     }
 
-    /// Returns a part of the client's input or request that was not handled, in words. `None` is correct for a client that
-    /// gives its server back after a transaction.
+    /// Returns a description of client input, or of a client request, that pgweir has not finished. `None` is correct
+    /// for a client that gives its server back after a transaction.
     #[must_use]
     pub fn unfinished(&self) -> Option<&'static str> {
         first_of(&[
             (
                 self.socket.holds_message(),
-                "a message that has not arrived",
+                "a message that has not arrived completely",
             ),
-            (self.socket.reads_text(), "a text that has not arrived"),
+            (
+                self.socket.reads_text(),
+                "a text that has not arrived completely",
+            ),
             (self.socket.has_early(), "input that waits"),
             (self.socket.is_peeked(), "a peek"),
             (
@@ -282,7 +285,7 @@ impl Client {
         self.pool.take()
     }
 
-    /// Returns whether the client may have prepared a statement that may change the catalog, in a pool without session
+    /// Returns whether the client may have prepared a statement that changes the catalog, in a pool without session
     /// state.
     #[must_use]
     #[inline]
@@ -290,7 +293,7 @@ impl Client {
         self.prepares_ddl
     }
 
-    /// Notes that the client may prepare a statement that may change the catalog.
+    /// Notes that the client may prepare a statement that changes the catalog.
     pub fn note_prepared_ddl(&mut self) {
         self.prepares_ddl = true;
     }
@@ -431,7 +434,7 @@ impl Client {
         let (database, user) = self.names.as_ref().map_or(("(nodb)", "(nouser)"), |names| {
             (&names.database, &names.user)
         });
-        // Each login writes two lines with this name: pieces are pushed, which takes a third of the instructions of
+        // Each login writes two log lines with this name. Appending the pieces takes a third of the instructions of
         // `format!`.
         let mut subject = String::with_capacity(48 + database.len() + user.len());
         subject.push_str("C-0x");

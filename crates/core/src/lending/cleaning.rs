@@ -41,8 +41,9 @@ impl Lending<'_> {
         has_misread || !ignores && pool.catalog.certificates.unclean_reason().is_some()
     }
 
-    /// Does what the end of a transaction demands, for a client that has left and whose requests are answered. The
-    /// certificates by which its texts were read may have changed meanwhile, and its ALTER ROLE SET has taken effect.
+    /// Does for a client that has left what pgweir does at the end of a transaction, unless replies are outstanding. If
+    /// the certificates by which pgweir has read the texts of the client have changed, the class becomes opaque. If the
+    /// client has sent ALTER ROLE SET, servers with the old defaults are replaced.
     fn end_abandoned_transaction(&mut self, conn: Token, out: &mut Actions) {
         let Some(server) = self.connections.server(conn) else {
             return;

@@ -43,7 +43,7 @@ impl Lending<'_> {
         if server.replies.take_awaited() {
             return self.begin_relaying(client_conn, conn, out);
         }
-        // A message that the server has begun comes first: another client must not get its rest.
+        // If the server has sent only a part of a message, the rest must arrive first: another client must not get it.
         if !server.replies.is_settled()
             || !server.is_outside_transaction()
             || server.is_exclusive()

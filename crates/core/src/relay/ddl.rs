@@ -9,7 +9,7 @@ use crate::session::{
     sql::{Phrase, is_broken, phrases},
 };
 
-/// Returns whether a text may contain SQL's EXECUTE, whose statement was prepared before.
+/// Returns whether a text may contain an SQL EXECUTE. EXECUTE runs a statement that an earlier text may have prepared.
 fn executes(text: &[u8]) -> bool {
     is_broken(text) || phrases(text).any(|phrase| matches!(phrase, Phrase::Execute(_)))
 }

@@ -44,8 +44,8 @@ pub(super) fn statement_named_by(phrase: Phrase<'_>) -> Option<Cow<'_, [u8]>> {
     }
 }
 
-/// The bytes of the statements executed by one text above which the other statements are not scanned, but count as
-/// opaque.
+/// The maximum length, in bytes, of all prepared statements that pgweir scans for one text that executes them. If they
+/// are longer together, the text counts as opaque.
 const EXECUTED_BYTES_MAX: usize = 256 * 1024;
 
 /// Effects that any statement that may change the catalog has.

@@ -129,7 +129,7 @@ impl ClientMessages<'_> {
     }
 
     /// Notes the use of a statement by its name on the server, with the effects of its text. Returns the length of the
-    /// texts that were scanned.
+    /// texts that were scanned, in bytes.
     #[cold]
     pub(super) fn note_executed(&mut self, name: &[u8]) -> usize {
         let session = &self.server.session;

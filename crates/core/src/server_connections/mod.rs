@@ -140,7 +140,8 @@ impl ServerConnections<'_> {
 
     /// Removes a server connection from this worker, and from all counts but those of its ledger.
     pub(crate) fn forget(&mut self, conn: Token, out: &mut Actions) -> Option<Box<Server>> {
-        // PostgreSQL may have changed session defaults or tables, although pgweir has not received its answer.
+        // PostgreSQL may have changed session defaults or tables before the connection ended, even if pgweir has
+        // received no answer.
         let Env {
             directory,
             snapshot,

@@ -22,8 +22,8 @@
 //!   a table with such a column is not quiet either, since the name of that table is not harmless.
 //! - **COMMENT, GRANT, REVOKE** change no code.
 //! - **VACUUM, ANALYZE, REINDEX, CLUSTER, REFRESH, REPACK** run the functions of indexes and views, which could do DDL. If
-//!   all words are harmless, these functions are certified. A statement that does not begin with a table's name (`VACUUM
-//!   FULL`, `REINDEX INDEX i`, `REINDEX SCHEMA s`) runs functions of tables that it does not name: it is quiet only if the
+//!   all words are harmless, these functions are certified. A statement without a table's name (`VACUUM FULL`,
+//!   `REINDEX INDEX i`, `REINDEX SCHEMA s`) runs functions of tables that it does not name: it is quiet only if the
 //!   database has no uncertified function.
 //! - **CREATE** and **ALTER** of ROLE, USER, GROUP and DATABASE. No function belongs to these objects.
 //!
@@ -71,11 +71,12 @@ const BEFORE_KIND: [&str; 8] = words("or replace unique unlogged temp temporary 
 const ALTERED_QUIETLY: [&str; 5] = words("table role user group database");
 /// Statements that are quiet whatever they name, if all words are harmless.
 const QUIET: [&str; 3] = words("comment grant revoke");
-/// Statements that are quiet if all words are harmless. Without a name they concern all tables.
+/// Statements that run the functions of tables. They are quiet if all words are harmless, and if they name their tables
+/// or the database has no uncertified function.
 const OF_TABLES: [&str; 7] = words("vacuum analyze analyse reindex cluster refresh repack");
-/// Key words that may stand between such a statement's first word and the name of its table.
+/// Key words that may stand between the first word of a statement in [`OF_TABLES`] and the name of its table.
 const TABLE_OPTIONS: [&str; 5] = words("full freeze verbose analyze analyse");
-/// Words that show, in place of the table's name, that the statement concerns tables which it does not name.
+/// Words that stand in place of the table's name if the statement concerns tables that it does not name.
 const NOT_A_TABLE: [&str; 5] = words("index schema database system using");
 /// Words that make a table leave session state, that make its result depend on the session (row security), or that may
 /// hide other words.
@@ -191,7 +192,7 @@ impl Reader<'_> {
     fn are_harmless(&self, pieces: &[Piece<'_>]) -> bool {
         pieces.iter().all(|piece| match *piece {
             Piece::Word(name) => self.is_harmless(name) && !is_any(name, &NOISY),
-            // PostgreSQL knows `"serial"` in quotes, too.
+            // PostgreSQL also recognizes `"serial"` in quotes.
             Piece::Quoted(name) => {
                 self.is_harmless(name) && !is_any(name, &NOISY) && !name.contains(&b'"')
             }

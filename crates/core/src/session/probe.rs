@@ -64,7 +64,7 @@ const SUMMARY: &str = "SELECT CASE WHEN pg_catalog.pg_my_temp_schema() OPERATOR(
     pg_catalog.count(*) FILTER (WHERE NOT from_sql AND NOT pg_catalog.starts_with(name, 'PGWEIR_')),\
     pg_catalog.count(*) FILTER (WHERE NOT from_sql AND pg_catalog.starts_with(name, 'PGWEIR_')) \
     FROM pg_catalog.pg_prepared_statement()";
-/// The largest number of bytes of the texts of prepared statements that an inspection reads.
+/// The maximum length of the texts of all SQL-prepared statements that an inspection reads, in bytes.
 const STATEMENT_BYTES_MAX: u32 = 1024 * 1024;
 const VALUE: &str = "pg_catalog.current_setting(name, true)";
 /// Divides by zero if the value is too long. The expression has no constant part that the planner could evaluate.
@@ -243,9 +243,9 @@ fn compared(baseline: &Baseline) -> Vec<u8> {
     text
 }
 
-/// Returns the query for the prepared statements. PostgreSQL returns for each of them the whole text that has prepared
-/// it: a text with many PREPARE is returned many times. If the texts are too long together, none is returned, and the
-/// statements pin the client.
+/// Returns the query for the prepared statements. For each statement, PostgreSQL returns the whole text that contained
+/// its PREPARE. So a text with many PREPARE is returned many times. If the texts are too long together, the query
+/// returns none of them, and the statements pin the client.
 fn statements() -> Vec<u8> {
     let [open, close] = ESCAPED;
     format!(

@@ -15,7 +15,7 @@ pub fn changed_roles(text: &[u8]) -> Vec<String> {
         let behind = &words[at + 2..];
         match (pair[0].as_str(), pair[1].as_str()) {
             ("drop", "role" | "user" | "group") => {
-                // The names of all further statements are among these words.
+                // These words also contain all names in later statements.
                 found.extend_from_slice(&behind[..behind.len().min(NAMES_MAX)]);
                 break;
             }

@@ -15,8 +15,8 @@ use crate::{Time, WorkerId};
 pub const WINDOW: u64 = 500_000;
 /// Microseconds for which a report counts. After that, the worker counts as idle.
 const REPORT_KEPT: u64 = 3 * WINDOW;
-/// Microseconds after a change of the number of active workers before the next change, and between two times that a worker
-/// gives clients away: by then the loads show the effect.
+/// The pause in microseconds between two changes of the number of active workers, and between two times that the same
+/// worker gives clients away. After this pause, the loads show the effect.
 const SETTLING: u64 = 2 * WINDOW;
 /// Microseconds for which the load must be low before one worker less takes part.
 const LOW_FOR: u64 = 3_000_000;
@@ -38,12 +38,12 @@ pub struct WorkerLoads {
     logins: LoginDelays,
 }
 
-/// Logins and disconnects that wait until queries were served (`login_slice`).
+/// Logins and disconnects that wait until a worker has served queries (`login_slice`).
 #[derive(Debug, Default)]
 struct LoginDelays {
-    /// Those that wait at present.
+    /// The number of logins and disconnects that wait at present, of all workers.
     waiting: AtomicUsize,
-    /// The number of turns of event loops in which they used up their time.
+    /// The number of turns of event loops in which logins and disconnects used up their time.
     turns: AtomicU64,
 }
 
@@ -69,7 +69,7 @@ struct Plan {
 struct Report {
     /// Thousandths of a CPU.
     busy: u32,
-    /// The same, changed by the clients that have moved since: an estimate.
+    /// An estimate of `busy` that takes into account which clients have moved since the report.
     expected: u32,
     at: Time,
     /// When the worker last gave clients to another one because of the load.
@@ -203,10 +203,10 @@ impl WorkerLoads {
         self.moves.load(Ordering::Relaxed)
     }
 
-    /// Replaces the number of a worker's logins and disconnects that wait until queries were served, which was `before` after
-    /// the last turn. `used_up`: they have used up their time in this turn.
+    /// Replaces one worker's part of the number of logins and disconnects that wait: `before` is the part that it
+    /// published last. `used_up`: logins and disconnects have used up their time in this turn.
     pub fn publish_waiting_logins(&self, before: usize, now: usize, used_up: bool) {
-        // The sum wraps around when `now` is less.
+        // If `now` is less than `before`, both this difference and the sum wrap around.
         let change = now.wrapping_sub(before);
         self.logins.waiting.fetch_add(change, Ordering::Relaxed);
         if used_up {
@@ -214,8 +214,8 @@ impl WorkerLoads {
         }
     }
 
-    /// Returns the number of logins and disconnects that wait until queries were served, and the number of turns of event
-    /// loops in which they used up their time.
+    /// Returns the number of logins and disconnects that wait, and the number of turns of event loops in which they
+    /// used up their time.
     #[must_use]
     pub fn login_delays(&self) -> (usize, u64) {
         let waiting = self.logins.waiting.load(Ordering::Relaxed);
@@ -247,7 +247,7 @@ impl Plan {
         recent.map_or(0, |report| report.busy)
     }
 
-    /// Returns the load that a worker probably has after the moves since its report.
+    /// Returns the estimated load of a worker after the moves of clients since its report.
     fn expected(&self, worker: usize, now: Time) -> u32 {
         let report = self.reports.get(worker);
         let recent = report.filter(|report| now.since(report.at) < REPORT_KEPT);
@@ -267,7 +267,8 @@ impl Plan {
             return active;
         }
         if all > active as u64 * u64::from(target) && active < workers {
-            // All that the load needs join at once. While all are busy, it may need more than shows.
+            // All workers that the load needs become active at once. If all active workers are fully busy, the load may
+            // need even more workers than the reports show.
             let needed = all.div_ceil(u64::from(target)) as usize;
             return needed.clamp(active + 1, workers);
         }
@@ -296,7 +297,7 @@ impl Plan {
         if !is_due || has_given {
             return None;
         }
-        // The next worker that gives clients away in this window chooses by these loads.
+        // Other workers that give clients away in this window see these estimates.
         self.expect(worker.index(), mine - difference / 2, now);
         self.expect(least, mine - difference / 2, now);
         self.reports.get_mut(worker.index())?.gave_at = Some(now);
@@ -306,10 +307,10 @@ impl Plan {
         })
     }
 
-    /// Notes the load that a worker will probably have after clients have moved.
+    /// Notes the estimated load of a worker after clients have moved.
     fn expect(&mut self, worker: usize, busy: u32, now: Time) {
         if let Some(report) = self.reports.get_mut(worker) {
-            // A worker that sleeps has sent no report that counts.
+            // The last report of a worker that sleeps does not count any more.
             if now.since(report.at) >= REPORT_KEPT {
                 report.busy = 0;
                 report.at = now;
@@ -417,7 +418,8 @@ mod tests {
         assert_eq!(windows.report(&[550, 100], 4), [], "below the target");
     }
 
-    /// When the load rises at once, a step takes a second. Busy workers give clients to different workers.
+    /// While the load is high, the number of active workers grows once a second. Busy workers give clients to different
+    /// workers.
     #[test]
     fn many_workers_join_a_high_load_in_a_few_steps() {
         let mut windows = Windows::new(16);

@@ -1,8 +1,8 @@
 //! The log: one line per event in PgBouncer's form or as JSON, to standard error, the log file and syslog. Syslog gets
 //! PgBouncer's form.
 //!
-//! A worker collects its lines, and writes them together when it has nothing else to do, at the latest after two
-//! milliseconds, so that many logins at once cost few system calls.
+//! A worker collects its lines, and writes them together when no event has arrived, at the latest after about two
+//! milliseconds. Therefore, many logins at once cost few system calls.
 
 mod json;
 mod syslog;
@@ -222,7 +222,7 @@ impl LogBuffer {
             ..
         } = self;
         let level = json::level_name(line.level);
-        // Each login writes two lines: pieces are pushed, which takes a third of the instructions of `write!`.
+        // Each login writes two log lines. Appending the pieces takes a third of the instructions of `write!`.
         bytes.push_str(date);
         bytes.push('.');
         for place in [100, 10, 1] {
@@ -278,7 +278,7 @@ impl LogBuffer {
         self.flush();
     }
 
-    /// Returns whether no collected lines wait to be written.
+    /// Returns whether all lines so far are written.
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.records.is_empty()
     }
@@ -316,9 +316,9 @@ impl LogBuffer {
 /// Names and messages come from the network: a line break or an escape code in them must not
 /// forge a line or command a terminal.
 fn push_clean(line: &mut String, text: &str) {
-    // 0xc2 is the first byte of the control characters above ASCII.
+    // In UTF-8, 0xc2 is the first byte of the control characters above ASCII.
     let needs_care = |byte: u8| byte < b' ' || byte == 0x7f || byte == 0xc2;
-    // Every byte is looked at, which the compiler does for many at once: nearly all texts are clean.
+    // The loop has no early exit, so that the compiler can examine many bytes at once. Nearly all texts are clean.
     if !text
         .bytes()
         .fold(false, |found, byte| found | needs_care(byte))

@@ -150,7 +150,7 @@ impl Load {
         }
     }
 
-    /// Replaces the number of a worker's logins and disconnects that wait until queries were served, at the end of a turn.
+    /// Replaces one worker's part of the number of logins and disconnects that wait, at the end of a turn.
     pub(super) fn publish_waiting_logins(&self, before: usize, now: usize, used_up: bool) {
         self.loads.publish_waiting_logins(before, now, used_up);
     }
@@ -332,8 +332,8 @@ impl Io {
 }
 
 impl<P: Pooler> Driver<P> {
-    /// Accepts clients of a listening socket. The socket is level-triggered: remaining clients are reported again.
-    /// Stops at the time `until`, but accepts at least one client.
+    /// Accepts clients of a listening socket until the time `until`, but at least one. The socket is level-triggered:
+    /// the remaining clients are reported again.
     pub(super) fn accept(&mut self, index: u32, until: Time) {
         self.accept_some(index, until);
         self.io.poller.rearm_listener(index);

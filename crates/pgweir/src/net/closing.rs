@@ -40,7 +40,7 @@ pub(super) struct Lingering {
     unsent: Option<Box<Unsent>>,
     /// The number of bytes that were read and dropped.
     dropped: usize,
-    /// Whether an event of this connection is postponed.
+    /// Whether an event of this connection waits in the queue of postponed events (`logins`).
     pub(super) is_postponed: bool,
     /// Distinguishes the timer of this stage from older ones.
     serial: u32,

@@ -38,7 +38,7 @@ use crate::{
 
 /// The largest number of events that one wait returns.
 const EVENTS_MAX: usize = 1024;
-/// The time in microseconds for which lines of the log wait for more lines while the worker is busy.
+/// The time in microseconds for which log lines wait for more lines while events arrive.
 const LOG_WAIT_US: u64 = 2_000;
 
 /// The parts of the process that a worker's driver uses: clock, sockets, channels, log.
@@ -81,7 +81,7 @@ pub(crate) struct Driver<P = Worker> {
     busy_meter: BusyMeter,
     messages: Vec<WorkerMessage>,
     carried: Vec<Token>,
-    /// When the oldest line of the log was collected that is not written yet.
+    /// When the oldest log line that is not written yet was collected.
     log_since: Option<Time>,
 }
 
@@ -199,8 +199,10 @@ impl<P: Pooler> Driver<P> {
         Ok(())
     }
 
-    /// Writes the collected lines of the log, if the worker has nothing else to do. Else they wait for more lines, for at
-    /// most [`LOG_WAIT_US`]: a login writes two lines, and a call of the system for each would take as long as half the login.
+    /// Writes the collected log lines if `is_idle`: the wait has reported no events. With io_uring, this is always so,
+    /// since the events are taken from the ring later. Otherwise the lines wait for more lines, for at most
+    /// [`LOG_WAIT_US`]: a login writes two lines, and a system call for each of them would take half as long as the
+    /// login.
     fn flush_log(&mut self, is_idle: bool) {
         let since = *self.log_since.get_or_insert(self.io.now);
         if is_idle || self.io.now.since(since) >= LOG_WAIT_US {
@@ -209,8 +211,9 @@ impl<P: Pooler> Driver<P> {
         }
     }
 
-    /// Sends these messages once the postponed events have been served, if the wait returned so few events that it reported
-    /// everything that arrived before the messages were written.
+    /// Sends these messages when all events have been served that arrived before the messages were queued. A wait that
+    /// returned [`EVENTS_MAX`] events may not have reported all of these events: then the messages are kept for the
+    /// next turn.
     fn send_once_read(&mut self, letters: Vec<(WorkerId, Mail)>, events: usize) {
         match events < EVENTS_MAX {
             true => self.io.turn.logins.send_after_present(letters),

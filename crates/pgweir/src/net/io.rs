@@ -100,7 +100,7 @@ pub(super) struct Turn {
     pub(super) number: u32,
     /// Connections that have used up their share of this turn.
     pub(super) carried: Vec<Token>,
-    /// Logins and disconnects, which are served at the end of the turn.
+    /// The logins and disconnects that are served at the end of the turn.
     pub(super) logins: WaitingLogins,
     /// The rest of this turn's share.
     pub(super) handshake_steps: u32,

@@ -1,9 +1,9 @@
-//! Logins and disconnects, which wait until the worker has served the queries of a turn.
+//! Logins and disconnects, which wait until the worker has served the queries of a turn of its event loop.
 //!
-//! A step of a login takes as long as several transactions, and a thousand clients may log in or disconnect at once. So in
-//! each turn of the event loop, the worker first serves clients that have logged in, and all servers. Events of clients
-//! that log in, disconnects of idle clients, and new clients are postponed; they get the time of `login_slice` at the end of
-//! the turn, and what is left waits for the next turn.
+//! A step of a login takes as long as several transactions, and a thousand clients may log in or disconnect at once. So
+//! in each turn, the worker first serves the servers, and the clients that have logged in. Events of clients that are
+//! logging in, disconnects of idle clients, and new clients are postponed to the end of the turn, where they get the
+//! time of `login_slice`. The rest waits for the next turn.
 
 use std::{collections::VecDeque, mem};
 
@@ -20,12 +20,12 @@ use super::{
     table::Connection,
 };
 
-/// The flags of a connection whose peer has closed or lost it.
+/// The flags of a connection that the peer has closed, or that has failed.
 const GONE: EventFlags = EventFlags::RDHUP
     .union(EventFlags::HUP)
     .union(EventFlags::ERR);
 
-/// What the postponed events of a connection report; the last variants include the first ones.
+/// The postponed events of a connection. Each variant includes the variants before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Postponed {
     /// No event is postponed.
@@ -39,7 +39,7 @@ pub(crate) enum Postponed {
 /// The logins and disconnects of a worker that wait for the end of a turn.
 #[derive(Debug, Default)]
 pub(super) struct WaitingLogins {
-    /// Whether anything waits: the worker must not sleep.
+    /// Whether anything waits. If so, the worker must not sleep.
     pub(super) are_due: bool,
     /// Connections with a postponed event, each once, and connections that are being closed.
     queue: VecDeque<Key>,
@@ -49,9 +49,9 @@ pub(super) struct WaitingLogins {
     listeners: Vec<u32>,
     /// The number of entries that have left the queue so far.
     taken: u64,
-    /// Messages to be sent when the queue has lost this number of entries in all.
+    /// Messages, and the value of `taken` at which they are sent.
     letters: VecDeque<(u64, Vec<(WorkerId, Mail)>)>,
-    /// The number of waiting logins that the metrics have.
+    /// The number of waiting logins and disconnects that was published last.
     published: usize,
 }
 
@@ -109,8 +109,8 @@ impl WaitingLogins {
 }
 
 impl Connection {
-    /// Returns whether an event of this connection waits until queries were served: the client logs in, or an idle client
-    /// has disconnected.
+    /// Returns whether an event of this connection is postponed: the client is logging in, or an idle client has
+    /// disconnected.
     #[inline]
     pub(super) fn waits_for_queries(&self, flags: EventFlags) -> bool {
         self.logs_in || (flags.intersects(GONE) && self.client && self.mode == ReadMode::Notify)
@@ -118,7 +118,7 @@ impl Connection {
 }
 
 impl Io {
-    /// Postpones an event of a client. Bytes that the client can receive again are written at once.
+    /// Postpones an event of a client. If the client can receive again, unsent bytes are written at once.
     pub(super) fn postpone(&mut self, token: Token, flags: EventFlags) {
         if flags.contains(EventFlags::OUT) {
             self.flush(token);
@@ -158,7 +158,8 @@ impl Io {
         }
     }
 
-    /// Publishes how many logins and disconnects wait, at the end of a turn in which they did or did not use up their share.
+    /// Publishes how many logins and disconnects wait at the end of a turn. `used_up`: they have used up their time in
+    /// this turn.
     fn publish_waiting_logins(&mut self, used_up: bool) {
         let logins = &mut self.turn.logins;
         let waiting = logins.queue.len() + logins.clients.len();
@@ -170,7 +171,7 @@ impl Io {
 }
 
 impl<P: Pooler> Driver<P> {
-    /// Serves logins and disconnects, until their share of this turn has passed; at least one step.
+    /// Serves logins and disconnects until their time in this turn is used up. Serves at least one event.
     pub(super) fn serve_logins(&mut self) {
         let used_up = self.serve_waiting_logins();
         while let Some(letters) = self.io.turn.logins.due_letters() {
@@ -182,10 +183,11 @@ impl<P: Pooler> Driver<P> {
         self.io.publish_waiting_logins(used_up);
     }
 
-    /// Returns whether the share was used up.
+    /// Returns whether the time was used up.
     fn serve_waiting_logins(&mut self) -> bool {
         let began = self.clock.now();
-        // Queries that have taken longer than the slice must not leave logins a small part of the time.
+        // If the queries have taken longer than the slice, logins get as much time as the queries. With the slice
+        // alone, they would get only a small part of the time.
         let share = match self.io.options.login_slice_us {
             0 => 0,
             slice => began.since(self.io.now).max(slice),
@@ -225,7 +227,7 @@ impl<P: Pooler> Driver<P> {
         };
         match mem::take(&mut connection.postponed) {
             Postponed::Nothing => return,
-            // The bytes may have been read since the event.
+            // The bytes may have been read after the event.
             Postponed::Readable => {
                 connection.input.readable |= connection.mode == ReadMode::Deliver
                     || peek_byte(connection) != Err(Errno::AGAIN);

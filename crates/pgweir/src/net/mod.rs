@@ -6,7 +6,7 @@
 //! - `driver`: the event loop, which distributes the events.
 //! - `secure`: the layer between sockets and core for encrypted connections.
 //! - `execute`: carries out the core's actions. `accept` and `connect`: new connections. `read` and `send`: their bytes.
-//!   `closing`: connections that end. `logins`: logins and disconnects, which wait until queries were served.
+//!   `closing`: connections that end. `logins`: logins and disconnects, which wait until queries have been served.
 //! - `poller`: either `epoll`, or `ring` (io_uring) with its `queue`, `buffers` and `request`. `receive`: bytes that a
 //!   ring has received; `fall_back`: from io_uring to epoll.
 //! - `heap`: the memory that the sockets take, and the return of freed memory to the system.

@@ -17,7 +17,7 @@ pub(crate) struct NetOptions {
     pub(crate) socket: SocketOptions,
     /// The time for which unsent bytes of a closed connection are kept, in microseconds.
     pub(crate) close_flush_us: u64,
-    /// The time for logins and disconnects in one turn of the event loop, in microseconds. With 0, one step of a login.
+    /// The time for logins and disconnects in one turn of the event loop, in microseconds. 0: one event in each turn.
     pub(crate) login_slice_us: u64,
     /// The TLS contexts of both sides.
     pub(crate) tls: Contexts,

@@ -21,9 +21,9 @@ pub(crate) struct Connection {
     pub(crate) frozen: bool,
     /// Whether the connection was accepted, as opposed to opened by pgweir.
     pub(crate) client: bool,
-    /// Whether the connection is a client that logs in.
+    /// Whether the connection is a client that is logging in.
     pub(crate) logs_in: bool,
-    /// The events of a client that wait until queries were served.
+    /// The events of a client that are postponed until queries have been served.
     pub(crate) postponed: Postponed,
     /// The state of its output.
     pub(crate) output: OutputState,

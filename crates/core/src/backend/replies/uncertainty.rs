@@ -31,17 +31,15 @@ impl Replies {
             && self.front_mark().is_none()
     }
 
-    /// Returns what has not ended with the last loan: see [`Server::unfinished`](crate::backend::Server::unfinished).
+    /// Returns a description of a note that has outlasted the last loan: see
+    /// [`Server::unfinished`](crate::backend::Server::unfinished).
     pub(in crate::backend) fn unfinished(&self) -> Option<&'static str> {
         let countdowns = [self.certainty.dropping, self.certainty.restoring];
         first_of(&[
-            (!self.is_settled(), "a reply"),
+            (!self.is_settled(), "an outstanding reply"),
             (self.certainty.is_uncertain, "an uncertain reply"),
-            (self.early > 0, "a reply of pgweir's own"),
-            (
-                self.awaited || self.is_full,
-                "a wait of the client's messages",
-            ),
+            (self.early > 0, "a reply that pgweir has to send"),
+            (self.awaited || self.is_full, "client messages that wait"),
             (self.skipping, "messages that the server skips"),
             (
                 self.copy.ignored_syncs > 0,

@@ -55,12 +55,13 @@ impl NextLoan {
         self.cancels = self.cancels.saturating_sub(1);
     }
 
-    /// Returns what has not ended before the next loan: see [`Server::unfinished`](super::Server::unfinished).
+    /// Returns a description of work that must still end before the next loan: see
+    /// [`Server::unfinished`](super::Server::unfinished).
     pub(crate) fn unfinished(&self) -> Option<&'static str> {
         first_of(&[
             (self.needs_reset, "server_reset_query"),
             (self.awaits_cancels(), "a cancel request"),
-            (self.destined.is_some(), "the way to another worker"),
+            (self.destined.is_some(), "a move to another worker"),
         ])
     }
 

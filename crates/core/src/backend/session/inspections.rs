@@ -133,11 +133,12 @@ impl Inspections {
         self.failed = FailedInspections::default();
     }
 
-    /// Returns what has not ended with the last loan: see [`Server::unfinished`](crate::backend::Server::unfinished).
+    /// Returns a description of a note that has outlasted the last loan: see
+    /// [`Server::unfinished`](crate::backend::Server::unfinished).
     pub(super) fn unfinished(&self) -> Option<&'static str> {
         first_of(&[
             (self.failed.again_at.is_some(), "a failed inspection"),
-            (self.turn_until.is_some(), "a turn"),
+            (self.turn_until.is_some(), "a client's turn"),
             (self.is_missing, "an inspection that is missing"),
             (self.must_be_exact, "the demand for a full inspection"),
             (self.is_counted, "the count of a pinned client"),

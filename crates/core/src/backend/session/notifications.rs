@@ -85,15 +85,19 @@ impl ServerNotifications {
         self.channels = channels;
     }
 
-    /// Notes that the client has left, with all that it waited for.
+    /// Notes that the client has left: forgets its notifications and its channels.
     pub(super) fn client_left(&mut self) {
         *self = Self::default();
     }
 
-    /// Returns what has not ended with the last loan: see [`Server::unfinished`](crate::backend::Server::unfinished).
+    /// Returns a description of a note that has outlasted the last loan: see
+    /// [`Server::unfinished`](crate::backend::Server::unfinished).
     pub(super) fn unfinished(&self) -> Option<&'static str> {
         first_of(&[
-            (self.channels.is_some(), "channels that were read"),
+            (
+                self.channels.is_some(),
+                "channels that an inspection has read",
+            ),
             (self.listens_itself, "a LISTEN for this server"),
         ])
     }

@@ -171,7 +171,8 @@ impl InternalQueries {
         self.ready_is_held = false;
     }
 
-    /// Returns what has not ended with the last loan: see [`Server::unfinished`](crate::backend::Server::unfinished).
+    /// Returns a description of a note that has outlasted the last loan: see
+    /// [`Server::unfinished`](crate::backend::Server::unfinished).
     pub(super) fn unfinished(&self) -> Option<&'static str> {
         first_of(&[
             (self.awaits_rows(), "a query of pgweir's own"),
@@ -298,13 +299,14 @@ pub struct InspectionAnswers {
     pub(crate) cleans: bool,
     /// Whether the query has failed, or its result was not understood.
     pub(crate) failed: bool,
-    /// Whether a value is too long to be read, or the whole answer, so that the query would fail again.
+    /// Whether a value or the whole answer is too long to be read, so that the query would fail again.
     pub(crate) is_too_long: bool,
-    /// The bytes of the rows so far.
+    /// The length of the rows so far, in bytes.
     pub(crate) bytes: usize,
 }
 
-/// The largest answer to a probe, in bytes. A client whose session has more state keeps its server.
+/// The maximum length of the answer to a probe, in bytes. If the session of a client has more state, the client keeps
+/// its server.
 const ANSWER_MAX: usize = 8 * 1024 * 1024;
 
 impl InspectionAnswers {

@@ -140,14 +140,15 @@ impl SessionSettings {
         self.forget_texts();
     }
 
-    /// Notes that the client has left: nobody is told of changes any more.
+    /// Notes that the client has left: no client waits for reports of parameter changes any more.
     pub(super) fn client_left(&mut self) {
         self.has_unsent = false;
         self.reads_notices = false;
         self.are_new = false;
     }
 
-    /// Returns what has not ended with the last loan: see [`Server::unfinished`](crate::backend::Server::unfinished).
+    /// Returns a description of a note that has outlasted the last loan: see
+    /// [`Server::unfinished`](crate::backend::Server::unfinished).
     pub(super) fn unfinished(&self) -> Option<&'static str> {
         first_of(&[
             (!self.named.is_empty(), "names of custom parameters"),

@@ -89,7 +89,7 @@ impl ServerSqlStatements {
         self.rejected.clear();
     }
 
-    /// Returns whether there are errors of statements that could not be prepared for the client's last text.
+    /// Returns whether the server could not prepare a statement for the text that was sent last.
     #[must_use]
     pub fn has_rejections(&self) -> bool {
         !self.rejected.is_empty()

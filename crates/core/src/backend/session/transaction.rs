@@ -48,19 +48,21 @@ impl TransactionState {
         self.effects = self.effects.without(SIGNALS);
     }
 
-    /// Notes that the client has left: the effects only concern the end of a request that the client waits for.
+    /// Notes that the client has left: forgets the effects of its texts, which matter only if a client waits for the
+    /// end of the request.
     pub(super) fn client_left(&mut self) {
         self.effects = Effects::default();
         self.ddl_words = None;
     }
 
-    /// Returns what has not ended with the last loan: see [`Server::unfinished`](crate::backend::Server::unfinished).
+    /// Returns a description of a note that has outlasted the last loan: see
+    /// [`Server::unfinished`](crate::backend::Server::unfinished).
     pub(super) fn unfinished(&self) -> Option<&'static str> {
         first_of(&[
             (!self.effects.is_empty(), "effects of texts"),
             (self.certified_by.is_some(), "certificates of a transaction"),
             (self.ddl.is_some(), "DDL"),
-            (self.ddl_words.is_some(), "the search of a text"),
+            (self.ddl_words.is_some(), "a text that is searched for DDL"),
             (self.schema.is_some(), "a change of the schema"),
             (self.has_changed_roles(), "a change of session defaults"),
         ])

@@ -75,7 +75,7 @@ impl ClientSocket {
         self.unread.as_deref_mut()
     }
 
-    /// Returns whether a text that has not arrived as a whole is read.
+    /// Returns whether pgweir is reading a text that has not arrived as a whole.
     #[must_use]
     pub fn reads_text(&self) -> bool {
         self.unread.is_some()

@@ -46,8 +46,8 @@ const HARMFUL_PARAMETERS: [&str; 8] = words(
      transaction session",
 );
 
-/// The largest number of pieces that are searched for the end of a call of `set_config`. The limit keeps the time for a
-/// body with many unfinished calls short.
+/// The largest number of pieces among which the end of a call of `set_config` is searched. The limit bounds the time
+/// for a body with many unfinished calls.
 const VALUE_PIECES_MAX: usize = 200;
 
 /// The language of a body.

@@ -284,8 +284,8 @@ impl Facts {
         self.graph.add_use(other, one);
     }
 
-    /// Adds a function of PostgreSQL itself. `is_declared_harmless`: it is declared to have no effects, so that only the
-    /// effects count that are known by its name.
+    /// Adds a function of PostgreSQL itself. `is_declared_harmless`: its row declares the function neither volatile nor
+    /// parallel unsafe or restricted. Then the function has only those effects that pgweir knows by its name.
     fn add_builtin(&mut self, oid: u32, name: &str, is_declared_harmless: bool) {
         let bits = match builtin_effects(name.as_bytes()) {
             Some(traces) => traces.read,

@@ -13,8 +13,9 @@ SET LOCAL work_mem TO '32MB';
 SET LOCAL jit TO off;
 SET LOCAL quote_all_identifiers TO off;
 SELECT 'd', d.oid, current_setting('server_encoding'), pg_is_in_recovery() FROM pg_database d WHERE d.datname = current_database();
--- Functions of PostgreSQL itself that may keep something: pgweir knows their names, or denies them. A function that
--- somebody has declared harmless, or granted, is still known by its name.
+-- Functions of PostgreSQL itself that may change the session: pgweir knows their effects by their names, or counts them
+-- as opaque. The query also returns functions that ALTER FUNCTION or GRANT has changed since initdb: even if they are
+-- now declared STABLE and PARALLEL SAFE, they keep the effects that pgweir knows by their names.
 SELECT 'b', oid, proname, provolatile = 'v' OR proparallel <> 's' FROM pg_proc
   WHERE oid < 16384 AND pronamespace = 'pg_catalog'::regnamespace
     AND (provolatile = 'v' OR proparallel <> 's' OR xmin::text::bigint > coalesce((SELECT max(xmin::text::bigint) FROM pg_depend
@@ -28,8 +29,9 @@ SELECT 'i', oid FROM pg_proc WHERE oid < 16384 AND (starts_with(proname, 'has_')
     'getpgusername', 'pg_client_encoding', 'pg_cursor', 'pg_has_role', 'pg_listening_channels',
     'pg_lock_status', 'pg_my_temp_schema', 'pg_prepared_statement', 'pg_show_all_settings',
     'pg_stat_get_activity', 'random', 'random_normal', 'row_security_active', 'uuidv4', 'uuidv7']));
--- Objects of PostgreSQL itself that somebody has replaced: initdb creates the extension plpgsql in its last
--- transactions, and later ones have higher numbers. The languages internal, c and sql have the OIDs 12 to 14.
+-- Objects of PostgreSQL itself that somebody has changed: their transaction number is higher than that of the extension
+-- plpgsql, which initdb creates in one of its last transactions. The languages internal, c and sql have the OIDs 12 to
+-- 14.
 SELECT 'c', own.object FROM (
     SELECT concat('function ', oid::regprocedure), xmin FROM pg_proc WHERE oid < 16384 AND prolang NOT IN (12, 13)
     UNION ALL SELECT concat('operator ', oid::regoperator), xmin FROM pg_operator WHERE oid < 16384
@@ -62,7 +64,7 @@ SELECT 'q', fktable::regclass::text, fkcols::text FROM pg_get_catalog_foreign_ke
     'pg_ts_template{tmplinit}', 'pg_ts_template{tmpllexize}', 'pg_type{typanalyze}', 'pg_type{typinput}',
     'pg_type{typmodin}', 'pg_type{typmodout}', 'pg_type{typoutput}', 'pg_type{typreceive}', 'pg_type{typsend}',
     'pg_type{typsubscript}']);
--- Languages are known by their handler: they can be renamed.
+-- A language can be renamed, so pgweir recognizes PL/pgSQL by its handler.
 SELECT 'l', l.lanname FROM pg_language l LEFT JOIN pg_proc h ON h.oid = l.lanplcallfoid
   WHERE l.oid NOT IN (12, 13, 14) AND (h.prosrc, h.probin) IS DISTINCT FROM ('plpgsql_call_handler', '$libdir/plpgsql');
 SELECT 'v', evtname, evtevent, evtfoid::oid FROM pg_event_trigger WHERE evtenabled <> 'D';

@@ -87,7 +87,7 @@ struct Reader<'a> {
     /// The end of the last INSERT or MERGE that is a verb, and not a name.
     verb_end: usize,
     statement: Statement,
-    /// The effects of DO, once the text contains one. They are those of the whole text.
+    /// The effects of a DO, if the text has one. They are computed once, from the whole text.
     unreadable: Option<Effects>,
 }
 
@@ -110,8 +110,9 @@ struct Statement {
     depth: u32,
     /// Whether a word that may be the statement's verb has occurred outside of parentheses.
     has_verb: bool,
-    /// Whether the statement calls `set_config` and is not one whose arguments the scanner understands. It is read only
-    /// once for this question, so that the time does not grow with the square of the number of calls.
+    /// Whether the statement has a call of `set_config` whose arguments the scanner does not understand. Then the
+    /// scanner does not read the statement again for its next call: the time would grow with the square of the number
+    /// of calls.
     has_other_calls: bool,
 }
 

@@ -453,7 +453,7 @@ fn write_process(source: Source<'_>, text: &mut Exposition) {
 fn write_login_work(source: Source<'_>, text: &mut Exposition) {
     let (waiting, turns) = source.directory.worker_loads().login_delays();
     let help =
-        "Steps of logins, and disconnects, that wait until queries were served: see login_slice.";
+        "Login steps and disconnects that wait until a worker has served queries: see login_slice.";
     text.gauge("pgweir_waiting_logins", help, waiting as u64);
     let help = "Turns of the event loop in which logins and disconnects used up their time: see login_slice.";
     text.family("pgweir_login_delays", Kind::Counter, help)
@@ -469,7 +469,7 @@ fn write_login_work(source: Source<'_>, text: &mut Exposition) {
         family.add(&[("kind", kind), ("state", "active")], jobs.active as u64);
         family.add(&[("kind", kind), ("state", "waiting")], jobs.waiting as u64);
     }
-    let help = "Such steps that were refused because too many waited.";
+    let help = "Slow steps of logins that were refused because too many waited.";
     let mut family = text.family("pgweir_login_jobs_refused", Kind::Counter, help);
     for (kind, jobs) in kinds {
         family.add(&[("kind", kind)], jobs.refused);

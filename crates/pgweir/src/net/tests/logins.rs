@@ -1,4 +1,4 @@
-//! Logins and disconnects wait until queries were served, and get a limited time in each turn.
+//! Logins and disconnects wait until queries have been served, and get a limited time in each turn.
 
 use super::*;
 use crate::net::io::Io;
@@ -6,7 +6,8 @@ use crate::net::io::Io;
 /// The number of clients that log in.
 const LOGINS: usize = 20;
 
-/// A world with one client that has logged in, and others that log in. A turn makes one step of a login.
+/// A world with one client that has logged in, and others that are logging in. In each turn, one step of a login is
+/// served.
 fn storm() -> (World, UnixStream, Vec<UnixStream>) {
     storm_with(|| None)
 }
@@ -43,13 +44,13 @@ fn count(seen: &[Seen], what: &Seen) -> usize {
     seen.iter().filter(|one| *one == what).count()
 }
 
-/// Returns the number of messages of clients that log in.
+/// Returns the number of messages that clients have sent in their logins.
 fn count_steps(seen: &[Seen]) -> usize {
     let steps = |one: &&Seen| matches!(one, Seen::Received(_));
     seen.iter().filter(steps).count()
 }
 
-/// The client's query is served before the logins whose messages came first.
+/// The client's query is served before the logins, although their messages have arrived earlier.
 #[test]
 fn a_query_comes_before_the_logins_of_its_turn() {
     let (mut world, mut client, mut logins) = storm();
@@ -117,7 +118,7 @@ fn new_clients_are_accepted_one_by_one() {
     world.until(|seen| count_accepted(seen) == 5);
 }
 
-/// A client that sends more while its first message waits is in the queue once, and is read once.
+/// A client that sends more while its first message waits stands in the queue once, and its bytes are read together.
 #[test]
 fn a_waiting_login_is_in_the_queue_once() {
     let (mut world, _client, mut logins) = storm();
@@ -157,7 +158,7 @@ fn a_client_that_resets_its_connection_in_its_login_is_closed() {
     });
     world.drivers[0].settle();
     write(&mut leaving, b"startup");
-    // Unread bytes make the kernel report an error to the other side.
+    // When a socket with unread bytes is closed, the kernel reports an error to the other side.
     drop(leaving);
     world.until(|seen| seen.iter().any(|one| matches!(one, Seen::Closed(_))));
     assert_eq!(world.drivers[0].io.table.len(), LOGINS);

@@ -63,7 +63,7 @@ struct Probe {
     seen: Vec<Seen>,
     answer: Answer,
     slots: HashMap<u32, u32>,
-    /// Whether new clients have logged in at once.
+    /// Whether new clients count as logged in as soon as they are accepted.
     logs_in_at_once: bool,
 }
 

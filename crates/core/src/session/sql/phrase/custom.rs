@@ -90,8 +90,8 @@ impl CustomNames {
                 match name_behind(&text[at..], is_call, is_last) {
                     Some(name) => {
                         if name.len() > CustomNames::NAME_MAX {
-                            // The words in a name that is too long are not read again, so that the time does not grow
-                            // with the square of the length.
+                            // The words in a name that is too long are not read again: the time would grow with the
+                            // square of the length.
                             at += name.len();
                         }
                         if name.contains(&b'.') {
@@ -117,8 +117,8 @@ impl CustomNames {
     }
 }
 
-/// Returns the name that follows, or an empty one if none follows; `None` if only the next piece of the text decides. The
-/// name ends after [`CustomNames::NAME_MAX`] bytes and one more.
+/// Returns the name that follows, or an empty one if none follows; `None` if only the next piece of the text decides.
+/// Of a name longer than [`CustomNames::NAME_MAX`], returns one byte more than this length.
 fn name_behind(text: &[u8], is_call: bool, is_last: bool) -> Option<Vec<u8>> {
     // A byte that no name has stands for the end.
     let mut bytes = text.iter().copied().chain(is_last.then_some(0)).peekable();

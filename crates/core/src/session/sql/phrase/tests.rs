@@ -179,7 +179,7 @@ fn custom_parameters() {
     check("set \"a.b\" = 1; set \"c\".\"d\" = 1", &["a.b", "c.d"]);
     check("select current_setting('search_path'), set_config(", &[]);
     check("set a. = 1", &[]);
-    // Words in a name that is too long are not read again, and words behind it are.
+    // Words in a name that is too long are not read again, but words after it are read.
     let long = "set.".repeat(CustomNames::NAME_MAX / 4);
     let text = format!("set {long}set.set.; set a.b = 1");
     let names = custom_names(text.as_bytes());
