@@ -35,7 +35,7 @@ pub enum PlantedFault {
     /// Ticks come this number of microseconds late, so clients keep their servers beyond their turns.
     LateTicks(u64),
     /// The beginning of every nth reply reaches the client, but the pooler does not see that, and the server is lost.
-    /// So the pooler repeats the request on another standby, although the client has received a part of the reply.
+    /// The pooler then repeats the request on another standby, and the client gets a second reply.
     UnseenReply(u32),
     /// Servers report that they are standbys, but can write. So the pooler repeats requests that may have written.
     FalseStandbys,

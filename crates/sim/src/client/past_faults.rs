@@ -85,8 +85,8 @@ impl Client {
             "the connection that listened for it was lost" => {
                 self.listens() && (faults.servers_lost || faults.logins_failed)
             }
-            // A client has asked to end its server. The drain may disconnect this client before the server reads the
-            // request.
+            // A drain disconnects clients outside of a transaction, among them those that have just asked to end their
+            // server.
             LAST_WORDS if faults.drain && self.is_outside_transaction() => true,
             LAST_WORDS if faults.drain && !self.has_ended_server => false,
             "server conn crashed?" | LAST_WORDS | UNKNOWN => faults.servers_lost,

@@ -118,7 +118,8 @@ impl CustomNames {
 }
 
 /// Returns the name that follows, or an empty one if none follows; `None` if only the next piece of the text decides.
-/// Of a name longer than [`CustomNames::NAME_MAX`], returns one byte more than this length.
+/// If the name is longer than [`CustomNames::NAME_MAX`] bytes, the function returns only its beginning, which is one byte
+/// longer than that.
 fn name_behind(text: &[u8], is_call: bool, is_last: bool) -> Option<Vec<u8>> {
     // A byte that no name has stands for the end.
     let mut bytes = text.iter().copied().chain(is_last.then_some(0)).peekable();
