@@ -109,6 +109,16 @@ def test_clients_leave_between_their_transactions(drained):
     assert pooler.wait_end() == 0
 
 
+def assert_leaves(pooler, busy):
+    """Drains the process while a busy client works: the client leaves between two transactions."""
+    busy.start()
+    machine.wait_until(lambda: busy.committed > 10, what="the busy client works")
+    code, words = end_of(pooler.drain(timeout=15))
+    assert code == 0, words
+    busy.join(10)
+    assert busy.has_left and busy.failure is None
+
+
 def test_a_busy_client_whose_server_awaits_a_login_leaves(drained, newest_pg):
     """A login trigger refuses each login: the superuser who broke it keeps the server, but not during a drain."""
     newest_pg.run("DROP DATABASE IF EXISTS refusing")
@@ -118,24 +128,14 @@ def test_a_busy_client_whose_server_awaits_a_login_leaves(drained, newest_pg):
                   dbname="refusing")
     pooler = drained(default_pool_size=2, databases={"refusing": newest_pg.entry(dbname="refusing")}, users=default_users() | {SUPERUSER: ""})
     busy = Busy(pooler, "DROP TABLE IF EXISTS logins", user=SUPERUSER, dbname="refusing")
-    busy.start()
-    machine.wait_until(lambda: busy.committed > 10, what="the busy client works")
-    code, words = end_of(pooler.drain(timeout=15))
-    assert code == 0, words
-    busy.join(10)
-    assert busy.has_left and busy.failure is None
+    assert_leaves(pooler, busy)
 
 
 def test_a_busy_client_that_keeps_its_server_leaves(drained):
     """Its sessions are not inspected while nobody else needs the server: only the drain asks for that."""
     pooler = drained(default_pool_size=5)
     busy = Busy(pooler, "DO $$ BEGIN PERFORM set_config('app.shop', 'one', false); END $$")
-    busy.start()
-    machine.wait_until(lambda: busy.committed > 10, what="the busy client works")
-    code, words = end_of(pooler.drain(timeout=15))
-    assert code == 0, words
-    busy.join(10)
-    assert busy.has_left and busy.failure is None
+    assert_leaves(pooler, busy)
 
 
 def test_new_clients_run_a_transaction_while_the_process_is_drained(drained):

@@ -117,6 +117,7 @@ fn a_wrong_number_of_connections() {
 #[test]
 fn a_kept_server_lent_twice() {
     let also = [
+        // The answer goes to the other client.
         Guarantee::Waits,
         Guarantee::OneClient,
         Guarantee::ValidActions,

@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{
     idle_clients::IdleClients,
-    scenario::{Kind, Scenario},
+    scenario::{Access, Kind, Scenario},
     storm,
 };
 use crate::stage::{
@@ -193,7 +193,7 @@ impl<'a> Measuring<'a> {
         pooler: Pooler,
     ) -> Load<'b> {
         Load {
-            tls: scenario.tls,
+            tls: scenario.access == Access::Tls,
             ..self.load(pooler.port, arguments, seconds, SAMPLING_RATE)
         }
     }

@@ -34,7 +34,7 @@ use measure::{LARGE_TABLE, Measuring};
 use monitoring::{UNWATCHED, Watchers};
 use options::Options;
 use report::{Mark, Series};
-use scenario::{HAPROXY, Kind, PGBOUNCER, Scenario};
+use scenario::{Access, HAPROXY, Kind, PGBOUNCER, Scenario};
 use subject::{Subject, SubjectKind};
 
 const SCALE: u32 = 10;
@@ -240,9 +240,9 @@ async fn run_scenario(
     terminal.line(&format!("{load}; medians of {rounds}"));
     let clients_max = measuring.clients_max(scenario.kind);
     let taking_part = |subject: &&Subject| scenario.takes(subject.kind);
-    let identity = match scenario.tls {
-        true => Some(Identity::make(stage).await?),
-        false => None,
+    let identity = match scenario.access {
+        Access::Tls => Some(Identity::make(stage).await?),
+        Access::Plain | Access::Scram => None,
     };
     let mut running = Vec::new();
     let mut series = Vec::new();
@@ -254,7 +254,7 @@ async fn run_scenario(
             settings.prepared_max = Some(count);
         }
         settings.tls.clone_from(&identity);
-        settings.scram = scenario.scram;
+        settings.scram = scenario.access == Access::Scram;
         match subject.is_watched {
             Some(true) => {
                 let (lines, own) =

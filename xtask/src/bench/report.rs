@@ -114,20 +114,16 @@ fn named<'a>(all: &'a [Series], subject: &str) -> Option<&'a Series> {
 /// Compares every series of pgweir with the targets.
 pub(super) fn marks(scenario: &Scenario, all: &[Series]) -> Vec<Mark> {
     let mut marks = Vec::new();
-    for series in all {
-        let Some(workers) = series.workers else {
-            continue;
-        };
+    for series in all.iter().filter(|series| series.workers.is_some()) {
         let is_compared = |limit| match limit {
             Limit::Ratio(subject, _) => named(all, subject).is_some(),
             Limit::AtMost(_) | Limit::AtLeast(_) | Limit::All(_) => true,
         };
         let apply = |target: &&Target| {
-            (target.workers.is_empty() || target.workers.contains(&workers))
-                && target
-                    .driver
-                    .is_none_or(|driver| series.driver == Some(driver))
-                && is_compared(target.limit)
+            let is_of_driver = target
+                .driver
+                .is_none_or(|driver| series.driver == Some(driver));
+            is_of_driver && is_compared(target.limit)
         };
         for target in scenario.targets.iter().filter(apply) {
             marks.push(mark(scenario, series, all, target));
@@ -368,7 +364,6 @@ mod tests {
         let target = Target {
             key: "cpu_us",
             limit: Limit::Ratio("pgbouncer", 1.0),
-            workers: &[],
             driver: None,
         };
         let scenario = &super::super::scenario::SCENARIOS[0];

@@ -33,10 +33,8 @@ pub(super) struct Scenario {
     pub(super) kind: Kind,
     /// Clients at once.
     clients: u32,
-    /// Whether clients use TLS.
-    pub(super) tls: bool,
-    /// Whether clients log in by SCRAM-SHA-256.
-    pub(super) scram: bool,
+    /// How clients connect.
+    pub(super) access: Access,
     /// The subject with which pgweir is compared.
     pub(super) other_proxy: OtherProxy,
     /// The targets for pgweir.
@@ -54,6 +52,17 @@ pub(super) enum OtherProxy {
     Direct,
     /// No subject: the limits are fixed.
     Nobody,
+}
+
+/// How clients connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Without TLS and without a password.
+    Plain,
+    /// Over TLS, without a password.
+    Tls,
+    /// Without TLS, with a password by SCRAM-SHA-256.
+    Scram,
 }
 
 impl OtherProxy {
@@ -80,7 +89,7 @@ impl Scenario {
             },
             SubjectKind::Haproxy => match self.other_proxy {
                 OtherProxy::PgBouncer => {
-                    self.clients <= PROXY_CLIENTS_MAX && !self.tls && !self.scram
+                    self.clients <= PROXY_CLIENTS_MAX && self.access == Access::Plain
                 }
                 OtherProxy::Preparing => true,
                 OtherProxy::Direct | OtherProxy::Nobody => false,
@@ -150,8 +159,6 @@ pub(super) struct Target {
     pub(super) key: &'static str,
     /// The limit.
     pub(super) limit: Limit,
-    /// The thread counts that the target is for; empty for all.
-    pub(super) workers: &'static [u32],
     /// The driver that the target is for; `None` for both.
     pub(super) driver: Option<Driver>,
 }
@@ -184,7 +191,6 @@ const fn ratio(key: &'static str, limit: f64, driver: Option<Driver>) -> Target 
     Target {
         key,
         limit: Limit::Ratio(PGBOUNCER, limit),
-        workers: &[],
         driver,
     }
 }
@@ -207,8 +213,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "select-only, simple protocol, 32 clients",
         kind: Kind::Pgbench(&["-S", "-M", "simple", "-c", "32", "-j", "1"]),
         clients: 32,
-        tls: false,
-        scram: false,
+        access: Access::Plain,
         other_proxy: OtherProxy::PgBouncer,
         targets: &per_transaction(0.85, 0.72),
     },
@@ -218,8 +223,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "select-only, extended protocol, 32 clients",
         kind: Kind::Pgbench(&["-S", "-M", "extended", "-c", "32", "-j", "1"]),
         clients: 32,
-        tls: false,
-        scram: false,
+        access: Access::Plain,
         other_proxy: OtherProxy::PgBouncer,
         targets: &per_transaction(0.85, 0.72),
     },
@@ -229,8 +233,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "select-only, simple protocol, 1,000 clients",
         kind: Kind::Pgbench(&["-S", "-M", "simple", "-c", "1000", "-j", "2"]),
         clients: 1_000,
-        tls: false,
-        scram: false,
+        access: Access::Plain,
         other_proxy: OtherProxy::PgBouncer,
         targets: &per_transaction(0.75, 0.65),
     },
@@ -240,8 +243,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "select-only, extended protocol, 1,000 clients",
         kind: Kind::Pgbench(&["-S", "-M", "extended", "-c", "1000", "-j", "2"]),
         clients: 1_000,
-        tls: false,
-        scram: false,
+        access: Access::Plain,
         other_proxy: OtherProxy::PgBouncer,
         targets: &per_transaction(0.75, 0.65),
     },
@@ -251,8 +253,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "select-only, prepared statements, 32 clients",
         kind: Kind::Pgbench(&["-S", "-M", "prepared", "-c", "32", "-j", "1"]),
         clients: 32,
-        tls: false,
-        scram: false,
+        access: Access::Plain,
         other_proxy: OtherProxy::Preparing,
         targets: &PREPARED,
     },
@@ -262,8 +263,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "select-only, prepared statements, 1,000 clients",
         kind: Kind::Pgbench(&["-S", "-M", "prepared", "-c", "1000", "-j", "2"]),
         clients: 1_000,
-        tls: false,
-        scram: false,
+        access: Access::Plain,
         other_proxy: OtherProxy::Preparing,
         targets: &PREPARED,
     },
@@ -273,8 +273,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "TPC-B-like transactions, simple protocol, 32 clients",
         kind: Kind::Pgbench(&["-M", "simple", "-c", "32", "-j", "1"]),
         clients: 32,
-        tls: false,
-        scram: false,
+        access: Access::Plain,
         other_proxy: OtherProxy::PgBouncer,
         targets: &per_transaction(0.88, 0.80),
     },
@@ -284,8 +283,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "a new connection for each query, no password, 20 clients",
         kind: Kind::Pgbench(&["-C", "-S", "-c", "20", "-j", "1"]),
         clients: 20,
-        tls: false,
-        scram: false,
+        access: Access::Plain,
         other_proxy: OtherProxy::PgBouncer,
         targets: &per_transaction(0.80, 0.75),
     },
@@ -295,8 +293,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "a new connection for each query, password by SCRAM-SHA-256, 20 clients",
         kind: Kind::Pgbench(&["-C", "-S", "-c", "20", "-j", "1"]),
         clients: 20,
-        tls: false,
-        scram: true,
+        access: Access::Scram,
         other_proxy: OtherProxy::PgBouncer,
         targets: &per_transaction(0.75, 0.70),
     },
@@ -306,8 +303,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "select-only over TLS, simple protocol, 32 clients",
         kind: Kind::Pgbench(&["-S", "-M", "simple", "-c", "32", "-j", "1"]),
         clients: 32,
-        tls: true,
-        scram: false,
+        access: Access::Tls,
         other_proxy: OtherProxy::PgBouncer,
         targets: &per_transaction(0.85, 0.80),
     },
@@ -317,8 +313,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "a new connection over TLS for each query (ECDSA certificate), 20 clients",
         kind: Kind::Pgbench(&["-C", "-S", "-c", "20", "-j", "1"]),
         clients: 20,
-        tls: true,
-        scram: false,
+        access: Access::Tls,
         other_proxy: OtherProxy::PgBouncer,
         targets: &per_transaction(0.65, 0.60),
     },
@@ -328,8 +323,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "COPY TO STDOUT of a large table, one client",
         kind: Kind::Copy,
         clients: 1,
-        tls: false,
-        scram: false,
+        access: Access::Plain,
         other_proxy: OtherProxy::PgBouncer,
         targets: &[
             ratio("cpu_s_gb", 0.45, Some(Driver::Epoll)),
@@ -343,13 +337,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "connected clients that do nothing",
         kind: Kind::Idle,
         clients: 5_000,
-        tls: false,
-        scram: false,
+        access: Access::Plain,
         other_proxy: OtherProxy::PgBouncer,
         targets: &[Target {
             key: "kb_client",
             limit: Limit::AtMost(3.0),
-            workers: &[],
             driver: None,
         }],
     },
@@ -359,13 +351,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "as many connected clients as the limit of open files allows, each asks once",
         kind: Kind::Max,
         clients: 18_000,
-        tls: false,
-        scram: false,
+        access: Access::Plain,
         other_proxy: OtherProxy::PgBouncer,
         targets: &[Target {
             key: "served",
             limit: Limit::All("wanted"),
-            workers: &[],
             driver: None,
         }],
     },
@@ -378,13 +368,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             ["-csearch_path=public", "-csearch_path=public,pg_catalog"],
         ),
         clients: 100,
-        tls: false,
-        scram: false,
+        access: Access::Plain,
         other_proxy: OtherProxy::Nobody,
         targets: &[Target {
             key: "kept",
             limit: Limit::AtLeast(0.8),
-            workers: &[],
             driver: None,
         }],
     },
@@ -394,13 +382,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "1,000 clients that each prepare the same 1,000 statements: memory beside the texts",
         kind: Kind::Statements(1_000),
         clients: 1_000,
-        tls: false,
-        scram: false,
+        access: Access::Plain,
         other_proxy: OtherProxy::Nobody,
         targets: &[Target {
             key: "kb_client",
             limit: Limit::AtMost(4.0),
-            workers: &[],
             driver: None,
         }],
     },
@@ -410,8 +396,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "statements that touch a session, one client, x direct",
         kind: Kind::State,
         clients: 1,
-        tls: false,
-        scram: false,
+        access: Access::Plain,
         other_proxy: OtherProxy::Direct,
         targets: &[],
     },
@@ -421,8 +406,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "session state of 30 clients on 10 servers, CPU of PostgreSQL and pgweir",
         kind: Kind::Contended,
         clients: 30,
-        tls: false,
-        scram: false,
+        access: Access::Plain,
         other_proxy: OtherProxy::Nobody,
         targets: &[],
     },
@@ -432,13 +416,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "latency of queries while 1,000 clients at a time log in",
         kind: Kind::Storm,
         clients: 1_000,
-        tls: false,
-        scram: false,
+        access: Access::Plain,
         other_proxy: OtherProxy::PgBouncer,
         targets: &[Target {
             key: "added_ms",
             limit: Limit::AtMost(2.0),
-            workers: &[],
             driver: None,
         }],
     },
@@ -452,8 +434,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             sampling_rate: 0.05,
         }),
         clients: 5_000,
-        tls: false,
-        scram: false,
+        access: Access::Plain,
         other_proxy: OtherProxy::Direct,
         targets: &[],
     },
@@ -467,8 +448,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             sampling_rate: 1.0,
         }),
         clients: 128,
-        tls: false,
-        scram: false,
+        access: Access::Plain,
         other_proxy: OtherProxy::Direct,
         targets: &[],
     },

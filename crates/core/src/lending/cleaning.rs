@@ -8,7 +8,7 @@ use super::Lending;
 use crate::{
     Actions, ReadMode, Time, Token,
     backend::InternalQuery,
-    effect::{Effect, Env, SessionEffect},
+    effect::{Effect, SessionEffect},
     loan::AbandonedSession,
     server_connections::role_settings,
     session::Class,
@@ -56,12 +56,8 @@ impl Lending<'_> {
         server.session.check_certificates(generation);
         let is_opaque = server.session.changes.class() == Class::Opaque;
         if server.is_outside_transaction() {
-            let Env {
-                directory,
-                snapshot,
-                ..
-            } = self.env;
-            role_settings::renew_changed(directory, snapshot, self.connections, conn, out);
+            let env = &self.env;
+            role_settings::renew_changed(env.directory, env.snapshot, self.connections, conn, out);
         }
         if is_opaque && !was_opaque {
             let closes = self.may_survive_clean(conn);

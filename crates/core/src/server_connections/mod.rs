@@ -142,12 +142,8 @@ impl ServerConnections<'_> {
     pub(crate) fn forget(&mut self, conn: Token, out: &mut Actions) -> Option<Box<Server>> {
         // PostgreSQL may have changed session defaults or tables before the connection ended, even if pgweir has
         // received no answer.
-        let Env {
-            directory,
-            snapshot,
-            ..
-        } = self.env;
-        role_settings::renew_changed(directory, snapshot, self.connections, conn, out);
+        let env = &self.env;
+        role_settings::renew_changed(env.directory, env.snapshot, self.connections, conn, out);
         let Some(Conn::Server(mut server)) = self.connections.remove(conn) else {
             return None;
         };

@@ -241,17 +241,19 @@ impl WorkerLoads {
 }
 
 impl Plan {
-    fn busy(&self, worker: usize, now: Time) -> u32 {
+    /// Returns the last report of a worker, if it still counts.
+    fn recent(&self, worker: usize, now: Time) -> Option<&Report> {
         let report = self.reports.get(worker);
-        let recent = report.filter(|report| now.since(report.at) < REPORT_KEPT);
-        recent.map_or(0, |report| report.busy)
+        report.filter(|report| now.since(report.at) < REPORT_KEPT)
+    }
+
+    fn busy(&self, worker: usize, now: Time) -> u32 {
+        self.recent(worker, now).map_or(0, |report| report.busy)
     }
 
     /// Returns the estimated load of a worker after the moves of clients since its report.
     fn expected(&self, worker: usize, now: Time) -> u32 {
-        let report = self.reports.get(worker);
-        let recent = report.filter(|report| now.since(report.at) < REPORT_KEPT);
-        recent.map_or(0, |report| report.expected)
+        self.recent(worker, now).map_or(0, |report| report.expected)
     }
 
     /// Returns whether the loads do not show the effect of the last change yet.

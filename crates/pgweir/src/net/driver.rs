@@ -4,8 +4,8 @@
 use std::{collections::VecDeque, io, mem, sync::Arc};
 
 use pgweir_core::{
-    Actions, AuthCheckResult, Closed, ReadMode, Time, Token, Worker, WorkerId,
-    base::memory::Memory, frontend::MovedClient, mail::Mail,
+    Actions, AuthCheckResult, ReadMode, Time, Token, Worker, WorkerId, base::memory::Memory,
+    frontend::MovedClient, mail::Mail,
 };
 use rand::{RngExt, rngs::StdRng};
 use rustix::{
@@ -19,9 +19,10 @@ use super::{
     accept::{Acceptor, Load},
     busy_meter::BusyMeter,
     io::{EncryptionBuffers, Io, Pending, Threads, Turn},
+    logins::GONE,
     poller::{Key, Poller},
     pooler::Pooler,
-    read::{error_text, peek_byte},
+    read::{end_after_error, peek_byte},
     ring::Ring,
     secure::{HANDSHAKE_STEPS_PER_TURN, SecureBuffers},
     send::Unsent,
@@ -266,16 +267,12 @@ impl<P: Pooler> Driver<P> {
         if connection.waits_for_queries(flags) {
             return self.io.postpone(token, flags);
         }
-        if flags.contains(EventFlags::ERR) && connection.mode != ReadMode::Deliver {
-            // A client that is gone needs no answer to what it sent before. From a server, bytes that arrived before
-            // the error are worth reading.
-            match peek_byte(connection) {
-                Ok(Some(_)) if !connection.client => {}
-                Ok(_) | Err(Errno::AGAIN) => return self.end(token, Closed::Eof),
-                Err(error) => return self.end(token, error_text(error)),
-            }
+        if flags.contains(EventFlags::ERR)
+            && let Some(why) = end_after_error(connection)
+        {
+            return self.end(token, why);
         }
-        if flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
+        if flags.intersects(GONE) {
             connection.input.hung_up = true;
             connection.input.readable = true;
         } else if flags.contains(EventFlags::IN) {

@@ -7,7 +7,7 @@
 
 use std::{collections::VecDeque, mem};
 
-use pgweir_core::{Action, Closed, ReadMode, Token, WorkerId, mail::Mail};
+use pgweir_core::{Action, ReadMode, Token, WorkerId, mail::Mail};
 use rustix::{event::epoll::EventFlags, io::Errno};
 
 use super::{
@@ -16,12 +16,12 @@ use super::{
     io::Io,
     poller::Key,
     pooler::Pooler,
-    read::{error_text, peek_byte},
+    read::{end_after_error, peek_byte},
     table::Connection,
 };
 
 /// The flags of a connection that the peer has closed, or that has failed.
-const GONE: EventFlags = EventFlags::RDHUP
+pub(super) const GONE: EventFlags = EventFlags::RDHUP
     .union(EventFlags::HUP)
     .union(EventFlags::ERR);
 
@@ -232,27 +232,17 @@ impl<P: Pooler> Driver<P> {
                 connection.input.readable |= connection.mode == ReadMode::Deliver
                     || peek_byte(connection) != Err(Errno::AGAIN);
             }
-            Postponed::Failed if connection.mode != ReadMode::Deliver => {
-                return self.end_failed(token);
-            }
-            Postponed::HungUp | Postponed::Failed => {
+            what => {
+                if what == Postponed::Failed
+                    && let Some(why) = end_after_error(connection)
+                {
+                    return self.end(token, why);
+                }
                 connection.input.hung_up = true;
                 connection.input.readable = true;
             }
         }
         self.serve(token);
-    }
-
-    /// Ends a connection whose socket has reported an error.
-    fn end_failed(&mut self, token: Token) {
-        let Some(connection) = self.io.table.get(token) else {
-            return;
-        };
-        let why = match peek_byte(connection) {
-            Ok(_) | Err(Errno::AGAIN) => Closed::Eof,
-            Err(error) => error_text(error),
-        };
-        self.end(token, why);
     }
 
     fn send_letters(&mut self, letters: Vec<(WorkerId, Mail)>) {

@@ -218,6 +218,20 @@ pub(super) fn peek_byte(connection: &Connection) -> Result<Option<u8>, Errno> {
     }
 }
 
+/// Returns why a connection ends whose socket has reported an error. `None`: the connection is read first, since a read
+/// is due anyway (`Deliver`), or a server has sent something before the error. A client that is gone needs no answer to
+/// what it sent before.
+pub(super) fn end_after_error(connection: &Connection) -> Option<Closed> {
+    if connection.mode == ReadMode::Deliver {
+        return None;
+    }
+    match peek_byte(connection) {
+        Ok(Some(_)) if !connection.client => None,
+        Ok(_) | Err(Errno::AGAIN) => Some(Closed::Eof),
+        Err(error) => Some(error_text(error)),
+    }
+}
+
 pub(super) fn error_text(error: Errno) -> Closed {
     Closed::Error(std::io::Error::from(error).to_string())
 }

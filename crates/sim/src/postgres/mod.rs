@@ -114,7 +114,7 @@ pub(crate) struct Cluster {
     directs: Vec<Direct>,
     /// The clients that have lost a server with unread answers, so that the results of their statements are unknown.
     unsure: Vec<usize>,
-    /// Clients whose messages a backend was working on, or whose transaction was open, when it ended.
+    /// Those clients in `unsure` whose server has ended while it worked for them, and not for the pooler itself.
     with_lost_work: Vec<usize>,
     /// The messages for each client since the last time the world collected them.
     pub(crate) said: Vec<(usize, SentMessage)>,
@@ -449,6 +449,7 @@ impl Cluster {
             session.attach(direct);
             if let Some(at) = self.unsure.iter().position(|&own| Some(own) == whose) {
                 self.unsure.swap_remove(at);
+                self.with_lost_work.retain(|&own| Some(own) != whose);
                 session.adopt_pooler_session();
             }
         }
