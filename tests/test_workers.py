@@ -14,12 +14,16 @@ def workers(pooler):
 
 
 def wakeups(pooler, worker):
-    """Returns how often a worker's thread has waited for something so far."""
-    for task in Path(f"/proc/{pooler.process.pid}/task").iterdir():
-        if (task / "comm").read_text().strip() == f"worker-{worker}":
-            lines = (task / "status").read_text().splitlines()
-            return sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
-    raise AssertionError(f"no thread of worker {worker}")
+    """Returns how often a worker's thread has waited for something so far, once it waits again. The answer to a console
+    command may arrive before the worker that gave it has gone to sleep."""
+    tasks = Path(f"/proc/{pooler.process.pid}/task").iterdir()
+    thread = next(task for task in tasks if (task / "comm").read_text().strip() == f"worker-{worker}")
+
+    def asleep():
+        status = dict(line.split(":", 1) for line in (thread / "status").read_text().splitlines())
+        switches = sum(int(value) for name, value in status.items() if "ctxt_switches" in name)
+        return status["State"].split()[0] == "S" and (switches,)
+    return machine.wait_until(asleep, 10, f"worker {worker} sleeps")[0]
 
 
 def use(clients):
