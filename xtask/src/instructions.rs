@@ -8,20 +8,20 @@
 //! is measured, too, without callgrind and in several rounds. The instructions are shown as well, since the machine's
 //! load does not change them.
 //!
-//! With `--compare`, only the transactions of [`baseline`] are counted, and a count that has grown too much is an
-//! error.
+//! With `--compare`, only the transactions of the baseline are counted, and a count that has grown too much is an
+//! error: see [`gate`].
 
 mod baseline;
+mod gate;
 
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, ExitCode},
+    process::ExitCode,
 };
 
 use clap::Parser;
 
-use self::baseline::{Baseline, Comparison, Count, GROWTH_MAX};
 use crate::stage::{
     Stage, StageError, Terminal,
     meter::Units,
@@ -52,21 +52,47 @@ const TRANSPARENT: &str = "session_state = transparent\ncatalog_check_interval =
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask instructions")]
 struct Options {
-    /// The pgweir to count.
-    #[arg(long, env = "PGWEIR_BIN", default_value = "target/release/pgweir")]
-    pgweir: PathBuf,
+    /// The pgweir to count. By default the one that the profile has in the folder `target`.
+    #[arg(long, env = "PGWEIR_BIN")]
+    pgweir: Option<PathBuf>,
+
+    /// The cargo profile with which it was built. Each has a baseline of its own.
+    #[arg(long, default_value = "release")]
+    profile: Profile,
 
     /// Valgrind, of the Debian package of this name.
     #[arg(long, default_value = "/usr/bin/valgrind")]
     valgrind: PathBuf,
 
-    /// Only compare with the baseline in the repository: fail if a count has grown by more than 3 %.
+    /// Only compare with the profile's baseline in the repository: fail if a count has grown by more than 3 %.
     #[arg(long)]
     compare: bool,
 
-    /// Only write the baseline anew.
+    /// Only write the profile's baseline anew.
     #[arg(long, conflicts_with = "compare")]
     write_baseline: bool,
+}
+
+/// The cargo profiles that have a baseline.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Profile {
+    Release,
+    Quick,
+}
+
+impl Profile {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Quick => "quick",
+        }
+    }
+
+    /// Returns the path of the file with the baseline.
+    fn baseline(self) -> PathBuf {
+        let file = format!("instructions-{}.baseline", self.name());
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
+    }
 }
 
 /// A kind of transaction.
@@ -166,39 +192,17 @@ fn kinds() -> Vec<Kind> {
     ]
 }
 
-/// Returns the transactions of the baseline.
-fn kinds_of_baseline() -> Vec<Kind> {
-    let of = |what, protocol, connects| Kind {
-        what,
-        protocol,
-        connects,
-        statement: None,
-    };
-    vec![
-        of("pgbench -S", "simple", false),
-        of("pgbench -S", "extended", false),
-        of("pgbench -S", "prepared", false),
-        of("pgbench -S with a login each time", "simple", true),
-    ]
-}
-
-/// Returns the path of the file with the baseline.
-fn baseline_path() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("instructions.baseline")
-}
-
-/// Returns the version of the compiler, which is taken for the one that built pgweir.
-fn compiler() -> Result<String, StageError> {
-    let output = Command::new("rustc").arg("--version").output();
-    let output = output.map_err(|e| StageError::new(format!("cannot run rustc --version: {e}")))?;
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-}
-
 async fn count_all(stage: &mut Stage, options: &Options) -> Result<(), StageError> {
     let terminal = stage.terminal();
+    let profile = options.profile.name();
+    let pgweir = match &options.pgweir {
+        Some(pgweir) => pgweir.clone(),
+        None => Path::new("target").join(profile).join("pgweir"),
+    };
+    let build = format!("build it: cargo build --profile {profile} -p pgweir");
     for (program, next) in [
         (&options.valgrind, "install the package valgrind"),
-        (&options.pgweir, "build it: cargo build --release -p pgweir"),
+        (&pgweir, build.as_str()),
     ] {
         if !program.is_file() {
             return Err(StageError::with_next(
@@ -208,7 +212,7 @@ async fn count_all(stage: &mut Stage, options: &Options) -> Result<(), StageErro
         }
     }
     let programs = Programs::find()?;
-    let pgweir = stage.place_program(&options.pgweir, "pgweir")?;
+    let pgweir = stage.place_program(&pgweir, "pgweir")?;
     let counts = stage.make_directory("counts")?;
     let what = "start a throw-away PostgreSQL and fill its tables";
     let postgres = terminal
@@ -224,12 +228,13 @@ async fn count_all(stage: &mut Stage, options: &Options) -> Result<(), StageErro
         valgrind: options.valgrind.to_string_lossy().into_owned(),
         counts,
     };
-    if options.compare || options.write_baseline {
-        let counted = counting.count_baseline(stage, &terminal).await?;
-        return match options.compare {
-            true => compare(&terminal, &counted),
-            false => write_baseline(&terminal, &counted),
-        };
+    if options.compare {
+        return counting.compare(stage, &terminal, options.profile).await;
+    }
+    if options.write_baseline {
+        return counting
+            .write_baseline(stage, &terminal, options.profile)
+            .await;
     }
     let mut missed = 0;
     let (long, short): (Vec<Kind>, Vec<Kind>) = kinds()
@@ -254,63 +259,6 @@ async fn count_all(stage: &mut Stage, options: &Options) -> Result<(), StageErro
         0 => Ok(()),
         missed => Err(StageError::new(format!("{missed} of them cost too much"))),
     }
-}
-
-/// Compares with the baseline. A count that has grown too much is an error.
-fn compare(terminal: &Terminal, now: &Baseline) -> Result<(), StageError> {
-    let path = baseline_path();
-    let text = fs::read_to_string(&path)
-        .map_err(|e| StageError::new(format!("cannot read {}: {e}", path.display())))?;
-    let before = Baseline::parse(&text)
-        .map_err(|why| StageError::new(format!("{} is no baseline: {why}", path.display())))?;
-    let changes = match before.compare(now) {
-        Comparison::Compared(changes) => changes,
-        Comparison::OtherCompiler => {
-            terminal.line(&format!(
-                "NOTHING WAS COMPARED: the baseline is of {}, and this is {}.",
-                before.compiler, now.compiler
-            ));
-            return Ok(());
-        }
-    };
-    terminal.heading("Instructions of pgweir per transaction, beside the baseline");
-    for change in &changes {
-        let shown = |count: Option<f64>| match count {
-            Some(count) => format!("{count:.0}"),
-            None => "-".to_owned(),
-        };
-        let growth = change.growth().map(|growth| format!("{growth:+.1} %"));
-        let verdict = match change.is_fine() {
-            true => terminal.good("fine"),
-            false => terminal.bad("TOO MANY, or without a counterpart"),
-        };
-        terminal.line(&format!(
-            "{:<60} {:>8} {:>8} {:>8}  {verdict}",
-            change.kind,
-            shown(change.before),
-            shown(change.now),
-            growth.unwrap_or_default()
-        ));
-    }
-    match changes.iter().filter(|change| !change.is_fine()).count() {
-        0 => Ok(()),
-        bad => Err(StageError::with_next(
-            format!(
-                "{bad} counts differ from the baseline by more than {:.0} %",
-                GROWTH_MAX * 100.0
-            ),
-            "find the cause; if the growth is worth it: cargo xtask instructions --write-baseline",
-        )),
-    }
-}
-
-fn write_baseline(terminal: &Terminal, counted: &Baseline) -> Result<(), StageError> {
-    let path = baseline_path();
-    let text = counted.to_string();
-    fs::write(&path, &text)
-        .map_err(|e| StageError::new(format!("cannot write {}: {e}", path.display())))?;
-    terminal.line(&text);
-    Ok(())
 }
 
 fn print_heading(terminal: &Terminal, what: &str) {
@@ -359,28 +307,6 @@ struct Counting {
 }
 
 impl Counting {
-    /// Counts the transactions of the baseline, with `session_state` off and transparent.
-    async fn count_baseline(
-        &self,
-        stage: &mut Stage,
-        terminal: &Terminal,
-    ) -> Result<Baseline, StageError> {
-        let mut counts = Vec::new();
-        for kind in kinds_of_baseline() {
-            for (state, settings) in [("off", OFF), ("transparent", TRANSPARENT)] {
-                let name = format!("{}, {}, session_state = {state}", kind.what, kind.protocol);
-                let counted = self.per_transaction(stage, settings, &kind);
-                let instructions = terminal.during(&name, counted).await?;
-                counts.push(Count {
-                    kind: name,
-                    instructions,
-                });
-            }
-        }
-        let compiler = compiler()?;
-        Ok(Baseline { compiler, counts })
-    }
-
     /// Counts instructions. Returns whether `session_state = transparent` adds no more than it may.
     async fn count(
         &self,

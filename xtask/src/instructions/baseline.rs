@@ -1,4 +1,4 @@
-//! The counts that a full test compares with. They are in a file of the repository, which
+//! The counts that the tests compare with: a file of the repository for each cargo profile, which
 //! `cargo xtask instructions --write-baseline` writes.
 
 use std::fmt;
@@ -7,14 +7,17 @@ use std::fmt;
 pub(super) const GROWTH_MAX: f64 = 0.03;
 
 const COMPILER: &str = "compiler: ";
+const PROFILE: &str = "profile: ";
 const HEADING: &str = "\
-# Instructions of pgweir per transaction, in a release build under callgrind.
+# Instructions of pgweir per transaction, counted by callgrind.
 # Written by `cargo xtask instructions --write-baseline`.
 ";
 
-/// Counts, and the compiler of the pgweir that was counted.
+/// Counts, and the build of the pgweir that was counted.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Baseline {
+    /// The cargo profile.
+    pub(super) profile: String,
     /// The output of `rustc --version`.
     pub(super) compiler: String,
     pub(super) counts: Vec<Count>,
@@ -25,15 +28,6 @@ pub(super) struct Baseline {
 pub(super) struct Count {
     pub(super) kind: String,
     pub(super) instructions: f64,
-}
-
-/// The result of a comparison with the baseline.
-#[derive(Debug, PartialEq)]
-pub(super) enum Comparison {
-    /// Nothing was compared: another compiler makes other code from the same source.
-    OtherCompiler,
-    /// Each kind that either side has.
-    Compared(Vec<Change>),
 }
 
 /// A kind of transaction, and its counts in the baseline and now.
@@ -47,10 +41,14 @@ pub(super) struct Change {
 impl Baseline {
     /// Reads the file.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let mut compiler = None;
+        let (mut profile, mut compiler) = (None, None);
         let mut counts = Vec::new();
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         for line in lines {
+            if let Some(named) = line.strip_prefix(PROFILE) {
+                profile = Some(named.to_owned());
+                continue;
+            }
             if let Some(named) = line.strip_prefix(COMPILER) {
                 compiler = Some(named.to_owned());
                 continue;
@@ -61,44 +59,52 @@ impl Baseline {
                 let kind = kind.to_owned();
                 Some(Count { kind, instructions })
             });
-            counts.push(count.ok_or_else(|| format!("neither a compiler nor a count: {line}"))?);
+            counts
+                .push(count.ok_or_else(|| format!("neither profile, compiler nor count: {line}"))?);
         }
-        let compiler = compiler.ok_or("it names no compiler")?;
-        Ok(Self { compiler, counts })
+        Ok(Self {
+            profile: profile.ok_or("it names no profile")?,
+            compiler: compiler.ok_or("it names no compiler")?,
+            counts,
+        })
     }
 
-    /// Compares counts of now with the baseline.
-    pub(super) fn compare(&self, now: &Self) -> Comparison {
-        if self.compiler != now.compiler {
-            return Comparison::OtherCompiler;
-        }
+    /// Returns each kind that this baseline or these counts of now have. Both are of the same build: another compiler
+    /// makes other code from the same source.
+    pub(super) fn changes(&self, now: &[Count]) -> Vec<Change> {
         let mut changes: Vec<_> = now
-            .counts
             .iter()
             .map(|count| Change {
                 kind: count.kind.clone(),
-                before: self.of(&count.kind),
+                before: of(&self.counts, &count.kind),
                 now: Some(count.instructions),
             })
             .collect();
-        let gone = self.counts.iter().filter(|old| now.of(&old.kind).is_none());
+        let gone = self
+            .counts
+            .iter()
+            .filter(|old| of(now, &old.kind).is_none());
         changes.extend(gone.map(|old| Change {
             kind: old.kind.clone(),
             before: Some(old.instructions),
             now: None,
         }));
-        Comparison::Compared(changes)
+        changes
     }
+}
 
-    fn of(&self, kind: &str) -> Option<f64> {
-        let found = self.counts.iter().find(|count| count.kind == kind);
-        found.map(|count| count.instructions)
-    }
+fn of(counts: &[Count], kind: &str) -> Option<f64> {
+    let found = counts.iter().find(|count| count.kind == kind);
+    found.map(|count| count.instructions)
 }
 
 impl fmt::Display for Baseline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{HEADING}{COMPILER}{}", self.compiler)?;
+        writeln!(
+            f,
+            "{HEADING}{PROFILE}{}\n{COMPILER}{}",
+            self.profile, self.compiler
+        )?;
         for Count { kind, instructions } in &self.counts {
             writeln!(f, "{instructions:>7.0} {kind}")?;
         }
@@ -125,9 +131,10 @@ impl Change {
 mod tests {
     use super::*;
 
-    fn counted(compiler: &str, counts: &[(&str, f64)]) -> Baseline {
+    fn counted(counts: &[(&str, f64)]) -> Baseline {
         Baseline {
-            compiler: compiler.to_owned(),
+            profile: "release".to_owned(),
+            compiler: "rustc 1".to_owned(),
             counts: counts
                 .iter()
                 .map(|&(kind, instructions)| Count {
@@ -139,44 +146,35 @@ mod tests {
     }
 
     fn fine(before: &Baseline, now: &Baseline) -> Vec<bool> {
-        match before.compare(now) {
-            Comparison::OtherCompiler => panic!("nothing was compared"),
-            Comparison::Compared(changes) => changes.iter().map(Change::is_fine).collect(),
-        }
+        let changes = before.changes(&now.counts);
+        changes.iter().map(Change::is_fine).collect()
     }
 
     #[test]
     fn five_percent_more_is_too_much() {
-        let before = counted("rustc 1", &[("simple, off", 6000.0), ("login", 90_000.0)]);
+        let before = counted(&[("simple, off", 6000.0), ("login", 90_000.0)]);
         assert_eq!(fine(&before, &before), [true, true]);
-        let more = counted("rustc 1", &[("simple, off", 6300.0), ("login", 92_000.0)]);
+        let more = counted(&[("simple, off", 6300.0), ("login", 92_000.0)]);
         assert_eq!(fine(&before, &more), [false, true]);
-        let less = counted("rustc 1", &[("simple, off", 3000.0), ("login", 94_500.0)]);
+        let less = counted(&[("simple, off", 3000.0), ("login", 94_500.0)]);
         assert_eq!(fine(&before, &less), [true, false]);
     }
 
     #[test]
     fn a_kind_that_only_one_side_has_is_not_fine() {
-        let before = counted("rustc 1", &[("simple, off", 6000.0), ("login", 90_000.0)]);
-        let now = counted(
-            "rustc 1",
-            &[("simple, off", 6000.0), ("extended, off", 1.0)],
-        );
+        let before = counted(&[("simple, off", 6000.0), ("login", 90_000.0)]);
+        let now = counted(&[("simple, off", 6000.0), ("extended, off", 1.0)]);
         assert_eq!(fine(&before, &now), [true, false, false]);
     }
 
     #[test]
-    fn another_compiler_is_not_compared() {
-        let before = counted("rustc 1", &[("simple, off", 6000.0)]);
-        let now = counted("rustc 2", &[("simple, off", 9000.0)]);
-        assert_eq!(before.compare(&now), Comparison::OtherCompiler);
-    }
-
-    #[test]
     fn files_are_read_as_written() {
-        let written = counted("rustc 1", &[("pgbench -S, simple, off", 6000.0)]);
+        let written = counted(&[("pgbench -S, simple, off", 6000.0)]);
         assert_eq!(Baseline::parse(&written.to_string()), Ok(written));
-        assert!(Baseline::parse("compiler: rustc 1\nmany simple\n").is_err());
-        assert!(Baseline::parse(" 6000 simple\n").is_err());
+        let build = "profile: quick\ncompiler: rustc 1\n";
+        assert!(Baseline::parse(build).is_ok());
+        assert!(Baseline::parse(&format!("{build}many simple\n")).is_err());
+        assert!(Baseline::parse("compiler: rustc 1\n 6000 simple\n").is_err());
+        assert!(Baseline::parse("profile: quick\n 6000 simple\n").is_err());
     }
 }
