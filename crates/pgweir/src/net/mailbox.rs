@@ -129,3 +129,76 @@ impl Mailboxes {
         self.0.get(of.index()).map(|mailbox| mailbox.wake.as_fd())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{env, sync::Barrier, thread, time::Instant};
+
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+
+    const RECEIVER: WorkerId = WorkerId(0);
+
+    fn numbered(sender: u32, number: u32) -> WorkerMessage {
+        WorkerMessage::Mail(Mail::LookUpAgain(Token {
+            slot: sender,
+            generation: number,
+        }))
+    }
+
+    /// Waits for wake-ups, as a worker does, until this many messages have arrived. Returns the number of wake-ups.
+    fn receive(mailboxes: &Mailboxes, next: &mut [u32], mut missing: u32) -> u32 {
+        let mut messages = Vec::new();
+        let mut wakes = 0;
+        while missing > 0 {
+            let wake = mailboxes.wake_descriptor(RECEIVER).expect("a mailbox");
+            poll(&mut [PollFd::new(&wake, PollFlags::IN)], None).expect("a wake-up");
+            rustix::io::read(wake, &mut [0; 8]).expect("a number of wake-ups");
+            wakes += 1;
+            mailboxes.take(RECEIVER, &mut messages);
+            missing -= messages.len() as u32;
+            for message in messages.drain(..) {
+                let WorkerMessage::Mail(Mail::LookUpAgain(token)) = message else {
+                    panic!("nobody has sent this: {message:?}");
+                };
+                let next = &mut next[token.slot as usize];
+                assert_eq!(token.generation, *next, "messages keep their order");
+                *next += 1;
+            }
+        }
+        wakes
+    }
+
+    /// With `PGWEIR_CONTENTION_MESSAGES=100000`, and `--nocapture`, this prints what a message costs.
+    #[test]
+    fn many_threads_fill_one_mailbox_and_each_message_arrives_once() {
+        let asked = env::var("PGWEIR_CONTENTION_MESSAGES").ok();
+        let each: u32 = asked.as_ref().map_or(500, |n| n.parse().expect("a number"));
+        for senders in [1, 4, 16, 63] {
+            let mailboxes = Mailboxes::new(1).expect("a descriptor");
+            let barrier = Barrier::new(senders + 1);
+            let mut next = vec![0; senders];
+            thread::scope(|scope| {
+                for sender in 0..senders as u32 {
+                    let (mailboxes, barrier) = (&mailboxes, &barrier);
+                    scope.spawn(move || {
+                        barrier.wait();
+                        for number in 0..each {
+                            mailboxes.send(RECEIVER, numbered(sender, number));
+                        }
+                    });
+                }
+                barrier.wait();
+                let begin = Instant::now();
+                let all = each * senders as u32;
+                let wakes = receive(&mailboxes, &mut next, all);
+                if asked.is_some() {
+                    let ns = begin.elapsed().as_nanos() / u128::from(all);
+                    println!("{senders} senders: {ns} ns per message, {wakes} wake-ups of {all}");
+                }
+            });
+            assert_eq!(next, vec![each; senders]);
+        }
+    }
+}
