@@ -11,6 +11,7 @@
 //! With `--compare`, only the transactions of the baseline are counted, and a count that has grown too much is an
 //! error: see [`gate`].
 
+mod atomics;
 mod baseline;
 mod gate;
 
@@ -22,6 +23,7 @@ use std::{
 
 use clap::Parser;
 
+use self::atomics::AtomicInstructions;
 use crate::stage::{
     Stage, StageError, Terminal,
     meter::Units,
@@ -224,6 +226,7 @@ async fn count_all(stage: &mut Stage, options: &Options) -> Result<(), StageErro
         .await?;
     let counting = Counting {
         postgres,
+        atomics: AtomicInstructions::of(&pgweir)?,
         pgweir,
         valgrind: options.valgrind.to_string_lossy().into_owned(),
         counts,
@@ -298,8 +301,18 @@ impl Kind {
     }
 }
 
+/// Numbers of instructions.
+#[derive(Debug, Clone, Copy)]
+struct Executed {
+    all: f64,
+    /// Those by which threads share memory.
+    atomic: f64,
+}
+
 struct Counting {
     postgres: Postgres,
+    /// The atomic instructions of pgweir.
+    atomics: AtomicInstructions,
     pgweir: PathBuf,
     valgrind: String,
     /// The folder into which callgrind writes.
@@ -317,8 +330,8 @@ impl Counting {
     ) -> Result<bool, StageError> {
         let what = format!("{}, {}", kind.what, kind.protocol);
         let counted = terminal.during(&what, async {
-            let off = self.per_transaction(stage, OFF, kind).await?;
-            let transparent = self.per_transaction(stage, TRANSPARENT, kind).await?;
+            let off = self.per_transaction(stage, OFF, kind).await?.all;
+            let transparent = self.per_transaction(stage, TRANSPARENT, kind).await?.all;
             Ok::<_, StageError>([off, transparent])
         });
         Ok(kind.print(terminal, counted.await?, aim))
@@ -329,11 +342,15 @@ impl Counting {
         stage: &mut Stage,
         more: &'static str,
         kind: &Kind,
-    ) -> Result<f64, StageError> {
+    ) -> Result<Executed, StageError> {
         let [few, many] = COUNTS;
         let base = self.total(stage, more, kind, few).await?;
         let all = self.total(stage, more, kind, many).await?;
-        Ok((all - base) / f64::from(many - few))
+        let transactions = f64::from(many - few);
+        Ok(Executed {
+            all: (all.all - base.all) / transactions,
+            atomic: (all.atomic - base.atomic) / transactions,
+        })
     }
 
     /// Returns the instructions of a pgweir from start to end that serves this number of transactions.
@@ -343,16 +360,23 @@ impl Counting {
         more: &'static str,
         kind: &Kind,
         transactions: u32,
-    ) -> Result<f64, StageError> {
+    ) -> Result<Executed, StageError> {
         let path = self.counts.join("callgrind.out");
         let option = format!("--callgrind-out-file={}", path.display());
-        let above = [self.valgrind.as_str(), "--tool=callgrind", &option];
+        let valgrind = self.valgrind.as_str();
+        let above = [valgrind, "--tool=callgrind", "--dump-instr=yes", &option];
         let pooler = self.start(stage, "counted", &above, more).await?;
         let length = Length::Transactions(transactions);
         let outcome = self.load(stage, kind, pooler, length).await;
         stage.stop(pooler.id).await;
         outcome?;
-        total_of(&path)
+        let text = fs::read_to_string(&path)
+            .map_err(|e| StageError::new(format!("cannot read {}: {e}", path.display())))?;
+        Ok(Executed {
+            all: total_of(&text)
+                .ok_or_else(|| StageError::new(format!("{} has no `totals`", path.display())))?,
+            atomic: self.atomics.executed(&text) as f64,
+        })
     }
 
     /// Measures time in several rounds, in turn. Returns whether `session_state = transparent` adds no more than it
@@ -453,10 +477,7 @@ impl Counting {
 }
 
 /// Returns the sum that callgrind has written.
-fn total_of(path: &Path) -> Result<f64, StageError> {
-    let text = fs::read_to_string(path)
-        .map_err(|e| StageError::new(format!("cannot read {}: {e}", path.display())))?;
+fn total_of(text: &str) -> Option<f64> {
     let found = text.lines().find_map(|line| line.strip_prefix("totals: "));
-    let found = found.and_then(|count| count.trim().parse().ok());
-    found.ok_or_else(|| StageError::new(format!("{} has no `totals`", path.display())))
+    found?.trim().parse().ok()
 }

@@ -1,12 +1,15 @@
 //! The gate: a few transactions and a login are counted and compared with a baseline in the repository.
 //!
+//! So that workers do not wait for one another, the transactions of the baseline must have no more atomic instructions,
+//! either. A transaction of a client that need not wait for a server has none.
+//!
 //! The count of a login depends a little on which events the driver sees together. So a count that seems to have grown
 //! too much is counted again, and the smallest one is compared.
 
 use std::{fs, process::Command};
 
 use super::{
-    Counting, Kind, OFF, Profile, TRANSPARENT,
+    Counting, Executed, Kind, OFF, Profile, TRANSPARENT,
     baseline::{Baseline, Change, Count, GROWTH_MAX},
 };
 use crate::stage::{Stage, StageError, Terminal};
@@ -103,9 +106,12 @@ impl Counting {
     ) -> Result<Vec<Count>, StageError> {
         let mut counts = Vec::new();
         for counted in counts_of_baseline() {
-            let instructions = self.count_named(stage, terminal, &counted).await?;
-            let kind = counted.name;
-            counts.push(Count { kind, instructions });
+            let executed = self.count_named(stage, terminal, &counted).await?;
+            counts.push(Count {
+                kind: counted.name,
+                instructions: executed.all,
+                atomics: executed.atomic,
+            });
         }
         Ok(counts)
     }
@@ -123,7 +129,8 @@ impl Counting {
             let is_fine = |change: &Change| change.kind == counted.name && change.is_fine();
             if !changes.iter().any(is_fine) {
                 let again = self.count_named(stage, terminal, counted).await?;
-                count.instructions = count.instructions.min(again);
+                count.instructions = count.instructions.min(again.all);
+                count.atomics = count.atomics.min(again.atomic);
             }
         }
         Ok(())
@@ -134,7 +141,7 @@ impl Counting {
         stage: &mut Stage,
         terminal: &Terminal,
         counted: &NamedCount,
-    ) -> Result<f64, StageError> {
+    ) -> Result<Executed, StageError> {
         let count = self.per_transaction(stage, counted.settings, &counted.kind);
         terminal.during(&counted.name, count).await
     }
@@ -150,6 +157,12 @@ fn compiler() -> Result<String, StageError> {
 /// Prints the changes. A count that has grown too much is an error.
 fn judge(terminal: &Terminal, changes: &[Change]) -> Result<(), StageError> {
     terminal.heading("Instructions of pgweir per transaction, beside the baseline");
+    let titles = ["before", "now", "", "atomic", "now"];
+    let [before, now, growth, atomic, atomic_now] = titles;
+    terminal.line(&format!(
+        "{:<60} {before:>8} {now:>8} {growth:>8} {atomic:>7} {atomic_now:>7}",
+        "transaction"
+    ));
     for change in changes {
         let shown = |count: Option<f64>| match count {
             Some(count) => format!("{count:.0}"),
@@ -160,12 +173,16 @@ fn judge(terminal: &Terminal, changes: &[Change]) -> Result<(), StageError> {
             true => terminal.good("fine"),
             false => terminal.bad("TOO MANY, or without a counterpart"),
         };
+        let all = |count: &Count| count.instructions;
+        let atomics = |count: &Count| count.atomics;
         terminal.line(&format!(
-            "{:<60} {:>8} {:>8} {:>8}  {verdict}",
+            "{:<60} {:>8} {:>8} {:>8} {:>7} {:>7}  {verdict}",
             change.kind,
-            shown(change.before),
-            shown(change.now),
-            growth.unwrap_or_default()
+            shown(change.before.as_ref().map(all)),
+            shown(change.now.as_ref().map(all)),
+            growth.unwrap_or_default(),
+            shown(change.before.as_ref().map(atomics)),
+            shown(change.now.as_ref().map(atomics)),
         ));
     }
     match changes.iter().filter(|change| !change.is_fine()).count() {
