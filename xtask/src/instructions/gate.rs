@@ -6,7 +6,7 @@
 //! The count of a login depends a little on which events the driver sees together. So a count that seems to have grown
 //! too much is counted again, and the smallest one is compared.
 
-use std::{fs, process::Command};
+use std::{env, fs, process::Command};
 
 use super::{
     Counting, Executed, Kind, OFF, Profile, TRANSPARENT,
@@ -147,11 +147,12 @@ impl Counting {
     }
 }
 
-/// Returns the version of the compiler, which is taken for the one that built pgweir.
+/// Returns the version of the compiler, which is taken for the one that built pgweir, and the kind of processor.
 fn compiler() -> Result<String, StageError> {
     let output = Command::new("rustc").arg("--version").output();
     let output = output.map_err(|e| StageError::new(format!("cannot run rustc --version: {e}")))?;
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    let version = String::from_utf8_lossy(&output.stdout);
+    Ok(format!("{}, {}", version.trim(), env::consts::ARCH))
 }
 
 /// Prints the changes. A count that has grown too much is an error.
