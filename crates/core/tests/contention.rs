@@ -6,6 +6,7 @@
 //! `docs/design/performance.md` has the figures.
 
 #![allow(clippy::print_stdout)] // the measurement
+#![allow(clippy::disallowed_methods)] // real threads take real time
 
 use std::{
     env, fs,
