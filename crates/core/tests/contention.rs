@@ -30,9 +30,13 @@ const THREADS: [usize; 5] = [1, 2, 4, 16, 64];
 const SERVERS: usize = 4;
 const CLIENTS: usize = 12;
 
-/// Calls `touch` in many threads at once until the time is over. Each thread has a state of its own, which is returned.
-/// Prints what a call costs, if that is asked for.
-fn in_threads<S: Send>(what: &str, states: Vec<S>, touch: impl Fn(&mut S) + Sync) -> Vec<S> {
+/// Calls `touch` in many threads at once until the time is over. It returns whether the call counts. Each thread has a
+/// state of its own, which is returned. Prints what a call costs, if that is asked for.
+fn in_threads<S: Send>(
+    what: &str,
+    states: Vec<S>,
+    touch: impl Fn(&mut S) -> bool + Sync,
+) -> Vec<S> {
     let asked = env::var("PGWEIR_CONTENTION_MS").ok();
     let length = asked.as_ref().map(|ms| ms.parse().expect("milliseconds"));
     let (threads, is_over) = (states.len(), AtomicBool::new(false));
@@ -41,8 +45,7 @@ fn in_threads<S: Send>(what: &str, states: Vec<S>, touch: impl Fn(&mut S) + Sync
         let mut calls = 0_u64;
         barrier.wait();
         while !is_over.load(Relaxed) {
-            touch(&mut state);
-            calls += 1;
+            calls += u64::from(touch(&mut state));
         }
         (state, calls)
     };
@@ -165,12 +168,14 @@ impl BusyPool {
     }
 
     /// The worker's client has ended its transaction: the server goes to the next client, and this one waits again.
-    fn end_transaction(&self, worker: &mut BusyWorker) {
+    /// Returns whether the worker had a server.
+    fn end_transaction(&self, worker: &mut BusyWorker) -> bool {
         if worker.servers == 0 {
             worker.servers = std::mem::take(&mut *self.arrived[worker.id].lock());
         }
         if worker.servers == 0 {
-            return thread::yield_now();
+            thread::yield_now();
+            return false;
         }
         let id = WorkerId(worker.id as u8);
         match self.ledger.lock().offer(id, self.now()) {
@@ -182,6 +187,7 @@ impl BusyPool {
             Grant::Keep | Grant::Evict => panic!("clients wait"),
         }
         self.wait(worker.id, 0);
+        true
     }
 }
 
@@ -198,7 +204,7 @@ fn servers_that_go_from_worker_to_worker_are_all_still_there() {
         let workers = (0..threads).map(|id| BusyWorker { id, servers: 0 });
         let what = "a server for a client that waits";
         let workers = in_threads(what, workers.collect(), |worker| {
-            pool.end_transaction(worker);
+            pool.end_transaction(worker)
         });
         let ledger = pool.ledger.lock();
         for worker in workers {
@@ -218,10 +224,12 @@ fn a_statement_is_the_same_for_all_threads_that_use_it() {
         let same = statements.intern(&text(0));
         in_threads("Parse of a common statement", vec![(); threads], |()| {
             assert!(Arc::ptr_eq(&statements.intern(&text(0)), &same));
+            true
         });
         let own = (1..=threads).map(|of| statements.intern(&text(of)));
         let own = in_threads("Parse of a statement of its own", own.collect(), |own| {
             assert!(Arc::ptr_eq(&statements.intern(own.definition()), own));
+            true
         });
         assert_eq!(statements.last_id() as usize, 1 + own.len());
     }
@@ -234,6 +242,7 @@ fn settings_are_the_same_for_all_threads_that_use_them() {
         let common = table.intern([("timezone", "UTC")]);
         in_threads("SET to a common value", vec![(); threads], |()| {
             assert!(table.intern([("timezone", "UTC")]).is_same(&common));
+            true
         });
         in_threads(
             "SET to a new value",
@@ -243,6 +252,7 @@ fn settings_are_the_same_for_all_threads_that_use_them() {
                 let settings = table.intern([("app.tenant", value.as_str())]);
                 assert_eq!(settings.get(b"app.tenant"), Some(value.as_bytes()));
                 *next += threads;
+                true
             },
         );
     }

@@ -43,7 +43,7 @@ use self::{
 };
 use super::{
     CapMembership, Denied, Limits, PoolId, Scope, Ticket, WaitOrder, Waiter, WorkerSet,
-    wait_queue::WaitQueue,
+    wait_queue::WaitQueues,
 };
 use crate::{Time, Token, WorkerId};
 
@@ -119,8 +119,7 @@ pub struct Ledger {
     servers: ServerCounts,
     /// The servers of the other process in an online restart.
     elsewhere: OtherProcess,
-    queues: Vec<WaitQueue>,
-    waiting: usize,
+    waits: WaitQueues,
     exclusive: ExclusiveWaits,
     /// The workers that offer their free servers.
     offers: Offers,
@@ -161,8 +160,7 @@ impl Ledger {
                 slots: 0,
                 lends: 0,
             },
-            queues: (0..workers).map(|_| WaitQueue::default()).collect(),
-            waiting: 0,
+            waits: WaitQueues::new(workers),
             exclusive: ExclusiveWaits::default(),
             offers: Offers {
                 workers: WorkerSet::default(),
@@ -181,12 +179,12 @@ impl Ledger {
     /// them. From this call on, its flag is set.
     pub fn wait(&mut self, worker: WorkerId, client: Token, now: Time) -> (Ticket, Notes) {
         let ticket = self.ticket();
-        self.queues[worker.index()].push(Waiter {
+        let waiter = Waiter {
             ticket,
             client,
             since: now,
-        });
-        self.waiting += 1;
+        };
+        self.waits.push(worker, waiter);
         self.offers.workers.insert(worker);
         self.offers.pending.remove(worker);
         let mut notes = Notes::default();
@@ -198,11 +196,7 @@ impl Ledger {
     /// Notes that a client gives up waiting. Returns `false` if a server was granted to it meanwhile: that server is on
     /// its way, and the worker offers it again when it arrives.
     pub fn leave(&mut self, worker: WorkerId, ticket: Ticket) -> bool {
-        let waited = self.queues[worker.index()].remove(ticket);
-        if waited {
-            self.waiting -= 1;
-        }
-        let waited = waited || self.exclusive.remove(ticket);
+        let waited = self.waits.remove(worker, ticket) || self.exclusive.remove(ticket);
         if waited {
             self.note_wait_ended();
         }
@@ -211,7 +205,7 @@ impl Ledger {
 
     /// Offers an idle server of `worker`.
     pub fn offer(&mut self, worker: WorkerId, now: Time) -> Grant {
-        let wanted = self.oldest().is_some();
+        let wanted = self.waits.count() > 0;
         if self.caps.must_give_up_server(wanted, now) || self.is_exclusive_turn(now) {
             return Grant::Evict;
         }
@@ -232,10 +226,9 @@ impl Ledger {
             self.offers.pending.remove(worker);
             return Grant::Keep;
         };
-        let Some(waiter) = self.queues[chosen.index()].pop() else {
+        let Some(waiter) = self.waits.pop(chosen) else {
             return Grant::Keep;
         };
-        self.waiting -= 1;
         self.note_wait_ended();
         if chosen == worker {
             return Grant::OwnWaiter(waiter);
@@ -270,13 +263,13 @@ impl Ledger {
         let without_waiter = self.servers.without_waiter > 0;
         self.servers.without_waiter -= u32::from(without_waiter);
         let mut notes = Notes::default();
-        if !self.open || self.paused || self.waiting == 0 && !without_waiter {
+        if !self.open || self.paused || self.waits.count() == 0 && !without_waiter {
             self.end_login(&mut notes);
             self.forget(worker, &mut notes);
             return Opening::Not(notes);
         }
         self.plan(0, false, &mut notes, now);
-        let oldest = self.queues[worker.index()].front();
+        let oldest = self.waits.front(worker);
         Opening::Go {
             above_size: oldest
                 .filter(|_| self.servers.all > self.limits.in_force.size)
@@ -461,7 +454,7 @@ impl Ledger {
     /// Returns the number of clients that wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.waiting
+        self.waits.count()
     }
 
     /// Returns the servers of one worker, for checks in tests.
@@ -562,17 +555,10 @@ impl Ledger {
         self.limits.in_force.min.min(self.limits.in_force.size)
     }
 
-    fn oldest(&self) -> Option<(WorkerId, Waiter)> {
-        let fronts = self.queues.iter().enumerate();
-        fronts
-            .filter_map(|(index, queue)| Some((WorkerId(index as u8), queue.front()?)))
-            .min_by_key(|(_, waiter)| waiter.ticket)
-    }
-
     /// Returns the worker whose longest-waiting client gets a server of `worker`.
     fn choose(&self, worker: WorkerId, now: Time) -> Option<WorkerId> {
-        let (oldest_worker, oldest) = self.oldest()?;
-        let Some(own) = self.queues[worker.index()].front() else {
+        let (oldest_worker, oldest) = self.waits.oldest()?;
+        let Some(own) = self.waits.front(worker) else {
             return Some(oldest_worker);
         };
         let window = match self.limits.in_force.order {

@@ -31,8 +31,11 @@ impl WorkerSet {
 
     /// Returns the workers of the set.
     pub fn iter(self) -> impl Iterator<Item = WorkerId> {
-        (0..64)
-            .map(WorkerId)
-            .filter(move |&worker| self.has(worker))
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let worker = WorkerId(left.trailing_zeros() as u8);
+            left &= left.checked_sub(1)?;
+            Some(worker)
+        })
     }
 }

@@ -130,7 +130,7 @@ impl Ledger {
             search: self.caps.take_anyway().into_iter().collect(),
             ..Notes::default()
         };
-        if self.oldest().is_some() || self.has_exclusive_waits() {
+        if self.waits.count() > 0 || self.has_exclusive_waits() {
             self.ask_owners_to_offer(&mut notes);
         }
         notes

@@ -53,7 +53,7 @@ impl Ledger {
         if self.caps.must_give_up_server(false, now) || self.is_exclusive_turn(now) {
             return ServerDemand::Now;
         }
-        if self.oldest().is_none() {
+        if self.waits.count() == 0 {
             self.offers.workers.remove(worker);
             self.offers.pending.remove(worker);
             return ServerDemand::None;
@@ -71,7 +71,9 @@ impl Ledger {
         if self.caps.must_give_up_server(false, now) || self.is_exclusive_turn(now) {
             return usize::MAX;
         }
-        self.waiting.saturating_sub(self.servers.reading as usize)
+        self.waits
+            .count()
+            .saturating_sub(self.servers.reading as usize)
     }
 
     /// Notes that `worker` has kept servers that are not needed now: it is asked again when the next client waits.
@@ -151,8 +153,9 @@ impl Ledger {
     fn reserve_now(&self, now: Time) -> u32 {
         let after = self.limits.in_force.reserve_after;
         let is_due = |(_, oldest): (WorkerId, Waiter)| now.since(oldest.since) >= after;
-        let is_used =
-            self.limits.in_force.reserve > 0 && after > 0 && self.oldest().is_some_and(is_due);
+        let is_used = self.limits.in_force.reserve > 0
+            && after > 0
+            && self.waits.oldest().is_some_and(is_due);
         if is_used {
             self.limits.in_force.reserve
         } else {
@@ -162,7 +165,7 @@ impl Ledger {
 
     /// Returns the size of the overflow, if enough clients wait.
     fn overflow_now(&self) -> u32 {
-        let is_used = self.waiting > self.limits.in_force.overflow_waiting as usize;
+        let is_used = self.waits.count() > self.limits.in_force.overflow_waiting as usize;
         if is_used {
             self.limits.in_force.overflow
         } else {

@@ -125,8 +125,8 @@ impl Ledger {
             false => ready,
         };
         let is_short =
-            self.waiting > self.shared_logins() + ready && self.offers.pending.is_empty();
-        let shared = self.oldest().filter(|_| is_short);
+            self.waits.count() > self.shared_logins() + ready && self.offers.pending.is_empty();
+        let shared = self.waits.oldest().filter(|_| is_short);
         let has_own_room = self.all() < self.limits.in_force.size;
         let exclusive = self.exclusive.front().filter(|_| has_own_room);
         match (exclusive, shared) {
@@ -165,7 +165,7 @@ impl Ledger {
 
     /// Returns whether more clients wait than servers log in.
     pub(super) fn is_short(&self) -> bool {
-        self.waiting > self.shared_logins() || !self.exclusive.is_empty()
+        self.waits.count() > self.shared_logins() || !self.exclusive.is_empty()
     }
 
     fn shared_logins(&self) -> usize {
@@ -189,7 +189,8 @@ impl Ledger {
     pub(super) fn is_exclusive_turn(&self, now: Time) -> bool {
         let exclusive = self.exclusive.front().filter(|_| self.must_make_room(now));
         exclusive.is_some_and(|(_, exclusive)| {
-            self.oldest()
+            self.waits
+                .oldest()
                 .is_none_or(|(_, oldest)| exclusive.ticket < oldest.ticket)
         })
     }

@@ -63,6 +63,6 @@ impl Ledger {
     /// Returns when the longest-waiting client that takes any server began to wait.
     #[must_use]
     pub fn waiting_since(&self) -> Option<Time> {
-        self.oldest().map(|(_, waiter)| waiter.since)
+        self.waits.oldest().map(|(_, waiter)| waiter.since)
     }
 }
